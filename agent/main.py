@@ -47,16 +47,22 @@ class Agent:
             from agent.roles import plugin_role  # noqa: PLC0415
 
             self._plugin = plugin_role.PluginRole(dependencies, self._objects)
+        self._caches: CachesRole | None = None
+        if AgentRole.CACHES in roles:
+            from agent.roles import caches_role  # noqa: PLC0415
+
+            self._caches = caches_role.CachesRole(dependencies)
         self._inventory: InventoryRole | None = None
         if AgentRole.INVENTORY in roles:
             from agent.roles import inventory_role  # noqa: PLC0415
 
-            self._inventory = inventory_role.InventoryRole(dependencies, self._objects)
-        self._caches: CachesRole | None = None
-        if AgentRole.CACHES in roles and self._inventory is not None:
-            from agent.roles import caches_role  # noqa: PLC0415
-
-            self._caches = caches_role.CachesRole(dependencies, self._inventory)
+            self._inventory = inventory_role.InventoryRole(
+                dependencies,
+                self._objects,
+                on_reading=self._caches.reconciler.observe_devices
+                if self._caches is not None
+                else lambda _: None,
+            )
         self._validator: ValidatorRole | None = None
         if AgentRole.VALIDATOR in roles and self._objects is not None:
             from agent.roles import validator_role  # noqa: PLC0415

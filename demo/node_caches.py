@@ -15,7 +15,7 @@ from manifests import constants
 from simulator.node.inline_volumes import REGISTRY
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Coroutine
     from pathlib import Path
 
     from api.clock import Clock
@@ -25,29 +25,21 @@ ROLES: Final = frozenset({AgentRole.INVENTORY, AgentRole.CACHES, AgentRole.CSI})
 DRIVER_VERSION: Final = "570.86.15"
 
 
-@final
-class _KnownDevices:
-    """The part of the role inventory that caches need."""
-
-    def __init__(self, node: str) -> None:
-        self.look = DriverSnapshot(
-            driver_version=DRIVER_VERSION,
-            cuda_version="12.8",
-            devices=tuple(
-                DriverDevice(
-                    address=item.address,
-                    uuid=item.uuid,
-                    minor=number,
-                    product=item.product,
-                    compute_capability=item.compute_capability,
-                )
-                for number, item in enumerate(device_table(node))
-            ),
-        )
-
-    def on_look(self, call: "Callable[[], None]") -> None:
-        """Call at once: nothing comes or goes."""
-        call()
+def _known_devices(node: str) -> DriverSnapshot:
+    return DriverSnapshot(
+        driver_version=DRIVER_VERSION,
+        cuda_version="12.8",
+        devices=tuple(
+            DriverDevice(
+                address=item.address,
+                uuid=item.uuid,
+                minor=number,
+                product=item.product,
+                compute_capability=item.compute_capability,
+            )
+            for number, item in enumerate(device_table(node))
+        ),
+    )
 
 
 @final
@@ -57,9 +49,8 @@ class NodeCaches:
     def __init__(self, client: "KubeClient", clock: "Clock", settings: AgentSettings) -> None:
         self._context = AgentContext(settings, client, clock)
         links = LinkedVolumes()
-        self._role = CachesRole(
-            self._context, _KnownDevices(settings.node), mounter=links, mounts=links.mounts
-        )
+        self._role = CachesRole(self._context, mounter=links, mounts=links.mounts)
+        self._role.reconciler.observe_devices(_known_devices(settings.node))
 
     def tasks(self) -> "dict[str, Coroutine[Any, Any, object]]":
         """Return the tasks by name; each runs until cancelled."""

@@ -44,6 +44,7 @@ from api.meta import Model, ObjectMeta, compared
 from kube.backoff import Backoff
 from kube.errors import KubeError, NotFound, TimedOut, one_line
 from kube.event_recorder import micro_time
+from kube.event_source import EventSource
 from kube.lease_pace import LeasePace
 from kube.resources import LEASES
 from telemetry.metrics import LEADING
@@ -184,8 +185,8 @@ class LeaderElection:
         self._highest_version = ""
         self._is_disowned = False
         """Whether the record is of a store that went back, or of another one, and names nobody who leads."""
-        self.on_store_went_back: Callable[[], None] = lambda: None
-        """Called when the Lease is older than one that was read before."""
+        self.went_back: EventSource[str] = EventSource()
+        """The Lease, each time that it is older than one that was read before."""
         self._record_is_ours_and_current = False
         self._log = _log.bind(lease=f"{terms.namespace}/{terms.name}", identity=self.identity)
 
@@ -323,7 +324,7 @@ class LeaderElection:
         if order is not None and order < 0:
             self._log.error("lease went back in time: was the API server's store restored?")
             self.disown()
-            self.on_store_went_back()
+            self.went_back.publish(self._terms.name)
 
     def _is_ours(self, record: Lease) -> bool:
         return record.spec.holder_identity == self.identity and not self._is_disowned

@@ -72,6 +72,8 @@ class UnitHolders:
         clock: "Clock",
         problems: "ProblemRegistry",
         is_of_a_pool: "Callable[[str], bool]",
+        allocated_units: "Callable[[PodUid], Collection[str]]" = lambda _: (),
+        on_processes_ended: "Callable[[], None]" = lambda: None,
     ) -> None:
         """Wire the parts.
 
@@ -83,11 +85,9 @@ class UnitHolders:
             clock: monotonic, for ages.
             problems: collects write errors, and pods whose processes do not end.
             is_of_a_pool: returns whether a resource is a pool's.
+            allocated_units: returns the units that kubelet allocated to a pod; empty where they are not known.
+            on_processes_ended: called when the last process of a terminated pod has ended.
         """
-        self.allocated_units: Callable[[PodUid], Collection[str]] = lambda _: ()
-        """Returns the units that kubelet allocated to a pod; empty where they are not known."""
-        self.on_processes_ended: Callable[[], None] = lambda: None
-        """Called when the last process of a terminated pod has ended."""
         self._pods = pods
         self._find = find
         self._synced = synced
@@ -95,6 +95,8 @@ class UnitHolders:
         self._clock = clock
         self._problems = problems
         self._is_of_a_pool = is_of_a_pool
+        self._allocated_units = allocated_units
+        self._on_processes_ended = on_processes_ended
         self._alive: dict[PodUid, NodePod] = {}
         self._terminated: dict[PodUid, _Terminated] = {}
         self._content = b""
@@ -140,7 +142,7 @@ class UnitHolders:
         )
 
     def _shown(self, pod: "NodePod") -> NodePodUnits:
-        allocated = self.allocated_units(pod.uid)
+        allocated = self._allocated_units(pod.uid)
         assigned = (unit for units in (pod.assigned or {}).values() for unit in units)
         return NodePodUnits(
             uid=pod.uid,
@@ -179,7 +181,7 @@ class UnitHolders:
                 del self._terminated[uid]
                 has_ended = True
         if has_ended:
-            self.on_processes_ended()
+            self._on_processes_ended()
         self._report_stuck()
 
     def _report_stuck(self) -> None:

@@ -72,7 +72,9 @@ class StoreReconciler:
         node: "NodeName",
         terms: "StoreTerms",
         pods_synced: asyncio.Event,
+        triggered: asyncio.Event,
     ) -> None:
+        """Wire the parts; `run` does the work, and again each time that `triggered` is set."""
         self.store: Final = store
         self.extractions: Final = extractions
         self.awaited: Final = AwaitedCaches(clock, uses.awaited)
@@ -97,10 +99,9 @@ class StoreReconciler:
         self._unneeded: dict[Digest, float] = {}
         self._sizes: dict[Digest, int] = {}
         self._checked_at = 0.0
-        self._triggered = asyncio.Event()
+        self._triggered = triggered
         CACHE_DISK_QUOTA_BYTES.set(terms.quota_bytes or 0)
         objects.subscribe(self.trigger)
-        uses.on_change = self.trigger
 
     def trigger(self) -> None:
         self._triggered.set()

@@ -72,16 +72,17 @@ class VolumeUses:
         problems: "ProblemRegistry",
         *,
         directory: "Path",
+        on_change: "Callable[[], None]",
         mounts: "Callable[[], tuple[MountEntry, ...]]" = read_mounts,
     ) -> None:
-        """Know nothing yet; `directory` is kubelet's directory of pods."""
+        """Know nothing yet; `directory` is kubelet's directory of pods, `on_change` is called with each change."""
         self.references: Final = References()
         self.read_once: Final = asyncio.Event()
         """Set once the mounts have been read: before, no content may be removed or mounted."""
-        self.on_change: Callable[[], None] = lambda: None
         self._pods = pods
         self._problems = problems
         self._directory = directory
+        self._on_change = on_change
         self._mounts = mounts
         self._origins: dict[str, _Origin] = {}
         # target -> its call
@@ -203,7 +204,7 @@ class VolumeUses:
         CACHE_PODS.set(
             len({reference.pod_uid or reference.target for reference in self.references.all()})
         )
-        self.on_change()
+        self._on_change()
 
 
 def _volume_of(reference: VolumeReference) -> tuple[PodUid | None, str]:

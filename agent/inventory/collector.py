@@ -86,7 +86,7 @@ class Publisher(Protocol):
 class InventoryCollector:
     """Present state of the node's devices; `run` keeps it current, the other methods are one step each."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # its dependencies; tests set each alone
         self,
         driver: "DeviceDriver",
         *,
@@ -95,13 +95,32 @@ class InventoryCollector:
         publisher: Publisher,
         problems: "ProblemRegistry",
         paths: "NodePaths",
+        partitioning: "Callable[[], Collection[str]]" = frozenset,
+        kubelet: "Callable[[], KubeletConfiguration | None]" = lambda: None,
+        on_reading: "Callable[[DriverSnapshot | None], None]" = lambda _: None,
     ) -> None:
+        """Wire the parts; `run` does the work.
+
+        Args:
+            driver: of the node's devices.
+            health: of the devices.
+            files: of the node, for its plugins and runtimes.
+            publisher: of the devices.
+            problems: collects failures of the driver.
+            paths: of the host.
+            partitioning: returns the UUIDs of devices being partitioned: their instances are published once all exist.
+            kubelet: returns the settings of the node's kubelet.
+            on_reading: called with the last snapshot after each reading of the driver, with or without an answer.
+        """
         self._driver = driver
         self._health = health
         self._files = files
         self._publisher = publisher
         self._problems = problems
         self._paths = paths
+        self._partitioning = partitioning
+        self._kubelet = kubelet
+        self._on_reading = on_reading
         self._bus: tuple[PciDevice, ...] | None = None
         self._missed: frozenset[str] = frozenset()
         """Addresses that were missing in the last reading of the bus, and present in the one before."""
@@ -114,18 +133,7 @@ class InventoryCollector:
         self._is_answering = False
         self._rejected: tuple[str, ...] = ()
         self._triggered = asyncio.Event()
-        self.partitioning: Callable[[], Collection[str]] = frozenset
-        """Returns the UUIDs of devices being partitioned: their instances are published once all exist."""
-        self.kubelet: Callable[[], KubeletConfiguration | None] = lambda: None
-        """Returns the settings of the node's kubelet."""
-        self.on_look: Callable[[], None] = lambda: None
-        """Called after each reading of the driver, with or without an answer."""
         TASK_FAILURES.labels(TASK)
-
-    @property
-    def look(self) -> "DriverSnapshot | None":
-        """The last snapshot; None without a driver."""
-        return self._look
 
     def bound(self) -> frozenset[str]:
         """Return the addresses of the devices that the kernel's driver is bound to, as of the last reading of the bus."""
@@ -177,7 +185,7 @@ class InventoryCollector:
             self._accept(look)
         self._has_read_driver = True
         self.settle()
-        self.on_look()
+        self._on_reading(self._look)
 
     def read_bus(self) -> bool:
         """Read the bus; return whether the driver should be read again."""
@@ -264,7 +272,7 @@ class InventoryCollector:
         if not self._has_read_driver:
             return
         look = self._look
-        if look is not None and (partitioning := self.partitioning()):
+        if look is not None and (partitioning := self._partitioning()):
             devices_now = (
                 _without_instances(device) if device.uuid in partitioning else device
                 for device in look.devices
@@ -279,7 +287,7 @@ class InventoryCollector:
         published = published_of(
             devices,
             look,
-            self.kubelet(),
+            self._kubelet(),
             system=read_operating_system(host_of(self._paths.driver_root)),
         )
         if published.rejected != self._rejected:

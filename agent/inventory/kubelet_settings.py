@@ -61,7 +61,7 @@ class ConfigurationSource(Protocol):
 class KubeletConfigurationReader:
     """The settings as last read; `run` keeps them current."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # its dependencies; tests set each alone
         self,
         client: NodeApi,
         port: ConfigurationSource,
@@ -70,8 +70,9 @@ class KubeletConfigurationReader:
         node: "NodeName",
         problems: "ProblemRegistry",
         incarnation: "Callable[[], FileIdentity | None]",
+        on_change: "Callable[[], None]",
     ) -> None:
-        """`incarnation` returns something that another kubelet process has another one of."""
+        """`incarnation` returns another value for another process of kubelet; `on_change` is called with each change."""
         self._client = client
         self._port = port
         self._clock = clock
@@ -81,7 +82,7 @@ class KubeletConfigurationReader:
         self._backoff = Backoff(base_s=1.0, jitter=0)
         self.configuration: KubeletConfiguration | None = None
         """None while it is unknown."""
-        self.on_change: Callable[[], None] = lambda: None
+        self._on_change = on_change
         TASK_FAILURES.labels(TASK)
 
     async def run(self) -> NoReturn:
@@ -146,7 +147,7 @@ class KubeletConfigurationReader:
             "settings of kubelet's TopologyManager",
             settings="unknown" if configuration is None else _text(configuration),
         )
-        self.on_change()
+        self._on_change()
 
 
 def _text(configuration: KubeletConfiguration) -> str:

@@ -45,13 +45,19 @@ class NumaResources(Protocol):
 class NumaHints:
     """What the last answer of kubelet says; nothing before the first one."""
 
-    def __init__(self, kubelet: NumaResources, *, is_of_a_pool: "Callable[[str], bool]") -> None:
+    def __init__(
+        self,
+        kubelet: NumaResources,
+        *,
+        is_of_a_pool: "Callable[[str], bool]",
+        on_change: "Callable[[], None]" = lambda: None,
+    ) -> None:
         """`is_of_a_pool` says whether a resource without our prefix is one of a pool."""
         self._kubelet = kubelet
         self._is_of_a_pool = is_of_a_pool
         self.aligned: tuple[str, ...] = ()
         """The resources that kubelet aligns with the devices, in order."""
-        self.on_change: Callable[[], None] = lambda: None
+        self._on_change = on_change
 
     @property
     def are_useful(self) -> bool:
@@ -79,4 +85,4 @@ class NumaHints:
         if others != self.aligned:
             self.aligned = others
             _log.info("NUMA nodes are told to kubelet", told=self.are_useful, aligned_with=others)
-            self.on_change()
+            self._on_change()

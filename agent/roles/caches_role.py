@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol, final
+from typing import TYPE_CHECKING, Any, Final, NoReturn, final
 
 import structlog
 
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
     from agent.context import AgentContext
     from agent.csi.volume_source import Mounter
-    from agent.driver.port import DriverSnapshot
     from agent.kernelcache.mountinfo import MountEntry
 
 USER_AGENT: Final = "gpu-node-agent"
@@ -51,25 +50,16 @@ RETRY_CONNECTIONS_S: Final = 10.0
 _log = structlog.get_logger()
 
 
-class DriverReadings(Protocol):
-    """The node's devices; `agent.roles.inventory_role.InventoryRole`."""
-
-    @property
-    def look(self) -> "DriverSnapshot | None":
-        """The driver's last answer; None without a driver."""
-
-    def on_look(self, call: "Callable[[], None]") -> None:
-        """Have it called after each reading of the driver."""
-
-
 @final
 class CachesRole:
-    """Wires both roles; nothing is opened before their tasks run."""
+    """Wires both roles; nothing is opened before their tasks run.
+
+    `reconciler.observe_devices` is to be called after each reading of the driver.
+    """
 
     def __init__(
         self,
         dependencies: "AgentContext",
-        inventory: DriverReadings,
         *,
         mounter: "Mounter | None" = None,
         mounts: "Callable[[], tuple[MountEntry, ...]]" = read_mounts,
@@ -80,8 +70,13 @@ class CachesRole:
         pods = settings.kubelet_directory / PODS
         self._problems = dependencies.problems
         self.objects = CacheObjects(dependencies.client, dependencies.clock, node=dependencies.node)
+        triggered = asyncio.Event()
         self.uses = VolumeUses(
-            dependencies.pods, dependencies.problems, directory=pods, mounts=mounts
+            dependencies.pods,
+            dependencies.problems,
+            directory=pods,
+            on_change=triggered.set,
+            mounts=mounts,
         )
         self.writer = NodeObjectWriter(
             dependencies.client,
@@ -119,9 +114,9 @@ class CachesRole:
             node=dependencies.node,
             terms=StoreTerms(quota_bytes=settings.caches_quota, grace_s=settings.caches_grace),
             pods_synced=dependencies.pod_informer.synced,
+            triggered=triggered,
         )
         self._pods = dependencies.pods
-        inventory.on_look(lambda: self.reconciler.observe_devices(inventory.look))
         calls = UnaryCalls(
             component="the CSI driver",
             api="CSI 1.10",

@@ -1,19 +1,12 @@
 """The roles inventory, health, mig and telemetry: every part with access to the driver, and the reporters of its results."""
 
-from functools import partial
 from typing import TYPE_CHECKING, Any, final
 
 import structlog
 from msgspec import structs
 
-from agent.allocations.reporter import AllocationReporter
-from agent.allocations.unit_holders import UnitHolders
-from agent.device_metrics.process_pods import ProcessPods
-from agent.device_metrics.process_readings import ProcessSources
 from agent.device_metrics.source import DeviceLabelSources, DeviceMetrics
 from agent.driver.pci import read_devices
-from agent.driver_processes.process_reporter import DriverProcessReporter
-from agent.driver_processes.process_search import ProcessSearch
 from agent.errors import DriverUnavailableError
 from agent.files import file_identity
 from agent.health.tracker import HealthTracker, HealthTrackingTerms
@@ -23,17 +16,16 @@ from agent.inventory.kubelet_settings import KubeletConfigurationReader
 from agent.inventory.node_files import NodeFiles, NodePaths, recall_health
 from agent.inventory.publisher import FeaturePublisher
 from agent.kubelet.configuration import KubeletPort
-from agent.kubelet.pod_processes import pods_of_processes, pods_with_processes
 from agent.mig.dependencies import PartitionerDependencies
 from agent.mig.partitioner import Partitioner
 from agent.nvml.driver import NvmlDriver
 from agent.plugin.numa_hints import NumaHints
 from agent.problems.condition import DegradedConditionWriter
 from agent.problems.file_reader import ProblemsFileReader
+from agent.roles.pod_reporters import PodReporters
 from agent.settings import CDI_KIND, AgentRole
 from api.kubelet.podresources import SOCKET
 from api.names import RESOURCE_PREFIX
-from api.nodefiles.node_pods_file import PODS_FILE
 from api.nodefiles.pluginproblems import PROBLEMS_DIRECTORY
 from kube.errors import one_line
 
@@ -44,6 +36,8 @@ if TYPE_CHECKING:
     from agent.context import AgentContext
     from agent.driver.port import DriverSnapshot
     from agent.files import FileIdentity
+    from agent.settings import AgentSettings
+    from api.clock import Clock
     from api.kinds.gpunodeinventory import KubeletConfiguration
 
 _log = structlog.get_logger()
@@ -51,46 +45,35 @@ _log = structlog.get_logger()
 
 @final
 class InventoryRole:
-    """Wires discovery, health, partitioning and the report of allocations."""
+    """Wires discovery, health and partitioning, and the reporters of pods; nothing is read before their tasks run."""
 
-    def __init__(self, dependencies: "AgentContext", objects: "NodeObjects | None") -> None:
-        """`objects` is set with the role mig."""
-        settings = dependencies.settings
+    def __init__(
+        self,
+        dependencies: "AgentContext",
+        objects: "NodeObjects | None",
+        *,
+        on_reading: "Callable[[DriverSnapshot | None], None]" = lambda _: None,
+    ) -> None:
+        """Create the parts.
+
+        Args:
+            dependencies: of all roles.
+            objects: of the node; set with the role mig.
+            on_reading: called with the last snapshot after each reading of the driver.
+        """
+        settings, clock = dependencies.settings, dependencies.clock
         self._dependencies = dependencies
         self._objects = objects
-        paths = NodePaths(
-            sysfs=settings.sysfs,
-            proc=settings.procfs,
-            dev=settings.dev_root,
-            driver_root=settings.driver_root,
-            driver_libraries=settings.driver_libraries,
-            run_directory=settings.run_directory,
-            cdi_directory=settings.cdi_directory,
-            cdi_kind=CDI_KIND,
-        )
-        self._driver = NvmlDriver(
-            dependencies.clock,
-            library=settings.nvml_library,
-            driver_root=settings.driver_root,
-            driver_libraries=settings.driver_libraries,
-            bus=lambda: frozenset(
-                f"{device.address} {device.driver}" for device in read_devices(settings.sysfs)
-            ),
-        )
+        paths = _paths(settings)
         files = NodeFiles(paths, dependencies.problems)
-        ignored = settings.ignored_xids
-        terms = (
-            HealthTrackingTerms() if ignored is None else HealthTrackingTerms(ignored_xids=ignored)
-        )
-        tracker = HealthTracker(terms)
-        recall_health(files.remembered(), tracker, dependencies.clock.monotonic())
-        self.health = HealthWatch(
-            self._driver, tracker, dependencies.clock, on_change=self._health_changed
-        )
+        self._driver = _driver(settings, clock)
+        tracker = HealthTracker(_health_terms(settings))
+        recall_health(files.remembered(), tracker, clock.monotonic())
+        self.health = HealthWatch(self._driver, tracker, clock, on_change=self._health_changed)
         self._publisher = FeaturePublisher(
             dependencies.client,
             dependencies.problems,
-            dependencies.clock,
+            clock,
             node=dependencies.node,
             namespace=settings.namespace,
         )
@@ -101,98 +84,34 @@ class InventoryRole:
             publisher=self._publisher,
             problems=dependencies.problems,
             paths=paths,
+            partitioning=self._devices_being_partitioned,
+            kubelet=self._kubelet_configuration,
+            on_reading=on_reading,
         )
         self._kubelet = KubeletConfigurationReader(
             dependencies.client,
-            KubeletPort(dependencies.connection, dependencies.clock),
-            dependencies.clock,
+            KubeletPort(dependencies.connection, clock),
+            clock,
             node=dependencies.node,
             problems=dependencies.problems,
             incarnation=self._kubelet_process,
+            on_change=self._devices.settle,
         )
-        self._kubelet.on_change = self._devices.settle
-        self._numa_hints = NumaHints(dependencies.kubelet, is_of_a_pool=self._is_of_a_pool)
-        self._numa_hints.on_change = self._devices.settle
-        self._devices.kubelet = self._kubelet_configuration
+        self._numa_hints = NumaHints(
+            dependencies.kubelet, is_of_a_pool=self._is_of_a_pool, on_change=self._devices.settle
+        )
         self._condition = DegradedConditionWriter(
-            dependencies.client, dependencies.problems, dependencies.clock, node=dependencies.node
-        )
-        self._holders = UnitHolders(
-            dependencies.pods,
-            partial(pods_with_processes, procfs=settings.processes),
-            synced=dependencies.pod_informer.synced,
-            path=settings.run_directory / PODS_FILE,
-            clock=dependencies.clock,
-            problems=dependencies.problems,
-            is_of_a_pool=self._is_of_a_pool,
-        )
-        self._reporter = AllocationReporter(
-            dependencies.pods,
-            dependencies.kubelet,
-            dependencies.client,
-            synced=dependencies.pod_informer.synced,
-            clock=dependencies.clock,
-            node=dependencies.node,
-            problems=dependencies.problems,
-            is_of_a_pool=self._is_of_a_pool,
-            incarnation=self._kubelet_process,
-            terminated=self._holders.terminated,
-        )
-        self._holders.allocated_units = self._reporter.allocated_units
-        self._holders.on_processes_ended = self._reporter.follow
-        self._process_search = ProcessSearch(
-            dependencies.clock, procfs=settings.procfs, processes=settings.processes
-        )
-        self._process_reporter = DriverProcessReporter(
-            self._process_search,
-            dependencies.pods,
-            dependencies.client,
-            synced=dependencies.pod_informer.synced,
-            clock=dependencies.clock,
-            node=dependencies.node,
-            namespace=settings.namespace,
-            problems=dependencies.problems,
+            dependencies.client, dependencies.problems, clock, node=dependencies.node
         )
         self._problems_reader = ProblemsFileReader(
-            settings.run_directory / PROBLEMS_DIRECTORY, dependencies.problems, dependencies.clock
+            settings.run_directory / PROBLEMS_DIRECTORY, dependencies.problems, clock
         )
-        self._partitioner: Partitioner | None = None
-        if AgentRole.MIG in settings.roles and objects is not None:
-            self._partitioner = Partitioner(
-                self._driver,
-                PartitionerDependencies(
-                    objects=objects,
-                    health=self.health.health,
-                    in_use=self._units_in_use,
-                    events=dependencies.events,
-                    problems=dependencies.problems,
-                    after_change=self._devices.trigger,
-                ),
-                dependencies.clock,
-            )
-            partitioner = self._partitioner
-            objects.subscribe(partitioner.trigger)
-            self._devices.partitioning = lambda: partitioner.partitioning
-
-        self.device_metrics: DeviceMetrics | None = None
+        self._pods = PodReporters(
+            dependencies, is_of_a_pool=self._is_of_a_pool, incarnation=self._kubelet_process
+        )
+        self._partitioner = self._build_partitioner()
+        self.device_metrics = self._build_metrics()
         """The page of the devices' metrics; None without the role telemetry."""
-        if AgentRole.TELEMETRY in settings.roles:
-            self.device_metrics = DeviceMetrics(
-                self._driver,
-                self._label_sources(),
-                dependencies.clock,
-                processes=self._process_sources(),
-                node=settings.node,
-            )
-
-    @property
-    def look(self) -> "DriverSnapshot | None":
-        """The driver's last answer; None without a driver."""
-        return self._devices.look
-
-    def on_look(self, call: "Callable[[], None]") -> None:
-        """Have it called after each reading of the driver."""
-        self._devices.on_look = call
 
     def tasks(self) -> "dict[str, Coroutine[Any, Any, object]]":
         """Return the tasks by name; each runs until cancelled."""
@@ -202,10 +121,8 @@ class InventoryRole:
             "kubelet.numa": self._numa_hints.run(),
             "features": self._publisher.run(),
             "condition": self._condition.run(),
-            "occupants": self._holders.run(),
-            "allocations": self._reporter.run(),
-            "driver.processes": self._process_reporter.run(),
             "plugin.problems": self._problems_reader.run(),
+            **self._pods.tasks(),
         }
         if AgentRole.HEALTH in self._dependencies.settings.roles:
             tasks["health"] = self.health.run()
@@ -217,7 +134,7 @@ class InventoryRole:
 
     async def close(self) -> None:
         """Close the driver; one that hangs is closed by the end of the process."""
-        self._process_search.close()
+        self._pods.close()
         try:
             await self._driver.close()
         except DriverUnavailableError as error:
@@ -238,29 +155,43 @@ class InventoryRole:
             return True
         return self._objects is not None and self._objects.is_of_a_pool(resource)
 
-    def _label_sources(self) -> DeviceLabelSources:
-        follows_events = AgentRole.HEALTH in self._dependencies.settings.roles
-        return DeviceLabelSources(
-            allocations=self._reporter.entries,
+    def _devices_being_partitioned(self) -> "Collection[str]":
+        return self._partitioner.partitioning if self._partitioner is not None else ()
+
+    def _build_partitioner(self) -> Partitioner | None:
+        if AgentRole.MIG not in self._dependencies.settings.roles or self._objects is None:
+            return None
+        partitioner = Partitioner(
+            self._driver,
+            PartitionerDependencies(
+                objects=self._objects,
+                health=self.health.health,
+                in_use=self._pods.units_in_use,
+                events=self._dependencies.events,
+                problems=self._dependencies.problems,
+                after_change=self._devices.trigger,
+            ),
+            self._dependencies.clock,
+        )
+        self._objects.subscribe(partitioner.trigger)
+        return partitioner
+
+    def _build_metrics(self) -> DeviceMetrics | None:
+        settings = self._dependencies.settings
+        if AgentRole.TELEMETRY not in settings.roles:
+            return None
+        labels = DeviceLabelSources(
+            allocations=self._pods.allocations.entries,
             pools=self._pools_of_devices,
             resources=self._pools_of_resources,
-            xids=(lambda: self.health.xids) if follows_events else None,
+            xids=(lambda: self.health.xids) if AgentRole.HEALTH in settings.roles else None,
         )
-
-    def _process_sources(self) -> ProcessSources:
-        settings = self._dependencies.settings
-        pods = ProcessPods(
-            self._dependencies.pods,
-            self._reporter,
-            self._dependencies.events,
-            synced=self._dependencies.pod_informer.synced,
-            namespace=settings.namespace,
-            is_of_a_pool=self._is_of_a_pool,
-        )
-        return ProcessSources(
-            owners_of=partial(pods_of_processes, procfs=settings.processes),
-            pod_of=pods.pod_of,
-            report=pods.report,
+        return DeviceMetrics(
+            self._driver,
+            labels,
+            self._dependencies.clock,
+            processes=self._pods.process_sources(),
+            node=settings.node,
         )
 
     def _pools_of_devices(self) -> dict[str, str]:
@@ -276,16 +207,32 @@ class InventoryRole:
         pools = self._objects.pools() if self._objects is not None else {}
         return {pool.resource_name: name for name, pool in pools.items()}
 
-    def _units_in_use(self) -> "Collection[str] | None":
-        """Return the units that live pods are assigned or were allocated; None while that is unknown."""
-        given = self._reporter.units_in_use()
-        if given is None or not self._dependencies.pod_informer.synced.is_set():
-            return None
-        assigned = {
-            unit
-            for pod in self._dependencies.pods.all()
-            if not pod.is_ended
-            for units in (pod.assigned or {}).values()
-            for unit in units
-        }
-        return assigned | given
+
+def _paths(settings: "AgentSettings") -> NodePaths:
+    return NodePaths(
+        sysfs=settings.sysfs,
+        proc=settings.procfs,
+        dev=settings.dev_root,
+        driver_root=settings.driver_root,
+        driver_libraries=settings.driver_libraries,
+        run_directory=settings.run_directory,
+        cdi_directory=settings.cdi_directory,
+        cdi_kind=CDI_KIND,
+    )
+
+
+def _driver(settings: "AgentSettings", clock: "Clock") -> NvmlDriver:
+    return NvmlDriver(
+        clock,
+        library=settings.nvml_library,
+        driver_root=settings.driver_root,
+        driver_libraries=settings.driver_libraries,
+        bus=lambda: frozenset(
+            f"{device.address} {device.driver}" for device in read_devices(settings.sysfs)
+        ),
+    )
+
+
+def _health_terms(settings: "AgentSettings") -> HealthTrackingTerms:
+    ignored = settings.ignored_xids
+    return HealthTrackingTerms() if ignored is None else HealthTrackingTerms(ignored_xids=ignored)

@@ -103,7 +103,8 @@ class NamespacePodSecurity:
         )
 
 
-def _ours(context: ControllerContext, name: str) -> tuple[str, ...]:
+def _ours(context: ControllerContext, namespace: "Namespace") -> tuple[str, ...]:
+    name = namespace.metadata.name
     return (name,) if name == context.settings.workloads.namespace else ()
 
 

@@ -6,7 +6,7 @@ from kube.event_source import EventSource
 from manifests.install.rbac import PolicyRule
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from api.foreign.core import Namespace
     from pool.catalog import Catalog
@@ -21,23 +21,19 @@ class NamespaceSink:
 
     def __init__(self, catalog: "Catalog") -> None:
         self._catalog = catalog
-        self.changes: EventSource[str] = EventSource()
+        self.changes: EventSource[Namespace] = EventSource()
         """Namespaces that were listed, or that changed."""
-        self.on_namespace: Callable[[Namespace], None] = lambda _: None
-        """Called for each namespace that was listed, or that changed."""
 
     def replace_all(self, items: "Sequence[Namespace]") -> None:
         self._catalog.labels_by_namespace = {
             item.metadata.name: item.metadata.labels or {} for item in items
         }
         for item in items:
-            self.on_namespace(item)
-            self.changes.publish(item.metadata.name)
+            self.changes.publish(item)
 
     def upsert(self, item: "Namespace") -> None:
         self._catalog.labels_by_namespace[item.metadata.name] = item.metadata.labels or {}
-        self.on_namespace(item)
-        self.changes.publish(item.metadata.name)
+        self.changes.publish(item)
 
     def discard(self, item: "Namespace") -> None:
         self._catalog.labels_by_namespace.pop(item.metadata.name, None)

@@ -45,7 +45,7 @@ class RestoredStore:
         self._allocation_state = allocation_state
         self._bound_pods = bound_pods
         self._cluster_uid = ""
-        election.on_store_went_back = self.went_back
+        election.went_back.subscribe(lambda _: self.went_back())
 
     def observe_namespace(self, namespace: "Namespace") -> None:
         """Compare the UID of kube-system with the one before: another one is another cluster's."""

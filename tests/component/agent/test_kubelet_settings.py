@@ -69,8 +69,8 @@ class World:
             node=NodeName("n1"),
             problems=self.problems,
             incarnation=lambda: self.process,
+            on_change=self.changed,
         )
-        self.reader.on_change = self.changed
 
     def changed(self) -> None:
         self.changes += 1

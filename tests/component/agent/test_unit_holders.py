@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from agent.allocations.reporter import AllocationReporter
 from agent.allocations.unit_holders import STUCK_AFTER_S, UnitHolders
 from agent.kubelet.node_pods import NodePods, node_pod
 from agent.problems.registry import ProblemRegistry
@@ -33,6 +34,8 @@ class Node:
         self.problems = ProblemRegistry()
         self.running: set[PodUid] = set()
         self.looks = 0
+        self.allocated: list[str] = []
+        self.over: list[bool] = []
         self.path = folder / PODS_FILE
         self.synced = asyncio.Event()
         self.synced.set()
@@ -57,7 +60,7 @@ class Node:
         said = msgspec.json.decode(self.path.read_bytes(), type=NodePodsFile)
         return {pod.name: pod for pod in said.pods}
 
-    def occupants(self) -> UnitHolders:
+    def occupants(self, reporter: AllocationReporter | None = None) -> UnitHolders:
         return UnitHolders(
             self.pods,
             self.find,
@@ -66,6 +69,8 @@ class Node:
             clock=LoopClock(),
             problems=self.problems,
             is_of_a_pool=lambda resource: resource.startswith("gpu."),
+            allocated_units=reporter.allocated_units if reporter else lambda _: self.allocated,
+            on_processes_ended=reporter.follow if reporter else lambda: self.over.append(True),
         )
 
     @asynccontextmanager
@@ -92,12 +97,12 @@ UID = PodUid("uid-p")
 async def test_pods_are_listed_with_their_allocated_or_assigned_units(node: Node):
     node.show(a_pod())
     node.show(a_bound_pod("none", resource="example.test/nic"))
-    async with node.told_of() as occupants:
+    async with node.told_of():
         await until(lambda: "p" in node.told())
         assert node.told() == {
             "p": NodePodUnits(uid=UID, namespace="default", name="p", units=["GPU-1"])
         }
-        occupants.allocated_units = lambda _: ["GPU-2"]
+        node.allocated = ["GPU-2"]
         await until(lambda: node.told()["p"].units == ["GPU-2"])
     assert node.looks == 0
 
@@ -106,9 +111,7 @@ async def test_pods_are_listed_with_their_allocated_or_assigned_units(node: Node
 async def test_a_pod_that_is_over_is_told_until_its_processes_are_gone(node: Node, shown: str):
     node.show(a_pod())
     node.running = {UID}
-    over: list[bool] = []
     async with node.told_of() as occupants:
-        occupants.on_processes_ended = lambda: over.append(True)
         await until(lambda: "p" in node.told())
         if shown == "deleted":
             node.delete("p")
@@ -118,10 +121,10 @@ async def test_a_pod_that_is_over_is_told_until_its_processes_are_gone(node: Nod
         await until(lambda: node.told()["p"].is_over)
         looks = node.looks
         await until(lambda: node.looks > looks + 3)
-        assert (set(occupants.terminated()), over) == ({UID}, [])
+        assert (set(occupants.terminated()), node.over) == ({UID}, [])
         node.running = set()
         await until(lambda: node.told() == {})
-        assert (set(occupants.terminated()), over) == (set(), [True])
+        assert (set(occupants.terminated()), node.over) == (set(), [True])
         # Nobody is looked at any more.
         looks = node.looks
         await asyncio.sleep(60)
@@ -222,13 +225,9 @@ async def test_a_file_that_cannot_be_written_is_told_and_tried_again(node: Node)
 @asynccontextmanager
 async def a_reporter_beside(node: ReportingNode, folder: Path) -> AsyncIterator[Node]:
     beside = Node(folder, node.pods)
-    occupants = beside.occupants()
-    node.terminated = occupants.terminated
+    node.terminated = lambda: occupants.terminated()  # noqa: PLW0108  # it is made below
     reporter = node.a_reporter()
-    occupants.allocated_units, occupants.on_processes_ended = (
-        reporter.allocated_units,
-        reporter.follow,
-    )
+    occupants = beside.occupants(reporter)
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(item.run()) for item in (reporter, occupants)]
         yield beside

@@ -400,8 +400,8 @@ async def test_lease_that_went_back_ends_the_term_and_is_followed_as_another_hol
 ) -> None:
     first, second = two_candidates(leases)
     went_back: list[str] = []
-    first.election.on_store_went_back = lambda: went_back.append("first")
-    second.election.on_store_went_back = lambda: went_back.append("second")
+    first.election.went_back.subscribe(lambda _: went_back.append("first"))
+    second.election.went_back.subscribe(lambda _: went_back.append("second"))
     async with running(first, second):
         await first.election.leading.wait()
         await asyncio.sleep(5)

@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+from api.foreign.core import Namespace
+from api.meta import ObjectMeta
 from kube.client import KubeClient
 from kube.errors import Forbidden
 from kube.resources import NAMESPACES
@@ -143,7 +145,7 @@ async def test_our_namespace_wakes_it_and_no_other():
         SPEC.connect(context, woken)
         assert woken.taken() == [NAME]
         for name in ("default", NAME):
-            context.caches.namespace_sink.changes.publish(name)
+            context.caches.namespace_sink.upsert(Namespace(metadata=ObjectMeta(name=name)))
         assert woken.taken() == [NAME]
 
 

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from api.annotations import decode_devices
 from api.foreign.core import Namespace, Pod
 from api.meta import ObjectMeta
 from api.names import DEVICES_ANNOTATION, NodeName, PodUid
+from kube.event_source import EventSource
 from manifests.install.crds import build_crds
 from pool.allocation_state import AllocationState
 from pool.facts import pod_facts
@@ -264,7 +266,7 @@ class BoundPodsDouble:
 
 
 async def test_nobody_takes_over_before_all_lists_and_then_reads_bound_pods() -> None:
-    election: Any = type("ElectionDouble", (), {})()
+    election: Any = SimpleNamespace(went_back=EventSource())
     informers: Any = [ListedDouble(), ListedDouble()]
     bound_pods: Any = BoundPodsDouble()
     store = RestoredStore(

@@ -6,9 +6,8 @@ The test makes kubelet's calls on the driver's port; `tests/component/agent/csi`
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -55,29 +54,6 @@ OTHER_TEAM = "team-b"
 LLAMA = CacheName(namespace=TEAM, name="llama")
 SUMMARY = '{"targets": [{"backend": "cuda", "arch": "%s", "warp_size": 32}]}'
 Json = dict[str, Any]
-
-
-@dataclass
-class InventoryDouble:
-    """What the role inventory tells: the driver's readings."""
-
-    look: DriverSnapshot | None = None
-    calls: list[Callable[[], None]] = field(default_factory=list)
-
-    def on_look(self, call: Callable[[], None]) -> None:
-        self.calls.append(call)
-
-    def tell(self, *devices: Device) -> None:
-        shown = tuple(
-            Device(**{**vars(item), "address": item.address or f"0000:{number:02x}:00.0"}).shown()
-            for number, item in enumerate(devices)
-        )
-        self.look = DriverSnapshot(driver_version="570.1", cuda_version="12.8", devices=shown)
-        self.told()
-
-    def told(self) -> None:
-        for call in self.calls:
-            call()
 
 
 def an_image(
@@ -132,16 +108,20 @@ class CacheNode:
         self.context = AgentContext(settings, self.client, self.clock)
         self.events = RecordedEvents()
         self.context.events = self.events
-        self.inventory = InventoryDouble()
         self.role = CachesRole(
-            self.context,
-            self.inventory,
-            mounter=self.mounter,
-            mounts=self.mounts,
-            floor=self.floor,
+            self.context, mounter=self.mounter, mounts=self.mounts, floor=self.floor
         )
         self.source = self.role.volumes
         self.store = self.role.reconciler.store
+
+    def read_driver(self, *devices: Device) -> None:
+        shown = tuple(
+            Device(**{**vars(item), "address": item.address or f"0000:{number:02x}:00.0"}).shown()
+            for number, item in enumerate(devices)
+        )
+        self.role.reconciler.observe_devices(
+            DriverSnapshot(driver_version="570.1", cuda_version="12.8", devices=shown)
+        )
 
     def mounts(self) -> tuple[MountEntry, ...]:
         return tuple(
@@ -173,9 +153,9 @@ class CacheNode:
         async with asyncio.TaskGroup() as group:
             started = [group.create_task(item, name=name) for name, item in tasks.items()]
             if has_driver:
-                self.inventory.tell(*(devices or (a_device(),)))
+                self.read_driver(*(devices or (a_device(),)))
             else:
-                self.inventory.told()
+                self.role.reconciler.observe_devices(None)
             try:
                 yield
             finally:

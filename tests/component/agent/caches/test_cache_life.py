@@ -134,13 +134,13 @@ async def test_a_cache_that_fits_no_device_is_an_error_with_the_reason_and_is_no
         found = await node.publish(uid)
         assert found == NotThere(absence=Absence.DOES_NOT_FIT, reason=why)
         assert node.registry.seen == []
-        node.inventory.tell(a_device("GPU-2", compute_capability="8.0"), a_device("GPU-3"))
+        node.read_driver(a_device("GPU-2", compute_capability="8.0"), a_device("GPU-3"))
         await node.mounted(uid)
         await node.until_state("Running", digest)
         shown = await node.shown(digest)
         assert shown is not None
         assert (shown.compatible_gpus, shown.incompatible_gpus) == ([0], [1])
-        node.inventory.tell(a_device("GPU-3"))
+        node.read_driver(a_device("GPU-3"))
         await node.until_state("Error", digest)
 
 
@@ -150,8 +150,7 @@ async def test_a_driver_that_goes_away_changes_nothing(node: CacheNode) -> None:
         await node.add_cache(digest)
         await node.until_state("Extracted", digest)
         node.api.requests.clear()
-        node.inventory.look = None
-        node.inventory.told()
+        node.role.reconciler.observe_devices(None)
         node.pass_time(400)
         await asyncio.sleep(0.5)
         assert node.contents() == {digest}
