@@ -25,6 +25,7 @@ from api.kinds.gpupool import AllocationMode, Strategy
 from api.names import DeviceName, NodeName, PodUid, ReservationId, UnitId
 from pool.allocation_state import AllocationState, PlacementRequest
 from pool.index.cache_fit import is_limited
+from pool.index.device_index import DeviceIndex
 from pool.model import DeviceFacts, Instant, NodeFacts
 from pool.placement.planner import Placed, may_go_to
 from pool.what_if.evictions import fits_when_empty
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
     from autoscaling.node_selections import NodeSelection
     from autoscaling.scaling_model import PodWait, RequestId, ShapeTerms
     from pool.compute_resources import ComputeResources
-    from pool.index.device_index import DeviceIndex
     from pool.index.node_view import PoolNode
     from pool.index.pool_state import PoolState
     from pool.model import Demand, PodFacts, PoolFacts
@@ -148,9 +148,8 @@ class Packing:
         self._pool = dataclasses.replace(pool, strategy=Strategy.BIN_PACK)
         self._index = index
         self._now = Instant(0.0, now)
-        self._state = AllocationState()
+        self._state = AllocationState(DeviceIndex(caches=index.caches))
         self._state.index.replace_pool(self._pool)
-        self._state.index.caches = index.caches
 
     def add_existing(self, existing: "ExistingNodes", least: int) -> None:
         """Add the nodes that have so many units free, the fullest first."""
@@ -271,7 +270,7 @@ class EmptyShapes:
 
     def __init__(self, pool: "PoolFacts") -> None:
         self._pool = pool
-        self._index = AllocationState().index
+        self._index = DeviceIndex()
         self._index.replace_pool(pool)
 
     def take(self, shape: "ShapeTerms", demand: "Demand") -> bool:

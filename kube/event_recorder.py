@@ -107,13 +107,14 @@ class EventLimits:
 class EventRecorder:
     """Takes Events from anywhere in the event loop and writes them in order."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # its dependencies; tests set each alone
         self,
         client: "KubeClient",
         clock: "Clock",
         *,
         reporting_controller: str,
         reporting_instance: str,
+        is_muted: bool = False,
         limits: EventLimits = EventLimits(),
         rng: "random.Random | None" = None,
     ) -> None:
@@ -121,7 +122,7 @@ class EventRecorder:
         self._clock = clock
         self._reporting_controller = reporting_controller
         self._reporting_instance = reporting_instance
-        self.is_muted = False
+        self.is_muted = is_muted
         """Drop every Event: of a replica that does not lead."""
         self._limits = limits
         self._backoff = Backoff(rng=rng)

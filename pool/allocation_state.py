@@ -66,6 +66,7 @@ class AllocationState:
         observe_within_s: float = OBSERVE_WITHIN_S,
         on_end: "Callable[[Ended], None] | None" = None,
         on_mismatch: "Callable[[AllocationMismatch], None] | None" = None,
+        on_settled: "Callable[[], None]" = lambda: None,
     ) -> None:
         """Start without pods and reservations.
 
@@ -75,14 +76,14 @@ class AllocationState:
             on_end: called for every reservation with units that ends; it must not call back.
             on_mismatch: called for every pod whose node reports other units than it was bound with;
                 it must not call back.
+            on_settled: called after a node's report has changed, or claims of a pod have ended; it must not call back.
         """
         self.index = index if index is not None else DeviceIndex()
-        self.index.on_devices = self._reconsider_nodes
+        self.index.subscribe(self._reconsider_nodes)
         self.ledger = ReservationLedger()
-        self.on_settled: Callable[[], None] = lambda: None
-        """Called after a node's report has changed, or claims of a pod have ended; it must not call back."""
         self._observe_within_s = observe_within_s
         self._on_end = on_end
+        self._on_settled = on_settled
         self._pods = ObservedPods()
         self._reports = NodeReports()
         self._mismatches = AllocationMismatches(on_mismatch)
@@ -299,7 +300,7 @@ class AllocationState:
         for facts in found:
             if facts.node == node:
                 self._account(facts, node)
-        self.on_settled()
+        self._on_settled()
         return found
 
     def commit(
@@ -479,7 +480,7 @@ class AllocationState:
         self.index.set_observed(facts.uid, ())
         self.index.set_unaccounted(facts.uid, {})
         self.index.set_requests(facts.uid, None)
-        self.on_settled()
+        self._on_settled()
         return self._drop(self._reservation_of(facts))
 
     def _reservation_of(self, facts: "PodFacts") -> Reservation | None:
@@ -550,7 +551,7 @@ class AllocationState:
         ended = Ended(reservation, end)
         if self._on_end is not None and reservation.has_units:
             self._on_end(ended)
-        self.on_settled()
+        self._on_settled()
         self._pods.await_units(reservation.uid)
         return ended
 

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from kube.event_recorder import EventRecorder
     from pool.allocation_state import AllocationState
     from pool.catalog import Catalog
-    from pool.index.device_index import DeviceIndex
 
 
 @final
@@ -31,13 +30,14 @@ class Caches:
 
     def __init__(
         self,
-        index: "DeviceIndex",
         allocation_state: "AllocationState",
         catalog: "Catalog",
+        kernel_caches: CacheIndex,
         *,
         recorder: "EventRecorder | None" = None,
     ) -> None:
-        self.index = index
+        """`kernel_caches` are the resolved caches, and where they are warm: those of the index, for placement."""
+        self.index = index = allocation_state.index
         self.allocation_state = allocation_state
         self.reader = allocation_state.reader
         self.catalog = catalog
@@ -56,8 +56,6 @@ class Caches:
         self.node_claims = NodeClaimSink()
         self.node_pools = node_pool_store()
         self.scale_signals = scale_signal_store()
-        self.kernel_caches = CacheIndex()
-        """Resolved caches, and where they are warm: for placement."""
-        index.caches = self.kernel_caches
-        self.gkm_caches = GKMCacheSink(self.kernel_caches)
-        self.gkm_cache_nodes = GKMCacheNodeSink(self.kernel_caches)
+        self.kernel_caches = kernel_caches
+        self.gkm_caches = GKMCacheSink(kernel_caches)
+        self.gkm_cache_nodes = GKMCacheNodeSink(kernel_caches)

@@ -18,6 +18,7 @@ import structlog
 
 from admission.context import AdmissionContext
 from api.foreign.core import Pod
+from kernelcache.cache_index import CacheIndex
 from kube.client import KubeClient
 from kube.config.connection import BadConfigurationError
 from kube.config.discovery import load_configuration
@@ -73,7 +74,7 @@ from telemetry.reasons import REPORTING_CONTROLLER
 from telemetry.tasks import StoppedError, start_all, stop_signals
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Callable, Coroutine
 
     from api.names import PodUid
     from reconciler.scaling.view import ScalingView
@@ -106,47 +107,24 @@ class ControlPlane:
             clock,
             reporting_controller=REPORTING_CONTROLLER,
             reporting_instance=identity,
+            is_muted=True,  # until this replica leads
         )
-        self.recorder.is_muted = True  # until this replica leads
+        kernel_caches = CacheIndex()
         self.index = DeviceIndex(
-            recent_demands(settings.demand), warm_score=settings.kernel_caches.warm_score
+            recent_demands(settings.demand),
+            caches=kernel_caches,
+            warm_score=settings.kernel_caches.warm_score,
         )
+        reports = AllocationReports()
         self.allocation_state = AllocationState(
             self.index,
             observe_within_s=settings.observe_within_s,
             on_end=partial(record_end, recorder=self.recorder, catalog=self.catalog),
             on_mismatch=partial(record_mismatch, recorder=self.recorder),
+            on_settled=reports.wake,
         )
-        reports = AllocationReports()
-        self.allocation_state.on_settled = reports.wake
-        self.readiness = Readiness()
-        self.signer = ReservationSigner(client, settings.namespace)
-        new_id = ReservationIds()
-        self.scheduling = ExtenderContext(
-            index=self.index,
-            reader=self.allocation_state.reader,
-            allocation_state=self.allocation_state,
-            binder=KubeBinder(
-                client, settings.extender.bind_timeout_s, on_forbidden=self._doubt_term
-            ),
-            new_id=new_id,
-            now=clock.instant,
-            is_ready=self.readiness.may_answer,
-            leader=self._leader,
-            reports=reports,
-        )
-        self.admission = AdmissionContext(
-            index=self.index,
-            reader=self.allocation_state.reader,
-            allocation_state=self.allocation_state,
-            catalog=self.catalog,
-            scheduler_name=settings.scheduler_name or None,
-            new_id=new_id,
-            now=clock.instant,
-            is_ready=self.readiness.is_synced,
-            may_reserve=self.readiness.leads,
-            sign=self.signer,
-            callers_are_known=settings.webhooks.know_their_callers,
+        self.caches = Caches(
+            self.allocation_state, self.catalog, kernel_caches, recorder=self.recorder
         )
         self.cache_admission = (
             CacheAdmission(
@@ -160,51 +138,67 @@ class ControlPlane:
             else None
         )
         self.certificates = ServingCertificate(settings, client, clock)
-        self.caches = Caches(
-            self.index, self.allocation_state, self.catalog, recorder=self.recorder
-        )
-        self.bound_pods = BoundPods(
-            client, PodSink(self.allocation_state, clock.instant, self.recorder)
-        )
+        self.signer = ReservationSigner(client, settings.namespace)
+        bound_pods = BoundPods(client, PodSink(self.allocation_state, clock.instant, self.recorder))
         self.informers = {
             **build_informers(self.caches, client, settings, clock=clock),
             PODS.plural: Informer(
-                client, PODS, Pod, sink=self.bound_pods, clock=clock, project=observed_pod
+                client, PODS, Pod, sink=bound_pods, clock=clock, project=observed_pod
             ),
         }
-        leadership = settings.leadership
-        self.election = LeaderElection(
-            client,
-            clock,
-            LeaseTerms(
-                namespace=settings.namespace,
-                name=leadership.lease,
-                lease_duration_s=leadership.duration_s,
-                renew_deadline_s=leadership.renew_deadline_s,
-                retry_s=leadership.retry_s,
-                look_s=leadership.look_s,
-            ),
-            identity=identity,
-        )
+        self.election = LeaderElection(client, clock, _lease_terms(settings), identity=identity)
         restored_store = RestoredStore(
             self.election,
             self.informers.values(),
             allocation_state=self.allocation_state,
-            bound_pods=self.bound_pods,
+            bound_pods=bound_pods,
         )
-        self.caches.namespace_sink.on_namespace = restored_store.observe_namespace
+        self.caches.namespace_sink.changes.subscribe(restored_store.observe_namespace)
         self.takeover = Takeover(
             self.election,
-            Fence(client, leadership.lease, self.election.identity),
+            Fence(client, settings.leadership.lease, self.election.identity),
             restored_store.catch_up,
-            settle_s=leadership.settle_s,
+            settle_s=settings.leadership.settle_s,
         )
+        self.readiness = Readiness(
+            self._checks(), self.takeover.decides if settings.leadership.enabled else None
+        )
+        self._make_contexts(reports)
         self._scaling: ScalingView | None = None
         # of the term in which this replica leads
         self._lease_lost = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
-        self._add_checks()
+
+    def _make_contexts(self, reports: AllocationReports) -> None:
+        """Make what answers admission and the scheduler; both take the next id of a reservation from one source."""
+        settings, new_id = self.settings, ReservationIds()
+        self.scheduling = ExtenderContext(
+            index=self.index,
+            reader=self.allocation_state.reader,
+            allocation_state=self.allocation_state,
+            binder=KubeBinder(
+                self.client, settings.extender.bind_timeout_s, on_forbidden=self.takeover.doubt
+            ),
+            new_id=new_id,
+            now=self.clock.instant,
+            is_ready=self.readiness.may_answer,
+            leader=self._leader,
+            reports=reports,
+        )
+        self.admission = AdmissionContext(
+            index=self.index,
+            reader=self.allocation_state.reader,
+            allocation_state=self.allocation_state,
+            catalog=self.catalog,
+            scheduler_name=settings.scheduler_name or None,
+            new_id=new_id,
+            now=self.clock.instant,
+            is_ready=self.readiness.is_synced,
+            may_reserve=self.readiness.leads,
+            sign=self.signer,
+            callers_are_known=settings.webhooks.know_their_callers,
+        )
 
     def build_routes(self) -> "Routes":
         extender, webhooks = self.settings.extender, self.settings.webhooks
@@ -315,9 +309,6 @@ class ControlPlane:
     def _leader(self) -> str | None:
         return self.takeover.token() if self.settings.leadership.enabled else None
 
-    def _doubt_term(self) -> None:
-        self.takeover.doubt()
-
     async def _until_overtaken(self) -> NoReturn:
         await self.takeover.until_overtaken()
         raise _LeaseLostError
@@ -341,15 +332,27 @@ class ControlPlane:
             await self._lease_lost.wait()
             raise _LeaseLostError
 
-    def _add_checks(self) -> None:
-        for name, informer in self.informers.items():
-            self.readiness.checks[f"{name} synced"] = informer.synced.is_set
-        self.readiness.checks["certificate loaded"] = self.certificates.is_loaded
-        self.readiness.checks["reservation key loaded"] = self.signer.is_loaded
+    def _checks(self) -> "dict[str, Callable[[], bool]]":
+        checks: dict[str, Callable[[], bool]] = {
+            f"{name} synced": informer.synced.is_set for name, informer in self.informers.items()
+        }
+        checks["certificate loaded"] = self.certificates.is_loaded
+        checks["reservation key loaded"] = self.signer.is_loaded
         if self.cache_admission is not None:
-            self.readiness.checks["cache key loaded"] = self.cache_admission.keys.is_loaded
-        if self.settings.leadership.enabled:
-            self.readiness.is_leading = self.takeover.decides
+            checks["cache key loaded"] = self.cache_admission.keys.is_loaded
+        return checks
+
+
+def _lease_terms(settings: "Settings") -> LeaseTerms:
+    leadership = settings.leadership
+    return LeaseTerms(
+        namespace=settings.namespace,
+        name=leadership.lease,
+        lease_duration_s=leadership.duration_s,
+        renew_deadline_s=leadership.renew_deadline_s,
+        retry_s=leadership.retry_s,
+        look_s=leadership.look_s,
+    )
 
 
 async def serve(

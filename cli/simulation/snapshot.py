@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NoReturn, final
 from admission.context import AdmissionContext
 from api.names import NodeName, ReservationId
 from api.well_known_labels import HOSTNAME_LABEL
+from kernelcache.cache_index import CacheIndex
 from pool.allocation_state import AllocationState
 from pool.catalog import Catalog
 from pool.index.device_index import DeviceIndex
@@ -59,9 +60,10 @@ def take_snapshot(
         now: the moment.
         demands: without pods; those of the default settings where they are left out.
     """
-    catalog, index = Catalog(), DeviceIndex(demands)
+    catalog, kernel_caches = Catalog(), CacheIndex()
+    index = DeviceIndex(demands, caches=kernel_caches, has_all_pods=objects.are_pods_whole)
     state = AllocationState(index)
-    caches = Caches(index, state, catalog)
+    caches = Caches(state, catalog, kernel_caches)
     caches.device_sink.replace_all(objects.devices)
     caches.pool_sink.replace_all(objects.pools)
     caches.node_sink.replace_all(_nodes_of(objects))
@@ -70,7 +72,6 @@ def take_snapshot(
     _take_over_kernel_caches(caches, objects)
     pods = PodSink(state, lambda: now)
     pods.replace_all(objects.pods)
-    index.requests.is_whole = objects.are_pods_whole
     rank_nodes(index)
     new_id = _ids()
     return Snapshot(

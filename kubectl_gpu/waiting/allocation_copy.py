@@ -12,6 +12,7 @@ from api.well_known_labels import HOSTNAME_LABEL
 from kernelcache.cache_index import CacheIndex
 from pool.allocation_state import AllocationState
 from pool.facts import kubelet_of, pool_facts, reports_of
+from pool.index.device_index import DeviceIndex
 from pool.model import Instant, NodeFacts, UnitlessPod
 
 if TYPE_CHECKING:
@@ -43,10 +44,8 @@ class PoolObjects:
 
 def allocation_of(objects: PoolObjects, now: Instant) -> AllocationState:
     """Return the state that a server has once it has started with these objects."""
-    state = AllocationState()
-    index = state.index
-    index.caches = objects.caches
-    index.requests.is_whole = objects.are_pods_whole
+    index = DeviceIndex(caches=objects.caches, has_all_pods=objects.are_pods_whole)
+    state = AllocationState(index)
     for device in objects.devices:
         index.replace_device(device)
     for pool in objects.pools:

@@ -52,16 +52,17 @@ class DeviceIndex:
         self,
         demands: RecentDemands | None = None,
         *,
+        caches: "KnownCaches | None" = None,
         warm_score: int = WARM_SCORE,
+        has_all_pods: bool = True,
     ) -> None:
         self.demands = demands if demands is not None else RecentDemands()
         """What pods have asked for lately, for which free units should stay useful."""
-        self.caches: KnownCaches = NoCaches()
-        """The kernel caches that pods may mount; set by who observes them."""
+        self.caches: KnownCaches = caches if caches is not None else NoCaches()
+        """The kernel caches that pods may mount."""
         self.warm_score = warm_score
         """Part of a node's score that depends on whether it has the pod's kernel caches."""
-        self.on_devices: Callable[[Collection[NodeName]], None] | None = None
-        """Called with the nodes whose set of UUIDs has changed, after the change."""
+        self._subscribers: list[Callable[[Collection[NodeName]], None]] = []
         self.generation = 0
         """Moves with every real change."""
         self.devices = Devices()
@@ -82,8 +83,12 @@ class DeviceIndex:
         self._withheld: set[DeviceName] = set()
         # devices that are to leave their pool, whatever their objects say yet
         self._new = NewDevices()
-        self.requests = NodeRequests()
+        self.requests = NodeRequests(is_whole=has_all_pods)
         """CPU and memory, of pods with and without units."""
+
+    def subscribe(self, changed: "Callable[[Collection[NodeName]], None]") -> None:
+        """Have it called with the nodes whose set of UUIDs has changed, after the change."""
+        self._subscribers.append(changed)
 
     def replace_pool(self, facts: "PoolFacts") -> None:
         state = self._state(facts.name)
@@ -533,11 +538,10 @@ class DeviceIndex:
             self.changes.pools.discard(pool)
 
     def _tell_of_devices(self, before: DeviceEntry | None, after: DeviceEntry | None) -> None:
-        if self.on_devices is None:
-            return
         homes = [(item.facts.node, set(item.parts)) for item in (before, after) if item is not None]
         if len(homes) == 1 or homes[0] != homes[1]:
-            self.on_devices({node for node, _ in homes})
+            for changed in self._subscribers:
+                changed({node for node, _ in homes})
 
     def _recount(self, parts: "Iterable[str]", recount: "Callable[[DeviceEntry], bool]") -> None:
         """Recompute one mask of every device that one of the UUIDs belongs to."""

@@ -1,6 +1,6 @@
 """CPU and memory that pods request on their nodes, and their number, whether they have units or not."""
 
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final, final
 
 import msgspec
 
@@ -32,10 +32,10 @@ class _NodeTotal(msgspec.Struct, gc=False):
 class NodeRequests:
     """Requests by pod, and their sums by node; nodes without devices are among them, since they may get some."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_whole: bool = True) -> None:
         self._by_pod: dict[PodUid, tuple[NodeName, ComputeResources]] = {}
         self._totals: dict[NodeName, _NodeTotal] = {}
-        self.is_whole = True
+        self.is_whole: Final = is_whole
         """Whether all pods of nodes are read; False: more of each node may be taken than is known here."""
 
     def replace(

@@ -68,8 +68,7 @@ class NodeCopy:
         return plan_devices(entries, self.demand, rules) is not None
 
     def _copy(self, node: "NodeName", facts: "NodeFacts", change: NodeChange) -> DeviceIndex:
-        source, copy = self.index, DeviceIndex()
-        copy.caches = source.caches
+        source, copy = self.index, DeviceIndex(caches=self.index.caches)
         copy.replace_pool(self.pool)
         copy.replace_node(facts)
         copy.replace_kubelet(node, source.kubelet_on(node))

@@ -99,13 +99,14 @@ class ClusterState:
             self.set_device(f"d{number}", {})
 
     def new_allocation_state(self) -> AllocationState:
-        made = AllocationState(on_end=lambda ended: self.ends_reported.append(ended.reservation.id))
         self.settled: list[int] = []
         """An entry for each call of `on_settled` since `wakes` looked."""
         self.unreported: set[str] = set()
         self.layout = ""
-        made.on_settled = lambda: self.settled.append(1)
-        return made
+        return AllocationState(
+            on_end=lambda ended: self.ends_reported.append(ended.reservation.id),
+            on_settled=lambda: self.settled.append(1),
+        )
 
     def a_pool_spec(self, pick: Pick) -> dict[str, Any]:
         return {

@@ -5,8 +5,10 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
+from kernelcache.cache_index import CacheIndex
 from pool.allocation_state import AllocationState
 from pool.catalog import Catalog
+from pool.index.device_index import DeviceIndex
 from reconciler.caches import Caches
 from reconciler.controller_spec import ControllerContext, ControllerSpec
 from server.controllers.settings import controller_settings
@@ -15,9 +17,9 @@ from server.settings import Settings
 from tests.support.loop_clock import ServerClock
 
 
-def _some_caches() -> Caches:
-    allocation_state = AllocationState()
-    return Caches(allocation_state.index, allocation_state, Catalog())
+def new_caches() -> Caches:
+    kernel_caches = CacheIndex()
+    return Caches(AllocationState(DeviceIndex(caches=kernel_caches)), Catalog(), kernel_caches)
 
 
 def a_context(
@@ -32,7 +34,7 @@ def a_context(
     """Return a context; end what it opens with `async with context.ending`."""
     return ControllerContext(
         client=client,
-        caches=caches or _some_caches(),
+        caches=caches or new_caches(),
         recorder=recorder,
         scheduling=None,  # type: ignore[arg-type]  # only binding recovery needs it
         settings=replace(controller_settings(Settings()), **settings),

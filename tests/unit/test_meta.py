@@ -219,6 +219,22 @@ def test_every_module_says_what_it_is_for():
     assert [name_of(path) for path in SOURCES if not ast.get_docstring(tree_of(path))] == []
 
 
+def test_a_constructor_assigns_into_no_finished_object():
+    """A part is given what it needs when it is made; no order of assignments has to be known."""
+    assigned = [
+        f"{name_of(path)}:{target.lineno}: {ast.unparse(target)}"
+        for path in SOURCES
+        for item in tree_of(path).body
+        for made in (item.body if isinstance(item, ast.ClassDef) else ())
+        if isinstance(made, ast.FunctionDef) and made.name in {"__init__", "__post_init__"}
+        for target in ast.walk(made)
+        if isinstance(target, ast.Attribute) and isinstance(target.ctx, ast.Store)
+        if not (isinstance(target.value, ast.Name) and target.value.id == "self")
+    ]
+    # The ssl module takes the callback that chooses the context of a connection in no other way.
+    assert [item for item in assigned if not item.endswith(".sni_callback")] == []
+
+
 def test_reasons_are_written_in_their_one_home_only():
     reasons = {item.value for kind in (EventReason, RefusalReason, PoolReady) for item in kind}
     # Kubernetes has words of its own; a condition of its kinds may be called like our reason.

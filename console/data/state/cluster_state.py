@@ -14,6 +14,7 @@ from console.data.state.ended_reservations import EndedReservations
 from console.data.state.moments import Moments
 from console.data.state.watched_devices import WatchedDevices
 from console.data.state.watched_pods import WatchedPods
+from kernelcache.cache_index import CacheIndex
 from kube.store import Store
 from pool.allocation_state import AllocationState
 from pool.catalog import Catalog
@@ -41,11 +42,11 @@ class ClusterState:
         self.scope = scope
         self.moments = Moments(clock)
         self.catalog = Catalog()
-        self.index = DeviceIndex()
-        self.index.requests.is_whole = scope.all_pods
+        kernel_caches = CacheIndex()
+        self.index = DeviceIndex(caches=kernel_caches, has_all_pods=scope.all_pods)
         self.allocation_state = AllocationState(self.index, on_end=self._note_end)
         self.reader = self.allocation_state.reader
-        self.caches = Caches(self.index, self.allocation_state, self.catalog)
+        self.caches = Caches(self.allocation_state, self.catalog, kernel_caches)
         self.devices = self.caches.devices
         self.inventories = self.caches.inventories
         self.leases: Store[SeenLease] = Store()

@@ -21,9 +21,6 @@ from kube.informer import Informer, Selection
 from kube.resources import GPU_DEVICES, GPU_NODE_INVENTORIES, PODS
 from manifests.install.crds import build_crds
 from manifests.yaml import render
-from pool.allocation_state import AllocationState
-from pool.catalog import Catalog
-from reconciler.caches import Caches
 from reconciler.controller_spec import ControllerContext
 from reconciler.dcgm import scraper
 from reconciler.device import health
@@ -37,6 +34,7 @@ from server.settings import Settings
 from server.system_clock import SystemClock
 from tests.cluster.environment import client, definitions, polling
 from tests.cluster.environment.nodes import KWOK_PREFIX
+from tests.support.controllers import new_caches
 from tests.support.dcgm import Exporter, an_exporter, device_lines
 from tests.support.operands import an_operand_pod
 from tests.support.recorded_events import RecordedEvents
@@ -153,8 +151,7 @@ async def _add_device(api: client.ApiClient, node: str) -> None:
 
 async def _follow(kubeconfig: str, setup: Setup) -> None:
     """Do what the server does for readiness and health."""
-    clock, allocation_state = SystemClock(), AllocationState()
-    caches = Caches(allocation_state.index, allocation_state, Catalog())
+    clock, caches = SystemClock(), new_caches()
     settings = replace(
         controller_settings(Settings()),
         bootstrap=BootstrapTerms(debounce=DebounceTerms(period_s=PERIOD_S)),

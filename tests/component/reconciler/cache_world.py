@@ -42,10 +42,7 @@ from kube.resources import (
 )
 from manifests.caches.cache_crds import build_cache_crds
 from manifests.install.crds import build_crds
-from pool.allocation_state import AllocationState
-from pool.catalog import Catalog
 from pool.facts import node_facts
-from reconciler.caches import Caches
 from reconciler.kernelcache.cache_node_cleanup import CacheNodeCleanup
 from reconciler.kernelcache.cache_status import CacheSources, CacheStatusReconciler
 from reconciler.kernelcache.device_targets import DeviceTargets
@@ -55,6 +52,7 @@ from reconciler.sinks.gkm_cache_sink import observe_cache
 from simulator.apiserver.server import InMemoryApiServer
 from simulator.apiserver.webhooks.chain import User
 from tests.support.client_of_api import a_client
+from tests.support.controllers import new_caches
 from tests.support.kernel_caches import IMAGE
 from tests.support.loop_clock import LoopClock
 from tests.support.recorded_events import RecordedEvents
@@ -99,8 +97,7 @@ class LeadingProcess:
     recorder: RecordedEvents = field(default_factory=RecordedEvents)
 
     def __post_init__(self) -> None:
-        state = AllocationState()
-        self.caches = Caches(state.index, state, Catalog())
+        self.caches = new_caches()
         self.targets = DeviceTargets(self.caches.devices)
         self.caches.devices.changes.subscribe(self.targets.observe)
         self.status = CacheStatusReconciler(
@@ -114,7 +111,7 @@ class LeadingProcess:
             recorder=self.recorder,
             now=self.time.now,
         )
-        self.cleanup = CacheNodeCleanup(self.client, state.index, self.caches.gkm_cache_nodes)
+        self.cleanup = CacheNodeCleanup(self.client, self.caches.index, self.caches.gkm_cache_nodes)
 
 
 async def _nothing() -> None:

@@ -29,6 +29,7 @@ from api.names import (
 )
 from autoscaling.scaling_model import RequestId, ScalingPlan, Supply
 from autoscaling.terms import scaling_terms
+from kernelcache.cache_index import CacheIndex
 from kube.client import KubeClient
 from kube.errors import KubeError
 from kube.resources import NODES, PODS
@@ -88,7 +89,7 @@ class Process:
             is_ready=lambda: True,
         )
         context = a_context(
-            caches=Caches(state.index, state, cluster.catalog),
+            caches=Caches(state, cluster.catalog, CacheIndex()),
             client=cluster.client,
             clock=self.clock,
         )

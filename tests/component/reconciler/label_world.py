@@ -13,8 +13,6 @@ from kube.client import KubeClient
 from kube.informer import Informer
 from kube.resources import GPU_DEVICES, NODES
 from manifests.install.crds import build_crds
-from pool.allocation_state import AllocationState
-from pool.catalog import Catalog
 from pool.facts import node_facts
 from reconciler.caches import Caches
 from reconciler.node_software import deploy_labels_controller
@@ -24,18 +22,13 @@ from reconciler.sinks.device_sink import observe_device
 from server.controllers.manager import ControllerManager
 from simulator.apiserver.server import InMemoryApiServer
 from tests.support.client_of_api import an_api_with_client
-from tests.support.controllers import a_context
+from tests.support.controllers import a_context, new_caches
 from tests.support.loop_clock import ServerClock
 from tests.support.recorded_events import RecordedEvents
 
 SPECS = (index_changes.SPEC, deploy_labels_controller.SPEC)
 SETTLES_S = 3.0
 """Virtual: several looks for changed nodes."""
-
-
-def new_caches() -> Caches:
-    allocation_state = AllocationState()
-    return Caches(allocation_state.index, allocation_state, Catalog())
 
 
 @dataclass

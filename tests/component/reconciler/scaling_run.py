@@ -26,10 +26,7 @@ from kube.client import KubeClient
 from kube.resources import GPU_DEVICES, GPU_POOLS, NODE_CLAIMS, NODE_POOLS, NODES, PODS
 from manifests.constants import DEFAULT_NAMESPACE
 from manifests.install.crds import build_crds
-from pool.allocation_state import AllocationState
-from pool.catalog import Catalog
 from pool.facts import node_facts, pod_facts
-from reconciler.caches import Caches
 from reconciler.scaling.controller import SPEC
 from reconciler.scaling.view import ScalingView, scaling_view
 from reconciler.settings import AutoscalingTerms
@@ -40,7 +37,7 @@ from reconciler.sinks.scale_signal_sink import LABEL_SELECTOR, SignalPod, observ
 from simulator.apiserver.server import InMemoryApiServer
 from simulator.karpenter.karpenter_crds import karpenter_crds
 from tests.support.client_of_api import a_client, an_api_with_client
-from tests.support.controllers import a_context
+from tests.support.controllers import a_context, new_caches
 from tests.support.listings import replace_listed
 from tests.support.loop_clock import ServerClock
 from tests.support.recorded_events import RecordedEvents
@@ -82,9 +79,8 @@ class ScalingRun:
 
     def start(self, **settings: Any) -> None:
         """Begin a new process, which knows nothing."""
-        state = AllocationState()
-        self.caches = Caches(state.index, state, Catalog())
-        self.pods = PodSink(state, self.clock.instant)
+        self.caches = new_caches()
+        self.pods = PodSink(self.caches.allocation_state, self.clock.instant)
         self.context: ControllerContext = a_context(
             caches=self.caches,
             client=self.client,

@@ -19,6 +19,7 @@ from api.names import (
     UNITS_CONDITION,
     UnitId,
 )
+from kernelcache.cache_index import CacheIndex
 from kube.resources import GPU_DEVICES, PODS
 from pool.model import PodFacts
 from pool.what_if.explanation import UnitWaitReason
@@ -50,9 +51,8 @@ ExplainedBy = Callable[[SharedExplanations], PodExplainer]
 
 
 def context_of(cluster: Cluster) -> ControllerContext:
-    index = cluster.allocation_state.index
     return a_context(
-        caches=Caches(index, cluster.allocation_state, cluster.catalog),
+        caches=Caches(cluster.allocation_state, cluster.catalog, CacheIndex()),
         client=cluster.client,
         recorder=cluster.recorder,
         clock=ServerClock(),

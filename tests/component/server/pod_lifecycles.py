@@ -19,6 +19,7 @@ from api.foreign.core import Pod
 from api.kinds.gpudevice import GPUDevice
 from api.kinds.gpupool import GPUPool
 from api.names import NodeName
+from kernelcache.cache_index import CacheIndex
 from pool.allocation_state import AllocationState
 from pool.catalog import Catalog
 from pool.facts import pod_facts
@@ -64,7 +65,7 @@ class Replica:
     def __init__(self, *, leads: bool) -> None:
         self.leads = leads
         self.allocation_state, self.catalog = AllocationState(), Catalog()
-        self.caches = Caches(self.allocation_state.index, self.allocation_state, self.catalog)
+        self.caches = Caches(self.allocation_state, self.catalog, CacheIndex())
         self.pools = PoolSink(self.allocation_state.index, self.catalog)
         self.nodes = NodeSink(self.allocation_state.index)
         client: KubeClient = None  # type: ignore[assignment]  # nothing is read

@@ -11,6 +11,7 @@ from api.kinds.gpunodeinventory import (
     TopologyManagerScope,
 )
 from api.names import NodeName, PodUid
+from pool.allocation_state import AllocationState
 from pool.model import ContainerRole, KubeletTopology, PodPhase
 from pool.pods.reported import is_complete
 from scheduler.extender import bind
@@ -28,8 +29,7 @@ STATIC = KubeletTopology(
 def a_setup(kubelet: KubeletTopology | None = STATIC) -> ExtenderSetup:
     """A node with two devices on each of two NUMA nodes, and pods that wait."""
     reports = AllocationReports()
-    setup = ExtenderSetup(reports=reports)
-    setup.allocation_state.on_settled = reports.wake
+    setup = ExtenderSetup(AllocationState(on_settled=reports.wake), reports=reports)
     index = setup.allocation_state.index
     index.replace_pool(a_pool())
     index.replace_node(a_node("n1"))

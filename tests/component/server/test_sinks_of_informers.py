@@ -18,14 +18,11 @@ from kube.client import KubeClient
 from kube.config.connection import StaticConnection
 from kube.resources import NAMESPACES
 from kube.unread_objects import KeepingSink
-from pool.allocation_state import AllocationState
-from pool.catalog import Catalog
-from pool.index.device_index import DeviceIndex
-from reconciler.caches import Caches
 from reconciler.sinks.pod_sink import PodSink
 from server.informers import build_informers
 from server.leadership.bound_pods import BoundPods
 from server.settings import Settings
+from tests.support.controllers import new_caches
 from tests.support.loop_clock import LoopClock
 
 pytestmark = pytest.mark.looptime
@@ -39,9 +36,7 @@ def sinks() -> Iterator[tuple[str, object]]:
         "node_software": {"enabled": True},
         "bootstrap": {"operands": "External"},
     }
-    index = DeviceIndex()
-    state = AllocationState(index)
-    caches = Caches(index, state, Catalog())
+    caches = new_caches()
     server = build_informers(caches, client, Settings.model_validate(optional), clock=clock)
     scope = ReadScope.whole(system_namespace="gpu-system")
     shown = ClusterState(clock, scope)
@@ -50,7 +45,7 @@ def sinks() -> Iterator[tuple[str, object]]:
         *NodeObjects(client, clock, node="n1").informers,
         *CacheObjects(client, clock, node=NodeName("n1")).informers,
     ]
-    yield "server pods", BoundPods(client, PodSink(state, shown.now))
+    yield "server pods", BoundPods(client, PodSink(caches.allocation_state, shown.now))
     yield "agent pods", NodePods()
     for process, informers in (
         ("server", server.values()),

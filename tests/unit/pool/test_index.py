@@ -327,9 +327,8 @@ def test_claims_are_what_was_said_last(writes: list[tuple[str, list[UnitId]]]) -
 def test_a_node_has_room_for_a_pod_beside_those_that_it_has(
     left: dict[str, int], *, is_whole: bool, has_room: bool
 ):
-    index = an_index(a_device())
+    index = DeviceIndex(has_all_pods=is_whole)
     index.replace_node(a_node("n1", **left))
     index.requests.replace(PodUid("other"), NodeName("n1"), ComputeResources(1_000, 10, 1))
-    index.requests.is_whole = is_whole
     pod = a_pod_facts("p", requests=ComputeResources(2_000, 20, 1))
     assert index.has_room(pod, NodeName("n1")) is has_room

@@ -136,7 +136,7 @@ def test_a_fault_of_a_device_is_no_reason_to_look_at_reports() -> None:
     """40,000 devices change their health and units; only what is where matters here."""
     told: list[Any] = []
     allocation_state = some_allocation_state(devices=some_devices(1))
-    allocation_state.index.on_devices = told.append
+    allocation_state.index.subscribe(told.append)
     allocation_state.index.replace_device(a_device(is_faulted=True))
     allocation_state.index.replace_device(a_device(pool=None))
     assert told == []

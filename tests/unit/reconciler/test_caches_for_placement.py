@@ -2,16 +2,14 @@
 
 import msgspec
 
-from pool.allocation_state import AllocationState
-from pool.catalog import Catalog
-from reconciler.caches import Caches
 from tests.support.builders import a_demand, a_device, a_node, a_pool
+from tests.support.controllers import new_caches
 from tests.support.kernel_caches import a_cache
 
 
 def test_a_cache_that_is_observed_decides_which_devices_a_pod_gets():
-    state = AllocationState()
-    caches = Caches(state.index, state, Catalog())
+    caches = new_caches()
+    state = caches.allocation_state
     state.index.replace_pool(a_pool())
     state.index.replace_node(a_node("n1"))
     state.index.replace_device(a_device("n1", 0, compute_capability="8.0"))
