@@ -297,7 +297,7 @@ def _policies(installation: "Installation") -> "Iterator[Json]":
     yield from build_annotation_policy(
         [own.username], server=own.username, excluded_namespaces=excluded
     )
-    yield from build_fencing_policies(term=own.lease)
+    yield from build_fencing_policies()
     yield from build_agent_policy(own.namespace)
 
 

@@ -161,7 +161,7 @@ def _of_one_installation(target: RenderTarget, options: "argparse.Namespace") ->
                         server=own.username,
                         excluded_namespaces=excluded,
                     ),
-                    *build_fencing_policies(term=own.lease),
+                    *build_fencing_policies(),
                     *build_agent_policy(namespace),
                     *build_server_policies(own, excluded_namespaces=excluded),
                 ]
@@ -249,9 +249,6 @@ def _own_objects(options: "argparse.Namespace") -> OwnObjects:
     settings = _load_settings(options)
     return OwnObjects(
         namespace=options.namespace or settings.namespace,
-        lease=options.lease or settings.leadership.lease,
-        serving_secret=settings.tls.secret,
-        scheduler_deployment=settings.scheduler.deployment,
         images=operand_images(settings) if options.settings else None,
         issues_certificates=settings.tls.source == "SelfSigned",
         runs_node_software=settings.node_software.enabled,

@@ -35,7 +35,6 @@ TARGETS_OF_FLAGS: Final[dict[str, tuple[str, ...]]] = {
     "kubeconfig": ("scheduler-config",),
     "resource": ("scheduler-config",),
     "user": ("policy",),
-    "lease": ("rbac", "policy"),
     "board": ("dashboards",),
     "pool": ("nodepool",),
     "pool_file": ("nodepool",),
@@ -96,7 +95,6 @@ def add_render_flags(parser: "CommandParser") -> None:
         "print the JSON of one dashboard instead, as Grafana imports it, e.g. gpu-node",
         metavar="NAME",
     )
-    _add(parser, "lease", "the server's Lease (gpu-control-plane)", metavar="NAME")
     _add(parser, "pool", "name of the GPUPool; needed where there are several", metavar="NAME")
     _add(parser, "pool_file", "the GPUPool, as `kubectl get -o yaml` shows it (standard input)")
     _add(
@@ -159,12 +157,6 @@ def _namespace_fault(name: str) -> str | None:
     return "a namespace has up to 63 lower-case letters, digits and '-', with a letter or digit at both ends"
 
 
-def _lease_fault(name: str) -> str | None:
-    if _SUBDOMAIN.fullmatch(name):
-        return None
-    return "a Lease has a name of lower-case letters, digits, '-' and '.', with a letter or digit at both ends"
-
-
 def _version_fault(version: str) -> str | None:
     if _VERSION.fullmatch(version):
         return None
@@ -214,7 +206,6 @@ _FAULTS: Final[dict[str, "Callable[[str], str | None]"]] = {
     "url": url_fault,
     "resource": _resource_fault,
     "user": _user_fault,
-    "lease": _lease_fault,
     "pool": pool_name_fault,
     "node_class": _node_class_fault,
 }

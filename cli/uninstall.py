@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from api.text import printable
 from cli.command_parser import CommandLineError, CommandParser, complain
 from cli.exit_status import FAILED, OK
-from manifests.constants import DEFAULT_NAMESPACE, LEASE_NAME, SERVING_SECRET
+from manifests.constants import DEFAULT_NAMESPACE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -73,14 +73,13 @@ def _parser() -> CommandParser:
         metavar="SECONDS",
         help=f"for the whole removal ({_DEFAULT_TIMEOUT_S:g})",
     )
-    for name, default, text in (
-        ("namespace", DEFAULT_NAMESPACE, "namespace of the control plane"),
-        ("lease", LEASE_NAME, "the server's Lease, its setting leadership.lease"),
-        ("tls-secret", SERVING_SECRET, "the server's Secret, its setting tls.secret"),
-    ):
-        parser.add_argument(
-            f"--{name}", type=_name, default=default, metavar="NAME", help=f"{text} ({default})"
-        )
+    parser.add_argument(
+        "--namespace",
+        type=_name,
+        default=DEFAULT_NAMESPACE,
+        metavar="NAME",
+        help=f"namespace of the control plane ({DEFAULT_NAMESPACE})",
+    )
     parser.add_argument("--kubeconfig", metavar="FILE", help="credentials, as kubectl finds them")
     parser.add_argument("--context", help="context of the kubeconfig")
     return parser
@@ -108,8 +107,6 @@ def _options_of(known: argparse.Namespace) -> "RemovalOptions":
     scope = RemovalScope(
         own=OwnObjects(
             namespace=known.namespace,
-            lease=known.lease,
-            serving_secret=known.tls_secret,
             runs_node_software=True,
         ),
         with_applied=not known.keep_applied,

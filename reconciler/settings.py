@@ -18,26 +18,10 @@ if TYPE_CHECKING:
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SchedulerTerms:
-    """Settings of our kube-scheduler."""
-
-    namespace: str
-    deployment: str
-    """Empty: there is none to restart."""
-    secret: str
-    """Has the CAs that kube-scheduler trusts."""
-    authorities: "Path | None" = None
-    """A file with them in place of the Secret, where another component issues the certificates."""
-    check_every_s: float
-
-
-@final
-@dataclass(frozen=True, slots=True, kw_only=True)
 class EndpointTerms:
-    """The Service, and this replica behind it."""
+    """This replica behind the Service."""
 
     namespace: str
-    service: str
     address: str
     """Empty: the Service selects its pods itself."""
     port: int
@@ -83,7 +67,8 @@ class ControllerSettings:
     health: "HealthDebounceTerms"
     heartbeat_freshness_s: float
     """An older heartbeat of an agent means silence: its health reports are ignored."""
-    scheduler: "SchedulerTerms"
+    scheduler_authorities: "Path | None"
+    """A file with the CAs that kube-scheduler trusts, in place of its Secret, where another component issues the certificates."""
     is_labelling_namespace: bool
     """Whether our namespace gets the pod security labels that our DaemonSets need."""
     is_labelling_nodes: bool

@@ -156,7 +156,7 @@ class ControlPlane:
         self.caches.namespace_sink.changes.subscribe(restored_store.observe_namespace)
         self.takeover = Takeover(
             self.election,
-            Fence(client, settings.leadership.lease, self.election.identity),
+            Fence(client, constants.LEASE_NAME, self.election.identity),
             restored_store.catch_up,
             settle_s=settings.leadership.settle_s,
         )
@@ -347,7 +347,7 @@ def _lease_terms(settings: "Settings") -> LeaseTerms:
     leadership = settings.leadership
     return LeaseTerms(
         namespace=settings.namespace,
-        name=leadership.lease,
+        name=constants.LEASE_NAME,
         lease_duration_s=leadership.duration_s,
         renew_deadline_s=leadership.renew_deadline_s,
         retry_s=leadership.retry_s,

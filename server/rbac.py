@@ -143,12 +143,12 @@ def _in_our_namespace(own: OwnObjects) -> tuple[PolicyRule, ...]:
             group="coordination.k8s.io",
             resources=leases,
             verbs=("get", "update"),
-            names=(own.lease,),
+            names=(constants.LEASE_NAME,),
         ),
         *(rule for spec in CONTROLLERS for rule in spec.namespaced_rbac),
         *(rule for spec in CONTROLLERS for rule in spec.own_rbac(own)),
         *(
-            certificates.namespaced_rbac(own.serving_secret, constants.SCHEDULER_SECRET)
+            certificates.namespaced_rbac(constants.SERVING_SECRET, constants.SCHEDULER_SECRET)
             if own.issues_certificates
             else ()
         ),

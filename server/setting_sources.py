@@ -34,7 +34,11 @@ Location = tuple[str | int, ...]
 class GivenSettings:
     """Values and their origins; a later source overrides an earlier one."""
 
-    def __init__(self, fields: Sequence[SettingField]) -> None:
+    def __init__(
+        self, fields: Sequence[SettingField], retired: Mapping[str, str] | None = None
+    ) -> None:
+        """Take the model's fields, and what to do in place of settings and sections that are none any more."""
+        self._retired = retired or {}
         self._fields = {field.path: field for field in fields}
         self._origins: dict[Location, str] = {}
         # path of a value -> what it is called where it was written
@@ -71,7 +75,8 @@ class GivenSettings:
             if field is not None and not _is_of_kubernetes(name, text):
                 self._put_text(field, text, origin=name)
             elif not _is_of_kubernetes(name, text):
-                self._complain(f"{name}: no such setting{_hint(nearest(name.upper(), known))}")
+                path = name.removeprefix(VARIABLE_PREFIX).lower().split("__")
+                self._complain(f"{name}: {self._unknown(path, nearest(name.upper(), known))}")
 
     def read_flags(self, arguments: Sequence[str]) -> None:
         """Take flags: `--listen.port 9443`, `--listen.port=9443`; words are joined by `-` or `_`."""
@@ -79,9 +84,12 @@ class GivenSettings:
         for given, text in self._pairs(arguments):
             flag = given.replace("_", "-")
             if flag not in known:
-                *sections, word = flag.removeprefix("--").replace("-", "_").split(".")
-                meant = self._nearest(*sections, word=word)
-                self._complain(f"no such flag {given}{_hint(meant and meant.flag)}")
+                path = flag.removeprefix("--").replace("-", "_").split(".")
+                if advice := self._retirement(path):
+                    self._complain(f"{given}: {advice}")
+                else:
+                    meant = self._nearest(*path)
+                    self._complain(f"no such flag {given}{_hint(meant and meant.flag)}")
             elif text is None:
                 self._complain(f"{given} needs a value: {known[flag].expects}")
             else:
@@ -152,9 +160,9 @@ class GivenSettings:
             within = "".join(f"{part}: " for part in location[len(field.path) :])
             return f"{origin}: {within}{'no such key' if is_unknown else message}"
         if is_unknown:
-            *sections, word = map(str, location)
-            meant = self._nearest(*sections, word=word)
-            return f"{origin}: no such setting{_hint(meant and meant.name)}"
+            path = [str(part) for part in location]
+            meant = self._nearest(*path)
+            return f"{origin}: {self._unknown(path, meant and meant.name)}"
         if error["type"] == "value_error" and (field is None or field.is_section):
             return f"{message}{self._named_in(message)}"
         if field is None or error["type"] == "value_error":
@@ -176,13 +184,21 @@ class GivenSettings:
                 return self._origins[location[:end]]
         return ".".join(map(str, location))
 
-    def _nearest(self, *sections: str, word: str) -> SettingField | None:
+    def _unknown(self, path: Sequence[str], meant: str | None) -> str:
+        return self._retirement(path) or f"no such setting{_hint(meant)}"
+
+    def _retirement(self, path: Sequence[str]) -> str | None:
+        names = (".".join(path[:end]) for end in range(1, len(path) + 1))
+        advice = next((self._retired[name] for name in names if name in self._retired), None)
+        return None if advice is None else f"no setting any more: {advice}"
+
+    def _nearest(self, *path: str) -> SettingField | None:
         """Return the setting that an unknown name may stand for: of this word elsewhere, or nearly of this name."""
         fields = self._fields.values()
-        elsewhere = [field for field in fields if field.path[-1] == word]
-        beside = {field.name: field for field in fields if field.path[:-1] == sections}
+        elsewhere = [field for field in fields if field.path[-1] == path[-1]]
+        beside = {field.name: field for field in fields if field.path[:-1] == path[:-1]}
         everywhere = {field.name: field for field in fields}
-        name = ".".join((*sections, word))
+        name = ".".join(path)
         return (
             next(iter(elsewhere), None)
             or beside.get(nearest(name, beside) or "")

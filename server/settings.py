@@ -18,12 +18,6 @@ from inventory.health.device import IGNORED_XIDS
 from manifests.constants import (
     CONTAINER_PORT,
     DEFAULT_NAMESPACE,
-    LEASE_NAME,
-    MUTATING_CONFIGURATION,
-    SCHEDULER_DEPLOYMENT,
-    SERVICE_NAME,
-    SERVING_SECRET,
-    VALIDATING_CONFIGURATION,
 )
 from manifests.node.daemonset import DETECTOR_PODS, KUBELET_DIRECTORY, LINUX
 from manifests.node.device_plugin import PluginKind, PluginMode
@@ -31,6 +25,7 @@ from pool.placement.fragmentation.recent_demand import HALF_LIFE_S
 from server.bootstrap_settings import BootstrapSettings
 from server.kernel_cache_settings import KernelCacheSettings
 from server.node_software_settings import NodeSoftwareSettings
+from server.retired_settings import RETIRED
 from server.setting_fields import setting_fields
 from server.setting_sections import (
     DnsName,
@@ -76,8 +71,6 @@ class TlsSettings(Section):
     """SelfSigned: an own CA in a Secret, renewed and injected as caBundle. Files: those of `directory`."""
     directory: Path | None = None
     """Directory of tls.crt, tls.key and ca.crt, as cert-manager mounts them; for `source: Files`."""
-    secret: str = SERVING_SECRET
-    """Name of the Secret with our CA and certificates; for `source: SelfSigned`."""
     dns_names: tuple[DnsName, ...] = ()
     """DNS names of the serving certificate, besides those of the Service."""
     ip_addresses: tuple[IpAddress, ...] = ()
@@ -129,8 +122,6 @@ class LeadershipSettings(Section):
 
     enabled: bool = True
     """Whether a leader is elected. Off for a single replica that never overlaps with another one."""
-    lease: str = LEASE_NAME
-    """Name of the Lease, and of the object with the current term."""
     duration_s: Seconds = 2.0
     """Validity of the Lease. A dead leader is succeeded after this, less the time since its last renewal. Where the API server is
     slow, the leader asks for longer (kube.leader_election)."""
@@ -285,16 +276,6 @@ class PodSecuritySettings(Section):
     too), which the node agents need. A level that another client set stays, and is reported."""
 
 
-class SchedulerSettings(Section):
-    """Our kube-scheduler."""
-
-    deployment: Annotated[str, Field(pattern=r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$")] = (
-        SCHEDULER_DEPLOYMENT
-    )
-    """Deployment of our kube-scheduler in our namespace, which the leader restarts once for each new CA, because kube-scheduler
-    reads the extender's CA at start only. Empty, or of no Deployment: you restart it."""
-
-
 class UsualPodsSettings(Section):
     """Pods that are expected in a pool."""
 
@@ -356,14 +337,8 @@ class Settings(Section):
     """Context of the kubeconfig; if omitted, its current one."""
     namespace: DnsName = DEFAULT_NAMESPACE
     """Namespace of our Secrets, Lease and DaemonSets."""
-    service: DnsName = SERVICE_NAME
-    """Name of our Service, which the serving certificate is for."""
     scheduler_name: str | None = DEFAULT_SCHEDULER_NAME
     """Scheduler that is set in pool pods that name the default one; empty: left unchanged."""
-    mutating_configuration: str = MUTATING_CONFIGURATION
-    """Name of the MutatingWebhookConfiguration that gets our caBundle."""
-    validating_configuration: str = VALIDATING_CONFIGURATION
-    """Name of the ValidatingWebhookConfiguration that gets our caBundle."""
     placement: Literal["Scored", "Nominated"] = "Nominated"
     """How kube-scheduler finds the node that is reserved for a pod. Scored: among all nodes, by our scores.
     Nominated: while many pods wait, `status.nominatedNodeName` names it, at the cost of one write for each."""
@@ -390,7 +365,6 @@ class Settings(Section):
     node_detector: NodeDetectorRolloutSettings = NodeDetectorRolloutSettings()
     kubelet: KubeletSettings = KubeletSettings()
     pod_security: PodSecuritySettings = PodSecuritySettings()
-    scheduler: SchedulerSettings = SchedulerSettings()
     demand: DemandSettings = DemandSettings()
     autoscaling: AutoscalingSettings = AutoscalingSettings()
     kernel_caches: KernelCacheSettings = KernelCacheSettings()
@@ -424,7 +398,7 @@ def load_settings(arguments: "Sequence[str]", file: Path | None) -> Settings:
     Raises:
         BadSettingsError: names every invalid setting.
     """
-    given = GivenSettings(setting_fields(Settings.model_json_schema()))
+    given = GivenSettings(setting_fields(Settings.model_json_schema()), RETIRED)
     if file is not None:
         given.read_file(file)
     given.read_environment(os.environ)

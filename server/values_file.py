@@ -23,6 +23,7 @@ from manifests.install.installation import (
 from manifests.install.rbac import group_subjects
 from manifests.install.values import ChartValues
 from server.controllers.settings import named_operand_images
+from server.retired_settings import RETIRED
 from server.setting_fields import setting_fields
 from server.setting_sources import GivenSettings
 from server.settings import BadSettingsError, Settings
@@ -102,8 +103,6 @@ def build_installation(
         settings=yaml.safe_dump(content),
         settings_checksum=_checksum(content),
         port=settings.listen.port,
-        lease=settings.leadership.lease,
-        serving_secret=settings.tls.secret,
         operand_images=tuple(sorted(images)),
         pull_secrets=[{"name": name} for name in image.pull_secrets],
         viewer_subjects=group_subjects(values.pool_viewers),
@@ -117,7 +116,7 @@ def build_installation(
 
 def _checked(content: "Mapping[str, Any]") -> Settings:
     """Return the settings of the content alone: what this process is told otherwise does not count."""
-    given = GivenSettings(setting_fields(Settings.model_json_schema()))
+    given = GivenSettings(setting_fields(Settings.model_json_schema()), RETIRED)
     given.take(content, origin="settings.")
     try:
         return Settings.model_validate(given.values)

@@ -39,8 +39,6 @@ class Installation:
     settings_checksum: str
     """It changes when the settings do, and so restarts the servers."""
     port: int
-    lease: str
-    serving_secret: str
     operand_images: tuple[str, ...]
     """Images of the DaemonSets that the server makes."""
     pull_secrets: "Sequence[Json]"
@@ -61,8 +59,6 @@ class Installation:
     def own_objects(self) -> OwnObjects:
         return OwnObjects(
             namespace=self.namespace,
-            lease=self.lease,
-            serving_secret=self.serving_secret,
             images=self.operand_images,
             issues_certificates=not self.uses_cert_manager,
             runs_node_software=self.values.node_software.enabled,

@@ -55,13 +55,9 @@ _SECRET_TYPES: Final = ("kubernetes.io/tls", "Opaque")
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnObjects:
-    """Names of the server's objects in its namespace."""
+    """What the server's own objects depend on."""
 
     namespace: str = constants.DEFAULT_NAMESPACE
-    lease: str = constants.LEASE_NAME
-    serving_secret: str = constants.SERVING_SECRET
-    scheduler_deployment: str = constants.SCHEDULER_DEPLOYMENT
-    """Empty: there is none."""
     images: tuple[str, ...] | None = None
     """Images of its DaemonSets; None allows any."""
     issues_certificates: bool = True
@@ -298,7 +294,7 @@ def _eviction_rule(excluded_namespaces: "Sequence[str]") -> dict[str, str]:
 
 def _object_rules(own: OwnObjects) -> list[dict[str, str]]:
     ours = (
-        own.serving_secret,
+        constants.SERVING_SECRET,
         constants.SCHEDULER_SECRET,
         constants.RESERVATION_KEY_SECRET,
         constants.CACHE_KEY_SECRET,
@@ -312,13 +308,13 @@ def _object_rules(own: OwnObjects) -> list[dict[str, str]]:
     named = (
         f"request.resource.resource == 'secrets' ? one.metadata.name in {cel_list(ours)}"
         " : request.resource.resource == 'deployments'"
-        f" ? one.metadata.name == '{own.scheduler_deployment}'"
+        f" ? one.metadata.name == '{constants.SCHEDULER_DEPLOYMENT}'"
         " : request.resource.resource == 'endpointslices'"
         f" ? one.metadata.name == '{constants.SERVICE_NAME}'"
         " && one.metadata.?labels[?'kubernetes.io/service-name'].orValue('')"
         f" == '{constants.SERVICE_NAME}'"
         " : request.resource.resource == 'leases'"
-        f" ? one.metadata.name == '{own.lease}'"
+        f" ? one.metadata.name == '{constants.LEASE_NAME}'"
         f" : request.resource.resource in {cel_list(by_operand)}"
         f" ? one.metadata.name in {cel_list(constants.OPERAND_OBJECTS)}"
         " : request.resource.resource == 'pods' ? true"  # `signal_rules`

@@ -74,8 +74,6 @@ def _job(own: OwnObjects, pod: HookPod, arguments: "Sequence[str]") -> Json:
             "uninstall",
             "--keep-applied",
             *("--namespace", own.namespace),
-            *("--lease", own.lease),
-            *("--tls-secret", own.serving_secret),
             *("--timeout", str(TIMEOUT_S)),
             *arguments,
         ],

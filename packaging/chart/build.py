@@ -23,6 +23,7 @@ from manifests import constants
 from manifests.install.cert_manager import OWN_ISSUER
 from manifests.install.installation import Installation, base_settings
 from manifests.install.values import ChartValues
+from server.retired_settings import RETIRED
 from server.settings import Settings
 
 if TYPE_CHECKING:
@@ -90,6 +91,7 @@ def build_chart() -> dict[str, str]:
         "Chart.yaml": yaml.safe_dump(_chart(), sort_keys=False, width=100),
         "values.yaml": values_text(),
         "values.schema.json": schema_text(),
+        "files/retired-settings.yaml": yaml.safe_dump(RETIRED, width=200),
         **dict(_templates()),
     }
     if static.keys() & written.keys():
@@ -167,8 +169,6 @@ def _installation(tokens: Tokens, fixed: "Mapping[str, object]") -> Installation
         settings=tokens.lines('include "gpu-control-plane.settings" .'),
         settings_checksum=tokens.text(f"{_SETTINGS} | toJson | sha256sum"),
         port=tokens.number(_setting("listen.port")),
-        lease=tokens.text(_setting("leadership.lease")),
-        serving_secret=tokens.text(_setting("tls.secret")),
         operand_images=(tokens.text(images),),
         pull_secrets=tokens.sequence('include "gpu-control-plane.pullSecrets" . | fromYamlArray'),
         viewer_subjects=tokens.sequence(

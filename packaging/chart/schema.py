@@ -4,6 +4,7 @@ import json
 from typing import Any, Final
 
 from manifests.install.values import ChartValues
+from server.retired_settings import RETIRED
 from server.settings import Settings
 
 Json = dict[str, Any]
@@ -31,11 +32,23 @@ def build_schema() -> Json:
     settings["description"] = values["properties"]["settings"]["description"]
     values["properties"] |= {"settings": {"$ref": "#/$defs/Settings"}, "global": _GLOBAL}
     definitions["Settings"] = settings
+    _allow_retired(definitions)
     schema = _without_titles(
         {"$schema": _DIALECT, **values, "$defs": dict(sorted(definitions.items()))}
     )
     assert isinstance(schema, dict)
     return schema
+
+
+def _allow_retired(definitions: Json) -> None:
+    """Let retired settings pass: `checks.yaml` refuses them, and says what to do, which no schema can."""
+    for name, advice in RETIRED.items():
+        *sections, retired = name.split(".")
+        properties = definitions["Settings"]["properties"]
+        for section in sections:
+            reference = properties[section]["$ref"].rpartition("/")[2]
+            properties = definitions[reference]["properties"]
+        properties[retired] = {"description": f"No setting any more: {advice}."}
 
 
 def _required(section: Json) -> list[str]:

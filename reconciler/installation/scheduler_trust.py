@@ -17,23 +17,24 @@ from api.names import TRUST_HASH_ANNOTATION
 from kube.errors import Conflict, NotFound
 from kube.event_recorder import ObjectReference
 from kube.resources import DEPLOYMENTS, SECRETS
-from manifests.constants import SCHEDULER_SECRET
+from manifests.constants import SCHEDULER_DEPLOYMENT, SCHEDULER_SECRET
 from manifests.install.rbac import PolicyRule
 from reconciler.controller_spec import ControllerSpec
 from telemetry.reasons import EventReason
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from kube.client import KubeClient
     from kube.event_recorder import EventRecorder
-    from manifests.install.server_policy import OwnObjects
     from pool.model import Instant
-    from reconciler.settings import SchedulerTerms
 
 ACTION: Final = "RestartScheduler"
 """Of events."""
 AUTHORITIES_KEY: Final = "ca.crt"
+CHECK_EVERY_S: Final = 5.0
+"""Between two reads of the CAs, as often as the server checks its own certificates."""
 RESTART_INTERVAL_S: Final = 300.0
 """Between two restarts, whatever happens to the Secret: a rollout has ended by then."""
 CONFLICT_RETRY_S: Final = 1.0
@@ -41,19 +42,16 @@ CONFLICT_RETRY_S: Final = 1.0
 _log = structlog.get_logger()
 
 
-def own_rbac(own: "OwnObjects") -> tuple[PolicyRule, ...]:
-    """Return the rights in our namespace: the Secret may be one that cert-manager writes."""
-    if not own.scheduler_deployment:
-        return ()
-    return (
-        PolicyRule(
-            group=DEPLOYMENTS.group,
-            resources=(DEPLOYMENTS.plural,),
-            verbs=("get", "patch"),
-            names=(own.scheduler_deployment,),
-        ),
-        PolicyRule(resources=(SECRETS.plural,), verbs=("get",), names=(SCHEDULER_SECRET,)),
-    )
+RBAC: Final = (
+    PolicyRule(
+        group=DEPLOYMENTS.group,
+        resources=(DEPLOYMENTS.plural,),
+        verbs=("get", "patch"),
+        names=(SCHEDULER_DEPLOYMENT,),
+    ),
+    # The Secret may be one that cert-manager writes.
+    PolicyRule(resources=(SECRETS.plural,), verbs=("get",), names=(SCHEDULER_SECRET,)),
+)
 
 
 class _Template(Model, frozen=True):
@@ -96,12 +94,15 @@ class SchedulerTrust:
         client: "KubeClient",
         recorder: "EventRecorder",
         *,
-        terms: "SchedulerTerms",
+        namespace: str,
+        authorities: "Path | None" = None,
         now: "Callable[[], Instant]",
     ) -> None:
+        """Take the file of the CAs, where another component than the server issues the certificates."""
         self._client = client
         self._recorder = recorder
-        self._terms = terms
+        self._namespace = namespace
+        self._file = authorities
         self._now = now
         self._restarted_at: float | None = None
         self._annotated_uid = ""
@@ -111,31 +112,31 @@ class SchedulerTrust:
         """Compare the annotation with the CAs; return the seconds until the next look."""
         authorities = await self._authorities()
         if not authorities:
-            return self._terms.check_every_s
+            return CHECK_EVERY_S
         try:
             deployment = await self._client.get(
-                DEPLOYMENTS, Deployment, name, namespace=self._terms.namespace
+                DEPLOYMENTS, Deployment, name, namespace=self._namespace
             )
         except NotFound:
             self._log_absence(name)
-            return self._terms.check_every_s
+            return CHECK_EVERY_S
         self._is_absence_logged = False
         wanted = hash_of(authorities)
         if deployment.trust_hash == wanted:
-            return self._terms.check_every_s
+            return CHECK_EVERY_S
         left_s = self._left_s(deployment)
         return left_s if left_s > 0 else await self._restart(deployment, wanted)
 
     async def _authorities(self) -> bytes:
         """Return the CAs as PEM; nothing where there are none yet."""
-        if self._terms.authorities is not None:
+        if self._file is not None:
             try:
-                return await asyncio.to_thread(self._terms.authorities.read_bytes)
+                return await asyncio.to_thread(self._file.read_bytes)
             except OSError:
                 return b""  # `certs.mounted` reports it
         try:
             secret = await self._client.get(
-                SECRETS, _Secret, self._terms.secret, namespace=self._terms.namespace
+                SECRETS, _Secret, SCHEDULER_SECRET, namespace=self._namespace
             )
         except NotFound:
             return b""
@@ -174,28 +175,28 @@ class SchedulerTrust:
             f"{text}, and they are other ones now",
             action=ACTION,
         )
-        return self._terms.check_every_s
+        return CHECK_EVERY_S
 
     def _log_absence(self, name: str) -> None:
         if not self._is_absence_logged:
             _log.info(
                 "no Deployment of kube-scheduler: restart kube-scheduler by hand when the CA is replaced",
-                deployment=f"{self._terms.namespace}/{name}",
+                deployment=f"{self._namespace}/{name}",
             )
         self._is_absence_logged = True
 
 
 SPEC: Final = ControllerSpec(
     name="scheduler.trust",
-    own_rbac=own_rbac,
+    namespaced_rbac=RBAC,
     triggers=(),
-    initial=lambda context: (context.settings.scheduler.deployment,),
-    is_enabled=lambda settings: bool(settings.scheduler.deployment),
+    initial=lambda _: (SCHEDULER_DEPLOYMENT,),
     build=lambda context: (
         SchedulerTrust(
             context.client,
             context.recorder,
-            terms=context.settings.scheduler,
+            namespace=context.settings.workloads.namespace,
+            authorities=context.settings.scheduler_authorities,
             now=context.now,
         ).reconcile
     ),

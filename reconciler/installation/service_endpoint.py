@@ -58,18 +58,18 @@ def build_endpoint_slice(terms: "EndpointTerms", service_uid: str) -> dict[str, 
         "apiVersion": ENDPOINT_SLICES.api_version,
         "kind": ENDPOINT_SLICES.kind,
         "metadata": {
-            "name": terms.service,
+            "name": constants.SERVICE_NAME,
             "namespace": terms.namespace,
             "labels": dict(constants.LABELS)
             | {
-                "kubernetes.io/service-name": terms.service,
+                "kubernetes.io/service-name": constants.SERVICE_NAME,
                 "endpointslice.kubernetes.io/managed-by": constants.NAME,
             },
             "ownerReferences": [
                 {
                     "apiVersion": SERVICES.api_version,
                     "kind": SERVICES.kind,
-                    "name": terms.service,
+                    "name": constants.SERVICE_NAME,
                     "uid": service_uid,
                 }
             ],
@@ -137,7 +137,7 @@ SPEC: Final = ControllerSpec(
         PolicyRule(resources=("services",), verbs=("get",), names=(constants.SERVICE_NAME,)),
     ),
     triggers=(),
-    initial=lambda context: (context.settings.endpoint.service,),
+    initial=lambda _: (constants.SERVICE_NAME,),
     is_enabled=lambda settings: bool(settings.endpoint.address),
     build=lambda context: ServiceEndpoint(context.client, context.settings.endpoint).reconcile,
 )

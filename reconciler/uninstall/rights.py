@@ -43,7 +43,12 @@ def cluster_rules(own: OwnObjects) -> tuple[PolicyRule, ...]:
             resources=("clustergkmcachenodes", "clustergkmcaches", "gkmcachenodes", "gkmcaches"),
             verbs=("list", "patch"),
         ),
-        PolicyRule(group=GROUP, resources=("gpucontrolplaneterms",), verbs=one, names=(own.lease,)),
+        PolicyRule(
+            group=GROUP,
+            resources=("gpucontrolplaneterms",),
+            verbs=one,
+            names=(constants.LEASE_NAME,),
+        ),
         *_operands(namespaced=False),
         *(_node_software(namespaced=False) if own.runs_node_software else ()),
         PolicyRule(
@@ -108,13 +113,13 @@ def namespaced_rules(own: OwnObjects) -> tuple[PolicyRule, ...]:
             group="coordination.k8s.io",
             resources=("leases",),
             verbs=("delete", "get", "update"),
-            names=(own.lease, constants.SCHEDULER_LEASE_NAME),
+            names=(constants.LEASE_NAME, constants.SCHEDULER_LEASE_NAME),
         ),
         PolicyRule(
             resources=("secrets",),
             verbs=("delete", "get"),
             names=(
-                own.serving_secret,
+                constants.SERVING_SECRET,
                 constants.SCHEDULER_SECRET,
                 constants.RESERVATION_KEY_SECRET,
                 constants.CACHE_KEY_SECRET,

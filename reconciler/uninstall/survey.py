@@ -399,7 +399,9 @@ class _Reading:
 
     async def lease(self, own: "OwnObjects") -> FoundLease | None:
         try:
-            lease = await self._client.get(LEASES, Lease, own.lease, namespace=own.namespace)
+            lease = await self._client.get(
+                LEASES, Lease, constants.LEASE_NAME, namespace=own.namespace
+            )
         except NotFound:
             return None
         return FoundLease(holder=lease.spec.holder_identity, valid_until=_valid_until(lease))
@@ -449,7 +451,7 @@ async def _secrets(reading: _Reading, own: "OwnObjects") -> tuple[list[FoundObje
     """Return the Secrets of the server, and those that cert-manager issued in their place."""
     found = await reading.named(
         SECRETS,
-        own.serving_secret,
+        constants.SERVING_SECRET,
         constants.SCHEDULER_SECRET,
         constants.RESERVATION_KEY_SECRET,
         constants.CACHE_KEY_SECRET,
@@ -464,9 +466,9 @@ async def _secrets(reading: _Reading, own: "OwnObjects") -> tuple[list[FoundObje
 async def _state(reading: _Reading, own: "OwnObjects") -> list[FoundObject]:
     """Return the term and the Leases, which the server and kube-scheduler write."""
     return [
-        *await reading.named(GPU_CONTROL_PLANE_TERMS, own.lease),
+        *await reading.named(GPU_CONTROL_PLANE_TERMS, constants.LEASE_NAME),
         *await reading.named(
-            LEASES, own.lease, constants.SCHEDULER_LEASE_NAME, namespace=own.namespace
+            LEASES, constants.LEASE_NAME, constants.SCHEDULER_LEASE_NAME, namespace=own.namespace
         ),
     ]
 

@@ -20,6 +20,7 @@ from manifests.constants import (
     NAME,
     SCHEDULER_SECRET,
     SERVER_COMPONENT,
+    SERVICE_NAME,
     component_labels,
 )
 from manifests.node.agent_daemonset import on_nodes_with_devices
@@ -49,12 +50,13 @@ from reconciler.settings import (
     ControllerSettings,
     EndpointTerms,
     NodeSoftwareTerms,
-    SchedulerTerms,
 )
 from server.bootstrap_settings import OperandImageSettings
 from server.settings import BadSettingsError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from server.bootstrap_settings import OperandSection
     from server.setting_sections import NodeRequirementSettings
     from server.settings import (
@@ -62,6 +64,7 @@ if TYPE_CHECKING:
         NodeAgentRolloutSettings,
         NodeDetectorRolloutSettings,
         Settings,
+        TlsSettings,
     )
 
 _IMAGE_VARIABLE: Final = "_IMAGE"
@@ -88,7 +91,7 @@ def controller_settings(settings: "Settings") -> ControllerSettings:
             freshness_s=settings.bootstrap.heartbeat_freshness_s,
         ),
         heartbeat_freshness_s=inventory.freshness_s,
-        scheduler=_scheduler_terms(settings),
+        scheduler_authorities=_scheduler_authorities(settings.tls),
         is_labelling_namespace=settings.pod_security.label_namespace
         and bool(operand_images(settings)),
         is_labelling_nodes=inventory.label_nodes,
@@ -132,27 +135,19 @@ def _server_metrics(settings: "Settings") -> ServerMetrics | None:
         selector=component_labels(SERVER_COMPONENT),
         port=HTTPS_PORT_NAME,
         path=METRICS_PATH,
-        server_name=f"{settings.service}.{settings.namespace}.svc",
+        server_name=f"{SERVICE_NAME}.{settings.namespace}.svc",
         ca_secret=SCHEDULER_SECRET,
     )
 
 
-def _scheduler_terms(settings: "Settings") -> SchedulerTerms:
-    tls = settings.tls
+def _scheduler_authorities(tls: "TlsSettings") -> "Path | None":
     directory = tls.directory if tls.source == "Files" else None
-    return SchedulerTerms(
-        namespace=settings.namespace,
-        deployment=settings.scheduler.deployment,
-        secret=SCHEDULER_SECRET,
-        authorities=None if directory is None else directory / AUTHORITIES_KEY,
-        check_every_s=tls.check_every_s,
-    )
+    return None if directory is None else directory / AUTHORITIES_KEY
 
 
 def _endpoint_terms(settings: "Settings") -> EndpointTerms:
     return EndpointTerms(
         namespace=settings.namespace,
-        service=settings.service,
         address=settings.listen.advertised_address or "",
         port=settings.listen.port,
     )

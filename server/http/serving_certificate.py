@@ -75,16 +75,16 @@ class ServingCertificate:
         return CertificateRotation(
             KubernetesCertificates(
                 client,
-                mutating=[settings.mutating_configuration],
-                validating=[settings.validating_configuration],
+                mutating=[constants.MUTATING_CONFIGURATION],
+                validating=[constants.VALIDATING_CONFIGURATION],
             ),
             self._serving,
             clock,
             namespace=settings.namespace,
-            secret_name=tls.secret,
+            secret_name=constants.SERVING_SECRET,
             client_secret_name=constants.SCHEDULER_SECRET,
             wanted=Requirements.for_service(
-                settings.service,
+                constants.SERVICE_NAME,
                 settings.namespace,
                 extra_dns_names=tls.dns_names,
                 extra_ip_addresses=tls.ip_addresses,

@@ -107,6 +107,10 @@ def test_scheduler_has_the_version_of_the_cluster(offline_helm: Helm, version: s
             f"settings.namespace is other, and the release's is {NAMESPACE}: leave it out",
         ),
         (
+            {"settings": {"tls": {"secret": "other"}}},
+            "settings.tls.secret: no setting any more: it has a fixed value now; leave it out",
+        ),
+        (
             {"settings": {"device_plugin": {"image": "registry.test/plugin"}}},
             "image registry.test/plugin has neither tag nor digest",
         ),

@@ -1,6 +1,5 @@
 """kube-scheduler is restarted once for each set of CAs, never without one, and not in a row."""
 
-import dataclasses
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -13,13 +12,12 @@ from kube.errors import Forbidden
 from kube.resources import DEPLOYMENTS, SECRETS
 from manifests.constants import SCHEDULER_SECRET
 from reconciler.installation.scheduler_trust import (
+    CHECK_EVERY_S,
     CONFLICT_RETRY_S,
     RESTART_INTERVAL_S,
-    SPEC,
     SchedulerTrust,
     hash_of,
 )
-from reconciler.settings import SchedulerTerms
 from server.controllers.settings import controller_settings
 from server.settings import Settings
 from simulator.apiserver.server import InMemoryApiServer
@@ -29,9 +27,6 @@ from tests.support.scheduling import Time
 
 NAMESPACE = "gpu-control-plane"
 NAME = "gpu-scheduler"
-TERMS = SchedulerTerms(
-    namespace=NAMESPACE, deployment=NAME, secret=SCHEDULER_SECRET, check_every_s=60.0
-)
 
 
 class Installation:
@@ -42,11 +37,17 @@ class Installation:
         self.client = client
         self.time = Time()
         self.recorder = RecordedEvents()
-        self.begin(TERMS)
+        self.begin()
 
-    def begin(self, terms: SchedulerTerms) -> None:
+    def begin(self, authorities: Path | None = None) -> None:
         """Begin a term: nothing is remembered."""
-        self.controller = SchedulerTrust(self.client, self.recorder, terms=terms, now=self.time.now)
+        self.controller = SchedulerTrust(
+            self.client,
+            self.recorder,
+            namespace=NAMESPACE,
+            authorities=authorities,
+            now=self.time.now,
+        )
 
     async def add_secret(self, authorities: bytes) -> None:
         metadata = {"name": SCHEDULER_SECRET, "namespace": NAMESPACE}
@@ -108,7 +109,7 @@ async def test_other_authorities_restart_it_once(ours: Installation):
     ours.writes()
     assert await ours.annotation() == hash_of(b"two, one")
     assert ours.writes() == 1
-    ours.begin(TERMS)
+    ours.begin()
     assert await ours.annotation() == hash_of(b"two, one")
     assert ours.writes() == 0
     (event,) = ours.recorder.taken()
@@ -169,10 +170,10 @@ async def test_an_annotation_that_is_taken_away_again_and_again_is_no_restart_ea
 async def test_without_a_secret_or_authorities_nothing_is_done(ours: Installation):
     await ours.add_deployment()
     ours.writes()
-    assert await ours.controller.reconcile(NAME) == 60
+    assert await ours.controller.reconcile(NAME) == CHECK_EVERY_S
     await ours.add_secret(b"")
     ours.writes()
-    assert await ours.controller.reconcile(NAME) == 60
+    assert await ours.controller.reconcile(NAME) == CHECK_EVERY_S
     assert ours.writes() == 0
 
 
@@ -182,7 +183,7 @@ async def test_without_a_deployment_one_line_says_so(
     await ours.add_secret(b"one")
     ours.writes()
     for _ in range(3):
-        assert await ours.controller.reconcile(NAME) == 60
+        assert await ours.controller.reconcile(NAME) == CHECK_EVERY_S
     assert ours.writes() == 0
     assert capsys.readouterr().out.count("no Deployment of kube-scheduler") == 1
     await ours.add_deployment()
@@ -191,7 +192,7 @@ async def test_without_a_deployment_one_line_says_so(
 
 async def test_mounted_authorities_of_another_issuer_count(ours: Installation, tmp_path: Path):
     file = tmp_path / "ca.crt"
-    ours.begin(dataclasses.replace(TERMS, authorities=file))
+    ours.begin(file)
     await ours.add_secret(b"not these")
     await ours.add_deployment()
     assert await ours.annotation() is None
@@ -219,10 +220,7 @@ async def test_a_refusal_is_tried_again(ours: Installation):
     assert await ours.annotation() == hash_of(b"one")
 
 
-def test_the_settings_say_whose_authorities_and_which_deployment():
-    own = controller_settings(Settings()).scheduler
-    assert own == dataclasses.replace(TERMS, check_every_s=Settings().tls.check_every_s)
+def test_the_settings_say_whose_authorities():
+    assert controller_settings(Settings()).scheduler_authorities is None
     mounted = Settings.model_validate({"tls": {"source": "Files", "directory": "/certs"}})
-    assert controller_settings(mounted).scheduler.authorities == Path("/certs/ca.crt")
-    without = controller_settings(Settings.model_validate({"scheduler": {"deployment": ""}}))
-    assert SPEC.is_enabled(without) is False
+    assert controller_settings(mounted).scheduler_authorities == Path("/certs/ca.crt")

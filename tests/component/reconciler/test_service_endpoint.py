@@ -16,7 +16,7 @@ from simulator.apiserver.server import InMemoryApiServer
 from tests.support.client_of_api import an_api_with_client
 
 NAME = NAMESPACE = "gpu-control-plane"
-FIRST = EndpointTerms(namespace=NAMESPACE, service=NAME, address="10.0.0.1", port=8443)
+FIRST = EndpointTerms(namespace=NAMESPACE, address="10.0.0.1", port=8443)
 SECOND = replace(FIRST, address="10.0.0.2")
 
 

@@ -33,11 +33,11 @@ def test_defaults_are_usable() -> None:
 def test_file_wins_over_defaults_environment_over_the_file_flags_over_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    file = a_file(tmp_path, {"listen": {"host": "::1", "port": 1001}, "drain_s": 1, "service": "f"})
+    file = a_file(tmp_path, {"listen": {"host": "::1", "port": 1001}, "drain_s": 1, "context": "f"})
     monkeypatch.setenv("GPU_CONTROL_PLANE_LISTEN__PORT", "1002")
     monkeypatch.setenv("GPU_CONTROL_PLANE_DRAIN_S", "2")
     settings = load_settings(["--drain_s", "3"], file)
-    assert (settings.service, settings.listen.host) == ("f", "::1")
+    assert (settings.context, settings.listen.host) == ("f", "::1")
     assert settings.listen.port == 1002
     assert settings.drain_s == 3
 
@@ -275,9 +275,9 @@ def test_unusable_environment_is_refused_by_name(
             id="value of an object in a list",
         ),
         pytest.param(
-            ["--listen.prot", "1", "--lease", "x"],
+            ["--listen.prot", "1", "--mode", "x"],
             "no such flag --listen.prot; did you mean --listen.port?;"
-            " no such flag --lease; did you mean --leadership.lease?",
+            " no such flag --mode; did you mean --device-plugin.mode?",
             id="two",
         ),
     ],

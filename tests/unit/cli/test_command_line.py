@@ -198,8 +198,8 @@ ROLES = ("--roles", "device-plugin")
         ),
         pytest.param(["render", "crd"], "no such target crd; did you mean crds?", id="target"),
         pytest.param(
-            ["render", "policy", "--leaze", "x"],
-            "no such flag --leaze; did you mean --lease?",
+            ["render", "policy", "--namespaze", "x"],
+            "no such flag --namespaze; did you mean --namespace?",
             id="render",
         ),
     ],

@@ -22,7 +22,6 @@ VALUES = {
     "kubeconfig": "/etc/kubeconfig",
     "resource": "gpu.deckhouse.io/train",
     "user": "system:serviceaccount:gpu:server",
-    "lease": "gpu.lease",
     "board": "gpu-node",
     "pool": "other",
     "pool_file": "other.yaml",
@@ -95,8 +94,8 @@ def test_of_several_pools_in_a_file_a_flag_names_the_printed_ones(
 
 def test_the_complaint_says_for_which_targets_a_flag_is(capsys: pytest.CaptureFixture[str]):
     assert (
-        complaint_of(capsys, "crds", "--lease", "x")
-        == "--lease is for rbac or policy, not for crds"
+        complaint_of(capsys, "crds", "--url", "https://a")
+        == "--url is for webhooks or scheduler-config, not for crds"
     )
 
 
@@ -125,7 +124,6 @@ def test_other_urls_are_taken(url: str, capsys: pytest.CaptureFixture[str]):
     ("target", "flag", "value"),
     [
         *(("rbac", "--namespace", name) for name in ("Bad NS", "a.b", "-a", "a-", "x" * 64, "")),
-        *(("policy", "--lease", name) for name in ("Bad", "a..b", "a_b", "x" * 254, "")),
         *(("policy", "--user", name) for name in ("", " a", "a\nb", "it's", "a\\b")),
         ("policy", "--user", "system:serviceaccount:only-namespace"),
         ("policy", "--user", "system:serviceaccount:Bad:name"),

@@ -229,21 +229,10 @@ def test_scheduler_mounts_what_it_reads_and_no_key_of_a_ca():
     assert [item["key"] for item in secret["items"]] == ["ca.crt", "scheduler.crt", "scheduler.key"]
 
 
-def test_names_that_settings_change_are_changed_everywhere():
-    given = {
-        "settings": {
-            "leadership": {"lease": "other"},
-            "tls": {"secret": "certificates"},
-            "listen": {"port": 9443},
-        }
-    }
-    objects = objects_of(given)
-    role = find(objects, "Role", "gpu-control-plane")
-    named = {name for rule in role["rules"] for name in rule.get("resourceNames", [])}
-    assert {"other", "certificates"} <= named
-    binding = find(objects, "ValidatingAdmissionPolicyBinding", "gpu-control-plane-leadership")
-    assert binding["spec"]["paramRef"]["name"] == "other"
-    server = find(objects, "Deployment", "gpu-control-plane")
+def test_the_container_has_the_port_of_the_settings():
+    server = find(
+        objects_of({"settings": {"listen": {"port": 9443}}}), "Deployment", "gpu-control-plane"
+    )
     (container,) = server["spec"]["template"]["spec"]["containers"]
     assert container["ports"][0]["containerPort"] == 9443
 
