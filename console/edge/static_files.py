@@ -5,6 +5,7 @@ import hashlib
 from dataclasses import dataclass
 from http import HTTPStatus
 from importlib import resources
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Final, Self, final
 
 from console.edge.console_answers import answer
@@ -16,13 +17,14 @@ if TYPE_CHECKING:
     from aiohttp import web
 
 _TYPES: Final = {
-    "index.html": "text/html; charset=utf-8",
-    "console.js": "text/javascript; charset=utf-8",
-    "console.css": "text/css; charset=utf-8",
-    "favicon.svg": "image/svg+xml",
+    ".html": "text/html; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
 }
-"""Names of the files that are served -> their types."""
+"""Ends of the names of files that are served -> their types."""
 _INDEX: Final = "index.html"
+_SCRIPT: Final = "console.js"
+"""Loads the other scripts, whose names change with what is in them."""
 _DIRECTORY: Final = "static"
 
 
@@ -50,7 +52,9 @@ class StaticFiles:
 
     def __init__(self, contents: "Mapping[str, bytes]") -> None:
         self._files = {
-            "/" if name == _INDEX else f"/{name}": _StaticFile.of(_TYPES[name], content)
+            "/" if name == _INDEX else f"/{name}": _StaticFile.of(
+                _TYPES[PurePath(name).suffix], content
+            )
             for name, content in contents.items()
         }
 
@@ -63,9 +67,11 @@ class StaticFiles:
         """
         directory = resources.files("console.edge").joinpath(_DIRECTORY)
         found = {
-            name: one.read_bytes() for name in _TYPES if (one := directory.joinpath(name)).is_file()
+            file.name: file.read_bytes()
+            for file in (directory.iterdir() if directory.is_dir() else ())
+            if PurePath(file.name).suffix in _TYPES
         }
-        if missing := sorted(_TYPES.keys() - found.keys() - {"favicon.svg"}):
+        if missing := sorted({_INDEX, _SCRIPT} - found.keys()):
             raise PageMissingError(
                 f"the page of the console is not in this installation: {', '.join(missing)} of"
                 " console/edge/static; `make console` makes them in a source checkout"

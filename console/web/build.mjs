@@ -1,10 +1,11 @@
 /**
  * Makes the bundle: `node build.mjs DIRECTORY`, and `node build.mjs --tests DIRECTORY` the tests for node's own runner.
  *
- * The licenses of what is bundled stand at the top of the script.
+ * A view is a module of its own, which the page fetches when it is shown. The licenses of what is bundled stand at the top
+ * of the first script.
  */
 
-import { copyFile, mkdir, readFile } from "node:fs/promises";
+import { copyFile, mkdir, readdir, readFile, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { build } from "esbuild";
@@ -34,6 +35,17 @@ const smallerPlot = {
   },
 };
 
+/** The style becomes a text of the script, which gives it to the document. */
+const styleText = {
+  name: "style-text",
+  setup(plugin) {
+    plugin.onLoad({ filter: /\.css$/ }, async ({ path }) => {
+      const made = await build({ entryPoints: [path], bundle: true, minify: true, write: false, charset: "utf8" });
+      return { contents: made.outputFiles[0].text.trim(), loader: "text" };
+    });
+  },
+};
+
 const common = { absWorkingDir: HERE, bundle: true, format: "esm", charset: "utf8", logLevel: "warning" };
 
 async function licenses() {
@@ -47,19 +59,23 @@ async function licenses() {
 
 async function page(out) {
   await mkdir(out, { recursive: true });
+  for (const name of await readdir(out)) if (name.endsWith(".js")) await rm(join(out, name));
   await build({
     ...common,
-    entryPoints: { console: "src/main.tsx" },
+    entryPoints: { console: "src/main.ts" },
     outdir: out,
+    chunkNames: "[name]-[hash]",
+    splitting: true,
     minify: true,
     legalComments: "none",
-    plugins: [smallerPlot],
+    plugins: [smallerPlot, styleText],
     jsx: "automatic",
     jsxImportSource: "preact",
     target: ["es2023"],
     supported: { "top-level-await": true },
-    banner: { js: await licenses() },
   });
+  const script = join(out, "console.js");
+  await writeFile(script, `${await licenses()}\n${await readFile(script, "utf8")}`);
   for (const name of ["index.html", "favicon.svg"]) await copyFile(join(HERE, "src", name), join(out, name));
 }
 

@@ -4,6 +4,7 @@ UPDATE_GOLDEN=1 .venv/bin/pytest tests/cluster/console/test_page.py --with-clust
 """
 
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,7 @@ async def test_every_view_is_without_fault_for_axe_and_pictures_show_it(lively, 
     views = page.get_by_role("navigation", name="Views")
     for view in VIEWS:
         await views.get_by_text(view, exact=False).first.click()
+        await page.locator("#main section").first.wait_for(timeout=WITHIN_MS)
         assert await opened.axe_violations() == [], view
         if view == "Waiting":
             await page.locator("[data-waiting]").first.get_by_role("button").first.click()
@@ -104,8 +106,11 @@ async def test_a_narrow_page_is_usable(quiet, browser):
     _, address = quiet
     opened = await open_page(browser, size=(600, 900))
     page = opened.page
+    fetched: list[str] = []
+    page.on("request", lambda request: fetched.append(request.url))
     await page.goto(address)
     await page.locator("[data-device]").first.wait_for(timeout=WITHIN_MS)
+    assert [url for url in fetched if re.search(r"/(others|PoolDetail)-", url)] == []
     assert await page.evaluate("document.documentElement.scrollWidth") <= 600
     assert await opened.axe_violations() == []
 

@@ -1,36 +1,38 @@
 /** The page as a whole. */
 
-import { DeviceGrid } from "../grid/DeviceGrid.tsx";
-import { DevicePanel } from "../grid/DevicePanel.tsx";
+import { render } from "preact";
 import { Empty } from "../parts/Empty.tsx";
+import { loaded } from "../parts/loaded.tsx";
 import { choices, type View, view } from "../state/address.ts";
 import { connectNow, link } from "../state/link.ts";
 import { store } from "../state/store.ts";
-import { Attention } from "../views/Attention.tsx";
-import { Fits } from "../views/Fits.tsx";
-import { Health } from "../views/Health.tsx";
 import { Pools } from "../views/Pools.tsx";
-import { Reservations } from "../views/Reservations.tsx";
-import { Waiting } from "../views/Waiting.tsx";
-import { WhatIf } from "../views/WhatIf.tsx";
-import { Who } from "../views/Who.tsx";
-import { Login } from "./Login.tsx";
 import { Notices } from "./Notices.tsx";
-import { Shortcuts } from "./Shortcuts.tsx";
+import { Shortcuts, startShortcuts } from "./Shortcuts.tsx";
 import { TopBar } from "./TopBar.tsx";
 import { Views } from "./Views.tsx";
 
-const SHOWN: Readonly<Record<View, () => preact.JSX.Element | null>> = {
-  devices: DeviceGrid,
-  waiting: Waiting,
-  reservations: Reservations,
-  who: Who,
-  fits: Fits,
-  "what-if": WhatIf,
-  health: Health,
+const SHOWN: Readonly<Record<View, preact.FunctionComponent>> = {
+  devices: loaded(async () => (await import("../views/devices.ts")).DeviceGrid),
+  waiting: loaded(async () => (await import("../views/others.ts")).Waiting),
+  reservations: loaded(async () => (await import("../views/others.ts")).Reservations),
+  who: loaded(async () => (await import("../views/others.ts")).Who),
+  fits: loaded(async () => (await import("../views/others.ts")).Fits),
+  "what-if": loaded(async () => (await import("../views/others.ts")).WhatIf),
+  health: loaded(async () => (await import("../views/others.ts")).Health),
 };
+const Attention = loaded(async () => (await import("../views/devices.ts")).Attention);
+const DevicePanel = loaded(async () => (await import("../views/others.ts")).DevicePanel);
+const Login = loaded(async () => (await import("../views/others.ts")).Login);
 
-export function Page() {
+/** Put the page into the document. */
+export function show(): void {
+  startShortcuts();
+  const element = document.getElementById("page");
+  if (element !== null) render(<Page />, element);
+}
+
+function Page() {
   const state = link.value;
   return (
     <>

@@ -9,6 +9,8 @@ import { Icon } from "../parts/Icon.tsx";
 import { VIEW_NAMES } from "./Views.tsx";
 
 export const SEARCH_ID = "search";
+/** How long the grid may take to come when it is asked for first. */
+const FRAMES_TO_LOAD = 120;
 export const shortcutsAreOpen = signal(false);
 
 const KEYS: readonly (readonly [string, string])[] = [
@@ -106,7 +108,13 @@ function pressed(key: string): boolean {
 
 function toGrid(): void {
   view.value = "devices";
-  requestAnimationFrame(() => document.querySelector<HTMLElement>('[role="grid"] [tabindex="0"]')?.focus());
+  requestAnimationFrame(() => focusGrid(FRAMES_TO_LOAD));
+}
+
+function focusGrid(frames: number): void {
+  const cell = document.querySelector<HTMLElement>('[role="grid"] [tabindex="0"]');
+  if (cell !== null) cell.focus();
+  else if (frames > 0) requestAnimationFrame(() => focusGrid(frames - 1));
 }
 
 function isTyped(target: EventTarget | null): boolean {

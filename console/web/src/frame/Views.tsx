@@ -2,10 +2,10 @@
 
 import { type ReadonlySignal, computed } from "@preact/signals";
 import { choices, hrefOf, type View, view, VIEWS } from "../state/address.ts";
+import { findings } from "../state/findings.ts";
 import { store } from "../state/store.ts";
 import { countText } from "../text/format.ts";
 import type { RowHealth } from "../rows.ts";
-import { findings } from "../views/Health.tsx";
 import { Icon } from "../parts/Icon.tsx";
 
 export const VIEW_NAMES: Readonly<Record<View, string>> = {

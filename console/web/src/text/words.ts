@@ -1,6 +1,6 @@
 /** Words for what rows have as codes. */
 
-import type { DeviceLook, DeviceRow, RowHealth, SeenNodeState } from "../rows.ts";
+import type { DeviceLook, DeviceRow, EndedRow, ReservationRow, RowHealth, SeenNodeState } from "../rows.ts";
 import { counted } from "./format.ts";
 
 /** In the order of the legend. */
@@ -61,4 +61,10 @@ export function deviceText(row: DeviceRow): string {
   const shares =
     units > 1 && (row.used || row.reserved) ? ` (${taken.filter(Boolean).join(", ").replace(", of", " of")})` : "";
   return `${row.look}${shares}`;
+}
+
+/** Return whom a reservation is for, as far as the viewer may know. */
+export function podText(row: ReservationRow | EndedRow): string {
+  if (!row.namespace) return "a pod that you may not see";
+  return row.pod ? `${row.namespace}/${row.pod}` : `${row.namespace}, a pod without a name yet`;
 }

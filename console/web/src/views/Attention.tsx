@@ -3,14 +3,14 @@
 import { computed, type ReadonlySignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { Age } from "../parts/Age.tsx";
+import { FindingLine } from "../parts/FindingLine.tsx";
 import { TimeLeft } from "../parts/TimeLeft.tsx";
 import type { ReservationRow, WaitingRow } from "../rows.ts";
 import { addressOf, choices, hrefOf, type View } from "../state/address.ts";
+import { findings } from "../state/findings.ts";
 import { store } from "../state/store.ts";
 import { byText, counted, countText } from "../text/format.ts";
-import { reasonText } from "../text/words.ts";
-import { FindingLine, findings } from "./Health.tsx";
-import { podText } from "./Reservations.tsx";
+import { podText, reasonText } from "../text/words.ts";
 
 const SHOWN = 5;
 

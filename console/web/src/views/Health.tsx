@@ -1,48 +1,11 @@
 /** What is wrong and what to do, the worst first. */
 
-import { computed, type ReadonlySignal } from "@preact/signals";
 import { Empty } from "../parts/Empty.tsx";
-import { NodeName } from "../parts/NodeName.tsx";
-import { PoolName } from "../parts/PoolName.tsx";
+import { FindingLine } from "../parts/FindingLine.tsx";
 import { Portion } from "../parts/Portion.tsx";
-import type { HealthRow, RowHealth } from "../rows.ts";
 import { choices } from "../state/address.ts";
-import { store } from "../state/store.ts";
-import { byName, countText } from "../text/format.ts";
-import { HEALTH_WORDS } from "../text/words.ts";
-
-export type Finding = readonly [subject: string, row: HealthRow];
-
-const WORST_FIRST: readonly RowHealth[] = ["bad", "warning", "good"];
-
-/** All findings about the chosen pool, its nodes and devices, and those about no pool; the worst first. */
-export const findings: ReadonlySignal<readonly Finding[]> = computed(() => {
-  const pool = choices.pool.value;
-  return [...store.rows("health")]
-    .filter(([subject]) => pool === "" || isAbout(subject, pool))
-    .sort(([a, x], [b, y]) => WORST_FIRST.indexOf(x.state) - WORST_FIRST.indexOf(y.state) || byName(a, b));
-});
-
-function isAbout(subject: string, pool: string): boolean {
-  const { kind, name } = subjectOf(subject);
-  switch (kind) {
-    case "GPUPool":
-      return name === pool;
-    case "GPUDevice":
-      return store.peek("devices").get(name)?.pool === pool;
-    case "Node":
-    case "GPUNodeInventory":
-      return store.peek("nodes").get(name)?.pools?.includes(pool) ?? false;
-    default:
-      return true;
-  }
-}
-
-/** Return the object that a finding is about: its kind and name are its subject. */
-function subjectOf(subject: string): { readonly kind: string; readonly name: string } {
-  const [kind = "", name = ""] = subject.split(" ", 2);
-  return { kind, name };
-}
+import { type Finding, findings, WORST_FIRST } from "../state/findings.ts";
+import { countText } from "../text/format.ts";
 
 export function Health() {
   const text = choices.text.value.trim().toLowerCase();
@@ -68,51 +31,6 @@ export function Health() {
       </Portion>
     </section>
   );
-}
-
-export function FindingLine(props: { readonly subject: string; readonly row: HealthRow }) {
-  const { subject, row } = props;
-  return (
-    <li class="finding" data-finding={subject} data-state={row.state}>
-      <span class={`state ${row.state}`}>{HEALTH_WORDS[row.state] ?? row.state}</span>
-      <div>
-        <p>
-          <Subject subject={subject} /> {row.text}
-        </p>
-        {row.cure && <p class="remedy">{row.cure}</p>}
-      </div>
-    </li>
-  );
-}
-
-function Subject(props: { readonly subject: string }) {
-  const { kind, name } = subjectOf(props.subject);
-  switch (kind) {
-    case "GPUPool":
-      return (
-        <span class="subject">
-          {kind} <PoolName name={name} />
-        </span>
-      );
-    case "GPUDevice":
-      return (
-        <span class="subject">
-          {kind}{" "}
-          <button type="button" class="link" onClick={() => (choices.device.value = name)}>
-            {name}
-          </button>
-        </span>
-      );
-    case "Node":
-    case "GPUNodeInventory":
-      return (
-        <span class="subject">
-          {kind} <NodeName name={name} />
-        </span>
-      );
-    default:
-      return <span class="subject">{props.subject}</span>;
-  }
 }
 
 function summaryText(found: readonly Finding[]): string {

@@ -2,18 +2,21 @@
 
 import { useSignal } from "@preact/signals";
 import { Empty } from "../parts/Empty.tsx";
+import { loaded } from "../parts/loaded.tsx";
 import { UnitBar } from "../parts/UnitBar.tsx";
 import type { PoolRow } from "../rows.ts";
 import { choices } from "../state/address.ts";
 import { poolNames, store } from "../state/store.ts";
 import { counted, countText } from "../text/format.ts";
-import { PoolDetail } from "./PoolDetail.tsx";
 
 export const FIT_SIZES = [1, 2, 4, 8] as const;
 
 /** Of more pools than fit above the views, the first ones are shown, and the chosen one. */
 const MANY = 8;
 const FEW = 5;
+
+/** Draws a chart, which takes a third of the page's script. */
+const PoolDetail = loaded(async () => (await import("./PoolDetail.tsx")).PoolDetail);
 
 export function Pools() {
   const names = poolNames.value;

@@ -11,7 +11,7 @@ import type { EndedRow, ReservationRow } from "../rows.ts";
 import { choices } from "../state/address.ts";
 import { store } from "../state/store.ts";
 import { byText, countText } from "../text/format.ts";
-import { ENDS } from "../text/words.ts";
+import { ENDS, podText } from "../text/words.ts";
 
 type Row = ReservationRow | EndedRow;
 
@@ -146,10 +146,4 @@ function Ended() {
       )}
     </section>
   );
-}
-
-/** Return whom a reservation is for, as far as the viewer may know. */
-export function podText(row: Row): string {
-  if (!row.namespace) return "a pod that you may not see";
-  return row.pod ? `${row.namespace}/${row.pod}` : `${row.namespace}, a pod without a name yet`;
 }

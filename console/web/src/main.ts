@@ -1,20 +1,20 @@
 /** Starts the page. */
 
 import { effect } from "@preact/signals";
-import { render } from "preact";
-import { Page } from "./frame/Page.tsx";
-import { startShortcuts } from "./frame/Shortcuts.tsx";
 import { follow, hrefOf, view } from "./state/address.ts";
 import { startClock } from "./state/clock.ts";
 import { connectAnew, startLink } from "./state/link.ts";
 import { logInByAddress } from "./state/login.ts";
 import { startPreferences } from "./state/preferences.ts";
 import { store } from "./state/store.ts";
-import "./style/page.css";
+import style from "./style/page.css";
 
+// No stylesheet of the document: the first paint would wait for it, and there is nothing to paint before this script.
+const sheet = new CSSStyleSheet();
+sheet.replaceSync(style);
+document.adoptedStyleSheets = [sheet];
 startPreferences();
 startClock();
-startShortcuts();
 
 await logInByAddress();
 follow(location.hash);
@@ -26,8 +26,9 @@ effect(() => {
 });
 startLink();
 
-const page = document.getElementById("page");
-if (page !== null) render(<Page />, page);
+// The cluster is asked for before the page is fetched, whose modules are no part of this one's task.
+const { show } = await import("./frame/Page.tsx");
+show();
 
 /** Follow a link, or an address that was pasted: it may be one that logs in. */
 async function arrived(): Promise<void> {
