@@ -14,9 +14,10 @@ from api.foreign.karpenter import (
 from api.meta import SelectorOperator, SelectorRequirement
 from api.names import SCALE_REQUEST_LABEL
 from api.quantity import parse_milli
+from api.well_known_labels import INSTANCE_TYPE_LABEL
 from kube.resources import NODE_CLAIMS, NODE_POOLS, NODES
 from pool.node_affinity import required_terms
-from simulator.karpenter.instance_types import INSTANCE_TYPE_LABEL, INSTANCE_TYPES
+from simulator.karpenter.instance_types import INSTANCE_TYPES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -12,6 +12,7 @@ from api.names import CAPACITY_GATE, NodeName
 from cli.simulation.pod_file import pod_of_object
 from cli.simulation.pod_scheduling import PodCreator, admit, question_of, trial_of
 from kubectl_gpu.what_if.cluster_copy import copy_of
+from pool.index.node_requests import NodeRequests
 from pool.what_if.trial import unweighed
 from scheduler.extender import filter_nodes, prioritize
 from tests.support.cluster_objects import (
@@ -91,7 +92,7 @@ def test_pods_that_request_more_cpu_than_a_node_has_keep_only_those_away_that_re
 def test_a_pod_that_requests_cpu_goes_nowhere_while_it_is_unknown_what_other_pods_request():
     objects = ListedObjects([a_pool_object(), a_node_object("n0"), a_device_object("n0", 0)])
     snapshot = copy_of(objects)
-    snapshot.index.requests.is_whole = False
+    snapshot.index.requests = NodeRequests(is_whole=False)
     asked = pod_of_object(a_pod_object("asked", cpu="1"), where="the test")
     assert asked is not None
     question = question_of(asked, snapshot)
