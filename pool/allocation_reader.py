@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
 from api.names import PodUid, ReservationId
-from pool.admission_planner import AdmissionPlanner, Exhausted
-from pool.admission_rules import UNKNOWN_POD, IncomingPod
+from pool.admission_planner import AdmissionPlanner
 from pool.errors import InvariantViolatedError
 from pool.index.cache_fit import devices_for, is_limited
 from pool.index.node_view import refusal_of
@@ -19,14 +18,14 @@ from pool.placement.planner import Placed, PlacementRefused, complies_with, is_i
 from pool.pods.reported import is_complete
 from pool.refusal import NodeReason, NodeRefusal
 from pool.reservations.conflicts import free_units_without, units_within_reach
-from pool.reservations.reservation import Reservation, ReservationPhase
+from pool.reservations.reservation import Reservation
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
-    from api.names import DeviceName, NodeName, PoolName, UnitId
+    from api.names import DeviceName, NodeName, UnitId
     from pool.index.device_index import DeviceIndex
-    from pool.model import Constraints, Demand, PodFacts, PoolFacts
+    from pool.model import Demand, PodFacts, PoolFacts
     from pool.placement.device_rules import Counts
     from pool.pods.observed import ObservedPods
     from pool.pods.reported import NodeReports
@@ -44,7 +43,10 @@ class AlreadyBound:
 
 @final
 class AllocationReader:
-    """Plans and queries over the index, the ledger, and the pods as observed and reported."""
+    """Plans and queries over the index, the ledger, and the pods as observed and reported.
+
+    `ledger`, `pods` and `admission` are read through it; the allocation state alone changes them.
+    """
 
     def __init__(
         self,
@@ -67,47 +69,11 @@ class AllocationReader:
             admission: plans reservations.
         """
         self._index = index
-        self._ledger = ledger
-        self._pods = pods
+        self.ledger = ledger
+        self.pods = pods
         self._deleted = deleted
         self._reports = reports
-        self._admission = admission
-
-    def reservation(self, id_: "ReservationId") -> Reservation | None:
-        return self._ledger.get(id_)
-
-    def reservation_of(self, uid: "PodUid") -> Reservation | None:
-        return self._ledger.of_pod(uid)
-
-    def reservations(self) -> "Iterable[Reservation]":
-        """Return all live reservations, to be read and not kept."""
-        return self._ledger.all()
-
-    def plan_reservation(
-        self,
-        pool: "PoolFacts",
-        demand: "Demand",
-        constraints: "Constraints",
-        *,
-        incoming: IncomingPod = UNKNOWN_POD,
-    ) -> Placed | Exhausted:
-        """Choose a node and units for a pod that is not stored yet, or return why nothing is reserved."""
-        return self._admission.plan(pool, demand, constraints, incoming=incoming)
-
-    def plan_waiting(
-        self,
-        pool: "PoolFacts",
-        pod: "PodFacts",
-        constraints: "Constraints",
-        *,
-        ahead: "Mapping[tuple[int, int], int]",
-        now: float,
-    ) -> Placed | None:
-        """Choose a node and units for a pod that waits; None where none are free, or pods ahead of it need them.
-
-        `ahead` counts the waiting pods that go first, by priority and units.
-        """
-        return self._admission.plan_stored(pool, pod, constraints, ahead=ahead, now=now)
+        self.admission = admission
 
     def plan_on(self, node: "NodeName", pool: "PoolFacts", demand: "Demand") -> Placed | None:
         """Choose free units of a node for a pod that the node was added for; None where they do not suffice.
@@ -134,7 +100,7 @@ class AllocationReader:
         bound = self.bound_to(uid)
         if bound is not None:
             return bound
-        reservation = self._ledger.of_pod(uid)
+        reservation = self.ledger.of_pod(uid)
         refusal = self.refusal_on(node, pool, demand, uid=uid)
         if refusal is not None:
             return PlacementRefused(node, refusal)
@@ -157,7 +123,7 @@ class AllocationReader:
                 lambda free: self._suffices(free, pool, demand, node=node),
                 own=reservation,
                 index=self._index,
-                ledger=self._ledger,
+                ledger=self.ledger,
             )
             devices = plan_devices(entries, demand, rules, own=within_reach)
         if devices is None:
@@ -195,7 +161,7 @@ class AllocationReader:
         summary = state.node(node)
         if summary is None:
             return NodeRefusal(reason=NodeReason.NODE_NOT_IN_POOL, wanted=demand.units)
-        reservation = self._ledger.of_pod(uid) if uid is not None else None
+        reservation = self.ledger.of_pod(uid) if uid is not None else None
         if (
             reservation is not None
             and reservation.node == node
@@ -208,10 +174,10 @@ class AllocationReader:
 
     def bound_to(self, uid: "PodUid") -> AlreadyBound | None:
         """Return the node that a pod is bound to, or that its Binding names; None while it may go anywhere."""
-        facts = self._pods.get(uid)
+        facts = self.pods.get(uid)
         if facts is not None and facts.phase is not PodPhase.PENDING and facts.node is not None:
             return AlreadyBound(facts.node, None)
-        reservation = self._ledger.of_pod(uid)
+        reservation = self.ledger.of_pod(uid)
         if reservation is None or reservation.phase.is_uncommitted:
             return None
         if reservation.node is None:
@@ -236,7 +202,7 @@ class AllocationReader:
             return False
         gone: set[PodUid | ReservationId] = set(victims)
         for pod in (*victims, uid):
-            reservation = self._ledger.of_pod(pod) if pod is not None else None
+            reservation = self.ledger.of_pod(pod) if pod is not None else None
             if reservation is not None:
                 gone.add(reservation.id)
         free = free_units_without(
@@ -261,12 +227,9 @@ class AllocationReader:
         is_constrained = self._index.device_rules(pool.name, node).is_constrained
         return is_constrained or is_limited(self._index, pool.name, demand, node=node)
 
-    def pod(self, uid: "PodUid") -> "PodFacts | None":
-        return self._pods.get(uid)
-
     def holder(self, uid: "PodUid") -> "PodFacts | None":
         """Return a pod that may have units: an observed one, or a deleted one that its node still reports."""
-        return self._pods.get(uid) or self._deleted.get(uid)
+        return self.pods.get(uid) or self._deleted.get(uid)
 
     def pods_on(self, device: "DeviceName") -> "list[PodFacts]":
         """Return the pods that have units of a device, bound or by a reservation for a known uid."""
@@ -274,7 +237,7 @@ class AllocationReader:
         if entry is None:
             return []
         # Holders are bound pods and reservations, and a reservation's id is no pod's uid.
-        pods = (self._pods.get(PodUid(holder)) for holder in self._index.claims.holders(entry))
+        pods = (self.pods.get(PodUid(holder)) for holder in self._index.claims.holders(entry))
         return [pod for pod in pods if pod is not None]
 
     def pods_of_pool(self, pool: "PoolFacts", node: "NodeName") -> "list[PodFacts]":
@@ -283,7 +246,7 @@ class AllocationReader:
         for entry in self._index.devices_on(pool.name, node):
             found |= {pod.uid: pod for pod in self.pods_on(entry.facts.name)}
         for uid in self._index.unaccounted.at(pool.resource, node):
-            pod = self._pods.get(uid)
+            pod = self.pods.get(uid)
             if pod is not None:
                 found[uid] = pod
         return sorted(found.values(), key=lambda pod: (pod.priority, -pod.demand.units, pod.ref))
@@ -296,48 +259,6 @@ class AllocationReader:
             units = self._index.unaccounted.at(resource, pod.node).get(pod.uid)
             if units:
                 yield resource, units
-
-    def pods(self) -> "Iterable[PodFacts]":
-        """Return all observed pods that name a pool, to be read and not kept."""
-        return self._pods.all()
-
-    def waiting(self, resource: str) -> "list[PodFacts]":
-        """Return pending pods without units that no gate of another one holds back: highest priority first, then oldest."""
-        return self._pods.waiting(resource)
-
-    def all_waiting(self) -> "list[PodFacts]":
-        """Return the waiting pods of all resources, those that no pool serves among them, in no order."""
-        return self._pods.all_waiting()
-
-    def waiting_count(self, resource: str) -> int:
-        return self._pods.waiting_count(resource)
-
-    def waiting_since(self, resource: str) -> str:
-        """Return the creation time of the oldest waiting pod; empty without one that has it."""
-        return self._pods.waiting_since(resource)
-
-    def is_capacity_awaited(self, resource: str) -> bool:
-        """Say whether a pending pod has our gate, with or without a reservation."""
-        return self._pods.is_capacity_awaited(resource)
-
-    def could_preempt(self, resource: str, priority: int) -> bool:
-        """Say whether a pod of this priority could take units of bound pods by preemption."""
-        lowest = self._pods.lowest_priority(resource)
-        return lowest is not None and lowest < priority
-
-    def oldest_reservations(self) -> "dict[PoolName, Reservation]":
-        """Return each pool's oldest reservation with units; one pass over all of them."""
-        oldest: dict[PoolName, Reservation] = {}
-        for item in self._ledger.all():
-            known = oldest.get(item.pool)
-            if item.has_units and (known is None or item.created_at < known.created_at):
-                oldest[item.pool] = item
-        return oldest
-
-    def unsettled(self) -> list[Reservation]:
-        """Return the commitments that the watch has not retired: doubtful and written ones."""
-        late = {ReservationPhase.DOUBTFUL, ReservationPhase.BOUND}
-        return [item for item in self._ledger.all() if item.phase in late]
 
     def is_reported(self, pod: "PodFacts") -> bool:
         """Say whether the node of a bound pod reports the pod's allocation."""
@@ -355,8 +276,8 @@ class AllocationReader:
         }
         found: dict[PodUid, str] = {}
         for holder in sorted(holders):
-            facts = self._pods.get(PodUid(holder))
-            sent = self._ledger.get(ReservationId(holder))
+            facts = self.pods.get(PodUid(holder))
+            sent = self.ledger.get(ReservationId(holder))
             if facts is not None and not is_complete(facts, self._reports.of(node, facts.uid)):
                 found[facts.uid] = facts.ref
             if sent is not None and sent.uid is not None and not sent.phase.is_uncommitted:

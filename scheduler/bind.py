@@ -141,7 +141,7 @@ async def _confirm(bound: AlreadyBound, pod: "PodRef", context: "ExtenderContext
     """Answer success only for what is stored: etcd may have been restored since the pod was seen as bound."""
     reservation = bound.reservation
     sighting = await context.binder.look(pod)
-    if reservation is not None and context.reader.reservation(reservation.id) is reservation:
+    if reservation is not None and context.reader.ledger.get(reservation.id) is reservation:
         apply_read(reservation, sighting, context, may_land=False)
     match sighting:
         case SeenBound(node=node) if node == bound.node:
@@ -262,7 +262,7 @@ def _objection(pod: "PodRef", context: "ExtenderContext") -> Bound | None:
     """Return why the pod cannot be bound to any node."""
     if not context.is_ready():
         return Bound(Outcome.NOT_READY, NOT_READY)
-    known = context.reader.pod(pod.uid)
+    known = context.reader.pods.get(pod.uid)
     if known is None:
         return None
     if known.ref != str(pod):

@@ -52,13 +52,13 @@ async def recover_binding(reservation: "Reservation", context: "ExtenderContext"
     everything as it was.
 
     Args:
-        reservation: one of `reader.unsettled()`, as it is now.
+        reservation: one of `reader.ledger.unsettled()`, as it is now.
         context: the allocation state and the port.
     """
     if reservation.phase not in _UNSETTLED:
         return Settlement.MOVED_ON
     sighting = await context.binder.look(pod_of(reservation))
-    if context.reader.reservation(reservation.id) is not reservation:
+    if context.reader.ledger.get(reservation.id) is not reservation:
         return Settlement.MOVED_ON
     may_land = reservation.phase is ReservationPhase.DOUBTFUL and write_may_land(
         reservation, context.now()
@@ -119,9 +119,9 @@ def _follow(reservation: "Reservation", seen: SeenBound, context: "ExtenderConte
     A pod that the watch has not shown is only released: were it gone by now, no event would ever say so.
     """
     allocation_state, uid = context.allocation_state, pod_of(reservation).uid
-    if context.reader.reservation(reservation.id) is not reservation:
+    if context.reader.ledger.get(reservation.id) is not reservation:
         return
-    facts = context.reader.pod(uid)
+    facts = context.reader.pods.get(uid)
     if facts is None:
         allocation_state.release(uid)
         return

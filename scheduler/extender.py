@@ -133,7 +133,7 @@ def _placement(
     """Return the facts of a pod that this call has bound; None for any other."""
     if result.outcome is not Outcome.BOUND or result.reservation is None:
         return None
-    pod = context.reader.pod(request.pod.uid)
+    pod = context.reader.pods.get(request.pod.uid)
     created = None if pod is None else created_at(pod)
     now = context.now().utc
     waited = None if created is None else now - created

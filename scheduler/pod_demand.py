@@ -82,13 +82,13 @@ def recall_pod(pod: "PodRef", context: "ExtenderContext") -> PodDemand | None:
     The watch and filter read the stored pod; the ledger has the demand at admission, which validation compared with
     the final pod.
     """
-    observed = context.reader.pod(pod.uid)
+    observed = context.reader.pods.get(pod.uid)
     if observed is not None:
         return _asked(observed.demand, context.index, pod.uid)
     if context.recent.knows(pod.uid):
         demand = context.recent.demand(pod.uid)
         return NoDemand() if demand is None else _asked(demand, context.index, pod.uid)
-    reservation = context.reader.reservation_of(pod.uid)
+    reservation = context.reader.ledger.of_pod(pod.uid)
     if reservation is not None:
         return _asked(reservation.demand, context.index, pod.uid)
     return None
@@ -110,7 +110,7 @@ def own_node(
 
     Views count a pod's own reservation against it; this is the one node where that has to be undone.
     """
-    reservation = reader.reservation_of(asked.uid) if asked.uid is not None else None
+    reservation = reader.ledger.of_pod(asked.uid) if asked.uid is not None else None
     if reservation is None or reservation.node is None:
         return None, None
     return reservation.node, reader.refusal_on(

@@ -82,7 +82,7 @@ def _others(
     reader: "AllocationReader",
 ) -> "Iterator[tuple[PodUid, ...]]":
     """Yield sets of further pods of the pool that the pod may evict, smaller ones and lower priorities first."""
-    pod = reader.pod(asked.uid) if asked.uid is not None else None
+    pod = reader.pods.get(asked.uid) if asked.uid is not None else None
     if pod is None or not reader.has_constraints(asked.pool, node, asked.demand):
         return
     known = {victim.uid for victim in victims.pods or ()}

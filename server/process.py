@@ -303,7 +303,7 @@ class ControlPlane:
         return None if self._scaling is None else scaling_report(self._scaling, self._pod_name)
 
     def _pod_name(self, uid: "PodUid") -> str:
-        pod = self.allocation_state.reader.pod(uid)
+        pod = self.allocation_state.reader.pods.get(uid)
         return uid if pod is None else pod.ref
 
     def _leader(self) -> str | None:

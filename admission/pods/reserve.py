@@ -128,7 +128,7 @@ def _plan(pod: "PoolPod", context: "AdmissionContext") -> "_Planned | Denied":
         priority=pod.request.pod.spec.priority or 0,
         now=context.now().monotonic,
     )
-    plan = context.reader.plan_reservation(pool, demand, pod.constraints, incoming=incoming)
+    plan = context.reader.admission.plan(pool, demand, pod.constraints, incoming=incoming)
     if not isinstance(plan, Exhausted):
         return _Planned(placed=plan)
     if plan.deferral is not None:
@@ -165,7 +165,7 @@ def _awaits_capacity(pod: "PoolPod", context: "AdmissionContext") -> bool:
     required, spec = pod.constraints.required, pod.request.pod.spec
     if required is not None and required.is_exhausted:
         return False
-    could_preempt = context.reader.could_preempt(pod.pool.resource, spec.priority or 0)
+    could_preempt = context.reader.pods.could_preempt(pod.pool.resource, spec.priority or 0)
     return not (could_preempt and spec.preemption_policy != "Never")
 
 
@@ -176,7 +176,7 @@ def _existing_reservation(
     note = decode_reservation(request.pod.metadata.annotation(RESERVATION_ANNOTATION))
     if note is None:
         return None
-    reservation = context.reader.reservation(ReservationId(note.id))
+    reservation = context.reader.ledger.get(ReservationId(note.id))
     if reservation is None or reservation.phase is not ReservationPhase.HELD:
         return None
     return reservation if reservation.namespace == request.namespace else None

@@ -101,7 +101,7 @@ def _tie(
             "metadata.name and metadata.uid are final at validation, but one of them is missing",
         )
     id_ = ReservationId(note.id)
-    reservation = context.reader.reservation(id_)
+    reservation = context.reader.ledger.get(id_)
     if reservation is None:
         return _adopt(request, demand, note, context=context)
     if reservation.namespace != request.namespace:

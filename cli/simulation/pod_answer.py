@@ -27,7 +27,7 @@ def answer_for(asked: "AskedPod", snapshot: "Snapshot", caller: "PodCreator") ->
     Raises:
         BadInputError: the snapshot's objects contradict each other.
     """
-    for pod in list(snapshot.state.reader.pods()):
+    for pod in list(snapshot.state.reader.pods.all()):
         if pod.ref == asked.ref and pod.phase is PodPhase.PENDING:
             snapshot.state.discard_pod(pod.uid)
     remedies: list[AnyRemedy] = []

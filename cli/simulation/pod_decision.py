@@ -43,12 +43,12 @@ def decide(asked: "AskedPod", snapshot: "Snapshot", caller: "PodCreator") -> Pod
 @contextmanager
 def _tried(snapshot: "Snapshot", asked: "AskedPod") -> "Iterator[None]":
     """Undo what a decision leaves in the allocation state."""
-    before = {reservation.id for reservation in snapshot.state.reader.reservations()}
+    before = {reservation.id for reservation in snapshot.state.reader.ledger.all()}
     try:
         yield
     finally:
         snapshot.state.discard_pod(PodUid(asked.pod.metadata.uid))
-        for reservation in list(snapshot.state.reader.reservations()):
+        for reservation in list(snapshot.state.reader.ledger.all()):
             if reservation.id not in before:
                 snapshot.state.withdraw(reservation.id)
 

@@ -202,9 +202,9 @@ class ObservedPods:
         """Say whether a pending pod has our gate."""
         return resource in self._awaiting
 
-    def lowest_priority(self, resource: str) -> int | None:
-        """Return the lowest priority of the resource's bound pods; None without one."""
-        return min(self._bound.get(resource, ()), default=None)
+    def could_preempt(self, resource: str, priority: int) -> bool:
+        """Say whether a pod of this priority could take units of bound pods by preemption."""
+        return min(self._bound.get(resource, ()), default=priority) < priority
 
     def _count(self, facts: "PodFacts", by: int) -> None:
         resource = facts.demand.resource

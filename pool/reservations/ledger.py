@@ -47,6 +47,20 @@ class ReservationLedger:
         id_ = self._id_by_uid.get(uid)
         return self._by_id[id_] if id_ is not None else None
 
+    def oldest(self) -> "dict[PoolName, Reservation]":
+        """Return each pool's oldest reservation with units; one pass over all of them."""
+        oldest: dict[PoolName, Reservation] = {}
+        for item in self._by_id.values():
+            known = oldest.get(item.pool)
+            if item.has_units and (known is None or item.created_at < known.created_at):
+                oldest[item.pool] = item
+        return oldest
+
+    def unsettled(self) -> list[Reservation]:
+        """Return the commitments that the watch has not retired: doubtful and written ones."""
+        late = {ReservationPhase.DOUBTFUL, ReservationPhase.BOUND}
+        return [item for item in self._by_id.values() if item.phase in late]
+
     def has_unconfirmed(self) -> bool:
         """Say whether units are reserved for a pod that is not observed yet."""
         return bool(self._unconfirmed)

@@ -62,7 +62,7 @@ def cheapest_eviction(
         has_room: whether a node has CPU and memory for the pod without these pods.
         uid: the pod's, whose own reservation counts as free.
     """
-    own = reader.reservation_of(uid) if uid is not None else None
+    own = reader.ledger.of_pod(uid) if uid is not None else None
     candidates: list[tuple[NodeEviction, list[PodFacts], int]] = []
     for node in nodes:
         pods = reader.pods_of_pool(wanted[0], node)

@@ -103,7 +103,7 @@ def _figures(
 ) -> "list[NodeExplanation]":
     """Return the figures of the pool's nodes; to the refusals the units of the pod's own reservation are free."""
     figures = figures_of_nodes(index, (pool, pod.demand), constraints)
-    own = reader.reservation_of(pod.uid)
+    own = reader.ledger.of_pod(pod.uid)
     if own is None or own.node is None:
         return figures
     refusal = reader.refusal_on(own.node, pool, pod.demand, uid=pod.uid)
@@ -127,7 +127,7 @@ def _reason(
         return UnitWaitReason.SCHEDULING_GATED
     if pool.closed is not None:
         return UnitWaitReason.POOL_CLOSED
-    own = reader.reservation_of(pod.uid)
+    own = reader.ledger.of_pod(pod.uid)
     if own is not None and not own.phase.is_uncommitted:  # its Binding is under way
         return UnitWaitReason.UNITS_AVAILABLE
     reason = wait_reason(figures, pod.demand.units)

@@ -98,7 +98,7 @@ def units_holder(
     pod = reader.holder(PodUid(holder))
     if pod is not None:
         return holder_of_pod(pod, units=units)
-    reservation = reader.reservation(ReservationId(holder))
+    reservation = reader.ledger.get(ReservationId(holder))
     if reservation is not None:
         return holder_of_reservation(reservation, reader, units=units, now=now)
     return UnitsHolder(namespace="", name="", uid=holder, units=units)
@@ -118,7 +118,7 @@ def holder_of_pod(pod: "PodFacts", *, units: int) -> UnitsHolder:
 def holder_of_reservation(
     reservation: "Reservation", reader: "AllocationReader", *, units: int, now: float
 ) -> UnitsHolder:
-    pod = reader.pod(reservation.uid) if reservation.uid is not None else None
+    pod = reader.pods.get(reservation.uid) if reservation.uid is not None else None
     expires = reservation.phase.is_uncommitted
     return UnitsHolder(
         namespace=reservation.namespace,

@@ -75,7 +75,7 @@ class RemedySearch:
 
     @property
     def _own(self) -> "Reservation | None":
-        return self.reader.reservation_of(self.question.pod.uid)
+        return self.reader.ledger.of_pod(self.question.pod.uid)
 
     def searches(self) -> "Iterator[AnyRemedy | None]":
         """Yield what each kind of search finds within the pod's own pool, the least change first; None for nothing.
@@ -182,7 +182,7 @@ class RemedySearch:
         """Return the reservations that expire by nodes that they could open to the pod, the first to expire first."""
         short = {item.node for item, _ in refused(self.figures) if item.reserved}
         found: dict[NodeName, list[Reservation]] = {}
-        for reservation in self.reader.reservations():
+        for reservation in self.reader.ledger.all():
             expires = reservation.phase.is_uncommitted and reservation.phase.is_confirmed
             is_other = (
                 reservation.pool == self.pool.name and reservation.uid != self.question.pod.uid
@@ -285,9 +285,9 @@ class RemedySearch:
         """Return the CPU, memory and places of other pods that these are, or that these reservations are for."""
         cpu = memory = pods = 0
         for item in ended:
-            reservation = self.reader.reservation(ReservationId(item))
+            reservation = self.reader.ledger.get(ReservationId(item))
             uid = PodUid(item) if reservation is None else reservation.uid
-            pod = self.reader.pod(uid) if uid is not None else None
+            pod = self.reader.pods.get(uid) if uid is not None else None
             if pod is not None and pod.uid != self.question.pod.uid:
                 cpu += pod.requests.cpu_milli
                 memory += pod.requests.memory_mib

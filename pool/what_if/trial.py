@@ -88,7 +88,7 @@ class Trial:
         """
         if self.pod.pool.closed is not None:
             return None
-        own = self.reader.reservation_of(self.pod.facts.uid)
+        own = self.reader.ledger.of_pod(self.pod.facts.uid)
         if own is not None and own.node is not None and (nodes is None or own.node in nodes):
             placed = None if self.limit(own.node, freed) else self._bound_on(own.node)
             if placed is not None:
@@ -112,7 +112,7 @@ class Trial:
         index, pool, facts = self.index, self.pod.pool, self.pod.facts
         state = index.state_for(pool.name, facts.demand)
         request, summaries = state.request_of(facts.demand), state.nodes()
-        own = self.reader.reservation_of(facts.uid)
+        own = self.reader.ledger.of_pod(facts.uid)
         for name in sorted(index.state(pool.name).devices_by_node):
             limit = self.limit(name)
             if limit:

@@ -89,8 +89,8 @@ class AssignmentSources:
         """Return the resources under which units of the device are in use or reserved."""
         found: set[str] = set()
         for holder in self.index.claims.holders(entry):
-            pod = self.reader.pod(PodUid(holder))
-            reservation = self.reader.reservation(ReservationId(holder))
+            pod = self.reader.pods.get(PodUid(holder))
+            reservation = self.reader.ledger.get(ReservationId(holder))
             if pod is not None:
                 found.add(pod.demand.resource)
             elif reservation is not None:

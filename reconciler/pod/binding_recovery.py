@@ -59,7 +59,7 @@ class BindingRecovery:
     def _due(self) -> "list[Reservation]":
         """Return doubtful bindings, and written ones that the watch has not shown for long."""
         now = self._context.now().monotonic
-        unsettled = self._context.reader.unsettled()
+        unsettled = self._context.reader.ledger.unsettled()
         proven = {item.id: self._proven[item.id] for item in unsettled if item.id in self._proven}
         self._proven = proven
         return [

@@ -129,10 +129,10 @@ class NominationWriter:
     def _queued(self) -> "list[tuple[PodFacts, NodeName]]":
         """Return the pods with a reservation whose binding has not begun, and its node."""
         queued: list[tuple[PodFacts, NodeName]] = []
-        for reservation in self._reader.reservations():
+        for reservation in self._reader.ledger.all():
             if reservation.phase is not ReservationPhase.CONFIRMED or reservation.uid is None:
                 continue
-            pod = self._reader.pod(reservation.uid)
+            pod = self._reader.pods.get(reservation.uid)
             if pod is None or reservation.node is None or pod.phase is not PodPhase.PENDING:
                 continue
             if not pod.awaits_capacity:  # still gated: kube-scheduler does not take it
@@ -156,7 +156,7 @@ class NominationWriter:
 
     async def _write(self, one: Nomination) -> None:
         pod = one.pod
-        held = self._reader.reservation_of(pod.uid)
+        held = self._reader.ledger.of_pod(pod.uid)
         if held is None or not held.phase.is_uncommitted or held.node != one.node:
             return  # it was scheduled, or its reservation ended, while others were written
         patch = [

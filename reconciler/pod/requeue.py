@@ -141,7 +141,7 @@ class SchedulerRequeue:
         Of those that have a new chance as many start over as there are units left to the others, the
         one that was touched longest ago first: none of them takes a turn from a pod that had none yet.
         """
-        waiting = self._reader.waiting(pool.resource)
+        waiting = self._reader.pods.waiting(pool.resource)
         if not waiting:
             return
         state = self._index.state(pool.name)

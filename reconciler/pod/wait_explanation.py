@@ -161,8 +161,8 @@ class WaitExplanation:
         if now.monotonic < self._scan_at:
             return
         self._scan_at = now.monotonic + PERIOD_A_POD_S * len(self._turns)
-        due = self._turns.due(self._reader.all_waiting(), now)
-        stale = self._turns.stale(self._reader.pod, now)
+        due = self._turns.due(self._reader.pods.all_waiting(), now)
+        stale = self._turns.stale(self._reader.pods.get, now)
         self._due = deque(pod.uid for pod in (*stale, *due))
 
     async def _adopt(self) -> None:
@@ -170,13 +170,13 @@ class WaitExplanation:
         if self._now().monotonic < self._adopt_at:
             return
         self._adopt_at = self._now().monotonic + ADOPT_EVERY_S
-        for item in steps(list(self._reader.pods()), 1_000):
+        for item in steps(list(self._reader.pods.all()), 1_000):
             for pod in item:
                 self._turns.adopt(pod, self._now())
             await asyncio.sleep(0)
 
     async def _take_turn(self, uid: "PodUid", round_: _Round) -> None:
-        pod = self._reader.pod(uid)
+        pod = self._reader.pods.get(uid)
         if pod is None:
             return
         if self._waits(pod):
@@ -185,7 +185,7 @@ class WaitExplanation:
             else:
                 await self._explain(pod, round_)
             return
-        text = satisfied(pod, self._reader.reservation_of(uid))
+        text = satisfied(pod, self._reader.ledger.of_pod(uid))
         if text is not None and says_that_it_waits(pod):
             await self._say(pod, *text, is_true=True, as_of=self._now().monotonic)
 
@@ -210,7 +210,7 @@ class WaitExplanation:
             round_.explained_s += self._now().monotonic - began
 
     def _waits(self, pod: "PodFacts") -> bool:
-        reservation = self._reader.reservation_of(pod.uid)
+        reservation = self._reader.ledger.of_pod(pod.uid)
         has_units = reservation is not None and reservation.has_units
         return pod.phase is PodPhase.PENDING and not has_units
 

@@ -140,7 +140,7 @@ def showing_sums(
         show_capacity(name, state.capacity(), largest_free=state.largest_free())
         waiting = waiting_pods(reader, index, pool)
         PODS_WAITING.labels(name).set(waiting)
-        since = reader.waiting_since(pool.resource_name) if waiting else ""
+        since = reader.pods.waiting_since(pool.resource_name) if waiting else ""
         PODS_LONGEST_WAIT.labels(name).set(_age_s(since, now.utc))
         ALLOCATION_MISMATCHES.labels(name)
         POD_WAIT.labels(name)
@@ -196,12 +196,12 @@ def _showing_devices(index: "DeviceIndex", catalog: "Catalog") -> "Iterator[None
 
 def _show_reservations(reader: "AllocationReader", catalog: "Catalog", now: "Instant") -> None:
     phases = dict.fromkeys(ReservationPhase, 0)
-    for reservation in reader.reservations():
+    for reservation in reader.ledger.all():
         if reservation.has_units:
             phases[reservation.phase] += 1
     for phase, count in phases.items():
         RESERVATIONS.labels(phase.value).set(count)
-    oldest = reader.oldest_reservations()
+    oldest = reader.ledger.oldest()
     for name in catalog.pools:
         age_s = now.monotonic - oldest[name].created_at if name in oldest else 0.0
         RESERVATION_AGE.labels(name).set(age_s)

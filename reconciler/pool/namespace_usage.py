@@ -102,7 +102,7 @@ class NamespaceUsage:
                 group = (pool, pod.namespace, UnitState.USED.value)
                 yield _Held(group, uuid, pod.name, mask.bit_count())
             # A reservation's id is no pod's uid.
-            reservation = self._reader.reservation(ReservationId(holder))
+            reservation = self._reader.ledger.get(ReservationId(holder))
             mask &= entry.confirmed & ~entry.observed
             if reservation is not None and mask:
                 group = (pool, reservation.namespace, UnitState.RESERVED.value)

@@ -41,7 +41,7 @@ def waiting_pods(reader: "AllocationReader", index: "DeviceIndex", pool: "GPUPoo
     """Return the number of pods that wait for units of the pool; a pool that serves no resource has none."""
     serving = index.pool_of(pool.resource_name)
     is_serving = serving is not None and serving.name == pool.name
-    return reader.waiting_count(pool.resource_name) if is_serving else 0
+    return reader.pods.waiting_count(pool.resource_name) if is_serving else 0
 
 
 def _occupants(reader: "AllocationReader", held: "dict[PodUid, int]") -> "Iterator[PodUsage]":

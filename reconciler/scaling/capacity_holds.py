@@ -65,7 +65,7 @@ class CapacityHolds:
         resource, unread = self._resource_of(name, pool), self._index.unread_pools
         if name in unread or resource in unread.values():
             return None  # a gate that is removed cannot be put back
-        if not self._reader.is_capacity_awaited(resource):
+        if not self._reader.pods.is_capacity_awaited(resource):
             self._fits_since.pop(name, None)
             self._resources.pop(name, None)
             return None
@@ -82,7 +82,7 @@ class CapacityHolds:
 
     async def _hold(self, pool: "PoolFacts") -> bool:
         """Reserve units for the pods that may have them now; False where more pods may be left."""
-        waiting = self._places.narrowed(pool, self._reader.waiting(pool.resource))
+        waiting = self._places.narrowed(pool, self._reader.pods.waiting(pool.resource))
         ahead: Counter[tuple[int, int]] = Counter()
         fits_since: dict[PodUid, float] = {}
         refused: set[tuple[Demand, int, ComputeResources]] = set()
@@ -127,7 +127,7 @@ class CapacityHolds:
         if not self._index.state(pool.name).capacity().available:
             return False
         now = self._now()
-        placed = self._reader.plan_waiting(
+        placed = self._reader.admission.plan_stored(
             pool, pod, constraints_of(pod), ahead=ahead, now=now.monotonic
         )
         if placed is None:
@@ -159,7 +159,7 @@ class CapacityHolds:
 
     def _waiting(self, name: PoolName, pool: "PoolFacts | None") -> "list[PodFacts]":
         """Return the gated pods of a pool that have no units, in their order."""
-        pods = self._reader.waiting(self._resource_of(name, pool))
+        pods = self._reader.pods.waiting(self._resource_of(name, pool))
         return [pod for pod in pods if self._gated.is_gated(pod)]
 
 
@@ -177,7 +177,7 @@ def request_of(pod: "PodFacts", pool: "PoolFacts", id_: "ReservationId") -> Plac
 
 def _pools_of_gated_pods(context: ControllerContext) -> "Iterable[PoolName]":
     """Return the pools of gated pods, those without an object among them."""
-    resources = {pod.demand.resource for pod in context.reader.pods() if pod.awaits_capacity}
+    resources = {pod.demand.resource for pod in context.reader.pods.all() if pod.awaits_capacity}
     served = {item: context.index.pool_of(item) for item in resources}
     return [
         pool.name if pool is not None else PoolName(resource.removeprefix(RESOURCE_PREFIX))

@@ -242,12 +242,12 @@ class PoolScaler:
         """Return the waiting pods; those of a resource that an older pool serves are the older pool's."""
         serving = self._index.pool_of(pool.resource)
         is_serving = serving is not None and serving.name == pool.name
-        return self._reader.waiting(pool.resource) if is_serving else []
+        return self._reader.pods.waiting(pool.resource) if is_serving else []
 
     def _narrowed(self, name: PoolName, waiting: "list[PodFacts]") -> "list[PodFacts]":
         """Return the waiting pods without what kube-scheduler passed over for them; pods that are bound are forgotten."""
         passed_over = self._passed_over.setdefault(name, PassedOverNodes(self._index))
-        known = (self._reader.pod(uid) for uid in passed_over.uids())
+        known = (self._reader.pods.get(uid) for uid in passed_over.uids())
         passed_over.forget(
             pod.uid for pod in known if pod is not None and pod.phase is PodPhase.PENDING
         )

@@ -66,10 +66,10 @@ class GatedPods:
     def held(self) -> "list[tuple[PodFacts, Reservation]]":
         """Return the gated pods with reserved units in the order in which they are to be ungated."""
         found: list[tuple[PodFacts, Reservation]] = []
-        for reservation in self._reader.reservations():
+        for reservation in self._reader.ledger.all():
             if reservation.phase is not ReservationPhase.CONFIRMED or reservation.uid is None:
                 continue
-            pod = self._reader.pod(reservation.uid)
+            pod = self._reader.pods.get(reservation.uid)
             if pod is not None and reservation.has_units and self.is_gated(pod):
                 found.append((pod, reservation))
         return sorted(found, key=lambda item: order(item[0]))
@@ -103,7 +103,7 @@ class GatedPods:
     def forget_seen(self) -> None:
         """Forget the pods whose removed gate the watch has shown, and those that are gone."""
         for uid in (*self._ungated, *self._refused):
-            pod = self._reader.pod(uid)
+            pod = self._reader.pods.get(uid)
             if pod is None or not pod.awaits_capacity:
                 self._ungated.discard(uid)
                 self._refused.pop(uid, None)
@@ -115,7 +115,7 @@ class GatedPods:
         await self._write(pod, {"metadata": _metadata(pod, note)})
 
     async def _ungate(self, pod: "PodFacts") -> None:
-        known = self._reader.pod(pod.uid)
+        known = self._reader.pods.get(pod.uid)
         if known is None or not self.is_gated(known):
             return
         note = self._note_of(pod)
@@ -137,7 +137,7 @@ class GatedPods:
             )
 
     def _note_of(self, pod: "PodFacts") -> "ReservationNote | None":
-        reservation = self._reader.reservation_of(pod.uid)
+        reservation = self._reader.ledger.of_pod(pod.uid)
         return note_of(reservation, self._now()) if reservation is not None else None
 
     async def _write(self, pod: "PodFacts", patch: object) -> bool:

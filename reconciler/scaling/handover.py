@@ -184,13 +184,13 @@ class NodeHandover:
         """Return the pods that the node came for and that still wait, in the order in which they get units."""
         if not request:
             return []
-        pods = (self._reader.pod(uid) for uid in self._view.pods_of(request))
+        pods = (self._reader.pods.get(uid) for uid in self._view.pods_of(request))
         return [
             pod
             for pod in pods
             if pod is not None
             and pod.phase is PodPhase.PENDING
-            and self._reader.reservation_of(pod.uid) is None
+            and self._reader.ledger.of_pod(pod.uid) is None
         ]
 
     def _is_settled(
@@ -218,7 +218,7 @@ class NodeHandover:
         by_resource = {pool.resource: pool for pool in pools}
         for pod in self._held_on(node.name):
             pool = by_resource.get(pod.demand.resource)
-            held = self._reader.reservation_of(pod.uid)
+            held = self._reader.ledger.of_pod(pod.uid)
             if pool is None or held is None:
                 continue
             if held.expires_at - now.monotonic < pool.ttl_s / 2:
@@ -236,11 +236,11 @@ class NodeHandover:
         """Return the pending pods with reserved units on a node, in order."""
         found = [
             pod
-            for reservation in self._reader.reservations()
+            for reservation in self._reader.ledger.all()
             if reservation.node == name
             and reservation.phase is ReservationPhase.CONFIRMED
             and reservation.uid is not None
-            and (pod := self._reader.pod(reservation.uid)) is not None
+            and (pod := self._reader.pods.get(reservation.uid)) is not None
             and pod.phase is PodPhase.PENDING
         ]
         return sorted(found, key=order)

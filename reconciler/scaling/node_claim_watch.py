@@ -240,7 +240,7 @@ class NodeClaimWatch:
 
     def _record(self, watched: _Watched, event: "ScalingEvent") -> None:
         for uid in watched.pods[:MOST_PODS]:
-            pod = self._reader.pod(uid)
+            pod = self._reader.pods.get(uid)
             if pod is not None:
                 event.record(self._recorder, ObjectReference.to(PODS, pod))
 

@@ -70,7 +70,7 @@ class PodSink:
         )
         pods = [item for item in items if not isinstance(item, UnitlessPod)]
         uids = {facts.uid for facts in pods}
-        for gone in steps([pod.uid for pod in self._reader.pods() if pod.uid not in uids]):
+        for gone in steps([pod.uid for pod in self._reader.pods.all() if pod.uid not in uids]):
             for uid in gone:
                 self._allocation_state.discard_pod(uid)
             yield
@@ -95,7 +95,7 @@ class PodSink:
     def known(self, unread: "UnreadObject") -> "AnyPod | None":
         """Return the last known state of the pod; none of one that was pending and is bound by now."""
         uid = PodUid(unread.uid)
-        pod = self._reader.pod(uid) or self._allocation_state.unitless_pod(uid)
+        pod = self._reader.pods.get(uid) or self._allocation_state.unitless_pod(uid)
         return pod if pod is None or unread.node in {"", pod.node} else None
 
     def replace_unread(self, unread: "Collection[UnreadObject]") -> None:
@@ -124,7 +124,7 @@ class PodSink:
 
     def _observe(self, pod: "PodFacts") -> bool:
         """Take over a pod; say whether it is newly bound, or bound again after an end that was undone."""
-        before = self._reader.pod(pod.uid)
+        before = self._reader.pods.get(pod.uid)
         self._allocation_state.observe_pod(pod, self._now())
         is_news = pod.phase is PodPhase.BOUND and (
             before is None or before.phase is not PodPhase.BOUND

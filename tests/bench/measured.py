@@ -40,7 +40,8 @@ async def tell_turns() -> None:
         gap_s, cpu_s = max(gap_s, now - came), max(cpu_s, used - spent)
         if now >= until:
             known = sum(
-                len(plane.allocation_state.ledger) + len(list(plane.allocation_state.reader.pods()))
+                len(plane.allocation_state.ledger)
+                + len(list(plane.allocation_state.reader.pods.all()))
                 for plane in _planes
             )
             told = {"gap_ms": gap_s * 1e3, "cpu_ms": cpu_s * 1e3, "known": known}

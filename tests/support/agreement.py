@@ -104,17 +104,17 @@ def agree_on_reservations(allocation_state: AllocationState, model: NaiveAllocat
     deadline, want = allocation_state.ledger.next_deadline(), model.next_deadline()
     assert want is None or (deadline is not None and deadline <= want)
     late = {id_ for id_, item in model.reservations.items() if item["phase"] in LATE}
-    assert {item.id for item in allocation_state.reader.unsettled()} == late
+    assert {item.id for item in allocation_state.reader.ledger.unsettled()} == late
 
 
 def agree_on_pods(
     allocation_state: AllocationState, model: NaiveAllocationState, resources: list[str]
 ) -> None:
-    assert {str(pod.uid) for pod in allocation_state.reader.pods()} == model.pods.keys()
+    assert {str(pod.uid) for pod in allocation_state.reader.pods.all()} == model.pods.keys()
     for resource in resources:
-        assert [str(pod.uid) for pod in allocation_state.reader.waiting(resource)] == model.waiting(
-            resource
-        )
+        assert [
+            str(pod.uid) for pod in allocation_state.reader.pods.waiting(resource)
+        ] == model.waiting(resource)
     twice = {
         str(unit): set(pods) for unit, pods in allocation_state.index.claims.duplicates().items()
     }

@@ -69,7 +69,7 @@ def plan_reservation(
     """Plan as the mutating webhook does, for the first pod of its namespace by default."""
     pool = about.pop("pool", None) or allocation_state.index.pool_of(demand.resource)
     assert pool is not None
-    return allocation_state.reader.plan_reservation(
+    return allocation_state.reader.admission.plan(
         pool, demand, constraints, incoming=IncomingPod(**about)
     )
 

@@ -68,7 +68,7 @@ class SmallCluster(ClusterState):
         pod = self.new_pod(pick, resource)
         id_, asked = f"r{pod['number']}", naive_facts.demand_of(pod)
         incoming = IncomingPod(namespace=pod["ns"], priority=pod["priority"], now=self.now)
-        plan = self.allocation_state.reader.plan_reservation(
+        plan = self.allocation_state.reader.admission.plan(
             pool, asked, Constraints(), incoming=incoming
         )
         deferral = self.model.deferral(pod, pool.name, self.now)
@@ -164,7 +164,7 @@ class SmallCluster(ClusterState):
     def deletion(self, uid: str) -> None:
         """The DELETED event, or the result of a read for a pod that was never observed."""
         self.missed_deletions.discard(uid)
-        if self.allocation_state.reader.pod(PodUid(uid)) is None:
+        if self.allocation_state.reader.pods.get(PodUid(uid)) is None:
             self.answer(uid, "release")
         else:
             self.check_ended(

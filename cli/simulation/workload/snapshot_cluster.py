@@ -86,7 +86,9 @@ class SnapshotCluster:
         """Pod -> why admission denies it."""
         self._snapshot = snapshot
         self._pods = pods
-        waiting = [pod.uid for pod in snapshot.state.reader.pods() if pod.phase is PodPhase.PENDING]
+        waiting = [
+            pod.uid for pod in snapshot.state.reader.pods.all() if pod.phase is PodPhase.PENDING
+        ]
         for uid in waiting:
             snapshot.state.discard_pod(uid)
         self._left_out = len(waiting)

@@ -203,7 +203,7 @@ class _TriedPods:
             reader, self.cluster.index, TrialPod(facts=pod, pool=self.pool, constraints=constraints)
         )
         incoming = IncomingPod(now=self.cluster.now().monotonic)
-        plan = reader.plan_reservation(self.pool, pod.demand, constraints, incoming=incoming)
+        plan = reader.admission.plan(self.pool, pod.demand, constraints, incoming=incoming)
         if isinstance(plan, Placed) and not trial.limit(plan.node, self._freed):
             return plan
         if isinstance(plan, Exhausted) and self._is_denied(plan):

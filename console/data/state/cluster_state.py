@@ -109,7 +109,7 @@ class ClusterState:
             self.changed.nodes.add(pod.node)
         units = [unit for device in (pod.devices or {}).values() for unit in device]
         units += self.index.claims.observed.units(pod.uid)
-        reservation = self.reader.reservation_of(pod.uid)
+        reservation = self.reader.ledger.of_pod(pod.uid)
         if reservation is not None:
             self.changed.reservations.add(reservation.id)
             units += reservation.units

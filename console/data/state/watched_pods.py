@@ -139,7 +139,7 @@ class WatchedPods:
 
     def _forget_reservation(self, facts: "PodFacts") -> None:
         """Drop a pending pod whose annotation says other than its reservation; a later expiry is taken over."""
-        before = self._state.reader.pod(facts.uid)
+        before = self._state.reader.pods.get(facts.uid)
         if before is None or facts.phase is not PodPhase.PENDING:
             return
         known, note = before.reservation, facts.reservation
@@ -149,7 +149,7 @@ class WatchedPods:
             note is None
             or known is None
             or _place_of(note) != _place_of(known)
-            or self._state.reader.reservation_of(facts.uid) is None
+            or self._state.reader.ledger.of_pod(facts.uid) is None
         ):
             self._state.discard_pod(facts.uid)
         elif note.expires_at is not None:

@@ -131,7 +131,7 @@ class ClusterRows:
         if before != after:
             self._cluster.changed.pods |= {
                 pod.uid
-                for pod in self._cluster.reader.pods()
+                for pod in self._cluster.reader.pods.all()
                 if pod.demand.resource in {before, after}
             }
 

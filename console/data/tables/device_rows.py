@@ -82,6 +82,6 @@ def _holders(cluster: "ClusterState", entry: "DeviceEntry") -> "Iterator[str]":
         if pod is not None:
             yield pod.ref
             continue
-        reservation = cluster.reader.reservation(ReservationId(holder))
+        reservation = cluster.reader.ledger.get(ReservationId(holder))
         if reservation is not None:
             yield reservation.pod

@@ -50,7 +50,7 @@ def waits(cluster: "ClusterState", pod: "PodFacts") -> bool:
     return (
         pod.phase is PodPhase.PENDING
         and not pod.is_gated
-        and cluster.reader.reservation_of(pod.uid) is None
+        and cluster.reader.ledger.of_pod(pod.uid) is None
     )
 
 
@@ -86,10 +86,10 @@ def wait_entry(
 
 def reservation_row(cluster: "ClusterState", id_: "ReservationId") -> ReservationRow | None:
     """Return the row of a live reservation."""
-    reservation = cluster.reader.reservation(id_)
+    reservation = cluster.reader.ledger.get(id_)
     if reservation is None or not reservation.has_units:
         return None
-    pod = cluster.reader.pod(reservation.uid) if reservation.uid is not None else None
+    pod = cluster.reader.pods.get(reservation.uid) if reservation.uid is not None else None
     expires = reservation.phase.is_uncommitted
     return ReservationRow(
         namespace=reservation.namespace,
@@ -104,13 +104,13 @@ def reservation_row(cluster: "ClusterState", id_: "ReservationId") -> Reservatio
 
 def units_of_pod(cluster: "ClusterState", uid: "PodUid") -> SharePart | None:
     """Return what a pod has; None once it has ended."""
-    pod = cluster.reader.pod(uid)
+    pod = cluster.reader.pods.get(uid)
     if pod is None or pod.phase is PodPhase.ENDED:
         return None
     units = pod.demand.units
     share = SharePart(pod.namespace, pool_name_of(cluster, pod))
     if pod.phase is PodPhase.BOUND:
         return msgspec.structs.replace(share, used=units)
-    if cluster.reader.reservation_of(uid) is not None:
+    if cluster.reader.ledger.of_pod(uid) is not None:
         return msgspec.structs.replace(share, reserved=units)
     return msgspec.structs.replace(share, waiting=units)

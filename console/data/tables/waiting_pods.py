@@ -63,7 +63,7 @@ class WaitingPods:
 
     def update(self, uid: "PodUid") -> None:
         """Look again at a pod that has changed."""
-        pod = self._cluster.reader.pod(uid)
+        pod = self._cluster.reader.pods.get(uid)
         before = self._places.get(uid)
         after = None
         if pod is not None and waits(self._cluster, pod):

@@ -141,7 +141,7 @@ class History:
         pool, facts = state.index.pool(POOL), pod_facts(pod)
         assert pool is not None
         assert facts is not None
-        if state.reader.pod(facts.uid) is None:
+        if state.reader.pods.get(facts.uid) is None:
             return
         placed = state.reader.plan_bind(node, pool, facts.demand, uid=facts.uid)
         if not isinstance(placed, Placed):

@@ -125,7 +125,7 @@ class Process:
         )
 
     def waiting(self) -> list[PodFacts]:
-        found: list[PodFacts] = self.reader.waiting(f"{RESOURCE_PREFIX}{POOL}")
+        found: list[PodFacts] = self.reader.pods.waiting(f"{RESOURCE_PREFIX}{POOL}")
         return found
 
     async def hand_over(self) -> float | None:
@@ -248,7 +248,7 @@ class ScalingRun:
         state = self.process.cluster.allocation_state
         pool = state.index.pool(POOL)
         assert pool is not None
-        pod = next(iter(state.reader.pods()))
+        pod = next(iter(state.reader.pods.all()))
         plan = state.reader.plan_bind(N1, pool, pod.demand, uid=STRANGER)
         return isinstance(plan, PlacementRefused)
 

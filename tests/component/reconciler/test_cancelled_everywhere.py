@@ -93,7 +93,7 @@ async def test_settling_cancelled_anywhere_leaves_the_doubt_to_the_next_look(was
             lose = faults.reset_after if was_written else faults.reset_before
             lose("POST", "/p/binding$")
             assert (await setup.bind("p")).outcome is Outcome.IN_DOUBT
-            (doubtful,) = setup.context.allocation_state.reader.unsettled()
+            (doubtful,) = setup.context.allocation_state.reader.ledger.unsettled()
             is_through = await runs_through(
                 recover_binding(doubtful, setup.context), cancel_at=number
             )
@@ -127,7 +127,9 @@ async def test_a_watch_cancelled_anywhere_is_taken_up_by_the_next_one():
                 await cluster.add_pod("r")
 
             def has_all() -> bool:
-                return {pod.name: pod.phase.value for pod in allocation_state.reader.pods()} == {
+                return {
+                    pod.name: pod.phase.value for pod in allocation_state.reader.pods.all()
+                } == {
                     "p": "bound",
                     "r": "pending",
                 }

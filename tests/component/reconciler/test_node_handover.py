@@ -255,12 +255,12 @@ async def test_a_reservation_that_is_nearly_over_is_extended_before_the_taint_go
         with pytest.raises(KubeError):
             await run.process.hand_over()
         ((uid, before),) = [
-            (reservation.uid, reservation) for reservation in run.process.reader.reservations()
+            (reservation.uid, reservation) for reservation in run.process.reader.ledger.all()
         ]
         ttl_s = before.expires_at - before.created_at
         run.process.clock.offset_s += ttl_s * 0.7
         await run.process.settle()
-        after = run.process.reader.reservation_of(uid)
+        after = run.process.reader.ledger.of_pod(uid)
         assert after is not None
         assert after.expires_at >= before.expires_at + ttl_s * 0.69
         await run.is_handed_over("p")

@@ -159,4 +159,4 @@ async def test_an_end_cut_at_any_await_is_finished_by_the_next_process(runs: int
 
 async def _pods(cluster: Cluster) -> list[str]:
     await cluster.observe()
-    return [pod.name for pod in cluster.allocation_state.reader.pods()]
+    return [pod.name for pod in cluster.allocation_state.reader.pods.all()]

@@ -64,7 +64,7 @@ class World:
         allocation_state = self.webhook_setup.allocation_state
         return (
             list(allocation_state.ledger.all()),
-            list(allocation_state.reader.pods()),
+            list(allocation_state.reader.pods.all()),
             [self.extender_setup.free(node) for node in ("n1", "n2")],
             list(self.webhook_setup.catalog.pools.values()),
             len(self.extender_setup.binder.bindings),

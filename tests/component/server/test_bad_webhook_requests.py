@@ -215,7 +215,7 @@ async def test_failing_decision_is_answered_500_without_a_traceback_and_counted(
     def fail() -> None:
         raise ZeroDivisionError("inside")
 
-    anonymous.webhook_setup.allocation_state.reader.plan_reservation = fail  # type: ignore[method-assign, assignment]  # a defect
+    anonymous.webhook_setup.allocation_state.reader.admission.plan = fail  # type: ignore[method-assign, assignment]  # a defect
     labels = {"webhook": "mutate-pods", "outcome": "failed"}
     counted = sample("gpu_admission_duration_seconds_count", **labels)
     with capture_logs() as logs:

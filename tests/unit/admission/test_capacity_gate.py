@@ -164,16 +164,16 @@ def test_priorities_count_for_as_long_as_pods_run() -> None:
     observed(setup, "gone", PodPhase.BOUND, node="n1")
     observed(setup, "gone", PodPhase.BOUND, node="n1")
     reader = setup.allocation_state.reader
-    assert reader.could_preempt("gpu.deckhouse.io/whole", 1)
+    assert reader.pods.could_preempt("gpu.deckhouse.io/whole", 1)
     setup.allocation_state.discard_pod(a_pod_facts("gone").uid)
-    assert not reader.could_preempt("gpu.deckhouse.io/whole", 1)
+    assert not reader.pods.could_preempt("gpu.deckhouse.io/whole", 1)
 
 
 def test_a_pod_that_a_quota_rejects_afterwards_is_no_demand() -> None:
     """Weak point 18: pods count once the API server has stored them, and admission creates nothing."""
     setup = a_setup()
     admit(setup)
-    assert setup.allocation_state.reader.waiting_count("gpu.deckhouse.io/whole") == 0
+    assert setup.allocation_state.reader.pods.waiting_count("gpu.deckhouse.io/whole") == 0
     setup.allocation_state.expire(at(3600))
     assert len(setup.allocation_state.ledger) == 0
 

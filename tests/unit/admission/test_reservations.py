@@ -226,7 +226,7 @@ def test_a_reservation_that_was_taken_over_before_validation_leaves_its_pod_with
     pod = stored(mutate(setup, a_pod_object()))
     waits(setup, name="other")
     pool = setup.allocation_state.index.pool_of("gpu.deckhouse.io/whole")
-    other = setup.allocation_state.reader.pod(PodUid("uid-other"))
+    other = setup.allocation_state.reader.pods.get(PodUid("uid-other"))
     assert pool is not None
     assert other is not None
     plan = setup.allocation_state.reader.plan_bind(

@@ -204,7 +204,7 @@ def test_reservation_of_a_replica_of_the_next_version_is_no_forgery(first, secon
     pod = mutated_by(first)
     note = note_of(pod)
     later = NextNote(id=note.id, pool=note.pool, node=note.node, devices=note.devices, priority=5)
-    demand = first.allocation_state.reader.reservation(ReservationId(note.id)).demand
+    demand = first.allocation_state.reader.ledger.get(ReservationId(note.id)).demand
     context = first.context()
     text = signed_text(later, demand, namespace="team-a", context=context)
     assert is_signed(text, demand, namespace="team-a", context=context)

@@ -257,7 +257,7 @@ def test_free_units_reserved_for_a_pod_that_is_not_stored_yet_are_taken():
     state = AllocationState(an_index())
     add_node(state, "n1", devices=2)
     pool = a_pool()
-    placed = state.reader.plan_reservation(pool, a_demand(1), Constraints())
+    placed = state.reader.admission.plan(pool, a_demand(1), Constraints())
     request = PlacementRequest(id=ReservationId("r"), pool=pool, demand=a_demand(1), namespace="x")
     assert isinstance(placed, Placed)
     state.reserve(request, placed, at(0))

@@ -96,7 +96,7 @@ def test_slices_of_one_device_on_nodes_that_exist(nodes: list[list[int]], units:
         first = next(pod for pod in waiting if pod.uid in assigned)
         before = waiting[: waiting.index(first)]
         if not before:  # nothing was packed ahead of it: no node takes it
-            found = state.reader.plan_reservation(SAME_DEVICE, first.demand, Constraints())
+            found = state.reader.admission.plan(SAME_DEVICE, first.demand, Constraints())
             assert not isinstance(found, Placed)
 
 

@@ -109,9 +109,9 @@ def everything(feed: ConsoleFeed) -> dict[str, object]:
         "figures": {pool.name: dict(index.state(pool.name).nodes()) for pool in index.pools()},
         "rooms": {pool.name: dict(index.state(pool.name).rooms()) for pool in index.pools()},
         "capacity": {pool.name: index.state(pool.name).capacity() for pool in index.pools()},
-        "reservations": sorted(state.reader.reservations(), key=lambda reservation: reservation.id),
-        "pods": {pod.uid: pod for pod in state.reader.pods()},
-        "waiting": {pod.uid for pod in state.reader.all_waiting()},
+        "reservations": sorted(state.reader.ledger.all(), key=lambda reservation: reservation.id),
+        "pods": {pod.uid: pod for pod in state.reader.pods.all()},
+        "waiting": {pod.uid for pod in state.reader.pods.all_waiting()},
         "ended": state.ended.rows(state.now().utc),
         "changes": (set(changes.devices), set(changes.nodes), set(changes.pools)),
         "changed": repr(state.changed),
@@ -244,5 +244,5 @@ def test_units_that_waiting_pods_could_use_are_not_reserved_and_given_all_the_sa
     objects = [a_pool_object(), a_node_object("n1"), a_device_object("n1", 0), waiting]
     assert tried(fed(objects), pool="whole", units=1).fits
     feed = fed(objects)
-    assert feed.state.reader.waiting_count("gpu.deckhouse.io/whole") == 1
+    assert feed.state.reader.pods.waiting_count("gpu.deckhouse.io/whole") == 1
     assert feed.state.index.state(PoolName("whole")).capacity().available == 1

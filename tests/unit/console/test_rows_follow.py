@@ -27,8 +27,8 @@ def rows_from_nothing(feed: ConsoleFeed) -> ClusterRows:
     state.changed.nodes |= {device.facts.node for device in state.index.devices.all()}
     state.changed.nodes |= {NodeName(name) for name in state.inventories.by_name}
     state.changed.pools |= set(state.catalog.pools)
-    state.changed.pods |= {pod.uid for pod in state.reader.pods()}
-    state.changed.reservations |= {reservation.id for reservation in state.reader.reservations()}
+    state.changed.pods |= {pod.uid for pod in state.reader.pods.all()}
+    state.changed.reservations |= {reservation.id for reservation in state.reader.ledger.all()}
     rows.step()
     while rows.is_behind or rows.has_moved:
         rows.step()
@@ -62,4 +62,6 @@ def test_rows_follow_whatever_changes(seed: int, scope: ReadScope, ticks: list[i
         feed.tick()
     feed.settle()
     assert shown(feed.rows) == shown(rows_from_nothing(feed))
-    assert {item.ref for item in feed.state.reader.all_waiting()} == set(feed.section("waiting"))
+    assert {item.ref for item in feed.state.reader.pods.all_waiting()} == set(
+        feed.section("waiting")
+    )

@@ -56,7 +56,9 @@ def explanations(feed: ConsoleFeed, clock: Callable[[], float]) -> WaitExplanati
     joinable = JoinableDevices(feed.state)
     joinable.update([device.facts.name for device in feed.state.index.devices.all()])
     found = WaitExplanations(feed.state, joinable, clock)
-    for pod in sorted(feed.state.reader.all_waiting(), key=lambda item: item.ref, reverse=True):
+    for pod in sorted(
+        feed.state.reader.pods.all_waiting(), key=lambda item: item.ref, reverse=True
+    ):
         found.add(pod.uid)
     return found
 
@@ -76,7 +78,7 @@ def test_every_pod_is_explained_once(feed: ConsoleFeed):
     found = explanations(feed, feed.clock.monotonic)
     assert refreshed(found) == {f"uid-p{units}" for units in range(5, 9)}
     assert not refreshed(found)
-    one = found.get(next(iter(feed.state.reader.all_waiting())).uid)
+    one = found.get(next(iter(feed.state.reader.pods.all_waiting())).uid)
     assert one is not None
     assert one.reason == "PodTooLarge"
 
@@ -85,7 +87,7 @@ def test_pods_that_are_alike_share_an_explanation():
     feed = ConsoleFeed([*two_nodes(), waiting("a"), waiting("b"), waiting("c", 8)])
     found = explanations(feed, feed.clock.monotonic)
     refreshed(found)
-    by_name = {pod.name: found.get(pod.uid) for pod in feed.state.reader.all_waiting()}
+    by_name = {pod.name: found.get(pod.uid) for pod in feed.state.reader.pods.all_waiting()}
     assert by_name["a"] is by_name["b"]
     assert by_name["a"] is not by_name["c"]
 
@@ -134,10 +136,10 @@ def test_explaining_takes_a_share_of_the_time(feed: ConsoleFeed):
 
 def test_a_pod_that_waits_no_more_has_no_turn(feed: ConsoleFeed):
     found = explanations(feed, feed.clock.monotonic)
-    for pod in list(feed.state.reader.all_waiting()):
+    for pod in list(feed.state.reader.pods.all_waiting()):
         found.discard(pod.uid)
     assert not refreshed(found)
-    found.add(next(iter(feed.state.reader.all_waiting())).uid)
+    found.add(next(iter(feed.state.reader.pods.all_waiting())).uid)
     assert len(refreshed(found)) == 1
 
 
@@ -146,7 +148,7 @@ def test_a_pod_that_ends_to_wait_while_it_is_explained_is_not_told_of(feed: Cons
     found = explanations(feed, clock)
     clock.cost_s = MOST_S
     found.work(everywhere)
-    for pod in list(feed.state.reader.all_waiting()):
+    for pod in list(feed.state.reader.pods.all_waiting()):
         found.discard(pod.uid)
     assert not refreshed(found)
 
@@ -159,7 +161,7 @@ def test_an_explanation_is_given_up_when_its_pool_becomes_another_one(feed: Cons
     feed.remove(a_pool_object())
     clock.cost_s = 0.0
     assert len(refreshed(found)) == 4
-    reasons = {one.reason for pod in feed.state.reader.pods() if (one := found.get(pod.uid))}
+    reasons = {one.reason for pod in feed.state.reader.pods.all() if (one := found.get(pod.uid))}
     assert reasons == {"PoolMissing"}
 
 
@@ -180,7 +182,7 @@ def test_a_pod_that_cannot_be_explained_keeps_no_other_one_waiting(feed: Console
     feed.put(stray)
     broken: Any = BrokenDevices()
     found = WaitExplanations(feed.state, broken, feed.clock.monotonic)
-    for pod in feed.state.reader.all_waiting():
+    for pod in feed.state.reader.pods.all_waiting():
         found.add(pod.uid)
     assert refreshed(found) == {"pod-stray"}
     assert found.get(PodUid("uid-p5")) is None

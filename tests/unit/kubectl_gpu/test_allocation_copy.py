@@ -66,8 +66,8 @@ def test_the_copy_is_what_a_server_has_once_it_has_started(directory: Path, obje
         assert ours_by_node.free_pods(host) == theirs_by_node.free_pods(host)
         free = ours_by_node.free_cpu_and_memory(host)
         assert free == theirs_by_node.free_cpu_and_memory(host)
-    waiting = [pod.ref for pod in copy.reader.waiting("gpu.deckhouse.io/whole")]
-    assert waiting == [pod.ref for pod in server.reader.waiting("gpu.deckhouse.io/whole")]
+    waiting = [pod.ref for pod in copy.reader.pods.waiting("gpu.deckhouse.io/whole")]
+    assert waiting == [pod.ref for pod in server.reader.pods.waiting("gpu.deckhouse.io/whole")]
 
 
 def figures_of(node: Any) -> Any:

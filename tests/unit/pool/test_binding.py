@@ -142,7 +142,7 @@ def test_a_pod_that_the_watch_has_not_shown_can_be_committed() -> None:
     pod = a_pod_facts()
     commit_to(allocation_state, pod)
     assert phase(allocation_state, pod) is ReservationPhase.COMMITTED
-    assert allocation_state.reader.waiting(pod.demand.resource) == []
+    assert allocation_state.reader.pods.waiting(pod.demand.resource) == []
 
 
 def test_a_commitment_does_not_expire() -> None:
@@ -180,7 +180,9 @@ def test_a_refused_binding_frees_the_units() -> None:
     assert ended is not None
     assert ended.end is End.RELEASED
     assert capacity(allocation_state) == Capacity(total=1, available=1)
-    assert [item.name for item in allocation_state.reader.waiting(pod.demand.resource)] == ["p"]
+    assert [item.name for item in allocation_state.reader.pods.waiting(pod.demand.resource)] == [
+        "p"
+    ]
 
 
 def test_releasing_what_reserves_nothing_changes_nothing() -> None:
@@ -189,7 +191,9 @@ def test_releasing_what_reserves_nothing_changes_nothing() -> None:
     pod = a_pod_facts()
     allocation_state.observe_pod(pod, at(0))
     assert allocation_state.release(pod.uid) is None
-    assert [item.name for item in allocation_state.reader.waiting(pod.demand.resource)] == ["p"]
+    assert [item.name for item in allocation_state.reader.pods.waiting(pod.demand.resource)] == [
+        "p"
+    ]
 
 
 def test_a_doubtful_binding_keeps_its_units_and_its_node() -> None:
@@ -209,7 +213,7 @@ def test_doubting_again_does_not_start_the_doubt_again() -> None:
     pod = a_committed_pod(allocation_state)
     allocation_state.doubt(pod.uid, at(3))
     allocation_state.doubt(pod.uid, at(9))
-    assert [item.observe_by for item in allocation_state.reader.unsettled()] == [3]
+    assert [item.observe_by for item in allocation_state.reader.ledger.unsettled()] == [3]
 
 
 def test_an_answer_is_not_doubted_afterwards() -> None:
@@ -281,7 +285,7 @@ def test_unsettled_bindings_are_the_doubtful_and_the_unobserved_ones() -> None:
     allocation_state.written(pods["written"].uid)
     allocation_state.doubt(pods["doubtful"].uid, at(1))
     a_reserved_pod(allocation_state, "held")
-    assert sorted(item.name for item in allocation_state.reader.unsettled()) == [
+    assert sorted(item.name for item in allocation_state.reader.ledger.unsettled()) == [
         "doubtful",
         "written",
     ]

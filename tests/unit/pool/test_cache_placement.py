@@ -194,7 +194,7 @@ def test_reservations_go_to_the_node_of_the_best_score_a_warm_one_where_scores_a
     index = state.index
     pool = index.pools()[0]
     fitting = {name: world.score(name) for name in world.nodes if world.reason(name) is None}
-    planned = state.reader.plan_reservation(pool, asked(world), Constraints())
+    planned = state.reader.admission.plan(pool, asked(world), Constraints())
     if not fitting:
         assert isinstance(planned, Exhausted)
         return
@@ -216,7 +216,7 @@ def test_the_view_follows_devices_and_caches_that_change(before: World, after: W
     for name in before.nodes:
         for number in range(len(before.nodes[name])):
             state.index.discard_device(a_device(name, number).name)
-    for uid in [pod.uid for pod in state.reader.pods()]:
+    for uid in [pod.uid for pod in state.reader.pods.all()]:
         state.discard_pod(uid)
     state.index.caches = fresh.index.caches
     state.index.replace_pool(fresh.index.pools()[0])
@@ -224,7 +224,7 @@ def test_the_view_follows_devices_and_caches_that_change(before: World, after: W
         state.index.replace_node(a_node(node))
         for number, (capability, _) in enumerate(devices):
             state.index.replace_device(a_device(node, number, compute_capability=capability))
-    for pod in list(fresh.reader.pods()):
+    for pod in list(fresh.reader.pods.all()):
         state.observe_pod(pod, at(0))
     for world in (before, after):
         got, want = (item.index.view(pool.name, asked(world)) for item in (state, fresh))
@@ -289,7 +289,7 @@ def test_a_warm_node_wins_where_scores_are_equal():
     set_warm(state.index.caches, {LLAMA: ["n2"]})
     pool = state.index.pools()[0]
     assert state.index.view(pool.name, MOUNTING).scores == {NodeName("n1"): 5, NodeName("n2"): 1}
-    planned = state.reader.plan_reservation(pool, MOUNTING, Constraints())
+    planned = state.reader.admission.plan(pool, MOUNTING, Constraints())
     assert isinstance(planned, Placed)
     assert planned.node == "n2"
 
@@ -335,7 +335,7 @@ def test_a_reservation_whose_cache_gets_another_image_is_planned_again():
 
 
 def a_reservation(state: AllocationState, pool: PoolFacts) -> Reservation:
-    planned = state.reader.plan_reservation(pool, MOUNTING, Constraints())
+    planned = state.reader.admission.plan(pool, MOUNTING, Constraints())
     assert isinstance(planned, Placed)
     request = PlacementRequest(
         id=ReservationId("r"), pool=pool, demand=MOUNTING, namespace="default", name="p"
@@ -352,7 +352,7 @@ def test_a_reservation_is_kept_over_a_restart_with_the_devices_that_fit():
     after = a_mixed_pool(n1=("8.0", "9.0"))
     note = note_of(reservation, at(0))
     after.observe_pod(a_pod_facts("p", demand=MOUNTING, reservation=note), at(1))
-    restored = after.reader.reservation_of(PodUid("uid-p"))
+    restored = after.reader.ledger.of_pod(PodUid("uid-p"))
     assert restored is not None
     assert (restored.node, restored.devices) == ("n1", {"c0": ("GPU-n1-1",)})
     pool = after.index.pools()[0]

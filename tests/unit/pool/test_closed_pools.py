@@ -88,8 +88,8 @@ def test_reserves_are_given_up_and_commitments_are_not():
 
     assert {item.reservation.id for item in ended} == {"r-p", untied.id}
     assert [item.id for item in allocation_state.ledger.all()] == [committed.id]
-    assert allocation_state.reader.waiting(pod.demand.resource) == [
-        allocation_state.reader.pod(pod.uid)
+    assert allocation_state.reader.pods.waiting(pod.demand.resource) == [
+        allocation_state.reader.pods.get(pod.uid)
     ]
 
 

@@ -40,7 +40,7 @@ def a_gated_pod(state: AllocationState, name: str = "p", units: int = 1, **more:
 
 def planned(state: AllocationState, pod: PodFacts, **ahead: Any) -> Placed | None:
     terms = {"ahead": {}, "now": 0.0, **ahead}
-    return state.reader.plan_waiting(pool_of(state), pod, ANYWHERE, **terms)
+    return state.reader.admission.plan_stored(pool_of(state), pod, ANYWHERE, **terms)
 
 
 def hold(
@@ -59,12 +59,12 @@ def test_a_held_pod_does_not_wait_and_its_units_are_reserved_for_the_ttl_of_the_
     held = hold(state, pod, seconds=2)
     assert held is not None
     assert (held.phase, held.expires_at) == (ReservationPhase.CONFIRMED, 2 + ttl_s)
-    assert state.reader.waiting(pod.demand.resource) == []
+    assert state.reader.pods.waiting(pod.demand.resource) == []
     assert state.index.state(held.pool).capacity().reserved == 1
     assert state.expire(at(1.9 + ttl_s)) == []
     (ended,) = state.expire(at(2 + ttl_s))
     assert (ended.reservation.id, ended.end) == (held.id, End.EXPIRED)
-    assert [item.uid for item in state.reader.waiting(pod.demand.resource)] == [pod.uid]
+    assert [item.uid for item in state.reader.pods.waiting(pod.demand.resource)] == [pod.uid]
 
 
 def test_the_pod_is_bound_with_the_units_that_were_held():
@@ -148,14 +148,14 @@ def test_it_is_known_whether_a_pod_has_our_gate():
     for _ in range(2):
         a_gated_pod(state)
         a_gated_pod(state, "q", is_gated=True)
-    assert state.reader.is_capacity_awaited(resource)
+    assert state.reader.pods.is_capacity_awaited(resource)
     hold(state, first)
-    assert state.reader.is_capacity_awaited(resource)
+    assert state.reader.pods.is_capacity_awaited(resource)
     state.observe_pod(a_pod_facts("p"), at(0))
-    assert state.reader.is_capacity_awaited(resource)
+    assert state.reader.pods.is_capacity_awaited(resource)
     state.discard_pod(a_pod_facts("q").uid)
-    assert not state.reader.is_capacity_awaited(resource)
-    assert not state.reader.is_capacity_awaited("gpu.deckhouse.io/other")
+    assert not state.reader.pods.is_capacity_awaited(resource)
+    assert not state.reader.pods.is_capacity_awaited("gpu.deckhouse.io/other")
 
 
 def test_units_on_a_node_without_the_cpu_of_a_pod_are_not_held_for_it():
@@ -178,7 +178,7 @@ def test_a_node_that_is_starting_has_units_for_its_own_pods_only():
     found = plan_reservation(state, a_demand(1), everywhere)
     assert isinstance(found, Exhausted)
     assert found.capacity.available == 0
-    assert state.reader.plan_waiting(pool, pod, everywhere, ahead={}, now=0) is None
+    assert state.reader.admission.plan_stored(pool, pod, everywhere, ahead={}, now=0) is None
     refusal = state.index.view(pool.name, a_demand(1)).refusals[N1]
     assert refusal is not None
     assert refusal.reason is NodeReason.NODE_STARTING
@@ -249,6 +249,6 @@ def test_reservations_on_a_node_that_leaves_end_and_commitments_stay():
     commit_to(state, sent)
     assert {item.reservation.uid for item in state.release_on(N1)} == {waiting.uid, gated.uid}
     assert state.release_on(N1) == []
-    found = {item.uid for item in state.reader.waiting(waiting.demand.resource)}
+    found = {item.uid for item in state.reader.pods.waiting(waiting.demand.resource)}
     assert found == {waiting.uid, gated.uid}
     assert [item.uid for item in state.ledger.all()] == [sent.uid]

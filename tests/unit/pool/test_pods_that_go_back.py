@@ -25,7 +25,7 @@ def test_pod_that_is_pending_again_is_bound_once_more(phase: PodPhase) -> None:
     allocation_state.observe_pod(pod, at(1))
     assert allocation_state.reader.bound_to(UID) is None
     assert used(allocation_state) == set()
-    assert allocation_state.reader.waiting_count("gpu.deckhouse.io/whole") == 1
+    assert allocation_state.reader.pods.waiting_count("gpu.deckhouse.io/whole") == 1
     assert commit_to(allocation_state, pod).uid == UID
 
 

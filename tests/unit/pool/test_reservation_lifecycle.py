@@ -40,7 +40,7 @@ def free(allocation_state) -> int:
 
 
 def waiting(allocation_state) -> list[str]:
-    return [pod.name for pod in allocation_state.reader.waiting(RESOURCE)]
+    return [pod.name for pod in allocation_state.reader.pods.waiting(RESOURCE)]
 
 
 def ends(ended: "list[Ended]") -> list[tuple[str, End]]:
@@ -198,7 +198,7 @@ def test_a_deleted_pod_gives_its_reservation_back() -> None:
     assert (
         free(allocation_state),
         waiting(allocation_state),
-        allocation_state.reader.pod(pod.uid),
+        allocation_state.reader.pods.get(pod.uid),
     ) == (
         1,
         [],
@@ -281,20 +281,23 @@ def test_waiting_pods_come_by_priority_then_age_then_name() -> None:
     ):
         allocation_state.observe_pod(a_pod_facts(name, priority=priority, created=created), at(0))
     assert waiting(allocation_state) == ["a", "b", "c", "d"]
-    assert allocation_state.reader.waiting("gpu.deckhouse.io/other") == []
+    assert allocation_state.reader.pods.waiting("gpu.deckhouse.io/other") == []
 
 
 def test_a_gated_pod_waits_once_its_gates_are_gone() -> None:
     allocation_state = some_allocation_state()
     allocation_state.observe_pod(a_pod_facts(is_gated=True, created="2026-01-01T00:00:00Z"), at(0))
-    assert (waiting(allocation_state), allocation_state.reader.waiting_count(RESOURCE)) == ([], 0)
-    assert allocation_state.reader.waiting_since(RESOURCE) == ""
+    assert (waiting(allocation_state), allocation_state.reader.pods.waiting_count(RESOURCE)) == (
+        [],
+        0,
+    )
+    assert allocation_state.reader.pods.waiting_since(RESOURCE) == ""
     allocation_state.observe_pod(a_pod_facts(created="2026-01-01T00:00:00Z"), at(1))
-    assert (waiting(allocation_state), allocation_state.reader.waiting_count(RESOURCE)) == (
+    assert (waiting(allocation_state), allocation_state.reader.pods.waiting_count(RESOURCE)) == (
         ["p"],
         1,
     )
-    assert allocation_state.reader.waiting_since(RESOURCE) == "2026-01-01T00:00:00Z"
+    assert allocation_state.reader.pods.waiting_since(RESOURCE) == "2026-01-01T00:00:00Z"
 
 
 def test_a_gated_pod_whose_reservation_ends_does_not_wait() -> None:
@@ -337,13 +340,12 @@ def test_the_oldest_reservation_of_a_pool_is_the_one_taken_first() -> None:
     allocation_state = some_allocation_state(
         a_pool(), a_pool("other"), devices=[*some_devices(2), a_device("n2", pool="other")]
     )
-    assert allocation_state.reader.oldest_reservations() == {}
+    assert allocation_state.reader.ledger.oldest() == {}
     reserve(allocation_state, a_demand(1, pool="other"), id_="other", seconds=9)
     for n in (2, 1, 3):
         reserve(allocation_state, a_demand(1), id_=f"r{n}", seconds=n)
     oldest = {
-        str(pool): str(item.id)
-        for pool, item in allocation_state.reader.oldest_reservations().items()
+        str(pool): str(item.id) for pool, item in allocation_state.reader.ledger.oldest().items()
     }
     assert oldest == {"whole": "r1", "other": "other"}
 
@@ -352,8 +354,8 @@ def test_observed_pods_can_be_read() -> None:
     allocation_state = some_allocation_state()
     pod = a_pod_facts()
     allocation_state.observe_pod(pod, at(0))
-    assert allocation_state.reader.pod(pod.uid) is pod
-    assert list(allocation_state.reader.pods()) == [pod]
+    assert allocation_state.reader.pods.get(pod.uid) is pod
+    assert list(allocation_state.reader.pods.all()) == [pod]
 
 
 def test_a_pod_is_accounted_where_it_was_nominated_only_while_it_is_pending() -> None:

@@ -70,7 +70,7 @@ def test_a_restored_reservation_expires_when_it_would_have() -> None:
     restarted(a_note(), allocation_state=allocation_state)
     assert allocation_state.expire(at(119)) == []
     assert len(allocation_state.expire(at(120))) == 1
-    assert [pod.name for pod in allocation_state.reader.waiting(a_pool().resource)] == ["p"]
+    assert [pod.name for pod in allocation_state.reader.pods.waiting(a_pool().resource)] == ["p"]
 
 
 def test_a_wall_clock_that_was_set_back_does_not_prolong_a_reservation_beyond_the_ttl() -> None:
@@ -106,7 +106,7 @@ def test_a_note_that_is_no_good_any_more_leaves_the_pod_waiting(
 ) -> None:
     allocation_state = some_allocation_state(devices=some_devices(2))
     assert restarted(note, allocation_state=allocation_state) is None
-    assert [pod.name for pod in allocation_state.reader.waiting(a_pool().resource)] == ["p"]
+    assert [pod.name for pod in allocation_state.reader.pods.waiting(a_pool().resource)] == ["p"]
 
 
 def test_a_reservation_of_a_pool_that_is_gone_is_not_taken_up() -> None:

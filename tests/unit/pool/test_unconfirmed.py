@@ -112,7 +112,9 @@ def test_a_pod_that_lost_its_units_before_it_was_seen_waits_like_any_other() -> 
     allocation_state.observe_pod(late, at(1))
 
     assert allocation_state.ledger.of_pod(late.uid) is None
-    assert [pod.name for pod in allocation_state.reader.waiting(late.demand.resource)] == ["late"]
+    assert [pod.name for pod in allocation_state.reader.pods.waiting(late.demand.resource)] == [
+        "late"
+    ]
 
 
 def test_a_pod_that_was_seen_keeps_its_units() -> None:

@@ -53,7 +53,7 @@ def test_a_list_leaves_exactly_its_pods():
     sink = a_sink(allocation_state)
     sink.replace_all([a_bound_pod("a", "GPU-n1-0"), a_bound_pod("b", "GPU-n1-1")])
     sink.replace_all([a_bound_pod("b", "GPU-n1-1"), a_bound_pod("c", "GPU-n1-2")])
-    assert {pod.name for pod in allocation_state.reader.pods()} == {"b", "c"}
+    assert {pod.name for pod in allocation_state.reader.pods.all()} == {"b", "c"}
     assert capacity(allocation_state) == (1, 0, 2)
 
 
@@ -86,7 +86,7 @@ def test_a_pod_that_came_back_under_its_name_is_another_pod():
     sink = a_sink(allocation_state)
     sink.upsert(a_bound_pod("web-0", "GPU-n1-0"))
     sink.replace_all([a_bound_pod("web-0", "GPU-n1-1", uid="uid-second")])
-    assert [pod.uid for pod in allocation_state.reader.pods()] == ["uid-second"]
+    assert [pod.uid for pod in allocation_state.reader.pods.all()] == ["uid-second"]
     assert capacity(allocation_state) == (1, 0, 1)
 
 
@@ -212,8 +212,8 @@ class World:
             {entry.facts.name: (entry.observed, entry.assumed) for entry in index.devices.all()},
             dict(index.state(WHOLE).nodes()),
             index.state(WHOLE).capacity(),
-            sorted(pod.ref for pod in self.allocation_state.reader.waiting(a_pool().resource)),
-            {pod.uid: pod.phase for pod in self.allocation_state.reader.pods()},
+            sorted(pod.ref for pod in self.allocation_state.reader.pods.waiting(a_pool().resource)),
+            {pod.uid: pod.phase for pod in self.allocation_state.reader.pods.all()},
             len(self.allocation_state.ledger),
         )
 

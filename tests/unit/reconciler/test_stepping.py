@@ -86,13 +86,13 @@ def test_pods_that_are_gone_come_first_and_pending_ones_last() -> None:
     pending = [a_pod_facts(f"pending-{number}") for number in range(STEP)]
     stepping = sink.replacing([*pending, a_bound_pod("bound", "GPU-n1-1")])
     next(stepping)
-    assert [pod.name for pod in allocation_state.reader.pods()] == []
+    assert [pod.name for pod in allocation_state.reader.pods.all()] == []
     next(stepping)
-    assert allocation_state.reader.pods()
-    assert "bound" in {pod.name for pod in allocation_state.reader.pods()}
-    assert len(list(allocation_state.reader.pods())) == STEP
+    assert allocation_state.reader.pods.all()
+    assert "bound" in {pod.name for pod in allocation_state.reader.pods.all()}
+    assert len(list(allocation_state.reader.pods.all())) == STEP
     assert list(stepping) == [None]
-    assert len(list(allocation_state.reader.pods())) == STEP + 1
+    assert len(list(allocation_state.reader.pods.all())) == STEP + 1
 
 
 def test_sums_over_many_devices_are_taken_in_steps_and_are_right() -> None:

@@ -187,7 +187,7 @@ async def test_a_pod_bound_elsewhere_that_the_watch_has_not_shown_is_only_releas
     setup.binder.bound["uid-p"] = seen_on("n2", "GPU-n2-1")
     assert (await ask(setup))[1] == "bound_elsewhere"
     assert setup.phase() is None
-    assert setup.allocation_state.reader.pod(PodUid("uid-p")) is None
+    assert setup.allocation_state.reader.pods.get(PodUid("uid-p")) is None
 
 
 async def test_a_pod_deleted_during_the_look_is_not_brought_back():
@@ -201,7 +201,7 @@ async def test_a_pod_deleted_during_the_look_is_not_brought_back():
         setup.allocation_state.discard_pod(PodUid("uid-p"))
         assert binder.pause is not None
         binder.pause.set()
-    assert setup.allocation_state.reader.pod(PodUid("uid-p")) is None
+    assert setup.allocation_state.reader.pods.get(PodUid("uid-p")) is None
     assert (setup.free("n1"), setup.free("n2")) == (2, 2)
 
 

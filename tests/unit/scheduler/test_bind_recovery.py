@@ -29,7 +29,7 @@ async def a_written_setup() -> ExtenderSetup:
 async def settle_all(setup: ExtenderSetup) -> list[str]:
     return [
         str(await recover_binding(item, setup.context))
-        for item in setup.allocation_state.reader.unsettled()
+        for item in setup.allocation_state.reader.ledger.unsettled()
     ]
 
 
@@ -54,7 +54,7 @@ async def test_a_released_pod_waits_again_and_may_go_anywhere():
     setup.time.seconds += 60
     await settle_all(setup)
     assert [
-        pod.name for pod in setup.allocation_state.reader.waiting("gpu.deckhouse.io/whole")
+        pod.name for pod in setup.allocation_state.reader.pods.waiting("gpu.deckhouse.io/whole")
     ] == ["p"]
     assert setup.allocation_state.reader.bound_to(PodUid("uid-p")) is None
 
@@ -109,7 +109,7 @@ async def test_settling_twice_changes_nothing_more():
 async def test_a_read_that_a_retry_overtook_is_disregarded():
     setup = await a_doubtful_setup()
     setup.time.seconds += 60
-    (reservation,) = setup.allocation_state.reader.unsettled()
+    (reservation,) = setup.allocation_state.reader.ledger.unsettled()
     setup.binder.pause, setup.binder.blind = asyncio.Event(), SeenPending()
     async with asyncio.TaskGroup() as group:
         call = group.create_task(recover_binding(reservation, setup.context))
@@ -122,7 +122,7 @@ async def test_a_read_that_a_retry_overtook_is_disregarded():
 
 async def test_a_read_that_the_watch_overtook_is_disregarded():
     setup = await a_doubtful_setup()
-    (reservation,) = setup.allocation_state.reader.unsettled()
+    (reservation,) = setup.allocation_state.reader.ledger.unsettled()
     setup.binder.pause = asyncio.Event()
     setup.binder.blind = seen_on("n1", "GPU-n1-0")
     async with asyncio.TaskGroup() as group:
@@ -131,19 +131,19 @@ async def test_a_read_that_the_watch_overtook_is_disregarded():
         setup.allocation_state.discard_pod(PodUid("uid-p"))
         setup.binder.pause.set()
     assert call.result() == "moved_on"
-    assert setup.allocation_state.reader.pod(PodUid("uid-p")) is None
+    assert setup.allocation_state.reader.pods.get(PodUid("uid-p")) is None
     assert setup.free("n1") == 2
 
 
 async def test_settling_that_is_cancelled_leaves_everything_as_it_was():
     setup = await a_doubtful_setup()
-    (reservation,) = setup.allocation_state.reader.unsettled()
+    (reservation,) = setup.allocation_state.reader.ledger.unsettled()
     setup.binder.pause = asyncio.Event()
     async with asyncio.TaskGroup() as group:
         call = group.create_task(recover_binding(reservation, setup.context))
         await setup.binder.sent.wait()
         call.cancel()
-    assert setup.allocation_state.reader.unsettled() == [reservation]
+    assert setup.allocation_state.reader.ledger.unsettled() == [reservation]
 
 
 async def test_a_binding_under_way_is_none_of_settlings_business():

@@ -224,6 +224,6 @@ def test_a_waiting_pod_that_is_nominated_gets_a_device_that_fits():
     facts = a_pending_pod(setup)
     state = setup.allocation_state
     pool = state.index.pools()[0]
-    planned = state.reader.plan_waiting(pool, facts, Constraints(), ahead={}, now=0)
+    planned = state.reader.admission.plan_stored(pool, facts, Constraints(), ahead={}, now=0)
     assert planned is not None
     assert (planned.node, planned.devices) == (NodeName("n1"), {"c0": ("GPU-n1-1",)})

@@ -56,7 +56,7 @@ def test_it_is_the_cheapest_of_all_sets(state: AllocationState, units: int):
     everything = [
         NodeEviction(node, chosen)
         for node in nodes
-        for pods in [[pod for pod in state.reader.pods() if pod.node == node]]
+        for pods in [[pod for pod in state.reader.pods.all() if pod.node == node]]
         for size in range(1, len(pods) + 1)
         for chosen in itertools.combinations(pods, size)
         if state.reader.fits_without([pod.uid for pod in chosen], node, wanted)

@@ -207,9 +207,9 @@ def fingerprint(state: AllocationState) -> object:
     index = state.index
     return (
         index.generation,
-        sorted(reservation.id for reservation in state.reader.reservations()),
+        sorted(reservation.id for reservation in state.reader.ledger.all()),
         {pool.name: dict(index.state(pool.name).nodes()) for pool in index.pools()},
-        sorted(pod.uid for pod in state.reader.pods()),
+        sorted(pod.uid for pod in state.reader.pods.all()),
         {
             device.facts.name: (device.facts, device.observed, device.assumed)
             for device in index.devices.all()
