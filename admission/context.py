@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from pool.allocation_reader import AllocationReader
     from pool.allocation_state import AllocationState
     from pool.catalog import Catalog
-    from pool.index.device_index import DeviceIndex
+    from pool.index.reader import IndexReader
     from pool.model import Instant, PoolFacts
 
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class AdmissionContext:
     """State and ports of a decision, all of them synchronous."""
 
-    index: "DeviceIndex"
+    index: "IndexReader"
     reader: "AllocationReader"
     allocation_state: "AllocationState"
     catalog: "Catalog"

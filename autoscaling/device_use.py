@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from api.names import NodeName
     from autoscaling.scaling_model import ObservedRequest, ScalingTerms, ShapeTerms
-    from pool.index.device_index import DeviceIndex
+    from pool.index.figures import IndexFigures
     from pool.index.node_view import PoolNode
     from pool.model import NodeFacts, PodFacts
 
@@ -72,7 +72,7 @@ class PoolUsageCounter:
     def look(
         self,
         terms: "ScalingTerms",
-        index: "DeviceIndex",
+        index: "IndexFigures",
         *,
         observed: "Iterable[ObservedRequest]",
         waiting: "Sequence[PodFacts]",
@@ -122,7 +122,7 @@ class PoolUsageCounter:
     def _recount(
         self,
         terms: "ScalingTerms",
-        index: "DeviceIndex",
+        index: "IndexFigures",
         observed: "Iterable[ObservedRequest]",
     ) -> None:
         """Count the nodes that changed since the last look."""
@@ -163,7 +163,7 @@ def shape_of_node(terms: "ScalingTerms", node: "NodeFacts | None") -> "ShapeTerm
 
 def _count(  # of one node
     terms: "ScalingTerms",
-    index: "DeviceIndex",
+    index: "IndexFigures",
     name: "NodeName",
     *,
     facts: "NodeFacts | None",

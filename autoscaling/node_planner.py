@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from api.names import PodUid
     from autoscaling.scaling_model import RequestId, ScalingTerms, Supply
-    from pool.index.device_index import DeviceIndex
+    from pool.index.reader import IndexReader
     from pool.model import PodFacts, PoolFacts
 
 _MOST_NUMBERS: Final = 2
@@ -41,7 +41,7 @@ _CANCELLABLE: Final = frozenset({RequestPhase.PLANNED, RequestPhase.SIGNALLED})
 def plan(
     terms: "ScalingTerms",
     waiting: "Sequence[PodFacts]",
-    index: "DeviceIndex",
+    index: "IndexReader",
     *,
     supply: "Supply",
     now: "dt.datetime",

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from pool.compute_resources import ComputeResources
     from pool.index.node_view import PoolNode
     from pool.index.pool_state import PoolState
+    from pool.index.reader import IndexReader
     from pool.model import Demand, PodFacts, PoolFacts
 
 
@@ -118,7 +119,7 @@ class ExistingNodes:
     """Nodes of a pool that are not on their way, as they are at one plan."""
 
     def __init__(
-        self, index: "DeviceIndex", pool: "PoolName", *, coming: "frozenset[NodeName]"
+        self, index: "IndexReader", pool: "PoolName", *, coming: "frozenset[NodeName]"
     ) -> None:
         """Read the figures of the nodes; those that are coming are left out."""
         nodes = index.state(pool).nodes()
@@ -141,7 +142,7 @@ class ExistingNodes:
 class Packing:
     """Nodes in their order, and the pods that have been packed onto them."""
 
-    def __init__(self, pool: "PoolFacts", index: "DeviceIndex", now: "dt.datetime") -> None:
+    def __init__(self, pool: "PoolFacts", index: "IndexReader", now: "dt.datetime") -> None:
         self.caching: Collection[Demand] = ()
         """Demands of the pods that mount kernel caches, which not every device may fit."""
         self.nodes: list[PackedNode] = []
@@ -282,7 +283,7 @@ class EmptyShapes:
 
 
 def add_expected_node(
-    index: "DeviceIndex", pool: "PoolFacts", name: NodeName, *, shape: "ShapeTerms"
+    index: DeviceIndex, pool: "PoolFacts", name: NodeName, *, shape: "ShapeTerms"
 ) -> None:
     """Give an index a node with the devices of a shape, all on one NUMA node."""
     index.replace_node(NodeFacts(name=name, labels={}))

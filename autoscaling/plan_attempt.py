@@ -35,7 +35,7 @@ if TYPE_CHECKING:
         ShapeTerms,
         Supply,
     )
-    from pool.index.device_index import DeviceIndex
+    from pool.index.reader import IndexReader
     from pool.model import NodeFacts, PodFacts
     from pool.placement.unit_request import UnitRequest
 
@@ -72,7 +72,7 @@ class PlanAttempt:
     def __init__(
         self,
         terms: "ScalingTerms",
-        index: "DeviceIndex",
+        index: "IndexReader",
         *,
         supply: "Supply",
         existing: "ExistingNodes",

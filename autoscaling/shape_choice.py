@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from autoscaling.packing import PodClass
     from autoscaling.scaling_limits import ScalingLimits
     from autoscaling.scaling_model import ScalingTerms, ShapeHistory, ShapeTerms, Supply
-    from pool.index.device_index import DeviceIndex
+    from pool.index.reader import IndexReader
 
 _STAGES: Final = (
     WaitReason.TOO_LARGE,
@@ -43,7 +43,7 @@ class ShapeChoice:
     def __init__(
         self,
         terms: "ScalingTerms",
-        index: "DeviceIndex",
+        index: "IndexReader",
         supply: "Supply",
         *,
         now: "dt.datetime",

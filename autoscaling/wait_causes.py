@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from api.names import NodeName
     from autoscaling.node_selections import NodeSelection
-    from pool.index.device_index import DeviceIndex
+    from pool.index.reader import IndexReader
     from pool.model import NodeFacts, PodFacts, PoolFacts
 
 _SCHEDULED_WITHIN_S: Final = 60.0
@@ -52,7 +52,7 @@ def cause_of(
     return _PINNED if selection.is_pinned else None
 
 
-def misfit_cause(pod: "PodFacts", pool: "PoolFacts", index: "DeviceIndex") -> PodWait | None:
+def misfit_cause(pod: "PodFacts", pool: "PoolFacts", index: "IndexReader") -> PodWait | None:
     """Return why no node helps a pod whose kernel caches fit no device that the pool has; None where one does.
 
     Of a pool without devices it is not known what its next device will be.

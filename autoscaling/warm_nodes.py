@@ -23,7 +23,7 @@ def keep_nodes(
 
     Args:
         terms: the pool's terms.
-        nodes: figures of the pool's nodes (`DeviceIndex.state(pool).nodes()`).
+        nodes: figures of the pool's nodes (`IndexFigures.state(pool).nodes()`).
         permanent: nodes that no autoscaler removes.
     """
     if terms.pool.closed is not None:

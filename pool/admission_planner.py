@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from api.names import NodeName, PodUid
     from pool.admission_rules import AdmissionBackoff
-    from pool.index.device_index import DeviceIndex
+    from pool.index.reader import IndexReader
     from pool.model import Constraints, Demand, PodFacts, PoolFacts
     from pool.pods.observed import ObservedPods
     from pool.reservations.ledger import ReservationLedger
@@ -49,7 +49,7 @@ class AdmissionPlanner:
 
     def __init__(
         self,
-        index: "DeviceIndex",
+        index: "IndexReader",
         ledger: "ReservationLedger",
         pods: "ObservedPods",
         *,

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
     from api.names import DeviceName, NodeName, UnitId
-    from pool.index.device_index import DeviceIndex
+    from pool.index.reader import IndexReader
     from pool.model import Demand, PodFacts, PoolFacts
     from pool.placement.device_rules import Counts
     from pool.pods.observed import ObservedPods
@@ -50,7 +50,7 @@ class AllocationReader:
 
     def __init__(
         self,
-        index: "DeviceIndex",
+        index: "IndexReader",
         ledger: "ReservationLedger",
         pods: "ObservedPods",
         *,

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from api.names import PoolName
-    from pool.index.device_index import DeviceIndex
+    from pool.index.figures import IndexFigures
     from pool.index.node_view import PoolNode
     from pool.placement.device_rules import DeviceRules
 
@@ -29,7 +29,7 @@ Counts = tuple[int, ...]
 _NONE: Final = (0,) * len(SIZES)
 
 
-def fitting_pods(index: "DeviceIndex", pool: "PoolName") -> dict[int, int]:
+def fitting_pods(index: "IndexFigures", pool: "PoolName") -> dict[int, int]:
     """Return, by size, how many pods the pool could take now; nothing is changed."""
     return FittingPods(index, pool).counts()
 
@@ -38,7 +38,7 @@ def fitting_pods(index: "DeviceIndex", pool: "PoolName") -> dict[int, int]:
 class FittingPods:
     """The numbers of one pool, counted again for nodes that have changed since the last time."""
 
-    def __init__(self, index: "DeviceIndex", pool: "PoolName") -> None:
+    def __init__(self, index: "IndexFigures", pool: "PoolName") -> None:
         self._index = index
         self._pool = pool
         self._nodes: dict[NodeName, PoolNode] = {}

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from pool.index.device_index import DeviceIndex
+    from pool.index.figures import IndexFigures
     from pool.index.node_view import PoolNode
     from pool.model import PoolFacts
     from pool.placement.fragmentation.target_workload import TargetWorkload
@@ -31,7 +32,7 @@ def rank_nodes(index: "DeviceIndex") -> None:
             index.rank(costs)
 
 
-def demand_on(pool: "PoolFacts", index: "DeviceIndex") -> "TargetWorkload":
+def demand_on(pool: "PoolFacts", index: "IndexFigures") -> "TargetWorkload":
     """Return the demand on a pool: its recent one, the one named in the settings, or pods of usual sizes."""
     known = index.demands.of(pool)
     return known if known.shapes else usual_workload(pool)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pool.allocation_reader import AllocationReader
     from pool.allocation_state import AllocationState
     from pool.catalog import Catalog
-    from pool.index.device_index import DeviceIndex
+    from pool.index.reader import IndexReader
     from pool.model import Instant
     from reconciler.caches import Caches
     from reconciler.settings import ControllerSettings
@@ -89,7 +89,7 @@ class ControllerContext:
         return self.caches.allocation_state
 
     @property
-    def index(self) -> "DeviceIndex":
+    def index(self) -> "IndexReader":
         return self.caches.index
 
     @property

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from api.names import PodUid, ReservationId
     from pool.allocation_reader import AllocationReader
     from pool.allocation_state import AllocationState
-    from pool.index.device_index import DeviceIndex
+    from pool.index.reader import IndexReader
     from pool.model import Demand, Instant
     from scheduler.ports import BindPort, ReportPort
 
@@ -53,7 +53,7 @@ class RecentPods:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExtenderContext:
-    index: "DeviceIndex"
+    index: "IndexReader"
     reader: "AllocationReader"
     allocation_state: "AllocationState"
     binder: "BindPort"

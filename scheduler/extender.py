@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import datetime as dt
     from collections.abc import Mapping
 
-    from pool.index.device_index import DeviceIndex
+    from pool.index.reader import IndexReader
     from pool.model import PodFacts, PoolFacts
     from pool.reservations.reservation import Reservation
     from scheduler.bind import Bound
@@ -147,7 +147,7 @@ def _placement(
 
 
 def _reserved_for_s(
-    pod: "PodFacts | None", bound: "Reservation", index: "DeviceIndex", *, now: "dt.datetime"
+    pod: "PodFacts | None", bound: "Reservation", index: "IndexReader", *, now: "dt.datetime"
 ) -> float | None:
     """Return how long ago the pod got the reservation that became its Binding, None where it had none.
 
@@ -160,7 +160,7 @@ def _reserved_for_s(
     return max(0.0, pool.ttl_s - left.total_seconds())
 
 
-def _warmth(reservation: "Reservation", index: "DeviceIndex") -> Warmth | None:
+def _warmth(reservation: "Reservation", index: "IndexReader") -> Warmth | None:
     """Return whether the node has the caches of the pod; None where it mounts none that is known."""
     wish = index.wish_of(reservation.demand)
     if wish is None:
@@ -169,7 +169,7 @@ def _warmth(reservation: "Reservation", index: "DeviceIndex") -> Warmth | None:
 
 
 def _bind_facts(
-    request: "BindRequest", result: "Bound", bound: PodPlacement | None, *, index: "DeviceIndex"
+    request: "BindRequest", result: "Bound", bound: PodPlacement | None, *, index: "IndexReader"
 ) -> "Mapping[str, object]":
     facts: dict[str, object] = {
         "pod": str(request.pod),

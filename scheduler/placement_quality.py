@@ -7,7 +7,7 @@ from pool.placement.topology import TopologyQuality, quality_of, topology_of
 from scheduler.outcome import PlacementQuality
 
 if TYPE_CHECKING:
-    from pool.index.device_index import DeviceIndex
+    from pool.index.figures import IndexFigures
     from pool.reservations.reservation import Reservation
 
 _QUALITIES: Final = {
@@ -18,7 +18,7 @@ _QUALITIES: Final = {
 }
 
 
-def placement_quality(reservation: "Reservation", index: "DeviceIndex") -> PlacementQuality:
+def placement_quality(reservation: "Reservation", index: "IndexFigures") -> PlacementQuality:
     """Return how the devices of a reservation with units are connected."""
     names = {
         name

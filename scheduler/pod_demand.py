@@ -12,7 +12,7 @@ from telemetry.reasons import too_large_text
 if TYPE_CHECKING:
     from api.names import NodeName
     from pool.allocation_reader import AllocationReader, AlreadyBound
-    from pool.index.device_index import DeviceIndex
+    from pool.index.figures import IndexFigures
     from pool.model import Demand, PoolFacts
     from pool.refusal import NodeRefusal
     from scheduler.codec import ExtenderPod
@@ -43,7 +43,7 @@ class UnitDemand:
 PodDemand = NoDemand | ImpossibleDemand | UnitDemand
 
 
-def read_pod(pod: "ExtenderPod", index: "DeviceIndex") -> PodDemand:
+def read_pod(pod: "ExtenderPod", index: "IndexFigures") -> PodDemand:
     demand = demand_of(pod.spec, pod.metadata.namespace)
     match demand:
         case None:
@@ -95,7 +95,7 @@ def recall_pod(pod: "PodRef", context: "ExtenderContext") -> PodDemand | None:
 
 
 def _asked(
-    demand: "Demand", index: "DeviceIndex", uid: PodUid | None
+    demand: "Demand", index: "IndexFigures", uid: PodUid | None
 ) -> UnitDemand | ImpossibleDemand:
     pool = index.pool_of(demand.resource)
     if pool is None:

@@ -10,13 +10,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from api.names import NodeName, PoolName
-    from pool.index.device_index import DeviceIndex
     from pool.index.devices import DeviceEntry
+    from pool.index.reader import IndexReader
     from pool.model import Demand
 
 
 def devices_for(
-    index: "DeviceIndex", pool: "PoolName", demand: "Demand", *, node: "NodeName"
+    index: "IndexReader", pool: "PoolName", demand: "Demand", *, node: "NodeName"
 ) -> "Sequence[DeviceEntry]":
     """Return the pool's devices on a node for a pod, by name, each in the place that it has without a limit."""
     entries, wish = index.devices_on(pool, node), index.wish_of(demand)
@@ -26,14 +26,14 @@ def devices_for(
 
 
 def is_limited(
-    index: "DeviceIndex", pool: "PoolName", demand: "Demand", *, node: "NodeName"
+    index: "IndexReader", pool: "PoolName", demand: "Demand", *, node: "NodeName"
 ) -> bool:
     """Say whether some devices of the pool on the node do not fit the pod."""
     summary = index.state_for(pool, demand).node(node)
     return summary is not None and summary.misfit is not None
 
 
-def fits_no_device(index: "DeviceIndex", pool: "PoolName", demand: "Demand") -> CacheMisfit | None:
+def fits_no_device(index: "IndexReader", pool: "PoolName", demand: "Demand") -> CacheMisfit | None:
     """Return why no device that the pool has fits the pod; None where one does, or there is none."""
     wish = index.wish_of(demand)
     if wish is None:
@@ -45,7 +45,7 @@ def fits_no_device(index: "DeviceIndex", pool: "PoolName", demand: "Demand") -> 
 
 
 def best_node(
-    index: "DeviceIndex",
+    index: "IndexReader",
     pool: "PoolName",
     demand: "Demand",
     *,

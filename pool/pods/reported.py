@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from api.annotations import Devices
     from api.kinds.gpunodeinventory import ContainerDevices
     from api.names import NodeName, PodUid, PoolName
-    from pool.index.device_index import DeviceIndex
+    from pool.index.figures import IndexFigures
     from pool.model import PodFacts
 
     PodReport = tuple[ContainerDevices, ...]
@@ -178,7 +178,7 @@ class AllocationMismatches:
     def __len__(self) -> int:
         return len(self._emitted)
 
-    def check(self, pod: "PodFacts", actual: ActualAllocation, index: "DeviceIndex") -> None:
+    def check(self, pod: "PodFacts", actual: ActualAllocation, index: "IndexFigures") -> None:
         if not actual.unassigned and not actual.foreign:
             return
         moved, strayed = self._emitted.get(pod.uid, (False, False))

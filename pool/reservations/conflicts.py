@@ -6,14 +6,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
     from api.names import DeviceName, PodUid, ReservationId
-    from pool.index.device_index import DeviceIndex
     from pool.index.devices import DeviceEntry
+    from pool.index.figures import IndexFigures
     from pool.placement.device_rules import Counts
     from pool.reservations.ledger import ReservationLedger
     from pool.reservations.reservation import Reservation
 
 
-def conflicts(reservation: "Reservation", index: "DeviceIndex") -> bool:
+def conflicts(reservation: "Reservation", index: "IndexFigures") -> bool:
     """Say whether a bound pod or another reservation has any of the reservation's units."""
     return any(
         mask & (entry.observed | index.claims.assumed_without(entry, {reservation.id}))
@@ -21,7 +21,7 @@ def conflicts(reservation: "Reservation", index: "DeviceIndex") -> bool:
     )
 
 
-def conflicts_with_stored_pods(reservation: "Reservation", index: "DeviceIndex") -> bool:
+def conflicts_with_stored_pods(reservation: "Reservation", index: "IndexFigures") -> bool:
     """Say whether an existing pod has any of the reservation's units, bound or by its reservation."""
     return any(
         mask & (entry.observed | index.claims.confirmed_without(entry, {reservation.id}))
@@ -29,7 +29,7 @@ def conflicts_with_stored_pods(reservation: "Reservation", index: "DeviceIndex")
     )
 
 
-def unconfirmed_rivals(reservation: "Reservation", index: "DeviceIndex") -> "list[ReservationId]":
+def unconfirmed_rivals(reservation: "Reservation", index: "IndexFigures") -> "list[ReservationId]":
     """Return the other unconfirmed reservations with any of these units, in order."""
     rivals: set[ReservationId] = set()
     for entry, mask in _entries_of(reservation, index):
@@ -42,7 +42,7 @@ def units_within_reach(
     suffice: "Callable[[Counts], bool]",
     *,
     own: "Reservation | None",
-    index: "DeviceIndex",
+    index: "IndexFigures",
     ledger: "ReservationLedger",
 ) -> "dict[DeviceName, int]":
     """Return the masks by device that a stored pod may take besides free units.
@@ -66,7 +66,7 @@ def units_within_reach(
 
 
 def _entries_of(
-    reservation: "Reservation", index: "DeviceIndex"
+    reservation: "Reservation", index: "IndexFigures"
 ) -> "Iterator[tuple[DeviceEntry, int]]":
     for name, mask in index.claims.masks_of(reservation.units).items():
         entry = index.devices.get(name)
@@ -77,7 +77,7 @@ def _entries_of(
 def free_units_without(
     gone: "Collection[PodUid | ReservationId]",
     entries: "Iterable[DeviceEntry]",
-    index: "DeviceIndex",
+    index: "IndexFigures",
 ) -> "Counts":
     """Count, by device, the units that a stored pod could have if these holders were gone."""
     return tuple(
@@ -89,7 +89,7 @@ def free_units_without(
 
 
 def _free_units(
-    entries: "Iterable[DeviceEntry]", gone: "Collection[ReservationId]", index: "DeviceIndex"
+    entries: "Iterable[DeviceEntry]", gone: "Collection[ReservationId]", index: "IndexFigures"
 ) -> "Counts":
     return tuple(
         (

@@ -12,7 +12,7 @@ from pool.placement.planner import is_intact
 from pool.reservations.reservation import Reservation, ReservationPhase
 
 if TYPE_CHECKING:
-    from pool.index.device_index import DeviceIndex
+    from pool.index.figures import IndexFigures
     from pool.model import Instant, PodFacts
 
 
@@ -30,7 +30,7 @@ def note_of(reservation: Reservation, now: "Instant") -> ReservationNote:
 
 
 def restored_reservation(
-    facts: "PodFacts", index: "DeviceIndex", now: "Instant"
+    facts: "PodFacts", index: "IndexFigures", now: "Instant"
 ) -> Reservation | None:
     """Return the reservation that a pending pod's annotation describes, if it is still valid.
 
@@ -62,7 +62,7 @@ def restored_reservation(
     return reservation if left_s > 0 and _is_valid(reservation, index) else None
 
 
-def _is_valid(reservation: Reservation, index: "DeviceIndex") -> bool:
+def _is_valid(reservation: Reservation, index: "IndexFigures") -> bool:
     if reservation.node is None or len(reservation.units) != reservation.demand.units:
         return False
     counts = {name: len(units) for name, units in reservation.devices.items()}

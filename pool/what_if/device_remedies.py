@@ -20,8 +20,8 @@ from pool.what_if.node_figures import refused
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from pool.index.device_index import DeviceIndex
     from pool.index.devices import DeviceEntry
+    from pool.index.reader import IndexReader
     from pool.model import Constraints, Demand, PoolFacts
     from pool.reservations.reservation import Reservation
     from pool.what_if.explanation import NodeExplanation
@@ -41,7 +41,7 @@ _MOST_SMALL_SETS: Final = 32
 class DeviceRemedies:
     """The search for the devices of one pod."""
 
-    index: "DeviceIndex"
+    index: "IndexReader"
     pool: "PoolFacts"
     demand: "Demand"
     own: "Reservation | None"

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     from api.names import NodeName, PodUid
     from pool.allocation_reader import AllocationReader
-    from pool.index.device_index import DeviceIndex
     from pool.index.node_view import PoolNode
+    from pool.index.reader import IndexReader
     from pool.model import Demand, PodFacts, PoolFacts
 
     HasRoom = Callable[[NodeName, Collection[PodUid]], bool]
@@ -45,7 +45,7 @@ class NodeEviction:
 
 def cheapest_eviction(
     reader: "AllocationReader",
-    index: "DeviceIndex",
+    index: "IndexReader",
     wanted: "tuple[PoolFacts, Demand]",
     *,
     nodes: "Iterable[NodeName]",
@@ -92,7 +92,7 @@ def cheapest_eviction(
 
 
 def fits_when_empty(
-    index: "DeviceIndex", wanted: "tuple[PoolFacts, Demand]", node: "NodeName"
+    index: "IndexReader", wanted: "tuple[PoolFacts, Demand]", node: "NodeName"
 ) -> bool:
     """Say whether the pod would fit the node if every unit were free and every device healthy."""
     pool, demand = wanted
@@ -109,7 +109,7 @@ def is_closed(node: "PoolNode", *, is_own: bool) -> bool:
 
 
 def _smallest_set(
-    index: "DeviceIndex",
+    index: "IndexReader",
     wanted: "tuple[PoolFacts, Demand]",
     *,
     node: "NodeName",

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
 
     from pool.allocation_reader import AllocationReader
-    from pool.index.device_index import DeviceIndex
+    from pool.index.reader import IndexReader
     from pool.model import PodFacts, PoolFacts
     from pool.what_if.explanation import AnyRemedy, NodeExplanation
     from pool.what_if.question import WaitQuestion
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 def explain(
     reader: "AllocationReader",
-    index: "DeviceIndex",
+    index: "IndexReader",
     question: "WaitQuestion",
     *,
     with_remedies: bool = True,
@@ -45,7 +45,7 @@ def explain(
 
 def explanation_steps(
     reader: "AllocationReader",
-    index: "DeviceIndex",
+    index: "IndexReader",
     question: "WaitQuestion",
     *,
     with_remedies: bool = True,
@@ -95,7 +95,7 @@ def explanation_steps(
 
 def _figures(
     reader: "AllocationReader",
-    index: "DeviceIndex",
+    index: "IndexReader",
     pod: "PodFacts",
     *,
     pool: "PoolFacts",
@@ -139,7 +139,7 @@ def _reason(
 
 def _detailed(
     reader: "AllocationReader",
-    index: "DeviceIndex",
+    index: "IndexReader",
     question: "WaitQuestion",
     *,
     pool: "PoolFacts",

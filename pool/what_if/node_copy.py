@@ -13,6 +13,7 @@ from pool.what_if.exclusion import exclusion_of
 if TYPE_CHECKING:
     from api.names import DeviceName, NodeName, PodUid, ReservationId
     from pool.index.devices import DeviceEntry
+    from pool.index.reader import IndexReader
     from pool.model import Constraints, Demand, DeviceFacts, NodeFacts, PodFacts, PoolFacts
 
 
@@ -40,7 +41,7 @@ NO_CHANGE = NodeChange()
 class NodeCopy:
     """Places one pod on copies of nodes."""
 
-    index: "DeviceIndex"
+    index: "IndexReader"
     pool: "PoolFacts"
     pod: "PodFacts"
     demand: "Demand"

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
     from api.names import NodeName
     from pool.allocation_reader import AllocationReader
-    from pool.index.device_index import DeviceIndex
     from pool.index.node_view import PoolNode
+    from pool.index.reader import IndexReader
     from pool.model import Constraints, Demand, PodFacts, PoolFacts
     from pool.placement.unit_request import UnitRequest
     from pool.refusal import NodeRefusal
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def figures_of_nodes(
-    index: "DeviceIndex", wanted: "tuple[PoolFacts, Demand]", constraints: "Constraints"
+    index: "IndexReader", wanted: "tuple[PoolFacts, Demand]", constraints: "Constraints"
 ) -> "list[NodeExplanation]":
     """Return the figures of every node of the pool without holders, most free units first, then by name."""
     pool, demand = wanted
@@ -36,7 +36,7 @@ def figures_of_nodes(
 
 
 def _figures(
-    index: "DeviceIndex",
+    index: "IndexReader",
     name: "NodeName",
     node: "PoolNode",
     *,
@@ -75,7 +75,7 @@ def refused(
 
 def holders_on(
     reader: "AllocationReader",
-    index: "DeviceIndex",
+    index: "IndexReader",
     pool: "PoolFacts",
     *,
     node: "NodeName",

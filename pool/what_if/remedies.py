@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from pool.allocation_reader import AllocationReader
-    from pool.index.device_index import DeviceIndex
+    from pool.index.reader import IndexReader
     from pool.model import Constraints, Demand, PoolFacts
     from pool.reservations.reservation import Reservation
     from pool.what_if.evictions import NodeEviction
@@ -62,7 +62,7 @@ class RemedySearch:
     """The search for one pod."""
 
     reader: "AllocationReader"
-    index: "DeviceIndex"
+    index: "IndexReader"
     question: "WaitQuestion"
     pool: "PoolFacts"
     constraints: "Constraints"
@@ -298,7 +298,7 @@ class RemedySearch:
 
 def remedies_in(
     reader: "AllocationReader",
-    index: "DeviceIndex",
+    index: "IndexReader",
     question: "WaitQuestion",
     *,
     pool: "PoolFacts",
@@ -325,7 +325,7 @@ def remedies_in(
     yield from searches
 
 
-def other_pools(index: "DeviceIndex", question: "WaitQuestion") -> "Iterator[UsePool]":
+def other_pools(index: "IndexReader", question: "WaitQuestion") -> "Iterator[UsePool]":
     """Yield the further pools that take the pod now for as many units, by name."""
     demand = question.pod.demand
     for pool in sorted(question.other_pools, key=lambda item: item.name):

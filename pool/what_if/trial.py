@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from api.names import NodeName
     from pool.allocation_reader import AllocationReader
     from pool.compute_resources import ComputeResources
-    from pool.index.device_index import DeviceIndex
+    from pool.index.reader import IndexReader
     from pool.model import Constraints, PodFacts, PoolFacts
     from pool.refusal import NodeRefusal
 
@@ -74,7 +74,7 @@ class Trial:
     """One pod on an allocation state, which is only read."""
 
     reader: "AllocationReader"
-    index: "DeviceIndex"
+    index: "IndexReader"
     pod: TrialPod
 
     def choose(

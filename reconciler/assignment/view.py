@@ -131,7 +131,7 @@ def assignment_sources(context: ControllerContext) -> AssignmentSources:
         devices=context.caches.devices,
         inventories=context.caches.inventories,
         pools=context.catalog.pools,
-        index=context.index,
+        index=context.caches.index,
         reader=context.reader,
         validity_of=context.shared(validity_cache).validity_of,
     )

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from api.names import DeviceName
     from kube.client import KubeClient
-    from pool.index.device_index import DeviceIndex
     from pool.index.devices import DeviceEntry
+    from pool.index.figures import IndexFigures
     from pool.model import Instant
     from reconciler.runtime.device_store import DeviceStore
 
@@ -53,7 +53,7 @@ class DeviceStatus:
     def __init__(
         self,
         client: "KubeClient",
-        index: "DeviceIndex",
+        index: "IndexFigures",
         devices: "DeviceStore",
         *,
         now: "Callable[[], Instant]",

@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from kube.client import KubeClient
     from kube.event_recorder import EventRecorder
     from kube.store import Store
-    from pool.index.device_index import DeviceIndex
+    from pool.index.figures import IndexFigures
     from pool.model import Instant, NodeFacts
     from reconciler.controller_spec import Reconcile
     from reconciler.runtime.device_store import DeviceStore
@@ -88,7 +88,7 @@ REFUSED_AGAIN_S: Final = 10.0
 class KnownDevices:
     """Caches that the controller reads."""
 
-    index: "DeviceIndex"
+    index: "IndexFigures"
     """For nodes, and for claimants of UUIDs."""
     devices: "DeviceStore"
     inventories: "Store[GPUNodeInventory]"

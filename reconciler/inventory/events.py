@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from inventory.discovery.plan import MissingDevice, RejectedDevice, WantedDevice
     from inventory.discovery.sources import BadFeature
     from kube.event_recorder import EventRecorder
-    from pool.index.device_index import DeviceIndex
+    from pool.index.figures import IndexFigures
     from pool.model import NodeFacts
     from pool.placement.topology import LinkConflict
     from reconciler.runtime.device_store import DeviceStore
@@ -36,7 +36,7 @@ class InventoryEvents:
     """Records new, removed, stale and duplicate devices, and malformed features."""
 
     def __init__(
-        self, recorder: "EventRecorder", index: "DeviceIndex", devices: "DeviceStore"
+        self, recorder: "EventRecorder", index: "IndexFigures", devices: "DeviceStore"
     ) -> None:
         self._recorder = recorder
         self._index = index

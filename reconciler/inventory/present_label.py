@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from api.names import NodeName
     from kube.client import KubeClient
-    from pool.index.device_index import DeviceIndex
+    from pool.index.figures import IndexFigures
     from pool.model import Instant, NodeFacts
     from reconciler.runtime.device_store import DeviceStore
     from reconciler.sinks.node_feature_sink import NodeFeatureSink
@@ -48,7 +48,7 @@ class NodePresentLabel:
     def __init__(  # caches and services
         self,
         client: "KubeClient",
-        index: "DeviceIndex",
+        index: "IndexFigures",
         features: "NodeFeatureSink",
         *,
         devices: "DeviceStore",

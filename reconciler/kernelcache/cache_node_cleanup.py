@@ -20,7 +20,7 @@ from reconciler.pool.index_changes import NODES as INDEX_NODES
 if TYPE_CHECKING:
     from api.names import NodeName
     from kube.client import KubeClient
-    from pool.index.device_index import DeviceIndex
+    from pool.index.figures import IndexFigures
     from reconciler.sinks.gkm_cache_node_sink import CacheNodeFacts, GKMCacheNodeSink
 
 RBAC: Final = (
@@ -44,7 +44,7 @@ class CacheNodeCleanup:
     """Removes the objects of one node."""
 
     def __init__(
-        self, client: "KubeClient", index: "DeviceIndex", objects: "GKMCacheNodeSink"
+        self, client: "KubeClient", index: "IndexFigures", objects: "GKMCacheNodeSink"
     ) -> None:
         self._client = client
         self._index = index

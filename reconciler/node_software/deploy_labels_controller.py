@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from kube.client import KubeClient
     from kube.event_recorder import EventRecorder
     from operands.nvidia.deploy_labels import LabelTerms
-    from pool.index.device_index import DeviceIndex
+    from pool.index.figures import IndexFigures
     from pool.model import Instant, NodeFacts
     from reconciler.sinks.operator_objects import OperatorObjects
 
@@ -49,7 +49,7 @@ WORKERS: Final = 4
 _log = structlog.get_logger()
 
 
-def labelled_node(index: "DeviceIndex", node: "NodeFacts") -> LabelledNode:
+def labelled_node(index: "IndexFigures", node: "NodeFacts") -> LabelledNode:
     """Return what decides about the labels of a node."""
     return LabelledNode(
         labels=node.labels,
@@ -61,7 +61,7 @@ def labelled_node(index: "DeviceIndex", node: "NodeFacts") -> LabelledNode:
     )
 
 
-def nodes_with_labels(index: "DeviceIndex") -> "list[NodeName]":
+def nodes_with_labels(index: "IndexFigures") -> "list[NodeName]":
     """Return the nodes that have labels of a ClusterPolicy by us: none once its teardown is through with them."""
     return sorted(node.name for node in index.nodes.values() if node.deploy_labels)
 
@@ -107,7 +107,7 @@ class NodeDeployLabels:
     def __init__(
         self,
         client: "KubeClient",
-        index: "DeviceIndex",
+        index: "IndexFigures",
         current: CurrentTerms,
         *,
         recorder: "EventRecorder",

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from api.names import NodeName
-    from pool.index.device_index import DeviceIndex
+    from pool.index.figures import IndexFigures
     from pool.model import NodeFacts
     from reconciler.controller_spec import ControllerContext
 
@@ -39,7 +39,7 @@ class _GpuNode:
 class GpuNodes:
     """Facts of the nodes with a GPU, read from the index."""
 
-    def __init__(self, index: "DeviceIndex") -> None:
+    def __init__(self, index: "IndexFigures") -> None:
         self._index = index
         self._known: dict[NodeName, _GpuNode] = {}
         self.changes: EventSource[NodeName] = EventSource()

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from api.names import NodeName, PodUid, PoolName
     from kube.client import KubeClient
     from pool.allocation_reader import AllocationReader
-    from pool.index.device_index import DeviceIndex
+    from pool.index.reader import IndexReader
     from pool.model import Instant, PodFacts, PoolFacts
     from pool.placement.unit_request import UnitRequest
 
@@ -79,7 +79,7 @@ class SchedulerRequeue:
     def __init__(
         self,
         client: "KubeClient",
-        index: "DeviceIndex",
+        index: "IndexReader",
         now: "Callable[[], Instant]",
         *,
         reader: "AllocationReader",

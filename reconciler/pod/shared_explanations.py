@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pool.allocation_reader import AllocationReader
-    from pool.index.device_index import DeviceIndex
+    from pool.index.reader import IndexReader
     from pool.model import Demand, Instant, PodFacts, PodSelection
 
     _Like = tuple[Demand, bool, int]
@@ -37,7 +37,7 @@ class SharedExplanations:
     """What was found out for pods that are alike, as of the first of them."""
 
     def __init__(
-        self, reader: "AllocationReader", index: "DeviceIndex", now: "Callable[[], Instant]"
+        self, reader: "AllocationReader", index: "IndexReader", now: "Callable[[], Instant]"
     ) -> None:
         self._reader = reader
         self._index = index

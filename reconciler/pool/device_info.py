@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from api.kinds.gpudevice import GPUDevice
     from api.names import DeviceName
-    from pool.index.device_index import DeviceIndex
+    from pool.index.figures import IndexFigures
 
 
 @final
@@ -20,7 +20,7 @@ class DeviceInfo:
     """Sets the series of one device at a time."""
 
     def __init__(
-        self, index: "DeviceIndex", device_of: "Callable[[DeviceName], GPUDevice | None]"
+        self, index: "IndexFigures", device_of: "Callable[[DeviceName], GPUDevice | None]"
     ) -> None:
         self._index = index
         self._device_of = device_of

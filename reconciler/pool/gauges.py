@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from api.names import NodeName, PoolName
     from pool.allocation_reader import AllocationReader
     from pool.catalog import Catalog
-    from pool.index.device_index import DeviceIndex
+    from pool.index.figures import IndexFigures
     from pool.model import Capacity, Instant
 
 _OF_POOLS: Final = (
@@ -123,7 +123,7 @@ def forget_slots(pool: "PoolName", shown: "Iterable[NodeName]") -> None:
 
 
 def showing_sums(
-    reader: "AllocationReader", catalog: "Catalog", now: "Instant", *, index: "DeviceIndex"
+    reader: "AllocationReader", catalog: "Catalog", now: "Instant", *, index: "IndexFigures"
 ) -> "Iterator[None]":
     """Set them in steps of a millisecond: one pass over all devices takes ten.
 
@@ -178,7 +178,7 @@ def forget_all() -> None:
     forget_namespace_usage()
 
 
-def _showing_devices(index: "DeviceIndex", catalog: "Catalog") -> "Iterator[None]":
+def _showing_devices(index: "IndexFigures", catalog: "Catalog") -> "Iterator[None]":
     unassigned = 0
     reserved: Counter[PoolName] = Counter()
     for device in steps(list(index.devices.all()), DEVICES_A_STEP):

@@ -157,7 +157,7 @@ class IndexChangeDispatcher:
 
 def index_changes(context: ControllerContext) -> IndexChangeDispatcher:
     return IndexChangeDispatcher(
-        context.index,
+        context.caches.index,
         context.catalog,
         context.now,
         reader=context.reader,

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from kube.event_recorder import EventRecorder
     from pool.allocation_state import AllocationState
     from pool.catalog import Catalog
-    from pool.index.device_index import DeviceIndex
+    from pool.index.figures import IndexFigures
     from pool.model import Instant
     from reconciler.controller_spec import Reconcile
 
@@ -77,7 +77,7 @@ class LifecycleDependencies:
     """Caches and services of the lifecycle."""
 
     allocation_state: "AllocationState"
-    index: "DeviceIndex"
+    index: "IndexFigures"
     catalog: "Catalog"
     validity_of: "PoolValidityLookup"
     remains: "Callable[[PoolName], tuple[str, ...]]"

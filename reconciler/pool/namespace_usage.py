@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     from api.names import DeviceName
     from pool.allocation_reader import AllocationReader
-    from pool.index.device_index import DeviceIndex
     from pool.index.devices import DeviceEntry
+    from pool.index.figures import IndexFigures
 
 Group = tuple[str, str, str]
 """Pool, namespace and state."""
@@ -40,7 +40,7 @@ class _Held(NamedTuple):
 class NamespaceUsage:
     """Sets the gauges and counters of namespaces and pods; the leader is their only owner."""
 
-    def __init__(self, index: "DeviceIndex", reader: "AllocationReader") -> None:
+    def __init__(self, index: "IndexFigures", reader: "AllocationReader") -> None:
         self._index = index
         self._reader = reader
         self._held: dict[DeviceName, tuple[_Held, ...]] = {}

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from inventory.pools.validation import PoolValidityLookup
     from kube.client import KubeClient
     from pool.catalog import Catalog
-    from pool.index.device_index import DeviceIndex
+    from pool.index.figures import IndexFigures
     from pool.model import Instant, NodeFacts
 
 
@@ -84,7 +84,7 @@ class PoolNodeLabels:
     def __init__(
         self,
         client: "KubeClient",
-        index: "DeviceIndex",
+        index: "IndexFigures",
         catalog: "Catalog",
         *,
         validity_of: "PoolValidityLookup",

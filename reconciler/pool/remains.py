@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from api.names import PoolName
-    from pool.index.device_index import DeviceIndex
+    from pool.index.figures import IndexFigures
 
 
 @final
@@ -18,7 +18,7 @@ class PoolRemains:
 
     def __init__(
         self,
-        index: "DeviceIndex",
+        index: "IndexFigures",
         workloads: "Callable[[PoolName], Iterable[str]]",
     ) -> None:
         """Take the caches.

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from kube.event_recorder import EventRecorder
     from pool.allocation_reader import AllocationReader
     from pool.catalog import Catalog
-    from pool.index.device_index import DeviceIndex
+    from pool.index.figures import IndexFigures
     from pool.index.pool_state import PoolState
     from pool.model import Instant
 
@@ -74,7 +74,7 @@ class PoolStatus:
     def __init__(  # noqa: PLR0913  # sources, and where status and Events go
         self,
         client: "KubeClient",
-        index: "DeviceIndex",
+        index: "IndexFigures",
         catalog: "Catalog",
         *,
         reader: "AllocationReader",

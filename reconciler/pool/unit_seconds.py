@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
     from api.names import PoolName
-    from pool.index.device_index import DeviceIndex
+    from pool.index.figures import IndexFigures
     from pool.model import Capacity
 
 
@@ -34,7 +34,7 @@ class UnitState(StrEnum):
 class UnitSeconds:
     """Counts from its construction until its last look."""
 
-    def __init__(self, index: "DeviceIndex") -> None:
+    def __init__(self, index: "IndexFigures") -> None:
         self._index = index
         self._since: dict[PoolName, tuple[float, Capacity]] = {}
         # pool -> until when it is counted, and its capacity from then on

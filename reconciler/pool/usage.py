@@ -11,10 +11,10 @@ if TYPE_CHECKING:
     from api.kinds.gpupool import GPUPool
     from api.names import PodUid, PoolName
     from pool.allocation_reader import AllocationReader
-    from pool.index.device_index import DeviceIndex
+    from pool.index.figures import IndexFigures
 
 
-def usage_of(reader: "AllocationReader", index: "DeviceIndex", name: "PoolName") -> PoolUsage:
+def usage_of(reader: "AllocationReader", index: "IndexFigures", name: "PoolName") -> PoolUsage:
     """Return the pods with units of the pool, and its reserved units; reads its devices and nodes."""
     state, facts = index.state(name), index.pool(name)
     held: dict[PodUid, int] = {}
@@ -37,7 +37,7 @@ def usage_of(reader: "AllocationReader", index: "DeviceIndex", name: "PoolName")
     )
 
 
-def waiting_pods(reader: "AllocationReader", index: "DeviceIndex", pool: "GPUPool") -> int:
+def waiting_pods(reader: "AllocationReader", index: "IndexFigures", pool: "GPUPool") -> int:
     """Return the number of pods that wait for units of the pool; a pool that serves no resource has none."""
     serving = index.pool_of(pool.resource_name)
     is_serving = serving is not None and serving.name == pool.name

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from api.names import NodeName, PoolName
     from pool.catalog import Catalog
-    from pool.index.device_index import DeviceIndex
+    from pool.index.figures import IndexFigures
     from pool.model import PoolFacts
     from pool.placement.fragmentation.target_workload import TargetWorkload
     from pool.placement.topology import Topology
@@ -39,7 +39,7 @@ _ANY_MODEL: Final = ""
 class UsefulDevices:
     """Sets the gauges of all pools."""
 
-    def __init__(self, index: "DeviceIndex") -> None:
+    def __init__(self, index: "IndexFigures") -> None:
         self._index = index
         self._losses: dict[PoolName, tuple[TargetWorkload, ExpectedLoss]] = {}
         # pool -> its demand, and what was derived from it

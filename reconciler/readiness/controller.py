@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from kube.client import KubeClient
     from kube.event_recorder import EventRecorder
     from kube.store import Store
-    from pool.index.device_index import DeviceIndex
+    from pool.index.figures import IndexFigures
     from pool.model import Instant
     from reconciler.controller_spec import Reconcile
     from reconciler.runtime.device_store import DeviceStore
@@ -69,7 +69,7 @@ class NodeSources:
     inventories: "Store[GPUNodeInventory]"
     devices: "DeviceStore"
     operands: "OperandPodSink"
-    index: "DeviceIndex"
+    index: "IndexFigures"
     heartbeats: "tuple[Callable[[NodeName], float | None], ...]"
     """Ages of the node's heartbeats, None without a source; the first known one counts."""
     dcgm_heard_at: "Callable[[NodeName], dt.datetime | None]"

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from api.names import NodeName
     from kube.client import KubeClient
-    from pool.index.device_index import DeviceIndex
+    from pool.index.figures import IndexFigures
     from pool.model import Instant, NodeFacts
     from reconciler.controller_spec import ControllerContext
     from reconciler.scaling.view import ScalingView
@@ -59,7 +59,7 @@ class KeptNodes:
     def __init__(
         self,
         client: "KubeClient",
-        index: "DeviceIndex",
+        index: "IndexFigures",
         *,
         view: "ScalingView",
         now: "Callable[[], Instant]",

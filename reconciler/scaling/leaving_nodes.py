@@ -14,7 +14,7 @@ from reconciler.pool.index_changes import NODES as INDEX_NODES
 if TYPE_CHECKING:
     from api.names import NodeName
     from pool.allocation_state import AllocationState
-    from pool.index.device_index import DeviceIndex
+    from pool.index.figures import IndexFigures
 
 _log = structlog.get_logger()
 
@@ -23,7 +23,7 @@ _log = structlog.get_logger()
 class LeavingNodes:
     """Ends reservations on one node at a time."""
 
-    def __init__(self, index: "DeviceIndex", allocation_state: "AllocationState") -> None:
+    def __init__(self, index: "IndexFigures", allocation_state: "AllocationState") -> None:
         self._index = index
         self._state = allocation_state
 

@@ -8,14 +8,14 @@ from autoscaling.request_ids import is_id_of
 from autoscaling.scaling_model import RequestedNode, RequestId
 
 if TYPE_CHECKING:
-    from pool.index.device_index import DeviceIndex
+    from pool.index.figures import IndexFigures
     from pool.model import NodeFacts, PoolFacts
 
 UNKNOWN_TIME: Final = dt.datetime.max.replace(tzinfo=dt.UTC)
 """Creation of a Node, of which the index knows nothing: later than any look, so that no deadline is counted from it."""
 
 
-def requested_nodes(index: "DeviceIndex", pool: "PoolFacts") -> "dict[RequestId, RequestedNode]":
+def requested_nodes(index: "IndexFigures", pool: "PoolFacts") -> "dict[RequestId, RequestedNode]":
     """Return the nodes of the pool's requests; of two with one id the one that is handed over, else the first by name."""
     found: dict[RequestId, RequestedNode] = {}
     labelled = (item for item in index.nodes.values() if SCALE_REQUEST_LABEL in item.labels)
@@ -30,7 +30,7 @@ def requested_nodes(index: "DeviceIndex", pool: "PoolFacts") -> "dict[RequestId,
 
 
 def requested_node(
-    index: "DeviceIndex", pool: "PoolFacts", node: "NodeFacts"
+    index: "IndexFigures", pool: "PoolFacts", node: "NodeFacts"
 ) -> RequestedNode | None:
     """Return what a pool has on a node with the id of a request; None for another node."""
     request = node.labels.get(SCALE_REQUEST_LABEL)
@@ -40,7 +40,7 @@ def requested_node(
 
 
 def node_of_request(
-    index: "DeviceIndex", pool: "PoolFacts", node: "NodeFacts", *, request: RequestId
+    index: "IndexFigures", pool: "PoolFacts", node: "NodeFacts", *, request: RequestId
 ) -> RequestedNode:
     """Return what a pool has on the node of a request."""
     indexed, allocatable = units_on(index, pool, node)
@@ -60,7 +60,7 @@ def node_of_request(
     )
 
 
-def units_on(index: "DeviceIndex", pool: "PoolFacts", node: "NodeFacts") -> tuple[int, int]:
+def units_on(index: "IndexFigures", pool: "PoolFacts", node: "NodeFacts") -> tuple[int, int]:
     """Return the units of the pool's healthy devices on a node, and those that kubelet allocates there.
 
     kubelet allocates no units of a device that its plugin calls unhealthy: they are not waited for.

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from cli.simulation.snapshot import Snapshot
     from cli.simulation.workload.free_devices import FreeDevices
     from pool.compute_resources import ComputeResources
-    from pool.index.device_index import DeviceIndex
+    from pool.index.reader import IndexReader
 
 
 class Lack(IntEnum):
@@ -73,7 +73,7 @@ def lack_of(question: "PoolQuestion", node: "NodeName", snapshot: "Snapshot") ->
     return lack_of_resources(index, node, question.pod.facts.requests)
 
 
-def lack_of_resources(index: "DeviceIndex", node: "NodeName", wanted: "ComputeResources") -> Lack:
+def lack_of_resources(index: "IndexReader", node: "NodeName", wanted: "ComputeResources") -> Lack:
     """Return which resource of a node does not suffice; one of unknown size has all."""
     cpu, memory = index.free_cpu_and_memory(node)
     if cpu is not None and cpu < wanted.cpu_milli:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from api.names import PodUid
     from autoscaling.scaling_model import ScalingPlan
-    from pool.index.device_index import DeviceIndex
+    from pool.index.reader import IndexReader
     from pool.model import NodeFacts, PodFacts, PoolFacts
 
 PASSED_OVER_S: Final = 120.0
@@ -49,7 +49,7 @@ class _PassedOver:
 class PassedOverNodes:
     """Nodes that pods of one pool are not bound to, in the memory of one leader."""
 
-    def __init__(self, index: "DeviceIndex") -> None:
+    def __init__(self, index: "IndexReader") -> None:
         self._index = index
         self._pods: dict[PodUid, _PassedOver] = {}
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from kube.client import KubeClient
     from pool.catalog import Catalog
-    from pool.index.device_index import DeviceIndex
+    from pool.index.figures import IndexFigures
     from pool.model import PodFacts, PoolFacts
     from reconciler.controller_spec import ControllerContext
 
@@ -64,7 +64,7 @@ _Nodes = tuple[NodeName, ...]
 class PlaceReader:
     """What was read lately, by claim and rule."""
 
-    def __init__(self, client: "KubeClient", catalog: "Catalog", index: "DeviceIndex") -> None:
+    def __init__(self, client: "KubeClient", catalog: "Catalog", index: "IndexFigures") -> None:
         self._client = client
         self._catalog = catalog
         self._index = index
