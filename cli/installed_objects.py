@@ -7,6 +7,7 @@ of the chart; it is left out where the value that it depends on is false or empt
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, final
 
+from cli.uninstall.hook_rights import build_hook
 from console.processes.rbac import CONSOLE_NAMESPACED_RBAC, CONSOLE_RBAC
 from manifests import constants
 from manifests.caches.cache_crds import build_cache_crds
@@ -63,7 +64,6 @@ from server.rbac import (
     BACKEND_RULES,
     build_agent_roles,
     build_backend_roles,
-    build_hook,
     build_node_software_roles,
     build_server_roles,
 )

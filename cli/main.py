@@ -88,7 +88,7 @@ def _run_command(command: str, arguments: "Sequence[str]") -> int:  # noqa: C901
         case "cache":
             from cli.cache import run_cache as run_it
         case "uninstall":
-            from cli.uninstall import run_uninstall as run_it
+            from cli.uninstall.uninstall_command import run_uninstall as run_it
         case _:
             kind = "flag" if command.startswith("-") else "command"
             known = (*COMMANDS, *_HELP, _VERSION)

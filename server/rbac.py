@@ -18,12 +18,10 @@ from manifests.install.rbac import (
     build_user_roles,
 )
 from manifests.install.server_policy import OwnObjects
-from manifests.install.uninstall_hook import HookPod, build_uninstall_hook
 from reconciler.driver_upgrade import upgrade_pass
 from reconciler.node_software import rights as node_software_rights
 from reconciler.scaling import removed_backends
 from reconciler.sinks import operator_objects
-from reconciler.uninstall import rights as uninstall_rights
 from server import binder, informers
 from server.controllers.all import CONTROLLERS
 from server.kernelcache import mutation_key_secret
@@ -154,15 +152,4 @@ def _in_our_namespace(own: OwnObjects) -> tuple[PolicyRule, ...]:
         ),
         *reservation_signer.NAMESPACED_RBAC,
         *mutation_key_secret.NAMESPACED_RBAC,
-    )
-
-
-def build_hook(own: OwnObjects, pod: HookPod, *, is_forced: bool = False) -> "list[dict[str, Any]]":
-    """Return the chart's pre-delete hook with the rights that an uninstall needs."""
-    return build_uninstall_hook(
-        uninstall_rights.cluster_rules(own),
-        namespaced_rules=uninstall_rights.namespaced_rules(own),
-        own=own,
-        pod=pod,
-        is_forced=is_forced,
     )

@@ -15,6 +15,7 @@ from manifests.install.policy_expressions import (
     resource_rule,
     same_but,
 )
+from manifests.install.rbac import merge_rules
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -84,10 +85,10 @@ def build_uninstall_policy(
 
 
 def _unnamed(rules: "Sequence[PolicyRule]") -> "Iterator[dict[str, Any]]":
-    for rule in rules:
+    for rule in merge_rules(rule for rule in rules if not rule.names):
         verbs = {"delete": "DELETE", "patch": "UPDATE"}
-        operations = [operation for verb, operation in verbs.items() if verb in rule.verbs]
+        operations = [operation for verb, operation in verbs.items() if verb in rule["verbs"]]
         # Replicas are all that a scale has.
-        resources = [resource for resource in rule.resources if not resource.endswith("/scale")]
-        if operations and resources and not rule.names:
-            yield resource_rule(rule.group, "*", *resources, operations=operations)
+        resources = [item for item in rule["resources"] if not item.endswith("/scale")]
+        if operations and resources:
+            yield resource_rule(*rule["apiGroups"], "*", *resources, operations=operations)

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from api.names import POLICY_STATE_LABEL, POOL_TAINTS_ANNOTATION
+from cli.uninstall.hook_rights import build_hook
 from manifests import constants
 from manifests.install.server_policy import OwnObjects
 from manifests.install.uninstall_hook import NAME, HookPod
 from manifests.yaml import render
-from server.rbac import build_hook
 from tests.cluster.environment import client, polling
 from tests.cluster.manifests import objects
 from tests.cluster.manifests.conftest import IMAGE, is_refused

@@ -7,13 +7,13 @@ import subprocess
 import time
 from pathlib import Path
 
+from cli.uninstall.hook_rights import build_hook
+from cli.uninstall.own_kinds import RemovalStage
 from manifests import constants
 from manifests.install.server_policy import OwnObjects
 from manifests.install.uninstall_hook import NAME as HOOK
 from manifests.install.uninstall_hook import HookPod
 from manifests.yaml import render
-from reconciler.uninstall.removal_plan import Stage
-from server.rbac import build_hook
 from tests.cluster.environment import client, pods, polling
 from tests.cluster.environment.pod_creation import creating_pods
 from tests.cluster.environment.server_process import IMAGE, installed_command
@@ -23,7 +23,12 @@ from tests.cluster.uninstall.leavings import leavings, until_only
 
 LIMIT_S = 60
 """Of an uninstall, by the specification."""
-KILLED_IN = (Stage.VALIDATION, Stage.SERVER, Stage.NODES, Stage.POLICIES)
+KILLED_IN = (
+    RemovalStage.VALIDATION,
+    RemovalStage.SERVER,
+    RemovalStage.NODES,
+    RemovalStage.POLICIES,
+)
 """One after the other: each run begins with what those before it have left."""
 
 
@@ -34,7 +39,7 @@ async def uninstall(kubeconfig: Path, *flags: str) -> subprocess.CompletedProces
     )
 
 
-async def killed_in(stage: Stage, kubeconfig: Path, *flags: str) -> None:
+async def killed_in(stage: RemovalStage, kubeconfig: Path, *flags: str) -> None:
     """Run the command, and kill it when it has told of a step of the stage, and goes on."""
     process = await asyncio.create_subprocess_exec(
         *installed_command(),

@@ -29,6 +29,8 @@ from api.names import (
     SCALE_SIGNAL,
     cache_node_finalizer,
 )
+from cli.uninstall.own_kinds import RemovalScope
+from cli.uninstall.removal import Removal, RemovalOptions
 from kube.client import KubeClient
 from kube.resources import (
     CLUSTER_GKM_CACHE_NODES,
@@ -70,8 +72,6 @@ from manifests.nvidia.operator_crds import build_operator_crds
 from operands.bootstrap_states import build_operands
 from operands.operand_state import ServedKinds
 from reconciler.operands.live_operands import RESOURCES as OPERAND_RESOURCES
-from reconciler.uninstall.removal import Removal, RemovalOptions
-from reconciler.uninstall.survey import RemovalScope
 from server.rbac import build_roles
 from simulator.apiserver.server import InMemoryApiServer
 from simulator.node.nfd import node_feature_crd

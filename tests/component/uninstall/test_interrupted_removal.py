@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from cli.uninstall.removal import RemovalError
 from kube.client import KubeClient
-from reconciler.uninstall.removal import RemovalError
 from simulator.apiserver.injection import ErrorInjection
 from tests.component.uninstall.installed_cluster import InstalledCluster, an_installed_cluster
 from tests.support.client_of_api import a_client
@@ -135,11 +135,19 @@ async def test_list_that_is_forbidden_leaves_all_as_it_was():
         assert cluster.world() == before
 
 
-@pytest.mark.parametrize("kind", ["gpupools", "deployments", "nodefeatures"])
-async def test_one_404_of_a_kind_that_is_served_leaves_all_as_it_was(kind: str):
+@pytest.mark.parametrize(
+    "what",
+    [
+        *("gpupools", "deployments", "nodefeatures", "leases/gpu-control-plane"),
+        *("namespaces/gpu-control-plane", "gpucontrolplaneterms/gpu-control-plane"),
+        *("secrets/gpu-control-plane-tls", "mutatingwebhookconfigurations/zz-gpu-control-plane"),
+    ],
+)
+async def test_one_404_that_names_no_object_leaves_all_as_it_was(what: str):
+    """A proxy answers so, and an API server that starts."""
     async with an_installed_cluster() as cluster:
         before = cluster.world()
-        cluster.api.faults.fail("GET", f"/{kind}$", 404)
+        cluster.api.faults.fail("GET", f"/{what}$", 404)
         with pytest.raises(RemovalError, match=r"^nothing was removed: "):
             await cluster.removal().run()
         assert cluster.world() == before

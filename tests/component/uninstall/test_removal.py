@@ -10,6 +10,7 @@ from api.annotations import ReservationNote
 from api.driver_upgrade import AGENT_DEPLOY_LABEL, UPGRADE_STATE_LABEL
 from api.names import POLICY_STATE_LABEL, POOL_NODE_LABEL_PREFIX, RESERVATION_ANNOTATION
 from cli.installed_objects import build_groups
+from cli.uninstall.removal import RemovalError
 from kube.client import KubeClient
 from kube.leader_election import LeaderElection, LeaseTerms
 from kube.resources import (
@@ -36,7 +37,6 @@ from manifests.install.webhooks import (
     WebhookSettings,
     build_mutating_configuration,
 )
-from reconciler.uninstall.removal import RemovalError
 from server.values_file import build_installation
 from tests.component.uninstall.installed_cluster import (
     NAMESPACE,

@@ -2,11 +2,11 @@
 
 import pytest
 
+from cli.uninstall.hook_rights import cluster_rules, namespaced_rules
 from kube.resources import NAMESPACES
 from manifests.constants import OPERAND_OBJECTS
 from manifests.install.rbac import build_account_with_rights
 from manifests.install.server_policy import OwnObjects
-from reconciler.uninstall.rights import cluster_rules, namespaced_rules
 from tests.component.uninstall.installed_cluster import (
     OWN,
     WITH_NODE_SOFTWARE,

@@ -11,6 +11,7 @@ import yaml
 
 from agent import rbac as rights
 from api.kinds.gpupool import GPUPool
+from cli.uninstall.hook_rights import build_hook
 from manifests.caches.cache_crds import build_cache_crds
 from manifests.install import rbac
 from manifests.install.agent_policy import build_agent_policy
@@ -44,7 +45,7 @@ from manifests.scaling.node_pool import NodeClassRef, build_node_pools
 from manifests.scaling.priority_class import build_balloon_priority_class
 from manifests.scaling.signal_pod import build_signal
 from manifests.yaml import render
-from server.rbac import build_hook, build_node_software_roles
+from server.rbac import build_node_software_roles
 from tests.support.examples import load_example
 from tests.support.node_requests import TAINT, a_node_request, a_requirement, a_shape, some_terms
 from tests.unit.manifests import pool_objects

@@ -10,7 +10,23 @@ from hypothesis import strategies as st
 from api.annotations import ReservationNote
 from api.foreign.core import NodeTaint
 from api.names import NodeName
+from cli.uninstall.own_kinds import RemovalStage, own_kinds
+from cli.uninstall.removal_plan import (
+    HOLDER,
+    Found,
+    FoundLease,
+    FoundNode,
+    FoundObject,
+    RemovalAction,
+    RemovalPlan,
+    left_texts,
+    plan_removal,
+    pods_in_use,
+    refusal_text,
+    server_elsewhere,
+)
 from kube.resources import (
+    CERTIFICATES,
     CLUSTER_ROLE_BINDINGS,
     CLUSTER_ROLES,
     CUSTOM_RESOURCE_DEFINITIONS,
@@ -20,27 +36,19 @@ from kube.resources import (
     LEASES,
     NAMESPACES,
     PODS,
+    ROLE_BINDINGS,
+    ROLES,
+    SECRETS,
+    SERVICE_ACCOUNTS,
     SERVICES,
     VALIDATING_ADMISSION_POLICIES,
     VALIDATING_ADMISSION_POLICY_BINDINGS,
     Resource,
 )
+from manifests.install.server_policy import OwnObjects
 from pool.model import NodeFacts, PodPhase
-from reconciler.uninstall.removal_plan import (
-    HOLDER,
-    Found,
-    FoundLease,
-    FoundNode,
-    FoundObject,
-    RemovalAction,
-    RemovalPlan,
-    Stage,
-    left_texts,
-    plan_removal,
-    pods_in_use,
-    refusal_text,
-    server_elsewhere,
-)
+from reconciler.node_software.software_objects import RESOURCES as SOFTWARE_RESOURCES
+from reconciler.operands.live_operands import RESOURCES as OPERAND_RESOURCES
 from tests.support.builders import a_pod_facts
 
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
@@ -50,7 +58,7 @@ def an_object(resource: Resource, name: str = "x", **changes: Any) -> FoundObjec
     return FoundObject(resource=resource, name=name, uid=f"uid-{name}", **changes)
 
 
-def found(stage: Stage | None = None, *objects: FoundObject, **changes: Any) -> Found:
+def found(stage: RemovalStage | None = None, *objects: FoundObject, **changes: Any) -> Found:
     by_stage = {} if stage is None else {stage: objects}
     return Found(objects_by_stage=by_stage, **changes)
 
@@ -89,55 +97,62 @@ def test_nothing_found_is_nothing_to_do():
     assert plan_removal(found()).steps == ()
 
 
-def test_binding_of_a_policy_goes_before_the_policy():
-    plan = plan_removal(
-        found(
-            Stage.VALIDATION,
-            an_object(VALIDATING_ADMISSION_POLICIES),
-            an_object(VALIDATING_ADMISSION_POLICY_BINDINGS),
-        )
-    )
-    assert texts(plan) == [
-        "delete ValidatingAdmissionPolicyBinding x",
-        "delete ValidatingAdmissionPolicy x",
-    ]
+def rows(**changes: Any) -> list[tuple[RemovalStage, Resource]]:
+    return [(kind.stage, kind.resource) for kind in own_kinds(OwnObjects(**changes))]
+
+
+@pytest.mark.parametrize(
+    "stage", [RemovalStage.VALIDATION, RemovalStage.POLICIES, RemovalStage.APPLIED]
+)
+def test_binding_of_a_policy_goes_before_the_policy(stage: RemovalStage):
+    table = rows()
+    binding = table.index((stage, VALIDATING_ADMISSION_POLICY_BINDINGS))
+    assert binding < table.index((stage, VALIDATING_ADMISSION_POLICIES))
 
 
 def test_rights_go_after_what_uses_them_and_a_binding_before_its_role():
-    kinds = (CLUSTER_ROLES, SERVICES, CLUSTER_ROLE_BINDINGS, DEPLOYMENTS)
-    plan = plan_removal(found(Stage.APPLIED, *map(an_object, kinds)))
-    assert [step.target.resource for step in plan.steps] == [
-        DEPLOYMENTS,
-        SERVICES,
-        CLUSTER_ROLE_BINDINGS,
-        CLUSTER_ROLES,
-    ]
+    kinds = [resource for stage, resource in rows() if stage is RemovalStage.APPLIED]
+    order = [DEPLOYMENTS, CERTIFICATES, SERVICES, SECRETS, SERVICE_ACCOUNTS, CLUSTER_ROLE_BINDINGS]
+    assert sorted(order, key=kinds.index) == order
+    assert kinds.index(SERVICES) < kinds.index(ROLE_BINDINGS) < kinds.index(ROLES)
+    assert kinds.index(CLUSTER_ROLE_BINDINGS) < kinds.index(CLUSTER_ROLES)
 
 
-@given(st.permutations(list(Stage)))
-def test_order_of_stages_does_not_depend_on_the_order_of_finding(order: list[Stage]):
+def test_the_table_is_in_the_order_of_the_stages():
+    stages = [stage for stage, _ in rows()]
+    assert stages == sorted(stages, key=list(RemovalStage).index)
+
+
+def test_the_table_has_every_kind_of_which_the_server_makes_objects():
+    """A kind that an operand or a ClusterPolicy's state gets would stay in the cluster."""
+    made = {resource for stage, resource in rows() if stage is RemovalStage.AGENTS}
+    assert made == {*OPERAND_RESOURCES.values(), *SOFTWARE_RESOURCES.values()}
+
+
+@given(st.permutations(list(RemovalStage)))
+def test_order_of_stages_does_not_depend_on_the_order_of_finding(order: list[RemovalStage]):
     objects = {stage: (an_object(SERVICES, stage.name.lower()),) for stage in order}
     plan = plan_removal(Found(objects_by_stage=objects))
     stages = [step.stage for step in plan.steps]
-    assert stages == [item for item in Stage if item in set(stages)]
-    assert set(stages) == set(Stage) - {Stage.FINALIZERS, Stage.DEFINITIONS}
+    assert stages == [item for item in RemovalStage if item in set(stages)]
+    assert set(stages) == set(RemovalStage) - {RemovalStage.FINALIZERS, RemovalStage.DEFINITIONS}
 
 
 def test_definitions_wait_until_their_objects_are_gone():
     definition = an_object(CUSTOM_RESOURCE_DEFINITIONS, "gpudevices.gpu.deckhouse.io")
-    objects: dict[Stage, tuple[FoundObject, ...]] = {
-        Stage.OBJECTS: (an_object(GPU_DEVICES),),
-        Stage.DEFINITIONS: (definition,),
+    objects: dict[RemovalStage, tuple[FoundObject, ...]] = {
+        RemovalStage.OBJECTS: (an_object(GPU_DEVICES),),
+        RemovalStage.DEFINITIONS: (definition,),
     }
     assert texts(plan_removal(Found(objects_by_stage=objects))) == ["delete GPUDevice x"]
-    objects[Stage.OBJECTS] = ()
+    objects[RemovalStage.OBJECTS] = ()
     (step,) = plan_removal(Found(objects_by_stage=objects)).steps
     assert step.target == definition
 
 
 def test_object_that_is_going_is_awaited():
     going = an_object(NAMESPACES, is_being_deleted=True)
-    plan = plan_removal(found(Stage.NAMESPACE, going))
+    plan = plan_removal(found(RemovalStage.NAMESPACE, going))
     assert (plan.steps, plan.going) == ((), (going,))
 
 
@@ -145,14 +160,17 @@ def test_only_our_finalizers_are_removed_from_the_list_that_was_read():
     pool = an_object(
         GPU_POOLS, finalizers=("a.com/b", "gpu.deckhouse.io/pool"), resource_version="5"
     )
-    (step,) = plan_removal(found(Stage.FINALIZERS, pool)).steps
+    (step,) = plan_removal(found(RemovalStage.FINALIZERS, pool)).steps
     assert step.body == {"metadata": {"resourceVersion": "5", "finalizers": ["a.com/b"]}}
 
 
 def test_lease_is_held_and_deployments_scaled_before_agents_go():
     objects = {
-        Stage.STATE: (an_object(LEASES, "gpu-control-plane"), an_object(LEASES, "gpu-scheduler")),
-        Stage.AGENTS: (an_object(SERVICES, "agent"),),
+        RemovalStage.STATE: (
+            an_object(LEASES, "gpu-control-plane"),
+            an_object(LEASES, "gpu-scheduler"),
+        ),
+        RemovalStage.AGENTS: (an_object(SERVICES, "agent"),),
     }
     running = (an_object(DEPLOYMENTS, "server"),)
     plan = plan_removal(
@@ -169,14 +187,14 @@ def test_lease_is_held_and_deployments_scaled_before_agents_go():
 
 def test_lease_that_is_held_already_is_not_taken_again():
     lease = an_object(LEASES, "gpu-control-plane")
-    plan = plan_removal(found(Stage.STATE, lease, lease=FoundLease(holder=HOLDER)))
+    plan = plan_removal(found(RemovalStage.STATE, lease, lease=FoundLease(holder=HOLDER)))
     assert texts(plan) == ["delete Lease gpu-control-plane"]
 
 
 def test_lease_and_namespace_stay_for_a_server_that_outlives_the_removal():
     objects = {
-        Stage.STATE: (an_object(LEASES, "gpu-control-plane"),),
-        Stage.NAMESPACE: (an_object(NAMESPACES),),
+        RemovalStage.STATE: (an_object(LEASES, "gpu-control-plane"),),
+        RemovalStage.NAMESPACE: (an_object(NAMESPACES),),
     }
     plan = plan_removal(
         Found(objects_by_stage=objects, lease=FoundLease(holder=HOLDER)), keeps_lease=True
@@ -301,7 +319,7 @@ def test_node_with_labels_of_the_operator_only_is_not_written():
 
 def test_objects_of_helm_stay_and_are_counted_by_release():
     objects = (an_object(SERVICES, "a", helm_release="gpu"), an_object(SERVICES, "b"))
-    seen = found(Stage.APPLIED, *objects)
+    seen = found(RemovalStage.APPLIED, *objects)
     assert texts(plan_removal(seen)) == ["delete Service b"]
     assert "1 objects of the Helm release gpu: helm uninstall deletes them" in left_texts(
         seen, now=NOW
@@ -310,7 +328,7 @@ def test_objects_of_helm_stay_and_are_counted_by_release():
 
 def test_policies_and_webhooks_of_helm_go_all_the_same():
     policy = an_object(VALIDATING_ADMISSION_POLICIES, helm_release="gpu")
-    assert texts(plan_removal(found(Stage.VALIDATION, policy))) == [
+    assert texts(plan_removal(found(RemovalStage.VALIDATION, policy))) == [
         "delete ValidatingAdmissionPolicy x"
     ]
 
@@ -364,10 +382,14 @@ def test_requests_for_nodes_go_once_no_server_makes_them_again():
     plan = plan_removal(
         Found(
             objects_by_stage={
-                Stage.AGENTS: (an_object(SERVICES),),
-                Stage.SIGNALS: (an_object(PODS, "scale-x"),),
-                Stage.VALIDATION: (an_object(VALIDATING_ADMISSION_POLICIES),),
+                RemovalStage.AGENTS: (an_object(SERVICES),),
+                RemovalStage.SIGNALS: (an_object(PODS, "scale-x"),),
+                RemovalStage.VALIDATION: (an_object(VALIDATING_ADMISSION_POLICIES),),
             }
         )
     )
-    assert [step.stage for step in plan.steps] == [Stage.VALIDATION, Stage.SIGNALS, Stage.AGENTS]
+    assert [step.stage for step in plan.steps] == [
+        RemovalStage.VALIDATION,
+        RemovalStage.SIGNALS,
+        RemovalStage.AGENTS,
+    ]

@@ -11,35 +11,16 @@ from typing import TYPE_CHECKING, Final, final
 
 import msgspec
 
-from api.meta import Model, ObjectMeta
-from kube.backoff import Backoff
-from kube.errors import Conflict, Forbidden, KubeError, NotFound
-from kube.event_recorder import micro_time
-from kube.leader_election import Lease
-from kube.resources import (
-    CLUSTER_GKM_CACHE_NODES,
-    CLUSTER_GKM_CACHES,
-    CONFIG_MAPS,
-    DAEMON_SETS,
-    GKM_CACHE_NODES,
-    GKM_CACHES,
-    GPU_DEVICES,
-    GPU_NODE_INVENTORIES,
-    GPU_POOLS,
-    LEASES,
-    NODE_FEATURES,
-    NODES,
-    PODS,
-    SELF_SUBJECT_ACCESS_REVIEWS,
-)
-from reconciler.uninstall.removal_plan import (
+from api.meta import Model, PartialObjectMetadata
+from api.names import GKM_GROUP
+from cli.uninstall.own_kinds import PART_OF_US, RemovalScope, RemovalStage
+from cli.uninstall.removal_plan import (
     HOLDER,
     POLICY_SETTLE_S,
     Found,
     FoundObject,
     RemovalAction,
     RemovalPlan,
-    Stage,
     Step,
     left_texts,
     plan_removal,
@@ -48,7 +29,16 @@ from reconciler.uninstall.removal_plan import (
     server_elsewhere,
     unread_text,
 )
-from reconciler.uninstall.survey import PART_OF_US, RemovalScope, survey
+from cli.uninstall.survey import survey
+from kube.backoff import Backoff
+from kube.errors import Conflict, Forbidden, KubeError, NotFound
+from kube.event_recorder import micro_time
+from kube.leader_election import Lease
+from kube.resources import (
+    LEASES,
+    PODS,
+    SELF_SUBJECT_ACCESS_REVIEWS,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -157,15 +147,14 @@ class Removal:
         """Ask the API server before the first write: half a removal is worse than none."""
         missing: list[str] = []
         for right in dict.fromkeys(_right_of(step) for step in plan.steps):
+            body = {"spec": {"resourceAttributes": dict(right)}}
             try:
-                answer = await self._client.create(
-                    SELF_SUBJECT_ACCESS_REVIEWS, {"spec": {"resourceAttributes": right.attributes}}
-                )
+                answer = await self._client.create(SELF_SUBJECT_ACCESS_REVIEWS, body)
             except KubeError:
                 # The review is a courtesy: a write that is forbidden says so, too.
                 return
             if not answer.decode(_Review).status.allowed:
-                missing.append(right.text)
+                missing.append(_right_text(**dict(right)))
         if missing:
             raise RemovalError(f"nothing was removed: no right to {', '.join(missing)}")
 
@@ -173,10 +162,10 @@ class Removal:
         return plan_removal(found, keeps_lease=bool(self._elsewhere))
 
     def _print(self, plan: RemovalPlan) -> None:
-        for stage in Stage:
+        for stage in RemovalStage:
             self._list(stage, [f"would {step.text}" for step in plan.of(stage)])
 
-    def _list(self, stage: Stage, lines: "Sequence[str]") -> None:
+    def _list(self, stage: RemovalStage, lines: "Sequence[str]") -> None:
         if len(lines) > MOST_LINES:
             self._report(f"{stage.value}: {lines[0]} and {len(lines) - 1} more")
             return
@@ -226,17 +215,17 @@ class Removal:
         return "; ".join(text for text in texts if text)
 
     async def _carry_out(self, plan: RemovalPlan) -> None:
-        for stage in Stage:
+        for stage in RemovalStage:
             steps = plan.of(stage)
             if steps:
                 await self._renew_hold()
                 await self._carry_out_stage(stage, steps)
-            if stage is Stage.VALIDATION and steps:
+            if stage is RemovalStage.VALIDATION and steps:
                 await asyncio.sleep(POLICY_SETTLE_S)
-            if stage is Stage.AGENTS:
+            if stage is RemovalStage.AGENTS:
                 await self._await_own_pods_gone()
 
-    async def _carry_out_stage(self, stage: Stage, steps: "Sequence[Step]") -> None:
+    async def _carry_out_stage(self, stage: RemovalStage, steps: "Sequence[Step]") -> None:
         is_short = len(steps) <= MOST_LINES
         if stage in _AT_ONCE:
             await self._patch_many(steps)
@@ -320,7 +309,9 @@ class Removal:
             return
         try:
             await self._hold(self._held)
-        except NotFound:
+        except NotFound as error:
+            if not error.names_object:
+                raise
             self._held = None
 
     async def _await_own_pods_gone(self) -> None:
@@ -332,7 +323,7 @@ class Removal:
         announced = False
         while True:
             listing = await self._client.list_(
-                PODS, _Named, namespace=namespace, label_selector=PART_OF_US
+                PODS, PartialObjectMetadata, namespace=namespace, label_selector=PART_OF_US
             )
             if not listing.items:
                 break
@@ -352,48 +343,12 @@ class Removal:
             await asyncio.sleep(POLL_S)
 
 
-@final
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Right:
-    """A verb on a resource, as RBAC has it."""
-
-    verb: str
-    target: FoundObject
-    subresource: str = ""
-
-    @property
-    def attributes(self) -> dict[str, str]:
-        resource = self.target.resource
-        return {
-            "verb": self.verb,
-            "group": resource.group,
-            "version": resource.version,
-            "resource": resource.plural,
-            "subresource": self.subresource,
-            "namespace": self.target.namespace or "",
-            "name": self.target.name,
-        }
-
-    @property
-    def text(self) -> str:
-        resource = self.target.resource
-        plural = f"{resource.plural}/{self.subresource}" if self.subresource else resource.plural
-        kind = f"{plural}.{resource.group}" if resource.group else plural
-        name = f" {self.target.name}" if self.target.name else ""
-        place = f" in namespace {self.target.namespace}" if self.target.namespace else ""
-        return f"{self.verb} {kind}{name}{place}"
-
-
 class _ReviewStatus(Model, frozen=True):
     allowed: bool = False
 
 
 class _Review(Model, frozen=True):
     status: _ReviewStatus = _ReviewStatus()
-
-
-class _Named(Model, frozen=True):
-    metadata: ObjectMeta = ObjectMeta()
 
 
 _VERBS: Final = {
@@ -408,40 +363,32 @@ _PAST: Final = {
     RemovalAction.SCALE: "scaled {} to 0",
     RemovalAction.HOLD: "holding {}: no replica leads any more",
 }
-_OF_ANY_NAME: Final = frozenset(
-    {
-        CONFIG_MAPS,
-        DAEMON_SETS,
-        GPU_DEVICES,
-        GPU_NODE_INVENTORIES,
-        GPU_POOLS,
-        NODE_FEATURES,
-        NODES,
-        PODS,
-    }
-)
-"""One review answers for all objects of these kinds."""
-_OF_ANY_NAMESPACE: Final = frozenset(
-    {GKM_CACHES, CLUSTER_GKM_CACHES, GKM_CACHE_NODES, CLUSTER_GKM_CACHE_NODES}
-)
-"""One review answers for all namespaces."""
-_AT_ONCE: Final = frozenset({Stage.NODES, Stage.FINALIZERS})
+_AT_ONCE: Final = frozenset({RemovalStage.NODES, RemovalStage.FINALIZERS})
 """There may be as many as nodes, or many times as many."""
 
 
-def _right_of(step: Step) -> _Right:
-    target = step.target
-    if target.resource in _OF_ANY_NAMESPACE:
-        target = FoundObject(resource=target.resource, name="")
-    elif target.resource in _OF_ANY_NAME:
-        target = FoundObject(resource=target.resource, name="", namespace=target.namespace)
-    else:
-        target = FoundObject(resource=target.resource, name=target.name, namespace=target.namespace)
-    return _Right(
-        verb=_VERBS[step.action],
-        target=target,
-        subresource="scale" if step.action is RemovalAction.SCALE else "",
+def _right_of(step: Step) -> tuple[tuple[str, str], ...]:
+    """Return the attributes of a review: of all objects of a kind, unless rights may be limited to names."""
+    target, resource = step.target, step.target.resource
+    # Objects of users are in any namespace.
+    namespace = "" if resource.group == GKM_GROUP else target.namespace or ""
+    return (
+        ("verb", _VERBS[step.action]),
+        ("group", resource.group),
+        ("version", resource.version),
+        ("resource", resource.plural),
+        ("subresource", "scale" if step.action is RemovalAction.SCALE else ""),
+        ("namespace", namespace),
+        ("name", target.name if target.is_named else ""),
     )
+
+
+def _right_text(verb: str, resource: str, **attributes: str) -> str:
+    plural = "/".join(filter(None, (resource, attributes["subresource"])))
+    kind = ".".join(filter(None, (plural, attributes["group"])))
+    name = f" {attributes['name']}" if attributes["name"] else ""
+    place = f" in namespace {attributes['namespace']}" if attributes["namespace"] else ""
+    return f"{verb} {kind}{name}{place}"
 
 
 def _past_text(step: Step) -> str:

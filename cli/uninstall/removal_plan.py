@@ -1,17 +1,4 @@
-"""The order in which the control plane leaves a cluster. Pure: from what was found to steps.
-
-The order keeps three promises.
-
-* No creation of a pod fails. What validates goes first, the policy of pods and the validating
-  webhooks: without the mutating webhook either would refuse every pod that requests a pool, for as
-  long as a run that is killed between them is not repeated. Webhooks go while the server still
-  answers them.
-* Nothing comes back. The Lease is held by the uninstall and the Deployments are scaled to 0, so no
-  replica, inside or outside the cluster, reconciles any more. Pods that ask an autoscaler for nodes
-  go next, which would get one after the other. The agents go before the objects that
-  they publish, and policies of the server and the agents stay until both are gone.
-* It can be repeated. A step depends on what is there and on nothing that an earlier run remembers.
-"""
+"""From what was found to steps, in the order of the table. Pure."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -26,25 +13,14 @@ from api.foreign.karpenter import DO_NOT_DISRUPT_ANNOTATION
 from api.names import (
     AGENT_NOT_READY_TAINT,
     GKM_GROUP,
-    GROUP,
     KEEP_UNTIL_ANNOTATION,
     POOL_NODE_LABEL_PREFIX,
     POOL_TAINTS_ANNOTATION,
 )
 from api.text import listed
 from api.text import units as counted
-from kube.resources import (
-    CLUSTER_ROLE_BINDINGS,
-    CLUSTER_ROLES,
-    DEPLOYMENTS,
-    LEASES,
-    NODES,
-    ROLE_BINDINGS,
-    ROLES,
-    SECRETS,
-    SERVICE_ACCOUNTS,
-    VALIDATING_ADMISSION_POLICY_BINDINGS,
-)
+from cli.uninstall.own_kinds import RemovalStage, is_our_finalizer, is_ours
+from kube.resources import LEASES, NODES
 from manifests import constants
 from operands.nvidia.deploy_labels import deploy_labels
 from operands.nvidia.label_change import Hold, LabelChange, LabelledNode
@@ -64,26 +40,6 @@ HOLDER: Final = f"{constants.NAME}-uninstall"
 POLICY_SETTLE_S: Final = 2.0
 """API servers read deleted policies once a second. One that still validates pods when the mutating
 webhook is gone would refuse pods of pools."""
-
-
-class Stage(Enum):
-    """One part of the removal; in order."""
-
-    VALIDATION = "validation"
-    MUTATION = "mutation"
-    SERVER = "server"
-    SIGNALS = "requests for nodes"
-    AGENTS = "agents and device plugins"
-    NODE_FEATURES = "reports of the agents"
-    NODES = "labels, annotations and taints of nodes"
-    FINALIZERS = "finalizers of pools and kernel caches"
-    POLICIES = "policies of server and agents"
-    STATE = "state of the server"
-    NAMESPACE_LABELS = "labels of the namespace"
-    APPLIED = "applied objects"
-    OBJECTS = "objects of our kinds"
-    DEFINITIONS = "definitions of our kinds"
-    NAMESPACE = "namespace"
 
 
 class RemovalAction(Enum):
@@ -107,8 +63,8 @@ class FoundObject:
     finalizers: tuple[str, ...] = ()
     helm_release: str = ""
     """Helm deletes the object with this release."""
-    is_issued: bool = False
-    """A Secret of a Certificate."""
+    is_named: bool = False
+    """It was read by its name: rights may be limited to that."""
 
     @property
     def text(self) -> str:
@@ -153,7 +109,8 @@ class FoundNamespace:
 class Found:
     """All that is left of the control plane."""
 
-    objects_by_stage: "Mapping[Stage, tuple[FoundObject, ...]]"
+    objects_by_stage: "Mapping[RemovalStage, Sequence[FoundObject]]"
+    """In the order in which they go."""
     nodes: tuple[FoundNode, ...] = ()
     running_deployments: tuple[FoundObject, ...] = ()
     """Those with replicas."""
@@ -169,7 +126,7 @@ class Found:
     unread: tuple[str, ...] = ()
     """Kind and name of each object that this version cannot read: a pod among them may use units."""
 
-    def of(self, stage: Stage) -> tuple[FoundObject, ...]:
+    def of(self, stage: RemovalStage) -> "Sequence[FoundObject]":
         return self.objects_by_stage.get(stage, ())
 
 
@@ -178,7 +135,7 @@ class Found:
 class Step:
     """One write."""
 
-    stage: Stage
+    stage: RemovalStage
     action: RemovalAction
     target: FoundObject
     body: "dict[str, object] | None" = None
@@ -196,7 +153,7 @@ class RemovalPlan:
     going: tuple[FoundObject, ...]
     """Being deleted already: to be awaited."""
 
-    def of(self, stage: Stage) -> tuple[Step, ...]:
+    def of(self, stage: RemovalStage) -> tuple[Step, ...]:
         return tuple(step for step in self.steps if step.stage is stage)
 
 
@@ -206,62 +163,39 @@ def plan_removal(found: Found, *, keeps_lease: bool = False) -> RemovalPlan:
     With `keeps_lease` the server's Lease and its Namespace stay: a server that outlives the removal would lead
     again as soon as it is gone.
     """
-    by_stage: dict[Stage, list[Step]] = {stage: [] for stage in Stage}
+    by_stage: dict[RemovalStage, list[Step]] = {stage: [] for stage in RemovalStage}
     going: list[FoundObject] = []
-    for stage in Stage:
-        for item in sorted(found.of(stage), key=_rank):
-            if item.helm_release and stage in {Stage.APPLIED, Stage.NAMESPACE}:
+    for stage in RemovalStage:
+        for item in found.of(stage):
+            if item.helm_release and stage in {RemovalStage.APPLIED, RemovalStage.NAMESPACE}:
                 continue
-            if keeps_lease and (item.resource == LEASES or stage is Stage.NAMESPACE):
+            if keeps_lease and (item.resource == LEASES or stage is RemovalStage.NAMESPACE):
                 continue
-            if stage is Stage.FINALIZERS:
+            if stage is RemovalStage.FINALIZERS:
                 by_stage[stage] += _without_our_finalizers(item)
             elif item.is_being_deleted:
                 going.append(item)
             else:
                 by_stage[stage].append(Step(stage=stage, action=RemovalAction.DELETE, target=item))
-    if found.of(Stage.OBJECTS):
+    if found.of(RemovalStage.OBJECTS):
         # A definition would wait for its objects, and could then not be made again meanwhile.
-        by_stage[Stage.DEFINITIONS] = []
-    by_stage[Stage.SERVER] += _stopping(found)
-    by_stage[Stage.NODES] += [step for node in found.nodes if (step := _cleaning(node))]
-    if found.namespace is not None and not by_stage[Stage.NAMESPACE]:
-        by_stage[Stage.NAMESPACE_LABELS].append(_without_labels(found.namespace))
+        by_stage[RemovalStage.DEFINITIONS] = []
+    by_stage[RemovalStage.SERVER] += _stopping(found)
+    by_stage[RemovalStage.NODES] += [step for node in found.nodes if (step := _cleaning(node))]
+    if found.namespace is not None and not by_stage[RemovalStage.NAMESPACE]:
+        by_stage[RemovalStage.NAMESPACE_LABELS].append(_without_labels(found.namespace))
     return RemovalPlan(
         steps=tuple(step for steps in by_stage.values() for step in steps), going=tuple(going)
     )
 
 
-_FIRST: Final = (VALIDATING_ADMISSION_POLICY_BINDINGS, DEPLOYMENTS)
-_LAST: Final = (
-    SECRETS,
-    SERVICE_ACCOUNTS,
-    ROLE_BINDINGS,
-    CLUSTER_ROLE_BINDINGS,
-    ROLES,
-    CLUSTER_ROLES,
-)
-
-
-def _rank(one: FoundObject) -> tuple[int, str, str]:
-    """Order the objects of a stage: a policy's binding before the policy, rights last.
-
-    Secrets go after the Certificates of which cert-manager would make them again.
-    """
-    if one.resource in _FIRST:
-        rank = 0
-    else:
-        rank = 2 + _LAST.index(one.resource) if one.resource in _LAST else 1
-    return rank, one.resource.kind, one.name
-
-
 def _stopping(found: Found) -> "Iterator[Step]":
     if found.lease is not None and found.lease.holder != HOLDER:
-        for item in found.of(Stage.STATE):
+        for item in found.of(RemovalStage.STATE):
             if item.resource == LEASES and item.name != constants.SCHEDULER_LEASE_NAME:
-                yield Step(stage=Stage.SERVER, action=RemovalAction.HOLD, target=item)
+                yield Step(stage=RemovalStage.SERVER, action=RemovalAction.HOLD, target=item)
     for deployment in found.running_deployments:
-        yield Step(stage=Stage.SERVER, action=RemovalAction.SCALE, target=deployment)
+        yield Step(stage=RemovalStage.SERVER, action=RemovalAction.SCALE, target=deployment)
 
 
 def _without_our_finalizers(one: FoundObject) -> "Iterator[Step]":
@@ -270,28 +204,17 @@ def _without_our_finalizers(one: FoundObject) -> "Iterator[Step]":
         # The list is written whole, so nobody may have changed it since.
         metadata = {"resourceVersion": one.resource_version, "finalizers": left or None}
         body: dict[str, object] = {"metadata": metadata}
-        yield Step(stage=Stage.FINALIZERS, action=RemovalAction.PATCH, target=one, body=body)
+        yield Step(stage=RemovalStage.FINALIZERS, action=RemovalAction.PATCH, target=one, body=body)
 
 
 def _without_labels(namespace: FoundNamespace) -> Step:
     body: dict[str, object] = {"metadata": {"labels": dict.fromkeys(namespace.labels)}}
     return Step(
-        stage=Stage.NAMESPACE_LABELS,
+        stage=RemovalStage.NAMESPACE_LABELS,
         action=RemovalAction.PATCH,
         target=namespace.target,
         body=body,
     )
-
-
-def is_ours(key: str) -> bool:
-    """Return whether a label, annotation or finalizer has our domain."""
-    domain = key.partition("/")[0]
-    return domain == GROUP or domain.endswith(f".{GROUP}")
-
-
-def is_our_finalizer(key: str) -> bool:
-    """Return whether it is of a pool, of a kernel cache, or of a node object of kernel caches."""
-    return is_ours(key) or (key.startswith(f"{GKM_GROUP}.") and key.endswith("/finalizer"))
 
 
 def _cleaning(node: FoundNode) -> Step | None:
@@ -335,7 +258,7 @@ def _cleaning(node: FoundNode) -> Step | None:
     if not metadata:
         return None
     target = FoundObject(resource=NODES, name=facts.name, uid=facts.uid)
-    return Step(stage=Stage.NODES, action=RemovalAction.PATCH, target=target, body=body)
+    return Step(stage=RemovalStage.NODES, action=RemovalAction.PATCH, target=target, body=body)
 
 
 def _without_operands(facts: "NodeFacts") -> LabelChange:
@@ -417,9 +340,9 @@ def left_texts(found: Found, *, now: "dt.datetime") -> "Iterator[str]":
         )
         yield f"{', '.join(counts)}: --delete-crds deletes them"
     by_release: dict[str, int] = {}
-    for stage in Stage:
+    for stage in RemovalStage:
         for item in found.of(stage):
-            if item.helm_release and stage in {Stage.APPLIED, Stage.NAMESPACE}:
+            if item.helm_release and stage in {RemovalStage.APPLIED, RemovalStage.NAMESPACE}:
                 by_release[item.helm_release] = by_release.get(item.helm_release, 0) + 1
     for release, count in sorted(by_release.items()):
         yield f"{count} objects of the Helm release {release}: helm uninstall deletes them"

@@ -1,4 +1,4 @@
-"""The command `uninstall`: its flags. `reconciler.uninstall.removal` does the work."""
+"""The command `uninstall`: its flags. `cli.uninstall.removal` does the work."""
 
 # ruff: noqa: PLC0415  # what reads the cluster is imported when it is needed: --help stays quick
 
@@ -14,7 +14,7 @@ from manifests.constants import DEFAULT_NAMESPACE
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from reconciler.uninstall.removal import RemovalOptions
+    from cli.uninstall.removal import RemovalOptions
 
 _DEFAULT_TIMEOUT_S: Final = 120.0
 _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
@@ -31,8 +31,8 @@ def run_uninstall(arguments: "Sequence[str]") -> int:
         raise CommandLineError("--keep-crds and --delete-crds contradict each other")
     import asyncio
 
+    from cli.uninstall.removal import RemovalError
     from kube.config.connection import BadConfigurationError
-    from reconciler.uninstall.removal import RemovalError
     from telemetry.logs import configure_logs
 
     configure_logs("error")
@@ -86,9 +86,9 @@ def _parser() -> CommandParser:
 
 
 async def _remove(known: argparse.Namespace) -> None:
+    from cli.uninstall.removal import Removal
     from kube.client import KubeClient
     from kube.config.discovery import load_configuration
-    from reconciler.uninstall.removal import Removal
     from server.system_clock import SystemClock
 
     clock = SystemClock()
@@ -100,9 +100,9 @@ async def _remove(known: argparse.Namespace) -> None:
 
 
 def _options_of(known: argparse.Namespace) -> "RemovalOptions":
+    from cli.uninstall.own_kinds import RemovalScope
+    from cli.uninstall.removal import RemovalOptions
     from manifests.install.server_policy import OwnObjects
-    from reconciler.uninstall.removal import RemovalOptions
-    from reconciler.uninstall.survey import RemovalScope
 
     scope = RemovalScope(
         own=OwnObjects(
