@@ -39,11 +39,11 @@ from manifests.install.network_policy import (
     build_network_policies,
 )
 from manifests.install.rbac import (
-    build_account_with_rights,
     build_cache_roles,
     build_namespace,
     build_pool_viewers,
     build_pull_secret_rights,
+    build_rbac,
     build_scheduler_rbac,
     build_user_roles,
 )
@@ -229,9 +229,9 @@ def _console(installation: "Installation") -> "Iterator[ObjectGroup]":
     enabled = "console.enabled"
     yield ObjectGroup(
         name="console-roles",
-        objects=build_account_with_rights(
-            constants.CONSOLE,
+        objects=build_rbac(
             CONSOLE_RBAC,
+            name=constants.CONSOLE,
             namespaced_rules=CONSOLE_NAMESPACED_RBAC,
             namespace=installation.namespace,
         ),

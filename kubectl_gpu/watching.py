@@ -4,42 +4,22 @@ import gc
 import select
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Protocol, final
+from typing import TYPE_CHECKING, Final, final
 
 from api.text import printable
 from kubectl_gpu.cluster_lists import ClusterLists
-from kubectl_gpu.cluster_source import ReadableSource
 from kubectl_gpu.errors import ListExpiredError
 from kubectl_gpu.exit_codes import ANSWERED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from kubectl_gpu.cluster_source import ListQuery
+    from kubectl_gpu.cluster_source import ListQuery, ReadableSource
+    from kubectl_gpu.kubectl import KubectlProxy, Watch
     from kubectl_gpu.terminal import Terminal
 
 _LEAST_PAUSE_S: Final = 1.0
 """Between two drawings; at least as long as reading and drawing takes, so that half of the time is left."""
-
-
-class OpenWatch(Protocol):
-    """The changes of one list."""
-
-    def fileno(self) -> int:
-        """Return the descriptor that becomes readable when something arrives."""
-
-    def events(self) -> "list[bytes]":
-        """Return what arrived."""
-
-    def close(self) -> None:
-        """End the watch."""
-
-
-class WatchableSource(ReadableSource, Protocol):
-    """A source whose lists can be watched: an API server, and no dump."""
-
-    def watch(self, query: "ListQuery", version: str) -> OpenWatch:
-        """Return the changes since this version of a list."""
 
 
 @final
@@ -68,7 +48,7 @@ def show(
 
 
 def show_changes(
-    source: WatchableSource, terminal: "Terminal", draw: "Callable[[ClusterLists], Shown]"
+    source: "KubectlProxy", terminal: "Terminal", draw: "Callable[[ClusterLists], Shown]"
 ) -> int:
     """Show the answer until the reader goes away or the user ends it; return the last exit code."""
     gc.enable()
@@ -89,7 +69,7 @@ def show_changes(
     return code
 
 
-def await_change(source: WatchableSource, versions: "dict[ListQuery, str]") -> None:
+def await_change(source: "KubectlProxy", versions: "dict[ListQuery, str]") -> None:
     """Return once one of the lists has changed since its version, or a watch has ended.
 
     Raises:
@@ -97,7 +77,7 @@ def await_change(source: WatchableSource, versions: "dict[ListQuery, str]") -> N
     """
     if not versions:  # the user may list nothing: what was read cannot be watched
         return
-    watches: list[OpenWatch] = []
+    watches: list[Watch] = []
     try:
         for query, version in versions.items():
             watches.append(source.watch(query, version))
@@ -112,7 +92,7 @@ def gaps_text(gaps: "Iterable[str]") -> str:
     return "".join(f"partial: {printable(gap)}\n" for gap in gaps)
 
 
-def _has_changed(watches: "list[OpenWatch]") -> bool:
+def _has_changed(watches: "list[Watch]") -> bool:
     readable, _, _ = select.select(watches, [], [])
     try:
         return any(_is_change(event) for watch in readable for event in watch.events())

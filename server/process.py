@@ -77,10 +77,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
     from api.names import PodUid
+    from reconciler.controller_spec import ProcessClock
     from reconciler.scaling.view import ScalingView
     from server.http.routes import Routes
     from server.settings import Settings
-    from server.system_clock import ProcessClock
     from telemetry.logs import LogLines
 
 FLUSH_EVENTS_S: Final = 2.0

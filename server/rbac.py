@@ -8,11 +8,8 @@ from certs import kubernetes as certificates
 from manifests import constants
 from manifests.install.rbac import (
     PolicyRule,
-    build_device_plugin_rbac,
     build_further_rights,
     build_namespace,
-    build_node_agent_rbac,
-    build_node_detector_rbac,
     build_rbac,
     build_scheduler_rbac,
     build_user_roles,
@@ -118,17 +115,21 @@ def build_node_software_roles(own: OwnObjects) -> "list[dict[str, Any]]":
     )
 
 
-def build_agent_roles(namespace: str) -> "list[dict[str, Any]]":
+def build_agent_roles(namespace: str = constants.DEFAULT_NAMESPACE) -> "list[dict[str, Any]]":
     return [
-        *build_node_agent_rbac(
-            agents.RBAC, namespaced_rules=agents.NAMESPACED_RBAC, namespace=namespace
+        *build_rbac(
+            agents.RBAC,
+            name=constants.NODE_AGENT,
+            namespaced_rules=agents.NAMESPACED_RBAC,
+            namespace=namespace,
         ),
-        *build_node_detector_rbac(
+        *build_rbac(
             agents.DETECTOR_RBAC,
+            name=constants.NODE_DETECTOR,
             namespaced_rules=agents.DETECTOR_NAMESPACED_RBAC,
             namespace=namespace,
         ),
-        *build_device_plugin_rbac(agents.PLUGIN_RBAC, namespace),
+        *build_rbac(agents.PLUGIN_RBAC, name=constants.DEVICE_PLUGIN, namespace=namespace),
     ]
 
 

@@ -2,17 +2,9 @@
 
 import datetime as dt
 import time
-from typing import Protocol, final
+from typing import final
 
-from api.clock import Clock
 from pool.model import Instant
-
-
-class ProcessClock(Clock, Protocol):
-    """Clock that also reads both of its times at once."""
-
-    def instant(self) -> Instant:
-        """Return both readings."""
 
 
 @final

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     from agent.driver.pci import PciDevice
     from agent.driver.port import DeviceDriver, DriverDevice, DriverSnapshot
-    from agent.health.states import DeviceHealthState
+    from agent.health.watcher import HealthWatch
     from agent.inventory.node_devices import PublishedFeatures
     from agent.inventory.node_files import NodeFiles, NodePaths
     from agent.problems.registry import ProblemRegistry
@@ -62,19 +62,6 @@ PAUSE_S: Final = 0.2
 _log = structlog.get_logger()
 
 
-class HealthSource(Protocol):
-    """Health of the devices; `agent.health.watcher.HealthWatch`."""
-
-    def health(self, uuid: str) -> "DeviceHealthState":
-        """Return the health of a device."""
-
-    def observe(self, look: "DriverSnapshot", *, on_bus: "Collection[str] | None" = None) -> None:
-        """Record a snapshot."""
-
-    def unavailable(self, error: DriverUnavailableError) -> None:
-        """Record that the driver did not answer."""
-
-
 class Publisher(Protocol):
     """Publishes to the control plane; `agent.inventory.publisher.FeaturePublisher`."""
 
@@ -90,7 +77,7 @@ class InventoryCollector:
         self,
         driver: "DeviceDriver",
         *,
-        health: HealthSource,
+        health: "HealthWatch",
         files: "NodeFiles",
         publisher: Publisher,
         problems: "ProblemRegistry",

@@ -7,7 +7,7 @@ old one stays, the node's condition has the problem, and the next snapshot retri
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol, final
+from typing import TYPE_CHECKING, Final, final
 
 import msgspec
 import structlog
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from agent.driver.port import DriverSnapshot
+    from agent.health.tracker import HealthTracker
     from agent.inventory.node_devices import NodeDeviceFacts
     from agent.problems.registry import ProblemRegistry
 
@@ -154,14 +155,7 @@ class NodeFiles:
             _log.info("file written", what=what, path=str(path), bytes=len(content or b""))
 
 
-class HealthRecall(Protocol):
-    """Restores health states; `agent.health.tracker.HealthTracker`."""
-
-    def recall(self, uuid: str, reason: str, *, address: str, now: float) -> None:
-        """Restore the published fault of a device."""
-
-
-def recall_health(remembered: NodeDevices | None, tracker: HealthRecall, now: float) -> None:
+def recall_health(remembered: NodeDevices | None, tracker: "HealthTracker", now: float) -> None:
     """Restore the health states of the last agent, so that a restart heals no device."""
     for device in remembered.devices if remembered is not None else ():
         if not device.is_healthy:

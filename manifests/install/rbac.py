@@ -43,19 +43,7 @@ class PolicyRule:
 def build_rbac(
     rules: "Sequence[PolicyRule]",
     *,
-    namespaced_rules: "Sequence[PolicyRule]" = (),
-    namespace: str = constants.DEFAULT_NAMESPACE,
-) -> list[dict[str, Any]]:
-    """Return the service account with these rights in the cluster, and further ones in its namespace."""
-    return build_account_with_rights(
-        constants.NAME, rules, namespaced_rules=namespaced_rules, namespace=namespace
-    )
-
-
-def build_account_with_rights(
-    name: str,
-    rules: "Sequence[PolicyRule]",
-    *,
+    name: str = constants.NAME,
     namespaced_rules: "Sequence[PolicyRule]" = (),
     namespace: str = constants.DEFAULT_NAMESPACE,
 ) -> list[dict[str, Any]]:
@@ -242,35 +230,6 @@ def build_scheduler_rbac(namespace: str = constants.DEFAULT_NAMESPACE) -> list[d
         _role(name, namespace, lease_rules),
         _binding(name, "Role", name, subject=account, namespace=namespace),
     ]
-
-
-def build_node_agent_rbac(
-    rules: "Sequence[PolicyRule]",
-    *,
-    namespaced_rules: "Sequence[PolicyRule]",
-    namespace: str = constants.DEFAULT_NAMESPACE,
-) -> list[dict[str, Any]]:
-    """Return the node agents' account with cluster-wide rights and rights in its namespace."""
-    return build_account_with_rights(
-        constants.NODE_AGENT, rules, namespaced_rules=namespaced_rules, namespace=namespace
-    )
-
-
-def build_node_detector_rbac(
-    rules: "Sequence[PolicyRule]",
-    *,
-    namespaced_rules: "Sequence[PolicyRule]",
-    namespace: str = constants.DEFAULT_NAMESPACE,
-) -> list[dict[str, Any]]:
-    return build_account_with_rights(
-        constants.NODE_DETECTOR, rules, namespaced_rules=namespaced_rules, namespace=namespace
-    )
-
-
-def build_device_plugin_rbac(
-    rules: "Sequence[PolicyRule]", namespace: str = constants.DEFAULT_NAMESPACE
-) -> list[dict[str, Any]]:
-    return build_account_with_rights(constants.DEVICE_PLUGIN, rules, namespace=namespace)
 
 
 def merge_rules(rules: "Iterable[PolicyRule]") -> list[dict[str, Any]]:

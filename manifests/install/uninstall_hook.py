@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, final
 
 from manifests import constants
-from manifests.install.rbac import PolicyRule, build_account_with_rights
+from manifests.install.rbac import PolicyRule, build_rbac
 from manifests.install.server_policy import OwnObjects
 from manifests.install.uninstall_policy import build_uninstall_policy
 
@@ -54,9 +54,7 @@ def build_uninstall_hook(
     `is_forced` uninstalls although pods use units.
     """
     policy = build_uninstall_policy(NAME, (*rules, *namespaced_rules), namespace=own.namespace)
-    roles = build_account_with_rights(
-        NAME, rules, namespaced_rules=namespaced_rules, namespace=own.namespace
-    )
+    roles = build_rbac(rules, name=NAME, namespaced_rules=namespaced_rules, namespace=own.namespace)
     for objects, weight in ((policy, _POLICY_FIRST), (roles, _ROLES_FIRST)):
         for document in objects:
             document["metadata"]["annotations"] = _hook_annotations(weight)

@@ -11,7 +11,7 @@ import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import aiohttp
 import msgspec
@@ -45,7 +45,6 @@ from manifests.install.webhooks import (
 )
 from server.process import serve
 from server.settings import Settings
-from server.system_clock import ProcessClock
 from simulator.apiserver.server import InMemoryApiServer
 from simulator.apiserver.webhooks.chain import User
 from simulator.karpenter.karpenter_crds import karpenter_crds
@@ -53,6 +52,9 @@ from simulator.node import nfd
 from tests.support.loop_clock import LoopClock, ServerClock
 from tests.support.polling import until_async
 from tests.support.ports import free_port
+
+if TYPE_CHECKING:
+    from reconciler.controller_spec import ProcessClock
 
 ADMIN_TOKEN = "admin"
 SERVER_TOKEN = "server"
@@ -181,7 +183,7 @@ class RunningServer:
     """One `serve`; `ended` holds what it raised, once it has ended with that."""
 
     def __init__(
-        self, cluster: Cluster, port: int, settings: Settings, clock: ProcessClock | None = None
+        self, cluster: Cluster, port: int, settings: Settings, clock: "ProcessClock | None" = None
     ) -> None:
         self.cluster = cluster
         self.url = f"https://127.0.0.1:{port}"
@@ -293,7 +295,11 @@ async def a_cluster(folder: Path, clock: LoopClock | None = None) -> AsyncIterat
 
 @asynccontextmanager
 async def a_server(
-    cluster: Cluster, *, port: int | None = None, clock: ProcessClock | None = None, **changes: Any
+    cluster: Cluster,
+    *,
+    port: int | None = None,
+    clock: "ProcessClock | None" = None,
+    **changes: Any,
 ) -> AsyncIterator[RunningServer]:
     """Run a server until the end of the block; it may end before.
 

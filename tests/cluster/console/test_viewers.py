@@ -10,7 +10,7 @@ import pytest
 
 from console.processes.rbac import CONSOLE_NAMESPACED_RBAC, CONSOLE_RBAC
 from manifests.install.crds import build_crds
-from manifests.install.rbac import build_account_with_rights
+from manifests.install.rbac import build_rbac
 from tests.cluster.environment import definitions, polling
 from tests.support.console_process import console_process
 
@@ -56,8 +56,8 @@ async def console(
 ) -> AsyncIterator[RealConsole]:
     """The process, in the namespace of a control plane that is not there."""
     crds = build_crds()
-    account = build_account_with_rights(
-        ACCOUNT, CONSOLE_RBAC, namespaced_rules=CONSOLE_NAMESPACED_RBAC, namespace=namespace
+    account = build_rbac(
+        CONSOLE_RBAC, name=ACCOUNT, namespaced_rules=CONSOLE_NAMESPACED_RBAC, namespace=namespace
     )
     text = json.dumps({"apiVersion": "v1", "kind": "List", "items": [*crds, *account]})
     await kubectl("apply", "--server-side", "-f", "-", stdin=text)

@@ -10,26 +10,15 @@ import pytest
 from agent.detection.report import detected_labels, detector_feature_name
 from agent.driver.pci import PciDevice
 from agent.driver_processes import process_reporter
-from agent.rbac import (
-    DETECTOR_NAMESPACED_RBAC,
-    DETECTOR_RBAC,
-    NAMESPACED_RBAC,
-    PLUGIN_RBAC,
-    RBAC,
-)
 from api.foreign.nodefeature import GPU_INSTANCES, NODE_NAME_LABEL
 from api.names import GKM_GROUP
 from manifests import constants
 from manifests.caches.cache_crds import build_cache_crds
 from manifests.install.agent_policy import build_agent_policy
-from manifests.install.rbac import (
-    build_device_plugin_rbac,
-    build_node_agent_rbac,
-    build_node_detector_rbac,
-)
 from manifests.yaml import render
 from operands.operand_state import ServedKinds
 from operands.states import gfd
+from server.rbac import build_agent_roles
 from tests.cluster.environment import client, definitions, kubeconfigs, polling
 from tests.cluster.manifests.conftest import created, install_node_features
 from tests.cluster.manifests.objects import a_pod
@@ -150,15 +139,7 @@ async def site(
     mine, other = await create_nodes(2)
     roles = render(
         [
-            *build_node_agent_rbac(
-                RBAC, namespaced_rules=NAMESPACED_RBAC, namespace=installed.namespace
-            ),
-            *build_node_detector_rbac(
-                DETECTOR_RBAC,
-                namespaced_rules=DETECTOR_NAMESPACED_RBAC,
-                namespace=installed.namespace,
-            ),
-            *build_device_plugin_rbac(PLUGIN_RBAC, installed.namespace),
+            *build_agent_roles(installed.namespace),
             *discovery_rbac(installed.namespace),
         ]
     )

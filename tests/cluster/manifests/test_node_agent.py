@@ -12,7 +12,7 @@ from agent.rbac import NAMESPACED_RBAC, RBAC
 from api.foreign.nodefeature import AGENT_INSTANCES, AgentDevice
 from manifests import constants
 from manifests.install.agent_policy import build_agent_policy
-from manifests.install.rbac import build_node_agent_rbac
+from manifests.install.rbac import build_rbac
 from manifests.yaml import render
 from tests.cluster.environment import client, polling
 from tests.cluster.environment.server_process import installed_command
@@ -59,7 +59,12 @@ async def nodes(
 ) -> "AsyncIterator[list[str]]":
     """Two nodes, whose agents have their rights, and are held to them."""
     roles = render(
-        build_node_agent_rbac(RBAC, namespaced_rules=NAMESPACED_RBAC, namespace=installed.namespace)
+        build_rbac(
+            RBAC,
+            name=constants.NODE_AGENT,
+            namespaced_rules=NAMESPACED_RBAC,
+            namespace=installed.namespace,
+        )
     )
     await install_node_features(kubectl)
     await kubectl("apply", "-f", "-", stdin=roles)

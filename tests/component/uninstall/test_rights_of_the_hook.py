@@ -5,7 +5,7 @@ import pytest
 from cli.uninstall.hook_rights import cluster_rules, namespaced_rules
 from kube.resources import NAMESPACES
 from manifests.constants import OPERAND_OBJECTS
-from manifests.install.rbac import build_account_with_rights
+from manifests.install.rbac import build_rbac
 from manifests.install.server_policy import OwnObjects
 from tests.component.uninstall.installed_cluster import (
     OWN,
@@ -30,8 +30,11 @@ VerticalPodAutoscalers, and has one source of metrics."""
 
 
 def granted(own: OwnObjects = OWN) -> set[tuple[str, str, str, str, str]]:
-    documents = build_account_with_rights(
-        "x", cluster_rules(own), namespaced_rules=namespaced_rules(own), namespace=own.namespace
+    documents = build_rbac(
+        cluster_rules(own),
+        name="x",
+        namespaced_rules=namespaced_rules(own),
+        namespace=own.namespace,
     )
     roles = [document for document in documents if document["kind"] in {"ClusterRole", "Role"}]
     return set().union(*map(granted_by, roles))

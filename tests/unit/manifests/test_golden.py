@@ -9,7 +9,6 @@ import msgspec
 import pytest
 import yaml
 
-from agent import rbac as rights
 from api.kinds.gpupool import GPUPool
 from cli.uninstall.hook_rights import build_hook
 from manifests.caches.cache_crds import build_cache_crds
@@ -45,7 +44,7 @@ from manifests.scaling.node_pool import NodeClassRef, build_node_pools
 from manifests.scaling.priority_class import build_balloon_priority_class
 from manifests.scaling.signal_pod import build_signal
 from manifests.yaml import render
-from server.rbac import build_node_software_roles
+from server.rbac import build_agent_roles, build_node_software_roles
 from tests.support.examples import load_example
 from tests.support.node_requests import TAINT, a_node_request, a_requirement, a_shape, some_terms
 from tests.unit.manifests import pool_objects
@@ -121,13 +120,7 @@ DOCUMENTS: dict[str, Callable[[], list[dict[str, Any]]]] = {
     ],
     "node-feature-rule": lambda: [build_node_feature_rule()],
     "agent-policy": build_agent_policy,
-    "agent-rbac": lambda: [
-        *rbac.build_node_agent_rbac(rights.RBAC, namespaced_rules=rights.NAMESPACED_RBAC),
-        *rbac.build_node_detector_rbac(
-            rights.DETECTOR_RBAC, namespaced_rules=rights.DETECTOR_NAMESPACED_RBAC
-        ),
-        *rbac.build_device_plugin_rbac(rights.PLUGIN_RBAC),
-    ],
+    "agent-rbac": build_agent_roles,
     "csi-driver": lambda: [build_csi_driver()],
     "node-detector": lambda: build_node_detector(pool_objects.SETTINGS),
     "node-agent": lambda: build_node_agent(pool_objects.SETTINGS),
