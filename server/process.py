@@ -53,6 +53,7 @@ from server.controllers.manager import ControllerManager
 from server.controllers.settings import controller_settings
 from server.http.app import Handlers, build_routes
 from server.http.authentication import ExtenderAuthentication, WebhookAuthentication
+from server.http.limits import Limits
 from server.http.listener import Port
 from server.http.readiness import Readiness
 from server.http.serving_certificate import ServingCertificate
@@ -80,7 +81,7 @@ if TYPE_CHECKING:
     from reconciler.controller_spec import ProcessClock
     from reconciler.scaling.view import ScalingView
     from server.http.routes import Routes
-    from server.settings import Settings
+    from server.settings import ListenSettings, Settings
     from telemetry.logs import LogLines
 
 FLUSH_EVENTS_S: Final = 2.0
@@ -383,13 +384,25 @@ async def serve(
             raise BadConfigurationError(f"a certificate for the API server: {error}") from error
         await check_cluster_version(client)
         port = await stack.enter_async_context(
-            Port(plane.build_routes(), settings.listen, plane.certificates.context, clock=clock)
+            Port(
+                plane.build_routes(),
+                settings.listen,
+                plane.certificates.context,
+                clock=clock,
+                limits=_limits_of(settings.listen),
+            )
         )
         _log.info("listening", host=settings.listen.host, port=settings.listen.port)
         try:
             await _run(plane, port, logs)
         except* StoppedError:
             _log.info("stopped")
+
+
+def _limits_of(listen: "ListenSettings") -> Limits:
+    return Limits.within_open_files(
+        connections=listen.max_connections, body_bytes=listen.max_body_bytes
+    )
 
 
 async def _run(plane: ControlPlane, port: Port, logs: "LogLines | None") -> None:

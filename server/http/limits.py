@@ -1,12 +1,13 @@
 """Limits of the port: connections, sizes and durations that no peer can exceed."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self, final
+from typing import Self, final
+
+import structlog
 
 from server import open_files
 
-if TYPE_CHECKING:
-    from server.settings import ListenSettings
+_log = structlog.get_logger()
 
 
 @final
@@ -52,9 +53,13 @@ class Limits:
     do so while a request is on its way, which costs a failed pod creation."""
 
     @classmethod
-    def of(cls, listen: "ListenSettings") -> Self:
+    def within_open_files(cls, *, connections: int, body_bytes: int) -> Self:
         """Half of the open files stay free for the API server, for files and for closing connections."""
-        return cls(
-            connections=min(listen.max_connections, open_files.limit() // 2),
-            body_bytes=listen.max_body_bytes,
-        )
+        possible = min(connections, open_files.limit() // 2)
+        if possible < connections:
+            _log.warning(
+                "fewer connections than configured, because of the limit of open files",
+                connections=possible,
+                max_connections=connections,
+            )
+        return cls(connections=possible, body_bytes=body_bytes)

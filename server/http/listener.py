@@ -5,13 +5,10 @@
 
 import asyncio
 import socket
-from typing import TYPE_CHECKING, Final, NoReturn, Self, final
-
-import structlog
+from typing import TYPE_CHECKING, Final, NoReturn, Protocol, Self, final
 
 from server.http.body import LargeBodies
 from server.http.connections import Acceptor, ConnectionLimiter
-from server.http.limits import Limits
 from server.http.listening_sockets import open_listeners
 from server.http.negotiated_protocol import NegotiatedProtocol
 from server.http.peer_connection import PortState
@@ -22,13 +19,21 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from api.clock import Clock
+    from server.http.limits import Limits
     from server.http.routes import Routes
-    from server.settings import ListenSettings
 
 FINISH_WITHIN_S: Final = 10.0
 """How long requests under way may take on shutdown: a bind, 4 s, and the read after it, 4 s."""
 
-_log = structlog.get_logger()
+
+class Address(Protocol):
+    """Where to listen."""
+
+    @property
+    def host(self) -> str: ...
+
+    @property
+    def port(self) -> int: ...
 
 
 @final
@@ -38,15 +43,15 @@ class Port:
     def __init__(
         self,
         routes: "Routes",
-        listen: "ListenSettings",
+        listen: Address,
         context: "ssl.SSLContext | None",
         *,
         clock: "Clock",
-        limits: Limits | None = None,
+        limits: "Limits",
     ) -> None:
         self._listen = listen
         self._context = context
-        self._limits = limits or Limits.of(listen)
+        self._limits = limits
         self._tasks = asyncio.TaskGroup()
         self._state = PortState(
             routes=routes,
@@ -64,12 +69,6 @@ class Port:
         Raises:
             ListenError: the address is in use, or is none of this machine's.
         """
-        if self._limits.connections < self._listen.max_connections:
-            _log.warning(
-                "fewer connections than configured, because of the limit of open files",
-                connections=self._limits.connections,
-                max_connections=self._listen.max_connections,
-            )
         listeners = await open_listeners(self._listen.host, self._listen.port)
         await self._tasks.__aenter__()
         for listener in listeners:

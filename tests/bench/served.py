@@ -37,6 +37,7 @@ from reconciler.sinks.namespace_sink import NamespaceSink
 from reconciler.sinks.node_sink import NodeSink
 from reconciler.sinks.pod_sink import PodSink
 from reconciler.sinks.pool_sink import PoolSink
+from server.http.limits import Limits
 from server.http.listener import Port
 from server.process import ControlPlane
 from server.settings import LeadershipSettings, ListenSettings, Settings
@@ -82,8 +83,9 @@ async def serve(options: argparse.Namespace) -> None:
             plane = filled_plane(options)
             context = load(plane.certificates._serving, options.certificates)
             listen = ListenSettings(host="127.0.0.1", port=options.port)
+            limits = Limits(connections=2048, body_bytes=listen.max_body_bytes)
             await stack.enter_async_context(
-                Port(plane.build_routes(), listen, context, clock=plane.clock)
+                Port(plane.build_routes(), listen, context, clock=plane.clock, limits=limits)
             )
             group.create_task(ReservationExpiry(plane.allocation_state, plane.clock.instant).run())
             group.create_task(show_pods(plane))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 from server.http.body import LargeBodies, Unread
 from server.http.connections import ConnectionLimiter
 from server.http.http2.http2_protocol import Http2Protocol
+from server.http.limits import Limits
 from server.http.listener import Port
 from server.http.peer_connection import PortState
 from server.http.protocol import HttpProtocol
@@ -21,8 +22,9 @@ from tests.support.ports import free_port
 from tests.support.served_app import hang_up
 
 if TYPE_CHECKING:
-    from server.http.limits import Limits
     from server.http.routes import Answer, Headers
+
+LIMITS = Limits(connections=1024, body_bytes=8 * 2**20)
 
 
 def text(body: bytes, status: int = 200) -> Reply:
@@ -63,7 +65,7 @@ def awaited(
 
 @asynccontextmanager
 async def a_port(
-    endpoint: AnsweredBy | None = None, limits: "Limits | None" = None
+    endpoint: AnsweredBy | None = None, limits: Limits = LIMITS
 ) -> AsyncIterator[tuple[Port, int]]:
     """Serve the endpoint on `/`, as plain TCP; yield the port and its number."""
     number = free_port()

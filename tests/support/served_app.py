@@ -221,9 +221,8 @@ async def served_app(authority: TestAuthority, token_file: Path) -> AsyncIterato
 @asynccontextmanager
 async def on_a_port(served: ServedApp, limits: Limits | None = None) -> AsyncIterator[Port]:
     """Serve it as the process does; connections that are left at the end are dropped."""
-    listen = ListenSettings(
-        host="127.0.0.1", port=free_port(), max_body_bytes=served.max_body_bytes
-    )
+    listen = ListenSettings(host="127.0.0.1", port=free_port())
+    limits = limits or Limits(connections=1024, body_bytes=served.max_body_bytes)
     served.url = f"https://127.0.0.1:{listen.port}"
     routes, context = served.routes(), served.serving.context
     async with Port(routes, listen, context, clock=LoopClock(), limits=limits) as port:

@@ -13,7 +13,7 @@ from server.http.listener import Port
 from server.http.listening_sockets import ListenError
 from server.http.routes import Headers, Routes
 from server.settings import ListenSettings
-from tests.support.endpoints import AnsweredBy, a_port, awaited
+from tests.support.endpoints import LIMITS, AnsweredBy, a_port, awaited
 from tests.support.loop_clock import LoopClock
 from tests.support.ports import free_port
 
@@ -100,12 +100,13 @@ async def can_connect(port: int) -> bool:
 
 async def test_connections_outlive_the_idle_time_of_the_api_server() -> None:
     """It closes its own after 90 s; who closes first may lose a request that is on its way."""
-    assert Limits.of(ListenSettings()).keep_alive_s > 90
+    assert LIMITS.keep_alive_s > 90
 
 
 async def test_port_in_use_and_address_of_another_machine_are_named() -> None:
     def a_port_at(host: str, number: int) -> Port:
-        return Port(Routes(), ListenSettings(host=host, port=number), None, clock=LoopClock())
+        listen = ListenSettings(host=host, port=number)
+        return Port(Routes(), listen, None, clock=LoopClock(), limits=LIMITS)
 
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
