@@ -16,7 +16,7 @@ UV := $(BUILD)/uv/bin/uv
 INSTALLED := $(VENV)/.installed
 PARALLEL := --numprocesses=logical --dist=worksteal
 SLOW_FILES = $(shell sed 's/::.*//' tests/slow.txt | sort -u)
-PACKAGES := admission agent api autoscaling certs cli console demo inventory kernelcache kube kubectl_gpu manifests oci operands pool reconciler scheduler server simulator telemetry
+PACKAGES := admission agent api autoscaling certs cli console demo http_edge inventory kernelcache kube kubectl_gpu manifests oci operands pool reconciler scheduler server simulator telemetry
 SOURCES := $(PACKAGES) packaging tests
 
 export UV_PYTHON_DOWNLOADS := never

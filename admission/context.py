@@ -5,13 +5,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from api.clock import Instant
     from api.kinds.gpupool import GPUPool
     from api.names import ReservationId
     from pool.allocation_reader import AllocationReader
     from pool.allocation_state import AllocationState
     from pool.catalog import Catalog
     from pool.index.reader import IndexReader
-    from pool.model import Instant, PoolFacts
+    from pool.model import PoolFacts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,6 +6,8 @@ so that tests can move time and wall-clock jumps cannot end a reservation.
 
 from typing import TYPE_CHECKING, Protocol
 
+import msgspec
+
 if TYPE_CHECKING:
     import datetime as dt
 
@@ -18,3 +20,10 @@ class Clock(Protocol):
 
     def utc_now(self) -> "dt.datetime":
         """Return the wall clock, aware, in UTC. For persisted or displayed times."""
+
+
+class Instant(msgspec.Struct, frozen=True, gc=False):
+    """Both readings of a clock at one moment."""
+
+    monotonic: float
+    utc: "dt.datetime"

@@ -21,12 +21,13 @@ from typing import TYPE_CHECKING, final
 
 import msgspec
 
+from api.clock import Instant
 from api.kinds.gpupool import AllocationMode, Strategy
 from api.names import DeviceName, NodeName, PodUid, ReservationId, UnitId
 from pool.allocation_state import AllocationState, PlacementRequest
 from pool.index.cache_fit import is_limited
 from pool.index.device_index import DeviceIndex
-from pool.model import DeviceFacts, Instant, NodeFacts
+from pool.model import DeviceFacts, NodeFacts
 from pool.placement.planner import Placed, may_go_to
 from pool.what_if.evictions import fits_when_empty
 

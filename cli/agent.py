@@ -152,8 +152,8 @@ def _run(settings: AgentSettings) -> int:
 
     from agent.errors import AgentUnusableError
     from agent.main import run_agent  # imports gRPC
-    from server.open_files import raise_limit
-    from server.system_clock import SystemClock
+    from http_edge.open_files import raise_limit
+    from http_edge.system_clock import SystemClock
     from telemetry.logs import configure_logs
 
     configure_logs("info")
@@ -174,7 +174,7 @@ def _run_detector(settings: AgentSettings) -> NoReturn:
     def report(devices: "tuple[PciDevice, ...]") -> bool:
         # In a child: 40 MiB that the detector itself does not need.
         from agent.detection.report import report_devices
-        from server.system_clock import SystemClock
+        from http_edge.system_clock import SystemClock
 
         return report_devices(settings, devices, SystemClock())
 

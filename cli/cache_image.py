@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, final
 
 from api.kinds.gkmcache import KernelTarget
 from cli.registry_access import RegistryAccess
+from http_edge.system_clock import SystemClock
 from kernelcache.image_format import OCI_CONFIG, OCI_MANIFEST
 from kernelcache.image_packing import (
     CacheFile,
@@ -26,7 +27,6 @@ from oci.registry_client import RegistryClient
 from oci.registry_connections import RegistryConnections
 from oci.registry_push import RegistryPush
 from oci.signature_push import SignaturePush
-from server.system_clock import SystemClock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

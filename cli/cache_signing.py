@@ -4,13 +4,13 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
+from http_edge.system_clock import SystemClock
 from kernelcache.signatures.image_signatures import verify_signatures
 from oci.registry_client import RegistryClient
 from oci.registry_connections import RegistryConnections
 from oci.registry_push import RegistryPush
 from oci.signature_push import SignatureForms, SignaturePush
 from oci.signature_reading import read_signatures
-from server.system_clock import SystemClock
 
 if TYPE_CHECKING:
     from api.image_reference import Digest, ImageReference

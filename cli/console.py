@@ -114,9 +114,9 @@ def _run(settings: ConsoleSettings) -> int:
     from console.edge.static_files import PageMissingError
     from console.processes.cluster_console import run_cluster_console
     from console.processes.page_certificate import UnusableCertificateError
+    from http_edge.listening_sockets import ListenError
+    from http_edge.system_clock import SystemClock
     from kube.config.connection import BadConfigurationError
-    from server.http.listening_sockets import ListenError
-    from server.system_clock import SystemClock
     from telemetry.logs import configure_logs
 
     logs = configure_logs(settings.log_level, settings.log_format)

@@ -121,7 +121,7 @@ async def _step(known: "argparse.Namespace") -> None:
     """
     from agent.validator.ready_files import ReadyFiles
     from agent.validator.step_run import run_step, wait_for_file
-    from server.system_clock import SystemClock
+    from http_edge.system_clock import SystemClock
 
     clock = SystemClock()
     step = ValidationStep(known.step)

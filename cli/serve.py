@@ -49,8 +49,8 @@ def run_serve(arguments: "Sequence[str]") -> int:
 def _serve(settings: Settings) -> int:
     logs = configure_logs(settings.log_level, settings.log_format)
     # --show-settings and --help stay quick: the server's imports cost a second.
+    from http_edge.listening_sockets import ListenError  # noqa: PLC0415
     from kube.config.connection import BadConfigurationError  # noqa: PLC0415
-    from server.http.listening_sockets import ListenError  # noqa: PLC0415
     from server.process import serve  # noqa: PLC0415
 
     try:

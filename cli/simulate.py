@@ -214,8 +214,8 @@ def _scenario(known: argparse.Namespace) -> "Scenario":
 def _taking_snapshots(known: argparse.Namespace) -> "Callable[[ClusterObjects], Snapshot]":
     from cli.simulation.errors import BadInputError
     from cli.simulation.snapshot import take_snapshot
+    from http_edge.system_clock import SystemClock
     from server.settings import BadSettingsError, DemandSettings, load_settings
-    from server.system_clock import SystemClock
     from server.usual_demand import recent_demands
 
     demand = DemandSettings()
@@ -238,8 +238,8 @@ def _objects(known: argparse.Namespace) -> "ClusterObjects":
     import asyncio
 
     from cli.simulation.live_cluster import read_live_cluster
+    from http_edge.system_clock import SystemClock
     from kube.config.connection import BadConfigurationError
-    from server.system_clock import SystemClock
 
     try:
         return asyncio.run(

@@ -23,6 +23,7 @@ from demo.node_caches import NodeCaches, cache_settings
 from demo.node_programs import NodePrograms
 from demo.signed_images import DemoImages
 from demo.software_programs import SoftwarePrograms
+from http_edge.system_clock import SystemClock
 from kube.client import MERGE_PATCH, KubeClient
 from kube.config.connection import StaticConnection
 from kube.errors import NotFound
@@ -49,7 +50,6 @@ from manifests.install.webhooks import (
     build_validating_configuration,
 )
 from manifests.nvidia.operator_crds import build_operator_crds
-from server.system_clock import SystemClock
 from simulator.apiserver.server import InMemoryApiServer
 from simulator.apiserver.webhooks.chain import User
 from simulator.karpenter.fake_karpenter import FakeKarpenter, KarpenterTimes

@@ -13,8 +13,8 @@ from console.processes.local_console import serving_page, viewer_of
 from demo.cluster import BackgroundTasks
 from demo.ending import ended, say
 from demo.living_cluster import living_cluster
+from http_edge.listening_sockets import ListenError
 from manifests import constants
-from server.http.listening_sockets import ListenError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -35,8 +35,9 @@ from pool.reservations.restore import restored_reservation
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
+    from api.clock import Instant
     from api.names import NodeName, PoolName, UnitId
-    from pool.model import Demand, Instant, PodFacts, PoolFacts
+    from pool.model import Demand, PodFacts, PoolFacts
     from pool.placement.planner import Placed
     from pool.pods.reported import AllocationMismatch, PodReport
 

@@ -28,13 +28,6 @@ if TYPE_CHECKING:
     from api.names import DeviceName, NodeName, PodUid, PoolName
 
 
-class Instant(msgspec.Struct, frozen=True, gc=False):
-    """Both readings of a clock at one moment."""
-
-    monotonic: float
-    utc: "dt.datetime"
-
-
 class ContainerRole(Enum):
     """Start order of a container, by which kubelet shares devices between containers."""
 

@@ -15,7 +15,7 @@ from reconciler.runtime.controller import Controller
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Hashable, Iterable
 
-    from api.clock import Clock
+    from api.clock import Clock, Instant
     from api.kinds.gkmcache import GKMCache
     from kernelcache.admitted_image import ProvenImage
     from kube.client import KubeClient
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from pool.allocation_state import AllocationState
     from pool.catalog import Catalog
     from pool.index.reader import IndexReader
-    from pool.model import Instant
     from reconciler.caches import Caches
     from reconciler.settings import ControllerSettings
     from scheduler.context import ExtenderContext

@@ -20,11 +20,12 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from api.annotations import encode_devices
+from api.clock import Instant
 from api.names import DEVICES_ANNOTATION, LEADER_ANNOTATION, POOL_LABEL
 from pool.allocation_reader import AlreadyBound
 from pool.allocation_state import PlacementRequest
 from pool.errors import InvariantViolatedError
-from pool.model import Instant, PodPhase
+from pool.model import PodPhase
 from pool.placement.planner import Placed, PlacementRefused
 from pool.reservations.reservation import ReservationPhase
 from scheduler.bind_recovery import Settlement, apply_read, pod_of, write_may_land

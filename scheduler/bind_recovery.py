@@ -14,7 +14,7 @@ from pool.reservations.reservation import ReservationPhase
 from scheduler.ports import PodRef, SeenBound, SeenGone, SeenPending, Unseen
 
 if TYPE_CHECKING:
-    from pool.model import Instant
+    from api.clock import Instant
     from pool.reservations.reservation import Reservation
     from scheduler.context import ExtenderContext
     from scheduler.ports import PodSighting

@@ -10,11 +10,12 @@ from scheduler.ports import NeverWaiting
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from api.clock import Instant
     from api.names import PodUid, ReservationId
     from pool.allocation_reader import AllocationReader
     from pool.allocation_state import AllocationState
     from pool.index.reader import IndexReader
-    from pool.model import Demand, Instant
+    from pool.model import Demand
     from scheduler.ports import BindPort, ReportPort
 
 

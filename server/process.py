@@ -18,6 +18,13 @@ import structlog
 
 from admission.context import AdmissionContext
 from api.foreign.core import Pod
+from http_edge import open_files
+from http_edge.limits import Limits
+from http_edge.listener import Port
+from http_edge.reviews.kube_reviews import KubeReviews
+from http_edge.reviews.reviewed_tokens import ReviewedTokens
+from http_edge.system_clock import SystemClock
+from http_edge.tuning import freeze_garbage_collector, measure_loop_lag
 from kernelcache.cache_index import CacheIndex
 from kube.client import KubeClient
 from kube.config.connection import BadConfigurationError
@@ -44,7 +51,6 @@ from reconciler.scaling.view import scaling_view
 from reconciler.sinks.inventory_sink import record_mismatch
 from reconciler.sinks.pod_sink import PodSink
 from scheduler.context import ExtenderContext
-from server import open_files
 from server.allocation_reports import AllocationReports
 from server.binder import KubeBinder
 from server.cluster_version import check_cluster_version
@@ -53,8 +59,6 @@ from server.controllers.manager import ControllerManager
 from server.controllers.settings import controller_settings
 from server.http.app import Handlers, build_routes
 from server.http.authentication import ExtenderAuthentication, WebhookAuthentication
-from server.http.limits import Limits
-from server.http.listener import Port
 from server.http.readiness import Readiness
 from server.http.serving_certificate import ServingCertificate
 from server.informers import build_informers
@@ -65,11 +69,7 @@ from server.leadership.restored_store import RestoredStore
 from server.leadership.takeover import Takeover
 from server.reservations.reservation_ids import ReservationIds
 from server.reservations.reservation_signer import ReservationSigner
-from server.reviews.kube_reviews import KubeReviews
-from server.reviews.reviewed_tokens import ReviewedTokens
 from server.shutdown import drain
-from server.system_clock import SystemClock
-from server.tuning import freeze_garbage_collector, measure_loop_lag
 from server.usual_demand import recent_demands
 from telemetry.reasons import REPORTING_CONTROLLER
 from telemetry.tasks import StoppedError, start_all, stop_signals
@@ -78,9 +78,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
     from api.names import PodUid
+    from http_edge.routes import Routes
     from reconciler.controller_spec import ProcessClock
     from reconciler.scaling.view import ScalingView
-    from server.http.routes import Routes
     from server.settings import ListenSettings, Settings
     from telemetry.logs import LogLines
 

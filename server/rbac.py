@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Final
 from agent import rbac as agents
 from api.kinds.autoscaling import ScalingBackend
 from certs import kubernetes as certificates
+from http_edge.reviews import kube_reviews
 from manifests import constants
 from manifests.install.rbac import (
     PolicyRule,
@@ -24,7 +25,6 @@ from server.controllers.all import CONTROLLERS
 from server.kernelcache import mutation_key_secret
 from server.leadership import fence
 from server.reservations import reservation_signer
-from server.reviews import kube_reviews
 
 if TYPE_CHECKING:
     from collections.abc import Collection

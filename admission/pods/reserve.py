@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from admission.context import AdmissionContext
     from admission.decision import Decision
     from admission.pods.request import PodRequest, PoolPod
-    from pool.model import Capacity, Instant, PoolFacts
+    from api.clock import Instant
+    from pool.model import Capacity, PoolFacts
     from pool.placement.planner import Placed
     from pool.refusal import CacheMisfit
 from pool.reservations.reservation import Reservation

@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn, final
 
 from admission.context import AdmissionContext
+from api.clock import Instant
 from api.names import NodeName, ReservationId
 from api.well_known_labels import HOSTNAME_LABEL
 from kernelcache.cache_index import CacheIndex
 from pool.allocation_state import AllocationState
 from pool.catalog import Catalog
 from pool.index.device_index import DeviceIndex
-from pool.model import Instant, NodeFacts
+from pool.model import NodeFacts
 from pool.value_ranking import rank_nodes
 from reconciler.caches import Caches
 from reconciler.sinks.pod_sink import PodSink

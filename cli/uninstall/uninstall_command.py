@@ -87,9 +87,9 @@ def _parser() -> CommandParser:
 
 async def _remove(known: argparse.Namespace) -> None:
     from cli.uninstall.removal import Removal
+    from http_edge.system_clock import SystemClock
     from kube.client import KubeClient
     from kube.config.discovery import load_configuration
-    from server.system_clock import SystemClock
 
     clock = SystemClock()
     configuration = await load_configuration(

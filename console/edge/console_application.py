@@ -23,8 +23,8 @@ from console.edge.question_limits import OF_POD, QuestionLimits, cost_of_trial
 from console.edge.same_origin import host_of, refuse_other_sites
 from console.edge.viewer_limits import ViewerLimits
 from console.edge.viewer_streams import ViewerStreams
+from http_edge.exposition import Exposition
 from manifests.constants import LIVENESS_PATH, METRICS_PATH, READINESS_PATH
-from server.http.exposition import Exposition
 from telemetry.metrics import TASK_FAILURES
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ from aiohttp import web
 
 from console.edge.viewer_connection import ViewerConnection
 from console.edge.viewer_limits import ViewerLimits
-from server import open_files
-from server.http.connections import Acceptor, ConnectionLimiter
-from server.http.limits import Limits
+from http_edge import open_files
+from http_edge.connections import Acceptor, ConnectionLimiter
+from http_edge.limits import Limits
 
 if TYPE_CHECKING:
     import socket
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from console.edge.console_application import ConsoleApplication
-    from server.http.connections import ConnectionSlot
+    from http_edge.connections import ConnectionSlot
 
 _CLOSING: Final = "the console is being stopped; the page connects again"
 

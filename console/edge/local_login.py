@@ -11,8 +11,8 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Final, final
 
 from console.edge.console_answers import RefusedError, answer, sent_bytes
-from server.reviews.reviewed_tokens import bearer_token
-from server.reviews.token_bucket import TokenBucket
+from http_edge.reviews.reviewed_tokens import bearer_token
+from http_edge.reviews.token_bucket import TokenBucket
 
 if TYPE_CHECKING:
     from aiohttp import web

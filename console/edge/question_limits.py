@@ -9,7 +9,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Final, final
 
 from console.edge.console_answers import RefusedError
-from server.reviews.token_bucket import TokenBucket
+from http_edge.reviews.token_bucket import TokenBucket
 
 if TYPE_CHECKING:
     from api.clock import Clock

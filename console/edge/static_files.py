@@ -9,7 +9,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Final, Self, final
 
 from console.edge.console_answers import answer
-from server.http.exposition import accepts_gzip
+from http_edge.exposition import accepts_gzip
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -8,8 +8,8 @@ from console.edge.console_answers import RefusedError, sent_bytes
 from console.edge.viewer_login import LoggedIn
 from console.rows import ViewerRow
 from console.visibility import Visibility
-from server.reviews.review_cache import ReviewCache, TokenRefusal
-from server.reviews.reviewed_tokens import ReviewedTokens, bearer_token
+from http_edge.reviews.review_cache import ReviewCache, TokenRefusal
+from http_edge.reviews.reviewed_tokens import ReviewedTokens, bearer_token
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from aiohttp import web
 
     from api.clock import Clock
-    from server.reviews.kube_reviews import TokenUser
+    from http_edge.reviews.kube_reviews import TokenUser
 
 _REFUSALS: Final = {
     TokenRefusal.UNAUTHENTICATED: (

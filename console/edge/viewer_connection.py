@@ -15,7 +15,7 @@ from telemetry.metrics import CONNECTIONS_DROPPED
 
 if TYPE_CHECKING:
     from console.edge.viewer_limits import ViewerLimits
-    from server.http.connections import ConnectionLimiter, ConnectionSlot
+    from http_edge.connections import ConnectionLimiter, ConnectionSlot
 
 Answering = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 

@@ -19,11 +19,11 @@ from console.edge.token_login import TokenLogin
 from console.processes.first_lists import until_read
 from console.processes.page_certificate import PageCertificate
 from console.processes.viewer_reviews import ConsoleReviews
+from http_edge import open_files
+from http_edge.listening_sockets import open_listeners
 from kube.client import KubeClient
 from kube.config.connection import BadConfigurationError
 from kube.config.discovery import load_configuration
-from server import open_files
-from server.http.listening_sockets import open_listeners
 from telemetry.tasks import StoppedError, start_all, stop_signals
 
 if TYPE_CHECKING:

@@ -3,7 +3,7 @@
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-from server.tuning import freeze_garbage_collector
+from http_edge.tuning import freeze_garbage_collector
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -19,11 +19,11 @@ from console.edge.static_files import PageMissingError, StaticFiles
 from console.edge.viewer_login import LoggedIn
 from console.processes.first_lists import until_read
 from console.rows import ViewerRow
+from http_edge.listening_sockets import ListenError, open_listeners
+from http_edge.system_clock import SystemClock
 from kube.client import KubeClient
 from kube.config.connection import StaticConnection
 from kube.errors import KubeError
-from server.http.listening_sockets import ListenError, open_listeners
-from server.system_clock import SystemClock
 from telemetry.tasks import start_all
 
 if TYPE_CHECKING:

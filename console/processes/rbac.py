@@ -6,8 +6,8 @@ It reads what the page shows, and asks the API server what each viewer may see; 
 from typing import Final
 
 from api.names import GROUP
+from http_edge.reviews import kube_reviews
 from manifests.install.rbac import PolicyRule
-from server.reviews import kube_reviews
 
 _READ: Final = ("list", "watch")
 

@@ -3,15 +3,15 @@
 from typing import TYPE_CHECKING, Final, final
 
 from console.edge.token_login import ReviewedViewer
+from http_edge.reviews.kube_reviews import may_list, review_token
+from http_edge.reviews.review_cache import TokenRefusal
 from kube.errors import KubeError
 from kube.resources import GPU_DEVICES, GPU_POOLS, NODES, PODS
-from server.reviews.kube_reviews import may_list, review_token
-from server.reviews.review_cache import TokenRefusal
 from telemetry.console_metrics import REVIEWS
 
 if TYPE_CHECKING:
+    from http_edge.reviews.kube_reviews import TokenUser
     from kube.client import KubeClient
-    from server.reviews.kube_reviews import TokenUser
 
 _ACCEPTED: Final = "accepted"
 _FAILED: Final = "failed"

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Final, final
 
 import msgspec
 
+from api.clock import Instant
 from kubectl_gpu.answer_forms import (
     Cell,
     Document,
@@ -34,7 +35,6 @@ from kubectl_gpu.waiting.pool_reading import (
 )
 from kubectl_gpu.watching import Shown
 from pool.fitting_pods import SIZES, fitting_pods
-from pool.model import Instant
 
 if TYPE_CHECKING:
     import argparse

@@ -7,13 +7,14 @@ the same state from the same objects.
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, final
 
+from api.clock import Instant
 from api.names import NodeName
 from api.well_known_labels import HOSTNAME_LABEL
 from kernelcache.cache_index import CacheIndex
 from pool.allocation_state import AllocationState
 from pool.facts import kubelet_of, pool_facts, reports_of
 from pool.index.device_index import DeviceIndex
-from pool.model import Instant, NodeFacts, UnitlessPod
+from pool.model import NodeFacts, UnitlessPod
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

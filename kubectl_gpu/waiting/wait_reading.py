@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Final
 
+from api.clock import Instant
 from api.names import NodeName
 from inventory.assignment.joining_devices import could_join, joining_obstacle
 from kubectl_gpu.waiting.allocation_copy import PoolObjects, allocation_of
@@ -16,7 +17,6 @@ from kubectl_gpu.waiting.pool_reading import (
     read_pools,
 )
 from pool.facts import device_facts, pool_facts
-from pool.model import Instant
 from pool.serving import serving_pool
 from pool.what_if.explain import explain
 from pool.what_if.question import JoinableDevice, WaitQuestion

@@ -3,6 +3,7 @@
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
+from api.clock import Instant
 from cli.simulation.cluster_objects import LISTED, ClusterObjects
 from cli.simulation.snapshot import take_snapshot
 from kubectl_gpu.cluster_lists import read_list
@@ -10,7 +11,6 @@ from kubectl_gpu.cluster_source import ListQuery
 from kubectl_gpu.dumped.dump_source import DumpSource
 from kubectl_gpu.errors import ForbiddenError, NotFoundError, UnreadableError
 from kubectl_gpu.waiting.pool_reading import ONLY_POOLS
-from pool.model import Instant
 
 if TYPE_CHECKING:
     from collections.abc import Collection

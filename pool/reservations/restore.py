@@ -12,8 +12,9 @@ from pool.placement.planner import is_intact
 from pool.reservations.reservation import Reservation, ReservationPhase
 
 if TYPE_CHECKING:
+    from api.clock import Instant
     from pool.index.figures import IndexFigures
-    from pool.model import Instant, PodFacts
+    from pool.model import PodFacts
 
 
 def note_of(reservation: Reservation, now: "Instant") -> ReservationNote:

@@ -30,12 +30,12 @@ from telemetry.conditions import DeviceCondition
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from api.clock import Instant
     from api.kinds.gpudevice import GPUDevice
     from api.kinds.gpupool import GPUPool
     from api.names import DeviceName, PoolName
     from inventory.assignment.decide import Decision
     from kube.client import KubeClient
-    from pool.model import Instant
     from reconciler.assignment.pool_conflicts import Conflicts, Contested
     from reconciler.assignment.view import AssignmentSources
 

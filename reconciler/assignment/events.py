@@ -21,13 +21,13 @@ from telemetry.reasons import EventReason
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from api.clock import Instant
     from api.kinds.gpudevice import GPUDevice
     from api.kinds.gpunodeinventory import GPUNodeInventory
     from api.meta import Condition
     from api.names import NodeName
     from inventory.assignment.decide import Decision
     from kube.event_recorder import EventRecorder
-    from pool.model import Instant
 
 ACTION: Final = "Assign"
 GRACE_S: Final = 300.0

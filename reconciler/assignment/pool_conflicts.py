@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from collections.abc import Set as AbstractSet
 
+    from api.clock import Instant
     from api.kinds.gpupool import GPUPool
     from api.meta import Condition
     from api.names import DeviceName, NodeName, PoolName
     from kube.client import KubeClient
     from kube.event_recorder import EventRecorder
-    from pool.model import Instant
     from reconciler.controller_spec import Reconcile
 
 RBAC: Final = (PolicyRule(group=GROUP, resources=("gpupools/status",), verbs=("patch",)),)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import datetime as dt
     from collections.abc import Callable
 
-    from pool.model import Instant
+    from api.clock import Instant
     from reconciler.runtime.device_store import DeviceStore
     from reconciler.sinks.operand_pod_sink import OperandPodSink
 

@@ -42,12 +42,12 @@ if TYPE_CHECKING:
     import datetime as dt
     from collections.abc import Callable, Mapping
 
+    from api.clock import Instant
     from api.kinds.gpudevice import GPUDevice
     from api.meta import Condition
     from api.names import DeviceName
     from inventory.health.device import ExporterSample, HealthDebounceTerms
     from kube.client import KubeClient
-    from pool.model import Instant
     from reconciler.controller_spec import Reconcile
     from reconciler.runtime.device_store import DeviceStore
 

@@ -18,11 +18,11 @@ from reconciler.runtime.status import StatusWriter
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from api.clock import Instant
     from api.names import DeviceName
     from kube.client import KubeClient
     from pool.index.devices import DeviceEntry
     from pool.index.figures import IndexFigures
-    from pool.model import Instant
     from reconciler.runtime.device_store import DeviceStore
 
 RBAC: Final = (PolicyRule(group=GROUP, resources=("gpudevices/status",), verbs=("patch",)),)

@@ -39,6 +39,7 @@ from reconciler.sinks.agent_reports import AgentReports
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
 
+    from api.clock import Instant
     from api.kinds.gpunodeinventory import DriverProcess
     from api.kinds.nvidia.operator_status import NodeUpgradeStatus
     from api.names import NodeName, PodUid
@@ -48,7 +49,6 @@ if TYPE_CHECKING:
     from operands.upgrade.upgrade_actions import NodeUpgrade
     from operands.upgrade.upgrade_facts import EvictionAnswer, PodOnNode, UpgradeNode
     from operands.upgrade.upgrade_terms import UpgradeTerms
-    from pool.model import Instant
     from reconciler.driver_upgrade.upgrade_reader import SeenCluster
     from reconciler.sinks.operator_objects import OperatorObjects
 

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from api.clock import Instant
     from kube.client import KubeClient
     from kube.event_recorder import EventRecorder
-    from pool.model import Instant
 
 ACTION: Final = "RestartScheduler"
 """Of events."""

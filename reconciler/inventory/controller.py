@@ -51,6 +51,7 @@ from reconciler.runtime.expectations import SEEN_WITHIN_S
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from api.clock import Instant
     from api.kinds.gpudevice import GPUDevice
     from api.kinds.gpunodeinventory import GPUNodeInventory
     from api.meta import ObjectMeta
@@ -60,7 +61,7 @@ if TYPE_CHECKING:
     from kube.event_recorder import EventRecorder
     from kube.store import Store
     from pool.index.figures import IndexFigures
-    from pool.model import Instant, NodeFacts
+    from pool.model import NodeFacts
     from reconciler.controller_spec import Reconcile
     from reconciler.runtime.device_store import DeviceStore
     from reconciler.sinks.node_feature_sink import NodeFeatureSink

@@ -25,10 +25,11 @@ from reconciler.runtime.expectations import Expectations
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from api.clock import Instant
     from api.names import NodeName
     from kube.client import KubeClient
     from pool.index.figures import IndexFigures
-    from pool.model import Instant, NodeFacts
+    from pool.model import NodeFacts
     from reconciler.runtime.device_store import DeviceStore
     from reconciler.sinks.node_feature_sink import NodeFeatureSink
 

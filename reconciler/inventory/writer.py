@@ -15,12 +15,12 @@ from reconciler.runtime.status import StatusWriter
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from api.clock import Instant
     from api.kinds.gpunodeinventory import GPUNodeInventory
     from api.meta import ObjectMeta
     from kube.client import KubeClient
     from kube.resources import Resource
     from kube.store import Store
-    from pool.model import Instant
     from reconciler.runtime.device_store import DeviceStore
 
 FIELD_MANAGER: Final = "gpu-control-plane/node-inventory"

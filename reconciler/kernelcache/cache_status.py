@@ -40,11 +40,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from api.cache_name import CacheName
+    from api.clock import Instant
     from api.kinds.gkmcache import GKMCache, GKMCacheStatus
     from kube.client import KubeClient
     from kube.event_recorder import EventRecorder
     from kube.resources import Resource
-    from pool.model import Instant
     from reconciler.controller_spec import CacheProof
     from reconciler.kernelcache.device_targets import DeviceTargets
     from reconciler.sinks.gkm_cache_node_sink import GKMCacheNodeSink

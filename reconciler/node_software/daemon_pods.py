@@ -26,8 +26,8 @@ from operands.nvidia.daemon_set_readiness import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from api.clock import Instant
     from kube.client import KubeClient
-    from pool.model import Instant
 
 Json = dict[str, Any]
 

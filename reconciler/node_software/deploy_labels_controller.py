@@ -27,12 +27,13 @@ from telemetry.reasons import EventReason
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from api.clock import Instant
     from api.names import NodeName
     from kube.client import KubeClient
     from kube.event_recorder import EventRecorder
     from operands.nvidia.deploy_labels import LabelTerms
     from pool.index.figures import IndexFigures
-    from pool.model import Instant, NodeFacts
+    from pool.model import NodeFacts
     from reconciler.sinks.operator_objects import OperatorObjects
 
 RBAC: Final = (PolicyRule(resources=("nodes",), verbs=("patch",)),)

@@ -55,13 +55,13 @@ from reconciler.node_software.wanted_states import wanted_state
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable
 
+    from api.clock import Instant
     from api.kinds.nvidia.clusterpolicy import ClusterPolicy
     from api.kinds.nvidia.nvidiadriver import NVIDIADriver
     from kube.client import KubeClient, Propagation
     from kube.event_recorder import EventRecorder
     from operands.nvidia.driver_owners import DriverOwners
     from operands.nvidia.node_software import HostSoftware
-    from pool.model import Instant
     from reconciler.controller_spec import ControllerContext, Reconcile
     from reconciler.node_software.gpu_nodes import GpuNodes
     from reconciler.settings import NodeSoftwareTerms

@@ -12,13 +12,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from enum import Enum
 
+    from api.clock import Instant
     from api.kinds.nvidia.clusterpolicy import ClusterPolicy
     from api.kinds.nvidia.nvidiadriver import NVIDIADriver
     from api.kinds.nvidia.operator_status import StateStatus
     from kube.client import KubeClient
     from kube.resources import Resource
     from operands.nvidia.policy_status import OverallReadiness
-    from pool.model import Instant
 
     OperatorObject: TypeAlias = ClusterPolicy | NVIDIADriver
 

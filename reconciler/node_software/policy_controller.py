@@ -61,6 +61,7 @@ from reconciler.runtime.rolling_update import passing_dead_nodes
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Hashable
 
+    from api.clock import Instant
     from api.kinds.nvidia.clusterpolicy import ClusterPolicy
     from api.kinds.nvidia.operator_status import StateStatus
     from api.names import NodeName
@@ -68,7 +69,6 @@ if TYPE_CHECKING:
     from kube.event_recorder import EventRecorder
     from operands.nvidia.node_software import HostSoftware
     from operands.operand_state import OperandState, ServedKinds
-    from pool.model import Instant
     from reconciler.controller_spec import ControllerContext, Reconcile
     from reconciler.node_software.gpu_nodes import GpuNodes
     from reconciler.settings import NodeSoftwareTerms

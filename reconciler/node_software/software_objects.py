@@ -37,9 +37,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from enum import Enum
 
+    from api.clock import Instant
     from kube.client import KubeClient, Propagation
     from kube.event_recorder import EventRecorder
-    from pool.model import Instant
     from reconciler.runtime.live_objects import ObjectName
 
 Json = dict[str, Any]

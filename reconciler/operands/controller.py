@@ -27,11 +27,12 @@ from telemetry.metrics import BOOTSTRAP_HANDLER_ERRORS, DAEMON_SET_OUTDATED
 from telemetry.reasons import EventReason
 
 if TYPE_CHECKING:
+    from api.clock import Instant
     from api.names import NodeName
     from kube.client import KubeClient
     from kube.event_recorder import EventRecorder
     from operands.operand_settings import BootstrapOperands
-    from pool.model import Instant, NodeFacts
+    from pool.model import NodeFacts
 
 Json = dict[str, Any]
 

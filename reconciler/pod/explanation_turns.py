@@ -18,8 +18,9 @@ from api.status_conditions import parse_time
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from api.clock import Instant
     from api.names import PodUid
-    from pool.model import Instant, PodFacts
+    from pool.model import PodFacts
 
 AFTER_S: Final = 5.0
 """kube-scheduler binds a pod that fits within it; a shorter wait needs no reason."""

@@ -32,10 +32,11 @@ from telemetry.metrics import PODS_NOMINATED, TASK_FAILURES
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from api.clock import Instant
     from api.names import NodeName, PodUid
     from kube.client import KubeClient
     from pool.allocation_reader import AllocationReader
-    from pool.model import Instant, PodFacts
+    from pool.model import PodFacts
 
 RBAC: Final = (PolicyRule(resources=("pods/status",), verbs=("patch",)),)
 

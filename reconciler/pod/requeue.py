@@ -27,11 +27,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from api.cache_name import CacheName
+    from api.clock import Instant
     from api.names import NodeName, PodUid, PoolName
     from kube.client import KubeClient
     from pool.allocation_reader import AllocationReader
     from pool.index.reader import IndexReader
-    from pool.model import Instant, PodFacts, PoolFacts
+    from pool.model import PodFacts, PoolFacts
     from pool.placement.unit_request import UnitRequest
 
     _Wanted = tuple[UnitRequest, tuple[CacheName, ...]]

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final, final
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from api.clock import Instant
     from pool.allocation_state import AllocationState
-    from pool.model import Instant
 
 LONGEST_SLEEP_S: Final = 1.0
 """A reservation made during the sleep may end sooner than the awaited one: its TTL is at least 5 s."""

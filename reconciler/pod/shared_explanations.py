@@ -12,9 +12,10 @@ from telemetry.explanation_texts import wait_summary
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from api.clock import Instant
     from pool.allocation_reader import AllocationReader
     from pool.index.reader import IndexReader
-    from pool.model import Demand, Instant, PodFacts, PodSelection
+    from pool.model import Demand, PodFacts, PodSelection
 
     _Like = tuple[Demand, bool, int]
     """Demand, whether it has our gate, and the id of the selection, which equal pods share."""

@@ -17,11 +17,11 @@ from telemetry.conditions import PoolCondition, PoolMaintenance
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from api.clock import Instant
     from api.kinds.gpupool import EffectiveAllocation, GPUPool
     from api.meta import Condition
     from api.names import PoolName
     from kube.client import KubeClient
-    from pool.model import Instant
 
 FIELD_MANAGER: Final = "gpu-control-plane/pool-life"
 

@@ -46,13 +46,14 @@ from telemetry.metrics import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
+    from api.clock import Instant
     from api.kinds.gpupool import PoolCapacity
     from api.meta import Condition
     from api.names import NodeName, PoolName
     from pool.allocation_reader import AllocationReader
     from pool.catalog import Catalog
     from pool.index.figures import IndexFigures
-    from pool.model import Capacity, Instant
+    from pool.model import Capacity
 
 _OF_POOLS: Final = (
     ALLOCATION_MISMATCHES,

@@ -22,12 +22,12 @@ from reconciler.pool.useful_devices import UsefulDevices
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
+    from api.clock import Instant
     from api.kinds.gpudevice import GPUDevice
     from api.names import DeviceName, NodeName, PoolName
     from pool.allocation_reader import AllocationReader
     from pool.catalog import Catalog
     from pool.index.device_index import DeviceIndex
-    from pool.model import Instant
 
 PERIOD_S: Final = 0.25
 NODE_LOOKS: Final = 5

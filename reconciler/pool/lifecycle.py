@@ -39,6 +39,7 @@ from telemetry.reasons import EventReason
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from api.clock import Instant
     from api.kinds.gpupool import GPUPool
     from api.names import PodUid, PoolName
     from inventory.pools.validation import PoolValidityLookup
@@ -47,7 +48,6 @@ if TYPE_CHECKING:
     from pool.allocation_state import AllocationState
     from pool.catalog import Catalog
     from pool.index.figures import IndexFigures
-    from pool.model import Instant
     from reconciler.controller_spec import Reconcile
 
 RBAC: Final = (

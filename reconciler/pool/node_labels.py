@@ -28,13 +28,14 @@ from reconciler.runtime.expectations import Expectations
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Mapping
 
+    from api.clock import Instant
     from api.foreign.core import Taint
     from api.names import NodeName
     from inventory.pools.validation import PoolValidityLookup
     from kube.client import KubeClient
     from pool.catalog import Catalog
     from pool.index.figures import IndexFigures
-    from pool.model import Instant, NodeFacts
+    from pool.model import NodeFacts
 
 
 RBAC: Final = (PolicyRule(resources=("nodes",), verbs=("patch",)),)

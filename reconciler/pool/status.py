@@ -35,6 +35,7 @@ from telemetry.reasons import EventReason
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from api.clock import Instant
     from api.kinds.gpupool import GPUPool
     from api.names import NodeName, PoolName
     from inventory.pools.validation import PoolValidityLookup
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
     from pool.catalog import Catalog
     from pool.index.figures import IndexFigures
     from pool.index.pool_state import PoolState
-    from pool.model import Instant
 
 RBAC: Final = (PolicyRule(group=GROUP, resources=("gpupools/status",), verbs=("patch",)),)
 

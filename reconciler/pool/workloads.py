@@ -42,6 +42,7 @@ from telemetry.reasons import EventReason
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from api.clock import Instant
     from api.kinds.gpupool import GPUPool
     from api.meta import ObjectMeta
     from api.names import NodeName, PoolName
@@ -51,7 +52,7 @@ if TYPE_CHECKING:
     from kube.store import IndexedStore
     from manifests.node.device_plugin import WorkloadSettings
     from pool.catalog import Catalog
-    from pool.model import Instant, NodeFacts
+    from pool.model import NodeFacts
     from reconciler.controller_spec import Reconcile
     from reconciler.pool.plugin_config import Devices, PluginConfigFacts
 

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     import datetime as dt
     from collections.abc import Callable, Iterable
 
+    from api.clock import Instant
     from api.kinds.gpunodeinventory import BootstrapPhase, GPUNodeInventory, OperandStatus
     from api.meta import Condition
     from api.names import DeviceName
@@ -46,7 +47,6 @@ if TYPE_CHECKING:
     from kube.event_recorder import EventRecorder
     from kube.store import Store
     from pool.index.figures import IndexFigures
-    from pool.model import Instant
     from reconciler.controller_spec import Reconcile
     from reconciler.runtime.device_store import DeviceStore
     from reconciler.sinks.operand_pod_sink import OperandPodSink

@@ -15,8 +15,8 @@ from api.meta import compared
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
 
+    from api.clock import Instant
     from api.meta import ObjectMeta
-    from pool.model import Instant
 
 Key = TypeVar("Key", bound="Hashable")
 T = TypeVar("T")

@@ -25,11 +25,11 @@ from telemetry.reasons import EventReason
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from api.clock import Instant
     from api.meta import ObjectMeta
     from kube.client import KubeClient, Propagation
     from kube.event_recorder import EventRecorder
     from kube.resources import Resource
-    from pool.model import Instant
     from reconciler.runtime.live_objects import ObjectName
 
 Json = dict[str, Any]

@@ -23,10 +23,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from api.annotations import ReservationNote
+    from api.clock import Instant
     from api.names import PodUid
     from kube.client import KubeClient
     from pool.allocation_reader import AllocationReader
-    from pool.model import Instant, PodFacts
+    from pool.model import PodFacts
     from pool.reservations.reservation import Reservation
     from reconciler.controller_spec import ControllerContext
 

@@ -27,10 +27,11 @@ from reconciler.scaling.view import scaling_view
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from api.clock import Instant
     from api.names import NodeName
     from kube.client import KubeClient
     from pool.index.figures import IndexFigures
-    from pool.model import Instant, NodeFacts
+    from pool.model import NodeFacts
     from reconciler.controller_spec import ControllerContext
     from reconciler.scaling.view import ScalingView
 

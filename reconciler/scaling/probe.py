@@ -12,10 +12,10 @@ from telemetry.conditions import BackendReady
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
+    from api.clock import Instant
     from autoscaling.scaling_model import ScalingTerms
     from kube.client import KubeClient
     from kube.resources import Resource
-    from pool.model import Instant
 
 PROBE_S: Final = 60.0
 """Age of an answer after which the API server is asked again."""

@@ -6,8 +6,8 @@ if TYPE_CHECKING:
     import datetime as dt
     from collections.abc import Callable, Mapping
 
+    from api.clock import Instant
     from api.names import NodeName
-    from pool.model import Instant
 
 _NOTHING: "Final[Mapping[str, tuple[str, str]]]" = {}
 

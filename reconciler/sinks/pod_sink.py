@@ -22,12 +22,13 @@ from telemetry.reasons import EventReason
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
 
+    from api.clock import Instant
     from api.names import UnitId
     from kube.event_recorder import EventRecorder
     from kube.unread_objects import UnreadObject
     from pool.allocation_reader import AllocationReader
     from pool.allocation_state import AllocationState
-    from pool.model import AnyPod, Instant, PodFacts
+    from pool.model import AnyPod, PodFacts
 
 ACTION: Final = "Reserving"
 """Of Events about reservations and bound pods."""

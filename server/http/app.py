@@ -17,12 +17,12 @@ from admission.cache_webhooks import (
     validate_clustergkmcache,
     validate_gkmcache,
 )
+from http_edge.exposition import Exposition
+from http_edge.replies import TEXT, Reply
+from http_edge.routes import Routes
 from manifests import constants
 from scheduler.extender import bind, filter_nodes, preempt, prioritize
 from server.http.endpoints import AwaitingVerb, AwaitingWebhook, Verb, VerbReport, Webhook
-from server.http.exposition import Exposition
-from server.http.replies import TEXT, Reply
-from server.http.routes import Routes
 from server.http.scaling_page import ScalingPage
 from server.http.usage_page import UsagePage
 from telemetry.usage_metrics import USAGE_REGISTRY
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
     from admission.caches.cache_context import CacheAdmissionContext
     from admission.context import AdmissionContext
     from api.clock import Clock
+    from http_edge.reviews.kube_reviews import TokenUser
+    from http_edge.reviews.reviewed_tokens import ReviewedTokens
     from scheduler.context import ExtenderContext
     from server.http.authentication import ExtenderAuthentication, WebhookAuthentication
     from server.http.readiness import Readiness
-    from server.reviews.kube_reviews import TokenUser
-    from server.reviews.reviewed_tokens import ReviewedTokens
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, final
 import structlog
 
 from certs.tls import peer_common_name
+from http_edge.body import Unread
 from kube.errors import one_line
-from server.http.body import Unread
 
 if TYPE_CHECKING:
     import asyncio
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from certs.client_authorities import ClientAuthorities
-    from server.http.routes import Headers
+    from http_edge.routes import Headers
 
 _log = structlog.get_logger()
 

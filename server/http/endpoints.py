@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar, final
 import msgspec
 import structlog
 
+from http_edge.body import Unread
+from http_edge.replies import JSON, TEXT, Reply
 from kube.errors import one_line
 from manifests import constants
 from scheduler.codec import (
@@ -18,8 +20,6 @@ from scheduler.codec import (
     encode_preemption,
     encode_priorities,
 )
-from server.http.body import Unread
-from server.http.replies import JSON, TEXT, Reply
 from telemetry.kernel_cache_metrics import CACHE_PLACEMENTS
 from telemetry.metrics import (
     ADMISSION_DURATION,
@@ -37,10 +37,10 @@ if TYPE_CHECKING:
 
     from admission.review import AdmissionResult
     from api.clock import Clock
+    from http_edge.routes import Headers
     from scheduler.context import ExtenderContext
     from scheduler.outcome import PodPlacement, VerbResult
     from server.http.authentication import ExtenderAuthentication, WebhookAuthentication
-    from server.http.routes import Headers
 
     Review = Callable[[bytes], AdmissionResult]
     AwaitedReview = Callable[[bytes], Awaitable[AdmissionResult]]

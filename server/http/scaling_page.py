@@ -5,14 +5,14 @@ from typing import TYPE_CHECKING, Final, final
 import msgspec
 import structlog
 
-from server.http.replies import TEXT, Reply
+from http_edge.replies import TEXT, Reply
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
 
+    from http_edge.routes import Headers
     from server.http.authentication import ExtenderAuthentication
-    from server.http.routes import Headers
 
     Report = Callable[[], bytes | None]
     """Returns JSON; None on a replica that does not lead."""

@@ -8,8 +8,8 @@ from certs.kubernetes import KubernetesCertificates
 from certs.mounted import MountedCertificates
 from certs.rotation import CertificateRotation
 from certs.tls import ServingContext
+from http_edge.negotiated_protocol import PROTOCOLS
 from manifests import constants
-from server.http.negotiated_protocol import PROTOCOLS
 
 if TYPE_CHECKING:
     import ssl

@@ -2,18 +2,18 @@
 
 from typing import TYPE_CHECKING, Final, final
 
-from server.http.replies import error_reply
-from server.reviews.review_cache import TokenRefusal
-from server.reviews.reviewed_tokens import bearer_token
+from http_edge.replies import error_reply
+from http_edge.reviews.review_cache import TokenRefusal
+from http_edge.reviews.reviewed_tokens import bearer_token
 
 if TYPE_CHECKING:
     import asyncio
 
-    from server.http.exposition import Exposition
-    from server.http.replies import Reply
-    from server.http.routes import Headers
-    from server.reviews.kube_reviews import TokenUser
-    from server.reviews.reviewed_tokens import ReviewedTokens
+    from http_edge.exposition import Exposition
+    from http_edge.replies import Reply
+    from http_edge.reviews.kube_reviews import TokenUser
+    from http_edge.reviews.reviewed_tokens import ReviewedTokens
+    from http_edge.routes import Headers
 
 _REFUSALS: Final = {
     TokenRefusal.UNAUTHENTICATED: error_reply(401, b"WWW-Authenticate: Bearer\r\n"),

@@ -14,12 +14,12 @@ from pathlib import Path
 
 import uvloop
 
+from http_edge.system_clock import SystemClock
 from kube.client import KubeClient
 from kube.config.connection import StaticConnection
 from kube.resources import CUSTOM_RESOURCE_DEFINITIONS, NAMESPACES
 from manifests import constants
 from manifests.install.crds import build_crds
-from server.system_clock import SystemClock
 from simulator.apiserver.server import InMemoryApiServer
 from simulator.node.nfd import node_feature_crd
 

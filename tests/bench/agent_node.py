@@ -23,10 +23,10 @@ from api.names import API_VERSION, ASSIGNMENT_ANNOTATION, RESOURCE_PREFIX
 from api.nodefiles.node_devices_file import DEVICES_FILE, NodeDevice, NodeDevices
 from api.nodefiles.poolconfig import CONFIG_KEY, ConfiguredDevice, PoolConfig
 from cli.parent_process import end_with_parent
+from http_edge.system_clock import SystemClock
 from kube.client import KubeClient
 from kube.config.connection import StaticConnection
 from kube.resources import GPU_DEVICES, GPU_NODE_INVENTORIES, GPU_POOLS, NODES
-from server.system_clock import SystemClock
 from tests.bench.agent_kubelet import AllocationState
 from tests.bench.processes import free_port, make_certificates
 from tests.bench.report import ROOT

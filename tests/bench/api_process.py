@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Any
 import uvloop
 
 from api.names import GROUP, VERSION
+from http_edge.system_clock import SystemClock
 from kube.client import KubeClient
 from kube.config.connection import StaticConnection
 from kube.resources import CUSTOM_RESOURCE_DEFINITIONS, NAMESPACES
 from manifests import constants
 from manifests.install.crds import build_crds
-from server.system_clock import SystemClock
 from simulator.apiserver.apply.ownership import Ownership
 from simulator.apiserver.server import InMemoryApiServer
 from simulator.node.nfd import node_feature_crd

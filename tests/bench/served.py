@@ -21,28 +21,29 @@ import msgspec
 import uvloop
 from aiohttp import web
 
+from api.clock import Instant
 from api.foreign.core import Node, Pod
 from api.kinds.gpudevice import GPUDevice
 from api.kinds.gpupool import GPUPool
 from api.names import RESOURCE_PREFIX, PodUid, ReservationId
 from certs.bundle import KeyPair, ServingBundle
 from certs.tls import ServingContext
+from http_edge.limits import Limits
+from http_edge.listener import Port
+from http_edge.system_clock import SystemClock
+from http_edge.tuning import freeze_garbage_collector
 from kube.client import KubeClient
 from kube.config.connection import StaticConnection
 from pool.facts import node_facts, pod_facts
-from pool.model import ContainerDemand, ContainerRole, Demand, Instant, PodFacts, PodPhase
+from pool.model import ContainerDemand, ContainerRole, Demand, PodFacts, PodPhase
 from reconciler.pod.reservation_expiry import ReservationExpiry
 from reconciler.sinks.device_sink import observe_device
 from reconciler.sinks.namespace_sink import NamespaceSink
 from reconciler.sinks.node_sink import NodeSink
 from reconciler.sinks.pod_sink import PodSink
 from reconciler.sinks.pool_sink import PoolSink
-from server.http.limits import Limits
-from server.http.listener import Port
 from server.process import ControlPlane
 from server.settings import LeadershipSettings, ListenSettings, Settings
-from server.system_clock import SystemClock
-from server.tuning import freeze_garbage_collector
 from telemetry.logs import configure_logs
 from tests.bench.world import SLICES, World
 

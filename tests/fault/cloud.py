@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 import yaml
 
+from http_edge.system_clock import SystemClock
 from kube.client import KubeClient
 from kube.config.discovery import load_configuration
-from server.system_clock import SystemClock
 from simulator.karpenter.fake_karpenter import FakeKarpenter, KarpenterTimes
 from simulator.karpenter.karpenter_crds import karpenter_crds
 from simulator.node import nfd

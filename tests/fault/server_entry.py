@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, final
 
 import uvloop
 
-from pool.model import Instant
+from api.clock import Instant
+from http_edge.system_clock import SystemClock
 from server.process import serve
 from server.settings import load_settings
-from server.system_clock import SystemClock
 from telemetry.logs import configure_logs
 
 if TYPE_CHECKING:

@@ -3,6 +3,7 @@
 import datetime as dt
 from typing import Any
 
+from api.clock import Instant
 from api.kinds.gpupool import AllocationMode, Strategy, WhenExhausted
 from api.names import DeviceName, NodeName, PodUid, PoolName
 from pool.demand import distinct_units
@@ -11,7 +12,6 @@ from pool.model import (
     ContainerRole,
     Demand,
     DeviceFacts,
-    Instant,
     NodeFacts,
     PodFacts,
     PodPhase,

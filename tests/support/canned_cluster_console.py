@@ -22,9 +22,9 @@ from console.edge.static_files import StaticFiles
 from console.edge.viewer_login import LoggedIn, ViewerLogin
 from console.rows import DeviceDetail, PodDetail, StreamEnd, ViewerRow, WhatIfAnswer
 from console.visibility import Visibility
-from server.http.listening_sockets import open_listeners
-from server.reviews.reviewed_tokens import bearer_token
-from server.system_clock import SystemClock
+from http_edge.listening_sockets import open_listeners
+from http_edge.reviews.reviewed_tokens import bearer_token
+from http_edge.system_clock import SystemClock
 from tests.support.canned_cluster import KINDS, CannedCluster, PoolKind
 from tests.support.canned_rows import CannedRows
 

@@ -20,7 +20,7 @@ from console.edge.viewer_limits import ViewerLimits
 from console.edge.viewer_login import LoggedIn, ViewerLogin
 from console.rows import DeviceDetail, DeviceRow, PodDetail, ViewerRow, WaitingRow, WhatIfAnswer
 from console.visibility import Visibility
-from server.http.listening_sockets import open_listeners
+from http_edge.listening_sockets import open_listeners
 from tests.support.loop_clock import LoopClock
 
 SNAPSHOT = b"event: snapshot\ndata: {}\n\n"

@@ -5,10 +5,11 @@ import itertools
 from collections.abc import Sequence
 from typing import Any, Final, Protocol, TypeVar
 
+from api.clock import Instant
 from api.names import NodeName, PodUid
 from pool.allocation_state import AllocationState
 from pool.demand import distinct_units
-from pool.model import ContainerDemand, ContainerRole, Instant
+from pool.model import ContainerDemand, ContainerRole
 from pool.reservations.reservation import Ended
 from tests.support import agreement, naive_facts
 from tests.support.builders import EPOCH

@@ -7,22 +7,22 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
-from server.http.body import LargeBodies, Unread
-from server.http.connections import ConnectionLimiter
-from server.http.http2.http2_protocol import Http2Protocol
-from server.http.limits import Limits
-from server.http.listener import Port
-from server.http.peer_connection import PortState
-from server.http.protocol import HttpProtocol
-from server.http.replies import TEXT, Reply, ReplyEncoder
-from server.http.routes import Routes
+from http_edge.body import LargeBodies, Unread
+from http_edge.connections import ConnectionLimiter
+from http_edge.http2.http2_protocol import Http2Protocol
+from http_edge.limits import Limits
+from http_edge.listener import Port
+from http_edge.peer_connection import PortState
+from http_edge.protocol import HttpProtocol
+from http_edge.replies import TEXT, Reply, ReplyEncoder
+from http_edge.routes import Routes
 from server.settings import ListenSettings
 from tests.support.loop_clock import LoopClock
 from tests.support.ports import free_port
 from tests.support.served_app import hang_up
 
 if TYPE_CHECKING:
-    from server.http.routes import Answer, Headers
+    from http_edge.routes import Answer, Headers
 
 LIMITS = Limits(connections=1024, body_bytes=8 * 2**20)
 

@@ -16,9 +16,9 @@ from h2.events import (
     StreamReset,
 )
 
-from server.http.http2.http2_protocol import Http2Protocol
-from server.http.limits import Limits
-from server.http.peer_connection import PortState
+from http_edge.http2.http2_protocol import Http2Protocol
+from http_edge.limits import Limits
+from http_edge.peer_connection import PortState
 from tests.support.endpoints import OneConnection, Served, serving_all_kinds
 
 _GOAWAY = 7

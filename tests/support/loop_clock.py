@@ -4,8 +4,8 @@ import asyncio
 import contextlib
 import datetime as dt
 
-from pool.model import Instant
-from server.system_clock import SystemClock
+from api.clock import Instant
+from http_edge.system_clock import SystemClock
 
 EPOCH = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 

@@ -12,12 +12,12 @@ import msgspec
 
 from admission.context import AdmissionContext
 from admission.review import AdmissionResult
+from api.clock import Instant
 from api.kinds.gpupool import EffectiveAllocation, GPUPool
 from api.names import PoolName, ReservationId
 from pool.allocation_state import AllocationState
 from pool.catalog import Catalog
 from pool.facts import pool_facts
-from pool.model import Instant
 from tests.support.builders import a_device, a_node, at
 
 POD = {"group": "", "version": "v1", "kind": "Pod"}

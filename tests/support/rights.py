@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
+from http_edge.reviews import kube_reviews
 from manifests import constants
 from manifests.install.rbac import PolicyRule
 from manifests.install.server_policy import OwnObjects
@@ -13,7 +14,6 @@ from reconciler.scaling.backends import signal_pods
 from reconciler.scaling.demand import place_reader
 from reconciler.sinks import gkm_cache_sink
 from server.rbac import build_roles
-from server.reviews import kube_reviews
 from simulator.apiserver.requestlog import LoggedRequest
 from tests.support.running_server import SERVER_USER
 

@@ -27,7 +27,8 @@ from tests.support.builders import a_demand, a_device, a_node, a_pod_facts, a_po
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from pool.model import Instant, PodFacts, PoolFacts
+    from api.clock import Instant
+    from pool.model import PodFacts, PoolFacts
     from pool.reservations.reservation import Reservation
     from scheduler.ports import BindOutcome, PodBinding, PodRef, PodSighting, ReportPort
 

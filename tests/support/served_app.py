@@ -18,16 +18,16 @@ from certs.bundle import KeyPair, Requirements, ServingBundle
 from certs.issuance import issue_authority, issue_client, issue_serving, new_key
 from certs.pem import DecodedPair, decode_pair
 from certs.tls import ServingContext, client_context
+from http_edge.limits import Limits
+from http_edge.listener import Port
+from http_edge.negotiated_protocol import PROTOCOLS
+from http_edge.reviews.kube_reviews import TokenUser
+from http_edge.reviews.review_cache import TokenRefusal
+from http_edge.reviews.reviewed_tokens import ReviewedTokens
+from http_edge.routes import Routes
 from server.http.app import Handlers, build_routes
 from server.http.authentication import ExtenderAuthentication, WebhookAuthentication
-from server.http.limits import Limits
-from server.http.listener import Port
-from server.http.negotiated_protocol import PROTOCOLS
 from server.http.readiness import Readiness
-from server.http.routes import Routes
-from server.reviews.kube_reviews import TokenUser
-from server.reviews.review_cache import TokenRefusal
-from server.reviews.reviewed_tokens import ReviewedTokens
 from server.settings import ListenSettings
 from telemetry.metrics import REGISTRY
 from tests.support.loop_clock import LoopClock

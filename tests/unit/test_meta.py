@@ -33,6 +33,7 @@ NAMES = (
     "cli",
     "console",
     "demo",
+    "http_edge",
     "inventory",
     "kernelcache",
     "kube",

@@ -6,6 +6,7 @@ It has no recorder and no binder: nothing of it is written anywhere. Reservation
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, final
 
+from api.clock import Instant
 from api.names import NodeName
 from api.units import part_of
 from api.well_known_labels import HOSTNAME_LABEL
@@ -19,7 +20,7 @@ from kube.store import Store
 from pool.allocation_state import AllocationState
 from pool.catalog import Catalog
 from pool.index.device_index import DeviceIndex
-from pool.model import Instant, NodeFacts
+from pool.model import NodeFacts
 from reconciler.caches import Caches
 
 if TYPE_CHECKING:

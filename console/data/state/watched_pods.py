@@ -18,10 +18,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from api.annotations import Devices, ReservationNote
+    from api.clock import Instant
     from api.foreign.core import Pod
     from kube.unread_objects import UnreadObject
     from pool.allocation_state import AllocationState
-    from pool.model import Instant, PodFacts
+    from pool.model import PodFacts
 
 _MOST_WORDS: Final = 1024
 """Of kube-scheduler's message, which others may write, too."""

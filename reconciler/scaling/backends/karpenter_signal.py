@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     import datetime as dt
     from collections.abc import Awaitable, Callable, Sequence
 
+    from api.clock import Instant
     from api.kinds.autoscaling import ScaleRequestStatus
     from api.names import PoolName
     from autoscaling.scaling_model import (
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
         RequestId,
         ScalingTerms,
     )
-    from pool.model import Instant
     from reconciler.caches import Caches
     from reconciler.scaling.backends.signal_pods import SignalPods
 

@@ -17,9 +17,9 @@ from reconciler.scaling.backends.node_autoscaler import ForeignObjectError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from api.clock import Instant
     from autoscaling.scaling_model import NodeRequest, RequestId, ScalingTerms, SignalFacts
     from kube.client import KubeClient
-    from pool.model import Instant
 
 NAMESPACED_RBAC: Final = (
     PolicyRule(resources=("pods",), verbs=("create", "delete", "get")),

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from api.names import API_VERSION, PodUid, UnitId
+from http_edge.system_clock import SystemClock
 from kube.client import KubeClient
 from kube.config.discovery import load_configuration
 from kube.resources import GPU_DEVICES, GPU_POOLS
 from manifests.install.crds import build_crds
 from manifests.yaml import render
-from server.system_clock import SystemClock
 from tests.cluster.environment import client, definitions
 from tests.component.reconciler.assignment_run import AssignmentRun
 from tests.component.reconciler.cluster import Cluster

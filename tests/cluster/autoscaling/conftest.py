@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from http_edge.system_clock import SystemClock
 from kube.client import KubeClient
 from kube.config.discovery import load_configuration
-from server.system_clock import SystemClock
 from simulator.node.joining_nodes import NodeBehaviour
 from tests.cluster.autoscaling.real_cluster import NODE_CLASS, RealScalingCluster
 from tests.cluster.environment import binaries, client, gpu_nodes, karpenter, polling

@@ -9,7 +9,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from server.system_clock import SystemClock
+from http_edge.system_clock import SystemClock
 from tests.support.karpenter_traces import SITUATIONS, trace_of
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from agent.served_socket import ServedSocket
 from agent.unary_calls import UnaryCalls
 from api.cache_name import CacheName
 from api.csi.names import GET_PLUGIN_CAPABILITIES, IDENTITY_SERVICE
-from server.system_clock import SystemClock
+from http_edge.system_clock import SystemClock
 from tests.support.csi import A_DIGEST, StoreDouble, some_attributes
 
 DRIVER_SOCKET: Final = "csi.sock"

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, final
 
 from api.foreign.core import Node
 from api.foreign.karpenter import NODE_POOL_LABEL
+from http_edge.system_clock import SystemClock
 from kube.client import KubeClient
 from kube.config.discovery import load_configuration
 from kube.informer import Informer, Selection
 from kube.resources import NODES
-from server.system_clock import SystemClock
 from simulator.node.joining_nodes import JoiningNodes, NodeBehaviour
 from simulator.node.nfd import NAMESPACE as NFD_NAMESPACE
 from simulator.node.pool_plugins import PoolPlugins

@@ -17,13 +17,13 @@ from agent.inventory.publisher import FeaturePublisher
 from agent.problems.condition import DegradedConditionWriter
 from agent.problems.registry import ProblemRegistry
 from api.names import API_VERSION, NodeName
+from http_edge.system_clock import SystemClock
 from kube.client import KubeClient
 from kube.config.discovery import load_configuration
 from kube.errors import NotFound, TooManyRequests
 from kube.resources import GPU_NODE_INVENTORIES, NODE_FEATURES, NODES
 from manifests.install.crds import build_crds
 from manifests.yaml import render
-from server.system_clock import SystemClock
 from simulator.node.nfd import node_feature_crd
 from telemetry.conditions import AgentDegraded
 from tests.cluster.environment import definitions, polling

@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 
+from api.clock import Instant
 from api.kinds.gpudevice import PoolRef
 from api.names import PRESENT_LABEL, NodeName
+from http_edge.system_clock import SystemClock
 from inventory.discovery.node import DEFAULT_GONE_FOR
 from kube.client import KubeClient
 from kube.config.discovery import load_configuration
@@ -19,8 +21,6 @@ from kube.errors import NotFound, TooManyRequests
 from kube.resources import NODES
 from manifests.install.crds import build_crds
 from manifests.yaml import render
-from pool.model import Instant
-from server.system_clock import SystemClock
 from simulator.apiserver.server import InMemoryApiServer
 from simulator.node.nfd import NAMESPACE, node_feature_crd
 from telemetry.metrics import REGISTRY

@@ -3,12 +3,12 @@
 import contextlib
 from typing import TYPE_CHECKING
 
+from http_edge.reviews.kube_reviews import RBAC, KubeReviews, TokenUser
+from http_edge.reviews.review_cache import TokenRefusal
+from http_edge.system_clock import SystemClock
 from kube.client import KubeClient
 from kube.config.discovery import load_configuration
 from manifests import constants
-from server.reviews.kube_reviews import RBAC, KubeReviews, TokenUser
-from server.reviews.review_cache import TokenRefusal
-from server.system_clock import SystemClock
 from tests.cluster.environment import polling
 
 if TYPE_CHECKING:

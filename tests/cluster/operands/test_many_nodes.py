@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from api.names import OPERAND_LABEL, PRESENT_LABEL
+from http_edge.system_clock import SystemClock
 from reconciler.operands.live_operands import RESOURCES
-from server.system_clock import SystemClock
 from tests.cluster.environment import client, nodes, polling
 from tests.cluster.environment.audit import AuditLog, Write
 from tests.cluster.environment.client import ApiClient

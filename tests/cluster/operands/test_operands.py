@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from http_edge.system_clock import SystemClock
 from kube.client import KubeClient
 from kube.config.discovery import load_configuration
 from kube.errors import Forbidden, Invalid
@@ -20,7 +21,6 @@ from operands.operand_state import ServedKinds
 from reconciler.operands.controller import KEY, NodeOperands
 from reconciler.operands.live_operands import read_operands
 from reconciler.operands.rights import NAMESPACED_RBAC, RBAC
-from server.system_clock import SystemClock
 from tests.cluster.environment import definitions, polling
 from tests.support.published_crds import published_crd
 from tests.support.recorded_events import RecordedEvents

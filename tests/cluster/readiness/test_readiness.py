@@ -12,6 +12,7 @@ import pytest
 from api.kinds.gpudevice import GPUDevice
 from api.kinds.gpunodeinventory import GPUNodeInventory
 from api.names import API_VERSION
+from http_edge.system_clock import SystemClock
 from inventory.debounce import DebounceTerms
 from inventory.health.device import HealthDebounceTerms
 from inventory.readiness.software import BootstrapTerms
@@ -31,7 +32,6 @@ from server.controllers.manager import ControllerManager
 from server.controllers.settings import controller_settings
 from server.kernelcache.mutation_key_secret import MutationKeySecret
 from server.settings import Settings
-from server.system_clock import SystemClock
 from tests.cluster.environment import client, definitions, polling
 from tests.cluster.environment.nodes import KWOK_PREFIX
 from tests.support.controllers import new_caches

@@ -25,7 +25,7 @@ from api.foreign.core import Pod
 from api.kinds.gpupool import SlicePlacement
 from api.nodefiles.node_pods_file import PODS_FILE, NodePodsFile, NodePodUnits
 from api.nodefiles.poolconfig import CONFIG_KEY, HandOut
-from server.system_clock import SystemClock
+from http_edge.system_clock import SystemClock
 from telemetry.reasons import EventReason
 from tests.support.kubelet.admission import KubeletOfNode
 from tests.support.kubelet.plugins import PluginsOfKubelet

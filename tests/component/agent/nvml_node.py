@@ -12,7 +12,7 @@ import pytest
 from agent.driver.port import DriverDevice, DriverEvent
 from agent.errors import DriverUnavailableError
 from agent.nvml.driver import NvmlDriver
-from server.system_clock import SystemClock
+from http_edge.system_clock import SystemClock
 from tests.support.nvml.library import FakeNvml, NoCompilerError, NvmlDevice
 from tests.support.polling import EVERY_S, LIMIT_S
 

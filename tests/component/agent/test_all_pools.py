@@ -10,9 +10,9 @@ from agent.api_cache import NodeObjects
 from agent.plugin.config_sources import ClusterSource
 from agent.plugin.servers import PluginServers
 from api.nodefiles.poolconfig import HandOut
+from http_edge.system_clock import SystemClock
 from kube.resources import GPU_DEVICES, GPU_POOLS
 from manifests.install.crds import build_crds
-from server.system_clock import SystemClock
 from tests.component.reconciler.cluster import Cluster, a_cluster
 from tests.support.kubelet.plugins import PluginsOfKubelet
 from tests.support.next_version import allow_next_version, body_of

@@ -29,7 +29,7 @@ from api.kubelet.proto.deviceplugin_pb2 import (
 )
 from api.nodefiles.node_devices_file import DEVICES_FILE
 from api.nodefiles.poolconfig import HandOut
-from server.system_clock import SystemClock
+from http_edge.system_clock import SystemClock
 from telemetry.conditions import AgentDegraded
 from telemetry.metrics import REGISTRY
 from tests.component.agent.node import Agent, slices_of, whole_devices

@@ -10,7 +10,7 @@ import pytest
 
 from agent.errors import DriverUnavailableError
 from agent.nvml.driver import NvmlDriver
-from server.system_clock import SystemClock
+from http_edge.system_clock import SystemClock
 from telemetry.conditions import AgentDegraded
 from tests.component.agent.inventory_node import InventoryNode
 from tests.support import fake_driver as driver_double

@@ -6,7 +6,7 @@ import pytest
 
 from agent.kubelet.pod_resources import PodResources
 from agent.plugin.numa_hints import NumaHints
-from server.system_clock import SystemClock
+from http_edge.system_clock import SystemClock
 from tests.component.agent.node import RESOURCE, Agent, numa_devices
 from tests.support.bound_pods import a_bound_pod
 from tests.support.polling import until

@@ -12,7 +12,7 @@ import pytest
 from agent.errors import DriverUnavailableError, PartitioningError
 from agent.nvml.call_thread import MAX_STUCK
 from agent.nvml.driver import NvmlDriver
-from server.system_clock import SystemClock
+from http_edge.system_clock import SystemClock
 from telemetry.conditions import AgentDegraded
 from tests.component.agent.nvml_node import NvmlNode, nvml_node
 from tests.support.nvml.library import a_device
@@ -252,7 +252,7 @@ async def test_process_ends_while_calls_hang(tmp_path: Path) -> None:
 import asyncio, pathlib
 from agent.errors import DriverUnavailableError, PartitioningError
 from agent.nvml.driver import NvmlDriver
-from server.system_clock import SystemClock
+from http_edge.system_clock import SystemClock
 async def main():
     driver = NvmlDriver(SystemClock(), library=pathlib.Path({str(node.nvml.library)!r}), read_s=0.1)
     try:

@@ -15,7 +15,7 @@ from agent.errors import DriverUnavailableError
 from agent.kubelet.pod_processes import pods_of_processes
 from agent.roles.inventory_role import InventoryRole
 from agent.settings import AgentRole, AgentSettings
-from server.system_clock import SystemClock
+from http_edge.system_clock import SystemClock
 from telemetry.conditions import AgentDegraded
 from tests.component.agent.nvml_node import nvml_node
 from tests.support.nvml.library import a_device

@@ -137,7 +137,7 @@ async def run_agent(node: NvmlNode, call: str) -> int:
     program = f"""
 import asyncio, pathlib
 from agent.nvml.driver import NvmlDriver
-from server.system_clock import SystemClock
+from http_edge.system_clock import SystemClock
 async def main():
     driver = NvmlDriver(SystemClock(), library=pathlib.Path({str(node.nvml.library)!r}))
     await {call}

@@ -16,7 +16,7 @@ from agent.driver.port import DriverDevice
 from agent.kubelet.pod_processes import pods_of_processes
 from agent.nvml.driver import NvmlDriver
 from agent.nvml.library import find_libraries
-from server.system_clock import SystemClock
+from http_edge.system_clock import SystemClock
 
 
 @pytest.fixture

@@ -73,7 +73,7 @@ CUT_IN_A_PROCESS = """
 import asyncio, sys
 from pathlib import Path
 from agent.nvml.driver import NvmlDriver
-from server.system_clock import SystemClock
+from http_edge.system_clock import SystemClock
 from tests.component.agent.partitioning_node import PartitioningNode
 
 async def main():

@@ -13,7 +13,7 @@ import uvloop
 from agent.errors import KubeletUnavailableError
 from agent.kubelet.pod_resources import PodResources
 from api.kubelet.podresources import GET, LIST, SERVICE, SOCKET, ContainerUnits, PodUnits
-from server.system_clock import SystemClock
+from http_edge.system_clock import SystemClock
 from telemetry.metrics import REGISTRY
 from tests.support.kubelet.pod_resources import PodResourcesServer
 

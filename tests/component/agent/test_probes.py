@@ -11,7 +11,7 @@ import aiohttp
 import pytest
 
 from agent.probes import MAX_CONNECTIONS, MAX_HEAD_BYTES, TASK, WITHIN_S, serving_probes
-from server.open_files import raise_limit
+from http_edge.open_files import raise_limit
 from tests.support.metric_samples import Counted
 from tests.support.polling import until
 

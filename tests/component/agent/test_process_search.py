@@ -19,9 +19,9 @@ from agent.roles.inventory_role import InventoryRole
 from agent.settings import AgentRole, AgentSettings
 from api.kinds.gpunodeinventory import DriverProcess, GPUNodeInventory
 from api.names import API_VERSION, PodUid
+from http_edge.system_clock import SystemClock
 from kube.resources import GPU_NODE_INVENTORIES, PODS
 from manifests.install.crds import build_crds
-from server.system_clock import SystemClock
 from tests.support.client_of_api import an_api_with_client
 from tests.support.polling import until_async
 

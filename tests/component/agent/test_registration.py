@@ -14,7 +14,7 @@ from agent.plugin.service import DevicePluginService
 from agent.problems.registry import ProblemRegistry
 from api.kubelet.deviceplugin import KUBELET_SOCKET
 from api.nodefiles.poolconfig import HandOut
-from server.system_clock import SystemClock
+from http_edge.system_clock import SystemClock
 from telemetry.conditions import AgentDegraded
 from tests.support.builders import EPOCH
 from tests.support.kubelet.plugins import PluginsOfKubelet

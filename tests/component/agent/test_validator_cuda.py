@@ -9,7 +9,7 @@ import pytest
 
 from agent.validator.cuda_check import CudaCheck
 from agent.validator.steps import Outcome
-from server.system_clock import SystemClock
+from http_edge.system_clock import SystemClock
 from tests.support.nvml.library import a_device
 from tests.support.polling import LIMIT_S
 from tests.support.validated_node import ValidatedNode, cause_of, text_of

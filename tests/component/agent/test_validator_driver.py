@@ -9,7 +9,7 @@ import pytest
 from agent.validator.driver_check import DriverCheck
 from agent.validator.module_check import GDRCOPY, NVIDIA_FS, ModuleCheck
 from agent.validator.steps import Outcome, Passed
-from server.system_clock import SystemClock
+from http_edge.system_clock import SystemClock
 from tests.support.nvml.library import a_device
 from tests.support.validated_node import ValidatedNode, cause_of, text_of
 

@@ -8,7 +8,7 @@ from agent.nvml.library import find_libraries
 from agent.validator.checked_node import CheckedNode
 from agent.validator.cuda_check import CudaCheck
 from agent.validator.driver_check import DriverCheck
-from server.system_clock import SystemClock
+from http_edge.system_clock import SystemClock
 from tests.support.validated_node import text_of
 
 

@@ -20,9 +20,9 @@ from agent.settings import AgentRole, AgentSettings
 from agent.validator.step_run import StepTimes
 from agent.validator.steps import DEFAULT_STEPS
 from cli.exit_status import FAILED, OK
+from http_edge.system_clock import SystemClock
 from kube.resources import CUSTOM_RESOURCE_DEFINITIONS, GPU_DEVICES, GPU_POOLS, NODES, Resource
 from manifests.install.crds import build_crds
-from server.system_clock import SystemClock
 from tests.support.cluster_objects import a_pool_object
 from tests.support.nvml.library import a_device
 from tests.support.polling import LIMIT_S, until, until_async

@@ -8,7 +8,7 @@ import pytest
 from agent.validator.steps import Outcome
 from agent.validator.toolkit_check import ToolkitCheck
 from api.nodefiles.poolconfig import HandOut
-from server.system_clock import SystemClock
+from http_edge.system_clock import SystemClock
 from tests.support.nvml.library import a_device
 from tests.support.validated_node import ValidatedNode, cause_of, text_of
 

@@ -9,9 +9,9 @@ import pytest
 from console.edge.token_login import ReviewedViewer, TokenLogin
 from console.rows import ViewerRow
 from console.visibility import Visibility
+from http_edge.reviews.kube_reviews import TokenUser
+from http_edge.reviews.review_cache import ALLOWED_S, BURST, REFUSED_S, TokenRefusal
 from kube.errors import KubeError, Unreachable
-from server.reviews.kube_reviews import TokenUser
-from server.reviews.review_cache import ALLOWED_S, BURST, REFUSED_S, TokenRefusal
 from tests.support.canned_console import SNAPSHOT, ServedConsole, served_console
 from tests.support.polling import until
 

@@ -7,10 +7,10 @@ import pytest
 
 from console.edge.token_login import ReviewedViewer
 from console.processes.viewer_reviews import ConsoleReviews
+from http_edge.reviews.review_cache import TokenRefusal
 from kube.client import KubeClient
 from kube.config.connection import StaticConnection
 from kube.errors import Unreachable
-from server.reviews.review_cache import TokenRefusal
 from simulator.apiserver.server import InMemoryApiServer
 from simulator.apiserver.webhooks.chain import User
 from tests.support.loop_clock import LoopClock

@@ -9,7 +9,7 @@ import aiohttp
 import pytest
 
 from console.edge.viewer_limits import ViewerLimits
-from server.open_files import raise_limit
+from http_edge.open_files import raise_limit
 from tests.support.canned_console import PAGE, SNAPSHOT, ServedConsole, local_console, log_in
 from tests.support.polling import LIMIT_S, until
 from tests.support.served_app import sample

@@ -24,6 +24,7 @@ from hypothesis import strategies as st
 
 from api.image_reference import Digest, ImageReference
 from api.kinds.gkmcache import Verification
+from http_edge.system_clock import SystemClock
 from kernelcache.image_format import (
     OCI_CONFIG,
     OCI_INDEX,
@@ -61,7 +62,6 @@ from oci.registry_push import RegistryPush
 from oci.registry_settings import RegistrySettings
 from oci.signature_push import SignaturePush
 from oci.signature_reading import read_signatures
-from server.system_clock import SystemClock
 from simulator.registry.registry_content import sha256
 from tests.support.registry_double import Cut, Fault, Lie, RegistryDouble, Status
 from tests.support.sigstore_instance import new_key, public_pem

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from api.annotations import decode_reservation
+from api.clock import Instant
 from api.foreign.core import Pod, Toleration
 from api.names import (
     AGENT_NOT_READY_TAINT,
@@ -35,7 +36,7 @@ from kube.errors import KubeError
 from kube.resources import NODES, PODS
 from manifests.constants import DEFAULT_NAMESPACE
 from manifests.install.crds import build_crds
-from pool.model import Instant, PodFacts
+from pool.model import PodFacts
 from pool.placement.planner import PlacementRefused
 from reconciler.caches import Caches
 from reconciler.scaling.capacity_holds import CapacityHolds

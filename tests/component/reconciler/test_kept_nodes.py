@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from api.clock import Instant
 from api.foreign.karpenter import DO_NOT_DISRUPT_ANNOTATION, NODE_POOL_LABEL
 from api.names import KEEP_UNTIL_ANNOTATION, PoolName
 from api.status_conditions import parse_time
 from kube.resources import GPU_POOLS, NODES
-from pool.model import Instant
 from reconciler.scaling.kept_nodes import KEPT_FOR_S, LOOK_AGAIN_S, NO_POOL, KeptNodes
 from tests.component.reconciler.handover_run import (
     N1,

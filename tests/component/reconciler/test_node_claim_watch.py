@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from api.clock import Instant
 from api.kinds.autoscaling import Autoscaling, NodeShape
 from api.kinds.gpupool import GPUPool, GPUPoolSpec
 from api.meta import ObjectMeta, PartialObjectMetadata
@@ -17,7 +18,6 @@ from autoscaling.scaling_model import ClaimFacts, ConditionFacts, RequestId, Sca
 from autoscaling.terms import scaling_terms
 from kube.errors import NotFound
 from kube.resources import NODE_CLAIMS
-from pool.model import Instant
 from reconciler.scaling.node_claim_watch import LEAST_WATCH_S, SPEC, VIEW_AGAIN_S
 from reconciler.scaling.view import PoolScaling, scaling_view
 from simulator.karpenter.karpenter_crds import karpenter_crds

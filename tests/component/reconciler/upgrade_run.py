@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from api.clock import Instant
 from api.driver_upgrade import (
     AGENT_DEPLOY_LABEL,
     PAUSED_FOR_UPGRADE,
@@ -40,7 +41,6 @@ from kube.resources import (
     RESOURCE_CLAIMS,
 )
 from manifests.nvidia.operator_crds import build_operator_crds
-from pool.model import Instant
 from reconciler.driver_upgrade.upgrade_pass import KEY, DriverUpgrades, UpgradeTools
 from reconciler.driver_upgrade.upgrade_reports import UpgradeReports
 from reconciler.sinks.operator_objects import OperatorObjects

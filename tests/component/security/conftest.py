@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from server.http.limits import Limits
+from http_edge.limits import Limits
 from tests.support.reviews import AdmissionSetup
 from tests.support.served_app import MAX_BODY_BYTES, TOKEN, ServedApp, TestAuthority, on_a_port
 

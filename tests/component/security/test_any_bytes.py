@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from server.http.limits import Limits
-from server.http.replies import Reply
-from server.http.routes import Routes
+from http_edge.limits import Limits
+from http_edge.replies import Reply
+from http_edge.routes import Routes
 from tests.support.endpoints import AnsweredBy, OneConnection, awaited, port_state, text
 
 LIMITS = Limits(connections=4, body_bytes=64, large_body_bytes=16, large_bodies=1, pipelined=8)

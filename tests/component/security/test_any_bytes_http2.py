@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from server.http.http2.http2_protocol import Http2Protocol
-from server.http.limits import Limits
-from server.http.routes import Routes
+from http_edge.http2.http2_protocol import Http2Protocol
+from http_edge.limits import Limits
+from http_edge.routes import Routes
 from tests.component.security.test_any_bytes import in_hex, pieces
 from tests.support.endpoints import AnsweredBy, OneConnection, awaited, port_state, text
 

@@ -11,15 +11,15 @@ from pathlib import Path
 
 from aiohttp import ClientSession, ClientTimeout
 
+from http_edge.body import LargeBodies
+from http_edge.connections import Acceptor, ConnectionLimiter
+from http_edge.limits import Limits
+from http_edge.listener import Port
+from http_edge.peer_connection import PortState
+from http_edge.protocol import HttpProtocol
+from http_edge.replies import TEXT, Reply, ReplyEncoder
+from http_edge.routes import Routes
 from manifests.constants import LIVENESS_PATH
-from server.http.body import LargeBodies
-from server.http.connections import Acceptor, ConnectionLimiter
-from server.http.limits import Limits
-from server.http.listener import Port
-from server.http.peer_connection import PortState
-from server.http.protocol import HttpProtocol
-from server.http.replies import TEXT, Reply, ReplyEncoder
-from server.http.routes import Routes
 from server.settings import ListenSettings
 from tests.support.loop_clock import LoopClock
 from tests.support.polling import LIMIT_S, until

@@ -19,8 +19,8 @@ import pytest
 from certs.bundle import CA_KEY, SERVING_CERTIFICATE, Bundle, Requirements, ServingBundle
 from certs.rotation import CertificateRotation
 from certs.tls import ServingContext, client_context
+from http_edge.system_clock import SystemClock
 from manifests.constants import FILTER_PATH, VALIDATE_DEVICES_PATH
-from server.system_clock import SystemClock
 from tests.component.certs.doubles import MemoryStore
 from tests.support.polling import until
 from tests.support.reviews import GPUDEVICE, a_device_object, a_review

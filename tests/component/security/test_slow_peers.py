@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
+from http_edge.connections import ConnectionLimiter, ConnectionSlot
 from manifests.constants import MUTATE_PODS_PATH, VALIDATE_PODS_PATH
-from server.http.connections import ConnectionLimiter, ConnectionSlot
 from tests.component.security.conftest import LIMITS, PLACES
 from tests.component.security.peers import WITHIN_S, Peer, many, post, post_chunked, tcp, tls
 from tests.support.polling import until

@@ -12,11 +12,12 @@ import random
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from types import SimpleNamespace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from api.annotations import decode_devices
+from api.clock import Instant
 from api.foreign.core import Pod
 from api.names import DEVICES_ANNOTATION, POOL_LABEL, RESOURCE_PREFIX, NodeName, PodUid
 from kube.client import KubeClient
@@ -26,7 +27,6 @@ from kube.leader_election import LeaderElection, LeaseTerms
 from kube.resources import PODS
 from manifests.install.crds import build_crds
 from pool.facts import pod_facts
-from pool.model import Instant, PodFacts
 from reconciler.pod.binding_recovery import BindingRecovery
 from reconciler.sinks.pod_sink import PodSink
 from scheduler.bind import bind_pod
@@ -44,6 +44,9 @@ from tests.support.allocation_state import some_allocation_state, some_devices
 from tests.support.in_process_api import InProcessApi, Wire
 from tests.support.loop_clock import LoopClock
 from tests.support.polling import until
+
+if TYPE_CHECKING:
+    from pool.model import PodFacts
 
 TROUBLE_S: Final = 40.0
 CALM_S: Final = 400.0

@@ -13,6 +13,7 @@ from api.kinds.gpunodeinventory import GPUNodeInventory
 from api.kinds.gpupool import GPUPool
 from api.meta import Condition
 from api.names import ASSIGNMENT_ANNOTATION, NodeName
+from http_edge.system_clock import SystemClock
 from inventory.identity import device_name
 from kube.resources import (
     GPU_DEVICES,
@@ -22,7 +23,6 @@ from kube.resources import (
     NODE_FEATURES,
     PODS,
 )
-from server.system_clock import SystemClock
 from simulator.node import nfd
 from simulator.node.kubelet import register_node
 from telemetry.conditions import DeviceCondition, DeviceHealthy, InventoryCondition, PoolCondition

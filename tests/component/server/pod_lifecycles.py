@@ -15,6 +15,7 @@ import msgspec
 
 from admission.admission_webhooks import mutate_pod
 from admission.context import AdmissionContext
+from api.clock import Instant
 from api.foreign.core import Pod
 from api.kinds.gpudevice import GPUDevice
 from api.kinds.gpupool import GPUPool
@@ -23,7 +24,6 @@ from kernelcache.cache_index import CacheIndex
 from pool.allocation_state import AllocationState
 from pool.catalog import Catalog
 from pool.facts import pod_facts
-from pool.model import Instant
 from reconciler.assignment.pool_conflicts import Conflicts
 from reconciler.caches import Caches
 from reconciler.sinks.device_sink import observe_device

@@ -14,7 +14,7 @@ from h2.connection import H2Connection
 from h2.errors import ErrorCodes
 from hpack import Encoder
 
-from server.http.http2.http2_protocol import Http2Protocol
+from http_edge.http2.http2_protocol import Http2Protocol
 from tests.support.endpoints import OneConnection, Served, serving_all_kinds
 from tests.support.http2_peer import (
     CONTINUATION,

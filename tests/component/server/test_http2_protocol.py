@@ -7,7 +7,7 @@ from h2.errors import ErrorCodes
 from h2.settings import SettingCodes
 from structlog.testing import capture_logs
 
-from server.http.routes import Routes
+from http_edge.routes import Routes
 from tests.support.endpoints import AnsweredBy, awaited, port_state
 from tests.support.http2_peer import (
     CONTINUATION,

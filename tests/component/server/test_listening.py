@@ -7,11 +7,11 @@ import pytest
 from aiohttp import ClientSession
 from structlog.testing import capture_logs
 
-from server.http.body import Unread
-from server.http.limits import Limits
-from server.http.listener import Port
-from server.http.listening_sockets import ListenError
-from server.http.routes import Headers, Routes
+from http_edge.body import Unread
+from http_edge.limits import Limits
+from http_edge.listener import Port
+from http_edge.listening_sockets import ListenError
+from http_edge.routes import Headers, Routes
 from server.settings import ListenSettings
 from tests.support.endpoints import LIMITS, AnsweredBy, a_port, awaited
 from tests.support.loop_clock import LoopClock

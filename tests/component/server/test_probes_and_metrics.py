@@ -13,6 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 
+from http_edge.exposition import FRESH_S, Exposition, accepts_gzip
 from manifests.constants import (
     FILTER_PATH,
     LIVENESS_PATH,
@@ -20,7 +21,6 @@ from manifests.constants import (
     READINESS_PATH,
     SYNCED_PATH,
 )
-from server.http.exposition import FRESH_S, Exposition, accepts_gzip
 from telemetry.metric_declaration import MetricDeclarations
 from tests.support.scheduling import a_wire_pod, extender_args
 from tests.support.served_app import ServedApp

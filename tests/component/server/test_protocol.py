@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 from structlog.testing import capture_logs
 
-from server.http.limits import Limits
-from server.http.routes import Routes
+from http_edge.limits import Limits
+from http_edge.routes import Routes
 from tests.support.endpoints import (
     AnsweredBy,
     OneConnection,

@@ -4,9 +4,8 @@ import asyncio
 
 import pytest
 
-from kube.errors import Unreachable
-from server.reviews.kube_reviews import TokenUser
-from server.reviews.review_cache import (
+from http_edge.reviews.kube_reviews import TokenUser
+from http_edge.reviews.review_cache import (
     ALLOWED_S,
     BURST,
     MAX_TOKENS,
@@ -15,7 +14,8 @@ from server.reviews.review_cache import (
     REVIEWS_A_S,
     TokenRefusal,
 )
-from server.reviews.reviewed_tokens import ReviewedTokens
+from http_edge.reviews.reviewed_tokens import ReviewedTokens
+from kube.errors import Unreachable
 from tests.support.loop_clock import LoopClock
 from tests.support.served_app import CannedReviews
 

@@ -10,6 +10,7 @@ import pytest
 
 from api.annotations import encode_devices
 from api.cache_name import CacheName
+from api.clock import Instant
 from api.foreign.karpenter import NodeClaim
 from api.meta import PartialObjectMetadata
 from api.names import (
@@ -25,6 +26,8 @@ from api.names import (
     UnitId,
 )
 from autoscaling.scaling_model import RequestId
+from http_edge.reviews.kube_reviews import KubeReviews
+from http_edge.reviews.review_cache import TokenRefusal
 from kube.client import KubeClient
 from kube.config.connection import StaticConnection
 from kube.event_recorder import Event, EventRecorder, ObjectReference
@@ -49,7 +52,6 @@ from kube.resources import (
     Resource,
 )
 from manifests import constants
-from pool.model import Instant
 from reconciler.operands import rights
 from reconciler.pod.nomination import NominationWriter
 from reconciler.pod.requeue import SchedulerRequeue
@@ -59,8 +61,6 @@ from reconciler.sinks.karpenter_sink import observe_claim
 from scheduler.ports import BindWritten, PodBinding, PodRef, SeenBound
 from server.binder import KubeBinder
 from server.leadership.fence import Fence
-from server.reviews.kube_reviews import KubeReviews
-from server.reviews.review_cache import TokenRefusal
 from simulator.apiserver.requestlog import LoggedRequest
 from simulator.node.kubelet import register_node
 from telemetry.reasons import EventReason

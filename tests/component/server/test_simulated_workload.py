@@ -12,10 +12,10 @@ from api.units import part_of
 from cli.simulation.live_cluster import read_lists
 from cli.simulation.snapshot import take_snapshot
 from cli.simulation.workload.pool_run import PoolCluster, workload_on_pools
+from http_edge.system_clock import SystemClock
 from kube.resources import GPU_POOLS, PODS
 from pool.placement.simulation.engine import run_workload
 from pool.placement.simulation.results import Mode
-from server.system_clock import SystemClock
 from simulator.node.kubelet import register_node
 from simulator.node.node_agent import FakeDevice
 from tests.component.server.cluster_run import ClusterRun, eventually

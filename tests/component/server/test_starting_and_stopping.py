@@ -8,9 +8,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from api.kinds.gpupool import GPUPool
+from http_edge.listening_sockets import ListenError
 from kube.resources import GPU_DEVICES, GPU_POOLS, PODS
 from manifests import constants
-from server.http.listening_sockets import ListenError
 from server.shutdown import YIELD_S
 from simulator.node.kubelet import register_node
 from tests.support.hand_made import a_device, a_pool

@@ -11,7 +11,7 @@ from collections import Counter
 import pytest
 
 from certs.pem import DecodedPair, decode_pair
-from server.system_clock import SystemClock
+from http_edge.system_clock import SystemClock
 from telemetry import metrics
 from telemetry.metric_declaration import DeclaredMetric
 from tests.component.server.metrics_nodes import (

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from server.tuning import PERIOD_S, measure_loop_lag
+from http_edge.tuning import PERIOD_S, measure_loop_lag
 from telemetry.metrics import REGISTRY
 from tests.support.loop_clock import LoopClock
 

@@ -6,13 +6,13 @@ from contextlib import asynccontextmanager
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from http_edge.reviews.kube_reviews import KubeReviews, TokenUser
+from http_edge.reviews.review_cache import TokenRefusal
+from http_edge.reviews.reviewed_tokens import MAX_TOKEN_BYTES
 from kube.client import KubeClient
 from kube.config.connection import StaticConnection
 from kube.errors import KubeError, Unreachable
 from manifests.constants import METRICS_PATH, USAGE_METRICS_PATH
-from server.reviews.kube_reviews import KubeReviews, TokenUser
-from server.reviews.review_cache import TokenRefusal
-from server.reviews.reviewed_tokens import MAX_TOKEN_BYTES
 from simulator.apiserver.server import InMemoryApiServer
 from simulator.apiserver.webhooks.chain import User
 from telemetry.usage_metrics import DEVICE_HOLDER, NAMESPACE_UNIT_SECONDS, NAMESPACE_UNITS

@@ -20,11 +20,11 @@ from api.cache_name import CacheName
 from api.csi.names import CACHE_ATTRIBUTE, DRIVER_NAME, NAMESPACE_ATTRIBUTE
 from api.foreign.core import Pod
 from demo.linked_volumes import LinkedVolumes
+from http_edge.system_clock import SystemClock
 from kube.client import KubeClient
 from kube.config.connection import StaticConnection
 from kube.errors import NotFound
 from kube.resources import EVENTS, NAMESPACES, PODS
-from server.system_clock import SystemClock
 from simulator.apiserver.server import InMemoryApiServer
 from simulator.node.inline_volumes import InlineVolumes
 from simulator.node.kubelet import FakeKubelet, register_node

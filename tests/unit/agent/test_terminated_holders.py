@@ -15,7 +15,7 @@ from api.foreign.core import Pod
 from api.kubelet.podresources import ContainerUnits, PodUnits
 from api.names import PodUid
 from api.nodefiles.node_pods_file import PODS_FILE, STALE_S, NodePodsFile, NodePodUnits
-from server.system_clock import SystemClock
+from http_edge.system_clock import SystemClock
 from tests.support.bound_pods import RESOURCE, a_bound_pod
 
 UID = PodUid("uid-p")

@@ -20,11 +20,11 @@ from cli.simulation.pod_file import AskedPod, pod_of_object
 from cli.simulation.snapshot import take_snapshot
 from cli.simulation.workload.pool_run import PoolCluster, workload_on_pools
 from cli.simulation.workload.snapshot_cluster import SnapshotCluster
+from http_edge.system_clock import SystemClock
 from pool.placement.planner import Placed
 from pool.placement.simulation.engine import run_workload
 from pool.placement.simulation.placing_cluster import PlacedPod
 from pool.placement.simulation.results import Mode, RefusalCause
-from server.system_clock import SystemClock
 from tests.support.cluster_objects import (
     Object,
     a_device_object,

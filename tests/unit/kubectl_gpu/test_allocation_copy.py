@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 
+from api.clock import Instant
 from api.names import PoolName
 from cli.simulation.object_files import read_cluster
 from cli.simulation.snapshot import take_snapshot
@@ -18,7 +19,6 @@ from kubectl_gpu.waiting.pool_reading import (
     read_pools,
 )
 from pool.allocation_state import AllocationState
-from pool.model import Instant
 from tests.support.cluster_objects import (
     Object,
     a_device_object,

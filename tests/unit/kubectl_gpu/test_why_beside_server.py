@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from api.clock import Instant
 from api.foreign.core import Pod
 from api.kinds.gpupool import GPUPool
 from api.names import NodeName, PoolName, pool_node_label
@@ -22,7 +23,7 @@ from kubectl_gpu.waiting import pool_reading
 from kubectl_gpu.waiting.pod_wait import wait_of
 from pool.facts import pod_facts
 from pool.fitting_pods import fitting_pods
-from pool.model import Instant, PodFacts
+from pool.model import PodFacts
 from pool.placement.planner import Placed
 from pool.what_if.explain import explain
 from pool.what_if.explanation import Explanation, UnitWaitReason

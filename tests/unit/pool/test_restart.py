@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from api.annotations import ReservationNote
+from api.clock import Instant
 from pool.allocation_state import AllocationState
-from pool.model import ContainerRole, Instant
+from pool.model import ContainerRole
 from pool.reservations.reservation import ReservationPhase
 from tests.support.allocation_state import (
     a_bound_pod,

@@ -28,7 +28,7 @@ from tests.support.builders import a_demand, a_device, a_node, a_pod_facts, a_po
 from tests.support.loop_clock import LoopClock
 
 if TYPE_CHECKING:
-    from pool.model import Instant
+    from api.clock import Instant
 
 pytestmark = pytest.mark.looptime
 

@@ -9,6 +9,7 @@ import pytest
 
 import reconciler
 from api.names import DeviceName, NodeName, PoolName
+from http_edge.reviews import kube_reviews
 from manifests.install.rbac import PolicyRule, build_rbac
 from reconciler.controller_spec import ControllerSpec, TaskSpec
 from reconciler.pool.index_changes import index_changes
@@ -18,7 +19,6 @@ from server import binder, informers, rbac
 from server.controllers.all import CONTROLLERS
 from server.controllers.manager import ControllerManager
 from server.leadership import fence
-from server.reviews import kube_reviews
 from tests.support.assignment import a_gpupool
 from tests.support.controllers import a_context, connected
 from tests.support.recorded_events import RecordedEvents

@@ -22,8 +22,8 @@ from tests.support.recorded_events import RecordedEvents
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from api.clock import Instant
     from pool.allocation_state import AllocationState
-    from pool.model import Instant
 
 
 class Ending:

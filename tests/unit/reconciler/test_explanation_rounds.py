@@ -2,8 +2,9 @@
 
 from collections import Counter
 
+from api.clock import Instant
 from api.names import PodUid
-from pool.model import Demand, Instant, PodFacts
+from pool.model import Demand, PodFacts
 from pool.what_if.explanation import UnitWaitReason
 from reconciler.pod.shared_explanations import WaitText
 from reconciler.pod.wait_explanation import MOST_EXPLAINED_S, SHARE, WaitExplanation

@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from api.clock import Instant
 from api.names import PodUid
 from api.status_conditions import format_time
-from pool.model import Instant, PodFacts, PodPhase, UnitsCondition
+from pool.model import PodFacts, PodPhase, UnitsCondition
 from reconciler.pod.explanation_turns import (
     AFTER_S,
     AGAIN_S,

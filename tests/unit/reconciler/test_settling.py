@@ -19,7 +19,7 @@ from tests.support.scheduling import LOST, ExtenderSetup, Time, binding_args
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from pool.model import Instant
+    from api.clock import Instant
 
 pytestmark = pytest.mark.looptime
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from api.clock import Instant
 from api.names import NodeName, PodUid
-from pool.model import Instant
 from pool.reservations.reservation import ReservationPhase
 from scheduler.extender import filter_nodes
 from tests.support.builders import EPOCH, a_device, a_node, a_pool, a_slice_pool

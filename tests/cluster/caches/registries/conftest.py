@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from api.image_reference import ImageReference
+from http_edge.system_clock import SystemClock
 from oci.docker_config import BasicCredentials, DockerConfig
 from oci.registry_client import RegistryClient
 from oci.registry_connections import RegistryConnections
 from oci.registry_push import RegistryPush
 from oci.registry_settings import RegistrySettings
-from server.system_clock import SystemClock
 from tests.cluster.environment import binaries, processes, registries
 from tests.cluster.environment.registries import RunningRegistry
 

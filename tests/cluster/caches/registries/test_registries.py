@@ -13,6 +13,7 @@ from api.image_reference import Digest, ImageReference
 from api.kinds.gkmcache import KernelTarget
 from cli.exit_status import OK
 from cli.main import run as run_command
+from http_edge.system_clock import SystemClock
 from kernelcache.image_format import (
     OCI_CONFIG,
     OCI_INDEX,
@@ -30,7 +31,6 @@ from oci.platforms import ImagePlatform
 from oci.registry_client import RegistryClient, referrers_tag, signature_tag
 from oci.registry_connections import RegistryConnections
 from oci.registry_push import RegistryPush
-from server.system_clock import SystemClock
 from simulator.registry.triton_cache import write_triton_cache
 from tests.cluster.caches.registries.conftest import DOCKER, Registry, a_login, settings_of
 from tests.cluster.environment import processes, registries

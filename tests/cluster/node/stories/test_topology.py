@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from agent.kubelet.pod_resources import PodResources
-from server.system_clock import SystemClock
+from http_edge.system_clock import SystemClock
 from tests.cluster.environment import pods, polling
 from tests.cluster.node.environment import numa, paths
 from tests.cluster.node.stories.devices import ISLAND

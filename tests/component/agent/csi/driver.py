@@ -13,7 +13,7 @@ from agent.csi.volume_targets import VolumeTargets
 from agent.served_socket import ServedSocket
 from agent.unary_calls import UnaryCalls
 from api.cache_name import CacheName
-from server.system_clock import SystemClock
+from http_edge.system_clock import SystemClock
 from tests.support.csi import A_DIGEST, UID, CsiClient, MounterDouble, StoreDouble, a_target
 
 NODE = "node-1"

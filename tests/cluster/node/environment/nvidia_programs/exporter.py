@@ -16,7 +16,7 @@ from typing import Any
 from aiohttp import web
 
 from agent.kubelet.pod_resources import PodResources
-from server.system_clock import SystemClock
+from http_edge.system_clock import SystemClock
 
 _POD_RESOURCES = Path("/var/lib/kubelet/pod-resources")
 _WITHIN_S = 5.0

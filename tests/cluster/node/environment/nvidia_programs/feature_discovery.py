@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from agent.nvml.driver import NvmlDriver
-from server.system_clock import SystemClock
+from http_edge.system_clock import SystemClock
 from tests.cluster.node.environment.nvidia_programs.api_server import call
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from agent.nvml.driver import NvmlDriver
-from server.system_clock import SystemClock
+from http_edge.system_clock import SystemClock
 
 _DRIVER_ROOT = Path("/run/nvidia/driver")
 _WITHIN_S = 5.0

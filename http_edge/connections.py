@@ -1,6 +1,6 @@
 """Connections to the port, bounded in number, and accepted.
 
-* A handshake ends within `Limits`; `server.http.peer_connection` bounds what follows.
+* A handshake ends within `Limits`; `http_edge.peer_connection` bounds what follows.
 * A connection without a request may stay: clients open some in advance, and closing one just as its first
   request arrives costs a pod creation.
 * With all slots taken, or no file left to open, a new connection takes the slot of the oldest one without
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import Callable
 
-    from server.http.limits import Limits
+    from http_edge.limits import Limits
 
 _ACCEPT_AGAIN_S: Final = 0.5
 """After a failure to accept."""

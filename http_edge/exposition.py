@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, final
 
 from prometheus_client import CONTENT_TYPE_LATEST, Metric, generate_latest
 
-from server.http.replies import Reply
+from http_edge.replies import Reply
 from telemetry.label_sets import EncodableSamples
 from telemetry.metrics import REGISTRY
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from prometheus_client import CollectorRegistry
 
-    from server.http.routes import Headers
+    from http_edge.routes import Headers
 
 FRESH_S: Final = 1.0
 """For which a page is given to all who ask: Prometheus asks every few seconds."""

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, final
 import httptools
 import msgspec
 
-from server.http.body import too_large
+from http_edge.body import too_large
 
 if TYPE_CHECKING:
     from collections import deque
 
-    from server.http.body import Unread
-    from server.http.limits import Limits
-    from server.http.replies import Reply
-    from server.http.routes import Endpoint
+    from http_edge.body import Unread
+    from http_edge.limits import Limits
+    from http_edge.replies import Reply
+    from http_edge.routes import Endpoint
 
 
 class MalformedRequestError(Exception):

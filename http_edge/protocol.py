@@ -4,7 +4,7 @@ One way in: bytes → `RequestReader` → the endpoint → one write. A synchron
 `data_received` returns; only an awaited one has a task. While the first request waits, for its decision or its
 peer, no further bytes are read: requests that are sent ahead wait in the system's buffers.
 
-A connection waits for one thing at a time (`server.http.peer_connection.Wait`).
+A connection waits for one thing at a time (`http_edge.peer_connection.Wait`).
 """
 
 import asyncio
@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING, Final, cast, final
 
 import structlog
 
+from http_edge.body import BROKEN_OFF, late, unreadable
+from http_edge.peer_connection import PeerConnection, PortState, Wait, failed_reply, settled
+from http_edge.replies import CONTINUE, Reply, error_reply
+from http_edge.request_reader import MalformedRequestError, Phase, Request, RequestReader
+from http_edge.routes import Answer, ShownPage
 from kube.errors import one_line
-from server.http.body import BROKEN_OFF, late, unreadable
-from server.http.peer_connection import PeerConnection, PortState, Wait, failed_reply, settled
-from server.http.replies import CONTINUE, Reply, error_reply
-from server.http.request_reader import MalformedRequestError, Phase, Request, RequestReader
-from server.http.routes import Answer, ShownPage
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
 
-    from server.http.connections import ConnectionSlot
-    from server.http.routes import Endpoint
+    from http_edge.connections import ConnectionSlot
+    from http_edge.routes import Endpoint
 
 _CLOSE: Final = b"Connection: close\r\n"
 _KEEP: Final = b"Connection: keep-alive\r\n"

@@ -3,7 +3,7 @@
 import re
 from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar, final
 
-from server.reviews.review_cache import ReviewCache, TokenRefusal, Verdict
+from http_edge.reviews.review_cache import ReviewCache, TokenRefusal, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -4,7 +4,7 @@ import datetime as dt
 import time
 from typing import final
 
-from pool.model import Instant
+from api.clock import Instant
 
 
 @final

@@ -3,12 +3,12 @@
 import asyncio
 from typing import TYPE_CHECKING, cast, final
 
-from server.http.http2.http2_protocol import Http2Protocol
-from server.http.peer_connection import PortState
-from server.http.protocol import HttpProtocol
+from http_edge.http2.http2_protocol import Http2Protocol
+from http_edge.peer_connection import PortState
+from http_edge.protocol import HttpProtocol
 
 if TYPE_CHECKING:
-    from server.http.connections import ConnectionSlot
+    from http_edge.connections import ConnectionSlot
 
 PROTOCOLS = ("h2", "http/1.1")
 """What the port offers, the first for preference."""

@@ -1,6 +1,6 @@
 """HTTP/2 on one connection: each stream is a request, answered when it can be, whatever other streams wait for.
 
-kube-scheduler speaks it, and needs one connection for all its calls (design 0003). `server.http.http2.frames` bounds
+kube-scheduler speaks it, and needs one connection for all its calls (design 0003). `http_edge.http2.frames` bounds
 what comes, h2 checks and decodes it, and requests meet the same routes, limits and authentication as by HTTP/1.1.
 
 A body has a deadline of its own; the connection waits for one more thing at a time (`Wait`). While an answer
@@ -16,21 +16,21 @@ from h2 import events
 from h2.errors import ErrorCodes
 from h2.exceptions import ProtocolError
 
+from http_edge.body import late
+from http_edge.http2.frames import FrameLimitError, FrameReader, goaway
+from http_edge.http2.http2_codec import bound_table, codec_of
+from http_edge.http2.streams import InboundBodies, OutboundBodies, Stream, stream_of
+from http_edge.peer_connection import PeerConnection, PortState, Wait, failed_reply, settled
+from http_edge.replies import Reply, error_reply
+from http_edge.routes import ShownPage
 from kube.errors import one_line
-from server.http.body import late
-from server.http.http2.frames import FrameLimitError, FrameReader, goaway
-from server.http.http2.http2_codec import bound_table, codec_of
-from server.http.http2.streams import InboundBodies, OutboundBodies, Stream, stream_of
-from server.http.peer_connection import PeerConnection, PortState, Wait, failed_reply, settled
-from server.http.replies import Reply, error_reply
-from server.http.routes import ShownPage
 from telemetry.metrics import TASK_FAILURES
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
 
-    from server.http.connections import ConnectionSlot
-    from server.http.routes import Answer
+    from http_edge.connections import ConnectionSlot
+    from http_edge.routes import Answer
 
 _log = structlog.get_logger()
 

@@ -11,7 +11,7 @@ from kube.errors import one_line
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping
 
-    from server.http.limits import Limits
+    from http_edge.limits import Limits
 
 
 @dataclass(frozen=True, slots=True)

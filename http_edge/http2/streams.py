@@ -13,19 +13,19 @@ import msgspec
 from h2.connection import H2Connection
 from h2.events import DataReceived, RequestReceived
 
-from server.http.body import BROKEN_OFF, too_large
-from server.http.replies import error_reply
-from server.http.routes import Headers, ShownPage
+from http_edge.body import BROKEN_OFF, too_large
+from http_edge.replies import error_reply
+from http_edge.routes import Headers, ShownPage
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable, Iterator
 
-    from server.http.body import Unread
-    from server.http.limits import Limits
-    from server.http.peer_connection import PeerConnection, PortState
-    from server.http.replies import Reply, ReplyEncoder
-from server.http.routes import Endpoint
+    from http_edge.body import Unread
+    from http_edge.limits import Limits
+    from http_edge.peer_connection import PeerConnection, PortState
+    from http_edge.replies import Reply, ReplyEncoder
+from http_edge.routes import Endpoint
 
 LEAST_PART: Final = 1024
 """Bytes of an answer in one frame, but for its end. A peer whose window stays smaller reads no answers."""

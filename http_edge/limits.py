@@ -5,7 +5,7 @@ from typing import Self, final
 
 import structlog
 
-from server import open_files
+from http_edge import open_files
 
 _log = structlog.get_logger()
 

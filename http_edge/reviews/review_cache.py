@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar, final
 
 import structlog
 
+from http_edge.reviews.token_bucket import TokenBucket
 from kube.errors import KubeError
-from server.reviews.token_bucket import TokenBucket
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -1,26 +1,26 @@
 """The one port of the process, opened and closed in order.
 
-`server.http.app` says what is answered on it, `server.http.protocol` how; `server.http.limits` bounds all.
+`server.http.app` says what is answered on it, `http_edge.protocol` how; `http_edge.limits` bounds all.
 """
 
 import asyncio
 import socket
 from typing import TYPE_CHECKING, Final, NoReturn, Protocol, Self, final
 
-from server.http.body import LargeBodies
-from server.http.connections import Acceptor, ConnectionLimiter
-from server.http.listening_sockets import open_listeners
-from server.http.negotiated_protocol import NegotiatedProtocol
-from server.http.peer_connection import PortState
-from server.http.replies import ReplyEncoder
+from http_edge.body import LargeBodies
+from http_edge.connections import Acceptor, ConnectionLimiter
+from http_edge.listening_sockets import open_listeners
+from http_edge.negotiated_protocol import NegotiatedProtocol
+from http_edge.peer_connection import PortState
+from http_edge.replies import ReplyEncoder
 
 if TYPE_CHECKING:
     import ssl
     from types import TracebackType
 
     from api.clock import Clock
-    from server.http.limits import Limits
-    from server.http.routes import Routes
+    from http_edge.limits import Limits
+    from http_edge.routes import Routes
 
 FINISH_WITHIN_S: Final = 10.0
 """How long requests under way may take on shutdown: a bind, 4 s, and the read after it, 4 s."""

@@ -14,7 +14,7 @@ from h2.errors import ErrorCodes
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from server.http.limits import Limits
+    from http_edge.limits import Limits
 
 SMALLEST_FRAME_LIMIT: Final = 2**14
 """Below which no peer may be asked to stay."""

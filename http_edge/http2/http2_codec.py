@@ -6,10 +6,10 @@ from h2.config import H2Configuration
 from h2.connection import H2Connection
 from h2.settings import SettingCodes, Settings
 
-from server.http.http2.streams import window_of
+from http_edge.http2.streams import window_of
 
 if TYPE_CHECKING:
-    from server.http.limits import Limits
+    from http_edge.limits import Limits
 
 _CONFIG: Final = H2Configuration(
     client_side=False,

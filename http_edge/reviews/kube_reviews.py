@@ -4,9 +4,9 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 import msgspec
 
+from http_edge.reviews.review_cache import TokenRefusal
 from kube.resources import SUBJECT_ACCESS_REVIEWS, TOKEN_REVIEWS
 from manifests.install.rbac import PolicyRule
-from server.reviews.review_cache import TokenRefusal
 
 if TYPE_CHECKING:
     from kube.client import KubeClient

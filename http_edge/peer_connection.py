@@ -1,6 +1,6 @@
 """A connection, whichever protocol is spoken on it: its slot, its deadline, its end.
 
-`server.http.protocol` and `server.http.http2.http2_protocol` say what it waits for (`Wait`); how long, and what
+`http_edge.protocol` and `http_edge.http2.http2_protocol` say what it waits for (`Wait`); how long, and what
 follows when it is over, is the same for both. There is one timer a connection.
 """
 
@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Protocol, final
 
 import structlog
 
-from server.http.body import LargeBodies, refusal_of_body
-from server.http.replies import Reply, ReplyEncoder, error_reply
-from server.http.routes import Routes
+from http_edge.body import LargeBodies, refusal_of_body
+from http_edge.replies import Reply, ReplyEncoder, error_reply
+from http_edge.routes import Routes
 from telemetry.metrics import CONNECTIONS_DROPPED, TASK_FAILURES
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
 
-    from server.http.connections import ConnectionLimiter, ConnectionSlot
-    from server.http.limits import Limits
-    from server.http.routes import Endpoint, Headers
+    from http_edge.connections import ConnectionLimiter, ConnectionSlot
+    from http_edge.limits import Limits
+    from http_edge.routes import Endpoint, Headers
 
 _log = structlog.get_logger()
 

@@ -3,12 +3,12 @@
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Protocol, TypeAlias, final
 
-from server.http.replies import Reply, error_reply
+from http_edge.replies import Reply, error_reply
 
 if TYPE_CHECKING:
     import asyncio
 
-    from server.http.body import Unread
+    from http_edge.body import Unread
 
 Answer: TypeAlias = Reply | Awaitable[Reply]
 Headers: TypeAlias = Mapping[bytes, bytes]
