@@ -219,9 +219,10 @@ def _dashboards(board: str | None, namespace: str) -> str:
 
 
 def _operands(options: "argparse.Namespace", namespace: str) -> list[dict[str, Any]]:
-    from operands.bootstrap_states import build_operands
+    from operands.nvidia.policy_states import build_operands
     from operands.operand_state import ALL_KINDS_SERVED
-    from server.controllers.settings import bootstrap_operands, check_images
+    from server.controllers.built_in_policy import built_in_policy
+    from server.controllers.settings import check_images, workload_settings
     from server.settings import BadSettingsError
 
     settings = _load_settings(options)
@@ -229,8 +230,8 @@ def _operands(options: "argparse.Namespace", namespace: str) -> list[dict[str, A
         check_images(settings)
     except BadSettingsError as error:
         raise CommandLineError(str(error)) from error
-    operands = bootstrap_operands(settings.model_copy(update={"namespace": namespace}))
-    return build_operands(operands, ALL_KINDS_SERVED)
+    settings = settings.model_copy(update={"namespace": namespace})
+    return build_operands(built_in_policy(settings, workload_settings(settings)), ALL_KINDS_SERVED)
 
 
 def _load_settings(options: "argparse.Namespace") -> "Settings":

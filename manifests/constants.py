@@ -68,17 +68,20 @@ MIG_CONFIG: Final = "gpu-mig"
 NODE_AGENT_METRICS: Final = f"{NODE_AGENT}-metrics"
 """Service of the node agents, where they serve the metrics of devices."""
 FEATURE_DISCOVERY: Final = "gpu-feature-discovery"
-"""Name of the DaemonSet and service account of NVIDIA's gpu-feature-discovery."""
+"""Name of the DaemonSet of NVIDIA's gpu-feature-discovery, and in earlier versions of its service account."""
+FEATURE_DISCOVERY_ACCOUNT: Final = f"nvidia-{FEATURE_DISCOVERY}"
+"""Name of its service account."""
 OPERANDS: Final = (
     "gpu-node-validator",
     FEATURE_DISCOVERY,
-    "gpu-dcgm",
-    "gpu-dcgm-exporter",
+    FEATURE_DISCOVERY_ACCOUNT,
+    "nvidia-dcgm",
+    "nvidia-dcgm-exporter",
 )
-"""DaemonSets of the operands, each with a service account of its name."""
-OPERAND_COMPONENT: Final = "gpu-operand"
-"""Component of the operands' pods (`operands/assets`)."""
-OPERAND_OBJECTS: Final = (*OPERANDS, NODE_AGENT_METRICS)
+"""DaemonSets and service accounts of the operands, with the objects of the same names."""
+FORMER_OPERANDS: Final = ("gpu-dcgm", "gpu-dcgm-exporter")
+"""Names of earlier versions, whose objects the server deletes."""
+OPERAND_OBJECTS: Final = (*OPERANDS, *FORMER_OPERANDS, NODE_AGENT_METRICS)
 """Names of all objects of the operands (`operands/assets`)."""
 AGENT_FEATURE_PREFIX: Final = f"{NAME}-agent-"
 """Prefix of the name of an agent's NodeFeature; the node's name follows."""

@@ -12,8 +12,7 @@ if TYPE_CHECKING:
     from inventory.health.device import HealthDebounceTerms
     from inventory.readiness.software import BootstrapTerms
     from manifests.node.device_plugin import WorkloadSettings
-    from operands.nvidia.policy_operands import ServerMetrics
-    from operands.operand_settings import BootstrapOperands
+    from operands.nvidia.policy_operands import PolicyOperands, ServerMetrics
 
 
 @final
@@ -61,7 +60,7 @@ class ControllerSettings:
     """Settings of all controllers of a leader."""
 
     workloads: "WorkloadSettings"
-    operands: "BootstrapOperands"
+    operands: "PolicyOperands"
     inventory: "InventoryTerms"
     bootstrap: "BootstrapTerms"
     health: "HealthDebounceTerms"

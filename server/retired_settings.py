@@ -19,5 +19,39 @@ RETIRED: Final = {
         ),
         _FIXED,
     ),
+    **dict.fromkeys(
+        (
+            "bootstrap.bad_samples",
+            "bootstrap.dcgm.hostengine_arguments",
+            "bootstrap.dcgm_exporter.annotations",
+            "bootstrap.dcgm_exporter.service_monitor.enabled",
+            "bootstrap.gfd.resources",
+            "bootstrap.good_samples",
+            "bootstrap.validator.image",
+            "bootstrap.validator.resources",
+            *(
+                f"bootstrap.{operand}.{name}"
+                for operand in ("validator", "gfd", "dcgm")
+                for name in ("args", "env")
+            ),
+        ),
+        _FIXED,
+    ),
+    **{
+        f"bootstrap.{operand}.image_pull_{what}": f"set `node_agent.image_pull_{what}`"
+        for operand in ("validator", "gfd", "dcgm", "dcgm_exporter")
+        for what in ("policy", "secrets")
+    },
+    **{
+        f"bootstrap.{operand}.resources": f"set `bootstrap.{operand}.memory_limit`"
+        for operand in ("dcgm", "dcgm_exporter")
+    },
+    "bootstrap.dcgm_exporter.args": "set the variables of the arguments in `bootstrap.dcgm_exporter.env`",
+    "bootstrap.dcgm_exporter.collectors": (
+        "set DCGM_EXPORTER_COLLECTORS in `bootstrap.dcgm_exporter.env`"
+    ),
+    "bootstrap.gfd.node_feature_api": (
+        "set `bootstrap.gfd.features_dir` for files of features, and leave that out for a NodeFeature"
+    ),
 }
 """Name, of a setting or of a whole section -> what to do."""

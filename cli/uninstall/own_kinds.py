@@ -35,7 +35,7 @@ from manifests.install.uninstall_hook import NAME as UNINSTALL_HOOK
 from reconciler.node_software.software_objects import RESOURCES as SOFTWARE_RESOURCES
 from reconciler.operands.live_operands import LABEL_SELECTOR as OPERANDS
 from reconciler.operands.live_operands import RESOURCES as OPERAND_RESOURCES
-from reconciler.operands.rights import names_by_kind
+from reconciler.operands.rights import deleted_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -219,21 +219,23 @@ def _policies(stage: RemovalStage, *names: str) -> "Iterator[OwnKind]":
 
 def _of_agents(here: str) -> "Iterator[OwnKind]":
     """Yield DaemonSets of the control plane, ConfigMaps of pools, and the objects of operands and ClusterPolicies."""
-    selectors = {kinds.DAEMON_SETS: PART_OF_US, kinds.CONFIG_MAPS: f"{PART_OF_US},{POOL_LABEL}"}
-    operand_names = names_by_kind()
+    selectors = {
+        kinds.DAEMON_SETS: f"{PART_OF_US},!{OPERAND_LABEL}",
+        kinds.CONFIG_MAPS: f"{PART_OF_US},{POOL_LABEL}",
+    }
     for resource in MADE_BY_SERVER:
         namespace = here if resource.namespaced else None
         if resource in selectors:
             yield OwnKind(
                 RemovalStage.AGENTS, resource, labels=selectors[resource], namespace=namespace
             )
-        if resource in OPERAND_RESOURCES.values() and resource != kinds.DAEMON_SETS:
+        if resource in OPERAND_RESOURCES.values():
             yield OwnKind(
                 RemovalStage.AGENTS,
                 resource,
                 labels=OPERANDS,
                 namespace=namespace,
-                deletable=() if resource in selectors else operand_names.get(resource.kind, ()),
+                deletable=() if resource in selectors else deleted_names(resource.kind),
             )
         if resource in SOFTWARE_RESOURCES.values():
             yield OwnKind(

@@ -23,15 +23,12 @@ if TYPE_CHECKING:
 
 BROKEN_NODE: Final = SLICED_NODE
 GFD: Final = "gfd"
+_STATE: Final = "gpu-feature-discovery"
 _READY: Final = InventoryCondition.READY_FOR_POOLING
 SETTINGS: "Final[Mapping[str, Any]]" = {
     GFD: {
         "enabled": True,
-        "image": {
-            "repository": "registry.example.com/nvidia",
-            "image": "k8s-device-plugin",
-            "version": "v0.19.0",
-        },
+        "image": "registry.example.com/nvidia/k8s-device-plugin:v0.19.0",
     }
 }
 
@@ -123,13 +120,13 @@ async def _objects(story: Story) -> list[str]:
     return [
         kind
         for (kind, _), item in live.objects.items()
-        if item["metadata"]["labels"][OPERAND_LABEL] == GFD
+        if item["metadata"]["labels"][OPERAND_LABEL] == _STATE
     ]
 
 
 async def _pods(story: Story) -> "list[str]":
     found = await story.cluster.client.list_(
-        PODS, Pod, namespace=DEFAULT_NAMESPACE, label_selector=f"{OPERAND_LABEL}={GFD}"
+        PODS, Pod, namespace=DEFAULT_NAMESPACE, label_selector=f"{OPERAND_LABEL}={_STATE}"
     )
     return [item.metadata.name for item in found.items]
 

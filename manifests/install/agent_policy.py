@@ -66,7 +66,7 @@ def build_agent_policy(namespace: str = constants.DEFAULT_NAMESPACE) -> list[dic
             constants.NODE_AGENT,
             constants.DEVICE_PLUGIN,
             constants.NODE_DETECTOR,
-            constants.FEATURE_DISCOVERY,
+            constants.FEATURE_DISCOVERY_ACCOUNT,
         )
     )
     return build_account_policy(

@@ -8,6 +8,7 @@ the registries of kernel caches are at addresses and ports that differ from clus
 from typing import TYPE_CHECKING, Any, Final
 
 from manifests import constants
+from operands.nvidia.own_pods import OPERAND_COMPONENT
 
 if TYPE_CHECKING:
     from manifests.install.installation import Installation
@@ -21,12 +22,11 @@ _NODE_PORTS: Final = tuple(
 )
 _OURS: Final = {"app.kubernetes.io/part-of": constants.NAME}
 _ON_NODES: Final = {
-    "matchLabels": _OURS,
     "matchExpressions": [
         {
             "key": "app.kubernetes.io/component",
             "operator": "In",
-            "values": [constants.DEVICE_PLUGIN, constants.OPERAND_COMPONENT],
+            "values": [constants.DEVICE_PLUGIN, OPERAND_COMPONENT],
         }
     ],
 }

@@ -299,7 +299,12 @@ def _object_rules(own: OwnObjects) -> list[dict[str, str]]:
         constants.RESERVATION_KEY_SECRET,
         constants.CACHE_KEY_SECRET,
     )
-    daemon_sets = (constants.NODE_AGENT, constants.NODE_DETECTOR, *constants.OPERANDS)
+    daemon_sets = (
+        constants.NODE_AGENT,
+        constants.NODE_DETECTOR,
+        *constants.OPERANDS,
+        *constants.FORMER_OPERANDS,
+    )
     with_software = own.runs_node_software
     by_operand = (
         *("roles", "rolebindings", "serviceaccounts", "services"),

@@ -1,4 +1,4 @@
-"""What the states of a ClusterPolicy are built from, and how a state says that it cannot be built."""
+"""What the states of a policy are built from, and how a state says that it cannot be built."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,6 +9,7 @@ from api.kinds.nvidia.clusterpolicy import ClusterPolicySpec
 from api.kinds.nvidia.sandbox_operands import SandboxMode
 from operands.errors import OperandError
 from operands.nvidia.node_software import HostSoftware
+from operands.nvidia.own_pods import OwnOperands
 
 
 class StateFault(Enum):
@@ -55,9 +56,9 @@ class ServerMetrics:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyOperands:
-    """All that the states of one ClusterPolicy depend on."""
+    """All that the states of one ClusterPolicy, or of the built-in policy, depend on."""
 
-    name: str
+    name: str = ""
     """Of the ClusterPolicy; messages name it."""
     spec: ClusterPolicySpec = field(default_factory=ClusterPolicySpec)
     namespace: str
@@ -70,11 +71,13 @@ class PolicyOperands:
     """ConfigMap of the namespace -> its keys, of those that `operands.nvidia.drivers.driver_config_files` asks for."""
     metrics: ServerMetrics | None = None
     """None: the servers' metrics are not shown under the operator's name."""
+    own: OwnOperands | None = None
+    """Of the built-in policy."""
 
     @property
     def has_gpu_nodes(self) -> bool:
-        """Whether there is a node with a GPU: without one no DaemonSet is created."""
-        return bool(self.software)
+        """Whether DaemonSets are created: a ClusterPolicy's where there is a node with a GPU."""
+        return self.own is not None or bool(self.software)
 
     @property
     def serves_virtual_machines(self) -> bool:
@@ -86,4 +89,8 @@ class PolicyOperands:
 
     def path(self, field_name: str) -> str:
         """Return how messages name a part of the spec."""
-        return f"ClusterPolicy {self.name}: spec.{field_name}"
+        return (
+            f"ClusterPolicy {self.name}: spec.{field_name}"
+            if self.name
+            else f"bootstrap.{field_name}"
+        )

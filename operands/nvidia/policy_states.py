@@ -4,8 +4,14 @@ States do not wait for each other when they are applied. On a node the order is 
 for the validator's files.
 """
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
+from api.kinds.nvidia.clusterpolicy import ClusterPolicySpec
+from operands.nvidia.built_in import own_validator, telemetry
+from operands.nvidia.own_pods import OwnOperands
+from operands.nvidia.policy_operands import PolicyOperands
 from operands.nvidia.states import (
     gpu_feature_discovery,
     pre_requisites,
@@ -28,10 +34,10 @@ from operands.nvidia.states import (
     state_vgpu_device_manager,
     state_vgpu_manager,
 )
-from operands.operand_state import OperandState, in_order
+from operands.operand_state import ALL_KINDS_SERVED, OperandState, in_order
 
 if TYPE_CHECKING:
-    from operands.nvidia.policy_operands import PolicyOperands
+    from operands.operand_state import ServedKinds
 
 POLICY_STATES: "Final[tuple[OperandState[PolicyOperands], ...]]" = in_order(
     (
@@ -58,3 +64,29 @@ POLICY_STATES: "Final[tuple[OperandState[PolicyOperands], ...]]" = in_order(
     )
 )
 STATE_NAMES: Final = tuple(state.name for state in POLICY_STATES)
+BUILT_IN_STATES: "Final[tuple[OperandState[PolicyOperands], ...]]" = (
+    own_validator.STATE,
+    gpu_feature_discovery.STATE,
+    state_dcgm.STATE,
+    state_dcgm_exporter.STATE,
+    telemetry.STATE,
+)
+"""Those of the built-in policy, each after those that it needs."""
+
+
+def build_operands(settings: "PolicyOperands", served: "ServedKinds") -> list[dict[str, Any]]:
+    """Return the objects of the built-in policy in the order in which they are applied."""
+    return [object_ for state in BUILT_IN_STATES for object_ in state.objects(settings, served)]
+
+
+def everything_built_in() -> list[dict[str, Any]]:
+    """Return every object that the built-in policy can have, in the form in which it takes the most rights."""
+    block = {"enabled": True, "image": "operand:1"}
+    spec = {
+        **dict.fromkeys(("dcgm", "devicePlugin", "gfd"), block),
+        "dcgmExporter": {**block, "serviceMonitor": {"enabled": True}},
+        "validator": {"image": "operand:1"},
+    }
+    own = OwnOperands(runs_validator=True, exports_nvml=True)
+    settings = PolicyOperands(namespace="", spec=msgspec.convert(spec, ClusterPolicySpec), own=own)
+    return build_operands(settings, ALL_KINDS_SERVED)

@@ -13,9 +13,10 @@ import msgspec
 from api.image_source import ImageSourceError
 from api.kinds.nvidia.operand_image import operand_image
 from api.kinds.nvidia.operator_blocks import UpdateStrategy
-from api.names import POLICY_STATE_LABEL
+from api.names import OPERAND_LABEL, POLICY_STATE_LABEL
+from operands.nvidia.own_pods import set_own_pods
 from operands.nvidia.policy_operands import PolicyOperands, StateFault, StateSettingsError
-from operands.transforms import container_of, pod_spec_of, set_env
+from operands.transforms import container_of, pod_spec_of, set_env, the
 
 if TYPE_CHECKING:
     from api.kinds.nvidia.operand_block import ContainerFields, ImageFields
@@ -84,6 +85,15 @@ def set_service_monitor(monitor: Json, config: "ServiceMonitorConfig") -> None:
         endpoint["honorLabels"] = config.honor_labels
 
 
+def set_or_remove_monitor(objects: list[Json], config: "ServiceMonitorConfig") -> None:
+    """Have a ServiceMonitor as the spec describes it, or none."""
+    monitor = the(objects, "ServiceMonitor")
+    if config.is_enabled:
+        set_service_monitor(monitor, config)
+    else:
+        objects.remove(monitor)
+
+
 def set_operator_metadata(objects: Sequence[Json], operator: "OperatorSpec") -> None:
     """Add the labels and annotations of `spec.operator` to objects of the operator; labels that they have stay."""
     for object_ in objects:
@@ -148,14 +158,17 @@ def finish_policy(state: str, objects: Sequence[Json], settings: PolicyOperands)
     Raises:
         StateSettingsError: a container waits for the validator, whose image is given in half or nowhere.
     """
+    label = POLICY_STATE_LABEL if settings.own is None else OPERAND_LABEL
     for object_ in objects:
         metadata = object_["metadata"]
-        metadata.setdefault("labels", {})[POLICY_STATE_LABEL] = state
+        metadata.setdefault("labels", {})[label] = state
         if object_["kind"] not in _CLUSTER_SCOPED:
             metadata["namespace"] = settings.namespace
         for subject in object_.get("subjects", ()):
             subject["namespace"] = settings.namespace
         if object_["kind"] == "DaemonSet":
+            if settings.own is not None:
+                set_own_pods(object_, state, settings.own)
             _set_validator_image(object_, settings)
             set_pods(object_, settings.spec.daemonsets)
             set_host_paths(object_, settings.spec.host_paths)

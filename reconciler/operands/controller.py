@@ -1,6 +1,6 @@
 """`node.operands`: the objects of the operands in our namespace are those that the settings ask for.
 
-What is desired is pure (`operands.bootstrap_states`) and depends on the settings and on the optional kinds that the
+What is desired is pure (`operands.nvidia.policy_states`) and depends on the settings and on the optional kinds that the
 cluster serves. An object is written where it lacks a field of the desired one, by one server-side apply, and deleted
 by its state's label where no state wants it. An object that cannot be written stops no other.
 """
@@ -14,7 +14,7 @@ from api.names import OPERAND_LABEL
 from kube.event_recorder import ObjectReference
 from manifests import constants
 from manifests.node.device_plugin import signed
-from operands.bootstrap_states import BOOTSTRAP_STATES
+from operands.nvidia.policy_states import BUILT_IN_STATES
 from operands.rollout import outdated_nodes, unready_reason
 from reconciler.controller_spec import ControllerSpec
 from reconciler.operands import rights
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from api.names import NodeName
     from kube.client import KubeClient
     from kube.event_recorder import EventRecorder
-    from operands.operand_settings import BootstrapOperands
+    from operands.nvidia.policy_operands import PolicyOperands
     from pool.model import NodeFacts
 
 Json = dict[str, Any]
@@ -51,7 +51,7 @@ class NodeOperands:
     def __init__(
         self,
         client: "KubeClient",
-        settings: "BootstrapOperands",
+        settings: "PolicyOperands",
         recorder: "EventRecorder",
         *,
         now: "Callable[[], Instant]",
@@ -99,7 +99,7 @@ class NodeOperands:
         nodes = list(self._nodes.values())
         return {
             (node["kind"], node["metadata"]["name"]): (state.name, node)
-            for state in BOOTSTRAP_STATES
+            for state in BUILT_IN_STATES
             for node in passing_dead_nodes(
                 map(signed, state.objects(self._settings, live.served)), nodes
             )

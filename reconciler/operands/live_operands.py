@@ -17,7 +17,6 @@ from kube.resources import (
     VERTICAL_POD_AUTOSCALERS,
     Resource,
 )
-from manifests import constants
 from reconciler.runtime.live_objects import LiveObjects, list_objects
 
 if TYPE_CHECKING:
@@ -39,7 +38,7 @@ RESOURCES: Final[Mapping[str, Resource]] = {
     )
 }
 """Kinds of operands' objects."""
-LABEL_SELECTOR: Final = f"{OPERAND_LABEL},app.kubernetes.io/part-of={constants.NAME}"
+LABEL_SELECTOR: Final = OPERAND_LABEL
 
 
 async def read_operands(client: "KubeClient", namespace: str) -> LiveObjects:

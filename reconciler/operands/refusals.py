@@ -7,7 +7,12 @@ from kube.errors import BadRequest, Forbidden, Invalid, NotFound
 if TYPE_CHECKING:
     from reconciler.runtime.object_applier import Refusal
 
-_SETTINGS: Final = {"dcgm-exporter": "dcgm_exporter", "telemetry": "dcgm_exporter"}
+_SETTINGS: Final = {
+    "gpu-feature-discovery": "gfd",
+    "state-dcgm": "dcgm",
+    "state-dcgm-exporter": "dcgm_exporter",
+    "telemetry": "dcgm_exporter",
+}
 """Section of a state below `bootstrap`, where its name is another."""
 
 

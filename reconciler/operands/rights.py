@@ -1,4 +1,4 @@
-"""Rights of `node.operands`, by the manifests of all states: on their objects by name, and those that it passes on.
+"""Rights of `node.operands`, by the objects of all states: on their objects by name, and those that it passes on.
 
 The API server lets nobody grant a right that it lacks. So the server holds what the roles of the operands have, and
 needs neither `escalate` nor `bind`.
@@ -7,41 +7,57 @@ needs neither `escalate` nor `bind`.
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
+from manifests.constants import FEATURE_DISCOVERY, FORMER_OPERANDS
 from manifests.install.rbac import PolicyRule
-from operands.asset_files import load_assets
-from operands.bootstrap_states import BOOTSTRAP_STATES
+from operands.nvidia.policy_states import everything_built_in
 from reconciler.operands.live_operands import RESOURCES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_ASSETS: Final = tuple(asset for state in BOOTSTRAP_STATES for asset in load_assets(state.name))
+_OBJECTS: Final = everything_built_in()
 _OF_POOLS_TOO: Final = frozenset({"ConfigMap", "DaemonSet"})
 """Kinds on which `pool.workloads` has the same rights, for any name."""
+FORMER: Final = {
+    "ServiceAccount": {FEATURE_DISCOVERY, *FORMER_OPERANDS},
+    "Service": {*FORMER_OPERANDS},
+    "ServiceMonitor": {FORMER_OPERANDS[1]},
+    "ClusterRole": {FEATURE_DISCOVERY},
+    "ClusterRoleBinding": {FEATURE_DISCOVERY},
+    "Role": {FEATURE_DISCOVERY},
+    "RoleBinding": {FEATURE_DISCOVERY},
+}
+"""Objects of earlier versions, which the server deletes."""
 
 
 def names_by_kind() -> dict[str, tuple[str, ...]]:
     """Return the names of all objects that operands may have."""
     found: dict[str, set[str]] = defaultdict(set)
-    for item in _ASSETS:
+    for item in _OBJECTS:
         found[item["kind"]].add(item["metadata"]["name"])
     return {kind: tuple(sorted(names)) for kind, names in sorted(found.items())}
+
+
+def deleted_names(kind: str) -> tuple[str, ...]:
+    """Return the names of objects of a kind that operands may have, or had in an earlier version."""
+    return tuple(sorted({*names_by_kind().get(kind, ()), *FORMER.get(kind, ())}))
 
 
 def _on_objects(*, namespaced: bool) -> "Iterator[PolicyRule]":
     for kind, names in names_by_kind().items():
         resource = RESOURCES[kind]
         if resource.namespaced is namespaced and kind not in _OF_POOLS_TOO:
-            target = (resource.plural,)
+            group, target = resource.group, (resource.plural,)
             # A create carries no name: `manifests.install.server_policy` limits that.
-            yield PolicyRule(group=resource.group, resources=target, verbs=("create", "list"))
+            yield PolicyRule(group=group, resources=target, verbs=("create", "list"))
+            yield PolicyRule(group=group, resources=target, verbs=("patch",), names=names)
             yield PolicyRule(
-                group=resource.group, resources=target, verbs=("delete", "patch"), names=names
+                group=group, resources=target, verbs=("delete",), names=deleted_names(kind)
             )
 
 
 def _passed_on(kind: str) -> "Iterator[PolicyRule]":
-    for item in _ASSETS:
+    for item in _OBJECTS:
         for rule in item["rules"] if item["kind"] == kind else ():
             for group in rule["apiGroups"]:
                 yield PolicyRule(

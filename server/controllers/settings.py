@@ -1,14 +1,10 @@
 """The server's settings in the terms of the controllers."""
 
-import contextlib
 import datetime as dt
 import os
 from typing import TYPE_CHECKING, Final
 
-import msgspec
-
 from api.foreign.core import Toleration
-from api.image_source import ImageSourceError
 from api.meta import SelectorOperator, SelectorRequirement
 from inventory.debounce import DebounceTerms
 from inventory.discovery.node import InventoryTerms
@@ -23,7 +19,6 @@ from manifests.constants import (
     SERVICE_NAME,
     component_labels,
 )
-from manifests.node.agent_daemonset import on_nodes_with_devices
 from manifests.node.cache_mounts import NodeCacheSettings
 from manifests.node.daemonset import KubeletDirectories, PodSettings
 from manifests.node.device_plugin import (
@@ -33,17 +28,9 @@ from manifests.node.device_plugin import (
     names_registry,
 )
 from operands.nvidia.policy_operands import ServerMetrics
-from operands.operand_settings import (
-    BootstrapOperands,
-    DcgmSettings,
-    ExporterSettings,
-    GfdSettings,
-    MetricsSource,
-    MonitorSettings,
-    OperandOptions,
-    PlacementTerms,
-    ValidatorSettings,
-)
+from operands.nvidia.policy_states import build_operands
+from operands.nvidia.policy_transforms import containers_of
+from operands.operand_state import ServedKinds
 from reconciler.installation.scheduler_trust import AUTHORITIES_KEY
 from reconciler.settings import (
     AutoscalingTerms,
@@ -51,13 +38,12 @@ from reconciler.settings import (
     EndpointTerms,
     NodeSoftwareTerms,
 )
-from server.bootstrap_settings import OperandImageSettings
+from server.controllers.built_in_policy import built_in_policy
 from server.settings import BadSettingsError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from server.bootstrap_settings import OperandSection
     from server.setting_sections import NodeRequirementSettings
     from server.settings import (
         DevicePluginSettings,
@@ -76,7 +62,7 @@ def controller_settings(settings: "Settings") -> ControllerSettings:
     workloads = workload_settings(settings)
     return ControllerSettings(
         workloads=workloads,
-        operands=bootstrap_operands(settings),
+        operands=built_in_policy(settings, workloads),
         inventory=InventoryTerms(
             managed_label=inventory.managed_label,
             is_managed_by_default=inventory.managed_by_default,
@@ -154,12 +140,13 @@ def _endpoint_terms(settings: "Settings") -> EndpointTerms:
 
 
 def _bootstrap_terms(settings: "Settings") -> BootstrapTerms:
-    terms, operands = settings.bootstrap, bootstrap_operands(settings)
+    terms = settings.bootstrap
+    policy = built_in_policy(settings, workload_settings(settings))
     runs = {
-        Operand.VALIDATOR: operands.runs_validator,
-        Operand.GFD: operands.runs_gfd,
-        Operand.DCGM: operands.runs_dcgm,
-        Operand.DCGM_EXPORTER: operands.runs_exporter,
+        Operand.VALIDATOR: policy.own is not None and policy.own.runs_validator,
+        Operand.GFD: policy.spec.gfd.is_enabled,
+        Operand.DCGM: policy.spec.dcgm.is_enabled,
+        Operand.DCGM_EXPORTER: policy.spec.dcgm_exporter.is_enabled,
     }
     return BootstrapTerms(
         requirements={
@@ -169,11 +156,7 @@ def _bootstrap_terms(settings: "Settings") -> BootstrapTerms:
             Operand.DCGM_EXPORTER: terms.dcgm_exporter.requirement,
         },
         installed=frozenset(item for item, is_run in runs.items() if is_run),
-        debounce=DebounceTerms(
-            good_samples=terms.good_samples,
-            bad_samples=terms.bad_samples,
-            period_s=terms.period_s,
-        ),
+        debounce=DebounceTerms(period_s=terms.period_s),
         heartbeat_freshness_s=terms.heartbeat_freshness_s,
     )
 
@@ -236,109 +219,20 @@ def _node_cache_settings(settings: "Settings") -> NodeCacheSettings | None:
 
 def operand_images(settings: "Settings") -> tuple[str, ...]:
     """Return the images of all containers of our DaemonSets."""
-    found = {*workload_settings(settings).images, *bootstrap_operands(settings).images}
+    workloads = workload_settings(settings)
+    found = {*workloads.images}
+    if workloads.agent_image:
+        operands = build_operands(built_in_policy(settings, workloads), ServedKinds())
+        daemon_sets = [item for item in operands if item["kind"] == "DaemonSet"]
+        found |= {container["image"] for item in daemon_sets for container in containers_of(item)}
     return tuple(sorted(found))
 
 
 def named_operand_images(settings: "Settings") -> tuple[str, ...]:
     """Return the images that settings of operands name, whether these run or not: as the chart finds them."""
-    found = set()
-    for name in ("validator", "gfd", "dcgm", "dcgm_exporter"):
-        image: OperandImageSettings = getattr(settings.bootstrap, name).image
-        with contextlib.suppress(ImageSourceError):
-            found.add(image.resolved(f"bootstrap.{name}"))
-    return tuple(sorted(found))
-
-
-def bootstrap_operands(settings: "Settings") -> BootstrapOperands:
-    """Return the operands of nodes, placed as the node agent is."""
-    terms, workloads = settings.bootstrap, workload_settings(settings)
-    agent, exporter = workloads.agent, terms.dcgm_exporter
-    validator, gfd, dcgm = terms.validator, terms.gfd, terms.dcgm
-    is_validating = agent.is_enabled if validator.enabled is None else validator.enabled
-    uses_nvml = exporter.source is MetricsSource.NVML
-    own_image = workloads.agent_image
-    return BootstrapOperands(
-        namespace=settings.namespace,
-        own_image=own_image,
-        is_own=terms.operands == "Own",
-        kubelet_directory=settings.kubelet.directory,
-        runtime_class=terms.runtime_class,
-        placement=PlacementTerms(
-            affinity={"nodeAffinity": on_nodes_with_devices(agent.node_affinity)},
-            node_selector=agent.node_selector,
-            tolerations=tuple(
-                msgspec.to_builtins(toleration) for toleration in agent.pods.tolerations
-            ),
-            priority_class=agent.pods.priority_class,
-        ),
-        validator=ValidatorSettings(
-            options=_options("validator", settings, is_enabled=is_validating, default=own_image),
-            hand_out_arguments=tuple(workloads.hand_out_arguments()),
-            validates_nvidia_fs=validator.enable_nvidia_fs_validation,
-            validates_gdrcopy=validator.enable_gdrcopy_validation,
-        ),
-        gfd=GfdSettings(
-            options=_options("gfd", settings, is_enabled=gfd.enabled),
-            sleep_interval_s=gfd.sleep_interval_s,
-            uses_node_feature_api=gfd.node_feature_api,
-            features_dir=gfd.features_dir,
-            fails_on_init_error=gfd.fail_on_init_error,
-            host_sys_path=gfd.host_sys_path,
-            config_map=gfd.config_map,
-            default_config=gfd.default_config,
-        ),
-        dcgm=DcgmSettings(
-            options=_options("dcgm", settings, is_enabled=dcgm.enabled),
-            mig_strategy=dcgm.mig_strategy,
-            hostengine_arguments=dcgm.hostengine_arguments,
-            proftester_flags=dcgm.proftester_flags,
-        ),
-        exporter=ExporterSettings(
-            options=_options(
-                "dcgm_exporter",
-                settings,
-                # The node agents serve the metrics of NVML.
-                is_enabled=exporter.enabled and (agent.is_enabled or not uses_nvml),
-                default=own_image if uses_nvml else None,
-            ),
-            source=exporter.source,
-            port=exporter.port,
-            collectors=exporter.collectors,
-            labels=exporter.labels,
-            annotations=exporter.annotations,
-            monitor=MonitorSettings(
-                is_enabled=exporter.service_monitor.enabled,
-                interval=exporter.service_monitor.interval,
-                labels=exporter.service_monitor.labels,
-                annotations=exporter.service_monitor.annotations,
-            ),
-        ),
-    )
-
-
-def _options(
-    name: str, settings: "Settings", *, is_enabled: bool, default: str | None = None
-) -> OperandOptions:
-    """Return the options of one operand; our image has the node agent's pull settings by default."""
-    operand: OperandSection = getattr(settings.bootstrap, name)
-    if settings.bootstrap.operands != "Own" or not is_enabled:
-        return OperandOptions()
-    agent = settings.node_agent
-    is_ours = operand.image == OperandImageSettings()
-    inherited = agent.image_pull_policy if is_ours else None
-    secrets = dict.fromkeys((*operand.image_pull_secrets, *agent.image_pull_secrets))
-    return OperandOptions(
-        is_enabled=True,
-        image=default
-        if is_ours and default is not None
-        else operand.image.resolved(f"bootstrap.{name}"),
-        image_pull_policy=operand.image_pull_policy or inherited or "",
-        image_pull_secrets=tuple(secrets),
-        requests=operand.resources.requests,
-        limits=operand.resources.limits,
-        args=operand.args,
-        env=operand.env,
+    terms = settings.bootstrap
+    return tuple(
+        sorted({item.image for item in (terms.gfd, terms.dcgm, terms.dcgm_exporter) if item.image})
     )
 
 

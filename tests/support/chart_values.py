@@ -177,13 +177,9 @@ FLIPS: Final[dict[str, dict[str, Any]]] = {
                 "namespaces": ["operands"],
                 "gfd": {
                     "enabled": True,
-                    "image": {
-                        "repository": "registry.example.com/nvidia",
-                        "image": "gfd",
-                        "version": "sha256:" + "0b" * 32,
-                    },
+                    "image": "registry.example.com/nvidia/gfd@sha256:" + "0b" * 32,
                 },
-                "dcgm_exporter": {"image": {"image": "registry.example.com/dcgm-exporter:4.2"}},
+                "dcgm_exporter": {"image": "registry.example.com/dcgm-exporter:4.2"},
             },
         }
     },

@@ -39,13 +39,9 @@
 {{- $settings := include "gpu-control-plane.settings" . | fromYaml -}}
 {{- $images := list $settings.device_plugin.image $settings.node_agent.image $settings.node_detector.image -}}
 {{- $bootstrap := $settings.bootstrap | default dict -}}
-{{- range $name := list "validator" "gfd" "dcgm" "dcgm_exporter" -}}
-{{- $given := (index $bootstrap $name | default dict).image | default dict -}}
-{{- if and $given.repository $given.image $given.version -}}
-{{- $separator := ternary "@" ":" (hasPrefix "sha256:" $given.version) -}}
-{{- $images = append $images (printf "%s/%s%s%s" (trimSuffix "/" $given.repository) $given.image $separator $given.version) -}}
-{{- else if and $given.image (not $given.repository) (not $given.version) -}}
-{{- $images = append $images $given.image -}}
+{{- range $name := list "gfd" "dcgm" "dcgm_exporter" -}}
+{{- with (index $bootstrap $name | default dict).image -}}
+{{- $images = append $images . -}}
 {{- end -}}
 {{- end -}}
 {{- $images | uniq | sortAlpha | toJson -}}

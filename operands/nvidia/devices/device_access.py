@@ -19,14 +19,16 @@ _ALL_DEVICES: Final = "management.nvidia.com/gpu=all"
 
 
 def runtime_class_of(settings: "PolicyOperands") -> str:
-    """Return the name of the RuntimeClass with the devices' runtime."""
-    return settings.spec.operator.runtime_class or DEFAULT_RUNTIME_CLASS
+    """Return the name of the RuntimeClass with the devices' runtime; empty: the node's default, of the built-in policy."""
+    name = settings.spec.operator.runtime_class
+    return name if settings.own is not None else name or DEFAULT_RUNTIME_CLASS
 
 
 def set_device_access(daemon_set: Json, container: str, settings: "PolicyOperands") -> None:
     """Give a container of the DaemonSet the devices of its node."""
     if not settings.spec.cdi.nri_plugin_enabled:
-        pod_spec_of(daemon_set)["runtimeClassName"] = runtime_class_of(settings)
+        if name := runtime_class_of(settings):
+            pod_spec_of(daemon_set)["runtimeClassName"] = name
         return
     metadata = daemon_set["spec"]["template"]["metadata"]
     metadata.setdefault("annotations", {})[f"{_NRI_DOMAIN}/container.{container}"] = _ALL_DEVICES

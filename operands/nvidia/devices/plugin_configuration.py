@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from api.kinds.nvidia.container_operands import MigStrategy
 from operands.transforms import (
+    RESTRICTED,
     container_of,
     pod_spec_of,
     set_env,
@@ -38,7 +39,10 @@ def set_configuration(daemon_set: Json, main: str, settings: "PolicyOperands") -
         return
     set_env(container_of(daemon_set, main), {"CONFIG_FILE": "/config/config.yaml"})
     for name in CONFIG_MANAGERS:
-        set_env(container_of(daemon_set, name), {"DEFAULT_CONFIG": config.default})
+        manager = container_of(daemon_set, name)
+        set_env(manager, {"DEFAULT_CONFIG": config.default})
+        # It makes a link in a volume of the pod, and signals a process of its own user.
+        manager["securityContext"] = dict(RESTRICTED)
     spec = pod_spec_of(daemon_set)
     if not spec.get("hostPID"):
         # config-manager signals a process of another container.

@@ -3,7 +3,7 @@
 The containers of config-manager run the device plugin's image, as upstream's do.
 """
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from operands.asset_files import load_assets
 from operands.nvidia.devices.device_access import set_device_access
@@ -22,7 +22,10 @@ from operands.nvidia.policy_transforms import (
 )
 from operands.nvidia.states import state_operator_validation
 from operands.operand_state import OperandState
-from operands.transforms import container_of, the
+from operands.transforms import container_of, pod_spec_of, set_env, the, without_volume
+
+if TYPE_CHECKING:
+    from operands.nvidia.own_pods import OwnOperands
 
 NAME: Final = "gpu-feature-discovery"
 _MAIN: Final = "gpu-feature-discovery"
@@ -37,6 +40,10 @@ def _build(settings: PolicyOperands) -> list[dict[str, Any]]:
     set_block(daemon_set, _MAIN, settings.spec.gfd, field="gfd", settings=settings)
     if settings.spec.device_plugin.config.name:
         _set_config_managers(daemon_set, settings)
+    if settings.own is None:
+        objects.remove(the(objects, "VerticalPodAutoscaler"))
+    else:
+        objects = _with_directories(daemon_set, objects, settings.own)
     return finish_policy(NAME, objects, settings)
 
 
@@ -46,6 +53,22 @@ def _set_config_managers(daemon_set: dict[str, Any], settings: PolicyOperands) -
     for name in CONFIG_MANAGERS:
         set_image(container_of(daemon_set, name), image, block)
     add_pull_secrets(daemon_set, block)
+
+
+def _with_directories(
+    daemon_set: dict[str, Any], objects: list[dict[str, Any]], own: "OwnOperands"
+) -> list[dict[str, Any]]:
+    """Have the node's directories that the server's settings say; a file of features takes no right on NodeFeatures."""
+    for volume in pod_spec_of(daemon_set)["volumes"]:
+        if volume["name"] == "host-sys":
+            volume["hostPath"]["path"] = own.host_sys_path
+        elif volume["name"] == "output-dir":
+            volume["hostPath"]["path"] = own.features_dir
+    if not own.features_dir:
+        without_volume(daemon_set, "output-dir")
+        return objects
+    set_env(container_of(daemon_set, _MAIN), {"USE_NODE_FEATURE_API": "false"})
+    return [object_ for object_ in objects if object_["kind"] not in {"Role", "RoleBinding"}]
 
 
 STATE: Final = OperandState(

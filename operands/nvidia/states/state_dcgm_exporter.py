@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from operands.asset_files import load_assets
 from operands.nvidia.devices.device_access import set_device_access
+from operands.nvidia.own_pods import set_own_metrics
 from operands.nvidia.policy_operands import PolicyOperands
 from operands.nvidia.policy_transforms import (
     add_pod_metadata,
     finish_policy,
     set_block,
-    set_service_monitor,
+    set_or_remove_monitor,
 )
 from operands.nvidia.states import state_dcgm, state_operator_validation
 from operands.operand_state import OperandState
@@ -21,12 +22,15 @@ from operands.transforms import container_of, pod_spec_of, set_env, the
 
 if TYPE_CHECKING:
     from api.kinds.nvidia.container_operands import DCGMExporterSpec
+    from operands.nvidia.own_pods import OwnOperands
 
 Json = dict[str, Any]
 
 NAME: Final = "state-dcgm-exporter"
 _MAIN: Final = "nvidia-dcgm-exporter"
 _OF_PODS: Final = frozenset({"ClusterRole", "ClusterRoleBinding"})
+_RIGHTS: Final = _OF_PODS | {"Role", "RoleBinding"}
+"""The built-in policy grants none, whatever its environment says."""
 _REMOTE_ENGINE: Final = "DCGM_REMOTE_HOSTENGINE_INFO"
 _POD_LABELS: Final = "DCGM_EXPORTER_KUBERNETES_ENABLE_POD_LABELS"
 _POD_UID: Final = "DCGM_EXPORTER_KUBERNETES_ENABLE_POD_UID"
@@ -37,9 +41,9 @@ _JOBS: Final = "/var/lib/dcgm-exporter/job-mapping"
 
 
 def _build(settings: PolicyOperands) -> list[Json]:
-    exporter, objects = settings.spec.dcgm_exporter, load_assets(NAME)
-    if not _reads_pods(exporter):
-        objects = [object_ for object_ in objects if object_["kind"] not in _OF_PODS]
+    exporter, objects, own = settings.spec.dcgm_exporter, load_assets(NAME), settings.own
+    needless = _RIGHTS if own else _OF_PODS if not _reads_pods(exporter) else ()
+    objects = [object_ for object_ in objects if object_["kind"] not in needless]
     daemon_set = the(objects, "DaemonSet")
     _set_engine(daemon_set, settings)
     _set_pods(daemon_set, exporter)
@@ -49,11 +53,9 @@ def _build(settings: PolicyOperands) -> list[Json]:
     add_pod_metadata(daemon_set, labels={}, annotations=exporter.annotations or {})
     set_block(daemon_set, _MAIN, exporter, field="dcgmExporter", settings=settings)
     _set_service(the(objects, "Service"), exporter)
-    monitor = the(objects, "ServiceMonitor")
-    if exporter.service_monitor.is_enabled:
-        set_service_monitor(monitor, exporter.service_monitor)
-    else:
-        objects.remove(monitor)
+    if own is not None:
+        _set_own(daemon_set, objects, own)
+    set_or_remove_monitor(objects, exporter.service_monitor)
     return finish_policy(NAME, objects, settings)
 
 
@@ -138,6 +140,16 @@ def _set_service(service: Json, exporter: "DCGMExporterSpec") -> None:
         service["spec"]["type"] = exporter.service.type
     if exporter.service.internal_traffic_policy:
         service["spec"]["internalTrafficPolicy"] = exporter.service.internal_traffic_policy
+
+
+def _set_own(daemon_set: Json, objects: list[Json], own: "OwnOperands") -> None:
+    """Have the port and the metadata that the server's settings say."""
+    main = container_of(daemon_set, _MAIN)
+    main["ports"][0]["containerPort"] = own.exporter_port
+    set_env(main, {"DCGM_EXPORTER_LISTEN": f":{own.exporter_port}"})
+    pod_spec_of(daemon_set)["automountServiceAccountToken"] = False
+    the(objects, "Service")["spec"]["ports"][0]["port"] = own.exporter_port
+    set_own_metrics(objects, own)
 
 
 STATE: Final = OperandState(

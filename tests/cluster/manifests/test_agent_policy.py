@@ -16,8 +16,8 @@ from manifests import constants
 from manifests.caches.cache_crds import build_cache_crds
 from manifests.install.agent_policy import build_agent_policy
 from manifests.yaml import render
+from operands.nvidia.states import gpu_feature_discovery
 from operands.operand_state import ServedKinds
-from operands.states import gfd
 from server.rbac import build_agent_roles
 from tests.cluster.environment import client, definitions, kubeconfigs, polling
 from tests.cluster.manifests.conftest import created, install_node_features
@@ -113,7 +113,9 @@ async def write_inventory(api: client.ApiClient, node: str) -> Any:
 
 def discovery_rbac(namespace: str) -> list[dict[str, Any]]:
     """Return account and role of gpu-feature-discovery in the namespace, as its operand has them."""
-    objects = gfd.STATE.objects(replace(ALL_ON, namespace=namespace), ServedKinds())
+    objects = gpu_feature_discovery.STATE.objects(
+        replace(ALL_ON, namespace=namespace), ServedKinds()
+    )
     return [
         object_
         for object_ in objects
@@ -373,7 +375,7 @@ async def test_feature_discovery_writes_the_node_feature_of_its_own_node(
     site: Site, log_in: "LogIn", api: client.ApiClient
 ):
     """As its program writes: a create, then updates."""
-    discovery = await log_in(site.mine, constants.FEATURE_DISCOVERY)
+    discovery = await log_in(site.mine, constants.FEATURE_DISCOVERY_ACCOUNT)
     feature = await discovery.create(site.features, a_discovery(site.mine))
     place = f"{site.features}/{feature['metadata']['name']}"
     feature["spec"]["labels"]["nvidia.com/gpu.count"] = "8"
@@ -389,7 +391,7 @@ async def test_feature_discovery_writes_the_node_feature_of_its_own_node(
 async def test_feature_discovery_writes_no_other_node_feature(
     site: Site, log_in: "LogIn", api: client.ApiClient
 ):
-    discovery = await log_in(site.mine, constants.FEATURE_DISCOVERY)
+    discovery = await log_in(site.mine, constants.FEATURE_DISCOVERY_ACCOUNT)
     for feature in (
         a_discovery(site.other),
         a_discovery(site.other, name=site.mine),
@@ -405,7 +407,7 @@ async def test_feature_discovery_writes_no_other_node_feature(
     with is_refused(REFUSED):
         await discovery.replace(place, others)
     await api.delete(place)
-    unbound = await log_in(None, constants.FEATURE_DISCOVERY)
+    unbound = await log_in(None, constants.FEATURE_DISCOVERY_ACCOUNT)
     with is_refused("the token names no node"):
         await unbound.create(site.features, a_discovery(site.mine))
 
@@ -428,7 +430,7 @@ async def test_feature_discovery_writes_no_other_node_feature(
 async def test_feature_discovery_reports_under_names_of_nvidia_only(
     site: Site, log_in: "LogIn", spec: dict[str, Any]
 ):
-    discovery = await log_in(site.mine, constants.FEATURE_DISCOVERY)
+    discovery = await log_in(site.mine, constants.FEATURE_DISCOVERY_ACCOUNT)
     with is_refused("the NodeFeature of gpu-feature-discovery has labels"):
         await discovery.create(site.features, a_discovery(site.mine, **spec))
 

@@ -21,11 +21,11 @@ GOLDEN: Final = binaries.ROOT / "tests/unit/manifests/golden"
 SETTINGS: Final = """\
 device_plugin: {image: "registry.example/gpu:1"}
 bootstrap:
-  gfd: {enabled: true, image: {image: "registry.example/gfd:1"}}
-  dcgm: {enabled: true, image: {image: "registry.example/dcgm:1"}}
-  dcgm_exporter: {enabled: true, source: DCGM, image: {image: "registry.example/exporter:1"}}
+  gfd: {enabled: true, image: "registry.example/gfd:1"}
+  dcgm: {enabled: true, image: "registry.example/dcgm:1"}
+  dcgm_exporter: {enabled: true, source: DCGM, image: "registry.example/exporter:1"}
 """
-NVIDIAS: Final = frozenset({"gpu-dcgm", "gpu-dcgm-exporter", "gpu-feature-discovery"})
+NVIDIAS: Final = frozenset({"nvidia-dcgm", "nvidia-dcgm-exporter", "gpu-feature-discovery"})
 """They run NVIDIA's images."""
 PLUGINS: Final = frozenset({"gpu-device-plugin-parts", "gpu-device-plugin-training"})
 ON_NODES: Final = frozenset(
@@ -85,7 +85,7 @@ ACCEPTED: Final[dict[Finding, tuple[frozenset[str], str]]] = {
         "nothing is sent to them; NVIDIA's images have none",
     ),
     ("pod-probes-identical", "Container has the same readiness and liveness probe"): (
-        frozenset({"gpu-dcgm", "gpu-dcgm-exporter", "gpu-scheduler"}),
+        frozenset({"nvidia-dcgm", "nvidia-dcgm-exporter", "gpu-scheduler"}),
         "they have one endpoint: NVIDIA's images, and kube-scheduler before 1.31",
     ),
 }

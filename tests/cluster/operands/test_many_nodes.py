@@ -40,7 +40,7 @@ RUNS = {"test.example.com/runs-operands": "true"}
 INVENTORIES = f"{API}/gpunodeinventories"
 EVENTS = "/apis/events.k8s.io/v1/events"
 DAEMON_SETS = f"/apis/apps/v1/namespaces/{NAMESPACE}/daemonsets"
-OPERANDS = ("gpu-dcgm", "gpu-dcgm-exporter", "gpu-feature-discovery", "gpu-node-validator")
+OPERANDS = ("gpu-feature-discovery", "gpu-node-validator", "nvidia-dcgm", "nvidia-dcgm-exporter")
 PLURALS = frozenset(item.plural for item in RESOURCES.values())
 STOCK = """
 apiVersion: kubescheduler.config.k8s.io/v1
@@ -66,7 +66,7 @@ class Fleet:
 def bootstrap(port: int, **changes: Any) -> dict[str, Any]:
     """Settings with all operands on."""
     gfd, dcgm, exporter = (
-        {"enabled": True, "image": {"image": f"registry.test/{name}:1.0"}}
+        {"enabled": True, "image": f"registry.test/{name}:1.0"}
         for name in ("gfd", "dcgm", "dcgm-exporter")
     )
     return {
@@ -181,7 +181,7 @@ async def until_ready(api: ApiClient, fleet: Fleet) -> None:
         return True
 
     await polling.eventually(all_run, what="the pods of all operands", within=300, every=0.5)
-    selector = "app=gpu-control-plane-dcgm-exporter"
+    selector = "app=nvidia-dcgm-exporter"
     listed = await api.get(f"/api/v1/namespaces/{NAMESPACE}/pods", labelSelector=selector)
     # kwok gives its pods no address.
     body = {"status": {"podIP": "127.0.0.1", "podIPs": [{"ip": "127.0.0.1"}]}}
@@ -288,12 +288,12 @@ async def test_a_setting_is_one_write_of_the_object_that_has_it(
 
 
 async def test_a_switch_is_one_write_an_object(fleet: Fleet, api: ApiClient, audit: AuditLog):
-    before = await objects_of(api, "gfd")
+    before = await objects_of(api, "gpu-feature-discovery")
     mark = await audit.mark()
     await fleet.system.reconfigure(bootstrap=bootstrap(fleet.port, gfd={"enabled": False}))
 
     async def is_gone() -> bool:
-        found = await objects_of(api, "gfd")
+        found = await objects_of(api, "gpu-feature-discovery")
         assert not found, f"{found}"
         return True
 
@@ -306,7 +306,7 @@ async def test_a_switch_is_one_write_an_object(fleet: Fleet, api: ApiClient, aud
     await fleet.system.reconfigure(bootstrap=bootstrap(fleet.port))
 
     async def is_back() -> bool:
-        assert await objects_of(api, "gfd") == before
+        assert await objects_of(api, "gpu-feature-discovery") == before
         return True
 
     await polling.eventually(is_back, what="all objects of the operand", within=WITHIN_S)

@@ -15,8 +15,8 @@ from kube.resources import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, CONFIG_MAPS, SE
 from manifests.install.rbac import build_rbac
 from manifests.install.server_policy import OwnObjects, build_server_policies
 from manifests.yaml import render
-from operands.bootstrap_states import build_operands
-from operands.operand_settings import BootstrapOperands
+from operands.nvidia.policy_operands import PolicyOperands
+from operands.nvidia.policy_states import build_operands
 from operands.operand_state import ServedKinds
 from reconciler.operands.controller import KEY, NodeOperands
 from reconciler.operands.live_operands import read_operands
@@ -25,16 +25,22 @@ from tests.cluster.environment import definitions, polling
 from tests.support.published_crds import published_crd
 from tests.support.recorded_events import RecordedEvents
 from tests.support.vertical_pod_autoscaler import vertical_pod_autoscaler_crd
-from tests.unit.operands.operand_cases import ALL_ON, CASES, NVML
+from tests.unit.operands.operand_cases import (
+    ALL_ON,
+    CASES,
+    DIGEST,
+    EXTERNAL,
+    NVML,
+    ON,
+    OWN,
+    a_built_in_policy,
+    all_on,
+)
 
 MONITORS = "servicemonitors.monitoring.coreos.com"
 MANAGER = "gpu-control-plane/operands"
 NEW_IMAGE = "registry.example.com/gpu-control-plane:2.0"
-NEWER = replace(
-    ALL_ON,
-    own_image=NEW_IMAGE,
-    validator=replace(ALL_ON.validator, options=replace(ALL_ON.validator.options, image=NEW_IMAGE)),
-)
+NEWER = a_built_in_policy(all_on(), image=NEW_IMAGE)
 """As a server of the next version has them."""
 
 
@@ -46,10 +52,10 @@ class Operands:
     namespace: str
     events: RecordedEvents
 
-    def of(self, settings: BootstrapOperands) -> BootstrapOperands:
+    def of(self, settings: PolicyOperands) -> PolicyOperands:
         return replace(settings, namespace=self.namespace)
 
-    def server(self, settings: BootstrapOperands) -> NodeOperands:
+    def server(self, settings: PolicyOperands) -> NodeOperands:
         return NodeOperands(
             self.client, self.of(settings), self.events, now=SystemClock().instant, nodes={}
         )
@@ -61,7 +67,7 @@ class Operands:
             for name, item in live.objects.items()
         }
 
-    def names(self, settings: BootstrapOperands, *kinds: str) -> set[tuple[str, str]]:
+    def names(self, settings: PolicyOperands, *kinds: str) -> set[tuple[str, str]]:
         objects = build_operands(self.of(settings), ServedKinds(kinds=frozenset(kinds)))
         return {(object_["kind"], object_["metadata"]["name"]) for object_ in objects}
 
@@ -80,13 +86,13 @@ async def operands(control_plane, kubectl, namespace) -> AsyncIterator[Operands]
         enforced = functools.partial(is_refused_by_policies, found, kubectl)
         await polling.eventually(enforced, what="the policies of the server")
         yield found
-        await found.server(CASES["external"]).reconcile(KEY)
+        await found.server(EXTERNAL).reconcile(KEY)
         assert await found.versions() == {}
     await kubectl("delete", "--wait=false", "-f", "-", stdin=installed)
 
 
 def every_image() -> set[str]:
-    return {image for settings in (*CASES.values(), NEWER) for image in settings.images}
+    return {OWN, NEW_IMAGE, DIGEST, *(operand["image"] for operand in ON.values())}
 
 
 def namespace_rights(namespace: str) -> list[dict[str, Any]]:
@@ -205,11 +211,11 @@ async def test_an_edit_is_put_back_once(operands: Operands, kubectl):
     server = operands.server(ALL_ON)
     await server.reconcile(KEY)
     patch = '{"spec":{"template":{"spec":{"hostPID":false}}}}'
-    place = ("daemonset", "gpu-dcgm", "-n", operands.namespace)
+    place = ("daemonset", "nvidia-dcgm", "-n", operands.namespace)
     await kubectl("patch", *place, "--type=merge", "-p", patch)
     await server.reconcile(KEY)
     live = await read_operands(operands.client, operands.namespace)
-    after = live.objects["DaemonSet", "gpu-dcgm"]
+    after = live.objects["DaemonSet", "nvidia-dcgm"]
     assert after["spec"]["template"]["spec"]["hostPID"] is True
     before = await operands.versions()
     await server.reconcile(KEY)
@@ -245,7 +251,7 @@ async def test_a_binding_of_another_installation_is_told_with_its_cure(operands:
     assert f"run: kubectl delete clusterrolebinding {name}" in event.note
     assert (await operands.versions()).keys() == operands.names(ALL_ON)
     # Nor is it deleted for those who have it.
-    await operands.server(CASES["external"]).reconcile(KEY)
+    await operands.server(EXTERNAL).reconcile(KEY)
     assert (await operands.versions()).keys() == {("ClusterRoleBinding", name)}
     operands.events.taken()
     await kubectl("delete", "clusterrolebinding", name)
@@ -313,7 +319,7 @@ async def test_autoscalers_come_and_go_with_their_definition(operands: Operands,
 async def test_fields_of_others_stay_and_cost_no_write(operands: Operands, kubectl):
     server = operands.server(ALL_ON)
     await server.reconcile(KEY)
-    place = ("daemonset/gpu-dcgm", "-n", operands.namespace)
+    place = ("daemonset/nvidia-dcgm", "-n", operands.namespace)
     await kubectl("annotate", *place, "example.com/owner=somebody")
     await kubectl("label", *place, "example.com/team=gpu")
     before = await operands.versions()
@@ -321,9 +327,9 @@ async def test_fields_of_others_stay_and_cost_no_write(operands: Operands, kubec
     # Neither does a new leader, nor one that has other settings, take them away.
     await operands.server(ALL_ON).reconcile(KEY)
     assert await operands.versions() == before
-    await operands.server(CASES["mig-mixed"]).reconcile(KEY)
+    await operands.server(CASES["engine"]).reconcile(KEY)
     live = await read_operands(operands.client, operands.namespace)
-    meta = live.objects["DaemonSet", "gpu-dcgm"]["metadata"]
+    meta = live.objects["DaemonSet", "nvidia-dcgm"]["metadata"]
     assert meta["annotations"]["example.com/owner"] == "somebody"
     assert meta["labels"]["example.com/team"] == "gpu"
     assert operands.events.events == []
@@ -339,14 +345,14 @@ async def test_servers_of_two_versions_write_once_when_the_leader_changes(operan
         assert await operands.versions() == written
         live = await read_operands(operands.client, operands.namespace)
         shown = render(live.objects.values())
-        assert f"image: {settings.own_image}" in shown
-        assert f"image: {others.own_image}" not in shown
+        assert f"image: {settings.spec.validator.image}" in shown
+        assert f"image: {others.spec.validator.image}" not in shown
     # What a state of the other version would leave.
     unknown = {
         "apiVersion": "v1",
         "kind": "ServiceAccount",
         "metadata": {
-            "name": "gpu-dcgm-exporter",
+            "name": "nvidia-dcgm-exporter",
             "namespace": operands.namespace,
             "labels": {
                 "app.kubernetes.io/part-of": "gpu-control-plane",
@@ -355,22 +361,23 @@ async def test_servers_of_two_versions_write_once_when_the_leader_changes(operan
         },
     }
     await operands.client.apply(SERVICE_ACCOUNTS, unknown, field_manager=MANAGER)
-    await operands.server(CASES["exporter-off"]).reconcile(KEY)
-    assert (await operands.versions()).keys() == operands.names(CASES["exporter-off"])
+    await operands.server(CASES["dcgm-exporter-off"]).reconcile(KEY)
+    assert (await operands.versions()).keys() == operands.names(CASES["dcgm-exporter-off"])
     assert operands.events.events == []
 
 
 async def test_an_invalid_field_is_told_with_its_section_and_stops_nothing_else(operands: Operands):
-    bad = replace(ALL_ON, exporter=replace(ALL_ON.exporter, labels={"team": "no label value!"}))
+    assert ALL_ON.own is not None
+    bad = replace(ALL_ON, own=replace(ALL_ON.own, service_labels={"team": "no label value!"}))
     server = operands.server(bad)
     for _ in range(3):
         await server.reconcile(KEY)
     (event,) = operands.events.taken()
-    assert (event.regarding.kind, event.regarding.name) == ("Service", "gpu-dcgm-exporter")
+    assert (event.regarding.kind, event.regarding.name) == ("Service", "nvidia-dcgm-exporter")
     assert "422 Invalid: metadata.labels: Invalid value" in event.note
     assert "Correct bootstrap.dcgm_exporter in the settings" in event.note
     missing = operands.names(bad) - (await operands.versions()).keys()
-    assert missing == {("Service", "gpu-dcgm-exporter")}
+    assert missing == {("Service", "nvidia-dcgm-exporter")}
 
 
 async def test_a_namespace_without_rights_is_told_once_and_stops_nothing_else(

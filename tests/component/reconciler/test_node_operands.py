@@ -14,8 +14,8 @@ from kube.resources import (
     SERVICE_MONITORS,
     Resource,
 )
-from operands.bootstrap_states import build_operands
-from operands.operand_settings import BootstrapOperands
+from operands.nvidia.policy_operands import PolicyOperands
+from operands.nvidia.policy_states import build_operands
 from operands.operand_state import ServedKinds
 from reconciler.operands.controller import KEY, RECHECK_S, NodeOperands
 from reconciler.operands.live_operands import read_operands
@@ -25,7 +25,7 @@ from tests.support.client_of_api import an_api_with_client
 from tests.support.loop_clock import ServerClock
 from tests.support.metric_samples import Counted, samples, series
 from tests.support.recorded_events import RecordedEvents
-from tests.unit.operands.operand_cases import ALL_ON, CASES, NVML
+from tests.unit.operands.operand_cases import ALL_ON, CASES, EXTERNAL, NVML
 
 NAMESPACE = ALL_ON.namespace
 
@@ -39,12 +39,12 @@ class Cluster:
         self.events = RecordedEvents()
         self.nodes: dict[NodeName, Any] = {}
 
-    def server(self, settings: BootstrapOperands) -> NodeOperands:
+    def server(self, settings: PolicyOperands) -> NodeOperands:
         return NodeOperands(
             self.client, settings, self.events, now=ServerClock().instant, nodes=self.nodes
         )
 
-    async def lead(self, settings: BootstrapOperands, *, passes: int = 2) -> int:
+    async def lead(self, settings: PolicyOperands, *, passes: int = 2) -> int:
         """Return the number of writes of a new leader's passes."""
         self.writes()
         server = self.server(settings)
@@ -64,7 +64,7 @@ class Cluster:
         return await self.client.get(DAEMON_SETS, dict[str, Any], name, namespace=NAMESPACE)
 
 
-def names_of(settings: BootstrapOperands, *kinds: str) -> set[tuple[str, str]]:
+def names_of(settings: PolicyOperands, *kinds: str) -> set[tuple[str, str]]:
     objects = build_operands(settings, ServedKinds(kinds=frozenset(kinds)))
     return {(object_["kind"], object_["metadata"]["name"]) for object_ in objects}
 
@@ -85,7 +85,7 @@ async def test_every_object_is_written_once(cluster: Cluster):
 
 @pytest.mark.parametrize("settings", [pytest.param(item, id=name) for name, item in CASES.items()])
 async def test_a_change_of_settings_is_one_write_an_object(
-    cluster: Cluster, settings: BootstrapOperands
+    cluster: Cluster, settings: PolicyOperands
 ):
     """Among the writes are deletions of what the settings no longer ask for."""
     await cluster.lead(ALL_ON)
@@ -108,7 +108,7 @@ async def test_operands_of_another_operator_are_removed_by_our_label_only(cluste
     foreign = {
         "apiVersion": "apps/v1",
         "kind": "DaemonSet",
-        "metadata": {"name": "nvidia-dcgm", "namespace": NAMESPACE},
+        "metadata": {"name": "dcgm-of-others", "namespace": NAMESPACE},
         "spec": {
             "selector": {"matchLabels": {"app": "nvidia-dcgm"}},
             "template": {
@@ -118,25 +118,25 @@ async def test_operands_of_another_operator_are_removed_by_our_label_only(cluste
         },
     }
     await cluster.client.create(DAEMON_SETS, foreign)
-    server = cluster.server(CASES["external"])
+    server = cluster.server(EXTERNAL)
     assert await server.reconcile(KEY) is None
     assert await cluster.names() == set()
-    await cluster.daemon_set("nvidia-dcgm")
+    await cluster.daemon_set("dcgm-of-others")
 
 
 async def test_an_edit_of_a_daemon_set_is_put_back_by_one_write(cluster: Cluster):
     server = cluster.server(ALL_ON)
     await server.reconcile(KEY)
-    edited = await cluster.daemon_set("gpu-dcgm")
+    edited = await cluster.daemon_set("nvidia-dcgm")
     edited["spec"]["template"]["spec"]["containers"][0]["image"] = "registry.example.com/other:1"
     await cluster.client.replace(DAEMON_SETS, edited)
     cluster.writes()
     assert await server.reconcile(KEY) == RECHECK_S
     assert await server.reconcile(KEY) == RECHECK_S
     assert cluster.writes() == 1
-    after = await cluster.daemon_set("gpu-dcgm")
+    after = await cluster.daemon_set("nvidia-dcgm")
     image = after["spec"]["template"]["spec"]["containers"][0]["image"]
-    assert image == ALL_ON.dcgm.options.image
+    assert image == ALL_ON.spec.dcgm.image
 
 
 async def test_dead_nodes_hold_no_rollout_up_and_what_waits_is_counted(cluster: Cluster):
@@ -150,22 +150,22 @@ async def test_dead_nodes_hold_no_rollout_up_and_what_waits_is_counted(cluster: 
     status = {"desiredNumberScheduled": 5, "numberAvailable": 4, "updatedNumberScheduled": 1}
     body = {"status": status}
     await cluster.client.merge_patch(
-        DAEMON_SETS, body, name="gpu-dcgm", namespace=NAMESPACE, subresource="status"
+        DAEMON_SETS, body, name="nvidia-dcgm", namespace=NAMESPACE, subresource="status"
     )
     await server.reconcile(KEY)
-    strategy = (await cluster.daemon_set("gpu-dcgm"))["spec"]["updateStrategy"]
+    strategy = (await cluster.daemon_set("nvidia-dcgm"))["spec"]["updateStrategy"]
     assert strategy["rollingUpdate"]["maxUnavailable"] == 2
-    shown = samples()[series("gpu_daemonset_outdated_nodes", daemonset="gpu-dcgm")]
+    shown = samples()[series("gpu_daemonset_outdated_nodes", daemonset="nvidia-dcgm")]
     assert shown == 3
-    await cluster.server(CASES["external"]).reconcile(KEY)
-    assert series("gpu_daemonset_outdated_nodes", daemonset="gpu-dcgm") not in samples()
+    await cluster.server(EXTERNAL).reconcile(KEY)
+    assert series("gpu_daemonset_outdated_nodes", daemonset="nvidia-dcgm") not in samples()
     assert not cluster.events.events
 
 
 async def test_an_annotation_of_another_client_stays(cluster: Cluster):
     server = cluster.server(ALL_ON)
     await server.reconcile(KEY)
-    edited = await cluster.daemon_set("gpu-dcgm")
+    edited = await cluster.daemon_set("nvidia-dcgm")
     edited["metadata"]["annotations"]["example.com/owner"] = "somebody"
     await cluster.client.replace(DAEMON_SETS, edited)
     cluster.writes()
@@ -197,7 +197,12 @@ async def test_a_namespace_that_is_missing_is_told_once_and_stops_nothing(cluste
     for _ in range(3):
         assert await server.reconcile(KEY) == RECHECK_S
     errors = counted.growth("gpu_bootstrap_handler_errors_total")
-    assert {handler for (handler,) in errors} == {"validator", "gfd", "dcgm", "dcgm-exporter"}
+    assert {handler for (handler,) in errors} == {
+        "validator",
+        "gpu-feature-discovery",
+        "state-dcgm",
+        "state-dcgm-exporter",
+    }
     assert all(count % 3 == 0 for count in errors.values())
     (event,) = cluster.events.events
     assert (event.type, event.reason) == ("Warning", "GPUOperandNotApplied")
@@ -210,7 +215,7 @@ async def test_a_namespace_that_is_missing_is_told_once_and_stops_nothing(cluste
     )
     assert {item["metadata"]["name"] for item in live.items} == {
         "gpu-node-validator",
-        "gpu-feature-discovery",
+        "nvidia-gpu-feature-discovery",
     }
 
 

@@ -19,6 +19,7 @@ from api.names import (
     COMPONENT_LABEL,
     DEVICE_NODE_LABEL,
     DEVICES_ANNOTATION,
+    OPERAND_LABEL,
     SCALE_REQUEST_LABEL,
     SCALE_SIGNAL,
     NodeName,
@@ -53,6 +54,7 @@ from kube.resources import (
 )
 from manifests import constants
 from reconciler.operands import rights
+from reconciler.operands.live_operands import RESOURCES
 from reconciler.pod.nomination import NominationWriter
 from reconciler.pod.requeue import SchedulerRequeue
 from reconciler.scaling.handover import node_handover
@@ -143,17 +145,27 @@ async def until_written(cluster: Cluster, method: str, path: str) -> None:
 
 
 async def run_all_operands(cluster: Cluster) -> None:
-    """Let an earlier leader run every operand; the next one has them run elsewhere, and deletes them."""
+    """Let an earlier leader run every operand, beside those of an earlier version; the next one has them run elsewhere.
+
+    So the leaders delete all of them.
+    """
     for resource in (SERVICE_MONITORS, VERTICAL_POD_AUTOSCALERS):
         await cluster.client.create(CUSTOM_RESOURCE_DEFINITIONS, a_definition(resource))
-    for source, written in (("DCGM", "gpu-dcgm-exporter"), ("NVML", "gpu-node-agent-metrics")):
+    for kind, names in rights.FORMER.items():
+        resource = RESOURCES[kind]
+        for name in sorted(names):
+            metadata = {"name": name, "labels": {OPERAND_LABEL: "of-an-earlier-version"}}
+            place = {"namespace": NAMESPACE} if resource.namespaced else {}
+            head = {"apiVersion": resource.api_version, "kind": kind}
+            await cluster.client.create(resource, {**head, "metadata": {**metadata, **place}})
+    for source, written in (("DCGM", "nvidia-dcgm-exporter"), ("NVML", "gpu-node-agent-metrics")):
         async with a_server(cluster, bootstrap=every_operand(source)) as server:
             await server.until_ready()
             await until_written(cluster, "PATCH", f"/servicemonitors/{written}")
 
 
 def every_operand(source: str) -> dict[str, Any]:
-    image = {"image": "registry.test/nvidia:1"}
+    image = "registry.test/nvidia:1"
     return {
         "gfd": {"enabled": True, "image": image},
         "dcgm": {"enabled": source == "DCGM", "image": image},

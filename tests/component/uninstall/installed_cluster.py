@@ -69,7 +69,7 @@ from manifests.install.webhooks import (
 from manifests.node.agent_daemonset import build_node_agent
 from manifests.node.csi_driver import build_csi_driver
 from manifests.nvidia.operator_crds import build_operator_crds
-from operands.bootstrap_states import build_operands
+from operands.nvidia.policy_states import build_operands
 from operands.operand_state import ServedKinds
 from reconciler.operands.live_operands import RESOURCES as OPERAND_RESOURCES
 from server.rbac import build_roles
@@ -391,8 +391,8 @@ async def add_node_software(cluster: InstalledCluster) -> None:
     Another client has cordoned the operator's node.
     """
     await cluster.create(*build_operator_crds())
-    labels = {POLICY_STATE_LABEL: "state-dcgm"}
-    metadata = {"name": "nvidia-dcgm", "namespace": OWN.namespace, "labels": labels}
+    labels = {POLICY_STATE_LABEL: "state-mig-manager"}
+    metadata = {"name": "nvidia-mig-manager", "namespace": OWN.namespace, "labels": labels}
     await cluster.create(
         {
             "apiVersion": "nvidia.com/v1",
@@ -405,9 +405,9 @@ async def add_node_software(cluster: InstalledCluster) -> None:
             "kind": "DaemonSet",
             "metadata": metadata,
             "spec": {
-                "selector": {"matchLabels": {"app": "nvidia-dcgm"}},
+                "selector": {"matchLabels": {"app": "nvidia-mig-manager"}},
                 "template": {
-                    "metadata": {"labels": {"app": "nvidia-dcgm"}},
+                    "metadata": {"labels": {"app": "nvidia-mig-manager"}},
                     "spec": {"containers": [{"name": "dcgm", "image": "dcgm:1"}]},
                 },
             },

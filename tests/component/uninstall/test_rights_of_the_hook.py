@@ -4,9 +4,9 @@ import pytest
 
 from cli.uninstall.hook_rights import cluster_rules, namespaced_rules
 from kube.resources import NAMESPACES
-from manifests.constants import OPERAND_OBJECTS
 from manifests.install.rbac import build_rbac
 from manifests.install.server_policy import OwnObjects
+from reconciler.operands.rights import FORMER
 from tests.component.uninstall.installed_cluster import (
     OWN,
     WITH_NODE_SOFTWARE,
@@ -19,11 +19,8 @@ pytestmark = pytest.mark.looptime
 
 UNUSED = {
     ("gpu-scheduler", "update"),
-    *(
-        (name, "delete")
-        for name in OPERAND_OBJECTS
-        if name not in {"gpu-dcgm", "gpu-node-validator"}
-    ),
+    *((name, "delete") for names in FORMER.values() for name in names),
+    *((name, "delete") for name in ("gpu-node-agent-metrics", "nvidia-dcgm-exporter")),
 }
 """kube-scheduler's Lease is deleted only; one rule names both Leases. The cluster serves no ServiceMonitors and no
 VerticalPodAutoscalers, and has one source of metrics."""

@@ -18,7 +18,7 @@ from manifests.install.values import ChartValues
 from manifests.node.agent_daemonset import build_node_agent
 from manifests.node.detector_daemonset import build_node_detector
 from manifests.node.device_plugin import WorkloadSettings
-from operands.bootstrap_states import build_operands
+from operands.nvidia.policy_states import build_operands
 from operands.operand_state import ALL_KINDS_SERVED
 from server.setting_fields import setting_fields
 from server.settings import BadSettingsError, Settings

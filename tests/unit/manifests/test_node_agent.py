@@ -30,7 +30,8 @@ from manifests.node.device_plugin import (
     WorkloadSettings,
 )
 from pool.node_affinity import RequiredNodeAffinity
-from server.controllers.settings import bootstrap_operands, workload_settings
+from server.controllers.built_in_policy import built_in_policy
+from server.controllers.settings import workload_settings
 from server.settings import Settings
 from tests.unit.manifests.pool_objects import TAINT, a_pool, objects_of
 
@@ -78,7 +79,7 @@ def test_roles_follow_the_mode(mode: PluginMode, roles: frozenset[AgentRole]):
             {"dcgm_exporter": {"enabled": True}, "operands": "External"}, False, id="external"
         ),
         pytest.param(
-            {"dcgm_exporter": {"enabled": True, "source": "DCGM", "image": {"image": "a/b:1"}}},
+            {"dcgm_exporter": {"enabled": True, "source": "DCGM", "image": "a/b:1"}},
             False,
             id="from DCGM",
         ),
@@ -91,7 +92,9 @@ def test_agent_serves_metrics_where_the_operand_leads_to_them(
     ours = Settings.model_validate({"device_plugin": plugin, "bootstrap": bootstrap})
     parsed = understood(pod_of(build_node_agent(workload_settings(ours))))
     assert (AgentRole.TELEMETRY in parsed.roles) is exports
-    assert bootstrap_operands(ours).exports_nvml is exports
+    own = built_in_policy(ours, workload_settings(ours)).own
+    assert own is not None
+    assert own.exports_nvml is exports
 
 
 def test_roles_are_called_as_the_agent_calls_them():

@@ -9,7 +9,8 @@ from agent.settings import AgentRole
 from cli.agent import add_arguments, settings_of
 from cli.command_parser import CommandParser
 from cli.node_validation import validate_parser
-from operands.bootstrap_states import build_operands
+from operands.nvidia.own_pods import OwnOperands
+from operands.nvidia.policy_states import build_operands
 from operands.operand_state import ALL_KINDS_SERVED
 from operands.transforms import pod_spec_of
 from tests.unit.operands.operand_cases import ALL_ON, CASES, OWN
@@ -46,10 +47,10 @@ def test_every_command_line_is_taken(name: str):
 
 def test_steps_and_the_way_to_hand_out_are_those_of_the_settings():
     way = ("--hand-out", "Environment", "--cdi-kind", "nvidia.com/gpu")
-    validator = replace(ALL_ON.validator, hand_out_arguments=way, validates_gdrcopy=True)
+    own = OwnOperands(runs_validator=True, hand_out_arguments=way, validates_gdrcopy=True)
     (daemon_set,) = (
         operand
-        for operand in build_operands(replace(ALL_ON, validator=validator), ALL_KINDS_SERVED)
+        for operand in build_operands(replace(ALL_ON, own=own), ALL_KINDS_SERVED)
         if operand["kind"] == "DaemonSet" and operand["metadata"]["name"] == "gpu-node-validator"
     )
     spec = pod_spec_of(daemon_set)

@@ -9,15 +9,24 @@ import pytest
 import yaml
 
 from manifests.yaml import render
-from operands.bootstrap_states import BOOTSTRAP_STATES, build_operands
-from operands.operand_settings import BootstrapOperands
+from operands.nvidia.policy_operands import PolicyOperands
+from operands.nvidia.policy_states import BUILT_IN_STATES, build_operands
 from operands.operand_state import ALL_KINDS_SERVED, OPTIONAL_KINDS, ServedKinds
 from operands.transforms import pod_spec_of
 from tests.support.kubernetes_schemas import check_object
-from tests.unit.operands.operand_cases import ALL_ON, CASES, DEFAULT, NVML
+from tests.unit.operands.operand_cases import (
+    ALL_ON,
+    CASES,
+    DEFAULT,
+    DIGEST,
+    NVML,
+    ON,
+    OWN,
+)
 
 GOLDEN = Path(__file__).parent / "golden"
 VERSIONS = [f"1.{minor}" for minor in range(30, 38)]
+IMAGES = {OWN, DIGEST, *(operand["image"] for operand in ON.values())}
 EACH_CASE = [pytest.param(settings, id=name) for name, settings in CASES.items()]
 
 
@@ -59,19 +68,18 @@ def test_every_version_of_kubernetes_takes_the_objects(place: int, *, is_long: b
 
 
 @pytest.mark.parametrize("settings", EACH_CASE)
-def test_objects_can_be_told_and_found(settings: BootstrapOperands):
-    for state in BOOTSTRAP_STATES:
+def test_objects_can_be_told_and_found(settings: PolicyOperands):
+    for state in BUILT_IN_STATES:
         for object_ in state.objects(settings, ALL_KINDS_SERVED):
             labels = object_["metadata"]["labels"]
             assert labels["gpu.deckhouse.io/operand"] == state.name
-            assert labels["app.kubernetes.io/part-of"] == "gpu-control-plane"
             is_in_cluster = object_["kind"] in {"ClusterRole", "ClusterRoleBinding"}
             assert object_["metadata"].get("namespace") == (None if is_in_cluster else "gpu")
 
 
 @pytest.mark.parametrize("settings", EACH_CASE)
 def test_no_two_objects_have_one_name_and_no_two_daemon_sets_select_the_same_pods(
-    settings: BootstrapOperands,
+    settings: PolicyOperands,
 ):
     objects = build_operands(settings, ALL_KINDS_SERVED)
     names = [(object_["kind"], object_["metadata"]["name"]) for object_ in objects]
@@ -86,14 +94,14 @@ def test_no_two_objects_have_one_name_and_no_two_daemon_sets_select_the_same_pod
 
 @pytest.mark.parametrize("settings", EACH_CASE)
 def test_containers_run_the_images_of_the_settings_under_a_security_context_of_ours(
-    settings: BootstrapOperands,
+    settings: PolicyOperands,
 ):
     for operand in build_operands(settings, ALL_KINDS_SERVED):
         if operand["kind"] != "DaemonSet":
             continue
         spec = pod_spec_of(operand)
         for container in (*spec["containers"], *spec.get("initContainers", ())):
-            assert container["image"] in settings.images
+            assert container["image"] in IMAGES
             context = container["securityContext"]
             assert context.get("privileged") or context["capabilities"] == {"drop": ["ALL"]}
             if container.get("command", [])[:1] == ["gpu-control-plane"]:
@@ -101,13 +109,14 @@ def test_containers_run_the_images_of_the_settings_under_a_security_context_of_o
 
 
 @pytest.mark.parametrize("settings", EACH_CASE)
-def test_mounts_have_volumes_and_volumes_have_mounts(settings: BootstrapOperands):
+def test_mounts_have_volumes_and_volumes_have_mounts(settings: PolicyOperands):
     for operand in build_operands(settings, ALL_KINDS_SERVED):
         if operand["kind"] == "DaemonSet":
             spec = pod_spec_of(operand)
             containers = (*spec["containers"], *spec.get("initContainers", ()))
             mounted = {mount["name"] for c in containers for mount in c["volumeMounts"]}
-            unused = {"validations"} if not settings.runs_validator else set()
+            # What waits for the validator has the mount, and goes with it.
+            unused = set() if settings.own and settings.own.runs_validator else {"run-nvidia"}
             assert mounted | unused == {volume["name"] for volume in spec["volumes"]} | unused
 
 

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from operands.bootstrap_states import BOOTSTRAP_STATES
 from operands.errors import StateOrderError
+from operands.nvidia.policy_states import BUILT_IN_STATES
 from operands.operand_state import OperandState, in_order
 
 NAMES = [f"state-{number}" for number in range(8)]
@@ -64,6 +64,6 @@ def test_two_states_of_one_name_are_refused():
 
 
 def test_the_order_of_the_operands_follows_from_their_needs():
-    names = [state.name for state in BOOTSTRAP_STATES]
-    chain = ["validator", "gfd", "dcgm", "dcgm-exporter"]
+    names = [state.name for state in BUILT_IN_STATES]
+    chain = ["validator", "gpu-feature-discovery", "state-dcgm", "state-dcgm-exporter"]
     assert [name for name in names if name in chain] == chain

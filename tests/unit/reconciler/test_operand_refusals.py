@@ -9,7 +9,7 @@ from reconciler.runtime.object_applier import MAX_ANSWER, Refusal
 LONG = "x" * 300
 
 
-def refused(error: ApiError, *, state: str = "gfd") -> Refusal:
+def refused(error: ApiError, *, state: str = "gpu-feature-discovery") -> Refusal:
     return Refusal(state, "DaemonSet", "gpu-feature-discovery", error)
 
 
@@ -29,7 +29,7 @@ def test_an_invalid_field_is_named_with_the_section_of_the_settings():
 
 
 @pytest.mark.parametrize(
-    ("state", "section"), [("dcgm-exporter", "dcgm_exporter"), ("telemetry", "dcgm_exporter")]
+    ("state", "section"), [("state-dcgm-exporter", "dcgm_exporter"), ("telemetry", "dcgm_exporter")]
 )
 def test_sections_have_the_names_of_the_settings(state: str, section: str):
     cure = cure_of(refused(BadRequest(400, "BadRequest", "no"), state=state))

@@ -15,12 +15,12 @@ POOL: Final = "watched"
 DAEMON_SETS: Final = {
     "validator": "gpu-node-validator",
     "gfd": "gpu-feature-discovery",
-    "dcgm": "gpu-dcgm",
-    "dcgm-exporter": "gpu-dcgm-exporter",
+    "dcgm": "nvidia-dcgm",
+    "dcgm-exporter": "nvidia-dcgm-exporter",
 }
 GONE_WITHIN_S: Final = 10
 """An operand that is switched off is gone, pods and all."""
-_IMAGE: Final = {"image": {"image": nvidia_image.NAME}}
+_IMAGE: Final = {"image": nvidia_image.NAME}
 
 
 def settings(image: str, **bootstrap: Any) -> dict[str, Any]:

@@ -62,8 +62,7 @@ async def test_features_are_a_file_where_nfd_reads_files(
 ):
     before = await operands.ready("gfd")
     gfd = installed_with_operands.now["bootstrap"]["gfd"]
-    as_file = {"node_feature_api": False, "features_dir": str(tmp_path)}
-    await installed_with_operands.switch(gfd=gfd | as_file)
+    await installed_with_operands.switch(gfd=gfd | {"features_dir": str(tmp_path)})
     await operands.ready("gfd", other_than=before["metadata"]["uid"])
     file = tmp_path / "gfd"
     await polling.eventually(file.exists, what="file of features")

@@ -70,7 +70,7 @@ async def test_every_panel_of_devices_has_data_from_dcgm_exporter_and_from_the_n
     devices.driver.set(used[IDLE], utilisation=0)
 
     settings = tmp_path / "settings.yaml"
-    monitor = await monitor_of(installed_with_operands, "gpu-dcgm-exporter", settings)
+    monitor = await monitor_of(installed_with_operands, "nvidia-dcgm-exporter", settings)
     await prometheus.start(monitor, jobs=[pod_metrics])
     await all_shown(prometheus, pools, used, without=NOT_BY_DEFAULT)
     prometheus.close()

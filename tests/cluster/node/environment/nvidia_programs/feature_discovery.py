@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from agent.driver.port import DriverSnapshot
 
 _DRIVER_ROOT = Path("/driver-root")
+_OUTPUT = Path("/etc/kubernetes/node-feature-discovery/features.d/gfd")
 _FAMILIES = {"7": "volta", "8": "ampere", "9": "hopper"}
 
 
@@ -33,10 +34,10 @@ def main() -> None:
     started = f"{SystemClock().utc_now().timestamp():.0f}"
     while True:
         labels = asyncio.run(_labels()) | {"nvidia.com/gfd.timestamp": started}
-        if os.environ["GFD_USE_NODE_FEATURE_API"] == "true":
+        if os.environ["USE_NODE_FEATURE_API"] == "true":
             _publish(labels)
         else:
-            _write(Path(os.environ["GFD_OUTPUT_FILE"]), labels)
+            _write(_OUTPUT, labels)
         print(f"{len(labels)} labels", flush=True)
         time.sleep(interval_s)
 
@@ -53,7 +54,7 @@ async def _labels() -> dict[str, str]:
 def _features(snapshot: "DriverSnapshot") -> dict[str, str]:
     device = snapshot.devices[0]
     major, minor = (device.compute_capability or ".").split(".")
-    machine = Path(os.environ["GFD_MACHINE_TYPE_FILE"])
+    machine = Path("/sys/class/dmi/id/product_name")
     model = machine.read_text(encoding="utf-8").strip() if machine.exists() else "unknown"
     return {
         "cuda.driver-version.full": snapshot.driver_version,
@@ -69,7 +70,7 @@ def _features(snapshot: "DriverSnapshot") -> dict[str, str]:
         "gpu.replicas": "1",
         "gpu.sharing-strategy": "none",
         "mig.capable": str(device.is_mig_capable).lower(),
-        "mig.strategy": _flags().get("migStrategy", os.environ["MIG_STRATEGY"]),
+        "mig.strategy": _flags().get("migStrategy", os.environ.get("MIG_STRATEGY", "none")),
     }
 
 

@@ -1,0 +1,39 @@
+"""State `validator`: checks driver, toolkit and CUDA of a node in init containers, then watches the node's units."""
+
+from typing import Any, Final
+
+from operands.asset_files import load_assets
+from operands.nvidia.policy_operands import PolicyOperands
+from operands.nvidia.policy_transforms import finish_policy, set_block
+from operands.operand_state import OperandState
+from operands.transforms import container_of, pod_spec_of, the, without_container
+
+NAME: Final = "validator"
+_TOOLKIT: Final = "toolkit-validation"
+_SUFFIX: Final = "-validation"
+
+
+def _build(settings: PolicyOperands) -> list[dict[str, Any]]:
+    objects, own = load_assets(NAME), settings.own
+    assert own is not None
+    daemon_set = the(objects, "DaemonSet")
+    for name, is_wanted in (
+        ("nvidia-fs-validation", own.validates_nvidia_fs),
+        ("gdrcopy-validation", own.validates_gdrcopy),
+    ):
+        if not is_wanted:
+            without_container(daemon_set, name)
+    checks = pod_spec_of(daemon_set)["initContainers"]
+    steps = [container["name"].removesuffix(_SUFFIX) for container in checks]
+    container_of(daemon_set, NAME)["args"] += ["--steps", ",".join(steps)]
+    for name in (_TOOLKIT, NAME):
+        container_of(daemon_set, name)["args"] += own.hand_out_arguments
+    set_block(daemon_set, NAME, settings.spec.validator, field="validator", settings=settings)
+    return finish_policy(NAME, objects, settings)
+
+
+STATE: Final = OperandState(
+    name=NAME,
+    is_enabled=lambda settings: settings.own is not None and settings.own.runs_validator,
+    build=_build,
+)

@@ -1,1 +1,0 @@
-"""One module a state: what differs between installations, put into the state's manifests."""

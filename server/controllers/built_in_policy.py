@@ -1,0 +1,156 @@
+"""The built-in policy: the operands that section `bootstrap` describes, in the form of a ClusterPolicy, placed as the node agent is."""
+
+import shlex
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from api.kinds.nvidia.clusterpolicy import ClusterPolicySpec
+from api.kinds.nvidia.container_operands import (
+    DCGMExporterSpec,
+    DCGMSpec,
+    DevicePluginSpec,
+    GPUFeatureDiscoverySpec,
+    ValidatorSpec,
+)
+from api.kinds.nvidia.operand_block import ContainerResources, DefaultedConfig, EnvVar
+from api.kinds.nvidia.operator_blocks import (
+    DaemonsetsSpec,
+    HostPaths,
+    OperatorSpec,
+    RollingUpdate,
+    ServiceMonitorConfig,
+)
+from manifests.node.agent_daemonset import on_nodes_with_devices
+from operands.nvidia.own_pods import OwnOperands
+from operands.nvidia.policy_operands import PolicyOperands
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from manifests.node.device_plugin import WorkloadSettings
+    from server.bootstrap_settings import (
+        BootstrapSettings,
+        DcgmOperandSettings,
+        GfdOperandSettings,
+    )
+    from server.settings import Settings
+
+_ENGINE_ARGUMENTS: Final = "-n -b ALL"
+_NODES_AT_A_TIME: Final = "10%"
+
+
+def built_in_policy(settings: "Settings", workloads: "WorkloadSettings") -> PolicyOperands:
+    """Return the policy; nothing of it is on where another component runs the operands."""
+    return PolicyOperands(
+        namespace=settings.namespace,
+        spec=_spec(settings.bootstrap, workloads, kubelet=settings.kubelet.directory),
+        own=_own(settings.bootstrap, workloads),
+    )
+
+
+def _spec(
+    terms: "BootstrapSettings", workloads: "WorkloadSettings", *, kubelet: str
+) -> ClusterPolicySpec:
+    pods, is_own = workloads.agent.pods, terms.operands == "Own"
+    secrets, exporter = list(pods.image_pull_secrets) or None, terms.dcgm_exporter
+    return ClusterPolicySpec(
+        operator=OperatorSpec(runtime_class=terms.runtime_class),
+        daemonsets=DaemonsetsSpec(rolling_update=RollingUpdate(max_unavailable=_NODES_AT_A_TIME)),
+        host_paths=HostPaths(kubelet_root_dir=kubelet),
+        validator=ValidatorSpec(
+            image=workloads.agent_image,
+            image_pull_policy=pods.image_pull_policy,
+            image_pull_secrets=secrets,
+            resources=_resources("10m", "96Mi", "256Mi"),
+        ),
+        gfd=GPUFeatureDiscoverySpec(
+            enabled=is_own and terms.gfd.enabled,
+            image=terms.gfd.image,
+            image_pull_policy=pods.image_pull_policy,
+            image_pull_secrets=secrets,
+            resources=_resources("10m", "64Mi", "256Mi"),
+            env=_discovery(terms.gfd),
+        ),
+        # Both are one image; its config-manager chooses gpu-feature-discovery's configuration.
+        device_plugin=DevicePluginSpec(
+            image=terms.gfd.image,
+            image_pull_policy=pods.image_pull_policy,
+            image_pull_secrets=secrets,
+            config=DefaultedConfig(name=terms.gfd.config_map, default=terms.gfd.default_config),
+        ),
+        dcgm=DCGMSpec(
+            enabled=is_own and terms.dcgm.enabled,
+            image=terms.dcgm.image,
+            image_pull_policy=pods.image_pull_policy,
+            image_pull_secrets=secrets,
+            resources=_resources("50m", "128Mi", terms.dcgm.memory_limit),
+            env=_variables({}),
+        ),
+        dcgm_exporter=DCGMExporterSpec(
+            enabled=terms.runs_dcgm_exporter,
+            image=exporter.image,
+            image_pull_policy=pods.image_pull_policy,
+            image_pull_secrets=secrets,
+            resources=_resources("50m", "128Mi", exporter.memory_limit),
+            env=_variables(exporter.env),
+            service_monitor=ServiceMonitorConfig(
+                enabled=True,
+                interval=exporter.service_monitor.interval,
+                honor_labels=True,
+                additional_labels=exporter.service_monitor.labels,
+            ),
+        ),
+    )
+
+
+def _own(terms: "BootstrapSettings", workloads: "WorkloadSettings") -> OwnOperands:
+    agent, validator, exporter = workloads.agent, terms.validator, terms.dcgm_exporter
+    is_validating = agent.is_enabled if validator.enabled is None else validator.enabled
+    tolerations = [msgspec.to_builtins(toleration) for toleration in agent.pods.tolerations]
+    return OwnOperands(
+        placement={
+            "affinity": {"nodeAffinity": on_nodes_with_devices(agent.node_affinity)},
+            "nodeSelector": dict(sorted(agent.node_selector.items())),
+            "tolerations": tolerations,
+            "priorityClassName": agent.pods.priority_class,
+        },
+        runs_validator=terms.operands == "Own" and is_validating,
+        exports_nvml=terms.exports_nvml and agent.is_enabled,
+        hand_out_arguments=tuple(workloads.hand_out_arguments()),
+        validates_nvidia_fs=validator.enable_nvidia_fs_validation,
+        validates_gdrcopy=validator.enable_gdrcopy_validation,
+        features_dir=terms.gfd.features_dir or "",
+        host_sys_path=terms.gfd.host_sys_path,
+        engine=_engine(terms.dcgm),
+        exporter_port=exporter.port,
+        service_labels=exporter.labels,
+        monitor_annotations=exporter.service_monitor.annotations,
+    )
+
+
+def _discovery(gfd: "GfdOperandSettings") -> list[EnvVar]:
+    return _variables(
+        {
+            "GFD_SLEEP_INTERVAL": f"{gfd.sleep_interval_s:g}s",
+            "GFD_FAIL_ON_INIT_ERROR": str(gfd.fail_on_init_error).lower(),
+        }
+    )
+
+
+def _engine(dcgm: "DcgmOperandSettings") -> dict[str, str]:
+    return {
+        "NV_HOSTENGINE_ARGUMENTS": _ENGINE_ARGUMENTS,
+        "DCGM_MIG_STRATEGY": dcgm.mig_strategy,
+        "DCGMPROFTESTER_FLAGS": shlex.join(dcgm.proftester_flags),
+    }
+
+
+def _variables(given: "Mapping[str, str]") -> list[EnvVar]:
+    """Return these variables, after that by which NVIDIA's runtime gives a container all devices."""
+    values = {"NVIDIA_VISIBLE_DEVICES": "all", **given}
+    return [EnvVar(name=name, value=value) for name, value in values.items()]
+
+
+def _resources(cpu: str, memory: str, limit: str) -> ContainerResources:
+    return ContainerResources(requests={"cpu": cpu, "memory": memory}, limits={"memory": limit})
