@@ -12,6 +12,7 @@ import structlog
 
 from certs.client_authorities import ClientTrust, decode_authorities
 from certs.errors import RotationStep, UnusableBundleError
+from certs.mounted import POLL_INTERVAL_S
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,7 +39,13 @@ class ClientFiles:
 class ClientAuthorityFiles:
     """Keeps a `ServingContext` in step with the files, by their content."""
 
-    def __init__(self, files: ClientFiles, serving: "ServingContext", *, interval_s: float) -> None:
+    def __init__(
+        self,
+        files: ClientFiles,
+        serving: "ServingContext",
+        *,
+        interval_s: float = POLL_INTERVAL_S,
+    ) -> None:
         self.ready: Final = asyncio.Event()
         """Set once clients are judged by what the files hold."""
         self._files = files

@@ -43,8 +43,6 @@ class MountedCertificates:
         directory: "Path",
         serving: "ServingContext",
         clock: "Clock",
-        *,
-        interval_s: float = POLL_INTERVAL_S,
     ) -> None:
         """Take the directory; nothing is read yet.
 
@@ -52,20 +50,18 @@ class MountedCertificates:
             directory: of the mounted files.
             serving: receives the certificates.
             clock: its wall clock decides whether the mounted certificate has expired.
-            interval_s: between two polls.
         """
         self.ready: Final = asyncio.Event()
         """Set once a certificate is served."""
         self._directory = directory
         self._serving = serving
         self._clock = clock
-        self._interval_s = interval_s
         self._last_fault: str | None = None
 
     async def run(self) -> NoReturn:
         while True:
             self.poll()
-            await asyncio.sleep(self._interval_s)
+            await asyncio.sleep(POLL_INTERVAL_S)
 
     def poll(self) -> None:
         """Serve what is mounted now, if it can be served.

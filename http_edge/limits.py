@@ -1,6 +1,6 @@
 """Limits of the port: connections, sizes and durations that no peer can exceed."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self, final
 
 import structlog
@@ -15,8 +15,11 @@ _log = structlog.get_logger()
 class Limits:
     """The API server gives up a webhook call after 3 s, kube-scheduler an extender call after 5 s."""
 
-    connections: int
-    body_bytes: int
+    connections: int = 2048
+    """An API server has one for each of its requests in flight, at most some hundreds."""
+    body_bytes: int = 8 * 1024 * 1024
+    """An AdmissionReview carries an object twice (1.5 MiB each, etcd's limit) in an envelope; 10,000 node names of
+    63 characters are 0.7 MiB."""
 
     handshake_s: float = 5.0
     head_s: float = 5.0
@@ -52,14 +55,13 @@ class Limits:
     """The API server and kube-scheduler close idle connections after 90 s. A server that closes first may
     do so while a request is on its way, which costs a failed pod creation."""
 
-    @classmethod
-    def within_open_files(cls, *, connections: int, body_bytes: int) -> Self:
-        """Half of the open files stay free for the API server, for files and for closing connections."""
-        possible = min(connections, open_files.limit() // 2)
-        if possible < connections:
+    def within_open_files(self) -> Self:
+        """Return them so that half of the open files stay free for the API server, for files and for closing connections."""
+        possible = min(self.connections, open_files.limit() // 2)
+        if possible < self.connections:
             _log.warning(
-                "fewer connections than configured, because of the limit of open files",
+                "fewer connections than usual, because of the limit of open files",
                 connections=possible,
-                max_connections=connections,
+                usual=self.connections,
             )
-        return cls(connections=possible, body_bytes=body_bytes)
+        return replace(self, connections=possible)

@@ -64,7 +64,6 @@ class AllocationState:
         self,
         index: DeviceIndex | None = None,
         *,
-        observe_within_s: float = OBSERVE_WITHIN_S,
         on_end: "Callable[[Ended], None] | None" = None,
         on_mismatch: "Callable[[AllocationMismatch], None] | None" = None,
         on_settled: "Callable[[], None]" = lambda: None,
@@ -73,7 +72,6 @@ class AllocationState:
 
         Args:
             index: the device index, of whose claims this is the only writer; a new one if omitted.
-            observe_within_s: how long after admission the watch may take to show a pod.
             on_end: called for every reservation with units that ends; it must not call back.
             on_mismatch: called for every pod whose node reports other units than it was bound with;
                 it must not call back.
@@ -82,7 +80,6 @@ class AllocationState:
         self.index = index if index is not None else DeviceIndex()
         self.index.subscribe(self._reconsider_nodes)
         self.ledger = ReservationLedger()
-        self._observe_within_s = observe_within_s
         self._on_end = on_end
         self._on_settled = on_settled
         self._pods = ObservedPods()
@@ -119,7 +116,7 @@ class AllocationState:
             phase=ReservationPhase.HELD,
             created_at=now.monotonic,
             expires_at=now.monotonic + request.pool.ttl_s,
-            observe_by=now.monotonic + self._observe_within_s,
+            observe_by=now.monotonic + OBSERVE_WITHIN_S,
         )
         if conflicts(reservation, self.index):
             raise _not_free(reservation)
@@ -134,7 +131,7 @@ class AllocationState:
         other = self.ledger.of_pod(uid)
         if other is not None and other.id != id_:
             return False
-        self.ledger.tie(id_, uid, name=name, observe_by=now.monotonic + self._observe_within_s)
+        self.ledger.tie(id_, uid, name=name, observe_by=now.monotonic + OBSERVE_WITHIN_S)
         return True
 
     def withdraw(self, id_: ReservationId) -> Ended | None:
@@ -333,7 +330,7 @@ class AllocationState:
             phase=ReservationPhase.COMMITTED,
             created_at=existing.created_at if existing else now.monotonic,
             expires_at=existing.expires_at if existing else now.monotonic,
-            observe_by=now.monotonic + self._observe_within_s,
+            observe_by=now.monotonic + OBSERVE_WITHIN_S,
         )
         self._take_over(reservation, now)
         if existing is None:

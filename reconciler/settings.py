@@ -28,19 +28,6 @@ class EndpointTerms:
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AutoscalingTerms:
-    """Settings of autoscaling that hold for all pools."""
-
-    backends: "frozenset[ScalingBackend]"
-    """Those that pools may name."""
-    signal_image: str
-    """Named in signal pods, which never run."""
-    batch_idle_s: float
-    batch_max_s: float
-
-
-@final
-@dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSoftwareTerms:
     """Settings of ClusterPolicies and NVIDIADrivers."""
 
@@ -64,8 +51,6 @@ class ControllerSettings:
     inventory: "InventoryTerms"
     bootstrap: "BootstrapTerms"
     health: "HealthDebounceTerms"
-    heartbeat_freshness_s: float
-    """An older heartbeat of an agent means silence: its health reports are ignored."""
     scheduler_authorities: "Path | None"
     """A file with the CAs that kube-scheduler trusts, in place of its Secret, where another component issues the certificates."""
     is_labelling_namespace: bool
@@ -75,12 +60,11 @@ class ControllerSettings:
     is_scraping: bool
     """Whether DCGM exporters are read."""
     scrape_period_s: float
-    scrape_timeout_s: float
-    scrapes_per_second: float
     is_nominating: bool
     """Whether waiting pods get `status.nominatedNodeName`."""
     endpoint: EndpointTerms
-    autoscaling: AutoscalingTerms
+    scaling_backends: "frozenset[ScalingBackend]"
+    """Those that pools may name."""
     is_serving_caches: bool
     """Whether GKMCaches get a status, and are let go."""
     node_software: NodeSoftwareTerms = NodeSoftwareTerms()

@@ -1,6 +1,6 @@
 """prioritize: 10 for the node of the pod's own reservation, 0 to 9 by the pool's strategy for the others.
 
-Of a pod with kernel caches a part of the 9 is for nodes that have all of them (setting `kernel_caches.warm_score`).
+Of a pod with kernel caches a part of the 9 is for nodes that have all of them (`pool.index.cache_fit.WARM_SCORE`).
 
 Without a reservation the best node by LeastFragmentation has 10: kube-scheduler picks at random among equal scores.
 
@@ -58,7 +58,7 @@ def _scored(asked: UnitDemand, candidates: "Candidates", context: "ExtenderConte
     if wish is None:
         scored = _as_view_says(candidates, view, context)
     else:
-        scores = _with_warmth(candidates, view, wish, warm_score=index.warm_score)
+        scores = _with_warmth(candidates, view, wish)
         scored = _by_scores(candidates, scores)
     best, lost = _preferred(asked, context), None
     if best is None:
@@ -89,12 +89,12 @@ def _as_view_says(candidates: "Candidates", view: "FitView", context: "ExtenderC
 
 
 def _with_warmth(
-    candidates: "Candidates", view: "FitView", wish: "CacheDemand", *, warm_score: int
+    candidates: "Candidates", view: "FitView", wish: "CacheDemand"
 ) -> "dict[NodeName, int]":
     """Return the scores of the nodes that fit, for a pod whose caches some of them have."""
     scores, warm_nodes = view.scores, wish.warm_nodes
     return {
-        name: with_warmth(scores[name], is_warm=name in warm_nodes, warm_score=warm_score)
+        name: with_warmth(scores[name], is_warm=name in warm_nodes)
         for name in candidates.names
         if name in scores
     }

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from api.names import PodUid
 
 WITHIN_S: Final = 0.9
-"""Of one call: with the time of a Binding (`extender.bind_timeout_s`) below kube-scheduler's httpTimeout of 5 s."""
+"""Of one call: with the time of a Binding (`server.binder.BIND_TIMEOUT_S`) below kube-scheduler's httpTimeout of 5 s."""
 GIVE_UP_S: Final = 10.0
 """For one pod, over all calls: without a report it then counts with the devices that it was bound with, as on any other
 node."""

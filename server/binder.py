@@ -25,7 +25,9 @@ if TYPE_CHECKING:
     from kube.client import KubeClient
     from scheduler.ports import BindOutcome, PodBinding, PodRef, PodSighting
 
-
+BIND_TIMEOUT_S: Final = 4.0
+"""Of a write together with the read that may follow it: below kube-scheduler's httpTimeout of 5 s, so that it always
+gets a response."""
 RBAC: Final = (
     PolicyRule(resources=("pods/binding",), verbs=("create",)),
     PolicyRule(resources=("pods",), verbs=("get",)),
@@ -42,7 +44,7 @@ class KubeBinder:
     def __init__(
         self,
         client: "KubeClient",
-        timeout_s: float,
+        timeout_s: float = BIND_TIMEOUT_S,
         *,
         on_forbidden: "Callable[[], None]" = lambda: None,
     ) -> None:

@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from manifests.constants import REGISTRIES_CA_FILE, TRUST_ROOT_FILE
-from server.setting_sections import HostPath, QuantityText, Seconds, Section
+from server.setting_sections import HostPath, QuantityText, Section
 
 ObjectName = Annotated[str, Field(pattern=r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$", max_length=253)]
 
@@ -81,8 +81,6 @@ class CacheRegistrySettings(Section):
     is set."""
     ca_config_map: ObjectName = ""
     """ConfigMap in our namespace with the key ca.crt, which is mounted for the server and for the node agents."""
-    timeout_s: Seconds = 2.0
-    """Time in which admission resolves and verifies an image; the API server waits three seconds."""
 
     @model_validator(mode="before")
     @classmethod
@@ -107,5 +105,3 @@ class KernelCacheSettings(Section):
     """Bytes that extracted caches may take of a node's disk; less where the disk has not so much left."""
     grace_s: Annotated[float, Field(ge=0)] = 300.0
     """Time that content stays on a node which no cache names and no pod uses any more."""
-    warm_score: Annotated[int, Field(ge=0, le=9)] = 2
-    """Part of a node's score of 0 to 9 that depends on whether the cache of the pod is already extracted there."""

@@ -81,7 +81,7 @@ if TYPE_CHECKING:
     from http_edge.routes import Routes
     from reconciler.controller_spec import ProcessClock
     from reconciler.scaling.view import ScalingView
-    from server.settings import ListenSettings, Settings
+    from server.settings import Settings
     from telemetry.logs import LogLines
 
 FLUSH_EVENTS_S: Final = 2.0
@@ -111,15 +111,10 @@ class ControlPlane:
             is_muted=True,  # until this replica leads
         )
         kernel_caches = CacheIndex()
-        self.index = DeviceIndex(
-            recent_demands(settings.demand),
-            caches=kernel_caches,
-            warm_score=settings.kernel_caches.warm_score,
-        )
+        self.index = DeviceIndex(recent_demands(settings.demand), caches=kernel_caches)
         reports = AllocationReports()
         self.allocation_state = AllocationState(
             self.index,
-            observe_within_s=settings.observe_within_s,
             on_end=partial(record_end, recorder=self.recorder, catalog=self.catalog),
             on_mismatch=partial(record_mismatch, recorder=self.recorder),
             on_settled=reports.wake,
@@ -178,9 +173,7 @@ class ControlPlane:
             index=self.index,
             reader=self.allocation_state.reader,
             allocation_state=self.allocation_state,
-            binder=KubeBinder(
-                self.client, settings.extender.bind_timeout_s, on_forbidden=self.takeover.doubt
-            ),
+            binder=KubeBinder(self.client, on_forbidden=self.takeover.doubt),
             new_id=new_id,
             now=self.clock.instant,
             is_ready=self.readiness.may_answer,
@@ -389,7 +382,7 @@ async def serve(
                 settings.listen,
                 plane.certificates.context,
                 clock=clock,
-                limits=_limits_of(settings.listen),
+                limits=Limits().within_open_files(),
             )
         )
         _log.info("listening", host=settings.listen.host, port=settings.listen.port)
@@ -397,12 +390,6 @@ async def serve(
             await _run(plane, port, logs)
         except* StoppedError:
             _log.info("stopped")
-
-
-def _limits_of(listen: "ListenSettings") -> Limits:
-    return Limits.within_open_files(
-        connections=listen.max_connections, body_bytes=listen.max_body_bytes
-    )
 
 
 async def _run(plane: ControlPlane, port: Port, logs: "LogLines | None") -> None:

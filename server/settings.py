@@ -21,7 +21,6 @@ from manifests.constants import (
 )
 from manifests.node.daemonset import DETECTOR_PODS, KUBELET_DIRECTORY, LINUX
 from manifests.node.device_plugin import PluginKind, PluginMode
-from pool.placement.fragmentation.recent_demand import HALF_LIFE_S
 from server.bootstrap_settings import BootstrapSettings
 from server.kernel_cache_settings import KernelCacheSettings
 from server.node_software_settings import NodeSoftwareSettings
@@ -57,11 +56,6 @@ class ListenSettings(Section):
     advertised_address: IpAddress | None = None
     """Address of this replica, which the leader writes into the EndpointSlice of a Service without a selector. If omitted,
     the Service selects its pods, of which the leader alone is ready."""
-    max_body_bytes: int = Field(default=8 * 1024 * 1024, ge=64 * 1024)
-    """Longest body of a request. An AdmissionReview carries an object twice (1.5 MiB each, etcd's limit) in an
-    envelope; 10,000 node names of 63 characters are 0.7 MiB."""
-    max_connections: int = Field(default=2048, ge=16)
-    """Most open connections. An API server has one for each of its requests in flight, at most some hundreds."""
 
 
 class TlsSettings(Section):
@@ -77,8 +71,6 @@ class TlsSettings(Section):
     """IP addresses of the serving certificate."""
     check_every_s: Seconds = 5.0
     """Time between two checks of Secret and caBundle. One that was deleted stops pod creations until the next check."""
-    poll_files_every_s: Seconds = 10.0
-    """Time between two looks at the files of `directory`."""
 
     @model_validator(mode="after")
     def _files_need_a_directory(self) -> Self:
@@ -113,8 +105,6 @@ class ExtenderSettings(Section):
     """File of the CAs that sign these. If omitted: our own CA with tls.source SelfSigned, none with Files."""
     token_file: Path | None = None
     """File with a bearer token; read again when it changes."""
-    bind_timeout_s: Seconds = 4.0
-    """Time that the Binding of a pod may take. Below kube-scheduler's httpTimeout of 5 s, so that it always gets a response."""
 
 
 class LeadershipSettings(Section):
@@ -154,8 +144,6 @@ class InventorySettings(Section):
     label_nodes: bool = True
     """Whether the leader labels nodes with a device `gpu.deckhouse.io/present: "true"`, where the node agent
     runs; otherwise it runs where `nvidia.com/gpu.present=true` or a NodeFeatureRule says so."""
-    freshness_s: Seconds = 120.0
-    """Age of a node agent's heartbeat after which its facts are stale."""
     node_gone_s: Seconds = 60.0
     """Time after a Node's deletion until its devices are deleted; pods of such a node are deleted after 40 s."""
 
@@ -167,14 +155,9 @@ class HealthSettings(Section):
     """Whether DCGM exporters are read."""
     scrape_period_s: Seconds = 15.0
     """Time between two scrapes of an exporter."""
-    scrapes_per_second: Seconds = 100.0
-    """Most scrapes a second, of all exporters together."""
-    scrape_timeout_s: Seconds = 3.0
-    """Time that a scrape may take."""
-    clean_samples: int = Field(default=3, ge=1)
-    """Consecutive samples without a fault until a faulted device recovers."""
     period_s: Seconds = 10.0
-    """Checks of a device that are closer together than this are one sample."""
+    """Checks of a device that are closer together than this are one sample; after three samples without a fault a faulted
+    device recovers."""
     ignored_xids: tuple[int, ...] = tuple(sorted(IGNORED_XIDS))
     """Xids that an application causes, which are no fault of the device."""
 
@@ -294,9 +277,6 @@ class UsualPodsSettings(Section):
 class DemandSettings(Section):
     """Demand for which strategy LeastFragmentation keeps free devices useful, and by which gpupool_fragmentation is measured."""
 
-    half_life_s: Seconds = HALF_LIFE_S
-    """Time after which a pod of the pool counts half. The demand is that of the pods that the server has seen, and after a
-    restart of those that exist."""
     usual: tuple[UsualPodsSettings, ...] = ()
     """Pods of a pool before it has any: `pool`, `units`, `cpu`, `memory` and `pods` (docs/placement.md). Without them pods of
     1, 2, 4 and 8 units are expected, with slicePlacement SameDevice of an eighth, a quarter, half and a whole of a device."""
@@ -311,20 +291,6 @@ class AutoscalingSettings(Section):
     """Backends that pools may name; a pool that names another one gets karpenter-signal, and a condition that says so.
     karpenter-native, capacity-buffer and karpenter-static were removed and mean karpenter-signal; the latter two bring
     the rights to give back what was bought by them."""
-    signal_image: str = ""
-    """Image that is named in signal pods, which never run; empty: the node agent's."""
-    batch_idle_s: Seconds = 1.0
-    """Time without another waiting pod after which the waiting pods are planned together."""
-    batch_max_s: Seconds = 10.0
-    """Time after which they are planned though further ones come."""
-
-    @model_validator(mode="after")
-    def _batches_end(self) -> Self:
-        if self.batch_max_s < self.batch_idle_s:
-            raise ValueError(
-                "autoscaling.batch_max_s is below batch_idle_s: make it the same or longer"
-            )
-        return self
 
 
 class Settings(Section):
@@ -342,8 +308,6 @@ class Settings(Section):
     placement: Literal["Scored", "Nominated"] = "Nominated"
     """How kube-scheduler finds the node that is reserved for a pod. Scored: among all nodes, by our scores.
     Nominated: while many pods wait, `status.nominatedNodeName` names it, at the cost of one write for each."""
-    observe_within_s: Seconds = 5.0
-    """Time after admission in which the watch must show a pod; its reservation ends otherwise."""
     drain_s: Annotated[float, Field(ge=0)] = 5.0
     """Time from the signal to stop until the port closes."""
     api_timeout_s: Seconds = 10.0

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from pool.reservations.reservation import ReservationPhase
+from server.binder import BIND_TIMEOUT_S
 
 if TYPE_CHECKING:
     from server.process import ControlPlane
@@ -51,10 +52,8 @@ async def _hand_over(plane: "ControlPlane") -> None:
     """Release the Lease after the last write; if one may be in flight, let the Lease expire."""
     plane.takeover.stop()
     await plane.stop_acting()
-    # Of a Binding's write together with the read that may follow it.
-    limit_s = plane.settings.extender.bind_timeout_s
     try:
-        async with asyncio.timeout(limit_s):
+        async with asyncio.timeout(BIND_TIMEOUT_S):
             while _under_way(plane):  # noqa: ASYNC110  # the ledger has no event
                 await asyncio.sleep(_STEP_S)
     except TimeoutError:

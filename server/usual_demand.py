@@ -18,4 +18,4 @@ def recent_demands(settings: "DemandSettings") -> RecentDemands:
         request = UnitRequest(item.units, ((ContainerRole.MAIN, item.units),))
         shape = AskedShape(request, resources_of(item.cpu, item.memory))
         usual.setdefault(item.pool, []).append((shape, item.pods))
-    return RecentDemands(settings.half_life_s, usual=usual)
+    return RecentDemands(usual=usual)

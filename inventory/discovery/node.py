@@ -13,7 +13,8 @@ from api.text import listed as listing
 from inventory.discovery.merge import MergedReport
 from inventory.discovery.plan import DevicePlan, RejectedDevice, is_ours
 
-DEFAULT_FRESH_FOR: Final = dt.timedelta(minutes=2)
+FRESH_FOR: Final = dt.timedelta(minutes=2)
+"""Age of a node agent's heartbeat, of one a minute: an older one means silence, and its facts and reports are ignored."""
 DEFAULT_GONE_FOR: Final = dt.timedelta(minutes=1)
 """Longer than the 40 s after which kube-controller-manager deletes the pods of a Node that is gone."""
 
@@ -27,8 +28,6 @@ class InventoryTerms:
     """On a Node: `false` keeps its devices out of every pool."""
     is_managed_by_default: bool = True
     """Whether a node without the label is managed."""
-    fresh_for: dt.timedelta = DEFAULT_FRESH_FOR
-    """How old the heartbeat of a node agent may be."""
     gone_for: dt.timedelta = DEFAULT_GONE_FOR
     """How long a Node must be gone before its devices are deleted."""
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 TIMEOUT_S: Final = 3
 """Responses come from memory in milliseconds; those for caches ask a registry for at most
-kernel_caches.registries.timeout_s. All webhooks of a request share the API server's 30 s,
+two of them. All webhooks of a request share the API server's 30 s,
 and a server that hangs should delay a pod's creation no longer than this."""
 
 NAMES_POOL_EXPRESSION: Final = (

@@ -1,6 +1,6 @@
 """Devices and nodes of a pool for a pod that mounts kernel caches: those that fit, and warm nodes before cold ones."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pool.index.fitting_devices import limited
 from pool.index.node_view import MAX_SCORE, score_of
@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from pool.index.devices import DeviceEntry
     from pool.index.reader import IndexReader
     from pool.model import Demand
+
+WARM_SCORE: Final = 2
+"""Part of a node's score that depends on whether it has the pod's caches: to extract one takes seconds, a bad fit lasts."""
 
 
 def devices_for(
@@ -55,7 +58,7 @@ def best_node(
     state = index.state_for(pool, demand)
     request = state.request_of(demand)
     best, wish = state.best_node(request, accepts), index.wish_of(demand)
-    if best is None or wish is None or not index.warm_score or best in wish.warm_nodes:
+    if best is None or wish is None or best in wish.warm_nodes:
         return best
     warm_nodes = wish.warm_nodes
     warm = state.best_node(request, lambda node: node in warm_nodes and accepts(node))
@@ -63,16 +66,12 @@ def best_node(
         return best
     strategy, nodes = state.facts.strategy, state.nodes()
     cold_score, score = (
-        with_warmth(
-            score_of(nodes[name], request, strategy),
-            is_warm=name == warm,
-            warm_score=index.warm_score,
-        )
+        with_warmth(score_of(nodes[name], request, strategy), is_warm=name == warm)
         for name in (best, warm)
     )
     return warm if score >= cold_score else best
 
 
-def with_warmth(score: int, *, is_warm: bool, warm_score: int) -> int:
+def with_warmth(score: int, *, is_warm: bool) -> int:
     """Return the score of a node for a pod with caches: the strategy's, in the rest of the range, and that of warmth."""
-    return score * (MAX_SCORE - warm_score) // MAX_SCORE + (warm_score if is_warm else 0)
+    return score * (MAX_SCORE - WARM_SCORE) // MAX_SCORE + (WARM_SCORE if is_warm else 0)

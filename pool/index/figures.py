@@ -10,7 +10,7 @@ answers for pods, `pool.index.device_index` changes. The parts (`devices`, `clai
 """
 
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from api.kinds.gpupool import DeviceTopology, Strategy
 from pool.compute_resources import NOTHING, ComputeResources
@@ -38,9 +38,6 @@ if TYPE_CHECKING:
     from pool.index.node_view import PoolNode
     from pool.model import KubeletTopology, NodeFacts, PoolFacts
 
-WARM_SCORE: Final = 2
-"""Default of the setting `kernel_caches.warm_score`."""
-
 
 class IndexFigures:
     """The state of the index, and what follows from it without a pod in question."""
@@ -50,15 +47,12 @@ class IndexFigures:
         demands: RecentDemands | None = None,
         *,
         caches: "KnownCaches | None" = None,
-        warm_score: int = WARM_SCORE,
         has_all_pods: bool = True,
     ) -> None:
         self.demands = demands if demands is not None else RecentDemands()
         """What pods have asked for lately, for which free units should stay useful."""
         self.caches: KnownCaches = caches if caches is not None else NoCaches()
         """The kernel caches that pods may mount."""
-        self.warm_score = warm_score
-        """Part of a node's score that depends on whether it has the pod's kernel caches."""
         self._subscribers: list[Callable[[Collection[NodeName]], None]] = []
         self.generation = 0
         """Moves with every real change."""

@@ -152,7 +152,7 @@ class Trial:
         if wish is None:
             return scores
         return {
-            name: with_warmth(score, is_warm=name in wish.warm_nodes, warm_score=index.warm_score)
+            name: with_warmth(score, is_warm=name in wish.warm_nodes)
             for name, score in scores.items()
         }
 

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 MAX_BODY_BYTES: Final = 4 * 1024 * 1024
 """A page of 16 devices with every field of DCGM is about 500 KiB."""
+TIMEOUT_S: Final = 3.0
+"""An exporter answers within 100 ms; one that hangs must not hold a worker of all nodes for long."""
 _CHUNK: Final = 64 * 1024
 
 
@@ -23,7 +25,9 @@ _CHUNK: Final = 64 * 1024
 class ExporterClient:
     """Reads metrics pages; an async context manager that owns the HTTP session."""
 
-    def __init__(self, *, timeout_s: float, max_body_bytes: int = MAX_BODY_BYTES) -> None:
+    def __init__(
+        self, *, timeout_s: float = TIMEOUT_S, max_body_bytes: int = MAX_BODY_BYTES
+    ) -> None:
         """Take the bounds; `__aenter__` opens the session.
 
         Args:

@@ -182,18 +182,15 @@ class DcgmScraper:
 
 
 def dcgm_scraper(context: ControllerContext) -> DcgmScraper:
-    settings = context.settings
     from reconciler.dcgm.exporter import ExporterClient  # noqa: PLC0415  # imports aiohttp
 
-    exporters = ExporterClient(timeout_s=settings.scrape_timeout_s)
+    exporters = ExporterClient()
     context.openings.append(exporters)
     return DcgmScraper(
         exporters,
         context.caches.operands,
         context.caches.devices,
-        terms=ScrapeTerms(
-            period_s=settings.scrape_period_s, per_second=settings.scrapes_per_second
-        ),
+        terms=ScrapeTerms(period_s=context.settings.scrape_period_s),
         now=context.now,
     )
 

@@ -242,11 +242,7 @@ WORKERS: Final = 8
 
 
 def _build(context: ControllerContext) -> "Reconcile":
-    agents = AgentReports(
-        context.caches.features,
-        freshness_s=context.settings.heartbeat_freshness_s,
-        now=context.now,
-    )
+    agents = AgentReports(context.caches.features, now=context.now)
     health = DeviceHealthController(
         context.client,
         context.caches.devices,

@@ -325,11 +325,7 @@ def _entries(
 
 def _upgrades(context: ControllerContext) -> DriverUpgrades:
     inventories = context.caches.inventories
-    agents = AgentReports(
-        context.caches.features,
-        freshness_s=context.settings.heartbeat_freshness_s,
-        now=context.now,
-    )
+    agents = AgentReports(context.caches.features, now=context.now)
     return DriverUpgrades(
         context.client,
         context.recorder,

@@ -14,6 +14,7 @@ from api.names import GROUP, NodeName
 from inventory.discovery.labels import label_report
 from inventory.discovery.merge import merge, merged_labels
 from inventory.discovery.node import (
+    FRESH_FOR,
     InventoryTerms,
     has_inventory,
     incompleteness_of,
@@ -169,7 +170,7 @@ class NodeInventory:
             features,
             known=addresses_of(devices),
             now=self._now().utc,
-            fresh_for=self._terms.fresh_for,
+            fresh_for=FRESH_FOR,
         )
 
     def _with_namesakes(
@@ -284,7 +285,7 @@ class NodeInventory:
         """Return when a heartbeat that does not come would be missed."""
         if merged.heartbeat is None:
             return None
-        whole_s = self._terms.fresh_for.total_seconds()
+        whole_s = FRESH_FOR.total_seconds()
         if merged.is_silent:
             return whole_s
         age_s = (self._now().utc - merged.heartbeat).total_seconds()

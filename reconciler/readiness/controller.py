@@ -253,9 +253,7 @@ def _nodes(context: ControllerContext, _operand: object = None) -> "list[NodeNam
 
 def _build(context: ControllerContext) -> "Reconcile":
     caches, settings = context.caches, context.settings
-    agents = AgentReports(
-        caches.features, freshness_s=settings.heartbeat_freshness_s, now=context.now
-    )
+    agents = AgentReports(caches.features, now=context.now)
     dcgm = context.shared(dcgm_scraper)
     bootstrap = NodeBootstrap(
         context.client,

@@ -82,11 +82,11 @@ class PoolScaler:
         self._index = context.index
         self._reader = context.reader
         self._now = context.now
-        self._settings = context.settings.autoscaling
         self._backends = backends
         self._view = view
         self._places = context.shared(place_reader)
-        self._probe = BackendProbe(context.client, context.now, enabled=self._settings.backends)
+        self._enabled = context.settings.scaling_backends
+        self._probe = BackendProbe(context.client, context.now, enabled=self._enabled)
         self._record = ScalingRecord(context)
         self._recorder = context.recorder
         self._events = WaitingPodEvents(context.recorder)
@@ -221,7 +221,7 @@ class PoolScaler:
     ) -> None:
         if not keeps_signals:
             await self._backends[ScalingBackend.KARPENTER_SIGNAL].withdraw(name)
-        if before is ScalingBackend.BALLOON and before in self._settings.backends:
+        if before is ScalingBackend.BALLOON and before in self._enabled:
             await self._backends[before].withdraw(name)
 
     def _show(
@@ -254,8 +254,7 @@ class PoolScaler:
         return passed_over.narrowed(waiting)
 
     def _batch(self, name: PoolName) -> DemandBatch:
-        terms = self._settings
-        return self._batches.setdefault(name, DemandBatch(terms.batch_idle_s, terms.batch_max_s))
+        return self._batches.setdefault(name, DemandBatch())
 
 
 def _is_left_over(request: "ObservedRequest") -> bool:

@@ -48,7 +48,7 @@ class RemovedBackends:
         self._index = context.index
         self._node_pools = context.caches.node_pools
         self._namespace = context.settings.workloads.namespace
-        self._named = context.settings.autoscaling.backends
+        self._named = context.settings.scaling_backends
 
     async def reconcile(self, name: PoolName) -> float | None:
         if name == NO_POOL:
@@ -115,6 +115,6 @@ SPEC: Final = ControllerSpec(
     name="pool.removed-backends",
     triggers=(POOLS,),
     initial=lambda _context: [NO_POOL],
-    is_enabled=lambda settings: not REMOVED_BACKENDS.isdisjoint(settings.autoscaling.backends),
+    is_enabled=lambda settings: not REMOVED_BACKENDS.isdisjoint(settings.scaling_backends),
     build=lambda context: RemovedBackends(context).reconcile,
 )

@@ -2,6 +2,8 @@
 
 from typing import TYPE_CHECKING, Final, Protocol, final
 
+from inventory.discovery.node import FRESH_FOR
+
 if TYPE_CHECKING:
     import datetime as dt
     from collections.abc import Callable, Mapping
@@ -26,11 +28,8 @@ class AgentFeatures(Protocol):
 class AgentReports:
     """Health as agents report it, and the ages of their heartbeats."""
 
-    def __init__(
-        self, features: AgentFeatures, *, freshness_s: float, now: "Callable[[], Instant]"
-    ) -> None:
+    def __init__(self, features: AgentFeatures, *, now: "Callable[[], Instant]") -> None:
         self._features = features
-        self._freshness_s = freshness_s
         self._now = now
 
     def heartbeat_age_s(self, node: "NodeName") -> float | None:
@@ -46,7 +45,7 @@ class AgentReports:
     def is_silent(self, node: "NodeName") -> bool:
         """Return whether the agent's heartbeat is too old; one without any is never silent."""
         age_s = self.heartbeat_age_s(node)
-        return age_s is not None and age_s > self._freshness_s
+        return age_s is not None and age_s > FRESH_FOR.total_seconds()
 
     def health(self, node: "NodeName") -> "Mapping[str, tuple[str, str]]":
         """Return the health of the node's devices; empty where the agent is silent."""

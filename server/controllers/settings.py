@@ -13,7 +13,6 @@ from inventory.readiness.software import BootstrapTerms, Operand
 from manifests.constants import (
     HTTPS_PORT_NAME,
     METRICS_PATH,
-    NAME,
     SCHEDULER_SECRET,
     SERVER_COMPONENT,
     SERVICE_NAME,
@@ -33,7 +32,6 @@ from operands.nvidia.policy_transforms import containers_of
 from operands.operand_state import ServedKinds
 from reconciler.installation.scheduler_trust import AUTHORITIES_KEY
 from reconciler.settings import (
-    AutoscalingTerms,
     ControllerSettings,
     EndpointTerms,
     NodeSoftwareTerms,
@@ -66,34 +64,23 @@ def controller_settings(settings: "Settings") -> ControllerSettings:
         inventory=InventoryTerms(
             managed_label=inventory.managed_label,
             is_managed_by_default=inventory.managed_by_default,
-            fresh_for=dt.timedelta(seconds=inventory.freshness_s),
             gone_for=dt.timedelta(seconds=inventory.node_gone_s),
         ),
         bootstrap=_bootstrap_terms(settings),
         health=HealthDebounceTerms(
             ignored_xids=frozenset(health.ignored_xids),
-            clean_samples=health.clean_samples,
             period_s=health.period_s,
             freshness_s=settings.bootstrap.heartbeat_freshness_s,
         ),
-        heartbeat_freshness_s=inventory.freshness_s,
         scheduler_authorities=_scheduler_authorities(settings.tls),
         is_labelling_namespace=settings.pod_security.label_namespace
         and bool(operand_images(settings)),
         is_labelling_nodes=inventory.label_nodes,
         is_scraping=health.dcgm,
         scrape_period_s=health.scrape_period_s,
-        scrape_timeout_s=health.scrape_timeout_s,
-        scrapes_per_second=health.scrapes_per_second,
         is_nominating=settings.placement == "Nominated",
         endpoint=_endpoint_terms(settings),
-        autoscaling=AutoscalingTerms(
-            backends=frozenset(settings.autoscaling.backends),
-            # A pod needs the name of an image, whether it runs or not.
-            signal_image=settings.autoscaling.signal_image or workloads.agent_image or NAME,
-            batch_idle_s=settings.autoscaling.batch_idle_s,
-            batch_max_s=settings.autoscaling.batch_max_s,
-        ),
+        scaling_backends=frozenset(settings.autoscaling.backends),
         is_serving_caches=settings.kernel_caches.enabled,
         node_software=_node_software_terms(settings),
     )

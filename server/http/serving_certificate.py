@@ -34,7 +34,6 @@ class ServingCertificate:
                 own_scheduler=settings.tls.source == "SelfSigned",
             ),
             self._serving,
-            interval_s=settings.tls.poll_files_every_s,
         )
 
     @property
@@ -69,9 +68,7 @@ class ServingCertificate:
         if tls.source == "Files":
             if tls.directory is None:
                 raise ValueError("tls.source Files needs tls.directory")
-            return MountedCertificates(
-                tls.directory, self._serving, clock, interval_s=tls.poll_files_every_s
-            )
+            return MountedCertificates(tls.directory, self._serving, clock)
         return CertificateRotation(
             KubernetesCertificates(
                 client,

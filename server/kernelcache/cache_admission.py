@@ -4,10 +4,9 @@ from typing import TYPE_CHECKING, final
 
 from admission.caches.cache_context import CacheAdmissionContext, ClusterVerification
 from api.kinds.gkmcache import SignerIdentity, Verification
-from api.version import VERSION
 from kernelcache.signatures.signature_policy import SignaturePolicy, read_signature_policy
 from server.kernelcache.mutation_key_secret import MutationKeySecret
-from server.kernelcache.registry_images import RegistryImages
+from server.kernelcache.registry_images import TIMEOUT_S, RegistryImages
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -31,8 +30,9 @@ class CacheAdmission:
         *,
         namespace: str,
         catalog: "Catalog",
+        timeout_s: float = TIMEOUT_S,
     ) -> None:
-        """Take the server's own namespace, and the catalog that has all."""
+        """Take the server's own namespace, the catalog that has all, and the time to resolve and verify an image."""
         self.keys = MutationKeySecret(client, namespace)
         self.images = RegistryImages(
             settings,
@@ -40,7 +40,7 @@ class CacheAdmission:
             clock,
             namespace=namespace,
             catalog=catalog,
-            user_agent=f"gpu-control-plane/{VERSION}",
+            timeout_s=timeout_s,
         )
         verification = settings.verification
         self.context = CacheAdmissionContext(

@@ -19,6 +19,7 @@ from admission.caches.cache_images import (
     VerificationOutcome,
     judge,
 )
+from api.version import VERSION
 from kernelcache.admitted_image import AdmittedImage
 from kernelcache.image_format import (
     CacheImageError,
@@ -48,6 +49,8 @@ if TYPE_CHECKING:
     from pool.catalog import Catalog
     from server.kernel_cache_settings import KernelCacheSettings
 
+TIMEOUT_S: Final = 2.0
+"""The API server waits three seconds for the webhook (`manifests.install.webhooks.TIMEOUT_S`)."""
 AT_A_TIME: Final = 16
 """Questions that are asked at once; more wait, within their time."""
 OF_A_NAMESPACE: Final = 4
@@ -73,20 +76,20 @@ class RegistryImages:
         *,
         namespace: str,
         catalog: "Catalog",
-        user_agent: str,
+        timeout_s: float = TIMEOUT_S,
     ) -> None:
-        """Take the server's own namespace, and the catalog of all."""
+        """Take the server's own namespace, the catalog of all, and the time to resolve and verify an image."""
         registries = settings.registries
-        self._timeout_s = registries.timeout_s
+        self._timeout_s = timeout_s
         self._settings = RegistrySettings(
-            user_agent=user_agent,
+            user_agent=f"gpu-control-plane/{VERSION}",
             ca_file=registries.ca_file,
             plain_http_hosts=frozenset(registries.plain_http),
             private_hosts=frozenset(registries.private),
-            connect_timeout_s=registries.timeout_s,
-            read_timeout_s=registries.timeout_s,
+            connect_timeout_s=timeout_s,
+            read_timeout_s=timeout_s,
             # A little longer than the whole, which then has the say; the user's client repeats.
-            operation_timeout_s=2 * registries.timeout_s,
+            operation_timeout_s=2 * timeout_s,
             attempts=1,
         )
         self._secrets = PullSecretReader(client, namespace)

@@ -45,7 +45,6 @@ RESTARTED_AFTER_S: Final = 0.2
 CALM_S: Final = 1.5
 """Between two traps that end a server."""
 TOKEN_LASTS_S: Final = 24 * 3600
-BIND_TIMEOUT_S: Final = 1.0
 API_TIMEOUT_S: Final = 2.0
 """Ours in these runs, so that a request can be held for longer than that many times a minute."""
 
@@ -396,8 +395,6 @@ def _settings(port: int) -> dict[str, Any]:
         "listen": {"host": "127.0.0.1", "port": port},
         "tls": {"ip_addresses": ["127.0.0.1"], "check_every_s": 5},
         "drain_s": 0.5,
-        "observe_within_s": installation.OBSERVE_WITHIN_S,
-        "extender": {"bind_timeout_s": BIND_TIMEOUT_S},
         "api_timeout_s": API_TIMEOUT_S,
         "inventory": {"node_gone_s": 5},
         "bootstrap": {

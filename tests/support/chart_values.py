@@ -167,7 +167,7 @@ FLIPS: Final[dict[str, dict[str, Any]]] = {
         "settings": {
             "log_level": "debug",
             "drain_s": 6.5,
-            "listen": {"port": 9443, "max_body_bytes": 8388608},
+            "listen": {"port": 9443},
             "leadership": {"enabled": True},
             "inventory": {"managed_by_default": False},
             "pod_security": {"label_namespace": False},

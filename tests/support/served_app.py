@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from kube.errors import KubeError
 
 MAX_BODY_BYTES = 64 * 1024
+_LIMITS = Limits(body_bytes=MAX_BODY_BYTES)
 TOKEN = "sesame"
 
 
@@ -127,7 +128,6 @@ class ServedApp:
     url: str = ""
     pair: KeyPair | None = None
     """The client certificate that requests show."""
-    max_body_bytes: int = MAX_BODY_BYTES
     caches: CacheAdmissionContext | None = None
     """Of the webhooks for caches; they are not served without it."""
     scaling: bytes | None = None
@@ -219,10 +219,9 @@ async def served_app(authority: TestAuthority, token_file: Path) -> AsyncIterato
 
 
 @asynccontextmanager
-async def on_a_port(served: ServedApp, limits: Limits | None = None) -> AsyncIterator[Port]:
+async def on_a_port(served: ServedApp, limits: Limits = _LIMITS) -> AsyncIterator[Port]:
     """Serve it as the process does; connections that are left at the end are dropped."""
     listen = ListenSettings(host="127.0.0.1", port=free_port())
-    limits = limits or Limits(connections=1024, body_bytes=served.max_body_bytes)
     served.url = f"https://127.0.0.1:{listen.port}"
     routes, context = served.routes(), served.serving.context
     async with Port(routes, listen, context, clock=LoopClock(), limits=limits) as port:

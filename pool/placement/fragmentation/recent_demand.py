@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pool.model import PodFacts, PoolFacts
 
 HALF_LIFE_S: Final = 24 * 3600.0
+"""A day: what ran yesterday at this hour counts half."""
 MAX_SHAPES: Final = 256
 """Kept for a pool; of more the lightest are dropped, those of a few old pods."""
 MAX_RESOURCES: Final = 1024

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from api.kinds.autoscaling import ScalingBackend
+from manifests.constants import NAME
 from reconciler.scaling.backends.balloon_pods import BalloonPods
 from reconciler.scaling.backends.karpenter_signal import KarpenterSignal
 from reconciler.scaling.backends.no_autoscaler import NoAutoscaler
@@ -20,7 +21,8 @@ def build_backends(context: "ControllerContext") -> "Mapping[ScalingBackend, Nod
     signals = SignalPods(
         context.client,
         namespace=settings.workloads.namespace,
-        image=settings.autoscaling.signal_image,
+        # A pod needs the name of an image, whether it runs or not.
+        image=settings.workloads.agent_image or NAME,
         now=context.now,
     )
     signal = KarpenterSignal(context.caches, signals, context.now)

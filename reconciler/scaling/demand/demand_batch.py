@@ -1,7 +1,7 @@
 """Batches of waiting pods: pods that are created together are planned together, on fewer nodes."""
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final, final
 
 if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
@@ -9,15 +9,17 @@ if TYPE_CHECKING:
     from api.names import PodUid
 
 
+IDLE_S: Final = 1.0
+"""Without another pod: a batch is complete. As Karpenter's, of which the next step is one."""
+MAX_S: Final = 10.0
+"""From its first pod, though further ones come."""
+
+
 @final
 @dataclass(slots=True)
 class DemandBatch:
     """Waiting pods of one pool that arrived since its last plan."""
 
-    idle_s: float
-    """Time without another pod after which a batch is complete."""
-    max_s: float
-    """Longest time from its first pod."""
     _planned: "AbstractSet[PodUid]" = field(default=frozenset())
     _seen: "AbstractSet[PodUid]" = field(default=frozenset())
     _opened: float | None = None
@@ -35,7 +37,7 @@ class DemandBatch:
         elif not waiting <= self._seen:
             self._grown = now
         self._seen = waiting
-        due = min(self._grown + self.idle_s, self._opened + self.max_s)
+        due = min(self._grown + IDLE_S, self._opened + MAX_S)
         return self._close(waiting) if due <= now else due - now
 
     def _close(self, waiting: "AbstractSet[PodUid]") -> float:

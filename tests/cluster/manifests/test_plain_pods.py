@@ -19,7 +19,7 @@ from tests.cluster.manifests.plain_pods import bound_all_the_time
 from tests.cluster.system import installation
 
 OPTIONS = argparse.Namespace(
-    settings=None, namespace=None, user=None, lease=None, url=None, ca_file=None
+    settings=None, namespace=None, user=None, url=None, ca_file=None
 )
 TARGETS = (RenderTarget.CRDS, RenderTarget.RBAC, RenderTarget.POLICY, RenderTarget.WEBHOOKS)
 """In README's order."""

@@ -157,7 +157,6 @@ async def _follow(kubeconfig: str, setup: Setup) -> None:
         bootstrap=BootstrapTerms(debounce=DebounceTerms(period_s=PERIOD_S)),
         health=HealthDebounceTerms(period_s=PERIOD_S / 2),
         scrape_period_s=PERIOD_S,
-        scrape_timeout_s=5,
     )
     terms = OperandTerms(namespaces=frozenset({setup.namespace}))
     configuration = await load_configuration(clock, kubeconfig=kubeconfig)

@@ -40,10 +40,8 @@ LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/gpu-control
 DEPLOYMENT = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/gpu-scheduler"
 TERM = "/apis/gpu.deckhouse.io/v1alpha1/gpucontrolplaneterms/gpu-control-plane"
 
-OBSERVE_WITHIN_S = 3
-"""Ours in these tests: several of them wait for it."""
 NODE_GONE_S = 3
-"""Likewise: the devices of a node that is gone go after so long."""
+"""Ours in these tests: the devices of a node that is gone go after so long."""
 SAMPLE_EVERY_S = 0.5
 """Likewise: a node is ready, and a device well again, after three samples."""
 
@@ -224,7 +222,6 @@ class GpuSystem:
             },
             "tls": {"ip_addresses": ["127.0.0.1"], "check_every_s": 5},
             "drain_s": drain_s,
-            "observe_within_s": OBSERVE_WITHIN_S,
             "leadership": leadership or _PATIENT_LEASE,
             "inventory": {"node_gone_s": NODE_GONE_S},
             "bootstrap": {"period_s": SAMPLE_EVERY_S},

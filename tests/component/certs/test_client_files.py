@@ -73,7 +73,7 @@ async def test_client_is_whose_ca_signed_its_certificate(
     files = ClientFiles(scheduler=tmp_path / "scheduler", api_server=tmp_path / "api-server")
     (tmp_path / "scheduler").write_bytes(SCHEDULERS.trust_pem)
     (tmp_path / "api-server").write_bytes(API_SERVERS.trust_pem)
-    ClientAuthorityFiles(files, context, interval_s=10).poll()
+    ClientAuthorityFiles(files, context).poll()
     async with judged(context, pair) as kinds:
         assert kinds() == want
         assert kinds() == want, "and is so when it is asked again"
@@ -85,7 +85,7 @@ async def test_own_ca_signs_for_the_scheduler_unless_it_has_a_file(tmp_path: Pat
         assert kinds() == {"scheduler"}
         (tmp_path / "scheduler").write_bytes(SCHEDULERS.trust_pem)
         files = ClientFiles(scheduler=tmp_path / "scheduler")
-        ClientAuthorityFiles(files, context, interval_s=10).poll()
+        ClientAuthorityFiles(files, context).poll()
         assert kinds() == set(), "on a connection that is open as well"
     with pytest.raises((ConnectionError, ssl.SSLError)):
         async with judged(context, OWN.client):
@@ -95,7 +95,7 @@ async def test_own_ca_signs_for_the_scheduler_unless_it_has_a_file(tmp_path: Pat
 async def test_issuer_of_mounted_certificates_signs_for_no_client() -> None:
     """An issuer of the cluster's gives anybody a certificate of any name."""
     context = serving()
-    ClientAuthorityFiles(ClientFiles(own_scheduler=False), context, interval_s=10).poll()
+    ClientAuthorityFiles(ClientFiles(own_scheduler=False), context).poll()
     with pytest.raises((ConnectionError, ssl.SSLError)):
         async with judged(context, OWN.client):
             pass
@@ -108,7 +108,7 @@ async def test_file_that_cannot_be_used_is_named_counted_and_changes_nothing(
     context = serving()
     file = tmp_path / "scheduler"
     file.write_bytes(SCHEDULERS.trust_pem)
-    files = ClientAuthorityFiles(ClientFiles(scheduler=file), context, interval_s=10)
+    files = ClientAuthorityFiles(ClientFiles(scheduler=file), context)
     files.poll()
     file.unlink()
     if content is not None:
@@ -125,7 +125,7 @@ async def test_file_that_cannot_be_used_is_named_counted_and_changes_nothing(
 
 def test_nothing_is_ready_before_all_files_could_be_read(tmp_path: Path) -> None:
     file = tmp_path / "api-server"
-    files = ClientAuthorityFiles(ClientFiles(api_server=file), serving(), interval_s=10)
+    files = ClientAuthorityFiles(ClientFiles(api_server=file), serving())
     files.poll()
     assert not files.ready.is_set()
     file.write_bytes(API_SERVERS.trust_pem)

@@ -34,7 +34,7 @@ class Following:
         self.directory = directory
         self.clock = SettableClock()
         self.serving = ServingContext()
-        self.files = MountedCertificates(directory, self.serving, self.clock, interval_s=10)
+        self.files = MountedCertificates(directory, self.serving, self.clock)
 
 
 @pytest.fixture

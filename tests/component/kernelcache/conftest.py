@@ -100,7 +100,7 @@ async def serving_caches(
     **sections: Any,
 ) -> AsyncIterator[AdmittedCaches]:
     clock = LoopClock()
-    settings = cache_settings(*registries, timeout_s=timeout_s, **sections)
+    settings = cache_settings(*registries, **sections)
     users = {ADMIN_TOKEN: User(name="admin", groups=("system:masters",))}
     api = InMemoryApiServer(LoopClock(), tokens=users)
     async with api, a_client(api, clock, token=ADMIN_TOKEN) as client:
@@ -113,6 +113,7 @@ async def serving_caches(
             clock,
             namespace=NAMESPACE,
             catalog=a_catalog(NAMESPACE, "team-a", "b"),
+            timeout_s=timeout_s,
         )
         app = ServedApp(authority, token_file, caches=admission.context)
         async with asyncio.TaskGroup() as group:
@@ -130,13 +131,8 @@ def a_catalog(*namespaces: str) -> Catalog:
     return catalog
 
 
-def cache_settings(
-    *registries: CacheRegistry, timeout_s: float, **sections: Any
-) -> KernelCacheSettings:
+def cache_settings(*registries: CacheRegistry, **sections: Any) -> KernelCacheSettings:
     plain = [item.double.host for item in registries]
     return KernelCacheSettings.model_validate(
-        {
-            "registries": {"plain_http": plain, "private": plain, "timeout_s": timeout_s},
-            **sections,
-        }
+        {"registries": {"plain_http": plain, "private": plain}, **sections}
     )

@@ -55,7 +55,7 @@ async def images_of(
     registry: CacheRegistry, **registries: tuple[str, ...]
 ) -> AsyncIterator[RegistryImages]:
     """As a server has it with the time of the default settings."""
-    settings, clock = cache_settings(registry, timeout_s=2.0), LoopClock()
+    settings, clock = cache_settings(registry), LoopClock()
     settings = settings.model_copy(
         update={"registries": settings.registries.model_copy(update=registries)}
     )
@@ -67,7 +67,6 @@ async def images_of(
         clock,
         namespace=NAMESPACE,
         catalog=a_catalog(*TEAMS),
-        user_agent="tests",
     )
     async with asyncio.TaskGroup() as group:
         task = group.create_task(images.run())
@@ -223,7 +222,7 @@ async def test_the_answer_has_nothing_of_a_registrys_body_but_codes_of_the_proto
 
 
 async def test_nothing_is_asked_before_it_runs(registry: CacheRegistry) -> None:
-    settings, clock = cache_settings(registry, timeout_s=2.0), LoopClock()
+    settings, clock = cache_settings(registry), LoopClock()
     client = KubeClient(StaticConnection("http://127.0.0.1:9"), clock)
     images = RegistryImages(
         settings,
@@ -231,7 +230,6 @@ async def test_nothing_is_asked_before_it_runs(registry: CacheRegistry) -> None:
         clock,
         namespace=NAMESPACE,
         catalog=a_catalog(*TEAMS),
-        user_agent="tests",
     )
     found = await images.resolve(a_question(registry))
     assert isinstance(found, ImageFault)

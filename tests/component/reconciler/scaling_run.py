@@ -29,7 +29,6 @@ from manifests.install.crds import build_crds
 from pool.facts import node_facts, pod_facts
 from reconciler.scaling.controller import SPEC
 from reconciler.scaling.view import ScalingView, scaling_view
-from reconciler.settings import AutoscalingTerms
 from reconciler.sinks.device_sink import observe_device
 from reconciler.sinks.karpenter_sink import observe_claim, observe_node_pool
 from reconciler.sinks.pod_sink import PodSink
@@ -48,9 +47,7 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 POOL = PoolName("training")
 TWO: Json = {"name": "two", "devices": 2}
-ALL = AutoscalingTerms(
-    backends=frozenset(ScalingBackend), signal_image="i", batch_idle_s=1.0, batch_max_s=10.0
-)
+ALL = frozenset(ScalingBackend)
 BATCH_S = 2.0
 """Longer than a batch is open without another pod."""
 

@@ -62,7 +62,7 @@ async def test_rights_of_a_backend_are_those_that_it_uses(backend: ScalingBacken
         )
     )
     async with a_scaling_run() as run:
-        run.start(autoscaling=ALL)
+        run.start(scaling_backends=ALL)
         found = await STORIES[backend](run)
     forbidden = {
         right for right in found if not any(allows(item, right) for item in granted | our_rights())

@@ -26,7 +26,7 @@ PRIORITY_CLASSES = Resource(
 async def run() -> AsyncIterator[ScalingRun]:
     async with a_scaling_run(has_karpenter=False) as opened:
         await opened.admin.create(PRIORITY_CLASSES, build_balloon_priority_class())
-        opened.start(autoscaling=ALL)
+        opened.start(scaling_backends=ALL)
         await opened.set_spec(autoscaling={"backend": "balloon", "shapes": [TWO]})
         yield opened
 
@@ -74,7 +74,7 @@ async def test_each_node_is_a_balloon_once(run: ScalingRun):
     await run.look()
     asked = await run.ids()
     assert len(asked) == 2
-    run.start(autoscaling=ALL)
+    run.start(scaling_backends=ALL)
     await run.look()
     assert await run.ids() == asked
     assert await phases(run) == ["Signalled", "Signalled"]

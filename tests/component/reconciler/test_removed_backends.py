@@ -1,7 +1,6 @@
 """Pools of backends that were removed: signals serve them, and what they bought by other objects is given back."""
 
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -23,7 +22,7 @@ REMOVED = sorted(REMOVED_BACKENDS, key=str)
 @pytest.fixture
 async def run() -> AsyncIterator[ScalingRun]:
     async with a_scaling_run() as opened:
-        opened.start(autoscaling=ALL)
+        opened.start(scaling_backends=ALL)
         yield opened
 
 
@@ -117,7 +116,7 @@ async def test_replicas_follow_the_nodes_in_use_down(run: ScalingRun):
     await two_static_nodes(run)
     assert await clean_up(run, POOL) == LOOK_AGAIN_S
     assert await replicas(run) == 1
-    run.start(autoscaling=ALL)
+    run.start(scaling_backends=ALL)
     await clean_up(run, POOL)
     assert await replicas(run) == 0
     run.writes()
@@ -174,7 +173,7 @@ async def test_buffers_of_ours_get_no_replicas_though_their_pool_is_gone(run: Sc
 
 async def test_a_cluster_without_buffers_needs_nothing():
     async with a_scaling_run(has_karpenter=False) as run:
-        run.start(autoscaling=ALL)
+        run.start(scaling_backends=ALL)
         assert await clean_up(run, NO_POOL) is None
         assert run.writes() == []
 
@@ -182,8 +181,7 @@ async def test_a_cluster_without_buffers_needs_nothing():
 async def test_without_the_setting_nothing_is_asked_of_the_api_server(run: ScalingRun):
     run.start()
     assert not SPEC.is_enabled(run.context.settings)
-    static = replace(ALL, backends=frozenset({ScalingBackend.KARPENTER_STATIC}))
-    run.start(autoscaling=static)
+    run.start(scaling_backends=frozenset({ScalingBackend.KARPENTER_STATIC}))
     assert SPEC.is_enabled(run.context.settings)
     run.api.requests.clear()
     await SPEC.build(run.context)(NO_POOL)
@@ -191,6 +189,6 @@ async def test_without_the_setting_nothing_is_asked_of_the_api_server(run: Scali
 
 
 async def test_buffers_are_looked_at_once_a_term():
-    context = a_context(autoscaling=ALL)
+    context = a_context(scaling_backends=ALL)
     async with context.ending:
         assert connected(SPEC, context).taken() == [NO_POOL]

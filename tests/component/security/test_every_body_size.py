@@ -15,7 +15,7 @@ import uvloop
 from structlog.testing import capture_logs
 
 from manifests.constants import FILTER_PATH, MUTATE_PODS_PATH
-from server.settings import ListenSettings
+from server.http.limits import Limits
 from tests.component.security.peers import post, post_chunked
 from tests.support.reviews import AdmissionSetup, a_pod_object, a_review
 from tests.support.scheduling import a_wire_pod, extender_args
@@ -92,10 +92,10 @@ async def served_on(authority: TestAuthority, folder: Path, limit: int) -> Async
     token_file = folder / "token"
     token_file.write_text(TOKEN)
     admission = AdmissionSetup(_numbers=itertools.count(1000))
-    app = ServedApp(authority, token_file, admission, max_body_bytes=limit)
+    app = ServedApp(authority, token_file, admission)
     async with (
         asyncio.timeout(WITHIN_S),
-        on_a_port(app),
+        on_a_port(app, Limits(body_bytes=limit)),
         asyncio.TaskGroup() as group,
     ):
         hogging = group.create_task(hog())
@@ -171,7 +171,7 @@ def test_body_up_to_the_limit_that_is_usual_is_answered(
     new_loop: NewLoop, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """One at a time: sixteen of these are more than a busy machine reads within a webhook's time."""
-    limit = ListenSettings().max_body_bytes
+    limit = Limits().body_bytes
 
     async def ask(caller: Caller) -> None:
         for size in (2 * LIMIT + 1, limit // 2, limit - 1, limit):

@@ -143,7 +143,7 @@ class Replica:
             index=self.allocation_state.index,
             reader=self.allocation_state.reader,
             allocation_state=self.allocation_state,
-            binder=KubeBinder(client, 4.0, on_forbidden=self.takeover.doubt),
+            binder=KubeBinder(client, on_forbidden=self.takeover.doubt),
             new_id=ReservationIds(),
             now=self._now,
             is_ready=self.takeover.decides,
@@ -153,7 +153,6 @@ class Replica:
         self.settings = SimpleNamespace(
             drain_s=1.0,
             leadership=SimpleNamespace(enabled=True),
-            extender=SimpleNamespace(bind_timeout_s=4.0),
         )
         self.readiness = SimpleNamespace(is_handing_over=False, is_stopping=False)
         self._lost = asyncio.Event()

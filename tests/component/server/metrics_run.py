@@ -38,8 +38,8 @@ WATCHED = (
 )
 NOT_SERVED = ("gkmcaches", "clustergkmcaches", "gkmcachenodes", "clustergkmcachenodes")
 """Kinds that are not installed here, which count as listed and empty."""
-SERVING = {"whole": 5, "slow": 120}
-"""Pools, and the TTL of their reservations in seconds."""
+SERVING = {"whole": 8, "slow": 120}
+"""Pools, and the TTL of their reservations in seconds: longer than the watch may take to show a pod."""
 
 
 class MetricsRun:

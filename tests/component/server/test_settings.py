@@ -291,9 +291,9 @@ def test_unusable_flags_are_refused_by_name(flags: list[str], complaint: str) ->
 def test_sources_add_up_within_a_section(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = a_file(tmp_path, "listen:\n  port: 1001\ntls:\n")
     monkeypatch.setenv("GPU_CONTROL_PLANE_LISTEN", '{"host": "::1"}')
-    settings = load_settings(["--listen", '{"max_connections": 99}'], file)
+    settings = load_settings(["--listen", '{"advertised_address": "10.0.0.1"}'], file)
     assert (settings.listen.host, settings.listen.port) == ("::1", 1001)
-    assert settings.listen.max_connections == 99
+    assert settings.listen.advertised_address == "10.0.0.1"
     assert settings.tls == Settings().tls
 
 

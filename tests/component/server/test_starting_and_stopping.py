@@ -147,7 +147,7 @@ async def test_lease_expires_while_a_binding_may_be_in_flight(
 ) -> None:
     """The next leader does not wait for Bindings after a release."""
     await register_node(cluster.client, "n1", {"gpu.deckhouse.io/whole": 1})
-    async with a_server(cluster, drain_s=0.2, extender={"bind_timeout_s": 0.3}) as server:
+    async with a_server(cluster, drain_s=0.2) as server:
         await server.until_ready()
         await add_device(cluster)
         await cluster.client.create(PODS, a_pool_pod("p"))

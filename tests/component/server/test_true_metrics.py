@@ -45,7 +45,7 @@ async def test_every_metric_says_what_happened(cluster: Cluster) -> None:
     ASKED.clear()  # of other tests in this process
     await cluster.install_discovery()
     await cluster.install_karpenter()
-    async with a_server(cluster, observe_within_s=1.0, **IMPATIENT) as server:
+    async with a_server(cluster, **IMPATIENT) as server:
         await server.until_ready()
         await cluster.settled()
         cluster.api.requests.clear()

@@ -15,7 +15,7 @@ from inventory.discovery import parsing as values
 from inventory.discovery.labels import label_report
 from inventory.discovery.merge import MergedReport, merge
 from inventory.discovery.node import (
-    DEFAULT_FRESH_FOR,
+    FRESH_FOR,
     IncompleteReason,
     InventoryTerms,
     has_inventory,
@@ -31,7 +31,7 @@ from tests.support.node_features import agent_device, agent_feature, gfd_labels,
 
 
 def seen(labels: dict[str, str]) -> MergedReport:
-    return merge(label_report(labels), [], known=(), now=EPOCH, fresh_for=DEFAULT_FRESH_FOR)
+    return merge(label_report(labels), [], known=(), now=EPOCH, fresh_for=FRESH_FOR)
 
 
 def gpus(*uuids: str) -> list[GPUDeviceStatus]:
@@ -116,7 +116,7 @@ def test_a_device_that_a_virtual_machine_has_is_not_incomplete(
         [feature_report(feature)],
         known=known,
         now=EPOCH + dt.timedelta(seconds=silent_s),
-        fresh_for=DEFAULT_FRESH_FOR,
+        fresh_for=FRESH_FOR,
     )
     assert passed_through(merged, statuses) == want
     assert (incompleteness_of(merged, statuses) is None) is bool(want)

@@ -15,7 +15,7 @@ from api.names import NodeName, PodUid, ReservationId, UnitId
 from kernelcache.cache_index import CacheIndex
 from pool.admission_planner import Exhausted
 from pool.allocation_state import AllocationState, PlacementRequest
-from pool.index.cache_fit import fits_no_device
+from pool.index.cache_fit import WARM_SCORE, fits_no_device
 from pool.model import Constraints, KubeletTopology, PodPhase, PoolFacts
 from pool.placement.planner import Placed, PlacementRefused
 from pool.refusal import CacheMisfit, NodeReason
@@ -42,7 +42,6 @@ class World:
     warm: dict[CacheName, frozenset[str]]
     mounted: tuple[CacheName, ...]
     units: int
-    warm_score: int
 
     def fits(self, capability: str) -> bool:
         archs = [self.caches[item] for item in self.mounted if item in self.caches]
@@ -87,7 +86,7 @@ class World:
                 score = max(0, MAX - left)
         if not any(item in self.caches for item in self.mounted):
             return score
-        return score * (MAX - self.warm_score) // MAX + self.warm_score * self.is_warm(node)
+        return score * (MAX - WARM_SCORE) // MAX + WARM_SCORE * self.is_warm(node)
 
 
 @st.composite
@@ -109,13 +108,12 @@ def worlds(draw: Any) -> World:
         warm={name: frozenset(draw(st.sets(st.sampled_from(names)))) for name in CACHES},
         mounted=tuple(sorted(draw(st.sets(st.sampled_from(CACHES))))),
         units=draw(st.integers(1, 5)),
-        warm_score=draw(st.integers(0, 9)),
     )
 
 
 def state_of(world: World) -> AllocationState:
     state, caches = AllocationState(), CacheIndex()
-    state.index.caches, state.index.warm_score = caches, world.warm_score
+    state.index.caches = caches
     for name, archs in world.caches.items():
         caches.set_cache(name, a_known_cache(*archs))
     set_warm(caches, dict(world.warm))
@@ -202,7 +200,7 @@ def test_reservations_go_to_the_node_of_the_best_score_a_warm_one_where_scores_a
     assert_compatible(world, planned)
     best = max(fitting.values())
     assert fitting[planned.node] == best
-    if world.warm_score and not world.is_warm(planned.node):
+    if not world.is_warm(planned.node):
         assert not any(world.is_warm(name) for name, score in fitting.items() if score == best)
 
 
@@ -280,15 +278,14 @@ def test_the_view_of_some_devices_follows_units_that_are_taken_and_come_free():
 
 
 def test_a_warm_node_wins_where_scores_are_equal():
-    """n1 has 5 of 9 by BinPack, of which 3 are left; n2 has 1, of which 0 are left, and 3 for its warmth."""
+    """n1 has 3 of 9 by BinPack, of which 2 are left; n2 has 1, of which 0 are left, and 2 for its warmth."""
     state = a_mixed_pool(n1=("9.0",) * 9, n2=("9.0",) * 9)
-    for number in range(4):
+    for number in range(2):
         take(state, "n1", number, None)
-    state.index.warm_score = 3
     assert isinstance(state.index.caches, CacheIndex)
     set_warm(state.index.caches, {LLAMA: ["n2"]})
     pool = state.index.pools()[0]
-    assert state.index.view(pool.name, MOUNTING).scores == {NodeName("n1"): 5, NodeName("n2"): 1}
+    assert state.index.view(pool.name, MOUNTING).scores == {NodeName("n1"): 3, NodeName("n2"): 1}
     planned = state.reader.admission.plan(pool, MOUNTING, Constraints())
     assert isinstance(planned, Placed)
     assert planned.node == "n2"

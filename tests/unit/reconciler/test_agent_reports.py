@@ -28,7 +28,7 @@ class Features:
 
 def reports(heartbeat_s: float | None) -> AgentReports:
     at = None if heartbeat_s is None else EPOCH + dt.timedelta(seconds=heartbeat_s)
-    return AgentReports(Features(at), freshness_s=120, now=Time(seconds=1000).now)
+    return AgentReports(Features(at), now=Time(seconds=1000).now)
 
 
 @pytest.mark.parametrize(

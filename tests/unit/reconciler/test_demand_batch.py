@@ -9,7 +9,7 @@ def uids(*names: str) -> frozenset[PodUid]:
 
 
 def a_batch() -> DemandBatch:
-    return DemandBatch(idle_s=1.0, max_s=10.0)
+    return DemandBatch()
 
 
 def test_a_pod_is_planned_after_a_second_without_another_one():

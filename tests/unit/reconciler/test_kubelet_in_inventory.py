@@ -13,7 +13,7 @@ from api.kinds.gpunodeinventory import (
 )
 from inventory.discovery.labels import label_report
 from inventory.discovery.merge import merge
-from inventory.discovery.node import DEFAULT_FRESH_FOR
+from inventory.discovery.node import FRESH_FOR
 from inventory.discovery.sources import feature_report
 from reconciler.inventory.status import Judged, inventory_body, inventory_status, shows_inventory
 from tests.support.builders import EPOCH
@@ -42,7 +42,7 @@ def reported(**attributes: str) -> "MergedReport":
         [feature_report(feature)],
         known=(),
         now=EPOCH,
-        fresh_for=DEFAULT_FRESH_FOR,
+        fresh_for=FRESH_FOR,
     )
 
 

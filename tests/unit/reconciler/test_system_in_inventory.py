@@ -7,7 +7,7 @@ from api.foreign.nodefeature import AGENT_ATTRIBUTES, AgentNode, NodeFeature
 from api.kinds.gpunodeinventory import NodeSystem
 from inventory.discovery.labels import label_report
 from inventory.discovery.merge import MergedReport, merge, merged_labels
-from inventory.discovery.node import DEFAULT_FRESH_FOR, system_of
+from inventory.discovery.node import FRESH_FOR, system_of
 from inventory.discovery.sources import feature_report
 from tests.support.builders import EPOCH
 from tests.unit.manifests.test_node_feature_rule import DEVICES, labels
@@ -33,7 +33,7 @@ def merged(
         features,
         known=(),
         now=EPOCH,
-        fresh_for=DEFAULT_FRESH_FOR,
+        fresh_for=FRESH_FOR,
     )
 
 

@@ -3,8 +3,6 @@
 import json
 from typing import Any
 
-import pytest
-
 from api.annotations import decode_devices
 from api.cache_name import CacheName
 from api.kinds.gpupool import Strategy
@@ -123,14 +121,6 @@ def test_a_node_is_warm_for_a_pod_that_finds_all_of_its_caches_there():
     caches.set_cache(SHARED, a_known_cache(90))
     set_warm(caches, {LLAMA: ["n1", "n2"], SHARED: ["n2"]})
     assert scores(setup, a_pod("p", 1, LLAMA, SHARED), "n1", "n2") == {"n1": 7, "n2": 9}
-
-
-@pytest.mark.parametrize(("warm_score", "want"), [(0, 9), (2, 9), (9, 9)])
-def test_the_share_is_a_setting(warm_score: int, want: int):
-    setup, caches = a_setup(n1=("9.0",), n2=("9.0",))
-    setup.allocation_state.index.warm_score = warm_score
-    set_warm(caches, {LLAMA: ["n1"]})
-    assert scores(setup, a_pod(), "n1", "n2") == {"n1": want, "n2": want - warm_score}
 
 
 def test_the_one_best_node_by_least_fragmentation_is_the_warm_one_where_it_scores_as_high():

@@ -58,7 +58,7 @@ async def test_a_release_serves_pods_through_an_upgrade_and_leaves_nothing(
         over = asyncio.Event()
         created = group.create_task(keep_creating(pools, resource, over))
         started = time.monotonic()
-        await release.upgrade(settings={"observe_within_s": 6})
+        await release.upgrade(settings={"drain_s": 6})
         # The last of the old servers answers until others are known to.
         await polling.eventually(
             lambda: are_gone(api, servers),

@@ -63,7 +63,7 @@ async def test_helm_takes_over_what_kubectl_applied_and_no_reservation_is_lost(
         # A change of the servers' template replaces the servers, and nothing else.
         servers, others = await own_pods(api, SERVERS), await own_pods(api, OTHERS)
         # kubectl owns its fields still, beside Helm.
-        await release.upgrade("--force-conflicts", settings={"observe_within_s": 6})
+        await release.upgrade("--force-conflicts", settings={"drain_s": 6})
         await polling.eventually(
             lambda: are_gone(api, servers), what="the servers before the upgrade gone"
         )

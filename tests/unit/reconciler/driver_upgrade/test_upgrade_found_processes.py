@@ -84,7 +84,7 @@ class Features:
     ],
 )
 def test_what_an_agent_found_counts_as_long_as_it_is_heard(age_s: float | None, count: int):
-    agents = AgentReports(Features(age_s), freshness_s=120, now=lambda: Instant(0.0, NOW))
+    agents = AgentReports(Features(age_s), now=lambda: Instant(0.0, NOW))
     status = GPUNodeInventoryStatus(driver_processes=[of_pod("a")])
     assert len(found_on(NODE, {NODE: GPUNodeInventory(status=status)}, agents)) == count
     assert found_on(NODE, {NODE: GPUNodeInventory()}, agents) == ()
