@@ -1,6 +1,6 @@
 """Volumes of the demo's pods: links in place of mounts, since mounting needs root.
 
-A link protects nothing; everything else is as with `agent.kernelcache.mounts.OverlayMounter`.
+A link protects nothing; everything else is as with `agent.kernelcache.content.mounts.OverlayMounter`.
 """
 
 from pathlib import Path
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, final
 
 from agent.csi.volume_source import MountState
 from agent.errors import MountError
-from agent.kernelcache.mountinfo import MountEntry
+from agent.kernelcache.content.mountinfo import MountEntry
 
 if TYPE_CHECKING:
     from agent.csi.volume_source import CacheVolume
@@ -39,7 +39,7 @@ class LinkedVolumes:
         target.unlink(missing_ok=True)
 
     def mounts(self) -> tuple[MountEntry, ...]:
-        """Return the links as `agent.kernelcache.mountinfo.read_mounts` returns mounts."""
+        """Return the links as `agent.kernelcache.content.mountinfo.read_mounts` returns mounts."""
         return tuple(
             MountEntry(root=str(target.readlink()), mount_point=str(target))
             for target in sorted(self._targets)

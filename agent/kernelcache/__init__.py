@@ -1,1 +1,1 @@
-"""The node's store of kernel caches: extraction, content by digest, mounts, and the volumes that use it."""
+"""Kernel caches on the node: what to have, pulls, the node's objects, and the volumes of pods; the store is `content`."""

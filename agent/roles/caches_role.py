@@ -6,22 +6,21 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, final
 
 import structlog
 
-from agent.caches.cache_credentials import CacheCredentials
-from agent.caches.cache_objects import CacheObjects
-from agent.caches.cache_volumes import CacheVolumes
-from agent.caches.extractions import Extractions
-from agent.caches.layer_pull import LayerPull
-from agent.caches.node_object_writer import NodeObjectWriter
-from agent.caches.opened_store import OpenedStore
-from agent.caches.store_reconciler import StoreReconciler
-from agent.caches.volume_uses import VolumeUses
 from agent.csi.identity_service import IdentityService
 from agent.csi.node_service import NodeService
 from agent.csi.registration import RegisteredDriver
 from agent.csi.volume_targets import VolumeTargets
-from agent.kernelcache.layer_limits import ExtractionLimits, FreeSpaceFloor
-from agent.kernelcache.mountinfo import read_mounts
-from agent.kernelcache.mounts import OverlayMounter
+from agent.kernelcache.cache_objects import CacheObjects
+from agent.kernelcache.cache_volumes import CacheVolumes
+from agent.kernelcache.content.layer_limits import ExtractionLimits, FreeSpaceFloor
+from agent.kernelcache.content.mountinfo import read_mounts
+from agent.kernelcache.content.mounts import OverlayMounter
+from agent.kernelcache.extractions import Extractions
+from agent.kernelcache.layer_pull import CacheCredentials, LayerPull
+from agent.kernelcache.node_object_writer import NodeObjectWriter
+from agent.kernelcache.opened_store import OpenedStore
+from agent.kernelcache.store_reconciler import StoreReconciler
+from agent.kernelcache.volume_uses import VolumeUses
 from agent.unary_calls import UnaryCalls
 from api.csi.names import DRIVER_NAME
 from kernelcache.store_snapshot import StoreTerms
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
 
     from agent.context import AgentContext
     from agent.csi.volume_source import Mounter
-    from agent.kernelcache.mountinfo import MountEntry
+    from agent.kernelcache.content.mountinfo import MountEntry
 
 USER_AGENT: Final = "gpu-node-agent"
 PODS: Final = "pods"

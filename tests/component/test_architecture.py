@@ -25,7 +25,7 @@ from kube.informer import Informer
 from kube.resources import DAEMON_SETS, GPU_DEVICES
 from manifests.constants import FILTER_PATH, MUTATE_PODS_PATH
 from reconciler.sinks.device_sink import DeviceSink, observe_device
-from tests.component.agent.caches.cache_node import a_cache_node, an_image
+from tests.component.agent.kernelcache.cache_node import a_cache_node, an_image
 from tests.component.agent.node import Agent, whole_devices
 from tests.component.kernelcache.conftest import serving_caches
 from tests.component.reconciler.handover_run import a_scaling_run

@@ -14,12 +14,12 @@ from pathlib import Path
 
 from agent.csi.volume_source import CacheVolume, MountState
 from agent.errors import MountError
-from agent.kernelcache.content_store import ContentStore, open_store
-from agent.kernelcache.errors import StoreError, StoreFault
-from agent.kernelcache.layer_limits import ExtractionLimits
-from agent.kernelcache.mountinfo import read_mounts
-from agent.kernelcache.mounts import OverlayMounter
-from agent.kernelcache.references import VolumeReference, find_references
+from agent.kernelcache.content.content_store import ContentStore, open_store
+from agent.kernelcache.content.errors import StoreError, StoreFault
+from agent.kernelcache.content.layer_limits import ExtractionLimits
+from agent.kernelcache.content.mountinfo import read_mounts
+from agent.kernelcache.content.mounts import OverlayMounter
+from agent.kernelcache.content.references import VolumeReference, find_references
 from api.image_reference import Digest
 from kernelcache.image_format import CacheType
 from tests.support.cache_layers import (

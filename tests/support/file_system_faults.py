@@ -18,9 +18,9 @@ import sys
 import traceback
 from pathlib import Path
 
-from agent.kernelcache.content_store import ContentStore, open_store
-from agent.kernelcache.errors import StoreError
-from agent.kernelcache.layer_limits import ExtractionLimits
+from agent.kernelcache.content.content_store import ContentStore, open_store
+from agent.kernelcache.content.errors import StoreError
+from agent.kernelcache.content.layer_limits import ExtractionLimits
 from api.cache_name import CacheName
 from api.image_reference import Digest
 from kernelcache.image_format import CacheType

@@ -17,7 +17,7 @@ import msgspec
 import pytest
 
 from admission.pods.signature import is_signed
-from agent.kernelcache.store_layout import make_directories, read_store
+from agent.kernelcache.content.store_layout import make_directories, read_store
 from api.annotations import decode_reservation
 from api.cache_name import CacheName
 from api.driver_upgrade import UPGRADE_RECORD_ANNOTATION, UPGRADE_STATE_LABEL, UpgradeState

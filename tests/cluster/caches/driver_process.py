@@ -19,7 +19,7 @@ from agent.csi.identity_service import IdentityService
 from agent.csi.node_service import NodeService
 from agent.csi.volume_source import CacheVolume
 from agent.csi.volume_targets import VolumeTargets
-from agent.kernelcache.mounts import OverlayMounter
+from agent.kernelcache.content.mounts import OverlayMounter
 from agent.served_socket import ServedSocket
 from agent.unary_calls import UnaryCalls
 from api.cache_name import CacheName

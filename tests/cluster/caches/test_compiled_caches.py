@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from agent.csi.volume_source import CacheVolume
-from agent.kernelcache.content_store import open_store
-from agent.kernelcache.layer_limits import ExtractionLimits
-from agent.kernelcache.mounts import OverlayMounter
+from agent.kernelcache.content.content_store import open_store
+from agent.kernelcache.content.layer_limits import ExtractionLimits
+from agent.kernelcache.content.mounts import OverlayMounter
 from kernelcache.image_format import read_cache_image
 from simulator.registry.triton_cache import write_triton_cache
 from tests.cluster.environment.server_process import installed_command

@@ -18,9 +18,7 @@ from tests.cluster.manifests.objects import a_pod
 from tests.cluster.manifests.plain_pods import bound_all_the_time
 from tests.cluster.system import installation
 
-OPTIONS = argparse.Namespace(
-    settings=None, namespace=None, user=None, url=None, ca_file=None
-)
+OPTIONS = argparse.Namespace(settings=None, namespace=None, user=None, url=None, ca_file=None)
 TARGETS = (RenderTarget.CRDS, RenderTarget.RBAC, RenderTarget.POLICY, RenderTarget.WEBHOOKS)
 """In README's order."""
 TERMS = "/apis/gpu.deckhouse.io/v1alpha1/gpucontrolplaneterms"

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from agent.api_cache import NodeObjects
-from agent.caches.cache_objects import CacheObjects
+from agent.kernelcache.cache_objects import CacheObjects
 from agent.kubelet.node_pods import NodePods
 from api.names import NodeName
 from console.data.read_scope import ReadScope

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from agent.kernelcache.archive import EntryKind, read_entries
-from agent.kernelcache.errors import LayerFault, LayerRefusedError
-from agent.kernelcache.gzip_stream import GzipStream
-from agent.kernelcache.layer_limits import ExtractionLimits
+from agent.kernelcache.content.archive import EntryKind, read_entries
+from agent.kernelcache.content.errors import LayerFault, LayerRefusedError
+from agent.kernelcache.content.gzip_stream import GzipStream
+from agent.kernelcache.content.layer_limits import ExtractionLimits
 from tests.support.cache_layers import Member, a_file, a_layer, a_member, an_archive
 
 LIMITS = ExtractionLimits(archive_bytes=64 * 2**20, entries=1000)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from agent.caches.extractions import Extractions, RunningExtraction
+from agent.kernelcache.extractions import Extractions, RunningExtraction
 from api.image_reference import Digest
 from tests.support.kernel_caches import a_cache
 from tests.support.loop_clock import LoopClock

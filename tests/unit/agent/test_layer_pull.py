@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from agent.caches.layer_pull import OpenedLayer, PullProgress
+from agent.kernelcache.layer_pull import OpenedLayer, PullProgress
 from oci.errors import RegistryTimedOut
 
 

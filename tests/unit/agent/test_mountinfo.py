@@ -2,7 +2,7 @@
 
 import pytest
 
-from agent.kernelcache.mountinfo import MountEntry, parse_mountinfo
+from agent.kernelcache.content.mountinfo import MountEntry, parse_mountinfo
 
 
 def test_a_bind_mount_has_the_directory_that_is_mounted():

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from agent.kernelcache.errors import VolumesUnknownError
-from agent.kernelcache.mountinfo import MountEntry, read_mounts
-from agent.kernelcache.references import References, VolumeReference, find_references
+from agent.kernelcache.content.errors import VolumesUnknownError
+from agent.kernelcache.content.mountinfo import MountEntry, read_mounts
+from agent.kernelcache.content.references import References, VolumeReference, find_references
 from api.image_reference import Digest
 from api.names import PodUid
 

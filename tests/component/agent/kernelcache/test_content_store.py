@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from agent.kernelcache.content_store import ContentStore, open_store
-from agent.kernelcache.errors import LayerRefusedError, StoreError, StoreFault
-from agent.kernelcache.layer_limits import BLOCK_BYTES, ExtractionLimits
+from agent.kernelcache.content.content_store import ContentStore, open_store
+from agent.kernelcache.content.errors import LayerRefusedError, StoreError, StoreFault
+from agent.kernelcache.content.layer_limits import BLOCK_BYTES, ExtractionLimits
 from api.cache_name import CacheName
 from api.image_reference import Digest
 from kernelcache.image_format import CacheType

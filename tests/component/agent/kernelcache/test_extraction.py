@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from agent.kernelcache.errors import LayerFault, LayerRefusedError, StoreError, StoreFault
-from agent.kernelcache.extraction import OWN_TIME_NS, extract_layer
-from agent.kernelcache.layer_limits import BLOCK_BYTES, ExtractionLimits, FreeSpaceFloor
+from agent.kernelcache.content.errors import LayerFault, LayerRefusedError, StoreError, StoreFault
+from agent.kernelcache.content.extraction import OWN_TIME_NS, extract_layer
+from agent.kernelcache.content.layer_limits import BLOCK_BYTES, ExtractionLimits, FreeSpaceFloor
 from kernelcache.image_format import CacheType
 from tests.support.cache_layers import (
     MANIFEST,

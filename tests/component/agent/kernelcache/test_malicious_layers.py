@@ -16,9 +16,9 @@ from pathlib import Path
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agent.kernelcache.errors import LayerRefusedError
-from agent.kernelcache.extraction import extract_layer
-from agent.kernelcache.layer_limits import ExtractionLimits
+from agent.kernelcache.content.errors import LayerRefusedError
+from agent.kernelcache.content.extraction import extract_layer
+from agent.kernelcache.content.layer_limits import ExtractionLimits
 from kernelcache.image_format import CacheType
 from tests.support.cache_layers import MANIFEST, PREFIX, a_file, a_member, an_archive
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from agent.kernelcache.store_layout import remove_tree
+from agent.kernelcache.content.store_layout import remove_tree
 from tests.support.cache_layers import HASH
 from tests.support.file_system_faults import NAME, NEW, OLD
 

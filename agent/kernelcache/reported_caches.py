@@ -7,7 +7,7 @@ while it is what the name is bound to, or where it could not be removed.
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, final
 
-from agent.caches.node_status import CacheFacts, DigestFacts
+from agent.kernelcache.node_status import CacheFacts, DigestFacts
 from api.cache_name import CacheName
 from api.image_reference import Digest
 from api.kinds.gkmcachenode import CachePod
@@ -16,9 +16,9 @@ from kernelcache.store_plan import PostponeReason
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from agent.caches.cache_verdict import CacheVerdict
-    from agent.caches.volume_uses import VolumeUse
-    from agent.kernelcache.store_layout import StoredContent
+    from agent.kernelcache.cache_verdict import CacheVerdict
+    from agent.kernelcache.content.store_layout import StoredContent
+    from agent.kernelcache.volume_uses import VolumeUse
     from api.kinds.gkmcache import GKMCache
     from api.kinds.gkmcachenode import GKMCacheNode
     from kernelcache.store_plan import StorePlan

@@ -9,8 +9,11 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, final
 
+from agent.kernelcache.content.errors import PullSecretError
 from api.image_reference import Digest, parse_image_reference
 from kernelcache.image_format import CacheImage, config_descriptor, read_cache_image
+from kube.pull_secrets import PullSecretUnusableError
+from oci.docker_config import DockerConfig, parse_docker_configs
 from oci.errors import RegistryTimedOut
 from oci.platforms import ImagePlatform
 from oci.registry_client import RegistryClient
@@ -20,10 +23,10 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator
     from contextlib import AbstractAsyncContextManager
 
-    from agent.caches.cache_credentials import CacheCredentials
     from api.clock import Clock
     from api.image_reference import ImageReference
     from api.kinds.gkmcache import GKMCache
+    from kube.pull_secrets import PullSecretReader
     from oci.registry_connections import RegistryConnections
 
 LEAST_BYTES: Final = 2**20
@@ -131,3 +134,33 @@ def node_platform() -> ImagePlatform:
     """Return what images of this node are for."""
     machine = platform.machine()
     return ImagePlatform(architecture=_ARCHITECTURES.get(machine, machine))
+
+
+@final
+class CacheCredentials:
+    """Reads the Secrets that caches name."""
+
+    def __init__(self, secrets: "PullSecretReader", *, allowed: frozenset[str]) -> None:
+        """`allowed` are the Secrets of our namespace that ClusterGKMCaches may name."""
+        self._secrets = secrets
+        self._allowed = allowed
+
+    async def of(self, cache: "GKMCache") -> DockerConfig:
+        """Return the credentials of a cache; without pull secrets all access is anonymous.
+
+        Raises:
+            PullSecretError: a Secret cannot be read.
+            UnusableCredentials: a Secret has no usable content.
+        """
+        namespace = cache.metadata.namespace
+        names = [secret.name for secret in cache.spec.pull_secrets or ()]
+        refused = [name for name in names if not namespace and name not in self._allowed]
+        if refused:
+            raise PullSecretError(
+                f"pull secret {refused[0]} may not be used: the setting kernel_caches.pull_secrets"
+                " does not list it"
+            )
+        try:
+            return parse_docker_configs(await self._secrets.read(namespace, names))
+        except PullSecretUnusableError as error:
+            raise PullSecretError(str(error)) from error

@@ -17,15 +17,15 @@ from typing import TYPE_CHECKING, Final, final
 
 import msgspec
 
-from agent.kernelcache.errors import VolumesUnknownError
-from agent.kernelcache.store_layout import CONTENT, FILES, digest_of_directory
+from agent.kernelcache.content.errors import VolumesUnknownError
+from agent.kernelcache.content.store_layout import CONTENT, FILES, digest_of_directory
 from api.names import PodUid
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator
     from collections.abc import Set as AbstractSet
 
-    from agent.kernelcache.mountinfo import MountEntry
+    from agent.kernelcache.content.mountinfo import MountEntry
     from api.image_reference import Digest
 
 CSI_VOLUMES: Final = "kubernetes.io~csi"

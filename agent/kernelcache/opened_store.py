@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Final, final
 
 import structlog
 
-from agent.kernelcache.content_store import open_store
-from agent.kernelcache.errors import StoreError, StoreFault
+from agent.kernelcache.content.content_store import open_store
+from agent.kernelcache.content.errors import StoreError, StoreFault
 from kube.backoff import Backoff
 from telemetry.conditions import AgentDegraded
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from agent.kernelcache.content_store import ContentStore
+    from agent.kernelcache.content.content_store import ContentStore
     from agent.problems.registry import ProblemRegistry
     from api.clock import Clock
 

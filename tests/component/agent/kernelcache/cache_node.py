@@ -15,8 +15,8 @@ from agent.context import AgentContext
 from agent.csi.volume_request import PublishVolume
 from agent.csi.volume_source import Absence, CacheVolume, NotThere
 from agent.driver.port import DriverSnapshot
-from agent.kernelcache.layer_limits import FreeSpaceFloor
-from agent.kernelcache.mountinfo import MountEntry
+from agent.kernelcache.content.layer_limits import FreeSpaceFloor
+from agent.kernelcache.content.mountinfo import MountEntry
 from agent.roles.caches_role import CachesRole
 from agent.settings import AgentRole, AgentSettings
 from api.cache_name import CacheName

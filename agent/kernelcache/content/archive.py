@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Final, final
 
-from agent.kernelcache.errors import LayerFault, LayerRefusedError
-from agent.kernelcache.gzip_stream import too_large
-from agent.kernelcache.layer_limits import (
+from agent.kernelcache.content.errors import LayerFault, LayerRefusedError
+from agent.kernelcache.content.gzip_stream import too_large
+from agent.kernelcache.content.layer_limits import (
     MAX_COMPONENT_BYTES,
     MAX_HEADER_BYTES,
     MAX_NAME_BYTES,
@@ -26,7 +26,7 @@ from api.text import truncate
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from agent.kernelcache.gzip_stream import GzipStream
+    from agent.kernelcache.content.gzip_stream import GzipStream
 
 BLOCK: Final = tarfile.BLOCKSIZE
 _END: Final = bytes(BLOCK)

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Final, Protocol, final
 
 import structlog
 
-from agent.caches.layer_pull import PullProgress
-from agent.kernelcache.errors import KernelCacheError, StoreError, StoreFault
-from agent.kernelcache.layer_limits import ExtractionLimits
+from agent.kernelcache.content.errors import KernelCacheError, StoreError, StoreFault
+from agent.kernelcache.content.layer_limits import ExtractionLimits
+from agent.kernelcache.layer_pull import PullProgress
 from api.image_reference import ImageReferenceError
 from api.text import MAX_MESSAGE_LENGTH, truncate
 from kernelcache.image_format import CacheImageError
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable, Sequence
 
-    from agent.caches.layer_pull import OpenedLayer
-    from agent.kernelcache.content_store import ContentStore
+    from agent.kernelcache.content.content_store import ContentStore
+    from agent.kernelcache.layer_pull import OpenedLayer
     from api.clock import Clock
     from api.image_reference import Digest
     from api.kinds.gkmcache import GKMCache
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 MOST_AT_ONCE: Final = 3
 MOST_WARM_AT_ONCE: Final = MOST_AT_ONCE - 1
 """Of caches that no pod waits for: one slot is kept for the others."""
-TASK: Final = "agent.caches.extraction"
+TASK: Final = "agent.kernelcache.extraction"
 _MIB: Final = 2**20
 _EXPECTED: Final = (RegistryError, CacheImageError, ImageReferenceError, KernelCacheError)
 
@@ -39,7 +39,7 @@ _log = structlog.get_logger()
 
 
 class LayerSource(Protocol):
-    """Opens layers; `agent.caches.layer_pull.LayerPull`."""
+    """Opens layers; `agent.kernelcache.layer_pull.LayerPull`."""
 
     async def open(
         self, cache: "GKMCache", digest: "Digest", progress: PullProgress

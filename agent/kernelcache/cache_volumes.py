@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Final, final
 import structlog
 from cachetools import LRUCache
 
-from agent.caches.reported_caches import StoreKnowledge, progress_of
 from agent.csi.volume_source import Absence, CacheVolume, NotThere
-from agent.kernelcache.errors import StoreError
+from agent.kernelcache.content.errors import StoreError
+from agent.kernelcache.reported_caches import StoreKnowledge, progress_of
 from telemetry.agent_metrics import CACHE_MOUNTS, CACHE_STARTS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from agent.caches.cache_objects import CacheObjects
-    from agent.caches.store_reconciler import StoreReconciler
-    from agent.caches.volume_uses import VolumeUses
     from agent.csi.volume_request import PublishVolume
+    from agent.kernelcache.cache_objects import CacheObjects
+    from agent.kernelcache.store_reconciler import StoreReconciler
+    from agent.kernelcache.volume_uses import VolumeUses
     from api.cache_name import CacheName
     from api.image_reference import Digest
 

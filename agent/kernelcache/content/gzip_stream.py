@@ -8,8 +8,8 @@ layer and `_MOST` decompressed bytes.
 import zlib
 from typing import TYPE_CHECKING, Final, final
 
-from agent.kernelcache.errors import LayerFault, LayerRefusedError
-from agent.kernelcache.layer_limits import (
+from agent.kernelcache.content.errors import LayerFault, LayerRefusedError
+from agent.kernelcache.content.layer_limits import (
     EXPANSION_FROM_BYTES,
     MAX_EXPANSION,
     MAX_GZIP_MEMBERS,

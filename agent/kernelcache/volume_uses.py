@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Final, NoReturn, final
 
 import structlog
 
-from agent.kernelcache.errors import VolumesUnknownError
-from agent.kernelcache.mountinfo import read_mounts
-from agent.kernelcache.references import References, VolumeReference, find_references
+from agent.kernelcache.content.errors import VolumesUnknownError
+from agent.kernelcache.content.mountinfo import read_mounts
+from agent.kernelcache.content.references import References, VolumeReference, find_references
 from api.cache_name import CacheName
 from api.names import PodUid
 from telemetry.agent_metrics import CACHE_PODS
@@ -25,9 +25,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from agent.csi.volume_request import PublishVolume
-    from agent.kernelcache.mountinfo import MountEntry
+    from agent.kernelcache.content.mountinfo import MountEntry
     from agent.kubelet.node_pods import NodePods
     from agent.problems.registry import ProblemRegistry
+    from api.clock import Clock
     from api.image_reference import Digest
     from api.kinds.gkmcachenode import GKMCacheNode
 
@@ -225,3 +226,39 @@ def _shown_volumes(
         for pod in digest.pods or ()
         if pod.volume_id
     }
+
+
+AWAITED_FOR_S: Final = 300.0
+"""After a call in vain; kubelet calls again after two minutes at most."""
+
+
+@final
+class AwaitedCaches:
+    """What pods wait for; every method is one step."""
+
+    def __init__(self, clock: "Clock", in_specs: "Callable[[], frozenset[CacheName]]") -> None:
+        """`in_specs` returns the caches of pods that have not mounted them."""
+        self._clock = clock
+        self._in_specs = in_specs
+        self._until: dict[CacheName, float] = {}
+
+    def ask(self, cache: "CacheName") -> bool:
+        """Note a call in vain; return whether that is news."""
+        is_news = cache not in self._until
+        self._until[cache] = self._clock.monotonic() + AWAITED_FOR_S
+        return is_news
+
+    def names(self) -> "frozenset[CacheName]":
+        """Return the caches that are awaited now."""
+        now = self._clock.monotonic()
+        self._until = {name: until for name, until in self._until.items() if until > now}
+        return frozenset(self._until) | self._in_specs()
+
+    def got(self, cache: "CacheName") -> None:
+        """Note that a pod has mounted it."""
+        self._until.pop(cache, None)
+
+    def ends_in_s(self) -> float | None:
+        """Return when the next one is not awaited any more."""
+        now = self._clock.monotonic()
+        return min((max(until - now, 0.0) for until in self._until.values()), default=None)

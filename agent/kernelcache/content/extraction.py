@@ -17,16 +17,16 @@ from typing import TYPE_CHECKING, Final, final
 
 import msgspec
 
-from agent.kernelcache.archive import (
+from agent.kernelcache.content.archive import (
     ArchiveEntry,
     EntryKind,
     read_entries,
     shown,
     too_many_entries,
 )
-from agent.kernelcache.errors import LayerFault, LayerRefusedError, StoreError, StoreFault
-from agent.kernelcache.gzip_stream import GzipStream
-from agent.kernelcache.layer_limits import (
+from agent.kernelcache.content.errors import LayerFault, LayerRefusedError, StoreError, StoreFault
+from agent.kernelcache.content.gzip_stream import GzipStream
+from agent.kernelcache.content.layer_limits import (
     BLOCK_BYTES,
     MAX_CACHE_MANIFEST_BYTES,
     MAX_DEPTH,

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Final, NoReturn, final
 
 import structlog
 
-from agent.caches.awaited_caches import AwaitedCaches
-from agent.caches.cache_verdict import CacheSetting, CacheVerdict, devices_of, judge
-from agent.caches.extractions import RunningExtraction, fault_text
-from agent.caches.reported_caches import StoreKnowledge, report_of
-from agent.kernelcache.errors import StoreError, StoreFault
+from agent.kernelcache.cache_verdict import CacheSetting, CacheVerdict, devices_of, judge
+from agent.kernelcache.content.errors import StoreError, StoreFault
+from agent.kernelcache.extractions import RunningExtraction, fault_text
+from agent.kernelcache.reported_caches import StoreKnowledge, report_of
+from agent.kernelcache.volume_uses import AwaitedCaches
 from kernelcache.store_plan import Extract, ExtractionReason, StorePlan, plan_store
 from kernelcache.store_snapshot import (
     DigestOnDisk,
@@ -31,13 +31,13 @@ from telemetry.reasons import EventReason
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from agent.caches.cache_objects import CacheObjects
-    from agent.caches.extractions import Extractions
-    from agent.caches.node_object_writer import NodeObjectWriter
-    from agent.caches.opened_store import OpenedStore
-    from agent.caches.volume_uses import VolumeUses
     from agent.driver.port import DriverSnapshot
-    from agent.kernelcache.content_store import ContentStore
+    from agent.kernelcache.cache_objects import CacheObjects
+    from agent.kernelcache.content.content_store import ContentStore
+    from agent.kernelcache.extractions import Extractions
+    from agent.kernelcache.node_object_writer import NodeObjectWriter
+    from agent.kernelcache.opened_store import OpenedStore
+    from agent.kernelcache.volume_uses import VolumeUses
     from api.cache_name import CacheName
     from api.clock import Clock
     from api.image_reference import Digest

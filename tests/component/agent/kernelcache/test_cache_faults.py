@@ -10,14 +10,14 @@ import pytest
 
 from agent.csi.volume_source import NotThere
 from agent.errors import MountError
-from agent.kernelcache.content_store import open_store
-from agent.kernelcache.errors import VolumesUnknownError
-from agent.kernelcache.layer_limits import FreeSpaceFloor
-from agent.kernelcache.mountinfo import MountEntry
+from agent.kernelcache.content.content_store import open_store
+from agent.kernelcache.content.errors import VolumesUnknownError
+from agent.kernelcache.content.layer_limits import FreeSpaceFloor
+from agent.kernelcache.content.mountinfo import MountEntry
 from api.cache_name import CacheName
 from kube.resources import SECRETS
 from telemetry.conditions import AgentDegraded
-from tests.component.agent.caches.cache_node import TEAM, CacheNode, an_image
+from tests.component.agent.kernelcache.cache_node import TEAM, CacheNode, an_image
 from tests.support.cache_layers import a_triton_layer
 from tests.support.polling import until, until_async
 from tests.support.registry_double import PASSWORD, USER, Cut, Hang, Lie, RegistryDouble, Status

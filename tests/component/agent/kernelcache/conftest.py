@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.component.agent.caches.cache_node import CacheNode, a_cache_node
+from tests.component.agent.kernelcache.cache_node import CacheNode, a_cache_node
 
 
 @pytest.fixture

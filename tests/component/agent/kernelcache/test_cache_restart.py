@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.kernelcache.store_layout import (
+from agent.kernelcache.content.store_layout import (
     FILES,
     StoredContent,
     content_directory,
@@ -17,7 +17,7 @@ from api.cache_name import CacheName
 from api.image_reference import Digest
 from kernelcache.image_format import CacheType
 from kube.resources import PODS
-from tests.component.agent.caches.cache_node import TEAM, CacheNode, an_image
+from tests.component.agent.kernelcache.cache_node import TEAM, CacheNode, an_image
 from tests.support.csi import a_target
 from tests.support.polling import until, until_async
 

@@ -9,7 +9,7 @@ from api.cache_name import CacheName
 from api.names import cache_node_finalizer
 from kube.resources import PODS
 from telemetry.agent_metrics import CACHE_STARTS
-from tests.component.agent.caches.cache_node import (
+from tests.component.agent.kernelcache.cache_node import (
     LLAMA,
     NODE,
     OTHER_TEAM,

@@ -8,7 +8,13 @@ import pytest
 
 from agent.csi.volume_request import PublishVolume
 from api.csi.names import DRIVER_NAME
-from tests.component.agent.caches.cache_node import LLAMA, OTHER_TEAM, TEAM, CacheNode, an_image
+from tests.component.agent.kernelcache.cache_node import (
+    LLAMA,
+    OTHER_TEAM,
+    TEAM,
+    CacheNode,
+    an_image,
+)
 from tests.support.cancellation import at_every_suspension, runs_through
 from tests.support.csi import CsiClient, a_publish, some_attributes
 from tests.support.kubelet.plugin_watcher import PluginWatcher

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NoReturn, final
 import structlog
 from msgspec import structs
 
-from agent.caches.node_status import finalizers_of, node_status
+from agent.kernelcache.node_status import finalizers_of, node_status
 from api.foreign.core import Node
 from api.kinds.gkmcachenode import ClusterGKMCacheNode, GKMCacheNode
 from api.well_known_labels import HOSTNAME_LABEL
@@ -26,8 +26,8 @@ from telemetry.reasons import CacheNodeEvent
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from agent.caches.cache_objects import CacheObjects
-    from agent.caches.node_status import CacheFacts
+    from agent.kernelcache.cache_objects import CacheObjects
+    from agent.kernelcache.node_status import CacheFacts
     from api.clock import Clock
     from api.kinds.gkmcachenode import GKMCacheNodeStatus, NodeGPUs
     from api.names import NodeName
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from kube.event_recorder import EventRecorder
     from kube.resources import Resource
 
-TASK: Final = "agent.caches.objects"
+TASK: Final = "agent.kernelcache.objects"
 GATHER_S: Final = 0.2
 """Pods of a job come together."""
 _ACTION: Final = "ReportCaches"

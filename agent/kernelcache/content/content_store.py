@@ -5,7 +5,7 @@ none that is half written, whenever the process or the node ends. Two caches of 
 process at a time has the store open.
 
 What to extract and to remove is decided elsewhere (`kernelcache`), and which volumes use a content is known elsewhere
-(`agent.kernelcache.references`): it is asked there before one is removed.
+(`agent.kernelcache.content.references`): it is asked there before one is removed.
 """
 
 import asyncio
@@ -19,12 +19,11 @@ from weakref import WeakValueDictionary
 
 import structlog
 
-from agent.kernelcache.chunk_queue import read_in_thread
-from agent.kernelcache.directory_sync import sync_directory, sync_file_system
-from agent.kernelcache.errors import StoreError, StoreFault, store_errors
-from agent.kernelcache.extraction import extract_layer
-from agent.kernelcache.layer_limits import FreeSpaceFloor
-from agent.kernelcache.store_layout import (
+from agent.kernelcache.content.chunk_queue import read_in_thread
+from agent.kernelcache.content.errors import StoreError, StoreFault, store_errors
+from agent.kernelcache.content.extraction import extract_layer
+from agent.kernelcache.content.layer_limits import FreeSpaceFloor
+from agent.kernelcache.content.store_layout import (
     CONTENT,
     DIRECTORY_MODE,
     FILES,
@@ -37,6 +36,8 @@ from agent.kernelcache.store_layout import (
     make_temporary,
     read_store,
     remove_tree,
+    sync_directory,
+    sync_file_system,
     write_names,
     write_record,
     write_use,
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
     from pathlib import Path
 
-    from agent.kernelcache.layer_limits import ExtractionLimits
+    from agent.kernelcache.content.layer_limits import ExtractionLimits
     from api.cache_name import CacheName
     from api.clock import Clock
     from api.image_reference import Digest

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, final
 
-from agent.kernelcache.errors import VolumesUnknownError
+from agent.kernelcache.content.errors import VolumesUnknownError
 
 MOUNTINFO: Final = Path("/proc/self/mountinfo")
 _DELETED: Final = "//deleted"

@@ -6,10 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from agent.kernelcache.store_layout import content_directory
+from agent.kernelcache.content.store_layout import content_directory
 from kube.resources import GKM_CACHES, PODS
 from manifests.caches.cache_crds import build_cache_crds
-from tests.component.agent.caches.cache_node import LLAMA, TEAM, CacheNode, a_cache_node, an_image
+from tests.component.agent.kernelcache.cache_node import (
+    LLAMA,
+    TEAM,
+    CacheNode,
+    a_cache_node,
+    an_image,
+)
 from tests.support.next_version import NEXT, allow_next_version
 from tests.support.polling import until_async
 

@@ -1,1 +1,0 @@
-"""Kernel caches on the node: what to have, pulls, the node's objects, and the volumes of pods; on `agent.kernelcache`."""
