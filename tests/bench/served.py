@@ -84,9 +84,8 @@ async def serve(options: argparse.Namespace) -> None:
             plane = filled_plane(options)
             context = load(plane.certificates._serving, options.certificates)
             listen = ListenSettings(host="127.0.0.1", port=options.port)
-            limits = Limits(connections=2048, body_bytes=listen.max_body_bytes)
             await stack.enter_async_context(
-                Port(plane.build_routes(), listen, context, clock=plane.clock, limits=limits)
+                Port(plane.build_routes(), listen, context, clock=plane.clock, limits=Limits())
             )
             group.create_task(ReservationExpiry(plane.allocation_state, plane.clock.instant).run())
             group.create_task(show_pods(plane))

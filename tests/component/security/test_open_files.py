@@ -172,7 +172,7 @@ async def test_half_of_the_open_files_are_for_connections_at_most() -> None:
     listen = ListenSettings(host="127.0.0.1", port=free_port())
     before = sample("gpu_connections_dropped_total", cause="limit")
     with at_most_open(300):
-        limits = Limits.within_open_files(connections=2048, body_bytes=1024)
+        limits = Limits().within_open_files()
         port = Port(Routes(), listen, None, clock=LoopClock(), limits=limits)
     async with port:
         with silent_connections(listen.port, 155):
