@@ -63,6 +63,13 @@ for name in {modules!r}:
     importlib.import_module(name)
 """
 MOST_MODULES_IN_A_FOLDER = 20
+METRIC_HOMES = tuple(
+    f"telemetry/{name}.py"
+    for name in (
+        *("metrics", "agent_metrics", "console_metrics", "device_page", "kernel_cache_metrics"),
+        *("node_software_metrics", "usage_metrics"),
+    )
+)
 SHARED_FILE_NAMES = {
     "context": "what the functions of the package are given",
     "errors": "the tree of exceptions of a package",
@@ -277,8 +284,13 @@ def test_every_reason_is_used():
         if name_of(path) in REASONS_LIVE_IN:
             continue
         for node in nodes_of(path):
-            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-                used[node.value.id].add(node.attr)
+            match node:
+                case ast.Attribute(
+                    value=ast.Name(id=kind_name) | ast.Attribute(attr=kind_name), attr=reason
+                ):
+                    used[kind_name].add(reason)
+                case _:
+                    pass
     for kind in (EventReason, RefusalReason, PoolReady):
         assert set(kind.__members__) - used[kind.__name__] == set()
 
@@ -289,16 +301,7 @@ def test_metrics_are_declared_in_their_one_home_only():
         f"{name_of(path)}:{node.lineno}"
         for path in SOURCES
         if name_of(path)
-        not in {
-            "telemetry/metric_declaration.py",  # makes those of the others
-            "telemetry/metrics.py",
-            "telemetry/agent_metrics.py",
-            "telemetry/console_metrics.py",
-            "telemetry/device_page.py",
-            "telemetry/kernel_cache_metrics.py",
-            "telemetry/node_software_metrics.py",
-            "telemetry/usage_metrics.py",
-        }
+        not in {*METRIC_HOMES, "telemetry/metric_declaration.py"}  # which makes those of the others
         for node in nodes_of(path)
         if isinstance(node, ast.ImportFrom) and node.module == "prometheus_client"
         for alias in node.names
@@ -310,39 +313,27 @@ def test_metrics_are_declared_in_their_one_home_only():
 def test_every_metric_is_used():
     declared = {
         target.id
-        for home in (
-            "telemetry/metrics.py",
-            "telemetry/agent_metrics.py",
-            "telemetry/console_metrics.py",
-            "telemetry/device_page.py",
-            "telemetry/kernel_cache_metrics.py",
-            "telemetry/node_software_metrics.py",
-            "telemetry/usage_metrics.py",
-        )
+        for home in METRIC_HOMES
         for node in tree_of(ROOT / home).body
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)
         for target in node.targets
         if isinstance(target, ast.Name)
     }
-    imported = {
-        alias.name
+    used = {
+        name
         for path in SOURCES
+        if name_of(path) not in METRIC_HOMES
         for node in nodes_of(path)
-        if isinstance(node, ast.ImportFrom)
-        and node.module
-        in {
-            "telemetry.metrics",
-            "telemetry.agent_metrics",
-            "telemetry.console_metrics",
-            "telemetry.device_page",
-            "telemetry.kernel_cache_metrics",
-            "telemetry.node_software_metrics",
-            "telemetry.usage_metrics",
-        }
-        for alias in node.names
+        for name in (
+            (alias.name for alias in node.names)
+            if isinstance(node, ast.ImportFrom)
+            else (node.attr,)
+            if isinstance(node, ast.Attribute)
+            else ()
+        )
     }
     assert "POOL_CAPACITY_USED" in declared
-    assert declared - imported == set()
+    assert declared - used == set()
 
 
 def test_everything_that_is_installed_is_locked_by_its_hash():
