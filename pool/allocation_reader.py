@@ -12,7 +12,7 @@ from pool.admission_planner import AdmissionPlanner
 from pool.errors import InvariantViolatedError
 from pool.index.cache_fit import devices_for, is_limited
 from pool.index.node_view import refusal_of
-from pool.model import PodPhase
+from pool.model import PodPhase, UnitlessPod
 from pool.placement.device_choice import fits
 from pool.placement.planner import Placed, PlacementRefused, complies_with, is_intact, plan_devices
 from pool.pods.reported import is_complete
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pool.model import Demand, PodFacts, PoolFacts
     from pool.placement.device_rules import Counts
     from pool.pods.observed import ObservedPods
-    from pool.pods.reported import NodeReports
+    from pool.pods.pod_claims import PodClaims
     from pool.reservations.ledger import ReservationLedger
 
 
@@ -45,7 +45,7 @@ class AlreadyBound:
 class AllocationReader:
     """Plans and queries over the index, the ledger, and the pods as observed and reported.
 
-    `ledger`, `pods` and `admission` are read through it; the allocation state alone changes them.
+    `ledger`, `pods`, `pod_claims` and `admission` are read through it; the allocation state alone changes them.
     """
 
     def __init__(
@@ -54,8 +54,7 @@ class AllocationReader:
         ledger: "ReservationLedger",
         pods: "ObservedPods",
         *,
-        deleted: "Mapping[PodUid, PodFacts]",
-        reports: "NodeReports",
+        pod_claims: "PodClaims",
         admission: AdmissionPlanner,
     ) -> None:
         """Take the parts of an allocation state.
@@ -64,15 +63,13 @@ class AllocationReader:
             index: the device index.
             ledger: the live reservations.
             pods: the observed pods.
-            deleted: pods that were deleted before they ended, and that their node still reports.
-            reports: the actual allocations by node.
+            pod_claims: the claims of bound pods, and what their nodes report.
             admission: plans reservations.
         """
         self._index = index
         self.ledger = ledger
         self.pods = pods
-        self._deleted = deleted
-        self._reports = reports
+        self.pod_claims = pod_claims
         self.admission = admission
 
     def plan_on(self, node: "NodeName", pool: "PoolFacts", demand: "Demand") -> Placed | None:
@@ -229,7 +226,7 @@ class AllocationReader:
 
     def holder(self, uid: "PodUid") -> "PodFacts | None":
         """Return a pod that may have units: an observed one, or a deleted one that its node still reports."""
-        return self.pods.get(uid) or self._deleted.get(uid)
+        return self.pods.get(uid) or self.pod_claims.deleted.get(uid)
 
     def pods_on(self, device: "DeviceName") -> "list[PodFacts]":
         """Return the pods that have units of a device, bound or by a reservation for a known uid."""
@@ -260,9 +257,14 @@ class AllocationReader:
             if units:
                 yield resource, units
 
-    def is_reported(self, pod: "PodFacts") -> bool:
-        """Say whether the node of a bound pod reports the pod's allocation."""
-        return pod.node is not None and self._reports.of(pod.node, pod.uid) is not None
+    def unitless_pods(self) -> "list[PodUid]":
+        """Return the pods without units that take CPU or memory."""
+        return [uid for uid in self._index.requests.pods() if self.pods.get(uid) is None]
+
+    def unitless_pod(self, uid: PodUid) -> UnitlessPod | None:
+        """Return a pod without units that takes CPU or memory."""
+        found = self._index.requests.of(uid) if self.pods.get(uid) is None else None
+        return None if found is None else UnitlessPod(uid, *found)
 
     def unreported(self, pool: "PoolFacts", node: "NodeName") -> "dict[PodUid, str]":
         """Return the pods of a node whose units of the pool it does not report yet: uid -> namespace/name.
@@ -278,7 +280,9 @@ class AllocationReader:
         for holder in sorted(holders):
             facts = self.pods.get(PodUid(holder))
             sent = self.ledger.get(ReservationId(holder))
-            if facts is not None and not is_complete(facts, self._reports.of(node, facts.uid)):
+            if facts is not None and not is_complete(
+                facts, self.pod_claims.reports.of(node, facts.uid)
+            ):
                 found[facts.uid] = facts.ref
             if sent is not None and sent.uid is not None and not sent.phase.is_uncommitted:
                 found[sent.uid] = sent.pod
@@ -293,7 +297,7 @@ class AllocationReader:
         found: dict[UnitId, frozenset[PodUid]] = {}
         for unit, owners in self._index.claims.duplicates().items():
             pods = [facts for uid in owners if (facts := self.holder(uid)) is not None]
-            reported = frozenset(facts.uid for facts in pods if self.is_reported(facts))
+            reported = frozenset(facts.uid for facts in pods if self.pod_claims.is_reported(facts))
             if not reported or len(reported) > 1:
                 found[unit] = reported or owners
         return found

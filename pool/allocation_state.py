@@ -17,12 +17,7 @@ from pool.errors import InvariantViolatedError
 from pool.index.device_index import DeviceIndex
 from pool.model import PodPhase, UnitlessPod
 from pool.pods.observed import ObservedPods
-from pool.pods.reported import (
-    AllocationMismatches,
-    NodeReports,
-    from_annotation,
-    from_report,
-)
+from pool.pods.pod_claims import PodClaims
 from pool.reservations.conflicts import (
     conflicts,
     conflicts_with_stored_pods,
@@ -33,10 +28,10 @@ from pool.reservations.reservation import End, Ended, Reservation, ReservationPh
 from pool.reservations.restore import restored_reservation
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Mapping
 
     from api.clock import Instant
-    from api.names import NodeName, PoolName, UnitId
+    from api.names import NodeName, PoolName
     from pool.model import Demand, PodFacts, PoolFacts
     from pool.placement.planner import Placed
     from pool.pods.reported import AllocationMismatch, PodReport
@@ -78,22 +73,17 @@ class AllocationState:
             on_settled: called after a node's report has changed, or claims of a pod have ended; it must not call back.
         """
         self.index = index if index is not None else DeviceIndex()
-        self.index.subscribe(self._reconsider_nodes)
         self.ledger = ReservationLedger()
         self._on_end = on_end
         self._on_settled = on_settled
         self._pods = ObservedPods()
-        self._reports = NodeReports()
-        self._mismatches = AllocationMismatches(on_mismatch)
+        self.pod_claims = PodClaims(self.index, self._pods, on_mismatch)
         self._backoff = AdmissionBackoff()
-        self._deleted: dict[PodUid, PodFacts] = {}
-        # pods that were deleted before they ended, and that their node still reports
         self.reader = AllocationReader(
             self.index,
             self.ledger,
             self._pods,
-            deleted=self._deleted,
-            reports=self._reports,
+            pod_claims=self.pod_claims,
             admission=AdmissionPlanner(self.index, self.ledger, self._pods, backoff=self._backoff),
         )
 
@@ -105,19 +95,7 @@ class AllocationState:
         Raises:
             InvariantViolatedError: a unit is not free, so the plan was not carried out at once.
         """
-        reservation = Reservation(
-            id=request.id,
-            pool=request.pool.name,
-            demand=request.demand,
-            namespace=request.namespace,
-            name=request.name,
-            node=placed.node if placed else None,
-            devices=placed.devices if placed else {},
-            phase=ReservationPhase.HELD,
-            created_at=now.monotonic,
-            expires_at=now.monotonic + request.pool.ttl_s,
-            observe_by=now.monotonic + OBSERVE_WITHIN_S,
-        )
+        reservation = self._planned(request, placed, now, phase=ReservationPhase.HELD)
         if conflicts(reservation, self.index):
             raise _not_free(reservation)
         self._add(reservation)
@@ -146,22 +124,18 @@ class AllocationState:
 
         Commitments to a Binding stay: the API server may have bound the pod.
         """
-        releasable = [
-            item
-            for item in self.ledger.all()
-            if item.pool == pool and item.phase.is_uncommitted and item.has_units
-        ]
-        return [self._end(reservation, End.RELEASED) for reservation in releasable]
+        return self._release_all(lambda item: item.pool == pool and item.has_units)
 
     def release_on(self, node: "NodeName") -> list[Ended]:
         """End the reservations on a node that pods cannot go to any more; their pods wait.
 
         Commitments to a Binding stay: the API server may have bound the pod.
         """
-        releasable = [
-            item for item in self.ledger.all() if item.node == node and item.phase.is_uncommitted
-        ]
-        return [self._end(reservation, End.RELEASED) for reservation in releasable]
+        return self._release_all(lambda item: item.node == node)
+
+    def _release_all(self, is_meant: "Callable[[Reservation], bool]") -> list[Ended]:
+        found = [item for item in self.ledger.all() if item.phase.is_uncommitted and is_meant(item)]
+        return [self._end(reservation, End.RELEASED) for reservation in found]
 
     def hold(
         self, request: PlacementRequest, placed: "Placed", *, uid: PodUid, now: "Instant"
@@ -178,20 +152,7 @@ class AllocationState:
         is_waiting = facts is not None and facts.phase is PodPhase.PENDING and not facts.is_gated
         if facts is None or not is_waiting or self.ledger.of_pod(uid) is not None:
             return None
-        reservation = Reservation(
-            id=request.id,
-            pool=request.pool.name,
-            demand=request.demand,
-            namespace=request.namespace,
-            name=request.name,
-            uid=uid,
-            node=placed.node,
-            devices=placed.devices,
-            phase=ReservationPhase.CONFIRMED,
-            created_at=now.monotonic,
-            expires_at=now.monotonic + request.pool.ttl_s,
-            observe_by=now.monotonic,
-        )
+        reservation = self._planned(request, placed, now, phase=ReservationPhase.CONFIRMED, uid=uid)
         self._take_over(reservation, now)
         self._add(reservation)
         self._pods.pending.stop_waiting(facts)
@@ -223,7 +184,7 @@ class AllocationState:
         if self._pods.may_go_back and facts.phase is PodPhase.PENDING and before is not None:
             return self._observe_pending_again(facts, before, now)
         if before is None or facts.phase is not PodPhase.PENDING:
-            self._forget_deleted(facts.uid)
+            self.pod_claims.forget_deleted(facts.uid)
         if before is None:
             self.index.demands.observe(facts)
             self._note_appearance(facts)
@@ -246,21 +207,12 @@ class AllocationState:
         facts = self._pods.discard(uid)
         ended = self._drop(self.ledger.of_pod(uid)) if facts is None else self._drop_claims(facts)
         if facts is not None:
-            self._keep_reported(facts)
+            self.pod_claims.keep_reported(facts)
         return [item for item in ended if item.reservation.has_units]
 
     def observe_unitless(self, pod: "UnitlessPod") -> None:
         """Apply an observed pod that requests no units; one that has ended takes nothing."""
         self.index.set_requests(pod.uid, pod.node, pod.requests)
-
-    def unitless_pods(self) -> "list[PodUid]":
-        """Return the pods without units that take CPU or memory."""
-        return [uid for uid in self.index.requests.pods() if self._pods.get(uid) is None]
-
-    def unitless_pod(self, uid: PodUid) -> UnitlessPod | None:
-        """Return a pod without units that takes CPU or memory."""
-        found = self.index.requests.of(uid) if self._pods.get(uid) is None else None
-        return None if found is None else UnitlessPod(uid, *found)
 
     def discard_unitless(self, uid: PodUid) -> None:
         """Drop a deleted pod that requested no units."""
@@ -269,14 +221,11 @@ class AllocationState:
     def expire(self, now: "Instant") -> list[Ended]:
         """End overdue reservations, and the newness of devices; return ended reservations with units."""
         self.index.settle_new_devices(now.monotonic)
-        ended: list[Ended] = []
-        for reservation, end in self.ledger.due(now.monotonic):
-            one = self._end(reservation, end)
-            if end is End.NOT_OBSERVED:
-                self._note_absence(reservation, now)
-            if reservation.has_units:
-                ended.append(one)
-        return ended
+        ended = [self._end(item, end) for item, end in self.ledger.due(now.monotonic)]
+        for item in ended:
+            if item.end is End.NOT_OBSERVED:
+                self._note_absence(item.reservation, now)
+        return [item for item in ended if item.reservation.has_units]
 
     def observe_reports(
         self, node: "NodeName", reports: "Mapping[PodUid, PodReport]"
@@ -289,15 +238,7 @@ class AllocationState:
         known as bound, or after its end; it counts in between. The report of a pod that was deleted before it ended
         counts as long as the node repeats it.
         """
-        changed = self._reports.replace(node, reports)
-        for uid in changed:
-            left = self._deleted.get(uid)
-            if left is not None and left.node == node:
-                self._account_deleted(left)
-        found = [facts for uid in changed if (facts := self._bound(uid)) is not None]
-        for facts in found:
-            if facts.node == node:
-                self._account(facts, node)
+        found = self.pod_claims.replace_reports(node, reports)
         self._on_settled()
         return found
 
@@ -312,25 +253,18 @@ class AllocationState:
         Raises:
             InvariantViolatedError: the pod is bound or committed already, or a unit is another stored pod's.
         """
-        existing = self.ledger.of_pod(uid) or self._untied(request.id)
+        existing = self.ledger.of_pod(uid) or self.ledger.untied(request.id)
         facts = self._pods.get(uid)
         if (existing is not None and not existing.phase.is_uncommitted) or (
             facts is not None and facts.phase is not PodPhase.PENDING
         ):
             raise InvariantViolatedError(f"pod uid {uid} is bound or committed already")
-        reservation = Reservation(
-            id=existing.id if existing else request.id,
-            pool=placed.pool,
-            demand=request.demand,
-            namespace=request.namespace,
-            name=request.name,
-            uid=uid,
-            node=placed.node,
-            devices=placed.devices,
-            phase=ReservationPhase.COMMITTED,
+        planned = self._planned(request, placed, now, phase=ReservationPhase.COMMITTED, uid=uid)
+        reservation = replace(
+            planned,
+            id=existing.id if existing else planned.id,
             created_at=existing.created_at if existing else now.monotonic,
             expires_at=existing.expires_at if existing else now.monotonic,
-            observe_by=now.monotonic + OBSERVE_WITHIN_S,
         )
         self._take_over(reservation, now)
         if existing is None:
@@ -380,9 +314,33 @@ class AllocationState:
         reservation = self.ledger.of_pod(uid)
         return self._end(reservation, End.RELEASED) if reservation else None
 
+    def _planned(
+        self,
+        request: PlacementRequest,
+        placed: "Placed | None",
+        now: "Instant",
+        *,
+        phase: ReservationPhase,
+        uid: PodUid | None = None,
+    ) -> Reservation:
+        return Reservation(
+            id=request.id,
+            pool=request.pool.name,
+            demand=request.demand,
+            namespace=request.namespace,
+            name=request.name,
+            uid=uid,
+            node=placed.node if placed else None,
+            devices=placed.devices if placed else {},
+            phase=phase,
+            created_at=now.monotonic,
+            expires_at=now.monotonic + request.pool.ttl_s,
+            observe_by=now.monotonic + OBSERVE_WITHIN_S,
+        )
+
     def _observe_pending(self, facts: "PodFacts", now: "Instant", *, is_new: bool) -> list[Ended]:
         self._pods.pending.nominate(facts, now.monotonic)
-        reservation = self._reservation_of(facts)
+        reservation = self.ledger.of(facts)
         if reservation is None and is_new:
             reservation = self._restore(facts, now)
         if reservation is None:
@@ -403,94 +361,27 @@ class AllocationState:
     ) -> list[Ended]:
         """Take back that the pod was bound; it keeps the units that its node still reports for it."""
         ended: list[Ended] = []
-        reservation = self._reservation_of(facts)
+        reservation = self.ledger.of(facts)
         if before.phase is not PodPhase.PENDING:
             ended = self._drop_claims(before)
-            self._keep_reported(before)
+            self.pod_claims.keep_reported(before)
         elif reservation is not None and reservation.phase is ReservationPhase.BOUND:
             ended = [self._end(reservation, End.RELEASED)]
         return ended + self._observe_pending(
             facts, now, is_new=before.phase is not PodPhase.PENDING
         )
 
-    def _keep_reported(self, facts: "PodFacts") -> None:
-        if facts.phase is PodPhase.BOUND and self.reader.is_reported(facts):
-            self._deleted[facts.uid] = facts
-            self._account_deleted(facts)
-
     def _observe_bound(self, facts: "PodFacts", before: "PodFacts | None") -> list[Ended]:
         if facts.node is None:
             raise InvariantViolatedError(f"pod {facts.ref} is bound to no node")
         if before is None or not before.is_accounted_like(facts):
-            self._account(facts, facts.node)
-        return self._drop(self._reservation_of(facts), End.BOUND)
-
-    def _account(self, facts: "PodFacts", node: "NodeName") -> None:
-        """Set a bound pod's claims to its node's report, or to the devices it was bound with."""
-        report = self._reports.of(node, facts.uid)
-        if report is None:
-            actual = from_annotation(facts, node)
-        else:
-            actual = from_report(
-                facts, node, report, is_here=lambda unit: self.index.devices.is_on(unit, node)
-            )
-        self.index.set_observed(facts.uid, actual.units)
-        self.index.set_unaccounted(facts.uid, actual.missing)
-        self.index.set_requests(facts.uid, node, facts.requests)
-        self._mismatches.check(facts, actual, self.index)
-
-    def _bound(self, uid: PodUid) -> "PodFacts | None":
-        facts = self._pods.get(uid)
-        return facts if facts is not None and facts.phase is PodPhase.BOUND else None
-
-    def _reconsider_nodes(self, nodes: "Collection[NodeName]") -> None:
-        """Recompute the claims of reported pods on nodes whose devices have changed."""
-        if len(self._pods) == 0 and not self._deleted:
-            return
-        for node in nodes:
-            for uid in self._reports.on(node):
-                facts, left = self._bound(uid), self._deleted.get(uid)
-                if facts is not None and facts.node == node:
-                    self._account(facts, node)
-                if left is not None and left.node == node:
-                    self._account_deleted(left)
-
-    def _account_deleted(self, facts: "PodFacts") -> None:
-        """Set a deleted pod's claims by its node's report, as a bound pod's, and drop it with the report."""
-        node = facts.node
-        report = self._reports.of(node, facts.uid) if node is not None else None
-        if node is None or report is None:
-            self._forget_deleted(facts.uid)
-            return
-
-        def is_here(unit: "UnitId") -> bool:
-            return self.index.devices.is_on(unit, node)
-
-        units = from_report(facts, node, report, is_here=is_here).units
-        self.index.set_observed(facts.uid, tuple(filter(is_here, units)))
-
-    def _forget_deleted(self, uid: PodUid) -> None:
-        if self._deleted.pop(uid, None) is not None:
-            self.index.set_observed(uid, ())
+            self.pod_claims.account(facts, facts.node)
+        return self._drop(self.ledger.of(facts), End.BOUND)
 
     def _drop_claims(self, facts: "PodFacts") -> list[Ended]:
-        self._mismatches.forget(facts.uid)
-        self.index.set_observed(facts.uid, ())
-        self.index.set_unaccounted(facts.uid, {})
-        self.index.set_requests(facts.uid, None)
+        self.pod_claims.end(facts.uid)
         self._on_settled()
-        return self._drop(self._reservation_of(facts))
-
-    def _reservation_of(self, facts: "PodFacts") -> Reservation | None:
-        """Return the pod's reservation: by uid, or the one without uid that its annotation names."""
-        reservation = self.ledger.of_pod(facts.uid)
-        if reservation is None and facts.reservation is not None:
-            return self._untied(ReservationId(facts.reservation.id))
-        return reservation
-
-    def _untied(self, id_: ReservationId) -> Reservation | None:
-        reservation = self.ledger.get(id_)
-        return reservation if reservation is not None and reservation.uid is None else None
+        return self._drop(self.ledger.of(facts))
 
     def _restore(self, facts: "PodFacts", now: "Instant") -> Reservation | None:
         """Restore the reservation that an earlier process wrote into the pod's annotation, while it is valid."""
@@ -521,9 +412,7 @@ class AllocationState:
         for id_ in unconfirmed_rivals(reservation, self.index):
             rival = self.ledger.get(id_)
             if rival is None:
-                raise InvariantViolatedError(
-                    f"reservation {id_} has units and is not in the ledger"
-                )
+                raise InvariantViolatedError(f"{id_} has units and is not in the ledger")
             self._end(rival, End.TAKEN_OVER)
             self._note_absence(rival, now)
 
@@ -532,10 +421,9 @@ class AllocationState:
             self._backoff.note_absence(reservation.pool, reservation.namespace, now.monotonic)
 
     def _note_appearance(self, facts: "PodFacts") -> None:
-        if len(self._backoff):
-            pool = self.index.pool_of(facts.demand.resource)
-            if pool is not None:
-                self._backoff.note_appearance(pool.name, facts.namespace)
+        pool = self.index.pool_of(facts.demand.resource) if len(self._backoff) else None
+        if pool is not None:
+            self._backoff.note_appearance(pool.name, facts.namespace)
 
     def _drop(self, reservation: Reservation | None, end: End = End.RELEASED) -> list[Ended]:
         return [self._end(reservation, end)] if reservation is not None else []

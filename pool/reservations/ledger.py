@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING, Final, final
 
 from msgspec.structs import replace
 
+from api.names import ReservationId
 from pool.errors import InvariantViolatedError
 from pool.reservations.reservation import End, Ended, Reservation, ReservationPhase
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from api.names import PodUid, PoolName, ReservationId
+    from api.names import PodUid, PoolName
+    from pool.model import PodFacts
 
 _FEW_DEADLINES: Final = 4096
 """Stale entries below which no sweep is worth it; beyond them, four for each live reservation."""
@@ -46,6 +48,18 @@ class ReservationLedger:
     def of_pod(self, uid: "PodUid") -> Reservation | None:
         id_ = self._id_by_uid.get(uid)
         return self._by_id[id_] if id_ is not None else None
+
+    def untied(self, id_: "ReservationId") -> Reservation | None:
+        """Return a reservation if it has no uid yet."""
+        reservation = self._by_id.get(id_)
+        return reservation if reservation is not None and reservation.uid is None else None
+
+    def of(self, pod: "PodFacts") -> Reservation | None:
+        """Return a pod's reservation: by uid, or the one without uid that its annotation names."""
+        reservation = self.of_pod(pod.uid)
+        if reservation is None and pod.reservation is not None:
+            return self.untied(ReservationId(pod.reservation.id))
+        return reservation
 
     def oldest(self) -> "dict[PoolName, Reservation]":
         """Return each pool's oldest reservation with units; one pass over all of them."""

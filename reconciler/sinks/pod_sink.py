@@ -82,9 +82,7 @@ class PodSink:
 
     def _replacing_unitless(self, items: "Sequence[UnitlessPod]") -> "Iterator[None]":
         uids = {pod.uid for pod in items}
-        for gone in steps(
-            [item for item in self._allocation_state.unitless_pods() if item not in uids]
-        ):
+        for gone in steps([item for item in self._reader.unitless_pods() if item not in uids]):
             for uid in gone:
                 self._allocation_state.discard_unitless(uid)
             yield
@@ -96,7 +94,7 @@ class PodSink:
     def known(self, unread: "UnreadObject") -> "AnyPod | None":
         """Return the last known state of the pod; none of one that was pending and is bound by now."""
         uid = PodUid(unread.uid)
-        pod = self._reader.pods.get(uid) or self._allocation_state.unitless_pod(uid)
+        pod = self._reader.pods.get(uid) or self._reader.unitless_pod(uid)
         return pod if pod is None or unread.node in {"", pod.node} else None
 
     def replace_unread(self, unread: "Collection[UnreadObject]") -> None:

@@ -174,9 +174,9 @@ def nothing_is_left(allocation_state: AllocationState, now: float) -> None:
     requests = allocation_state.index.requests
     assert (requests._by_pod, requests._totals) == ({}, {})
     assert (
-        len(allocation_state._reports),
-        len(allocation_state._mismatches),
-        len(allocation_state._deleted),
+        len(allocation_state.pod_claims.reports),
+        len(allocation_state.pod_claims.mismatches),
+        len(allocation_state.pod_claims.deleted),
     ) == (0, 0, 0)
 
 

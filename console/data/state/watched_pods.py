@@ -82,7 +82,7 @@ class WatchedPods:
 
     def known(self, unread: "UnreadObject") -> WatchedPod | UnitlessPod | None:
         uid = PodUid(unread.uid)
-        return self._seen.get(uid) or self._state.unitless_pod(uid)
+        return self._seen.get(uid) or self._state.reader.unitless_pod(uid)
 
     def replace_all(self, items: "Sequence[WatchedPod | UnitlessPod]") -> None:
         """Take over a full list; pods that are not in it are gone."""
@@ -100,7 +100,7 @@ class WatchedPods:
                 self.discard(item)
             yield
         kept = {pod.uid for pod in unitless}
-        for uid in [uid for uid in self._state.unitless_pods() if uid not in kept]:
+        for uid in [uid for uid in self._state.reader.unitless_pods() if uid not in kept]:
             self._state.discard_unitless(uid)
         for some_unitless in steps(unitless):
             for pod in some_unitless:

@@ -105,7 +105,7 @@ def test_a_node_that_is_gone_with_its_inventory_reserves_nothing_for_gone_pods()
     say(allocation_state, p=X)
     allocation_state.discard_pod(UID)
     allocation_state.observe_reports(N1, {})
-    assert (used(allocation_state), len(allocation_state._deleted)) == (set(), 0)
+    assert (used(allocation_state), len(allocation_state.pod_claims.deleted)) == (set(), 0)
 
 
 def test_a_pod_that_the_watch_shows_again_has_what_it_had() -> None:
@@ -116,7 +116,7 @@ def test_a_pod_that_the_watch_shows_again_has_what_it_had() -> None:
     allocation_state.discard_pod(UID)
     allocation_state.observe_pod(pod, at(1))
     say(allocation_state)
-    assert (used(allocation_state), len(allocation_state._deleted)) == ({X}, 0)
+    assert (used(allocation_state), len(allocation_state.pod_claims.deleted)) == ({X}, 0)
 
 
 def test_a_gone_pod_and_one_that_was_given_its_units_are_told_of() -> None:
@@ -207,7 +207,7 @@ def test_an_init_container_that_runs_contradicts_the_phase() -> None:
 def test_a_pod_whose_node_takes_its_user_s_end_back_counts_again_and_two_are_told_of() -> None:
     allocation_state = some_allocation_state(devices=some_devices(1))
     told: list[AllocationMismatch] = []
-    allocation_state._mismatches._on_found = told.append
+    allocation_state.pod_claims.mismatches._on_found = told.append
     allocation_state.observe_pod(a_bound_pod("p", X), at(0))
     allocation_state.observe_pod(a_bound_pod("p", X, phase=PodPhase.ENDED), at(1))
     allocation_state.observe_pod(a_bound_pod("q", X), at(2))

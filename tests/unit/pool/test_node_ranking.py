@@ -179,14 +179,14 @@ def test_a_pod_without_units_takes_cpu_and_memory_of_its_node():
     for _ in range(2):
         allocation_state.observe_unitless(pod)
         assert free(allocation_state.index, "n1") == (61_000, 900)
-    assert allocation_state.unitless_pods() == ["u"]
+    assert allocation_state.reader.unitless_pods() == ["u"]
     allocation_state.observe_unitless(UnitlessPod(pod.uid, pod.node, NOTHING))
     assert free(allocation_state.index, "n1") == (64_000, 1000)
     allocation_state.observe_unitless(pod)
     allocation_state.discard_unitless(pod.uid)
     allocation_state.discard_unitless(pod.uid)
     assert free(allocation_state.index, "n1") == (64_000, 1000)
-    assert allocation_state.unitless_pods() == []
+    assert allocation_state.reader.unitless_pods() == []
 
 
 def test_a_pod_with_units_requests_for_as_long_as_it_has_them():

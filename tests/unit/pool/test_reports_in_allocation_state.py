@@ -91,7 +91,7 @@ def test_a_report_taken_back_leaves_the_assignment() -> None:
     say(allocation_state, p=Y)
     say(allocation_state)
     assert used(allocation_state) == {X}
-    assert len(allocation_state._reports) == 0
+    assert len(allocation_state.pod_claims.reports) == 0
 
 
 def test_the_same_report_changes_nothing() -> None:
@@ -215,7 +215,7 @@ class Told(list[AllocationMismatch]):
     def __init__(self) -> None:
         super().__init__()
         self.allocation_state = some_allocation_state(devices=some_devices(3))
-        self.allocation_state._mismatches._on_found = self.append
+        self.allocation_state.pod_claims.mismatches._on_found = self.append
 
 
 def test_a_pod_that_was_given_something_else_is_told_of_once() -> None:
@@ -253,7 +253,7 @@ def test_another_pod_of_that_name_is_told_of_again_and_nothing_is_kept_of_the_fi
         told.allocation_state.observe_reports(N1, {uid: (entry,)})
         told.allocation_state.discard_pod(uid)
     assert [item.pod.uid for item in told] == ["uid-0", "uid-1"]
-    assert len(told.allocation_state._mismatches) == 0
+    assert len(told.allocation_state.pod_claims.mismatches) == 0
 
 
 def test_a_pod_that_is_shown_on_another_node_counts_there() -> None:

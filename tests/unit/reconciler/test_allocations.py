@@ -77,7 +77,7 @@ class World:
         self.allocation_state = some_allocation_state(
             devices=[*some_devices(count), *some_devices(1, "n2")]
         )
-        self.allocation_state._mismatches._on_found = functools.partial(
+        self.allocation_state.pod_claims.mismatches._on_found = functools.partial(
             record_mismatch, recorder=self.told
         )
         self.sink = InventorySink(self.allocation_state, self.told)
