@@ -343,9 +343,9 @@ def _lease_terms(settings: "Settings") -> LeaseTerms:
         namespace=settings.namespace,
         name=constants.LEASE_NAME,
         lease_duration_s=leadership.duration_s,
-        renew_deadline_s=leadership.renew_deadline_s,
-        retry_s=leadership.retry_s,
-        look_s=leadership.look_s,
+        renew_deadline_s=0.75 * leadership.duration_s,
+        retry_s=leadership.duration_s / 5,
+        look_s=leadership.duration_s / 8,
     )
 
 

@@ -21,6 +21,7 @@ RETIRED: Final = {
             "inventory.freshness_s",
             "kernel_caches.registries.timeout_s",
             "kernel_caches.warm_score",
+            "kubelet.device_plugins_directory",
             "leadership.lease",
             "listen.max_body_bytes",
             "listen.max_connections",
@@ -68,5 +69,22 @@ RETIRED: Final = {
     "bootstrap.gfd.node_feature_api": (
         "set `bootstrap.gfd.features_dir` for files of features, and leave that out for a NodeFeature"
     ),
+    **dict.fromkeys(
+        ("leadership.look_s", "leadership.renew_deadline_s", "leadership.retry_s"),
+        "it follows from `leadership.duration_s`; leave it out",
+    ),
+    **{
+        name: f"set `node_agent.{name.rpartition('.')[2]}` in its place"
+        for name in (
+            "device_plugin.image_pull_policy",
+            "device_plugin.image_pull_secrets",
+            "device_plugin.node_selector",
+            "device_plugin.priority_class",
+            "node_detector.image",
+            "node_detector.image_pull_policy",
+            "node_detector.image_pull_secrets",
+            "node_detector.priority_class",
+        )
+    },
 }
 """Name, of a setting or of a whole section -> what to do."""

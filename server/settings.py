@@ -13,7 +13,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from api.kinds.autoscaling import ScalingBackend
 from api.names import DEFAULT_SCHEDULER_NAME, MANAGED_LABEL
-from api.nodefiles.poolconfig import PLUGINS_DIRECTORY, HandOut
+from api.nodefiles.poolconfig import HandOut
 from inventory.health.device import IGNORED_XIDS
 from manifests.constants import (
     CONTAINER_PORT,
@@ -114,22 +114,11 @@ class LeadershipSettings(Section):
     """Whether a leader is elected. Off for a single replica that never overlaps with another one."""
     duration_s: Seconds = 2.0
     """Validity of the Lease. A dead leader is succeeded after this, less the time since its last renewal. Where the API server is
-    slow, the leader asks for longer (kube.leader_election)."""
-    renew_deadline_s: Seconds = 1.5
-    """Time without a renewal after which a leader stops leading."""
-    retry_s: Seconds = 0.4
-    """Time between two renewals, or attempts."""
-    look_s: Seconds = 0.25
-    """Time between two reads of the Lease by a standby."""
+    slow, the leader asks for longer (kube.leader_election). It renews every fifth of this, and stops leading after three quarters of
+    it without a renewal."""
     settle_s: Annotated[float, Field(ge=0)] = 0.5
     """Time before a new leader acts after a leader that did not release: the time that its Bindings may take from admission to storage, and the
     Lease to reach every API server; measured: 2-24 ms, and 332 ms once on a loaded machine."""
-
-    @model_validator(mode="after")
-    def _deadlines_in_order(self) -> Self:
-        if not 2 * self.retry_s < self.renew_deadline_s < self.duration_s:
-            raise ValueError("leadership needs 2 * retry_s < renew_deadline_s < duration_s")
-        return self
 
 
 class InventorySettings(Section):
@@ -162,18 +151,7 @@ class HealthSettings(Section):
     """Xids that an application causes, which are no fault of the device."""
 
 
-class _DaemonSetSettings(Section):
-    image_pull_policy: PullPolicy | None = None
-    """When nodes pull the image; if omitted, the API server's default for its tag."""
-    image_pull_secrets: tuple[DnsName, ...] = ()
-    """Secrets of our namespace with the registry's credentials."""
-    resources: ResourcesSettings = ResourcesSettings()
-    """Resources of the container."""
-    priority_class: str = "system-node-critical"
-    """Priority class of the pods; empty: the cluster's default."""
-
-
-class DevicePluginSettings(_DaemonSetSettings):
+class DevicePluginSettings(Section):
     """Device plugins of the pools (docs/design/0006-one-daemonset-or-many.md)."""
 
     mode: PluginMode = PluginMode.PER_POOL
@@ -189,8 +167,8 @@ class DevicePluginSettings(_DaemonSetSettings):
     digest too: `serve` does not start where DaemonSets are to be made of a name without one."""
     cdi_kind: str = ""
     """Kind of CDI names; empty: the kind of the node agent's specification."""
-    node_selector: dict[str, str] = {}
-    """The earlier place of `node_agent.node_selector`: both have to be satisfied."""
+    resources: ResourcesSettings = ResourcesSettings()
+    """Resources of the container."""
     tolerations: tuple[TolerationSettings, ...] = ()
     """Tolerations of the plugins' pods, besides the taints of their pool: for taints that all nodes with devices have, as
     `nvidia.com/gpu` at several cloud providers."""
@@ -202,14 +180,23 @@ class DevicePluginSettings(_DaemonSetSettings):
         return self
 
 
-class NodeAgentRolloutSettings(_DaemonSetSettings):
+class NodeAgentRolloutSettings(Section):
     """The node agent, which discovers, watches and partitions the devices of a node (docs/node-agent.md)."""
 
     enabled: bool = True
     """Whether the node agent is deployed. Without it another source must report devices, and no device is
     partitioned."""
     image: str = ""
-    """Image of the node agent; empty: the device plugin's, where that is ours."""
+    """Image of the node agent and of the node detector; empty: the device plugin's, where that is ours."""
+    image_pull_policy: PullPolicy | None = None
+    """When nodes pull the images of the node agent, the node detector and the device plugins; if omitted, the API server's
+    default for the tag."""
+    image_pull_secrets: tuple[DnsName, ...] = ()
+    """Secrets of our namespace with the credentials of the registries of all pods on nodes."""
+    priority_class: str = "system-node-critical"
+    """Priority class of all pods on nodes; empty: the cluster's default."""
+    resources: ResourcesSettings = ResourcesSettings()
+    """Resources of the container."""
     driver_libraries: HostPath | None = None
     """Directory on the nodes, or in the driver container, that has the driver's libraries. Only for nodes where the
     agent does not find them: it searches the usual directories after this one."""
@@ -221,15 +208,13 @@ class NodeAgentRolloutSettings(_DaemonSetSettings):
     """Expressions that a node with devices has to satisfy besides, all of them."""
 
 
-class NodeDetectorRolloutSettings(_DaemonSetSettings):
+class NodeDetectorRolloutSettings(Section):
     """The node detector, which tells on which nodes a device is (docs/operations.md, "Which nodes have the node agent")."""
 
     enabled: bool = True
     """Whether the node detector is deployed, where the node agent is. Off where NFD or NVIDIA's GPU Operator labels
     the nodes that have a device, or an administrator does; beside them it does no harm. A detector takes
     25 MiB of memory on every node, and writes nothing while nothing changes."""
-    image: str = ""
-    """Image of the node detector; empty: the node agent's."""
     resources: ResourcesSettings = ResourcesSettings(
         requests=dict(DETECTOR_PODS.requests), limits=dict(DETECTOR_PODS.limits)
     )
@@ -243,12 +228,10 @@ class NodeDetectorRolloutSettings(_DaemonSetSettings):
 
 
 class KubeletSettings(Section):
-    """Directories of kubelet on the nodes."""
+    """kubelet on the nodes."""
 
     directory: HostPath = KUBELET_DIRECTORY
     """Root directory of kubelet (`--root-dir`), which has the PodResources socket."""
-    device_plugins_directory: HostPath = PLUGINS_DIRECTORY
-    """Directory with the sockets of device plugins; a constant of kubelet, not below its root."""
 
 
 class PodSecuritySettings(Section):

@@ -83,9 +83,7 @@ def build_installation(
             f"settings.namespace is {settings.namespace}, and the installation's is {namespace}:"
             " leave it out"
         )
-    images = {
-        item.image for item in (settings.device_plugin, settings.node_agent, settings.node_detector)
-    }
+    images = {settings.device_plugin.image, settings.node_agent.image}
     images |= set(named_operand_images(settings))
     for item in sorted(images):
         _check_pinned(item)

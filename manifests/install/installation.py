@@ -90,14 +90,13 @@ def excluded_namespaces(namespace: str) -> tuple[str, ...]:
 
 def base_settings(values: "ChartValues", *, namespace: str, image: str) -> Json:
     """Return the settings that follow from other values; those of `values.settings` override them."""
-    operand: Json = {"image": image, "image_pull_policy": values.image.pull_policy}
+    agent: Json = {"image": image, "image_pull_policy": values.image.pull_policy}
     if values.image.pull_secrets:
-        operand["image_pull_secrets"] = list(values.image.pull_secrets)
+        agent["image_pull_secrets"] = list(values.image.pull_secrets)
     settings: Json = {
         "namespace": namespace,
-        "device_plugin": dict(operand),
-        "node_agent": dict(operand),
-        "node_detector": dict(operand),
+        "device_plugin": {"image": image},
+        "node_agent": agent,
         "kernel_caches": cache_settings(values.kernel_caches),
     }
     if values.node_software.enabled:

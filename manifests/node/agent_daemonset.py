@@ -96,7 +96,7 @@ def build_node_agent(settings: "WorkloadSettings") -> list[Json]:
         security={"privileged": True},
     )
     volumes = [
-        plugins_volume(settings.kubelet),
+        plugins_volume(),
         pod_resources_volume(settings.kubelet),
         run_volume(),
         host_directory("cdi", CDI_DIRECTORY, "DirectoryOrCreate"),

@@ -33,8 +33,6 @@ class KubeletDirectories:
 
     root: str = KUBELET_DIRECTORY
     """kubelet's `--root-dir`."""
-    device_plugins: str = PLUGINS_DIRECTORY
-    """Not below the root: kubelet has a constant for it."""
 
     @property
     def pod_resources(self) -> str:
@@ -198,8 +196,9 @@ def plugins_mount() -> Json:
     return {"name": "device-plugins", "mountPath": PLUGINS_DIRECTORY}
 
 
-def plugins_volume(kubelet: KubeletDirectories) -> Json:
-    return host_directory("device-plugins", kubelet.device_plugins)
+def plugins_volume() -> Json:
+    """Return its volume: kubelet has a constant for the directory, whatever its root is."""
+    return host_directory("device-plugins", PLUGINS_DIRECTORY)
 
 
 def pod_resources_mount() -> Json:

@@ -33,7 +33,7 @@ def build_node_detector(settings: "WorkloadSettings") -> list[Json]:
         return []
     container: Json = {
         "name": constants.NODE_DETECTOR,
-        "image": settings.detector_image,
+        "image": settings.agent_image,
         "command": ["gpu-control-plane"],
         "args": [
             "agent",

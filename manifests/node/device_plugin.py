@@ -136,8 +136,6 @@ class NodeDetectorSettings:
 
     is_enabled: bool = True
     """Without it NFD, NVIDIA's components or an administrator label the nodes that have a device."""
-    image: str = ""
-    """Empty: the node agent's image."""
     node_selector: "Mapping[str, str]" = field(default_factory=lambda: dict(LINUX))
     """Labels that a node needs for the detector to run there."""
     node_affinity: "tuple[SelectorRequirement, ...]" = ()
@@ -174,7 +172,7 @@ class WorkloadSettings:
 
     @property
     def agent_image(self) -> str:
-        """Return the image of the node agent, which is always ours."""
+        """Return the image of the node agent and of the node detector, which is always ours."""
         ours = self.image if self.plugin is PluginKind.OWN else constants.NAME
         return self.agent.image or ours
 
@@ -184,17 +182,11 @@ class WorkloadSettings:
         return self.detector.is_enabled and self.agent.is_enabled
 
     @property
-    def detector_image(self) -> str:
-        """Return the image of the node detector, which is always ours."""
-        return self.detector.image or self.agent_image
-
-    @property
     def images(self) -> tuple[str, ...]:
         """Return the images of all containers of our DaemonSets."""
         plugin = {self.image} if self.mode is PluginMode.PER_POOL else set()
         agent = {self.agent_image} if self.agent.is_enabled else set()
-        detector = {self.detector_image} if self.is_detecting else set()
-        return tuple(sorted(plugin | agent | detector))
+        return tuple(sorted(plugin | agent))
 
     def hand_out_arguments(self) -> list[str]:
         """Return the agents' arguments for the way in which containers get their devices."""
@@ -344,7 +336,7 @@ def _build_plugin(pool: "GPUPool", config: PoolConfig, settings: WorkloadSetting
     config_mount = {"name": "config", "mountPath": CONFIG_DIRECTORY, "readOnly": True}
     config_volume = {"name": "config", "configMap": {"name": name}}
     mounts = [config_mount, plugins_mount()]
-    volumes = [config_volume, plugins_volume(settings.kubelet)]
+    volumes = [config_volume, plugins_volume()]
     annotations = {}
     if settings.plugin is PluginKind.NVIDIA:
         file = f"{CONFIG_DIRECTORY}/{NVIDIA_CONFIG_KEY}"

@@ -163,28 +163,24 @@ def workload_settings(settings: "Settings") -> WorkloadSettings:
         plugin=plugin.plugin,
         hand_out=plugin.hand_out,
         cdi_kind=plugin.cdi_kind,
-        pods=_pod_settings(plugin),
-        kubelet=KubeletDirectories(
-            root=settings.kubelet.directory,
-            device_plugins=settings.kubelet.device_plugins_directory,
-        ),
+        pods=_pod_settings(plugin, agent),
+        kubelet=KubeletDirectories(root=settings.kubelet.directory),
         agent=NodeAgentSettings(
             is_enabled=agent.enabled,
             image=agent.image,
             ignored_xids=None if ignored == IGNORED_XIDS else ignored,
             driver_libraries=agent.driver_libraries or "",
             exports_metrics=settings.bootstrap.exports_nvml,
-            node_selector={**plugin.node_selector, **agent.node_selector},
+            node_selector=agent.node_selector,
             node_affinity=tuple(_requirement(item) for item in agent.node_affinity),
             caches=_node_cache_settings(settings),
-            pods=_pod_settings(agent),
+            pods=_pod_settings(agent, agent),
         ),
         detector=NodeDetectorSettings(
             is_enabled=detector.enabled,
-            image=detector.image,
             node_selector=detector.node_selector,
             node_affinity=tuple(_requirement(item) for item in detector.node_affinity),
-            pods=_pod_settings(detector),
+            pods=_pod_settings(detector, agent),
         ),
     )
 
@@ -225,16 +221,17 @@ def named_operand_images(settings: "Settings") -> tuple[str, ...]:
 
 def _pod_settings(
     settings: "DevicePluginSettings | NodeAgentRolloutSettings | NodeDetectorRolloutSettings",
+    agent: "NodeAgentRolloutSettings",
 ) -> PodSettings:
     return PodSettings(
-        image_pull_policy=settings.image_pull_policy or "",
-        image_pull_secrets=settings.image_pull_secrets,
+        image_pull_policy=agent.image_pull_policy or "",
+        image_pull_secrets=agent.image_pull_secrets,
         requests=settings.resources.requests,
         limits=settings.resources.limits,
         tolerations=tuple(
             Toleration(**toleration.model_dump()) for toleration in settings.tolerations
         ),
-        priority_class=settings.priority_class,
+        priority_class=agent.priority_class,
     )
 
 
@@ -256,7 +253,7 @@ def check_images(settings: "Settings") -> None:
     unnamed = [image for image in images if not names_registry(image)]
     if unnamed:
         raise BadSettingsError(
-            f"device_plugin.image, node_agent.image, node_detector.image, bootstrap: {', '.join(repr(item) for item in unnamed)} names no"
+            f"device_plugin.image, node_agent.image, bootstrap: {', '.join(repr(item) for item in unnamed)} names no"
             " registry, and privileged DaemonSets are made of it: set them to what `make image` built, as"
             " registry.example.com/gpu-control-plane@sha256:..., or make no DaemonSets"
             " (device_plugin.mode None, node_agent.enabled false, bootstrap.operands External)"

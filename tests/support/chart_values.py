@@ -172,7 +172,8 @@ FLIPS: Final[dict[str, dict[str, Any]]] = {
             "inventory": {"managed_by_default": False},
             "pod_security": {"label_namespace": False},
             "health": {"ignored_xids": [13, 31]},
-            "device_plugin": {"image": "registry.test/plugin:2", "image_pull_policy": "Never"},
+            "device_plugin": {"image": "registry.test/plugin:2"},
+            "node_agent": {"image_pull_policy": "Never"},
             "bootstrap": {
                 "namespaces": ["operands"],
                 "gfd": {

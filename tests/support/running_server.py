@@ -261,13 +261,7 @@ def settings_for(cluster: Cluster, port: int, **changes: Any) -> Settings:
         "listen": {"host": "127.0.0.1", "port": port},
         "tls": {"ip_addresses": ["127.0.0.1"], "check_every_s": 0.2},
         # As installed: on a busy machine a lease of a second is lost between two renewals.
-        "leadership": {
-            "duration_s": 15,
-            "renew_deadline_s": 10,
-            "retry_s": 0.1,
-            "look_s": 0.1,
-            "settle_s": 0.01,
-        },
+        "leadership": {"duration_s": 15, "settle_s": 0.01},
         "drain_s": 0,
         "api_timeout_s": 5.0,
         "device_plugin": {"image": "registry.test/gpu-control-plane:test"},

@@ -46,7 +46,7 @@ SELDOM: Final[dict[str, Any]] = {
     "tls": {**SERVER["tls"], "check_every_s": 60.0},
     "bootstrap": {"period_s": 30.0},
     "health": {"period_s": 30.0},
-    "leadership": {"duration_s": 60.0, "renew_deadline_s": 40.0, "retry_s": 10.0},
+    "leadership": {"duration_s": 60.0},
 }
 """Of the server's settings: periods that have nothing to do with demand, and would cost most of the time."""
 

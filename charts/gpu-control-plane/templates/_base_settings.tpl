@@ -6,19 +6,7 @@
 namespace: {{ .Release.Namespace | quote }}
 device_plugin:
   image: {{ include "gpu-control-plane.image" . | quote }}
-  image_pull_policy: {{ .Values.image.pullPolicy | quote }}
-  {{- with .Values.image.pullSecrets }}
-  image_pull_secrets:
-  {{- toYaml . | nindent 2 }}
-  {{- end }}
 node_agent:
-  image: {{ include "gpu-control-plane.image" . | quote }}
-  image_pull_policy: {{ .Values.image.pullPolicy | quote }}
-  {{- with .Values.image.pullSecrets }}
-  image_pull_secrets:
-  {{- toYaml . | nindent 2 }}
-  {{- end }}
-node_detector:
   image: {{ include "gpu-control-plane.image" . | quote }}
   image_pull_policy: {{ .Values.image.pullPolicy | quote }}
   {{- with .Values.image.pullSecrets }}
@@ -50,19 +38,7 @@ extender:
 namespace: {{ .Release.Namespace | quote }}
 device_plugin:
   image: {{ include "gpu-control-plane.image" . | quote }}
-  image_pull_policy: {{ .Values.image.pullPolicy | quote }}
-  {{- with .Values.image.pullSecrets }}
-  image_pull_secrets:
-  {{- toYaml . | nindent 2 }}
-  {{- end }}
 node_agent:
-  image: {{ include "gpu-control-plane.image" . | quote }}
-  image_pull_policy: {{ .Values.image.pullPolicy | quote }}
-  {{- with .Values.image.pullSecrets }}
-  image_pull_secrets:
-  {{- toYaml . | nindent 2 }}
-  {{- end }}
-node_detector:
   image: {{ include "gpu-control-plane.image" . | quote }}
   image_pull_policy: {{ .Values.image.pullPolicy | quote }}
   {{- with .Values.image.pullSecrets }}
@@ -90,19 +66,7 @@ extender:
 namespace: {{ .Release.Namespace | quote }}
 device_plugin:
   image: {{ include "gpu-control-plane.image" . | quote }}
-  image_pull_policy: {{ .Values.image.pullPolicy | quote }}
-  {{- with .Values.image.pullSecrets }}
-  image_pull_secrets:
-  {{- toYaml . | nindent 2 }}
-  {{- end }}
 node_agent:
-  image: {{ include "gpu-control-plane.image" . | quote }}
-  image_pull_policy: {{ .Values.image.pullPolicy | quote }}
-  {{- with .Values.image.pullSecrets }}
-  image_pull_secrets:
-  {{- toYaml . | nindent 2 }}
-  {{- end }}
-node_detector:
   image: {{ include "gpu-control-plane.image" . | quote }}
   image_pull_policy: {{ .Values.image.pullPolicy | quote }}
   {{- with .Values.image.pullSecrets }}
@@ -129,19 +93,7 @@ node_software:
 namespace: {{ .Release.Namespace | quote }}
 device_plugin:
   image: {{ include "gpu-control-plane.image" . | quote }}
-  image_pull_policy: {{ .Values.image.pullPolicy | quote }}
-  {{- with .Values.image.pullSecrets }}
-  image_pull_secrets:
-  {{- toYaml . | nindent 2 }}
-  {{- end }}
 node_agent:
-  image: {{ include "gpu-control-plane.image" . | quote }}
-  image_pull_policy: {{ .Values.image.pullPolicy | quote }}
-  {{- with .Values.image.pullSecrets }}
-  image_pull_secrets:
-  {{- toYaml . | nindent 2 }}
-  {{- end }}
-node_detector:
   image: {{ include "gpu-control-plane.image" . | quote }}
   image_pull_policy: {{ .Values.image.pullPolicy | quote }}
   {{- with .Values.image.pullSecrets }}
@@ -166,19 +118,7 @@ kernel_caches:
 namespace: {{ .Release.Namespace | quote }}
 device_plugin:
   image: {{ include "gpu-control-plane.image" . | quote }}
-  image_pull_policy: {{ .Values.image.pullPolicy | quote }}
-  {{- with .Values.image.pullSecrets }}
-  image_pull_secrets:
-  {{- toYaml . | nindent 2 }}
-  {{- end }}
 node_agent:
-  image: {{ include "gpu-control-plane.image" . | quote }}
-  image_pull_policy: {{ .Values.image.pullPolicy | quote }}
-  {{- with .Values.image.pullSecrets }}
-  image_pull_secrets:
-  {{- toYaml . | nindent 2 }}
-  {{- end }}
-node_detector:
   image: {{ include "gpu-control-plane.image" . | quote }}
   image_pull_policy: {{ .Values.image.pullPolicy | quote }}
   {{- with .Values.image.pullSecrets }}
@@ -210,19 +150,7 @@ extender:
 namespace: {{ .Release.Namespace | quote }}
 device_plugin:
   image: {{ include "gpu-control-plane.image" . | quote }}
-  image_pull_policy: {{ .Values.image.pullPolicy | quote }}
-  {{- with .Values.image.pullSecrets }}
-  image_pull_secrets:
-  {{- toYaml . | nindent 2 }}
-  {{- end }}
 node_agent:
-  image: {{ include "gpu-control-plane.image" . | quote }}
-  image_pull_policy: {{ .Values.image.pullPolicy | quote }}
-  {{- with .Values.image.pullSecrets }}
-  image_pull_secrets:
-  {{- toYaml . | nindent 2 }}
-  {{- end }}
-node_detector:
   image: {{ include "gpu-control-plane.image" . | quote }}
   image_pull_policy: {{ .Values.image.pullPolicy | quote }}
   {{- with .Values.image.pullSecrets }}
@@ -250,19 +178,7 @@ extender:
 namespace: {{ .Release.Namespace | quote }}
 device_plugin:
   image: {{ include "gpu-control-plane.image" . | quote }}
-  image_pull_policy: {{ .Values.image.pullPolicy | quote }}
-  {{- with .Values.image.pullSecrets }}
-  image_pull_secrets:
-  {{- toYaml . | nindent 2 }}
-  {{- end }}
 node_agent:
-  image: {{ include "gpu-control-plane.image" . | quote }}
-  image_pull_policy: {{ .Values.image.pullPolicy | quote }}
-  {{- with .Values.image.pullSecrets }}
-  image_pull_secrets:
-  {{- toYaml . | nindent 2 }}
-  {{- end }}
-node_detector:
   image: {{ include "gpu-control-plane.image" . | quote }}
   image_pull_policy: {{ .Values.image.pullPolicy | quote }}
   {{- with .Values.image.pullSecrets }}
@@ -289,19 +205,7 @@ node_software:
 namespace: {{ .Release.Namespace | quote }}
 device_plugin:
   image: {{ include "gpu-control-plane.image" . | quote }}
-  image_pull_policy: {{ .Values.image.pullPolicy | quote }}
-  {{- with .Values.image.pullSecrets }}
-  image_pull_secrets:
-  {{- toYaml . | nindent 2 }}
-  {{- end }}
 node_agent:
-  image: {{ include "gpu-control-plane.image" . | quote }}
-  image_pull_policy: {{ .Values.image.pullPolicy | quote }}
-  {{- with .Values.image.pullSecrets }}
-  image_pull_secrets:
-  {{- toYaml . | nindent 2 }}
-  {{- end }}
-node_detector:
   image: {{ include "gpu-control-plane.image" . | quote }}
   image_pull_policy: {{ .Values.image.pullPolicy | quote }}
   {{- with .Values.image.pullSecrets }}

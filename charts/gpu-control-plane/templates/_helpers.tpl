@@ -37,7 +37,7 @@
 {{/* Images of the DaemonSets that the server makes, as a JSON list. */}}
 {{- define "gpu-control-plane.operandImages" -}}
 {{- $settings := include "gpu-control-plane.settings" . | fromYaml -}}
-{{- $images := list $settings.device_plugin.image $settings.node_agent.image $settings.node_detector.image -}}
+{{- $images := list $settings.device_plugin.image $settings.node_agent.image -}}
 {{- $bootstrap := $settings.bootstrap | default dict -}}
 {{- range $name := list "gfd" "dcgm" "dcgm_exporter" -}}
 {{- with (index $bootstrap $name | default dict).image -}}

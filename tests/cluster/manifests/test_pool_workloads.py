@@ -85,11 +85,8 @@ async def applied(api: "ApiClient", body: Json) -> Json:
 
 
 _POD: dict[str, Any] = {
-    "image_pull_policy": "IfNotPresent",
-    "image_pull_secrets": ["registry", "another"],
     # In other spellings than the API server's.
     "resources": {"requests": {"cpu": "0.5", "memory": "1024Mi"}, "limits": {"memory": "1.5Gi"}},
-    "priority_class": "",
     "tolerations": [
         {"key": "nvidia.com/gpu", "operator": "Exists"},
         {"key": "zone", "value": "edge", "effect": "NoSchedule"},
@@ -102,6 +99,9 @@ _EVERY_SETTING = workload_settings(
             "device_plugin": _POD,
             "node_agent": {
                 **_POD,
+                "image_pull_policy": "IfNotPresent",
+                "image_pull_secrets": ["registry", "another"],
+                "priority_class": "",
                 "node_selector": {"disk": "ssd"},
                 "node_affinity": [
                     {"key": "a", "operator": "NotIn", "values": ["x", "y"]},

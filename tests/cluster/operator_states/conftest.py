@@ -63,7 +63,7 @@ IMAGES = {
         "VALIDATOR",
     )
 }
-_LEASE = {"duration_s": 60, "renew_deadline_s": 40, "retry_s": 2}
+_LEASE = {"duration_s": 60}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -70,7 +70,7 @@ _REFUSED = re.compile(
     rf'(?: "([^"]*)")? is forbidden: User "{SERVER_USER}"'
     r' cannot (\w+) resource "([^"]*)" in API group "([^"]*)"'
 )
-_PATIENT_LEASE = {"duration_s": 60, "renew_deadline_s": 40, "retry_s": 2}
+_PATIENT_LEASE = {"duration_s": 60}
 """Nobody takes over: a busy machine must not cost a test its server."""
 
 

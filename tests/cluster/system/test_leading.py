@@ -8,7 +8,7 @@ from tests.cluster.system.installation import LEASE, GpuSystem
 from tests.cluster.system.objects import a_pod
 from tests.support import ports
 
-SHORT_LEASE: dict[str, Any] = {"duration_s": 5, "renew_deadline_s": 3.5, "retry_s": 0.5}
+SHORT_LEASE: dict[str, Any] = {"duration_s": 5}
 
 
 async def holder(api) -> str:

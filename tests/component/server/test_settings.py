@@ -146,11 +146,6 @@ def test_scheduler_name_can_be_switched_off() -> None:
             "{}: tls.dns_names: 'no name' is no lower-case DNS name",
             id="not a DNS name",
         ),
-        pytest.param(
-            {"leadership": {"retry_s": 6}},
-            "leadership needs 2 * retry_s < renew_deadline_s < duration_s",
-            id="no second chance to renew",
-        ),
         pytest.param([1], "holds no mapping of settings", id="a list"),
         pytest.param("listen: [", "is not YAML", id="broken YAML"),
     ],

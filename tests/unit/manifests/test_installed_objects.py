@@ -256,12 +256,12 @@ def test_image_reaches_the_server_its_operands_and_the_policy():
     assert pods["containers"][0]["imagePullPolicy"] == "Always"
     assert pods["imagePullSecrets"] == [{"name": "registry"}]
     settings = settings_in(objects)
-    for operand in ("device_plugin", "node_agent"):
-        assert settings[operand] == {
-            "image": image,
-            "image_pull_policy": "Always",
-            "image_pull_secrets": ["registry"],
-        }
+    assert settings["device_plugin"] == {"image": image}
+    assert settings["node_agent"] == {
+        "image": image,
+        "image_pull_policy": "Always",
+        "image_pull_secrets": ["registry"],
+    }
     policy = find(objects, "ValidatingAdmissionPolicy", "gpu-control-plane-server-objects")
     assert any(f"in ['{image}']" in rule["expression"] for rule in policy["spec"]["validations"])
 

@@ -314,9 +314,8 @@ def test_further_labels_narrow_both_sources():
     given = workload_settings(
         Settings.model_validate(
             {
-                "device_plugin": {"node_selector": {"a": "1"}},
                 "node_agent": {
-                    "node_selector": {"b": "2"},
+                    "node_selector": {"a": "1", "b": "2"},
                     "node_affinity": [{"key": "zone", "operator": "NotIn", "values": ["edge"]}],
                 },
             }
@@ -331,23 +330,21 @@ def test_further_labels_narrow_both_sources():
 
 
 def test_the_pods_of_both_are_as_the_settings_say():
-    more = {
+    pulling = {
         "image_pull_policy": "Never",
         "image_pull_secrets": ["registry"],
-        "resources": {"requests": {"cpu": "0.5"}, "limits": {}},
         "priority_class": "",
-        "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}],
     }
-    kubelet = {
-        "directory": "/var/lib/k0s/kubelet",
-        "device_plugins_directory": "/var/lib/k0s/plugins",
+    more = {
+        "resources": {"requests": {"cpu": "0.5"}, "limits": {}},
+        "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}],
     }
     given = workload_settings(
         Settings.model_validate(
             {
                 "device_plugin": {"image": "r.test/p", **more},
-                "node_agent": more,
-                "kubelet": kubelet,
+                "node_agent": {**more, **pulling},
+                "kubelet": {"directory": "/var/lib/k0s/kubelet"},
             }
         )
     )
@@ -361,7 +358,7 @@ def test_the_pods_of_both_are_as_the_settings_say():
         assert "priorityClassName" not in pod
         assert pod["tolerations"][0] == {"key": "nvidia.com/gpu", "operator": "Exists"}
         hosts = {volume["hostPath"]["path"] for volume in pod["volumes"] if "hostPath" in volume}
-        assert {"/var/lib/k0s/kubelet/pod-resources", "/var/lib/k0s/plugins"} <= hosts
+        assert {"/var/lib/k0s/kubelet/pod-resources", "/var/lib/kubelet/device-plugins"} <= hosts
         mounts = {mount["mountPath"] for mount in container["volumeMounts"]}
         assert {"/var/lib/kubelet/pod-resources", "/var/lib/kubelet/device-plugins"} <= mounts
     assert plugin["tolerations"][1]["key"] == TAINT.key

@@ -55,14 +55,13 @@ def test_pod_runs_on_every_linux_node_but_those_labelled_false():
 def test_settings_place_the_pods():
     spec = pod(
         node_detector={
-            "image": "registry.example.com/detector:1",
             "node_selector": {"pool": "gpu"},
             "node_affinity": [{"key": "zone", "operator": "Exists"}],
             "tolerations": [{"key": "gpu", "operator": "Exists"}],
-            "priority_class": "",
-        }
+        },
+        node_agent={"image": "registry.example.com/agent:1", "priority_class": ""},
     )
-    assert spec["containers"][0]["image"] == "registry.example.com/detector:1"
+    assert spec["containers"][0]["image"] == "registry.example.com/agent:1"
     assert spec["nodeSelector"] == {"pool": "gpu"}
     assert spec["tolerations"] == [{"key": "gpu", "operator": "Exists"}]
     affinity = spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
@@ -81,4 +80,3 @@ def test_settings_place_the_pods():
 def test_nothing_is_made_where_it_is_off(off: dict[str, Any]):
     given = WorkloadSettings(image="i", mode=PluginMode.NONE, **off)
     assert build_node_detector(given) == []
-    assert given.detector_image not in given.images or given.agent.is_enabled
