@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Literal, Self, TypeVar, final
 import msgspec
 
 from kube.decoding import Listing, decode, decode_items, decode_page, identity_of
-from kube.errors import Forbidden, NotFound
+from kube.errors import Forbidden, NotFound, UnexpectedStatus
 from kube.server_version import ServerVersion, decode_server_version
 from kube.transport import ApiRequest, Transport
 
@@ -116,35 +116,60 @@ class KubeClient:
         return decode_server_version(await self._transport.call(request))
 
     async def serves(self, resource: "Resource") -> bool:
-        """Return whether the API server's discovery document of the group version names the resource."""
-        group_version = ["apis", resource.group] if resource.group else ["api"]
-        path = "".join(f"/{part}" for part in (*group_version, resource.version))
+        """Return whether the API server's discovery names the resource.
+
+        Raises:
+            KubeError: discovery says nothing: it fails, may not be read, or answers 404 for a group version that it has.
+        """
+        path = f"/apis/{resource.api_version}" if resource.group else f"/api/{resource.version}"
+        body = await self._discovered(path)
+        if body is not None:
+            found = decode(body, _Discovered, resource)
+            return any(item.name == resource.plural for item in found.resources)
+        # A proxy, or an API server that starts, answers so, too: it counts where the list of groups lacks this one.
+        groups = await self._discovered("/apis") or b""
+        is_named = f'"{resource.api_version}"'.encode() in groups
+        if is_named or b'"groupVersion"' not in groups or not resource.group:
+            raise UnexpectedStatus(404, "NotFound", f"discovery does not answer {path}")
+        return False
+
+    async def _discovered(self, path: str) -> bytes | None:
         try:
-            body = await self._transport.call(
+            return await self._transport.call(
                 ApiRequest(method="GET", path=path, label="discovery")
             )
         except NotFound:
-            return False
-        found = decode(body, _Discovered, resource)
-        return any(item.name == resource.plural for item in found.resources)
+            return None
 
     async def is_not_served(self, resource: "Resource") -> bool:
-        """Return whether a 404 of a list means that the kind does not exist: discovery confirms it, or may not be asked.
+        """Return whether a 404 means that the kind does not exist: alone it proves nothing, discovery has to confirm it.
 
-        A 404 alone proves nothing: a proxy, or an API server that starts, answers so.
+        Raises:
+            KubeError: discovery says nothing.
+        """
+        return not await self.serves(resource)
+
+    async def _call(self, request: ApiRequest, resource: "Resource") -> bytes:
+        """Send a request about one object.
+
+        Raises:
+            NotFound: there is no such object: the API server names it, or discovery knows no such kind.
+            UnexpectedStatus: another 404, as a proxy's.
         """
         try:
-            return not await self.serves(resource)
-        except Forbidden:
-            return True
+            return await self._transport.call(request)
+        except NotFound as error:
+            if error.names_object or await self.is_not_served(resource):
+                raise
+            raise UnexpectedStatus(error.status, error.reason, error.message) from None
 
     async def get(
         self, resource: "Resource", type_: type[T], name: str, *, namespace: str | None = None
     ) -> T:
         """Return the object; the read is consistent (quorum)."""
         path = resource.path(namespace, name)
-        body = await self._transport.call(
-            ApiRequest(method="GET", path=path, label=resource.plural)
+        body = await self._call(
+            ApiRequest(method="GET", path=path, label=resource.plural), resource
         )
         return decode(body, type_, resource)
 
@@ -260,7 +285,7 @@ class KubeClient:
         request = ApiRequest(
             method="POST", path=path, label=_label(resource, subresource), body=content
         )
-        return WriteResponse(await self._transport.call(request), resource)
+        return WriteResponse(await self._call(request, resource), resource)
 
     async def replace(
         self,
@@ -280,7 +305,7 @@ class KubeClient:
             label=_label(resource, subresource),
             body=content,
         )
-        return WriteResponse(await self._transport.call(request), resource)
+        return WriteResponse(await self._call(request, resource), resource)
 
     async def apply(
         self,
@@ -307,7 +332,7 @@ class KubeClient:
             body=content,
             content_type=APPLY_PATCH,
         )
-        return WriteResponse(await self._transport.call(request), resource)
+        return WriteResponse(await self._call(request, resource), resource)
 
     async def merge_patch(
         self,
@@ -326,7 +351,7 @@ class KubeClient:
             body=_encode(body),
             content_type=MERGE_PATCH,
         )
-        await self._transport.call(request)
+        await self._call(request, resource)
 
     async def json_patch(
         self,
@@ -345,7 +370,7 @@ class KubeClient:
             body=_encode(body),
             content_type=JSON_PATCH,
         )
-        await self._transport.call(request)
+        await self._call(request, resource)
 
     async def delete(
         self,
@@ -371,7 +396,7 @@ class KubeClient:
             label=resource.plural,
             body=msgspec.json.encode(options),
         )
-        await self._transport.call(request)
+        await self._call(request, resource)
 
     def watch(  # noqa: PLR0913  # the parameters of the API's watch
         self,

@@ -205,7 +205,7 @@ class ServerError(ApiError):
 
 
 class UnexpectedStatus(ApiError):
-    """A status that the API server has no business to send: a proxy's, a redirect."""
+    """A status that the API server has no business to send: a proxy's, a redirect, a 404 about an object that names none."""
 
 
 _BY_STATUS: dict[int, type[ApiError]] = {

@@ -104,8 +104,8 @@ class KubeBinder:
         try:
             async with asyncio.timeout(limit_s):
                 seen = await self._client.get(PODS, Pod, pod.name, namespace=pod.namespace)
-        except NotFound as error:
-            return SeenGone() if error.names_object else Unseen(str(error))
+        except NotFound:
+            return SeenGone()
         except TimeoutError:
             return Unseen(f"no answer within {limit_s:.3g} s")
         except KubeError as error:

@@ -225,8 +225,10 @@ class UpgradeReader:
                 claim = await self._client.get(
                     RESOURCE_CLAIMS, ResourceClaim, name, namespace=pod.metadata.namespace
                 )
-            except NotFound:
-                continue
+            except NotFound as error:
+                if error.names_object:
+                    continue
+                raise  # served in another version only: it is unknown which driver it is of
             if holds_driver(claim):
                 return True
         return False

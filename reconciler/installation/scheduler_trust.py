@@ -162,7 +162,7 @@ class SchedulerTrust:
             await self._client.merge_patch(
                 DEPLOYMENTS, patch, name=meta.name, namespace=meta.namespace
             )
-        except (Conflict, NotFound):
+        except Conflict:
             return CONFLICT_RETRY_S
         if not self._is_first(deployment):
             self._restarted_at = self._now().monotonic

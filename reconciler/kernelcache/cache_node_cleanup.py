@@ -61,10 +61,8 @@ class CacheNodeCleanup:
     async def _exists(self, node: "NodeName") -> bool:
         try:
             await self._client.get(NODES, PartialObjectMetadata, node)
-        except NotFound as error:
-            if error.names_object:
-                return False
-            raise
+        except NotFound:
+            return False
         return True
 
     async def _remove(self, found: "CacheNodeFacts") -> bool:

@@ -269,5 +269,9 @@ class Registry:
     def of_group(self, group: str, version: str) -> "list[ResourceType]":
         return [r for (of, at, _), r in self._by_path.items() if (of, at) == (group, version)]
 
+    def group_versions(self) -> "list[tuple[str, str]]":
+        """Return groups with a name, each with a version."""
+        return sorted({(group, version) for group, version, _ in self._by_path if group})
+
     def all_namespaced(self) -> "Iterator[ResourceType]":
         return (resource for resource in self._by_path.values() if resource.namespaced)

@@ -16,7 +16,7 @@ _SCALED = frozenset({"nodepools"})
 
 
 def discover(path: str, registry: "Registry") -> "dict[str, Any] | None":
-    """Return the `APIResourceList` of a group version's path, by its names alone; None for any other path.
+    """Return the `APIResourceList` of a group version's path, or the `APIGroupList`, by names alone; None for any other path.
 
     Raises:
         StatusError: 404, nothing of the group version is served.
@@ -26,6 +26,15 @@ def discover(path: str, registry: "Registry") -> "dict[str, Any] | None":
             group = ""
         case ["apis", group, version]:
             pass
+        case ["apis"]:
+            return {
+                "kind": "APIGroupList",
+                "apiVersion": "v1",
+                "groups": [
+                    {"name": group, "versions": [{"groupVersion": f"{group}/{version}"}]}
+                    for group, version in registry.group_versions()
+                ],
+            }
         case _:
             return None
     found = registry.of_group(group, version)

@@ -85,7 +85,9 @@ def asked_by(request: LoggedRequest) -> set[Right]:
     An apply of a whole object takes the right to create it, too, where it is not there.
     """
     parts = request.path.strip("/").split("/")
-    group, rest = (parts[1], parts[3:]) if parts[0] == "apis" else ("", parts[2:])
+    group, rest = (
+        (parts[1], parts[3:]) if len(parts) > 1 and parts[0] == "apis" else ("", parts[2:])
+    )
     if not rest:
         return set()  # discovery, which every account may read
     namespace = "*"

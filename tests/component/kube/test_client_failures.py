@@ -12,13 +12,15 @@ from kube.config.connection import StaticConnection
 from kube.errors import (
     ApiError,
     Conflict,
+    Forbidden,
+    NotFound,
     ServerError,
     TimedOut,
     Undecodable,
     UnexpectedStatus,
     Unreachable,
 )
-from kube.resources import PODS
+from kube.resources import GPU_POOLS, PODS
 from telemetry.metrics import REGISTRY
 from tests.support.canned_api import (
     Answer,
@@ -39,6 +41,50 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.looptime
 
 POD = {"metadata": {"name": "p", "namespace": "a", "resourceVersion": "7"}}
+
+
+PAGE = Text("404 page not found", status=404)
+NAMED = Json(status(404, "NotFound", details={"name": "p", "kind": "gpupools"}), 404)
+KIND = Json({"resources": [{"name": "gpupools"}]})
+GROUPS = Json({"groups": [{"versions": [{"groupVersion": "apps/v1"}]}]})
+OURS = Json({"groups": [{"versions": [{"groupVersion": GPU_POOLS.api_version}]}]})
+
+
+@pytest.mark.parametrize(
+    ("answers", "expected"),
+    [
+        pytest.param([NAMED], NotFound, id="the object is named"),
+        pytest.param([PAGE, Json({"resources": []})], NotFound, id="there is no such kind"),
+        pytest.param([PAGE, PAGE, GROUPS], NotFound, id="there is no such group"),
+        pytest.param([PAGE, KIND], UnexpectedStatus, id="the kind is served"),
+        pytest.param([PAGE, PAGE, OURS], UnexpectedStatus, id="the group is served"),
+        pytest.param([PAGE, PAGE, PAGE], UnexpectedStatus, id="a proxy"),
+        pytest.param([PAGE, Text(status=502)], ServerError, id="discovery fails"),
+        pytest.param([PAGE, Json(status(403, "Forbidden"), 403)], Forbidden, id="forbidden"),
+    ],
+)
+async def test_an_object_is_gone_only_where_the_api_server_names_it_or_has_no_such_kind(
+    api: CannedApi, client: KubeClient, answers: list[Answer], expected: type[ApiError]
+) -> None:
+    calls = (
+        lambda: client.get(GPU_POOLS, dict[str, object], "p"),
+        lambda: client.delete(GPU_POOLS, "p"),
+        lambda: client.json_patch(GPU_POOLS, [], name="p"),
+        lambda: client.apply(GPU_POOLS, {"metadata": {"name": "p"}}, field_manager="m"),
+    )
+    for call in calls:
+        api.will_answer(*answers)
+        with pytest.raises(ApiError) as raised:
+            await call()
+        assert type(raised.value) is expected
+
+
+async def test_a_404_of_a_core_kind_is_never_taken_for_an_absent_kind(
+    api: CannedApi, client: KubeClient
+) -> None:
+    api.will_answer(PAGE, GROUPS)
+    with pytest.raises(UnexpectedStatus):
+        await client.is_not_served(PODS)
 
 
 def requests_counted(method: str, code: str) -> float:

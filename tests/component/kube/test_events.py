@@ -202,7 +202,8 @@ async def test_after_the_window_the_same_event_is_a_new_one(
 async def test_an_event_that_expired_on_the_server_is_written_again(
     api: CannedApi, recorders: Recorders
 ) -> None:
-    api.will_answer(Json({}), Json(status(404, "NotFound"), 404), Json({}))
+    expired = Json(status(404, "NotFound", details={"name": "e"}), 404)
+    api.will_answer(Json({}), expired, Json({}))
     recorder = recorders()
     async with running(recorder):
         recorder.emit(an_event())

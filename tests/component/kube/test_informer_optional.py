@@ -10,7 +10,7 @@ from kube.client import KubeClient
 from kube.informer import Informer
 from kube.resources import PODS
 from tests.component.kube.mirror import Mirror, a_pod, an_informer, metric, running
-from tests.support.canned_api import Answer, CannedApi, Hang, Json, Stream, a_list, event
+from tests.support.canned_api import Answer, CannedApi, Hang, Json, Seen, Stream, a_list, event
 from tests.support.loop_clock import LoopClock
 
 pytestmark = pytest.mark.looptime
@@ -20,6 +20,12 @@ NOT_SERVED = Json({"kind": "Status", "code": 404, "reason": "NotFound", "message
 GONE = event("ERROR", {"kind": "Status", "code": 404, "reason": "NotFound", "message": ""})
 TOO_OLD = event("ERROR", {"kind": "Status", "code": 410, "reason": "Expired", "message": ""})
 SERVED = Json({"kind": "APIResourceList", "resources": [{"name": "pods"}]})
+LEFT_OUT = Json({"kind": "APIResourceList", "resources": [{"name": "nodes"}]})
+"""What discovery says of the group version."""
+
+
+def not_served(request: Seen) -> Json:
+    return LEFT_OUT if request.path == "/api/v1" else NOT_SERVED
 
 
 def an_optional_one(client: KubeClient, clock: LoopClock, sink: Mirror) -> Informer[Pod]:
@@ -32,7 +38,7 @@ async def test_what_is_not_served_is_synced_and_empty(
     api: CannedApi, client: KubeClient, clock: LoopClock
 ) -> None:
     sink = Mirror()
-    api.will_answer(NOT_SERVED, NOT_SERVED)
+    api.will_answer(NOT_SERVED, LEFT_OUT)
     informer = an_optional_one(client, clock, sink)
     async with running(informer):
         async with asyncio.timeout(1):
@@ -45,7 +51,7 @@ async def test_what_is_served_later_is_followed_within_a_minute(
     api: CannedApi, client: KubeClient, clock: LoopClock
 ) -> None:
     sink = Mirror()
-    api.will_answer(*[NOT_SERVED] * 4, a_list(a_pod("p", 1)), Hang())
+    api.will_answer(*[NOT_SERVED, LEFT_OUT] * 2, a_list(a_pod("p", 1)), Hang())
     async with running(an_optional_one(client, clock, sink)):
         await asyncio.sleep(61)
         assert sink.pods == {}
@@ -58,7 +64,7 @@ async def test_what_is_not_served_any_more_is_gone_once_discovery_has_said_so_fo
 ) -> None:
     sink = Mirror()
     api.will_answer(a_list(a_pod("p", 1)), Stream([GONE]))
-    api.always = NOT_SERVED
+    api.always = not_served
     async with running(an_optional_one(client, clock, sink)):
         await asyncio.sleep(59)
         assert sink.pods == {"p": "Pending"}
@@ -80,8 +86,8 @@ async def test_absence_is_counted_anew_once_it_was_served_in_between(
     api: CannedApi, client: KubeClient, clock: LoopClock, between: list[Answer]
 ) -> None:
     sink = Mirror()
-    api.will_answer(a_list(a_pod("p", 1)), NOT_SERVED, NOT_SERVED)
-    api.will_answer(*between, NOT_SERVED, NOT_SERVED, Hang())
+    api.will_answer(a_list(a_pod("p", 1)), NOT_SERVED, LEFT_OUT)
+    api.will_answer(*between, NOT_SERVED, LEFT_OUT, Hang())
     async with running(an_optional_one(client, clock, sink)):
         await asyncio.sleep(130)
         assert sink.pods == {"p": "Pending"}
@@ -93,7 +99,7 @@ async def test_what_was_deleted_with_its_definition_is_not_waited_for(
 ) -> None:
     sink = Mirror()
     api.will_answer(a_list(a_pod("p", 1)), Stream([event("DELETED", a_pod("p", 2)), GONE]))
-    api.always = NOT_SERVED
+    api.always = not_served
     async with running(an_optional_one(client, clock, sink)):
         await asyncio.sleep(10)
         assert sink.pods == {}

@@ -8,7 +8,7 @@ import pytest
 from api.kinds.gkmcache import CacheConditionType
 from api.kinds.gkmcachenode import CachedDigest, GKMCacheNode
 from api.names import NodeName
-from kube.errors import NotFound
+from kube.errors import UnexpectedStatus
 from kube.resources import GKM_CACHE_NODES, NODES
 from tests.component.reconciler.cache_world import LEADER, LLAMA, CacheWorld, a_cache_world
 from tests.support.kernel_caches import D1, a_digest
@@ -69,7 +69,7 @@ async def test_a_404_that_names_no_node_removes_nothing(world: CacheWorld):
     world.process.caches.node_sink.replace_all([])
     world.api.faults.fail("GET", "/nodes/b$", 404)
     world.api.requests.clear()
-    with pytest.raises(NotFound):
+    with pytest.raises(UnexpectedStatus):
         await world.process.cleanup.reconcile(NodeName("b"))
     assert not world.api.requests.writes(user=LEADER)
 

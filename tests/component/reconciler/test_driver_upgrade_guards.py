@@ -5,7 +5,8 @@ import asyncio
 import pytest
 
 from api.driver_upgrade import UPGRADE_RECORD_ANNOTATION, UPGRADE_STATE_LABEL
-from kube.resources import NODES
+from kube.errors import NotFound, UnexpectedStatus
+from kube.resources import CUSTOM_RESOURCE_DEFINITIONS, NODES
 from tests.component.reconciler.upgrade_run import (
     NAMESPACE,
     STEP_S,
@@ -83,6 +84,34 @@ async def test_pods_leave_before_a_driver_of_another_configuration_follows_one_t
         assert await run.driver_revisions() == {"n0": "r3"}
         assert await run.pods(TEAM) == []
         assert await run.marks("n0") == set()
+
+
+@pytest.mark.parametrize("path", ["/resourceclaims/", "/nodes/n0$"])
+async def test_a_404_that_names_no_object_ends_the_pass(path: str):
+    """A proxy answers so; a claim or a node that is taken for absent would have its driver unloaded, or be forgotten."""
+    async with an_upgrade_run(1) as run:
+        await run.serve_claims()
+        await run.add_claiming_pod("n0", driver="gpu.nvidia.com")
+        await run.roll_out(2)
+        await run.step()
+        labels = dict.fromkeys((await run.node("n0"))["metadata"]["labels"])
+        if path == "/nodes/n0$":
+            await run.client.merge_patch(NODES, {"metadata": {"labels": labels}}, name="n0")
+        run.api.faults.fail("GET", path, 404, times=100)
+        with pytest.raises(UnexpectedStatus):
+            await run.until("upgrade-failed", steps=5)
+        assert await run.driver_revisions() == {"n0": "r1"}
+
+
+async def test_a_claim_of_a_kind_that_is_not_served_in_this_version_ends_the_pass():
+    async with an_upgrade_run(1) as run:
+        await run.serve_claims()
+        await run.add_claiming_pod("n0", driver="gpu.nvidia.com")
+        await run.client.delete(CUSTOM_RESOURCE_DEFINITIONS, "resourceclaims.resource.k8s.io")
+        await run.roll_out(2)
+        with pytest.raises(NotFound):
+            await run.until("upgrade-failed", steps=5)
+        assert await run.driver_revisions() == {"n0": "r1"}
 
 
 async def test_pods_stay_where_the_revision_that_follows_has_the_same_configuration():

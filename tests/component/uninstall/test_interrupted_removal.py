@@ -60,6 +60,7 @@ async def test_every_read_of_later_surveys_may_fail_once():
     async with an_installed_cluster() as cluster:
         await cluster.removal(is_dry_run=True).run()
         reads = Counter(request.path for request in cluster.api.requests if request.method == "GET")
+        del reads["/apis/authorization.k8s.io/v1"]  # the review of rights is asked once
         for path, count in reads.items():
             # An error in the first survey ends the command.
             cluster.api.faults.fail("GET", f"^{path}$", 500, nth=count + 1)
