@@ -58,6 +58,7 @@ def validate_parser() -> CommandParser:
     )
     parser.add_argument("--hand-out", choices=_WAYS, default=HandOut.CDI.value, help="see agent")
     parser.add_argument("--cdi-kind", default=CDI_KIND, metavar="KIND", help="see agent")
+    parser.add_argument("--driver-libraries", default="", metavar="DIRECTORY", help="see agent")
     for name, default, text in (
         ("driver-root", "/", "mount point of the node's root"),
         ("dev-root", "/dev", "directory of the node's device files"),
@@ -139,6 +140,7 @@ async def _step(known: "argparse.Namespace") -> None:
         sysfs=Path(known.sysfs),
         procfs=Path(known.procfs),
         nvml_library=known.nvml_library,
+        driver_libraries=known.driver_libraries,
         hand_out=HandOut(known.hand_out),
         cdi_kind=known.cdi_kind,
     )

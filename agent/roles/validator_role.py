@@ -59,6 +59,7 @@ class ValidatorRole:
             sysfs=settings.sysfs,
             procfs=settings.procfs,
             nvml_library=settings.nvml_library,
+            driver_libraries=settings.driver_libraries,
             hand_out=settings.hand_out,
             cdi_kind=settings.cdi_kind,
         )

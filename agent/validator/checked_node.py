@@ -36,6 +36,8 @@ class CheckedNode:
     procfs: Path = Path("/proc")
     nvml_library: Path | None = None
     """None searches under the driver's root."""
+    driver_libraries: str = ""
+    """Directory under that root which is searched first."""
     hand_out: HandOut = HandOut.CDI
     cdi_kind: str = CDI_KIND
     read_s: float = READ_S
@@ -58,14 +60,15 @@ class CheckedNode:
 
     def library(self) -> Path | None:
         """Return NVML's library."""
-        return self.nvml_library or next(find_libraries(self.driver_root), None)
+        found = find_libraries(self.driver_root, first=self.driver_libraries)
+        return self.nvml_library or next(found, None)
 
     def cuda_library(self) -> Path | None:
         """Return libcuda, beside NVML's library where it is there: both are of one driver."""
         nvml = self.library()
         if nvml is not None and (beside := nvml.parent / _CUDA_LIBRARY).is_file():
             return beside
-        return next(find_libraries(self.driver_root, _CUDA_LIBRARY), None)
+        return next(find_libraries(self.driver_root, _CUDA_LIBRARY, self.driver_libraries), None)
 
     def driver_container(self) -> bool:
         """Whether the driver is one of NVIDIA's driver container."""
@@ -112,6 +115,7 @@ class CheckedNode:
             clock,
             library=self.nvml_library,
             driver_root=self.driver_root,
+            driver_libraries=self.driver_libraries,
             read_s=self.read_s,
             bus=lambda: frozenset(f"{item.address} {item.driver}" for item in self.bus()),
         )

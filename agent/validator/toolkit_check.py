@@ -157,10 +157,10 @@ class ToolkitCheck:
 
     def _look_at_libraries(self) -> Outcome:
         try:
-            has_libraries = find_driver_files(self._node.driver_root).has_libraries
+            files = find_driver_files(self._node.driver_root, self._node.driver_libraries)
         except OSError as error:
             return Failed(f"the driver's libraries cannot be read: {error}")
-        if not has_libraries:
+        if not files.has_libraries:
             return Failed(
                 f"there are no driver libraries under {self._node.driver_root}: install NVIDIA's driver"
             )

@@ -75,7 +75,7 @@ def build_node_agent(settings: "WorkloadSettings") -> list[Json]:
             *_xid_arguments(settings.agent.ignored_xids),
             "--driver-root",
             HOST_ROOT,
-            *_library_arguments(settings.agent.driver_libraries),
+            *settings.agent.library_arguments(),
             *(caches.arguments(settings.kubelet) if caches else ()),
         ],
         mounts=[
@@ -134,10 +134,6 @@ def on_nodes_with_devices(further: "Sequence[SelectorRequirement]") -> Json:
             "nodeSelectorTerms": [{"matchExpressions": [*term, *more]} for term in terms]
         }
     }
-
-
-def _library_arguments(directory: str) -> list[str]:
-    return [f"--driver-libraries={directory}"] if directory else []
 
 
 def _xid_arguments(ignored: frozenset[int] | None) -> list[str]:

@@ -128,6 +128,9 @@ class NodeAgentSettings:
     """None: the agent serves no kernel caches."""
     pods: PodSettings = AGENT_PODS
 
+    def library_arguments(self) -> list[str]:
+        return [f"--driver-libraries={self.driver_libraries}"] if self.driver_libraries else []
+
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -42,6 +42,8 @@ class OwnOperands:
     """Whether the node agents serve the metrics of devices, so that a Service leads to them."""
     hand_out_arguments: tuple[str, ...] = ()
     """How containers get their devices: what the runtime needs for it is validated."""
+    library_arguments: tuple[str, ...] = ()
+    """Where the driver's libraries are searched first."""
     validates_nvidia_fs: bool = False
     validates_gdrcopy: bool = False
     features_dir: str = ""

@@ -118,6 +118,7 @@ def _own(terms: "BootstrapSettings", workloads: "WorkloadSettings") -> OwnOperan
         runs_validator=terms.operands == "Own" and is_validating,
         exports_nvml=terms.exports_nvml and agent.is_enabled,
         hand_out_arguments=tuple(workloads.hand_out_arguments()),
+        library_arguments=tuple(agent.library_arguments()),
         validates_nvidia_fs=validator.enable_nvidia_fs_validation,
         validates_gdrcopy=validator.enable_gdrcopy_validation,
         features_dir=terms.gfd.features_dir or "",

@@ -23,11 +23,14 @@ def _build(settings: PolicyOperands) -> list[dict[str, Any]]:
     ):
         if not is_wanted:
             without_container(daemon_set, name)
-    checks = pod_spec_of(daemon_set)["initContainers"]
+    spec = pod_spec_of(daemon_set)
+    checks = spec["initContainers"]
     steps = [container["name"].removesuffix(_SUFFIX) for container in checks]
     container_of(daemon_set, NAME)["args"] += ["--steps", ",".join(steps)]
     for name in (_TOOLKIT, NAME):
         container_of(daemon_set, name)["args"] += own.hand_out_arguments
+    for container in (*checks, *spec["containers"]):
+        container["args"] += own.library_arguments
     set_block(daemon_set, NAME, settings.spec.validator, field="validator", settings=settings)
     return finish_policy(NAME, objects, settings)
 

@@ -9,6 +9,8 @@ import pytest
 from agent.validator.driver_check import DriverCheck
 from agent.validator.module_check import GDRCOPY, NVIDIA_FS, ModuleCheck
 from agent.validator.steps import Outcome, Passed
+from agent.validator.toolkit_check import ToolkitCheck
+from api.nodefiles.poolconfig import HandOut
 from http_edge.system_clock import SystemClock
 from tests.support.nvml.library import a_device
 from tests.support.validated_node import ValidatedNode, cause_of, text_of
@@ -47,6 +49,19 @@ async def test_the_root_of_a_driver_container_is_named(tmp_path: Path):
     assert isinstance(outcome, Passed)
     assert outcome.content["IS_HOST_DRIVER"] == "false"
     assert outcome.content["NVIDIA_DRIVER_ROOT"] == "/run/nvidia/driver"
+
+
+async def test_libraries_are_found_in_the_directory_that_the_setting_names(tmp_path: Path):
+    """By all steps: toolkit needs them where kubelet hands out device files, and cuda finds libcuda there."""
+    node = ValidatedNode(tmp_path, a_device(0), hand_out=HandOut.DEVICES)
+    elsewhere = node.root / "opt"
+    node.nvml.library.parent.rename(elsewhere)
+    checked = dataclasses.replace(node.checked, driver_libraries="/opt")
+    assert isinstance(await DriverCheck(checked, SystemClock()).look(), Passed)
+    assert isinstance(await ToolkitCheck(checked, SystemClock()).look(), Passed)
+    node.nvml.library = elsewhere / node.nvml.library.name
+    node.nvml.library.unlink()
+    assert checked.cuda_library() == elsewhere / node.nvml.cuda_library.name
 
 
 async def test_a_missing_driver_is_explained(node: ValidatedNode):

@@ -14,8 +14,8 @@ import pytest
 import uvloop
 from structlog.testing import capture_logs
 
-from manifests.constants import FILTER_PATH, MUTATE_PODS_PATH
 from http_edge.limits import Limits
+from manifests.constants import FILTER_PATH, MUTATE_PODS_PATH
 from tests.component.security.peers import post, post_chunked
 from tests.support.reviews import AdmissionSetup, a_pod_object, a_review
 from tests.support.scheduling import a_wire_pod, extender_args

@@ -45,9 +45,14 @@ def test_every_command_line_is_taken(name: str):
         assert message == validate_parser().get_default("termination_log")
 
 
-def test_steps_and_the_way_to_hand_out_are_those_of_the_settings():
+def test_arguments_are_those_of_the_settings():
     way = ("--hand-out", "Environment", "--cdi-kind", "nvidia.com/gpu")
-    own = OwnOperands(runs_validator=True, hand_out_arguments=way, validates_gdrcopy=True)
+    own = OwnOperands(
+        runs_validator=True,
+        hand_out_arguments=way,
+        library_arguments=("--driver-libraries=/opt/vendor/lib",),
+        validates_gdrcopy=True,
+    )
     (daemon_set,) = (
         operand
         for operand in build_operands(replace(ALL_ON, own=own), ALL_KINDS_SERVED)
@@ -58,11 +63,10 @@ def test_steps_and_the_way_to_hand_out_are_those_of_the_settings():
     add_arguments(agent)
     main = settings_of(agent.parse_flags(spec["containers"][0]["args"][1:]))
     assert main.steps == ("driver", "gdrcopy", "toolkit", "cuda")
-    (toolkit,) = (
-        container
-        for container in spec["initContainers"]
-        if container["name"] == "toolkit-validation"
+    steps = [validate_parser().parse_flags(item["args"][1:]) for item in spec["initContainers"]]
+    assert (
+        {step.driver_libraries for step in steps} == {main.driver_libraries} == {"/opt/vendor/lib"}
     )
-    init = validate_parser().parse_flags(toolkit["args"][1:])
+    (init,) = (step for step in steps if step.step == "toolkit")
     assert (main.hand_out.value, main.cdi_kind) == ("Environment", "nvidia.com/gpu")
     assert (init.hand_out, init.cdi_kind) == ("Environment", "nvidia.com/gpu")
