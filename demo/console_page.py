@@ -1,7 +1,6 @@
 """`gpu-control-plane demo --console`: the console's page on a cluster that lives."""
 
 import asyncio
-import tempfile
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -11,6 +10,7 @@ from console.data.read_scope import ReadScope
 from console.edge.static_files import PageMissingError
 from console.processes.local_console import serving_page, viewer_of
 from demo.cluster import BackgroundTasks
+from demo.demo_folder import demo_folder
 from demo.ending import ended, say
 from demo.living_cluster import living_cluster
 from http_edge.listening_sockets import ListenError
@@ -55,7 +55,7 @@ async def _read(console: ConsoleCluster) -> "AsyncIterator[ConsoleCluster]":
 
 async def show_console(log_file: Path | None, *, seed: int, port: int) -> int:
     """Serve the page until cancelled; return 1 where the cluster does not run."""
-    with tempfile.TemporaryDirectory(prefix="gpu-demo-") as folder:
+    with demo_folder() as folder:
         log = log_file or Path(folder) / "server.log"
         try:
             return await ended(_show(Path(folder), log, seed=seed, port=port), log)

@@ -9,7 +9,6 @@ them hold.
 """
 
 import asyncio
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, final
 
@@ -21,6 +20,7 @@ from demo.chapters.autoscaling_chapter import from_zero_and_back
 from demo.chapters.bare_node import bare_node
 from demo.chapters.kernel_caches import kernel_caches
 from demo.cluster import BackgroundTasks, DemoCluster
+from demo.demo_folder import demo_folder
 from demo.ending import ended, say
 from demo.objects import FLEET
 from demo.policy_objects import FLEET as SOFTWARE_FLEET
@@ -71,7 +71,7 @@ the other ones, which run beside it, before its last chapter: an upgrade of driv
 
 async def run_demo(log_file: Path | None, parts: "Sequence[Part]" = PARTS) -> int:
     """Run all chapters; return 0 if every claim holds."""
-    with tempfile.TemporaryDirectory(prefix="gpu-demo-") as name:
+    with demo_folder() as name:
         folder = Path(name)
         (fleet, chapters), *others = parts
         log = log_file or folder / "server.log"

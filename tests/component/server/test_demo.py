@@ -13,6 +13,7 @@ import pytest
 from demo.chapters.accounting import accounts
 from demo.chapters.device_assignment import discovery, manual_assignment
 from demo.cluster import SERVER_USER
+from demo.demo_folder import demo_folder
 from demo.main import run_demo
 from demo.objects import FLEET
 from demo.story import LINE, Story
@@ -99,6 +100,13 @@ async def test_a_server_that_dies_fails_the_demo_with_a_message(capsys: pytest.C
     assert "\nBROKEN: " in output
     assert 'failed calling webhook "gpupools.gpu.deckhouse.io"' in output
     assert "Traceback" not in output
+
+
+def test_the_folder_of_a_demo_is_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """tmp_path is longer than the path of a node's socket may be."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with demo_folder() as folder:
+        assert folder.startswith("/tmp/gpu-demo-")
 
 
 @pytest.fixture
