@@ -81,25 +81,27 @@ def most_pods(quantities: "Quantities | None") -> int | None:
 
 
 def _resizes(pod: "Pod") -> "Resizes":
-    """Return the requests of containers that are resized in place, of which the largest counts: asked, accepted and actual.
+    """Return the requests of containers, and of the pod as "", that are resized in place: asked, accepted and actual.
 
-    What is asked does not count once kubelet has said that the node can never give it.
+    The largest counts. What is asked does not count once kubelet has said that the node can never give it.
     """
     found: dict[str, list[Quantities]] = {}
-    status = pod.status
-    for container in (*(status.container_statuses or ()), *(status.init_container_statuses or ())):
-        actual = container.resources.requests if container.resources is not None else None
-        shown = [part for part in (container.allocated_resources, actual) if part]
+    status, spec = pod.status, pod.spec
+    statuses = (*(status.container_statuses or ()), *(status.init_container_statuses or ()))
+    for name, has in (("", status), *((item.name, item) for item in statuses)):
+        actual = has.resources.requests if has.resources is not None else None
+        shown = [part for part in (has.allocated_resources, actual) if part]
         if shown:
-            found[container.name] = shown
+            found[name] = shown
     if not found or any(
         condition.type == "PodResizePending" and condition.reason == "Infeasible"
         for condition in status.conditions or ()
     ):
         return found
-    for container in (*(pod.spec.containers or ()), *(pod.spec.init_containers or ())):
-        if container.name in found and container.resources is not None:
-            found[container.name].append(container.resources.requests or {})
+    containers = (*(spec.containers or ()), *(spec.init_containers or ()))
+    for name, asks in (("", spec), *((item.name, item) for item in containers)):
+        if name in found and asks.resources is not None:
+            found[name].append(asks.resources.requests or {})
     return found
 
 
@@ -125,15 +127,18 @@ def _requested(spec: "PodSpec", resource: str, resizes: "Resizes | None" = None)
         whole = _milli(spec.resources.requests, resource)
         # As the API server sets it: a limit of the pod is its request only where no container requests any.
         limit = _milli(spec.resources.limits, resource) or 0
-        amount = (amount or limit) if whole is None else whole
+        amount = (amount or limit) if whole is None else _resized("", resource, resizes) or whole
     return amount + (_milli(spec.overhead, resource) or 0)
 
 
 def _of_container(container: "Container", resource: str, resizes: "Resizes | None") -> int:
-    shown = resizes.get(container.name) if resizes else None
-    if shown is None:
-        return _of(container.resources, resource) or 0
-    return max(_milli(quantities, resource) or 0 for quantities in shown)
+    found = _resized(container.name, resource, resizes)
+    return (_of(container.resources, resource) or 0) if found is None else found
+
+
+def _resized(name: str, resource: str, resizes: "Resizes | None") -> int | None:
+    shown = resizes.get(name) if resizes else None
+    return None if shown is None else max(_milli(part, resource) or 0 for part in shown)
 
 
 def _of(resources: "ResourceRequirements | None", resource: str) -> int | None:

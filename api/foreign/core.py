@@ -186,6 +186,9 @@ class PodStatus(Model, frozen=True):
     conditions: list[PodCondition] | None = None
     container_statuses: list[ContainerStatus] | None = None
     init_container_statuses: list[ContainerStatus] | None = None
+    resources: ResourceRequirements | None = None
+    """What the pod as a whole has, where its spec has resources of the pod."""
+    allocated_resources: dict[str, str | int | float] | None = None
 
 
 class Pod(Model, frozen=True):

@@ -125,6 +125,31 @@ def test_of_a_resize_the_most_counts_as_kube_scheduler_counts_it(
     assert requested(msgspec.convert(pod, Pod)).cpu_milli == want
 
 
+@pytest.mark.parametrize(
+    ("asked", "status", "want"),
+    [
+        ("8", {}, 8000),
+        ("8", {"allocatedResources": {"cpu": "4"}, "resources": {"requests": {"cpu": "2"}}}, 8000),
+        ("2", {"allocatedResources": {"cpu": "4"}, "resources": {"requests": {"cpu": "9"}}}, 9000),
+        (
+            "8",
+            {
+                "allocatedResources": {"cpu": "4"},
+                "resources": {"requests": {"cpu": "2"}},
+                "conditions": [{"type": "PodResizePending", "reason": "Infeasible"}],
+            },
+            4000,
+        ),
+    ],
+)
+def test_of_a_resize_of_the_whole_pod_the_most_counts_too(asked: str, status: Any, want: int):
+    """kube-scheduler of 1.36 counts so (component-helpers, resource.PodRequests)."""
+    containers = [{"name": "a", **a_container("1")}]
+    spec = {"containers": containers, "resources": {"requests": {"cpu": asked}}}
+    pod = {"spec": spec, "status": status}
+    assert requested(msgspec.convert(pod, Pod)).cpu_milli == want
+
+
 def test_amounts_may_be_given_as_quantities():
     assert resources_of("500m", "1Gi") == ComputeResources(500, 1024)
     with pytest.raises(ValueError, match="many"):
