@@ -13,6 +13,7 @@ from api.nodefiles.poolconfig import HandOut
 from http_edge.system_clock import SystemClock
 from kube.resources import GPU_DEVICES, GPU_POOLS
 from manifests.install.crds import build_crds
+from telemetry.metrics import REGISTRY
 from tests.component.reconciler.cluster import Cluster, a_cluster
 from tests.support.kubelet.plugins import PluginsOfKubelet
 from tests.support.next_version import allow_next_version, body_of
@@ -107,3 +108,23 @@ async def test_an_older_agent_that_restarts_offers_the_units_of_objects_of_the_n
         await cluster.client.merge_patch(resource, body_of(path), name=name, subresource=place)
     async with an_agent(cluster, kubelet):
         await until(lambda: ids(kubelet, WHOLE) == ["GPU-n1-0", "GPU-n1-1"])
+
+
+async def test_an_agent_that_restarts_offers_no_unit_of_a_mode_that_it_does_not_know_and_counts_the_pool(
+    cluster: Cluster, kubelet: PluginsOfKubelet
+):
+    """Which units a device has is unknown then; one that goes on has read the pool before."""
+
+    def unreadable() -> float | None:
+        labels = {"resource": "gpupools"}
+        return REGISTRY.get_sample_value("gpu_informer_unreadable_objects", labels)
+
+    path = ("spec", "allocation", "mode")
+    await allow_next_version(cluster.client, build_crds(), "GPUPool", *path)
+    async with an_agent(cluster, kubelet):
+        await until(lambda: kubelet.allocatable(WHOLE) == 2)
+        await cluster.client.merge_patch(GPU_POOLS, body_of(path), name="whole")
+        await until(lambda: unreadable() == 1)
+        assert kubelet.allocatable(WHOLE) == 2
+    async with an_agent(cluster, kubelet):
+        await until(lambda: kubelet.allocatable(WHOLE) == 0 and unreadable() == 1)

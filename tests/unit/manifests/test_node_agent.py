@@ -227,9 +227,9 @@ def test_the_directory_of_the_drivers_libraries_reaches_agent_and_validator():
     given = Settings.model_validate({"node_agent": {"driver_libraries": "/opt/vendor/lib"}})
     pod = pod_of(build_node_agent(workload_settings(given)))
     assert understood(pod).driver_libraries == "/opt/vendor/lib"
-    assert bootstrap_operands(given).validator.library_arguments == (
-        "--driver-libraries=/opt/vendor/lib",
-    )
+    own = built_in_policy(given, workload_settings(given)).own
+    assert own is not None
+    assert own.library_arguments == ("--driver-libraries=/opt/vendor/lib",)
     usual = pod_of(build_node_agent(workload_settings(Settings())))
     assert not [arg for arg in usual["containers"][0]["args"] if "driver-libraries" in arg]
 
