@@ -52,9 +52,13 @@ def rights_of_operands(namespace: str = constants.DEFAULT_NAMESPACE) -> set[Righ
 
 
 def rights_of_autoscaling(namespace: str = constants.DEFAULT_NAMESPACE) -> set[Right]:
-    """Return the rights on signals, on volumes of waiting pods, and on NodeClaims that never became useful."""
-    of = (node_claim_watch.RBAC, place_reader.RBAC)
-    return rights_of([*((item, "*") for item in of), (signal_pods.NAMESPACED_RBAC, namespace)])
+    """Return the rights on signals, and on NodeClaims that never became useful."""
+    return rights_of([(node_claim_watch.RBAC, "*"), (signal_pods.NAMESPACED_RBAC, namespace)])
+
+
+def rights_of_volumes() -> set[Right]:
+    """Return the rights to read the volumes of waiting pods."""
+    return rights_of([(place_reader.RBAC, "*")])
 
 
 def rights_of_kernel_caches(_namespace: str = constants.DEFAULT_NAMESPACE) -> set[Right]:
@@ -85,9 +89,8 @@ def asked_by(request: LoggedRequest) -> set[Right]:
     An apply of a whole object takes the right to create it, too, where it is not there.
     """
     parts = request.path.strip("/").split("/")
-    group, rest = (
-        (parts[1], parts[3:]) if len(parts) > 1 and parts[0] == "apis" else ("", parts[2:])
-    )
+    is_of_group = len(parts) > 1 and parts[0] == "apis"
+    group, rest = (parts[1], parts[3:]) if is_of_group else ("", parts[2:])
     if not rest:
         return set()  # discovery, which every account may read
     namespace = "*"

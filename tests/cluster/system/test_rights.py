@@ -107,6 +107,35 @@ async def expire_and_wake(make_pool, api, namespace) -> None:
     await api.create(pods.collection(namespace), a_pod("late", pool))
 
 
+async def await_volumes(make_pool, api, namespace) -> list[str]:
+    """Let a pod wait for a node near its volumes: one is there, the other one of a class that waits for a pod.
+
+    Returns the paths of what is in no namespace.
+    """
+    pool = await make_pool(devices=1, autoscaling={"shapes": [{"name": "pair", "devices": 2}]})
+    name, size = f"{namespace}-volumes", {"storage": "1Gi"}
+    spec = {"accessModes": ["ReadWriteOnce"]}
+    classes, volumes = "/apis/storage.k8s.io/v1/storageclasses", "/api/v1/persistentvolumes"
+    made = {"metadata": {"name": name}, "provisioner": "example.com/none"}
+    await api.create(classes, {**made, "volumeBindingMode": "WaitForFirstConsumer"})
+    there = {**spec, "capacity": size, "hostPath": {"path": "/nowhere"}}
+    await api.create(volumes, {"metadata": {"name": name}, "spec": there})
+    claims = {
+        "there": {"volumeName": name, "storageClassName": ""},
+        "awaited": {"storageClassName": name},
+    }
+    for claim, terms in claims.items():
+        wanted = {**spec, **terms, "resources": {"requests": size}}
+        path = f"/api/v1/namespaces/{namespace}/persistentvolumeclaims"
+        await api.create(path, {"metadata": {"name": claim}, "spec": wanted})
+    pod = a_pod("near-volumes", pool, units=2)
+    pod["spec"]["volumes"] = [
+        {"name": claim, "persistentVolumeClaim": {"claimName": claim}} for claim in claims
+    ]
+    await api.create(pods.collection(namespace), pod)
+    return [f"{collection}/{name}" for collection in (classes, volumes)]
+
+
 async def bind_what_is_gated(make_pool, system, api, namespace, *, folder: Path) -> None:
     """A binding that the API server refuses is settled by a read of the pod."""
     pool = await make_pool(devices=1)
@@ -233,6 +262,7 @@ async def test_every_right_is_used(  # fixtures
     await system.scheduler.stop()
     await nominate(make_pool, api, namespace)
     await expire_and_wake(make_pool, api, namespace)
+    cluster_wide = await await_volumes(make_pool, api, namespace)
     await bind_what_is_gated(make_pool, system, api, namespace, folder=tmp_path)
     await take_stock(api, create_nodes)
     await overtake(api)
@@ -266,7 +296,8 @@ async def test_every_right_is_used(  # fixtures
         return True
 
     await polling.eventually(all_used, what="the use of every right", every=1)
-    await api.delete(installation.DEPLOYMENT)
+    for path in (installation.DEPLOYMENT, *cluster_wide):
+        await api.delete(path)
     await api.delete(SERVICE)
     # Leave the installation to the next test as it was.
     pool = await make_pool(devices=1)

@@ -33,6 +33,7 @@ from tests.support.rights import (
     rights_of_kernel_caches,
     rights_of_operands,
     rights_of_reviews,
+    rights_of_volumes,
 )
 
 # What is not asked over the network is not waited for, so few idle turns will do.
@@ -228,7 +229,8 @@ async def test_the_run_makes_every_kind_of_request(tmp_path: Path) -> None:
     asked = asked_in(requests)
     # What else operands may have, autoscaling, caches and reviews: test_rights.py, test_pool_scaling_faults.py,
     # test_cache_faults.py, test_usage_page.py.
-    elsewhere = rights_of_operands() | rights_of_autoscaling() | rights_of_kernel_caches()
+    elsewhere = rights_of_operands() | rights_of_autoscaling() | rights_of_volumes()
+    elsewhere |= rights_of_kernel_caches()
     elsewhere |= rights_of_reviews()
     ours = our_rights() - elsewhere
     assert [right for right in ours if not any(allows(right, item) for item in asked)] == []
