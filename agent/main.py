@@ -135,7 +135,7 @@ async def run_agent(settings: AgentSettings, clock: "Clock") -> None:
 
     Raises:
         AgentUnusableError: there is no usable configuration for the API server.
-        OSError: the port of the probes cannot be opened.
+        ListenError: the port of the probes cannot be opened.
         ExceptionGroup: a task failed; the process should exit with a failure.
     """
     async with AsyncExitStack() as stack:
@@ -149,7 +149,7 @@ async def run_agent(settings: AgentSettings, clock: "Clock") -> None:
         agent = Agent(AgentContext(settings, client, clock, connection=connection))
         stack.push_async_callback(agent.close)
         await stack.enter_async_context(
-            serving_probes(agent, settings.host, settings.port, device_metrics=agent.device_metrics)
+            serving_probes(agent, settings, clock, device_metrics=agent.device_metrics)
         )
         _log.info(
             "started", node=settings.node, roles=sorted(role.value for role in settings.roles)

@@ -1,40 +1,48 @@
-"""HTTP endpoints of the agent's pod: liveness, readiness, metrics. None of them is secret.
+"""The port of the agent's pod: liveness, readiness, metrics. None of them is secret.
 
-HTTP/1.1 as far as kubelet and Prometheus need it: GET, one request a connection. A whole web server is 2 MiB on every
-node. The port is open to every pod, and kubelet's liveness probe must be answered under any load: of too many
-connections the oldest is closed first, which has had the most time for its request.
+It is open to every pod, and kubelet's liveness probe must be answered under any load: a connection ends with its answer,
+and of too many the oldest is closed first, which has had the most time for its request.
 """
 
 import asyncio
 from contextlib import asynccontextmanager
-from http import HTTPStatus
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, cast, final
+from typing import TYPE_CHECKING, Final, Protocol, final
 
-import structlog
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client import CONTENT_TYPE_LATEST
 
+from http_edge.exposition import Exposition
+from http_edge.limits import Limits
+from http_edge.listener import Port
+from http_edge.replies import TEXT, Reply, error_reply
+from http_edge.routes import Routes
 from manifests.constants import (
     DEVICE_METRICS_PATH,
     LIVENESS_PATH,
     METRICS_PATH,
     READINESS_PATH,
 )
-from telemetry.metrics import REGISTRY, TASK_FAILURES
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Sequence
+    from collections.abc import AsyncIterator, Sequence
 
-WITHIN_S: Final = 5.0
-"""Maximum duration of a connection; kubelet's time-out is the same."""
-MAX_HEAD_BYTES: Final = 2 * 1024
-"""kubelet's requests have 130 bytes, Prometheus' have 300."""
-MAX_CONNECTIONS: Final = 32
-TASK: Final = "probes"
-_END: Final = b"\r\n\r\n"
-_DEVICES: Final = DEVICE_METRICS_PATH.encode("ascii")
-_TEXT: Final = "text/plain; charset=utf-8"
+    from api.clock import Clock
+    from http_edge.listener import Address
+    from http_edge.routes import Headers, Show
 
-_log = structlog.get_logger()
+LIMITS: Final = Limits(
+    connections=32,
+    body_bytes=0,
+    first_request_s=2.5,
+    head_s=2.5,
+    head_bytes=2 * 1024,
+    head_fields=32,
+    linger_s=0.0,
+    pipelined=1,
+    answer_s=5.0,
+    finish_s=0.0,
+    spares_used=False,
+)
+"""kubelet's requests have 130 bytes, Prometheus' have 300; kubelet waits for 5 s."""
 
 
 class ProcessHealth(Protocol):
@@ -52,157 +60,58 @@ class ProcessHealth(Protocol):
 class DevicePages(Protocol):
     """Pages of the devices' metrics, which take time; `agent.device_metrics.source.DeviceMetrics`."""
 
-    def ask(self, answer: "Callable[[bytearray], None]") -> None:
-        """Have it called once with the page."""
-
-    def forget(self, answer: "Callable[[bytearray], None]") -> None:
-        """Undo `ask`."""
-
-
-class ProbeResponse(NamedTuple):
-    status: HTTPStatus
-    content: bytes | bytearray = b""
-    content_type: str = _TEXT
-
-    def head(self) -> bytes:
-        head = (
-            f"HTTP/1.1 {self.status.value} {self.status.phrase}\r\n"
-            f"Content-Type: {self.content_type}\r\n"
-            f"Content-Length: {len(self.content)}\r\n"
-            "Connection: close\r\n\r\n"
-        )
-        return head.encode("ascii")
-
-
-def answer_to(head: bytes, health: ProcessHealth) -> ProbeResponse:
-    """Return the answer to a request; only its first line matters."""
-    words = head.partition(b"\r\n")[0].split(b" ")
-    if len(words) != 3 or not words[2].startswith(b"HTTP/1."):
-        return ProbeResponse(HTTPStatus.BAD_REQUEST)
-    method, target, _ = words
-    if method != b"GET":
-        return ProbeResponse(HTTPStatus.METHOD_NOT_ALLOWED)
-    match target.partition(b"?")[0].decode("latin-1"):
-        case path if path == LIVENESS_PATH:
-            return ProbeResponse(
-                HTTPStatus.OK if health.is_alive else HTTPStatus.SERVICE_UNAVAILABLE
-            )
-        case path if path == READINESS_PATH:
-            missing = health.missing
-            text = "\n".join(missing) or "ready"
-            status = HTTPStatus.SERVICE_UNAVAILABLE if missing else HTTPStatus.OK
-            return ProbeResponse(status, f"{text}\n".encode())
-        case path if path == METRICS_PATH:
-            return ProbeResponse(HTTPStatus.OK, generate_latest(REGISTRY), CONTENT_TYPE_LATEST)
-    return ProbeResponse(HTTPStatus.NOT_FOUND)
-
-
-def _asks_for_devices(head: bytes) -> bool:
-    words = head.partition(b"\r\n")[0].split(b" ")
-    return len(words) == 3 and words[0] == b"GET" and words[1].partition(b"?")[0] == _DEVICES
+    async def page(self) -> bytes:
+        """Return the page, once it is made."""
 
 
 @asynccontextmanager
 async def serving_probes(
     health: ProcessHealth,
-    host: str,
-    port: int,
+    listen: "Address",
+    clock: "Clock",
     *,
     device_metrics: DevicePages | None = None,
-    within_s: float = WITHIN_S,
+    limits: Limits = LIMITS,
 ) -> "AsyncIterator[None]":
     """Serve inside the context; open connections are closed at its end.
 
     Raises:
-        OSError: the port cannot be opened.
+        ListenError: the port cannot be opened.
     """
-    loop = asyncio.get_running_loop()
-    TASK_FAILURES.labels(TASK)
-    open_: dict[_Connection, None] = {}
-    # the oldest first
-    server = await loop.create_server(
-        lambda: _Connection(health, device_metrics, open_, within_s=within_s), host, port
-    )
-    try:
+    pages: dict[str, Show] = {
+        LIVENESS_PATH: lambda *_: Reply(200 if health.is_alive else 503, b"", TEXT),
+        READINESS_PATH: lambda *_: _readiness(health.missing),
+        METRICS_PATH: Exposition().show,
+    }
+    if device_metrics is not None:
+        pages[DEVICE_METRICS_PATH] = _DevicePage(device_metrics, limits).show
+    async with Port(Routes(pages=pages), listen, None, clock=clock, limits=limits) as port:
+        port.send_away()
         yield
-    finally:
-        server.close()
-        for connection in tuple(open_):
-            connection.abort()
-        # The loop calls `connection_lost` of each in its next turn.
-        await asyncio.sleep(0)
+
+
+def _readiness(missing: "Sequence[str]") -> Reply:
+    text = "\n".join(missing) or "ready"
+    return Reply(503 if missing else 200, f"{text}\n".encode(), TEXT)
 
 
 @final
-class _Connection(asyncio.Protocol):
-    """One request, one answer, within the callbacks of the transport."""
+class _DevicePage:
+    """As many wait for it as may be connected; who has left waits until the page is there."""
 
-    def __init__(
-        self,
-        health: ProcessHealth,
-        device_metrics: DevicePages | None,
-        open_: "dict[_Connection, None]",
-        *,
-        within_s: float,
-    ) -> None:
-        self._health = health
-        self._device_metrics = device_metrics
-        self._within_s = within_s
-        self._open = open_
-        self._head = b""
-        self._is_answered = False
-        self._transport: asyncio.Transport | None = None
-        self._deadline: asyncio.TimerHandle | None = None
+    def __init__(self, metrics: DevicePages, limits: Limits) -> None:
+        self._metrics = metrics
+        self._limits = limits
+        self._waiting = 0
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # uvloop's transports have these methods without asyncio's base class.
-        self._transport = cast("asyncio.Transport", transport)
-        while len(self._open) >= MAX_CONNECTIONS:
-            oldest = next(iter(self._open))
-            del self._open[oldest]
-            oldest.abort()
-        self._open[self] = None
-        self._deadline = asyncio.get_running_loop().call_later(self._within_s, self.abort)
-
-    def data_received(self, data: bytes) -> None:
-        if self._is_answered:
-            return
-        self._head += data
-        if len(self._head) > MAX_HEAD_BYTES:
-            self._answer(ProbeResponse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE))
-        elif _END not in self._head:
-            return
-        elif self._device_metrics is not None and _asks_for_devices(self._head):
-            self._is_answered = True
-            self._device_metrics.ask(self._answer_page)
-        else:
-            self._answer(self._response())
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._open.pop(self, None)
-        if self._deadline is not None:
-            self._deadline.cancel()
-        if self._device_metrics is not None:
-            self._device_metrics.forget(self._answer_page)
-
-    def abort(self) -> None:
-        """Close the connection without an answer."""
-        if self._transport is not None:
-            self._transport.abort()
-
-    def _response(self) -> ProbeResponse:
+    async def show(self, _transport: "asyncio.BaseTransport | None", _headers: "Headers") -> Reply:
+        if self._waiting >= self._limits.connections:
+            return error_reply(503)
+        self._waiting += 1
         try:
-            return answer_to(self._head, self._health)
-        except Exception as error:  # noqa: BLE001  # the boundary of a request
-            TASK_FAILURES.labels(TASK).inc()
-            _log.error("probe not answered", exc_info=error)
-            return ProbeResponse(HTTPStatus.INTERNAL_SERVER_ERROR)
-
-    def _answer_page(self, content: bytearray) -> None:
-        self._answer(ProbeResponse(HTTPStatus.OK, content, CONTENT_TYPE_LATEST))
-
-    def _answer(self, answer: ProbeResponse) -> None:
-        self._is_answered = True
-        if self._transport is not None:
-            self._transport.writelines((answer.head(), answer.content))
-            self._transport.close()
+            async with asyncio.timeout(self._limits.answer_s):
+                return Reply(200, await self._metrics.page(), CONTENT_TYPE_LATEST)
+        except TimeoutError:
+            return error_reply(503)
+        finally:
+            self._waiting -= 1

@@ -152,6 +152,7 @@ def _run(settings: AgentSettings) -> int:
 
     from agent.errors import AgentUnusableError
     from agent.main import run_agent  # imports gRPC
+    from http_edge.listening_sockets import ListenError
     from http_edge.open_files import raise_limit
     from http_edge.system_clock import SystemClock
     from telemetry.logs import configure_logs
@@ -162,7 +163,7 @@ def _run(settings: AgentSettings) -> int:
         uvloop.run(run_agent(settings, SystemClock()))
     except AgentUnusableError as error:
         raise CommandLineError(str(error)) from error
-    except (OSError, ExceptionGroup) as error:
+    except (ListenError, OSError, ExceptionGroup) as error:
         complain(error)
         return FAILED
     return OK

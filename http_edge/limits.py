@@ -21,7 +21,11 @@ class Limits:
     """An AdmissionReview carries an object twice (1.5 MiB each, etcd's limit) in an envelope; 10,000 node names of
     63 characters are 0.7 MiB."""
 
+    spares_used: bool = True
+    """Whether one more connection takes the place of one without a request, if there is any; otherwise of the oldest."""
     handshake_s: float = 5.0
+    first_request_s: float | None = None
+    """From the handshake to the first byte; None for clients that open connections in advance."""
     head_s: float = 5.0
     """From the first byte of a request to the end of its head."""
     head_bytes: int = 16 * 1024
@@ -51,6 +55,8 @@ class Limits:
     answer_s: float = 30.0
     """In which a peer reads an answer, beyond what the system's buffers hold: a scrape of /metrics ends
     within 10 s."""
+    finish_s: float = 10.0
+    """How long requests under way may take on shutdown: a bind, 4 s, and the read after it, 4 s."""
     keep_alive_s: float = 300.0
     """The API server and kube-scheduler close idle connections after 90 s. A server that closes first may
     do so while a request is on its way, which costs a failed pod creation."""

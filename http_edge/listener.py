@@ -5,25 +5,24 @@
 
 import asyncio
 import socket
-from typing import TYPE_CHECKING, Final, NoReturn, Protocol, Self, final
+from typing import TYPE_CHECKING, NoReturn, Protocol, Self, final
 
 from http_edge.body import LargeBodies
 from http_edge.connections import Acceptor, ConnectionLimiter
 from http_edge.listening_sockets import open_listeners
-from http_edge.negotiated_protocol import NegotiatedProtocol
 from http_edge.peer_connection import PortState
+from http_edge.protocol import HttpProtocol
 from http_edge.replies import ReplyEncoder
 
 if TYPE_CHECKING:
     import ssl
+    from collections.abc import Callable
     from types import TracebackType
 
     from api.clock import Clock
+    from http_edge.connections import ConnectionSlot
     from http_edge.limits import Limits
     from http_edge.routes import Routes
-
-FINISH_WITHIN_S: Final = 10.0
-"""How long requests under way may take on shutdown: a bind, 4 s, and the read after it, 4 s."""
 
 
 class Address(Protocol):
@@ -51,6 +50,12 @@ class Port:
     ) -> None:
         self._listen = listen
         self._context = context
+        self._protocol: Callable[[PortState, ConnectionSlot], asyncio.Protocol] = HttpProtocol
+        if context is not None:
+            # Late: libraries of HTTP/2, which plain TCP does not speak, are 3 MiB on every node.
+            from http_edge.negotiated_protocol import NegotiatedProtocol  # noqa: PLC0415
+
+            self._protocol = NegotiatedProtocol
         self._limits = limits
         self._tasks = asyncio.TaskGroup()
         self._state = PortState(
@@ -98,7 +103,7 @@ class Port:
         connections = tuple(self._state.connections)
         finishing = [one for connection in connections if (one := connection.finish()) is not None]
         if finishing:
-            await asyncio.wait(finishing, timeout=FINISH_WITHIN_S)
+            await asyncio.wait(finishing, timeout=self._limits.finish_s)
         for connection in connections:
             connection.close()
 
@@ -106,7 +111,7 @@ class Port:
         with listener:
             await Acceptor(
                 listener,
-                lambda slot: NegotiatedProtocol(self._state, slot),
+                lambda slot: self._protocol(self._state, slot),
                 self._context,
                 limiter=self._state.limiter,
                 limits=self._limits,

@@ -30,7 +30,6 @@ class Wait(enum.Enum):
     """What a connection waits for."""
 
     FIRST_REQUEST = enum.auto()
-    """Without a deadline: clients open connections in advance."""
     REQUEST = enum.auto()
     HEAD = enum.auto()
     BODY = enum.auto()
@@ -116,6 +115,7 @@ class PeerConnection:
         self._protocol = protocol
         self._slot.drop = transport.abort
         self._port.connections.add(protocol)
+        self.set_deadline()
 
     def lose(self) -> None:
         """Free the slot of a connection that the transport has lost."""
@@ -145,7 +145,8 @@ class PeerConnection:
 
     def mark_active(self) -> None:
         """Note the head of a request, or a part of its body."""
-        self._port.limiter.mark_active(self._slot)
+        if self._port.limits.spares_used:
+            self._port.limiter.mark_active(self._slot)
 
     def note_use(self) -> None:
         """Note an answer, or what is as good: the time for the next request begins."""
@@ -205,7 +206,9 @@ class PeerConnection:
                 return max(0.0, self._used_at + limits.keep_alive_s - self._loop.time())
             case Wait.READER | Wait.GOODBYE:
                 return limits.answer_s
-            case Wait.FIRST_REQUEST | Wait.DECISION:
+            case Wait.FIRST_REQUEST:
+                return limits.first_request_s
+            case Wait.DECISION:
                 return None
 
     def _expire(self) -> None:

@@ -84,24 +84,22 @@ class DeviceMetrics:
         self._processes = ProcessReadings(processes, clock)
         self._clock = clock
         self._node = node
-        self._waiting: dict[Callable[[bytearray], None], None] = {}
+        self._waiting: list[asyncio.Future[bytes]] = []
         self._asked = asyncio.Event()
         self._samples: tuple[DeviceSample, ...] = ()
         self._nvlink_rates = NvlinkRates()
         self._measured_at = float("-inf")
-        self._page = bytearray()
+        self._page = b""
         self._made_at = float("-inf")
         self._complaint = ""
         TASK_FAILURES.labels(TASK)
 
-    def ask(self, answer: "Callable[[bytearray], None]") -> None:
-        """Have it called once with the page; it must be quick, and not raise."""
-        self._waiting[answer] = None
+    async def page(self) -> bytes:
+        """Return the page, which all have who ask within a second of it."""
+        answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        self._waiting.append(answer)
         self._asked.set()
-
-    def forget(self, answer: "Callable[[bytearray], None]") -> None:
-        """Undo `ask`; one that was answered is forgotten already."""
-        self._waiting.pop(answer, None)
+        return await answer
 
     async def run(self) -> NoReturn:
         """Answer until cancelled."""
@@ -110,13 +108,14 @@ class DeviceMetrics:
             self._asked.clear()
             if self._clock.monotonic() >= self._made_at + FRESH_S:
                 await self._make()
-            waiting, self._waiting = self._waiting, {}
+            waiting, self._waiting = self._waiting, []
             for answer in waiting:
-                answer(self._page)
+                if not answer.done():  # of a request that was given up
+                    answer.set_result(self._page)
 
     async def _make(self) -> None:
         is_stale = not await self._measure()
-        self._page = bytearray()  # The one before is freed first.
+        self._page = b""  # The one before is freed first.
         now = self._clock.monotonic()
         if now > self._measured_at + KNOWN_S:
             self._samples = ()
@@ -132,7 +131,7 @@ class DeviceMetrics:
         if not is_stale:
             for field in page.implausible:
                 DEVICE_VALUES_DROPPED.labels(field.name.lower()).inc()
-        self._page, self._made_at = page.content, now
+        self._page, self._made_at = bytes(page.content), now
 
     async def _measure(self) -> bool:
         """Read the driver; return whether it answered."""

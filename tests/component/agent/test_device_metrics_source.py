@@ -104,9 +104,7 @@ async def metrics(driver: MeasuredDouble, pods: PodsDouble) -> AsyncIterator[Dev
 
 
 async def page(metrics: DeviceMetrics) -> str:
-    answered: asyncio.Future[bytearray] = asyncio.get_running_loop().create_future()
-    metrics.ask(answered.set_result)
-    return (await answered).decode()
+    return (await metrics.page()).decode()
 
 
 def is_stale(page: str) -> bool:
@@ -140,13 +138,11 @@ async def test_nothing_is_read_without_a_request(metrics: DeviceMetrics, driver:
     assert driver.asked == []
 
 
-async def test_request_that_was_given_up_is_not_answered(metrics: DeviceMetrics):
-    answers: list[bytearray] = []
-    metrics.ask(answers.append)
-    metrics.forget(answers.append)
-    metrics.forget(answers.append)
-    await page(metrics)
-    assert answers == []
+async def test_request_that_was_given_up_keeps_no_page_from_others(metrics: DeviceMetrics):
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0):
+            await metrics.page()
+    assert await page(metrics)
 
 
 async def test_driver_that_hangs_leaves_the_known_values_for_a_minute(

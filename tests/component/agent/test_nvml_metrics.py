@@ -232,11 +232,9 @@ async def test_role_serves_what_the_driver_and_its_events_tell(tmp_path: Path):
             other.close()
         role.health.take([DriverEvent(uuid=FIRST.uuid, kind=EventKind.XID, code=31)])
         assert role.device_metrics is not None
-        answered: asyncio.Future[bytearray] = asyncio.get_running_loop().create_future()
-        role.device_metrics.ask(answered.set_result)
         async with asyncio.TaskGroup() as group:
             task = group.create_task(serving)
-            lines = (await answered).decode().splitlines()
+            lines = (await role.device_metrics.page()).decode().splitlines()
             task.cancel()
         await role.close()
     values = {line.partition("{")[0]: line.rpartition(" ")[2] for line in lines if "{" in line}
