@@ -52,7 +52,7 @@ class Port:
         self._context = context
         self._protocol: Callable[[PortState, ConnectionSlot], asyncio.Protocol] = HttpProtocol
         if context is not None:
-            # Late: libraries of HTTP/2, which plain TCP does not speak, are 3 MiB on every node.
+            # Late: libraries of HTTP/2, which plain TCP does not speak, are 1.5 MiB on every node.
             from http_edge.negotiated_protocol import NegotiatedProtocol  # noqa: PLC0415
 
             self._protocol = NegotiatedProtocol
