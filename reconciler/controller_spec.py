@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pool.allocation_state import AllocationState
     from pool.catalog import Catalog
     from pool.index.reader import IndexReader
-    from reconciler.caches import Caches
+    from reconciler.informer_stores import InformerStores
     from reconciler.settings import ControllerSettings
     from scheduler.context import ExtenderContext
 
@@ -71,7 +71,7 @@ class ControllerContext:
     """Dependencies of the controllers of one leadership term. `ending` closes all that they open."""
 
     client: "KubeClient"
-    caches: "Caches"
+    stores: "InformerStores"
     recorder: "EventRecorder"
     scheduling: "ExtenderContext"
     settings: "ControllerSettings"
@@ -85,19 +85,19 @@ class ControllerContext:
 
     @property
     def allocation_state(self) -> "AllocationState":
-        return self.caches.allocation_state
+        return self.stores.allocation_state
 
     @property
     def index(self) -> "IndexReader":
-        return self.caches.index
+        return self.stores.index
 
     @property
     def reader(self) -> "AllocationReader":
-        return self.caches.reader
+        return self.stores.reader
 
     @property
     def catalog(self) -> "Catalog":
-        return self.caches.catalog
+        return self.stores.catalog
 
     def now(self) -> "Instant":
         return self.clock.instant()
@@ -206,22 +206,22 @@ class TaskSpec:
 
 def devices(context: ControllerContext) -> "EventSource[Any]":
     """Nodes whose GPUDevices changed."""
-    return context.caches.devices.changes
+    return context.stores.devices.changes
 
 
 def inventories(context: ControllerContext) -> "EventSource[Any]":
     """Nodes whose GPUNodeInventory changed, other than in its agent's reports."""
-    return context.caches.inventories.changes
+    return context.stores.inventories.changes
 
 
 def features(context: ControllerContext) -> "EventSource[Any]":
     """Nodes whose NodeFeatures changed."""
-    return context.caches.features.changes
+    return context.stores.features.changes
 
 
 def operand_pods(context: ControllerContext) -> "EventSource[Any]":
     """Nodes whose operand pods changed."""
-    return context.caches.operands.changes
+    return context.stores.operands.changes
 
 
 DEVICES: Final[Trigger[Any]] = Trigger(source=devices)

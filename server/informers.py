@@ -1,4 +1,4 @@
-"""Informers that fill the caches of this replica, and the permissions that they need.
+"""Informers that fill the stores of this replica, and the permissions that they need.
 
 Pods of pools are not among them: `server.leadership.bound_pods` stands between their informer and their sink.
 """
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from kube.client import KubeClient
     from kube.informer import KubeObject, Sink
     from kube.resources import Resource
-    from reconciler.caches import Caches
+    from reconciler.informer_stores import InformerStores
     from server.settings import Settings
 
 OPERANDS: Final = "operand pods"
@@ -84,19 +84,19 @@ ConfigMaps and DaemonSets under the permissions of `pool.workloads`, inventories
 
 
 def build_informers(
-    caches: "Caches", client: "KubeClient", settings: "Settings", *, clock: "Clock"
+    stores: "InformerStores", client: "KubeClient", settings: "Settings", *, clock: "Clock"
 ) -> "dict[str, Informer[Any]]":
     """Return the informers by the name that readiness and metrics know them by."""
     operand_terms = OperandTerms(
         namespaces=frozenset({settings.namespace, *settings.bootstrap.namespaces})
     )
     found: dict[str, Informer[Any]] = {
-        GPU_POOLS.plural: Informer(client, GPU_POOLS, GPUPool, sink=caches.pool_sink, clock=clock),
+        GPU_POOLS.plural: Informer(client, GPU_POOLS, GPUPool, sink=stores.pool_sink, clock=clock),
         GPU_DEVICES.plural: Informer(
             client,
             GPU_DEVICES,
             GPUDevice,
-            sink=caches.device_sink,
+            sink=stores.device_sink,
             clock=clock,
             project=device_sink.observe_device,
         ),
@@ -104,21 +104,21 @@ def build_informers(
             client,
             GPU_NODE_INVENTORIES,
             GPUNodeInventory,
-            sink=caches.inventory_sink,
+            sink=stores.inventory_sink,
             clock=clock,
         ),
         NODES.plural: Informer(
-            client, NODES, Node, sink=caches.node_sink, clock=clock, project=node_facts
+            client, NODES, Node, sink=stores.node_sink, clock=clock, project=node_facts
         ),
         NAMESPACES.plural: Informer(
-            client, NAMESPACES, Namespace, sink=caches.namespace_sink, clock=clock
+            client, NAMESPACES, Namespace, sink=stores.namespace_sink, clock=clock
         ),
         # Watched where we run no device plugins, too: of an earlier setting some may be left.
         CONFIG_MAPS.plural: Informer(
             client,
             CONFIG_MAPS,
             ConfigMap,
-            sink=caches.config_maps,
+            sink=stores.config_maps,
             clock=clock,
             selection=live_workloads.selection(settings.namespace),
         ),
@@ -126,7 +126,7 @@ def build_informers(
             client,
             DAEMON_SETS,
             DaemonSet,
-            sink=caches.daemon_sets,
+            sink=stores.daemon_sets,
             clock=clock,
             selection=live_workloads.selection(settings.namespace),
         ),
@@ -134,7 +134,7 @@ def build_informers(
             client,
             PODS,
             OperandPodObject,
-            sink=caches.operands,
+            sink=stores.operands,
             clock=clock,
             project=projection(operand_terms),
             selection=Selection(label_selector=operand_terms.label_selector),
@@ -144,7 +144,7 @@ def build_informers(
             client,
             PODS,
             scale_signal_sink.SignalPod,
-            sink=caches.scale_signals,
+            sink=stores.scale_signals,
             clock=clock,
             project=scale_signal_sink.observe_signal,
             selection=scale_signal_sink.selection(settings.namespace),
@@ -154,7 +154,7 @@ def build_informers(
             client,
             NODE_CLAIMS,
             NodeClaim,
-            sink=caches.node_claims,
+            sink=stores.node_claims,
             clock=clock,
             project=karpenter_sink.observe_claim,
             is_optional=True,
@@ -163,7 +163,7 @@ def build_informers(
             client,
             NODE_POOLS,
             NodePool,
-            sink=caches.node_pools,
+            sink=stores.node_pools,
             clock=clock,
             project=karpenter_sink.observe_node_pool,
             is_optional=True,
@@ -174,23 +174,23 @@ def build_informers(
             client,
             NODE_FEATURES,
             NodeFeature,
-            sink=caches.features,
+            sink=stores.features,
             clock=clock,
             project=node_feature_sink.observe_feature,
             is_optional=True,
         )
     if settings.kernel_caches.enabled:
-        found |= build_cache_informers(caches, client, clock=clock)
+        found |= build_cache_informers(stores, client, clock=clock)
     if settings.node_software.enabled:
-        found |= build_operator_informers(caches, client, clock=clock)
+        found |= build_operator_informers(stores, client, clock=clock)
     return found
 
 
 def build_operator_informers(
-    caches: "Caches", client: "KubeClient", *, clock: "Clock"
+    stores: "InformerStores", client: "KubeClient", *, clock: "Clock"
 ) -> "dict[str, Informer[Any]]":
     """Return those of ClusterPolicies and NVIDIADrivers; an installation may have only the first kind."""
-    objects = caches.operator_objects
+    objects = stores.operator_objects
     parts: tuple[tuple[Resource, type[KubeObject], Sink[Any]], ...] = (
         (CLUSTER_POLICIES, ClusterPolicy, objects.policy_store),
         (NVIDIA_DRIVERS, NVIDIADriver, objects.driver_store),
@@ -202,14 +202,14 @@ def build_operator_informers(
 
 
 def build_cache_informers(
-    caches: "Caches", client: "KubeClient", *, clock: "Clock"
+    stores: "InformerStores", client: "KubeClient", *, clock: "Clock"
 ) -> "dict[str, Informer[Any]]":
     """Return those of the kinds of kernel caches, whose definitions an upgrade may not have installed."""
     observe_cache, observe_node = (
         gkm_cache_sink.observe_cache,
         gkm_cache_node_sink.observe_cache_node,
     )
-    stored, on_nodes = caches.gkm_caches, caches.gkm_cache_nodes
+    stored, on_nodes = stores.gkm_caches, stores.gkm_cache_nodes
     parts: tuple[tuple[Resource, type[KubeObject], Sink[Any], Callable[[Any], Any]], ...] = (
         (GKM_CACHES, GKMCache, stored.namespaced, observe_cache),
         (CLUSTER_GKM_CACHES, ClusterGKMCache, stored.cluster, observe_cache),

@@ -38,8 +38,8 @@ from pool.allocation_state import AllocationState
 from pool.catalog import Catalog
 from pool.facts import observed_pod
 from pool.index.device_index import DeviceIndex
-from reconciler.caches import Caches
 from reconciler.controller_spec import ControllerContext
+from reconciler.informer_stores import InformerStores
 from reconciler.kernelcache.cache_gauges import forget_kernel_caches
 from reconciler.operator_gauges import forget_node_software
 from reconciler.pod.reservation_end import record_end
@@ -119,7 +119,7 @@ class ControlPlane:
             on_mismatch=partial(record_mismatch, recorder=self.recorder),
             on_settled=reports.wake,
         )
-        self.caches = Caches(
+        self.stores = InformerStores(
             self.allocation_state, self.catalog, kernel_caches, recorder=self.recorder
         )
         self.cache_admission = (
@@ -137,7 +137,7 @@ class ControlPlane:
         self.signer = ReservationSigner(client, settings.namespace)
         bound_pods = BoundPods(client, PodSink(self.allocation_state, clock.instant, self.recorder))
         self.informers = {
-            **build_informers(self.caches, client, settings, clock=clock),
+            **build_informers(self.stores, client, settings, clock=clock),
             PODS.plural: Informer(
                 client, PODS, Pod, sink=bound_pods, clock=clock, project=observed_pod
             ),
@@ -149,7 +149,7 @@ class ControlPlane:
             allocation_state=self.allocation_state,
             bound_pods=bound_pods,
         )
-        self.caches.namespace_sink.changes.subscribe(restored_store.observe_namespace)
+        self.stores.namespace_sink.changes.subscribe(restored_store.observe_namespace)
         self.takeover = Takeover(
             self.election,
             Fence(client, constants.LEASE_NAME, self.election.identity),
@@ -311,7 +311,7 @@ class ControlPlane:
         async with AsyncExitStack() as ending, asyncio.TaskGroup() as group:
             context = ControllerContext(
                 client=self.client,
-                caches=self.caches,
+                stores=self.stores,
                 recorder=self.recorder,
                 scheduling=self.scheduling,
                 settings=controller_settings(self.settings),

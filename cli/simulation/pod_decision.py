@@ -131,7 +131,7 @@ def _devices(placed: "Placed", snapshot: "Snapshot") -> list[ChosenDevice]:
         units = [unit for unit in entry.layout.ids if unit in chosen]
         if not units:
             continue
-        device = snapshot.caches.devices.get(entry.facts.name)
+        device = snapshot.stores.devices.get(entry.facts.name)
         found.append(
             ChosenDevice(
                 name=entry.facts.name,

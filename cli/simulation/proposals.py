@@ -96,6 +96,6 @@ def _products(pool: "PoolFacts", node: "NodeName", snapshot: "Snapshot") -> Coun
     """Count the pool's devices on a node by product; "" where it is unknown."""
     found: Counter[str] = Counter()
     for entry in snapshot.index.devices_on(pool.name, node):
-        device = snapshot.caches.devices.get(entry.facts.name)
+        device = snapshot.stores.devices.get(entry.facts.name)
         found[device.status.product if device is not None else ""] += 1
     return found

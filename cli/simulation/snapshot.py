@@ -17,7 +17,7 @@ from pool.catalog import Catalog
 from pool.index.device_index import DeviceIndex
 from pool.model import NodeFacts
 from pool.value_ranking import rank_nodes
-from reconciler.caches import Caches
+from reconciler.informer_stores import InformerStores
 from reconciler.sinks.pod_sink import PodSink
 from scheduler.context import ExtenderContext
 
@@ -36,7 +36,7 @@ class Snapshot:
 
     origin: str
     state: AllocationState
-    caches: Caches
+    stores: InformerStores
     admission: AdmissionContext
     scheduling: ExtenderContext
     gaps: tuple[str, ...]
@@ -44,11 +44,11 @@ class Snapshot:
 
     @property
     def catalog(self) -> Catalog:
-        return self.caches.catalog
+        return self.stores.catalog
 
     @property
     def index(self) -> DeviceIndex:
-        return self.caches.index
+        return self.stores.index
 
 
 def take_snapshot(
@@ -64,13 +64,13 @@ def take_snapshot(
     catalog, kernel_caches = Catalog(), CacheIndex()
     index = DeviceIndex(demands, caches=kernel_caches, has_all_pods=objects.are_pods_whole)
     state = AllocationState(index)
-    caches = Caches(state, catalog, kernel_caches)
-    caches.device_sink.replace_all(objects.devices)
-    caches.pool_sink.replace_all(objects.pools)
-    caches.node_sink.replace_all(_nodes_of(objects))
-    caches.inventory_sink.replace_all(objects.inventories)
-    caches.namespace_sink.replace_all(objects.namespaces)
-    _take_over_kernel_caches(caches, objects)
+    stores = InformerStores(state, catalog, kernel_caches)
+    stores.device_sink.replace_all(objects.devices)
+    stores.pool_sink.replace_all(objects.pools)
+    stores.node_sink.replace_all(_nodes_of(objects))
+    stores.inventory_sink.replace_all(objects.inventories)
+    stores.namespace_sink.replace_all(objects.namespaces)
+    _take_over_kernel_caches(stores, objects)
     pods = PodSink(state, lambda: now)
     pods.replace_all(objects.pods)
     rank_nodes(index)
@@ -78,7 +78,7 @@ def take_snapshot(
     return Snapshot(
         origin=objects.origin,
         state=state,
-        caches=caches,
+        stores=stores,
         admission=AdmissionContext(
             index=index,
             reader=state.reader,
@@ -104,12 +104,12 @@ def take_snapshot(
     )
 
 
-def _take_over_kernel_caches(caches: Caches, objects: "ClusterObjects") -> None:
+def _take_over_kernel_caches(stores: InformerStores, objects: "ClusterObjects") -> None:
     for cache in objects.gkm_caches:
-        stored = caches.gkm_caches
+        stored = stores.gkm_caches
         (stored.namespaced if cache.metadata.namespace else stored.cluster).upsert(cache)
     for node in objects.gkm_cache_nodes:
-        on_nodes = caches.gkm_cache_nodes
+        on_nodes = stores.gkm_cache_nodes
         (on_nodes.namespaced if node.key.namespace else on_nodes.cluster).upsert(node)
 
 

@@ -77,7 +77,7 @@ class DeviceAssignment:
 
         Args:
             client: for writes.
-            sources: caches to read.
+            sources: stores to read.
             conflicts: receives the devices that each pool wants and another pool has.
             events: records what was done.
             now: reads the clock.
@@ -260,8 +260,8 @@ WORKERS: Final = 8
 
 
 def _initial(context: ControllerContext) -> "list[NodeName]":
-    caches = context.caches
-    return [*caches.devices.nodes(), *map(NodeName, caches.inventories.by_name)]
+    stores = context.stores
+    return [*stores.devices.nodes(), *map(NodeName, stores.inventories.by_name)]
 
 
 SPEC: Final = ControllerSpec(

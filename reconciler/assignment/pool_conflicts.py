@@ -196,7 +196,7 @@ def _build(context: ControllerContext) -> "Reconcile":
         conflicts,
         context.catalog.pools,
         recorder=context.recorder,
-        is_complete=lambda: conflicts.covers(context.caches.devices.nodes()),
+        is_complete=lambda: conflicts.covers(context.stores.devices.nodes()),
         now=context.now,
     ).reconcile
 

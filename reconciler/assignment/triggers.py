@@ -222,8 +222,8 @@ class AssignmentRouter:
 def assignment_router(context: ControllerContext) -> AssignmentRouter:
     router = AssignmentRouter(context.shared(assignment_sources))
     validity, index = context.shared(validity_cache), context.shared(index_changes)
-    context.follow(context.caches.devices.changes, router.devices_changed)
-    context.follow(context.caches.inventories.changes, router.inventory_changed)
+    context.follow(context.stores.devices.changes, router.devices_changed)
+    context.follow(context.stores.inventories.changes, router.inventory_changed)
     context.follow(validity.changes, router.pool_changed)
     context.follow(validity.pools, router.pool_changed)
     context.follow(index.nodes, router.node_changed)

@@ -37,7 +37,7 @@ _UNKNOWN_POOL: Final = frozenset({"an unknown pool"})
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssignmentSources:
-    """Caches that assignment reads."""
+    """Stores that assignment reads."""
 
     devices: "DeviceStore"
     inventories: "Store[GPUNodeInventory]"
@@ -128,10 +128,10 @@ def readiness_of(inventory: "GPUNodeInventory") -> "Condition | None":
 
 def assignment_sources(context: ControllerContext) -> AssignmentSources:
     return AssignmentSources(
-        devices=context.caches.devices,
-        inventories=context.caches.inventories,
+        devices=context.stores.devices,
+        inventories=context.stores.inventories,
         pools=context.catalog.pools,
-        index=context.caches.index,
+        index=context.stores.index,
         reader=context.reader,
         validity_of=context.shared(validity_cache).validity_of,
     )

@@ -188,8 +188,8 @@ def dcgm_scraper(context: ControllerContext) -> DcgmScraper:
     context.openings.append(exporters)
     return DcgmScraper(
         exporters,
-        context.caches.operands,
-        context.caches.devices,
+        context.stores.operands,
+        context.stores.devices,
         terms=ScrapeTerms(period_s=context.settings.scrape_period_s),
         now=context.now,
     )
@@ -198,7 +198,7 @@ def dcgm_scraper(context: ControllerContext) -> DcgmScraper:
 SPEC: Final = ControllerSpec(
     name="node.dcgm",
     triggers=(OPERANDS, DEVICES),
-    initial=lambda context: list(context.caches.devices.nodes()),
+    initial=lambda context: list(context.stores.devices.nodes()),
     workers=WORKERS,
     is_enabled=lambda settings: settings.is_scraping,
     build=lambda context: context.shared(dcgm_scraper).reconcile,

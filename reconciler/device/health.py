@@ -242,10 +242,10 @@ WORKERS: Final = 8
 
 
 def _build(context: ControllerContext) -> "Reconcile":
-    agents = AgentReports(context.caches.features, now=context.now)
+    agents = AgentReports(context.stores.features, now=context.now)
     health = DeviceHealthController(
         context.client,
-        context.caches.devices,
+        context.stores.devices,
         HealthSources(page=context.shared(dcgm_scraper).seen, reports=agents.health),
         events=FaultEvents(context.recorder, context.reader),
         terms=context.settings.health,
@@ -263,7 +263,7 @@ SPEC: Final = ControllerSpec(
         Trigger(source=lambda context: context.shared(dcgm_scraper).changes),
         FEATURES,
     ),
-    initial=lambda context: list(context.caches.devices.nodes()),
+    initial=lambda context: list(context.stores.devices.nodes()),
     workers=WORKERS,
     build=_build,
 )

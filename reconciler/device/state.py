@@ -95,7 +95,7 @@ SPEC: Final = ControllerSpec(
     share=STATUS_SHARE,
     build=lambda context: (
         DeviceStatus(
-            context.client, context.index, context.caches.devices, now=context.now
+            context.client, context.index, context.stores.devices, now=context.now
         ).reconcile
     ),
 )

@@ -324,12 +324,12 @@ def _entries(
 
 
 def _upgrades(context: ControllerContext) -> DriverUpgrades:
-    inventories = context.caches.inventories
-    agents = AgentReports(context.caches.features, now=context.now)
+    inventories = context.stores.inventories
+    agents = AgentReports(context.stores.features, now=context.now)
     return DriverUpgrades(
         context.client,
         context.recorder,
-        objects=context.caches.operator_objects,
+        objects=context.stores.operator_objects,
         reports=context.shared(upgrade_reports),
         tools=UpgradeTools(
             namespace=context.settings.node_software.namespace,
@@ -354,7 +354,7 @@ SPEC: Final = ControllerSpec(
         Trigger(source=INDEX_NODES.source, keys=_key, delay_s=GATHER_S),
         Trigger(source=OPERANDS.source, keys=_key, delay_s=GATHER_S),
         Trigger(
-            source=lambda context: context.caches.operator_objects.changes,
+            source=lambda context: context.stores.operator_objects.changes,
             keys=_key,
             delay_s=GATHER_S,
         ),

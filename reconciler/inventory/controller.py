@@ -88,7 +88,7 @@ REFUSED_AGAIN_S: Final = 10.0
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownDevices:
-    """Caches that the controller reads."""
+    """Stores that the controller reads."""
 
     index: "IndexFigures"
     """For nodes, and for claimants of UUIDs."""
@@ -297,14 +297,14 @@ WORKERS: Final = 8
 
 
 def _build(context: ControllerContext) -> "Reconcile":
-    caches = context.caches
+    stores = context.stores
     inventory = NodeInventory(
         context.client,
         KnownDevices(
             index=context.index,
-            devices=caches.devices,
-            inventories=caches.inventories,
-            features=caches.features,
+            devices=stores.devices,
+            inventories=stores.inventories,
+            features=stores.features,
         ),
         context.recorder,
         now=context.now,
@@ -316,11 +316,11 @@ def _build(context: ControllerContext) -> "Reconcile":
 
 def _initial(context: ControllerContext) -> "list[NodeName]":
     """Return all nodes, and nodes that are gone and may have left something."""
-    caches = context.caches
+    stores = context.stores
     return [
         *(node.name for node in context.index.nodes.values()),
-        *caches.devices.nodes(),
-        *map(NodeName, caches.inventories.by_name),
+        *stores.devices.nodes(),
+        *map(NodeName, stores.inventories.by_name),
     ]
 
 

@@ -46,7 +46,7 @@ _log = structlog.get_logger()
 class NodePresentLabel:
     """Writes the label of one node."""
 
-    def __init__(  # caches and services
+    def __init__(  # stores and services
         self,
         client: "KubeClient",
         index: "IndexFigures",
@@ -123,8 +123,8 @@ SPEC: Final = ControllerSpec(
         NodePresentLabel(
             context.client,
             context.index,
-            context.caches.features,
-            devices=context.caches.devices,
+            context.stores.features,
+            devices=context.stores.devices,
             absent_for_s=context.settings.inventory.gone_for.total_seconds(),
             now=context.now,
         ).reconcile

@@ -99,12 +99,12 @@ SPEC: Final = ControllerSpec(
     name="cachenode.cleanup",
     rbac=RBAC,
     triggers=(
-        Trigger(source=lambda context: context.caches.gkm_cache_nodes.nodes),
+        Trigger(source=lambda context: context.stores.gkm_cache_nodes.nodes),
         INDEX_NODES,
     ),
-    initial=lambda context: context.caches.gkm_cache_nodes.node_names(),
+    initial=lambda context: context.stores.gkm_cache_nodes.node_names(),
     is_enabled=lambda settings: settings.is_serving_caches,
     build=lambda context: (
-        CacheNodeCleanup(context.client, context.index, context.caches.gkm_cache_nodes).reconcile
+        CacheNodeCleanup(context.client, context.index, context.stores.gkm_cache_nodes).reconcile
     ),
 )

@@ -323,15 +323,15 @@ def _complete(status: "GKMCacheStatus") -> dict[str, object]:
 
 
 def _gather_s(context: ControllerContext, name: "CacheName") -> float:
-    nodes = len(context.caches.gkm_cache_nodes.of_cache(name))
+    nodes = len(context.stores.gkm_cache_nodes.of_cache(name))
     return min(MAX_GATHER_S, max(GATHER_S, nodes / NODES_GATHERED_A_SECOND))
 
 
 def _sources(context: ControllerContext) -> CacheSources:
     assert context.cache_proof is not None, "the settings enable caches without their keys"
     return CacheSources(
-        caches=context.caches.gkm_caches,
-        nodes=context.caches.gkm_cache_nodes,
+        caches=context.stores.gkm_caches,
+        nodes=context.stores.gkm_cache_nodes,
         targets=context.shared(device_targets),
         proof=context.cache_proof,
     )
@@ -341,15 +341,15 @@ SPEC: Final = ControllerSpec(
     name="cache.status",
     rbac=RBAC,
     triggers=(
-        Trigger(source=lambda context: context.caches.gkm_caches.changes),
-        Trigger(source=lambda context: context.caches.gkm_cache_nodes.changes, delay_s=_gather_s),
+        Trigger(source=lambda context: context.stores.gkm_caches.changes),
+        Trigger(source=lambda context: context.stores.gkm_cache_nodes.changes, delay_s=_gather_s),
         Trigger(
             source=lambda context: context.shared(device_targets).changes,
-            keys=lambda context, _node: context.caches.gkm_caches.names(),
+            keys=lambda context, _node: context.stores.gkm_caches.names(),
             delay_s=DEVICES_GATHER_S,
         ),
     ),
-    initial=lambda context: list(context.caches.gkm_caches.names()),
+    initial=lambda context: list(context.stores.gkm_caches.names()),
     workers=WORKERS,
     share=STATUS_SHARE,
     is_enabled=lambda settings: settings.is_serving_caches,

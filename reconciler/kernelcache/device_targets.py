@@ -93,6 +93,6 @@ def fitting_nodes(
 
 def device_targets(context: "ControllerContext") -> DeviceTargets:
     """Return the term's only view of them."""
-    found = DeviceTargets(context.caches.devices)
-    context.follow(context.caches.devices.changes, found.observe)
+    found = DeviceTargets(context.stores.devices)
+    context.follow(context.stores.devices.changes, found.observe)
     return found

@@ -96,8 +96,8 @@ class CurrentTerms:
 
 
 def current_terms(context: ControllerContext) -> CurrentTerms:
-    found = CurrentTerms(context.caches.operator_objects)
-    context.follow(context.caches.operator_objects.changes, found.object_changed)
+    found = CurrentTerms(context.stores.operator_objects)
+    context.follow(context.stores.operator_objects.changes, found.object_changed)
     return found
 
 

@@ -344,17 +344,17 @@ class DriverClaims:
 
 
 def driver_claims(context: "ControllerContext") -> DriverClaims:
-    return DriverClaims(context.caches.operator_objects)
+    return DriverClaims(context.stores.operator_objects)
 
 
 def _all(context: "ControllerContext") -> "tuple[Hashable, ...]":
-    return tuple(sorted(context.caches.operator_objects.drivers))
+    return tuple(sorted(context.stores.operator_objects.drivers))
 
 
 def _build(context: "ControllerContext") -> "Reconcile":
     return DriverController(
         context.client,
-        context.caches.operator_objects,
+        context.stores.operator_objects,
         context.shared(gpu_nodes),
         terms=context.settings.node_software,
         recorder=context.recorder,
@@ -366,7 +366,7 @@ SPEC: Final = ControllerSpec(
     name="nvidiadriver",
     triggers=(
         Trigger(
-            source=lambda context: context.caches.operator_objects.changes,
+            source=lambda context: context.stores.operator_objects.changes,
             keys=lambda context, key: context.shared(driver_claims).concerned(key),
         ),
         Trigger(

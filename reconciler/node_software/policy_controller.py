@@ -96,7 +96,7 @@ _log = structlog.get_logger()
 class PolicyController:
     """Reconciles the one ClusterPolicy that counts."""
 
-    def __init__(  # noqa: PLR0913  # caches, settings and services
+    def __init__(  # noqa: PLR0913  # stores, settings and services
         self,
         client: "KubeClient",
         objects: "OperatorObjects",
@@ -401,7 +401,7 @@ def _build(context: "ControllerContext") -> "Reconcile":
     context.ending.callback(forget_node_software)
     return PolicyController(
         context.client,
-        context.caches.operator_objects,
+        context.stores.operator_objects,
         context.shared(gpu_nodes),
         terms=context.settings.node_software,
         recorder=context.recorder,
@@ -413,7 +413,7 @@ def _build(context: "ControllerContext") -> "Reconcile":
 SPEC: Final = ControllerSpec(
     name="clusterpolicy",
     triggers=(
-        Trigger(source=lambda context: context.caches.operator_objects.changes, keys=_of_policies),
+        Trigger(source=lambda context: context.stores.operator_objects.changes, keys=_of_policies),
         Trigger(
             source=lambda context: context.shared(gpu_nodes).changes,
             keys=lambda _context, _node: (KEY,),

@@ -79,7 +79,7 @@ class NominationWriter:
         *,
         head: int = HEAD,
     ) -> None:
-        """Take the caches; `head` is the least number of pods at the head of the queue that are not nominated."""
+        """Take the stores; `head` is the least number of pods at the head of the queue that are not nominated."""
         self._client = client
         self._reader = reader
         self._now = now

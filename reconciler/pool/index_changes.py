@@ -157,11 +157,11 @@ class IndexChangeDispatcher:
 
 def index_changes(context: ControllerContext) -> IndexChangeDispatcher:
     return IndexChangeDispatcher(
-        context.caches.index,
+        context.stores.index,
         context.catalog,
         context.now,
         reader=context.reader,
-        device_of=context.caches.devices.get,
+        device_of=context.stores.devices.get,
     )
 
 

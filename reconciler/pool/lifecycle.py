@@ -74,7 +74,7 @@ _REASONS: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LifecycleDependencies:
-    """Caches and services of the lifecycle."""
+    """Stores and services of the lifecycle."""
 
     allocation_state: "AllocationState"
     index: "IndexFigures"
@@ -313,7 +313,7 @@ def _protected_text(ended: Evicted) -> str:
 
 
 def _build(context: ControllerContext) -> "Reconcile":
-    workloads = naming_workloads(context.caches.config_maps, context.caches.daemon_sets)
+    workloads = naming_workloads(context.stores.config_maps, context.stores.daemon_sets)
     return PoolLifecycle(
         context.client,
         LifecycleDependencies(

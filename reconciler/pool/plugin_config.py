@@ -144,7 +144,7 @@ class NodePluginConfigs:
 
 
 def plugin_config_facts(context: ControllerContext) -> PluginConfigFacts:
-    return PluginConfigFacts(context.caches.devices, context.catalog)
+    return PluginConfigFacts(context.stores.devices, context.catalog)
 
 
 SPEC: Final = ControllerSpec(

@@ -165,9 +165,9 @@ def validity_cache(context: ControllerContext) -> PoolValidityCache:
 
     Triggers that look at a pool's validity follow its `pools`, not the index: it takes in each change first.
     """
-    cache = PoolValidityCache(context.catalog, context.caches.devices)
+    cache = PoolValidityCache(context.catalog, context.stores.devices)
     context.follow(context.shared(index_changes).pools, cache.pool_changed)
-    context.follow(context.caches.devices.changes, cache.node_changed)
+    context.follow(context.stores.devices.changes, cache.node_changed)
     return cache
 
 

@@ -108,7 +108,7 @@ class _Desired:
 class PoolWorkloads:
     """Reconciles the workloads of one pool."""
 
-    def __init__(  # noqa: PLR0913  # caches and services
+    def __init__(  # noqa: PLR0913  # stores and services
         self,
         client: "KubeClient",
         catalog: "Catalog",
@@ -266,8 +266,8 @@ def _build(context: ControllerContext) -> "Reconcile":
         context.client,
         context.catalog,
         context.shared(plugin_config_facts),
-        config_maps=context.caches.config_maps,
-        daemon_sets=context.caches.daemon_sets,
+        config_maps=context.stores.config_maps,
+        daemon_sets=context.stores.daemon_sets,
         settings=context.settings.workloads,
         recorder=context.recorder,
         now=context.now,
@@ -276,10 +276,10 @@ def _build(context: ControllerContext) -> "Reconcile":
 
 
 def _initial(context: ControllerContext) -> "list[PoolName]":
-    caches = context.caches
+    stores = context.stores
     return [
-        *caches.config_maps.groups(),
-        *caches.daemon_sets.groups(),
+        *stores.config_maps.groups(),
+        *stores.daemon_sets.groups(),
         ALL_POOLS,
         *context.catalog.pools,
     ]
@@ -289,8 +289,8 @@ SPEC: Final = ControllerSpec(
     name="pool.workloads",
     namespaced_rbac=NAMESPACED_RBAC,
     triggers=(
-        Trigger(source=lambda context: context.caches.config_maps.changes, delay_s=COALESCE_S),
-        Trigger(source=lambda context: context.caches.daemon_sets.changes, delay_s=COALESCE_S),
+        Trigger(source=lambda context: context.stores.config_maps.changes, delay_s=COALESCE_S),
+        Trigger(source=lambda context: context.stores.daemon_sets.changes, delay_s=COALESCE_S),
         Trigger(source=lambda context: context.shared(validity_cache).pools, delay_s=COALESCE_S),
         Trigger(
             source=lambda context: context.shared(plugin_config_facts).changes,

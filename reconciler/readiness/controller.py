@@ -64,7 +64,7 @@ _UNTOLD: Final = GPUNodeInventoryStatus()
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSources:
-    """Caches and heartbeats that readiness depends on."""
+    """Stores and heartbeats that readiness depends on."""
 
     inventories: "Store[GPUNodeInventory]"
     devices: "DeviceStore"
@@ -248,19 +248,19 @@ WORKERS: Final = 8
 
 
 def _nodes(context: ControllerContext, _operand: object = None) -> "list[NodeName]":
-    return list(map(NodeName, context.caches.inventories.by_name))
+    return list(map(NodeName, context.stores.inventories.by_name))
 
 
 def _build(context: ControllerContext) -> "Reconcile":
-    caches, settings = context.caches, context.settings
-    agents = AgentReports(caches.features, now=context.now)
+    stores, settings = context.stores, context.settings
+    agents = AgentReports(stores.features, now=context.now)
     dcgm = context.shared(dcgm_scraper)
     bootstrap = NodeBootstrap(
         context.client,
         NodeSources(
-            inventories=caches.inventories,
-            devices=caches.devices,
-            operands=caches.operands,
+            inventories=stores.inventories,
+            devices=stores.devices,
+            operands=stores.operands,
             index=context.index,
             heartbeats=(dcgm.heartbeat_age_s, agents.heartbeat_age_s),
             dcgm_heard_at=dcgm.heard_at,
@@ -281,7 +281,7 @@ SPEC: Final = ControllerSpec(
         Trigger(source=devices, delay_s=DEVICES_DELAY_S),
         OPERANDS,
         # An operand that comes to any node may be needed on all of them.
-        Trigger(source=lambda context: context.caches.operands.presence, keys=_nodes),
+        Trigger(source=lambda context: context.stores.operands.presence, keys=_nodes),
         Trigger(source=lambda context: context.shared(dcgm_scraper).begun),
     ),
     initial=_nodes,

@@ -52,7 +52,7 @@ class CapacityHolds:
         self._now = context.now
         self._gated = gated
         self._places = context.shared(place_reader)
-        self._signals = context.caches.scale_signals
+        self._signals = context.stores.scale_signals
         self._fits_since: dict[PoolName, dict[PodUid, float]] = {}
         # pool -> ungated waiting pods that fit -> since when
         self._resources: dict[PoolName, str] = {}
@@ -190,7 +190,7 @@ SPEC: Final = ControllerSpec(
     rbac=RBAC,
     triggers=(
         Trigger(source=lambda context: context.shared(index_changes).pools),
-        Trigger(source=lambda context: context.caches.scale_signals.changes),
+        Trigger(source=lambda context: context.stores.scale_signals.changes),
         WAITING,
     ),
     initial=_pools_of_gated_pods,

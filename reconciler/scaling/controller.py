@@ -1,6 +1,6 @@
 """`pool.scaling`: asks for the nodes that waiting pods of a pool need, and withdraws what nothing needs any more.
 
-`autoscaling.node_planner` decides, from caches alone; the API server has all state, so that a process that ends at any
+`autoscaling.node_planner` decides, from stores alone; the API server has all state, so that a process that ends at any
 await leaves nothing that the next one does not see: requests by their signals, NodeClaims and Nodes, their phases
 and the history of shapes by the pool's status. A pool that does not scale costs a look at its spec, and no write.
 """
@@ -77,7 +77,7 @@ class PoolScaler:
         backends: "Mapping[ScalingBackend, NodeAutoscaler]",
         view: "ScalingView",
     ) -> None:
-        self._caches = context.caches
+        self._stores = context.stores
         self._catalog = context.catalog
         self._index = context.index
         self._reader = context.reader
@@ -101,8 +101,8 @@ class PoolScaler:
         """Bring the requests of a pool in line with its waiting pods."""
         if name in self._catalog.unread_pools:
             return IDLE_S  # what was asked for it stays as it is
-        caches = self._caches
-        if caches.node_claims.unread or caches.node_pools.unread or caches.scale_signals.unread:
+        stores = self._stores
+        if stores.node_claims.unread or stores.node_pools.unread or stores.scale_signals.unread:
             return IDLE_S  # a request that cannot be read may be any pool's: none is repeated or given up
         pool, facts = self._catalog.pools.get(name), self._index.pool(name)
         terms = scaling_terms(pool, facts) if pool is not None and facts is not None else None
@@ -202,7 +202,7 @@ class PoolScaler:
 
     async def _stop(self, name: PoolName, pool: "GPUPool | None") -> None:
         """Leave nothing of a pool that does not scale, or is gone; its pods lose their gates by `pool.capacity`."""
-        self._show_leaks(name, len(self._caches.scale_signals.of(name)))
+        self._show_leaks(name, len(self._stores.scale_signals.of(name)))
         shown = self._record.shown(pool) if pool is not None else None
         before = self._used.get(name) or (shown.backend if shown is not None else None)
         await self._withdraw(name, before or ScalingBackend.NONE, keeps_signals=False)
@@ -285,20 +285,20 @@ SPEC: Final = ControllerSpec(
     triggers=(
         POOLS,
         WAITING,
-        Trigger(source=lambda context: context.caches.scale_signals.changes),
+        Trigger(source=lambda context: context.stores.scale_signals.changes),
         Trigger(
-            source=lambda context: context.caches.node_claims.changes,
+            source=lambda context: context.stores.node_claims.changes,
             keys=_scaling_pools,
             delay_s=CLAIM_DELAY_S,
         ),
         Trigger(
-            source=lambda context: context.caches.node_pools.changes,
+            source=lambda context: context.stores.node_pools.changes,
             keys=_scaling_pools,
             delay_s=CLAIM_DELAY_S,
         ),
         Trigger(source=NODES.source, keys=_pools_of_node, delay_s=CLAIM_DELAY_S),
     ),
-    initial=lambda context: list(context.caches.scale_signals.groups()),
+    initial=lambda context: list(context.stores.scale_signals.groups()),
     workers=WORKERS,
     build=_build,
 )

@@ -81,7 +81,7 @@ class NodeHandover:
         gated: "GatedPods",
         namespace: str,
     ) -> None:
-        """Take the caches; signals are in the namespace."""
+        """Take the stores; signals are in the namespace."""
         self._client = context.client
         self._state = context.allocation_state
         self._index = context.index

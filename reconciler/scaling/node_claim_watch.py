@@ -54,7 +54,7 @@ RBAC: Final = (
 )
 
 LEAST_WATCH_S: Final = 120.0
-"""Before the first deletion of a term: caches, clocks and agents settle."""
+"""Before the first deletion of a term: stores, clocks and agents settle."""
 VIEW_AGAIN_S: Final = 2.0
 """Until `pool.scaling` has looked at a NodeClaim that is new."""
 VIEW_WITHIN_S: Final = 60.0
@@ -96,7 +96,7 @@ class NodeClaimWatch:
 
     def __init__(self, context: "ControllerContext", view: "ScalingView") -> None:
         self._client = context.client
-        self._claims = context.caches.node_claims
+        self._claims = context.stores.node_claims
         self._index = context.index
         self._reader = context.reader
         self._catalog = context.catalog
@@ -313,7 +313,7 @@ def _claims_of_node(context: "ControllerContext", node: NodeName) -> "Iterable[s
     """Return the NodeClaims of a node that are on their way."""
     return [
         claim.name
-        for claim in context.caches.node_claims
+        for claim in context.stores.node_claims
         if claim.node == node and not claim.initialized.is_true
     ]
 
@@ -330,9 +330,9 @@ SPEC: Final = ControllerSpec(
     name="nodeclaim.watch",
     rbac=RBAC,
     triggers=(
-        Trigger(source=lambda context: context.caches.node_claims.changes),
+        Trigger(source=lambda context: context.stores.node_claims.changes),
         Trigger(source=NODES.source, keys=_claims_of_node),
     ),
-    initial=lambda context: sorted(context.caches.node_claims.names()),
+    initial=lambda context: sorted(context.stores.node_claims.names()),
     build=_build,
 )

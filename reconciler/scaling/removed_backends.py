@@ -46,7 +46,7 @@ class RemovedBackends:
         self._client = context.client
         self._catalog = context.catalog
         self._index = context.index
-        self._node_pools = context.caches.node_pools
+        self._node_pools = context.stores.node_pools
         self._namespace = context.settings.workloads.namespace
         self._named = context.settings.scaling_backends
 

@@ -61,7 +61,7 @@ class ScalingRecord:
     """Reads and writes `status.autoscaling`."""
 
     def __init__(self, context: "ControllerContext") -> None:
-        self._caches = context.caches
+        self._stores = context.stores
         self._index = context.index
         self._now = context.now
         self._recorder = context.recorder
@@ -109,7 +109,7 @@ class ScalingRecord:
             now=now,
         )
         names = sorted({shape.node_pool for shape in terms.shapes})
-        found = {name: facts for name in names if (facts := self._caches.node_pools.get(name))}
+        found = {name: facts for name in names if (facts := self._stores.node_pools.get(name))}
         checks = {name: node_pool_fault(terms, name, found.get(name)) for name in names}
         return CountedPool(
             observed=observed,
@@ -204,7 +204,7 @@ class ScalingRecord:
     def _nodes_of_last_hour(
         self, pool: "GPUPool", terms: "ScalingTerms", observed: "tuple[ObservedRequest, ...]"
     ) -> "Mapping[str, dt.datetime]":
-        shown, claims = self.shown(pool), self._caches.node_claims
+        shown, claims = self.shown(pool), self._stores.node_claims
         kept = counted_from(shown.nodes_of_last_hour if shown is not None else None)
         found = self._nodes[pool.name] = nodes_of_last_hour(
             {**kept, **self._nodes.get(pool.name, {})},
@@ -217,7 +217,7 @@ class ScalingRecord:
 
     def _used_ids(self, observed: "tuple[ObservedRequest, ...]") -> frozenset[RequestId]:
         """Return the ids that a new request must not have."""
-        claims, nodes = self._caches.node_claims, self._index.nodes.values()
+        claims, nodes = self._stores.node_claims, self._index.nodes.values()
         return frozenset(
             (
                 *(item.id for item in observed),

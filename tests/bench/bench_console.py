@@ -86,12 +86,12 @@ class _Console:
         self._case = f"{size.nodes:,} nodes, {size.nodes * DEVICES:,} devices, {size.pods:,} pods"
         world = World(nodes=size.nodes, pods=size.pods, pool_count=1)
         self._pods = list(_pods(world))
-        caches = self._feed.state.caches
-        caches.pool_sink.replace_all(list(_decoded(world.pools(), GPUPool)))
-        caches.device_sink.replace_all(
+        stores = self._feed.state.stores
+        stores.pool_sink.replace_all(list(_decoded(world.pools(), GPUPool)))
+        stores.device_sink.replace_all(
             [observe_device(item) for item in _decoded(world.devices(), GPUDevice)]
         )
-        caches.node_sink.replace_all(
+        stores.node_sink.replace_all(
             [node_facts(item) for item in _decoded(world.node_objects(), Node)]
         )
         self._feed.state.pods.replace_all(self._pods)

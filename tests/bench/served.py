@@ -113,7 +113,7 @@ def filled_plane(options: argparse.Namespace) -> ControlPlane:
     )
     PoolSink(index, plane.catalog).replace_all(list(_as(GPUPool, world.pools())))
     devices = _as(GPUDevice, world.devices())
-    plane.caches.device_sink.replace_all([observe_device(device) for device in devices])
+    plane.stores.device_sink.replace_all([observe_device(device) for device in devices])
     nodes = _as(Node, world.node_objects())
     NodeSink(index).replace_all([node_facts(node) for node in nodes])
     pods = (pod_facts(item) for item in _as(Pod, world.bound_pods()))

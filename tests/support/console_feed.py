@@ -109,19 +109,19 @@ class ConsoleFeed:
         return self.hub.open(viewer, visibility, drop=drop)
 
     def _place(self, content: Object) -> tuple[Any, Any] | None:
-        caches, scope = self.state.caches, self.state.scope
+        stores, scope = self.state.stores, self.state.scope
         match content["kind"]:
             case "GPUPool":
-                return caches.pool_sink, msgspec.convert(content, GPUPool, strict=False)
+                return stores.pool_sink, msgspec.convert(content, GPUPool, strict=False)
             case "GPUDevice":
                 device = msgspec.convert(content, GPUDevice, strict=False)
                 return self.state.watched_devices, observe_device(device)
             case "Node":
                 node = node_facts(msgspec.convert(content, Node, strict=False))
-                return (caches.node_sink, node) if scope.nodes else None
+                return (stores.node_sink, node) if scope.nodes else None
             case "GPUNodeInventory":
                 inventory = msgspec.convert(content, GPUNodeInventory, strict=False)
-                return (caches.inventory_sink, inventory) if scope.inventories else None
+                return (stores.inventory_sink, inventory) if scope.inventories else None
             case "Lease":
                 return self.state.leases, msgspec.convert(content, SeenLease, strict=False)
             case "Pod":

@@ -9,22 +9,24 @@ from kernelcache.cache_index import CacheIndex
 from pool.allocation_state import AllocationState
 from pool.catalog import Catalog
 from pool.index.device_index import DeviceIndex
-from reconciler.caches import Caches
 from reconciler.controller_spec import ControllerContext, ControllerSpec
+from reconciler.informer_stores import InformerStores
 from server.controllers.settings import controller_settings
 from server.kernelcache.mutation_key_secret import MutationKeySecret
 from server.settings import Settings
 from tests.support.loop_clock import ServerClock
 
 
-def new_caches() -> Caches:
+def new_stores() -> InformerStores:
     kernel_caches = CacheIndex()
-    return Caches(AllocationState(DeviceIndex(caches=kernel_caches)), Catalog(), kernel_caches)
+    return InformerStores(
+        AllocationState(DeviceIndex(caches=kernel_caches)), Catalog(), kernel_caches
+    )
 
 
 def a_context(
     *,
-    caches: Caches | None = None,
+    stores: InformerStores | None = None,
     client: Any = None,
     recorder: Any = None,
     clock: Any = None,
@@ -34,7 +36,7 @@ def a_context(
     """Return a context; end what it opens with `async with context.ending`."""
     return ControllerContext(
         client=client,
-        caches=caches or new_caches(),
+        stores=stores or new_stores(),
         recorder=recorder,
         scheduling=None,  # type: ignore[arg-type]  # only binding recovery needs it
         settings=replace(controller_settings(Settings()), **settings),

@@ -281,7 +281,7 @@ class _PodWriter:
         products = Counter(
             device.status.product
             for name in sorted(self._snapshot.index.devices.on_node(node))
-            if (device := self._snapshot.caches.devices.get(name)) is not None
+            if (device := self._snapshot.stores.devices.get(name)) is not None
         )
         return products.most_common(1)[0][0] if products else ""
 

@@ -1,1 +1,1 @@
-"""What is known of the cluster: the server's caches, filled by informers, and the keys of what changed."""
+"""What is known of the cluster: the server's stores, filled by informers, and the keys of what changed."""

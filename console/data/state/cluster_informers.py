@@ -85,10 +85,10 @@ class ClusterInformers:
 def _informers(
     client: "KubeClient", clock: "Clock", state: "ClusterState"
 ) -> "Iterator[tuple[str, Informer[Any]]]":
-    caches, scope = state.caches, state.scope
+    stores, scope = state.stores, state.scope
     yield (
         GPU_POOLS.plural,
-        Informer(client, GPU_POOLS, GPUPool, sink=caches.pool_sink, clock=clock),
+        Informer(client, GPU_POOLS, GPUPool, sink=stores.pool_sink, clock=clock),
     )
     yield (
         GPU_DEVICES.plural,
@@ -104,7 +104,7 @@ def _informers(
     if scope.nodes:
         yield (
             NODES.plural,
-            Informer(client, NODES, Node, sink=caches.node_sink, clock=clock, project=node_facts),
+            Informer(client, NODES, Node, sink=stores.node_sink, clock=clock, project=node_facts),
         )
     if scope.inventories:
         yield (
@@ -113,7 +113,7 @@ def _informers(
                 client,
                 GPU_NODE_INVENTORIES,
                 GPUNodeInventory,
-                sink=caches.inventory_sink,
+                sink=stores.inventory_sink,
                 clock=clock,
             ),
         )

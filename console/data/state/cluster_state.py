@@ -1,4 +1,4 @@
-"""The state of a cluster as a console knows it: the server's own caches, filled by its own sinks, and what changed in them.
+"""The state of a cluster as a console knows it: the server's own stores, filled by its own sinks, and what changed in them.
 
 It has no recorder and no binder: nothing of it is written anywhere. Reservations are those that pods' annotations show.
 """
@@ -21,7 +21,7 @@ from pool.allocation_state import AllocationState
 from pool.catalog import Catalog
 from pool.index.device_index import DeviceIndex
 from pool.model import NodeFacts
-from reconciler.caches import Caches
+from reconciler.informer_stores import InformerStores
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -47,14 +47,14 @@ class ClusterState:
         self.index = DeviceIndex(caches=kernel_caches, has_all_pods=scope.all_pods)
         self.allocation_state = AllocationState(self.index, on_end=self._note_end)
         self.reader = self.allocation_state.reader
-        self.caches = Caches(self.allocation_state, self.catalog, kernel_caches)
-        self.devices = self.caches.devices
-        self.inventories = self.caches.inventories
+        self.stores = InformerStores(self.allocation_state, self.catalog, kernel_caches)
+        self.devices = self.stores.devices
+        self.inventories = self.stores.inventories
         self.leases: Store[SeenLease] = Store()
         self.pods = WatchedPods(self.allocation_state, self.now, self._note_pod)
         self.ended = EndedReservations()
         self.changed = ChangedKeys()
-        self.watched_devices = WatchedDevices(self.caches.device_sink, self.changed)
+        self.watched_devices = WatchedDevices(self.stores.device_sink, self.changed)
         self.inventories.changes.subscribe(lambda name: self.changed.nodes.add(NodeName(name)))
         self._is_trying = False
 

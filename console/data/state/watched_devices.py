@@ -1,4 +1,4 @@
-"""GPUDevices: into the caches, and which of them show something else than before that the index does not keep."""
+"""GPUDevices: into the stores, and which of them show something else than before that the index does not keep."""
 
 from typing import TYPE_CHECKING, final
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
         ScalingTerms,
         SignalFacts,
     )
-    from reconciler.caches import Caches
+    from reconciler.informer_stores import InformerStores
     from reconciler.scaling.backends.karpenter_signal import KarpenterSignal
 
 BOUND_WITHIN: Final = dt.timedelta(minutes=16)
@@ -43,16 +43,16 @@ _FAILURES: Final = {
 class BalloonPods:
     """Asks by balloons."""
 
-    def __init__(self, caches: "Caches", pods: "KarpenterSignal") -> None:
-        """Take the caches and what creates and deletes balloons."""
-        self._caches = caches
+    def __init__(self, stores: "InformerStores", pods: "KarpenterSignal") -> None:
+        """Take the stores and what creates and deletes balloons."""
+        self._stores = stores
         self._pods = pods
 
     def observe(
         self, terms: "ScalingTerms", *, now: dt.datetime, known: "Sequence[ScaleRequestStatus]"
     ) -> tuple[ObservedRequest, ...]:
         before: dict[str, ScaleRequestStatus] = {item.id: item for item in known}
-        signals = self._caches.scale_signals.of(terms.pool.name).values()
+        signals = self._stores.scale_signals.of(terms.pool.name).values()
         found = [
             self._request(terms, signal, known=before.get(signal.request), now=now)
             for signal in signals
@@ -112,7 +112,7 @@ class BalloonPods:
                 RequestPhase.SIGNALLED,
                 f"pod {signal.name} is not bound; see its Events by cluster-autoscaler",
             )
-        index, name = self._caches.index, NodeName(signal.node)
+        index, name = self._stores.index, NodeName(signal.node)
         figures, node = index.state(terms.pool.name).node(name), index.nodes.get(name)
         if figures is None or not figures.total:
             return RequestPhase.REGISTERED, f"node {name} has no device of the pool"

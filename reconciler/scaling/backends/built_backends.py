@@ -25,12 +25,12 @@ def build_backends(context: "ControllerContext") -> "Mapping[ScalingBackend, Nod
         image=settings.workloads.agent_image or NAME,
         now=context.now,
     )
-    signal = KarpenterSignal(context.caches, signals, context.now)
+    signal = KarpenterSignal(context.stores, signals, context.now)
     return {
         ScalingBackend.KARPENTER_SIGNAL: signal,
         ScalingBackend.BALLOON: BalloonPods(
-            context.caches,
-            KarpenterSignal(context.caches, signals, context.now, create=signals.create_balloon),
+            context.stores,
+            KarpenterSignal(context.stores, signals, context.now, create=signals.create_balloon),
         ),
         ScalingBackend.NONE: NoAutoscaler(),
     }

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
         RequestId,
         ScalingTerms,
     )
-    from reconciler.caches import Caches
+    from reconciler.informer_stores import InformerStores
     from reconciler.scaling.backends.signal_pods import SignalPods
 
 SEEN_WITHIN_S: Final = 10.0
@@ -33,14 +33,14 @@ class KarpenterSignal:
 
     def __init__(
         self,
-        caches: "Caches",
+        stores: "InformerStores",
         signals: "SignalPods",
         now: "Callable[[], Instant]",
         *,
         create: "Callable[[NodeRequest, ScalingTerms], Awaitable[bool]] | None" = None,
     ) -> None:
-        """Take the caches and the writer of signals; `create` creates another kind of pod in place of a signal."""
-        self._caches = caches
+        """Take the stores and the writer of signals; `create` creates another kind of pod in place of a signal."""
+        self._stores = stores
         self._create = create or signals.create
         self._signals = signals
         self._now = now
@@ -52,19 +52,19 @@ class KarpenterSignal:
     ) -> "tuple[ObservedRequest, ...]":
         return observed_requests(
             terms,
-            signals=self._caches.scale_signals.of(terms.pool.name).values(),
-            claims=self._caches.node_claims,
-            nodes=requested_nodes(self._caches.index, terms.pool),
+            signals=self._stores.scale_signals.of(terms.pool.name).values(),
+            claims=self._stores.node_claims,
+            nodes=requested_nodes(self._stores.index, terms.pool),
             now=now,
             known=known,
-            deleted=self._caches.node_claims.deleted(),
+            deleted=self._stores.node_claims.deleted(),
         )
 
     def is_caught_up(self, pool: "PoolName") -> bool:
         unseen = self._unseen.get(pool)
         if not unseen:
             return True
-        shown = {item.request for item in self._caches.scale_signals.of(pool).values()}
+        shown = {item.request for item in self._stores.scale_signals.of(pool).values()}
         now = self._now().monotonic
         left = {id_: until for id_, until in unseen.items() if id_ not in shown and now < until}
         self._unseen[pool] = left
@@ -86,14 +86,14 @@ class KarpenterSignal:
 
     async def settle(self, terms: "ScalingTerms") -> None:
         """Write the condition of signals that lack it: without it Karpenter does not see them."""
-        for signal in list(self._caches.scale_signals.of(terms.pool.name).values()):
+        for signal in list(self._stores.scale_signals.of(terms.pool.name).values()):
             if not signal.is_marked and not signal.is_terminating:
                 await self._signals.mark(signal)
 
     async def withdraw(self, pool: "PoolName") -> None:
         self._unseen.pop(pool, None)
         signals = [
-            item for item in self._caches.scale_signals.of(pool).values() if not item.is_terminating
+            item for item in self._stores.scale_signals.of(pool).values() if not item.is_terminating
         ]
         for signal in signals:
             await self._signals.delete(signal)

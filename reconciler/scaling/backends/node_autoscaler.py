@@ -24,10 +24,10 @@ class NodeAutoscaler(Protocol):
     def observe(
         self, terms: "ScalingTerms", *, now: "dt.datetime", known: "Sequence[ScaleRequestStatus]"
     ) -> "tuple[ObservedRequest, ...]":
-        """Return the requests of a pool that left a trace in the API, from caches alone."""
+        """Return the requests of a pool that left a trace in the API, from stores alone."""
 
     def is_caught_up(self, pool: "PoolName") -> bool:
-        """Say whether the caches show what was written for the pool: a plan before that asks twice."""
+        """Say whether the stores show what was written for the pool: a plan before that asks twice."""
 
     async def ensure(self, request: "NodeRequest", terms: "ScalingTerms") -> None:
         """Ask for the node, unless that was done before.

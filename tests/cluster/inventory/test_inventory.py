@@ -69,7 +69,7 @@ class ShiftedTime:
 class Site:
     """A node of the real cluster, and the inventory that looks at it."""
 
-    caches: InventoryRun
+    world: InventoryRun
     node: str
     time: ShiftedTime
 
@@ -79,8 +79,8 @@ class Site:
         before = -1.0
         while before != writes():
             before = writes()
-            await self.caches.observe()
-            await self.caches.controller.reconcile(self.node)  # type: ignore[arg-type]
+            await self.world.observe()
+            await self.world.controller.reconcile(self.node)  # type: ignore[arg-type]
         return writes() - began
 
 
@@ -101,21 +101,21 @@ async def site(control_plane, api, _kinds) -> AsyncIterator[Site]:
     configuration = await load_configuration(clock, kubeconfig=str(control_plane.kubeconfig()))
     async with KubeClient(configuration, clock) as client:
         # It counts nothing: the requests go to the real one.
-        caches = InventoryRun(InMemoryApiServer(clock), client)
+        world = InventoryRun(InMemoryApiServer(clock), client)
         time = ShiftedTime(clock)
-        caches.time = time  # type: ignore[assignment]
-        caches.restart()
+        world.time = time  # type: ignore[assignment]
+        world.restart()
 
         async def is_served() -> bool:
             # The API server answers so while it sets up the storage of a new kind.
             with suppress(TooManyRequests):
-                await caches.observe()
+                await world.observe()
                 return True
             return False
 
         await polling.eventually(is_served, what="the new kinds are served")
-        yield Site(caches, node, time)
-        caches.controller.forget_all()
+        yield Site(world, node, time)
+        world.controller.forget_all()
         with suppress(NotFound):
             await client.delete(NODES, node)
     await api.delete(FEATURES)
@@ -124,9 +124,9 @@ async def site(control_plane, api, _kinds) -> AsyncIterator[Site]:
 async def value_of(site: Site) -> str | None:
     """Reconcile the label twice, and return its value."""
     for _ in range(2):
-        await site.caches.observe()
-        await site.caches.present_label.reconcile(NodeName(site.node))
-    node = await site.caches.client.get(NODES, dict[str, Any], site.node)
+        await site.world.observe()
+        await site.world.present_label.reconcile(NodeName(site.node))
+    node = await site.world.client.get(NODES, dict[str, Any], site.node)
     found: str | None = node["metadata"].get("labels", {}).get(PRESENT_LABEL)
     return found
 
@@ -135,24 +135,24 @@ async def test_a_node_with_a_device_is_labelled_once_and_loses_the_label_with_th
     site: Site,
 ):
     nfd = {"feature.node.kubernetes.io/pci-0302_10de.present": "true"}
-    await site.caches.label_all(dict(nfd), site.node)
+    await site.world.label_all(dict(nfd), site.node)
     assert await value_of(site) == "true"
     before = writes()
-    site.caches.restart()
+    site.world.restart()
     assert await value_of(site) == "true"
     assert writes() == before
-    await site.caches.label_all(dict.fromkeys(nfd), site.node)
+    await site.world.label_all(dict.fromkeys(nfd), site.node)
     assert await value_of(site) == "true"
     site.time.ahead_s += DEFAULT_GONE_FOR.total_seconds()
     assert await value_of(site) is None
 
 
 async def test_a_label_set_by_hand_stays(site: Site):
-    await site.caches.label_all({"nvidia.com/gpu.present": "true"}, site.node)
+    await site.world.label_all({"nvidia.com/gpu.present": "true"}, site.node)
     assert await value_of(site) == "true"
-    await site.caches.label_all({PRESENT_LABEL: "false"}, site.node)
+    await site.world.label_all({PRESENT_LABEL: "false"}, site.node)
     assert await value_of(site) == "false"
-    await site.caches.label_all({"nvidia.com/gpu.present": None}, site.node)
+    await site.world.label_all({"nvidia.com/gpu.present": None}, site.node)
     site.time.ahead_s += DEFAULT_GONE_FOR.total_seconds()
     assert await value_of(site) == "false"
 
@@ -160,17 +160,17 @@ async def test_a_label_set_by_hand_stays(site: Site):
 async def test_a_label_set_meanwhile_is_a_conflict_and_a_deleted_node_is_not_made_again(
     site: Site,
 ):
-    await site.caches.label_all({"nvidia.com/gpu.present": "true"}, site.node)
-    await site.caches.observe()
-    await site.caches.label_all({PRESENT_LABEL: "false"}, site.node)
-    assert await site.caches.present_label.reconcile(NodeName(site.node)) is not None
+    await site.world.label_all({"nvidia.com/gpu.present": "true"}, site.node)
+    await site.world.observe()
+    await site.world.label_all({PRESENT_LABEL: "false"}, site.node)
+    assert await site.world.present_label.reconcile(NodeName(site.node)) is not None
     assert await value_of(site) == "false"
-    await site.caches.label_all({PRESENT_LABEL: None}, site.node)
-    await site.caches.observe()
-    await site.caches.client.delete(NODES, site.node)
-    assert await site.caches.present_label.reconcile(NodeName(site.node)) is not None
+    await site.world.label_all({PRESENT_LABEL: None}, site.node)
+    await site.world.observe()
+    await site.world.client.delete(NODES, site.node)
+    assert await site.world.present_label.reconcile(NodeName(site.node)) is not None
     with pytest.raises(NotFound):
-        await site.caches.client.get(NODES, dict[str, Any], site.node)
+        await site.world.client.get(NODES, dict[str, Any], site.node)
 
 
 def ours(found: dict[str, Any], node: str) -> list[Any]:
@@ -178,19 +178,19 @@ def ours(found: dict[str, Any], node: str) -> list[Any]:
 
 
 async def test_devices_are_made_once_and_a_settled_node_costs_no_write(site: Site):
-    await site.caches.label_all({**rule_labels(2), **gfd_labels(2)}, site.node)
+    await site.world.label_all({**rule_labels(2), **gfd_labels(2)}, site.node)
     devices = [agent_device(site.node, number, of=2) for number in range(2)]
-    await site.caches.publish(agent_feature(site.node, devices, heartbeat=site.caches.now()))
+    await site.world.publish(agent_feature(site.node, devices, heartbeat=site.world.now()))
     assert await site.settle() == 6
     assert await site.settle() == 0
-    site.caches.restart()
+    site.world.restart()
     assert await site.settle() == 0
-    first, second = ours(await site.caches.gpus(), site.node)
+    first, second = ours(await site.world.gpus(), site.node)
     assert first.status.uuid == uuid_of(site.node, 0)
     assert first.status.product == "NVIDIA-H200"
     assert [link.peer for link in first.status.links] == [second.status.inventory_id]
     assert condition(first, "Stale")[:2] == ("False", "Fresh")
-    inventory = await site.caches.inventory(site.node)
+    inventory = await site.world.inventory(site.node)
     assert inventory.status.devices == [first.name, second.name]
 
 
@@ -198,9 +198,9 @@ async def test_what_a_source_says_no_more_stays_and_fields_of_others_are_left_al
     site: Site, api
 ):
     feature = gpu_feature(site.node, 1)
-    await site.caches.publish(feature)
+    await site.world.publish(feature)
     await site.settle()
-    (device,) = ours(await site.caches.gpus(), site.node)
+    (device,) = ours(await site.world.gpus(), site.node)
     status = {"poolRef": {"name": "a"}, "state": "Assigned"}
     await api.patch(
         f"{DEVICES}/{device.name}/status",
@@ -213,32 +213,32 @@ async def test_what_a_source_says_no_more_stays_and_fields_of_others_are_left_al
         kind="apply",
         fieldManager="another",
     )
-    await site.caches.withdraw(feature)
+    await site.world.withdraw(feature)
     await site.settle()
-    stale = await site.caches.gpu(device.name)
+    stale = await site.world.gpu(device.name)
     assert condition(stale, "Stale")[:2] == ("True", "SourceSilent")
     assert (stale.status.uuid, stale.status.product) == (device.status.uuid, device.status.product)
     assert stale.status.pool_ref == PoolRef(name="a")
 
 
 async def test_node_that_is_gone_takes_its_devices_with_it_after_a_grace(site: Site, api):
-    await site.caches.publish(gpu_feature(site.node, 2))
+    await site.world.publish(gpu_feature(site.node, 2))
     await site.settle()
     await api.delete(f"/api/v1/nodes/{site.node}")
     assert await site.settle() == 0
-    assert len(ours(await site.caches.gpus(), site.node)) == 2
+    assert len(ours(await site.world.gpus(), site.node)) == 2
     site.time.ahead_s += DEFAULT_GONE_FOR.total_seconds()
     assert await site.settle() == 3
-    assert ours(await site.caches.gpus(), site.node) == []
-    await site.caches.observe()
-    assert site.node not in site.caches.inventories.by_name
+    assert ours(await site.world.gpus(), site.node) == []
+    await site.world.observe()
+    assert site.node not in site.world.inventories.by_name
 
 
 async def test_garbage_collector_leaves_the_devices_of_a_node_that_is_made_again(site: Site, api):
     """It takes what the Node owned that is gone: when it took that, it has looked."""
-    await site.caches.publish(gpu_feature(site.node, 2))
+    await site.world.publish(gpu_feature(site.node, 2))
     await site.settle()
-    before = ours(await site.caches.gpus(), site.node)
+    before = ours(await site.world.gpus(), site.node)
     path = f"/api/v1/nodes/{site.node}"
     uid = (await api.get(path))["metadata"]["uid"]
     owner = {"apiVersion": "v1", "kind": "Node", "name": site.node, "uid": uid}
@@ -248,5 +248,5 @@ async def test_garbage_collector_leaves_the_devices_of_a_node_that_is_made_again
     await api.create("/api/v1/nodes", {"metadata": {"name": site.node}})
     await until_gone(api, f"{maps}/{site.node}")
     assert await site.settle() == 0
-    after = ours(await site.caches.gpus(), site.node)
+    after = ours(await site.world.gpus(), site.node)
     assert [item.metadata.uid for item in after] == [item.metadata.uid for item in before]

@@ -34,7 +34,7 @@ from server.kernelcache.mutation_key_secret import MutationKeySecret
 from server.settings import Settings
 from tests.cluster.environment import client, definitions, polling
 from tests.cluster.environment.nodes import KWOK_PREFIX
-from tests.support.controllers import new_caches
+from tests.support.controllers import new_stores
 from tests.support.dcgm import Exporter, an_exporter, device_lines
 from tests.support.operands import an_operand_pod
 from tests.support.recorded_events import RecordedEvents
@@ -151,7 +151,7 @@ async def _add_device(api: client.ApiClient, node: str) -> None:
 
 async def _follow(kubeconfig: str, setup: Setup) -> None:
     """Do what the server does for readiness and health."""
-    clock, caches = SystemClock(), new_caches()
+    clock, stores = SystemClock(), new_stores()
     settings = replace(
         controller_settings(Settings()),
         bootstrap=BootstrapTerms(debounce=DebounceTerms(period_s=PERIOD_S)),
@@ -166,7 +166,7 @@ async def _follow(kubeconfig: str, setup: Setup) -> None:
                 kube,
                 GPU_DEVICES,
                 GPUDevice,
-                sink=caches.device_sink,
+                sink=stores.device_sink,
                 clock=clock,
                 project=observe_device,
             ),
@@ -174,14 +174,14 @@ async def _follow(kubeconfig: str, setup: Setup) -> None:
                 kube,
                 GPU_NODE_INVENTORIES,
                 GPUNodeInventory,
-                sink=caches.inventories,
+                sink=stores.inventories,
                 clock=clock,
             ),
             Informer(
                 kube,
                 PODS,
                 OperandPodObject,
-                sink=caches.operands,
+                sink=stores.operands,
                 clock=clock,
                 project=projection(terms),
                 selection=Selection(label_selector=terms.label_selector),
@@ -195,7 +195,7 @@ async def _follow(kubeconfig: str, setup: Setup) -> None:
             async with contextlib.AsyncExitStack() as ending:
                 context = ControllerContext(
                     client=kube,
-                    caches=caches,
+                    stores=stores,
                     recorder=setup.recorder,
                     scheduling=None,  # type: ignore[arg-type]  # not of these controllers
                     settings=settings,

@@ -52,7 +52,7 @@ from reconciler.sinks.gkm_cache_sink import observe_cache
 from simulator.apiserver.server import InMemoryApiServer
 from simulator.apiserver.webhooks.chain import User
 from tests.support.client_of_api import a_client
-from tests.support.controllers import new_caches
+from tests.support.controllers import new_stores
 from tests.support.kernel_caches import IMAGE
 from tests.support.loop_clock import LoopClock
 from tests.support.recorded_events import RecordedEvents
@@ -97,21 +97,21 @@ class LeadingProcess:
     recorder: RecordedEvents = field(default_factory=RecordedEvents)
 
     def __post_init__(self) -> None:
-        self.caches = new_caches()
-        self.targets = DeviceTargets(self.caches.devices)
-        self.caches.devices.changes.subscribe(self.targets.observe)
+        self.stores = new_stores()
+        self.targets = DeviceTargets(self.stores.devices)
+        self.stores.devices.changes.subscribe(self.targets.observe)
         self.status = CacheStatusReconciler(
             self.client,
             CacheSources(
-                caches=self.caches.gkm_caches,
-                nodes=self.caches.gkm_cache_nodes,
+                caches=self.stores.gkm_caches,
+                nodes=self.stores.gkm_cache_nodes,
                 targets=self.targets,
                 proof=self.proof,
             ),
             recorder=self.recorder,
             now=self.time.now,
         )
-        self.cleanup = CacheNodeCleanup(self.client, self.caches.index, self.caches.gkm_cache_nodes)
+        self.cleanup = CacheNodeCleanup(self.client, self.stores.index, self.stores.gkm_cache_nodes)
 
 
 async def _nothing() -> None:
@@ -145,12 +145,12 @@ class CacheWorld:
     async def observe(self) -> None:
         """Let the process see the world as it is now."""
         await self.admit()
-        caches = self.process.caches
-        caches.node_sink.replace_all((await self.admin.list_as(NODES, Node, node_facts)).items)
-        caches.device_sink.replace_all(
+        stores = self.process.stores
+        stores.node_sink.replace_all((await self.admin.list_as(NODES, Node, node_facts)).items)
+        stores.device_sink.replace_all(
             (await self.admin.list_as(GPU_DEVICES, GPUDevice, observe_device)).items
         )
-        stored, on_nodes = caches.gkm_caches, caches.gkm_cache_nodes
+        stored, on_nodes = stores.gkm_caches, stores.gkm_cache_nodes
         for resource, kind, store in (
             (GKM_CACHES, GKMCache, stored.namespaced),
             (CLUSTER_GKM_CACHES, ClusterGKMCache, stored.cluster),
@@ -167,9 +167,9 @@ class CacheWorld:
     async def reconcile(self) -> None:
         """Reconcile every key once; a fault of the API server is met by the next round."""
         process = self.process
-        for name in list(process.caches.gkm_caches.names()):
+        for name in list(process.stores.gkm_caches.names()):
             await self._step(process.status.reconcile(name))
-        for node in process.caches.gkm_cache_nodes.node_names():
+        for node in process.stores.gkm_cache_nodes.node_names():
             await self._step(process.cleanup.reconcile(node))
 
     async def _step(self, reconciling: Awaitable[object]) -> None:

@@ -38,7 +38,7 @@ from manifests.constants import DEFAULT_NAMESPACE
 from manifests.install.crds import build_crds
 from pool.model import PodFacts
 from pool.placement.planner import PlacementRefused
-from reconciler.caches import Caches
+from reconciler.informer_stores import InformerStores
 from reconciler.scaling.capacity_holds import CapacityHolds
 from reconciler.scaling.gated_pods import gated_pods
 from reconciler.scaling.handover import node_handover
@@ -90,7 +90,7 @@ class Process:
             is_ready=lambda: True,
         )
         context = a_context(
-            caches=Caches(state, cluster.catalog, CacheIndex()),
+            stores=InformerStores(state, cluster.catalog, CacheIndex()),
             client=cluster.client,
             clock=self.clock,
         )

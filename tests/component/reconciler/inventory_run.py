@@ -177,9 +177,9 @@ async def an_inventory_run() -> AsyncIterator[InventoryRun]:
     definitions = (*build_crds(), node_feature_crd())
     async with an_api_with_client(namespace=NAMESPACE, definitions=definitions) as (api, client):
         api.requests.clear()
-        caches = InventoryRun(api, client)
-        yield caches
-        caches.controller.forget_all()
+        world = InventoryRun(api, client)
+        yield world
+        world.controller.forget_all()
 
 
 def condition(holder: GPUDevice | GPUNodeInventory, type_: str) -> tuple[str, str, str]:

@@ -14,7 +14,7 @@ from kube.informer import Informer
 from kube.resources import GPU_DEVICES, NODES
 from manifests.install.crds import build_crds
 from pool.facts import node_facts
-from reconciler.caches import Caches
+from reconciler.informer_stores import InformerStores
 from reconciler.node_software import deploy_labels_controller
 from reconciler.pool import index_changes
 from reconciler.settings import NodeSoftwareTerms
@@ -22,7 +22,7 @@ from reconciler.sinks.device_sink import observe_device
 from server.controllers.manager import ControllerManager
 from simulator.apiserver.server import InMemoryApiServer
 from tests.support.client_of_api import an_api_with_client
-from tests.support.controllers import a_context, new_caches
+from tests.support.controllers import a_context, new_stores
 from tests.support.loop_clock import ServerClock
 from tests.support.recorded_events import RecordedEvents
 
@@ -35,7 +35,7 @@ SETTLES_S = 3.0
 class LabelWorld:
     api: InMemoryApiServer
     client: KubeClient
-    caches: Caches = field(default_factory=new_caches)
+    stores: InformerStores = field(default_factory=new_stores)
     recorder: RecordedEvents = field(default_factory=RecordedEvents)
 
     async def add_node(self, name: str, labels: dict[str, str]) -> None:
@@ -58,7 +58,7 @@ class LabelWorld:
         return found
 
     def set_policy(self, policy: ClusterPolicy | None) -> None:
-        self.caches.operator_objects.policy_store.replace_all([policy] if policy else [])
+        self.stores.operator_objects.policy_store.replace_all([policy] if policy else [])
 
     def writes(self) -> list[str]:
         """Return the paths of the writes since the last call."""
@@ -83,7 +83,7 @@ class LabelWorld:
                 self.client,
                 NODES,
                 Node,
-                sink=self.caches.node_sink,
+                sink=self.stores.node_sink,
                 clock=clock,
                 project=node_facts,
             ),
@@ -91,7 +91,7 @@ class LabelWorld:
                 self.client,
                 GPU_DEVICES,
                 GPUDevice,
-                sink=self.caches.device_sink,
+                sink=self.stores.device_sink,
                 clock=clock,
                 project=observe_device,
             ),
@@ -114,7 +114,7 @@ class LabelWorld:
 
     async def _lead(self) -> None:
         context = a_context(
-            caches=self.caches,
+            stores=self.stores,
             client=self.client,
             recorder=self.recorder,
             clock=ServerClock(),

@@ -105,8 +105,8 @@ class Process:
     def context(self) -> ControllerContext:
         """Return a context of the same caches."""
         context = a_context(client=self.client)
-        context.caches.devices, context.caches.inventories = self.devices.store, self.inventories
-        context.caches.operands = self.operands
+        context.stores.devices, context.stores.inventories = self.devices.store, self.inventories
+        context.stores.operands = self.operands
         return context
 
     async def observe(self) -> None:

@@ -36,7 +36,7 @@ from reconciler.sinks.scale_signal_sink import LABEL_SELECTOR, SignalPod, observ
 from simulator.apiserver.server import InMemoryApiServer
 from simulator.karpenter.karpenter_crds import karpenter_crds
 from tests.support.client_of_api import a_client, an_api_with_client
-from tests.support.controllers import a_context, new_caches
+from tests.support.controllers import a_context, new_stores
 from tests.support.listings import replace_listed
 from tests.support.loop_clock import ServerClock
 from tests.support.recorded_events import RecordedEvents
@@ -76,10 +76,10 @@ class ScalingRun:
 
     def start(self, **settings: Any) -> None:
         """Begin a new process, which knows nothing."""
-        self.caches = new_caches()
-        self.pods = PodSink(self.caches.allocation_state, self.clock.instant)
+        self.stores = new_stores()
+        self.pods = PodSink(self.stores.allocation_state, self.clock.instant)
         self.context: ControllerContext = a_context(
-            caches=self.caches,
+            stores=self.stores,
             client=self.client,
             recorder=self.recorder,
             clock=self.clock,
@@ -93,22 +93,22 @@ class ScalingRun:
 
     async def observe(self) -> None:
         """Let the process see the world as it is now."""
-        caches, admin = self.caches, self.admin
-        replace_listed(caches.pool_sink, await admin.list_(GPU_POOLS, GPUPool))
+        stores, admin = self.stores, self.admin
+        replace_listed(stores.pool_sink, await admin.list_(GPU_POOLS, GPUPool))
         nodes = await admin.list_as(NODES, Node, node_facts)
-        caches.node_sink.replace_all(nodes.items)
+        stores.node_sink.replace_all(nodes.items)
         devices = await admin.list_as(GPU_DEVICES, GPUDevice, observe_device)
-        caches.device_sink.replace_all(devices.items)
+        stores.device_sink.replace_all(devices.items)
         self.pods.replace_all((await admin.list_as(PODS, Pod, pod_facts)).items)
         if self.has_karpenter:
             claims = await admin.list_as(NODE_CLAIMS, NodeClaim, observe_claim)
-            replace_listed(caches.node_claims, claims)
+            replace_listed(stores.node_claims, claims)
             node_pools = await admin.list_as(NODE_POOLS, NodePool, observe_node_pool)
-            caches.node_pools.replace_all(node_pools.items)
+            stores.node_pools.replace_all(node_pools.items)
         signals = await admin.list_as(
             PODS, SignalPod, observe_signal, label_selector=LABEL_SELECTOR
         )
-        caches.scale_signals.replace_all(signals.items)
+        stores.scale_signals.replace_all(signals.items)
 
     async def look(self, pool: PoolName = POOL) -> float | None:
         """Show the world and reconcile, until the waiting pods are planned; return when to look again."""

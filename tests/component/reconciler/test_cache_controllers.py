@@ -15,7 +15,7 @@ from api.kinds.gpudevice import GPUDevice
 from kube.informer import Informer
 from kube.resources import GPU_DEVICES, NODES
 from pool.facts import node_facts
-from reconciler.caches import Caches
+from reconciler.informer_stores import InformerStores
 from reconciler.kernelcache import cache_node_cleanup, cache_status
 from reconciler.kernelcache.cache_gauges import forget_kernel_caches
 from reconciler.pool import index_changes
@@ -42,7 +42,7 @@ class Replica:
     """A server that follows the world, and leads while `term` runs."""
 
     world: CacheWorld
-    caches: Caches
+    stores: InformerStores
     group: asyncio.TaskGroup
     term: asyncio.Task[None] | None = None
 
@@ -50,17 +50,17 @@ class Replica:
         client, clock = self.world.client, ServerClock()
         informers: list[Informer[Any]] = [
             Informer(
-                client, NODES, Node, sink=self.caches.node_sink, clock=clock, project=node_facts
+                client, NODES, Node, sink=self.stores.node_sink, clock=clock, project=node_facts
             ),
             Informer(
                 client,
                 GPU_DEVICES,
                 GPUDevice,
-                sink=self.caches.device_sink,
+                sink=self.stores.device_sink,
                 clock=clock,
                 project=observe_device,
             ),
-            *build_cache_informers(self.caches, client, clock=clock).values(),
+            *build_cache_informers(self.stores, client, clock=clock).values(),
         ]
         self.tasks = [self.group.create_task(item.run()) for item in informers]
         for informer in informers:
@@ -71,7 +71,7 @@ class Replica:
 
     async def _lead(self) -> None:
         context = a_context(
-            caches=self.caches,
+            stores=self.stores,
             client=self.world.client,
             recorder=RecordedEvents(),
             clock=ServerClock(),
@@ -90,7 +90,7 @@ class Replica:
 @asynccontextmanager
 async def a_leader(world: CacheWorld) -> AsyncIterator[Replica]:
     async with asyncio.TaskGroup() as group:
-        replica = Replica(world, world.process.caches, group)
+        replica = Replica(world, world.process.stores, group)
         await replica.follow()
         replica.lead()
         yield replica

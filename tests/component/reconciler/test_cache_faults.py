@@ -76,7 +76,7 @@ async def ends_well(world: CacheWorld) -> None:
     assert cache.metadata.finalizers == [CACHE_FINALIZER]
     assert not await world.is_there(QWEN)
     assert await world.node_objects() == ["team/a"]
-    assert world.process.caches.kernel_caches.known().keys() == {LLAMA}
+    assert world.process.stores.kernel_caches.known().keys() == {LLAMA}
 
 
 async def fails_at(nth: int, way: str, *, changes_leader: bool) -> bool:

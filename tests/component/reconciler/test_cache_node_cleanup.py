@@ -40,7 +40,7 @@ async def test_a_node_that_is_gone_takes_its_objects_along(world: CacheWorld):
     assert await world.node_objects() == ["team/a"]
     counts = (await world.cache()).status.counts
     assert (counts.nodes, counts.pods_running) == (1, 1)
-    assert world.process.caches.kernel_caches.warm_nodes(LLAMA) == {NodeName("a")}
+    assert world.process.stores.kernel_caches.warm_nodes(LLAMA) == {NodeName("a")}
 
 
 async def test_a_cache_that_only_a_gone_node_had_can_be_deleted(world: CacheWorld):
@@ -56,7 +56,7 @@ async def test_a_cache_that_only_a_gone_node_had_can_be_deleted(world: CacheWorl
 async def test_a_node_that_the_watch_has_not_shown_yet_keeps_its_objects(world: CacheWorld):
     """Its agent writes as soon as it starts, and the two watches are not in step."""
     await world.observe()
-    world.process.caches.node_sink.replace_all([])
+    world.process.stores.node_sink.replace_all([])
     world.api.requests.clear()
     assert await world.process.cleanup.reconcile(NodeName("b")) is None
     assert not world.api.requests.writes(user=LEADER)
@@ -66,7 +66,7 @@ async def test_a_node_that_the_watch_has_not_shown_yet_keeps_its_objects(world: 
 async def test_a_404_that_names_no_node_removes_nothing(world: CacheWorld):
     """A proxy answers so."""
     await world.observe()
-    world.process.caches.node_sink.replace_all([])
+    world.process.stores.node_sink.replace_all([])
     world.api.faults.fail("GET", "/nodes/b$", 404)
     world.api.requests.clear()
     with pytest.raises(UnexpectedStatus):
@@ -80,7 +80,7 @@ async def test_an_object_that_came_again_meanwhile_is_left_alone(world: CacheWor
     await world.remove_node("b")
     await world.forget_node_object("b")
     await world.report("b", RUNNING)
-    world.process.caches.node_sink.replace_all([])
+    world.process.stores.node_sink.replace_all([])
     assert await world.process.cleanup.reconcile(NodeName("b")) is not None
     assert "team/b" in await world.node_objects()
 

@@ -82,7 +82,7 @@ async def test_a_pod_is_not_let_go_beside_a_balloon_that_is_about_to_go():
     )
     async with a_scaling_run("p") as run:
         await handed_over(run)
-        signals = run.process.context.caches.scale_signals
+        signals = run.process.context.stores.scale_signals
         signals.upsert(balloon)
         await run.process.give()
         await run.process.observe()

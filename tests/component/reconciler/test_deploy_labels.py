@@ -45,12 +45,12 @@ class Leader:
     time: Time
 
     def __post_init__(self) -> None:
-        caches = self.world.caches
-        self.current = CurrentTerms(caches.operator_objects)
-        caches.operator_objects.changes.subscribe(self.current.object_changed)
+        stores = self.world.stores
+        self.current = CurrentTerms(stores.operator_objects)
+        stores.operator_objects.changes.subscribe(self.current.object_changed)
         self.controller = NodeDeployLabels(
             self.world.client,
-            caches.index,
+            stores.index,
             self.current,
             recorder=self.world.recorder,
             now=self.time.now,
@@ -109,7 +109,7 @@ async def test_a_policy_that_is_deleted_leaves_only_the_labels_of_others(world: 
     async with world.leading():
         await world.settled()
         assert await deployed(world) == CONTAINER - {"dcgm"} | {"mig-manager"}
-        assert nodes_with_labels(world.caches.index) == ["n1"]
+        assert nodes_with_labels(world.stores.index) == ["n1"]
         policy = a_policy()
         going = type(policy.metadata)(
             name="cluster-policy", deletion_timestamp="2026-01-01T00:00:00Z"
@@ -119,7 +119,7 @@ async def test_a_policy_that_is_deleted_leaves_only_the_labels_of_others(world: 
         metadata = await world.metadata()
         assert metadata["labels"] == before
         assert not metadata.get("annotations")
-        assert nodes_with_labels(world.caches.index) == []
+        assert nodes_with_labels(world.stores.index) == []
 
 
 async def test_a_policy_that_is_not_there_takes_its_labels_away_after_the_hold(world: LabelWorld):
@@ -154,7 +154,7 @@ async def test_feature_discovery_that_flaps_fifty_times_a_second_moves_no_label(
     async with world.leading():
         await world.settled()
         before = await world.metadata()
-        index = world.caches.index
+        index = world.stores.index
         node = index.nodes[NodeName("n1")]
         every = [*features, None]
         for number in range(50 * 60):
@@ -163,7 +163,7 @@ async def test_feature_discovery_that_flaps_fifty_times_a_second_moves_no_label(
             if gone is None:
                 labels = {key: value for key, value in labels.items() if key not in features}
             # As its informer would: the API server in memory is slower than this.
-            world.caches.node_sink.upsert(replace(node, labels=labels))
+            world.stores.node_sink.upsert(replace(node, labels=labels))
             await asyncio.sleep(1 / 50)
         assert await world.settled() == []
         assert await world.metadata() == before
@@ -266,7 +266,7 @@ async def test_a_device_in_a_pool_takes_device_plugin_and_mig_manager_off_the_no
     async with world.leading():
         await world.settled()
         assert await deployed(world) == CONTAINER | {"mig-manager"}
-        world.caches.pool_sink.replace_all(
+        world.stores.pool_sink.replace_all(
             [msgspec.convert({"metadata": {"name": "whole"}}, GPUPool)]
         )
         meta = {"name": "n1-0", "annotations": {ASSIGNMENT_ANNOTATION: "whole"}}
@@ -277,7 +277,7 @@ async def test_a_device_in_a_pool_takes_device_plugin_and_mig_manager_off_the_no
             GPU_DEVICES, {"status": status}, name="n1-0", subresource="status"
         )
         await world.settled()
-        assert world.caches.index.pools_on(NodeName("n1")) == {PoolName("whole")}
+        assert world.stores.index.pools_on(NodeName("n1")) == {PoolName("whole")}
         assert await deployed(world) == CONTAINER - {"device-plugin"}
         await world.client.delete(GPU_DEVICES, "n1-0")
         await world.settled()

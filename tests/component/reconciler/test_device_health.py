@@ -267,7 +267,7 @@ async def test_faulted_devices_are_counted_by_reason_while_somebody_looks(world:
         await world.process.examine()
         assert faulted("XIDError") == 0
         woken.taken()
-        context.caches.features.changes.publish(N1)
+        context.stores.features.changes.publish(N1)
         assert woken.taken() == [N1]
         context.shared(dcgm_scraper).changes.publish(N1)
         assert woken.taken() == [N1]

@@ -79,17 +79,17 @@ class Run:
     def begin(self) -> None:
         """Begin a term, which knows nothing."""
         self.context = a_context(client=self.client, recorder=self.recorder, clock=self.clock)
-        self.context.caches.pool_sink.upsert(POOL)
+        self.context.stores.pool_sink.upsert(POOL)
         self.reconcile = SPEC.build(self.context)
 
     async def show(self, claim: ClaimFacts) -> float | None:
-        self.context.caches.node_claims.upsert(claim)
+        self.context.stores.node_claims.upsert(claim)
         found: float | None = await self.reconcile(claim.name)
         return found
 
     async def watch(self, claim: ClaimFacts) -> float | None:
         """Show a NodeClaim that was asked for, when `pool.scaling` has seen it."""
-        self.context.caches.node_claims.upsert(claim)
+        self.context.stores.node_claims.upsert(claim)
         self.look(signals=[a_signal()])
         found: float | None = await self.reconcile(claim.name)
         return found
@@ -103,7 +103,7 @@ class Run:
         observed = observed_requests(
             terms,
             signals=objects.get("signals", ()),
-            claims=self.context.caches.node_claims,
+            claims=self.context.stores.node_claims,
             nodes={},
             now=self.clock.utc,
             known=(),
@@ -122,7 +122,7 @@ class Run:
         self.context.allocation_state.observe_pod(a_pod_facts("p"), at(0))
 
     def add_node(self, *, devices: int = 0) -> None:
-        index = self.context.caches.index
+        index = self.context.stores.index
         index.replace_node(a_node("n1", labels={SCALE_REQUEST_LABEL: ID}))
         for number in range(devices):
             index.replace_device(a_device("n1", number))
@@ -133,7 +133,7 @@ class Run:
 
     async def lose(self, claim: ClaimFacts) -> None:
         """Show that a NodeClaim, whose last state this is, was deleted."""
-        self.context.caches.node_claims.discard(claim)
+        self.context.stores.node_claims.discard(claim)
         await self.reconcile(claim.name)
 
     async def show_terminating(self, claim: ClaimFacts) -> None:
@@ -287,7 +287,7 @@ async def test_a_node_with_devices_is_left_and_has_as_long_again_when_they_go():
         run.clock.pass_s(5000)
         assert await run.watch(claim) is None
         for number in range(8):
-            run.context.caches.index.discard_device(a_device("n1", number).name)
+            run.context.stores.index.discard_device(a_device("n1", number).name)
         assert await run.reconcile(claim.name) == LEAST_WATCH_S
         assert await run.is_there()
 
@@ -295,7 +295,7 @@ async def test_a_node_with_devices_is_left_and_has_as_long_again_when_they_go():
 async def test_a_node_whose_devices_are_all_faulted_is_deleted_as_one_without():
     async with a_run() as run:
         run.add_node()
-        run.context.caches.index.replace_device(a_device("n1", 0, is_faulted=True))
+        run.context.stores.index.replace_device(a_device("n1", 0, is_faulted=True))
         claim = replace(REGISTERED, uid=run.uid)
         await run.watch(claim)
         run.clock.pass_s(5000)
@@ -306,7 +306,7 @@ async def test_a_node_whose_devices_are_all_faulted_is_deleted_as_one_without():
 async def test_a_node_with_a_device_that_a_pod_of_another_pool_has_is_left():
     async with a_run() as run:
         run.add_node()
-        index = run.context.caches.index
+        index = run.context.stores.index
         index.replace_pool(a_pool("other"))
         index.replace_device(a_device("n1", 0, pool=PoolName("other")))
         index.set_observed(PodUid("someone"), (UnitId("GPU-n1-0"),))

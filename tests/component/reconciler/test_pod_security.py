@@ -145,7 +145,7 @@ async def test_our_namespace_wakes_it_and_no_other():
         SPEC.connect(context, woken)
         assert woken.taken() == [NAME]
         for name in ("default", NAME):
-            context.caches.namespace_sink.upsert(Namespace(metadata=ObjectMeta(name=name)))
+            context.stores.namespace_sink.upsert(Namespace(metadata=ObjectMeta(name=name)))
         assert woken.taken() == [NAME]
 
 

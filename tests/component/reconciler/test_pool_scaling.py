@@ -174,7 +174,7 @@ async def test_signals_of_no_pool_are_swept(run: ScalingRun):
     await run.admin.delete(GPU_POOLS, POOL)
     run.start()
     await run.observe()
-    assert list(run.caches.scale_signals.groups()) == [POOL]
+    assert list(run.stores.scale_signals.groups()) == [POOL]
     await run.look()
     assert await run.signals() == []
 

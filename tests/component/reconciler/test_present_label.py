@@ -32,9 +32,9 @@ VENDOR = {"feature.node.kubernetes.io/pci-10de.present": "true"}
 
 @pytest.fixture
 async def run() -> AsyncIterator[InventoryRun]:
-    async with an_inventory_run() as caches:
-        await caches.add_node("n1")
-        yield caches
+    async with an_inventory_run() as world:
+        await world.add_node("n1")
+        yield world
 
 
 async def reconciled(run: InventoryRun) -> float | None:

@@ -22,8 +22,8 @@ async def test_no_second_node_is_asked_for_beside_a_claim_that_cannot_be_read(ki
         run.start()
         for _ in range(4):
             await run.observe()
-            getattr(run.caches, kind).replace_unread([UnreadObject("", "unread", "u")])
-            run.caches.node_claims.replace_all([])
+            getattr(run.stores, kind).replace_unread([UnreadObject("", "unread", "u")])
+            run.stores.node_claims.replace_all([])
             await run.reconcile(POOL)
             await asyncio.sleep(60)
         assert await run.ids() == [asked]

@@ -141,7 +141,7 @@ async def test_a_node_keeps_the_owner_of_its_driver_while_that_cannot_be_read(
 ):
     await labels.add_node("n1", {**NFD, "rack": "blue"})
     labels.set_policy(a_policy(driver=LEFT_TO_DRIVERS))
-    store = labels.caches.operator_objects.driver_store
+    store = labels.stores.operator_objects.driver_store
     store.replace_all([a_driver("blue", nodeSelector={"rack": "blue"}), *others])
     async with labels.following():
         await a_leader(labels).sees()
@@ -158,7 +158,7 @@ async def test_nodes_keep_all_labels_as_long_as_the_policy_cannot_be_read(labels
     labels.set_policy(a_policy())
     async with labels.following():
         await a_leader(labels).sees()
-        labels.caches.operator_objects.policy_store.replace_unread([unread("cluster-policy")])
+        labels.stores.operator_objects.policy_store.replace_unread([unread("cluster-policy")])
         labels.set_policy(None)
         leader = a_leader(labels)
         labels.writes()
@@ -173,7 +173,7 @@ async def test_a_hold_begins_when_a_policy_that_could_not_be_read_is_gone(labels
     labels.set_policy(a_policy())
     async with labels.following():
         await a_leader(labels).sees()
-        store = labels.caches.operator_objects.policy_store
+        store = labels.stores.operator_objects.policy_store
         store.replace_unread([unread("cluster-policy")])
         labels.set_policy(None)
         leader = a_leader(labels)

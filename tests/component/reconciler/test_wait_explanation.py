@@ -23,8 +23,8 @@ from kernelcache.cache_index import CacheIndex
 from kube.resources import GPU_DEVICES, PODS
 from pool.model import PodFacts
 from pool.what_if.explanation import UnitWaitReason
-from reconciler.caches import Caches
 from reconciler.controller_spec import ControllerContext
+from reconciler.informer_stores import InformerStores
 from reconciler.pod.explanation_turns import AFTER_S, AGAIN_S, PAUSE_S, REFUSED_FOR_S, RESYNC_S
 from reconciler.pod.shared_explanations import SharedExplanations, WaitText
 from reconciler.pod.wait_explanation import (
@@ -52,7 +52,7 @@ ExplainedBy = Callable[[SharedExplanations], PodExplainer]
 
 def context_of(cluster: Cluster) -> ControllerContext:
     return a_context(
-        caches=Caches(cluster.allocation_state, cluster.catalog, CacheIndex()),
+        stores=InformerStores(cluster.allocation_state, cluster.catalog, CacheIndex()),
         client=cluster.client,
         recorder=cluster.recorder,
         clock=ServerClock(),

@@ -25,7 +25,7 @@ from pool.allocation_state import AllocationState
 from pool.catalog import Catalog
 from pool.facts import pod_facts
 from reconciler.assignment.pool_conflicts import Conflicts
-from reconciler.caches import Caches
+from reconciler.informer_stores import InformerStores
 from reconciler.sinks.device_sink import observe_device
 from reconciler.sinks.node_sink import NodeSink
 from reconciler.sinks.pod_sink import PodSink
@@ -65,7 +65,7 @@ class Replica:
     def __init__(self, *, leads: bool) -> None:
         self.leads = leads
         self.allocation_state, self.catalog = AllocationState(), Catalog()
-        self.caches = Caches(self.allocation_state, self.catalog, CacheIndex())
+        self.stores = InformerStores(self.allocation_state, self.catalog, CacheIndex())
         self.pools = PoolSink(self.allocation_state.index, self.catalog)
         self.nodes = NodeSink(self.allocation_state.index)
         client: KubeClient = None  # type: ignore[assignment]  # nothing is read
@@ -127,14 +127,14 @@ class PodLifecycles:
             replica.nodes.upsert(a_node(node, labels={"zone": node}))
             for gpu in range(DEVICES):
                 device = msgspec.convert(a_device(node, gpu, pool), GPUDevice)
-                replica.caches.device_sink.upsert(observe_device(device))
+                replica.stores.device_sink.upsert(observe_device(device))
         self.leader.conflicts.replace(NodeName(node), {})
 
     def remove_node(self, node: str, pool: str) -> None:
         for replica in self.replicas:
             for gpu in range(DEVICES):
                 device = msgspec.convert(a_device(node, gpu, pool), GPUDevice)
-                replica.caches.device_sink.discard(observe_device(device))
+                replica.stores.device_sink.discard(observe_device(device))
             replica.nodes.discard(a_node(node))
         self.leader.conflicts.discard(NodeName(node))
 

@@ -22,7 +22,7 @@ from reconciler.sinks.pod_sink import PodSink
 from server.informers import build_informers
 from server.leadership.bound_pods import BoundPods
 from server.settings import Settings
-from tests.support.controllers import new_caches
+from tests.support.controllers import new_stores
 from tests.support.loop_clock import LoopClock
 
 pytestmark = pytest.mark.looptime
@@ -36,8 +36,8 @@ def sinks() -> Iterator[tuple[str, object]]:
         "node_software": {"enabled": True},
         "bootstrap": {"operands": "External"},
     }
-    caches = new_caches()
-    server = build_informers(caches, client, Settings.model_validate(optional), clock=clock)
+    stores = new_stores()
+    server = build_informers(stores, client, Settings.model_validate(optional), clock=clock)
     scope = ReadScope.whole(system_namespace="gpu-system")
     shown = ClusterState(clock, scope)
     console = ClusterInformers(client, clock, shown)
@@ -45,7 +45,7 @@ def sinks() -> Iterator[tuple[str, object]]:
         *NodeObjects(client, clock, node="n1").informers,
         *CacheObjects(client, clock, node=NodeName("n1")).informers,
     ]
-    yield "server pods", BoundPods(client, PodSink(caches.allocation_state, shown.now))
+    yield "server pods", BoundPods(client, PodSink(stores.allocation_state, shown.now))
     yield "agent pods", NodePods()
     for process, informers in (
         ("server", server.values()),

@@ -151,7 +151,7 @@ def test_device_that_is_gone_is_its_node(setup):
 def test_every_node_with_a_device_or_an_inventory_is_assigned_when_a_term_begins(setup):
     setup.inventory("n9")
     context = a_context()
-    context.caches.devices, context.caches.inventories = (
+    context.stores.devices, context.stores.inventories = (
         setup.sources.devices,
         setup.sources.inventories,
     )

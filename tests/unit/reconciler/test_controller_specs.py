@@ -112,7 +112,7 @@ async def test_nothing_is_woken_after_the_end_of_the_term():
     context = a_context()
     async with context.ending:
         woken = connected(by_name("node.inventory"), context)
-    context.caches.devices.changes.publish(NodeName("n1"))
+    context.stores.devices.changes.publish(NodeName("n1"))
     assert woken.taken() == []
 
 

@@ -243,7 +243,7 @@ async def test_every_change_of_an_exporter_or_of_devices_has_the_node_looked_at(
     setup = Setup()
     setup.add("n1")
     context = a_context()
-    context.caches.operands, context.caches.devices = setup.operands, setup.devices
+    context.stores.operands, context.stores.devices = setup.operands, setup.devices
     async with context.ending:
         woken = connected(SPEC, context)
         assert woken.taken() == ["n1"]

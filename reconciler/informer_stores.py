@@ -1,4 +1,4 @@
-"""Caches of one replica, leading or not: the allocation state, the catalog and stores of whole objects, with their sinks."""
+"""What informers fill in one replica, leading or not: the allocation state, the catalog and stores of whole objects, with their sinks."""
 
 from typing import TYPE_CHECKING, final
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @final
-class Caches:
+class InformerStores:
     """Sinks and stores that informers fill. Pods of pools are elsewhere: `reconciler.sinks.pod_sink`."""
 
     def __init__(
