@@ -20,17 +20,7 @@ arrive while requests are answered, reach a sink that supports it in steps.
 
 import asyncio
 from dataclasses import dataclass
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Final,
-    Generic,
-    NoReturn,
-    Protocol,
-    TypeVar,
-    final,
-    runtime_checkable,
-)
+from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, TypeVar, final
 
 import msgspec
 import structlog
@@ -48,6 +38,7 @@ from kube.errors import (
     Unreachable,
     one_line,
 )
+from kube.sink import ListingSink, SteppingSink
 from kube.unread_objects import UnreadObjects
 from kube.watch_events import decode_event, error_of, version_of
 from telemetry.metrics import (
@@ -61,66 +52,19 @@ from telemetry.metrics import (
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable
 
     from api.clock import Clock
-    from api.meta import ObjectMeta
     from kube.client import KubeClient
     from kube.decoding import Listing
     from kube.resources import Resource
+    from kube.sink import KubeObject, Sink
     from kube.watch_events import WatchEvent
 
 _log = structlog.get_logger()
 
 
-class KubeObject(Protocol):
-    """What an informer needs to know of its items."""
-
-    @property
-    def metadata(self) -> "ObjectMeta":
-        """Return the object's metadata, with its resourceVersion."""
-
-
 T = TypeVar("T")
-T_contra = TypeVar("T_contra", contravariant=True)
-
-
-class Sink(Protocol[T_contra]):
-    """Where an informer's items go; plain calls, never concurrent, and whatever they raise is fatal.
-
-    Calls may repeat: an upsert of what is known, a discard of what is not.
-    """
-
-    def replace_all(self, items: "Sequence[T_contra]") -> None:
-        """Take these as all that there are; whatever is missing was deleted unseen."""
-
-    def upsert(self, item: T_contra) -> None:
-        """Take the item as the present state of its object."""
-
-    def discard(self, item: T_contra) -> None:
-        """Forget the object; the item is its last state."""
-
-
-@runtime_checkable
-class SteppingSink(Sink[T_contra], Protocol[T_contra]):
-    """A sink that takes over a full list without keeping everybody waiting."""
-
-    def replacing(self, items: "Sequence[T_contra]") -> "Iterator[None]":
-        """Do what `replace_all` does, in steps of a millisecond or two; each leaves a valid state.
-
-        Between two steps some objects are as listed and others as they were known before.
-        """
-
-
-@runtime_checkable
-class ListingSink(Protocol):
-    """A sink to which other reads of the same objects go as well; it must tell older from newer."""
-
-    def list_begins(self) -> None:
-        """Note that a LIST is asked for. It is handed over later, unless another one begins."""
-
-    def list_ends(self, version: str) -> None:
-        """Note that the LIST is complete: what is handed over next is all there was at the version."""
 
 
 @final
@@ -180,9 +124,9 @@ class Informer(Generic[T]):
         self,
         client: "KubeClient",
         resource: "Resource",
-        item_type: type[KubeObject],
+        item_type: "type[KubeObject]",
         *,
-        sink: Sink[T],
+        sink: "Sink[T]",
         clock: "Clock",
         project: "Callable[[Any], T | None] | None" = None,
         selection: Selection = Selection(),

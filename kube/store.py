@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
-    from kube.informer import KubeObject
+    from kube.sink import KubeObject
     from kube.unread_objects import UnreadObject
 
 T = TypeVar("T", bound="KubeObject")

@@ -58,8 +58,8 @@ if TYPE_CHECKING:
 
     from api.clock import Clock
     from kube.client import KubeClient
-    from kube.informer import KubeObject, Sink
     from kube.resources import Resource
+    from kube.sink import KubeObject, Sink
     from reconciler.informer_stores import InformerStores
     from server.settings import Settings
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from kube.client import KubeClient
     from kube.decoding import Listing
-    from kube.informer import SteppingSink
+    from kube.sink import SteppingSink
     from kube.unread_objects import UnreadObject
     from pool.model import AnyPod, PodFacts
 

@@ -18,8 +18,9 @@ import pytest
 
 from manifests import constants
 from manifests.monitoring.alert import Alert, RecordingRule
-from manifests.monitoring.alerts import ALERTS, RECORDING_RULES
+from manifests.monitoring.alerts import ALERTS
 from manifests.monitoring.monitors import build_service_monitor
+from manifests.monitoring.scaling_alerts import RECORDING_RULES
 from tests.cluster.alerts.device_pages import device_pages
 from tests.cluster.alerts.half_hour import GPUS, HalfHour
 from tests.cluster.alerts.plugin_process import plugin_process

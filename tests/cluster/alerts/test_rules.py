@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
-from manifests.monitoring.alerts import ALERTS, RECORDING_RULES, anchor_of
+from manifests.monitoring.alerts import ALERTS, anchor_of
+from manifests.monitoring.scaling_alerts import RECORDING_RULES
 from tests.cluster.alerts.conftest import Promtool
 
 ALERT_BY_NAME = {alert.name: alert for alert in ALERTS}

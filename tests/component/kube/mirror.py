@@ -7,8 +7,9 @@ from contextlib import asynccontextmanager
 
 from api.foreign.core import Pod
 from kube.client import KubeClient
-from kube.informer import Informer, Selection, Sink
+from kube.informer import Informer, Selection
 from kube.resources import PODS
+from kube.sink import Sink
 from telemetry.metrics import REGISTRY
 from tests.support.canned_api import event
 from tests.support.loop_clock import LoopClock

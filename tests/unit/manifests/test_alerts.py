@@ -10,7 +10,8 @@ from prometheus_client import Histogram
 from api.kinds.gpunodeinventory import BootstrapPhase
 from autoscaling.scaling_model import Failure, RequestPhase, WaitReason
 from manifests.monitoring.alert import Alert, RecordingRule
-from manifests.monitoring.alerts import ALERTS, RECORDING_RULES, anchor_of, build_alert_rules
+from manifests.monitoring.alerts import ALERTS, anchor_of, build_alert_rules
+from manifests.monitoring.scaling_alerts import RECORDING_RULES
 from pool.reservations.reservation import End, ReservationPhase
 from reconciler.scaling import scaling_gauges
 from telemetry.conditions import InventoryCondition, PoolCondition

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from kube.batches import STEP, steps
-from kube.informer import SteppingSink
+from kube.sink import SteppingSink
 from pool.catalog import Catalog
 from pool.index.device_index import DeviceIndex
 from reconciler.pool.gauges import DEVICES_A_STEP, showing_sums
