@@ -1,7 +1,7 @@
 """What promtool makes of the alert rules: which series raise an alert, when, and which do not."""
 
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,25 +11,9 @@ import yaml
 from manifests.monitoring.alerts import ALERTS, anchor_of
 from manifests.monitoring.scaling_alerts import RECORDING_RULES
 from tests.cluster.alerts.conftest import Promtool
+from tests.cluster.alerts.rule_cases import LATER_CASES, Case
 
 ALERT_BY_NAME = {alert.name: alert for alert in ALERTS}
-
-
-@dataclass(frozen=True)
-class Case:
-    """Series that raise an alert, and when; and series that come near it."""
-
-    alert: str
-    series: dict[str, str]
-    """Series -> values, a minute apart, as promtool writes them."""
-    silent_at: str
-    """It is not raised yet."""
-    raised_at: str
-    labels: dict[str, str] = field(default_factory=dict)
-    harmless: dict[str, str] = field(default_factory=dict)
-    """Series that raise nothing at any time."""
-    text: str = ""
-    """The summary with the values of its labels."""
 
 
 def _burning(histogram: str, labels: str, le: str, *, slow: int) -> dict[str, str]:
@@ -43,7 +27,6 @@ def _burning(histogram: str, labels: str, le: str, *, slow: int) -> dict[str, st
 _ADMISSION = ("gpu_admission_duration_seconds", 'webhook="mutate-pods"', "0.1")
 _FILTER = ("gpu_extender_duration_seconds", 'verb="filter"', "0.05")
 _WAIT = "gpupool_reserved_wait_seconds"
-_DRIVER_VALID = "gpu_operator_node_driver_validation"
 _OF_REGISTRIES = _burning(_ADMISSION[0], 'webhook="mutate-gkmcaches"', "0.1", slow=60)
 _OF_BINDINGS = _burning(_FILTER[0], 'verb="bind"', "0.05", slow=60)
 
@@ -316,240 +299,7 @@ CASES = [
         harmless={'gpu_process_unaccounted{Hostname="n1",UUID="GPU-b"}': "0x60"},
         text="processes use device GPU-a of node n1, which kubelet did not give to their pods",
     ),
-    Case(
-        "GPUScalingBlocked",
-        {'gpu_scale_waiting_pods{pool="a",reason="NodePoolInvalid"}': "3x60"},
-        silent_at="4m",
-        raised_at="5m",
-        labels={"pool": "a", "reason": "NodePoolInvalid"},
-        harmless={
-            'gpu_scale_waiting_pods{pool="b",reason="MaxUnits"}': "3x60",
-            'gpu_scale_waiting_pods{pool="c",reason="BackendMissing"}': "0x60",
-        },
-        text="no node is asked for, for pods of pool a: NodePoolInvalid",
-    ),
-    Case(
-        "GPUScaleSignalPending",
-        {'gpu_scale_failures_total{pool="a",reason="NotAnswered"}': "0x4 1x3 2x60"},
-        silent_at="7m",
-        raised_at="10m",
-        labels={"pool": "a"},
-        harmless={
-            'gpu_scale_failures_total{pool="b",reason="LaunchFailed"}': "0x4 9x60",
-            'gpu_scale_failures_total{pool="c",reason="NotAnswered"}': "0x4 1x60",
-        },
-        text="the autoscaler does not answer requests of pool a for nodes",
-    ),
-    Case(
-        "GPUNodeRequestsFail",
-        {
-            'gpu_scale_requests_total{pool="a",result="failed"}': "0+1x120",
-            'gpu_scale_requests_total{pool="a",result="ready"}': "0+3x120",
-        },
-        silent_at="14m",
-        raised_at="20m",
-        labels={"pool": "a"},
-        harmless={
-            'gpu_scale_requests_total{pool="b",result="failed"}': "0+1x120",
-            'gpu_scale_requests_total{pool="b",result="ready"}': "0+9x120",
-            'gpu_scale_requests_total{pool="c",result="cancelled"}': "0+9x120",
-        },
-        text="more than 20 % of the requests of pool a for nodes fail",
-    ),
-    Case(
-        "GPUScaleUpSlow",
-        {
-            'gpu_nodeclaim_provision_duration_seconds_bucket{pool="a",le="900"}': "0x120",
-            'gpu_nodeclaim_provision_duration_seconds_bucket{pool="a",le="1800"}': "0+1x120",
-            'gpu_nodeclaim_provision_duration_seconds_bucket{pool="a",le="+Inf"}': "0+1x120",
-        },
-        silent_at="14m",
-        raised_at="20m",
-        labels={"pool": "a"},
-        harmless={
-            'gpu_nodeclaim_provision_duration_seconds_bucket{pool="b",le="900"}': "0+1x120",
-            'gpu_nodeclaim_provision_duration_seconds_bucket{pool="b",le="+Inf"}': "0+1x120",
-        },
-        text="nodes of pool a take more than 15 minutes (p90) until their devices are in the pool",
-    ),
-    Case(
-        "GPUNodesWithoutDevices",
-        {'gpu_scale_failures_total{pool="a",reason="NoDevicesReported"}': "0x9 1x60"},
-        silent_at="8m",
-        raised_at="12m",
-        labels={"pool": "a"},
-        harmless={'gpu_scale_failures_total{pool="b",reason="LaunchTimeout"}': "0x9 1x60"},
-        text="a node that came for pool a never reported a device and was deleted",
-    ),
-    Case(
-        "GPUNodesWithFewerDevices",
-        {'gpu_scale_failures_total{pool="a",reason="FewerDevicesThanPromised"}': "0x9 1x60"},
-        silent_at="8m",
-        raised_at="12m",
-        labels={"pool": "a"},
-        harmless={'gpu_scale_failures_total{pool="b",reason="NoDevicesReported"}': "0x9 1x60"},
-        text="a node that came for pool a has fewer usable devices than its shape promises",
-    ),
-    Case(
-        "GPUScaleTooManyNodes",
-        {'gpu_scale_waiting_pods{pool="a",reason="MaxNodesPerHour"}': "0x9 3x60"},
-        silent_at="8m",
-        raised_at="12m",
-        labels={"pool": "a", "reason": "MaxNodesPerHour"},
-        harmless={'gpu_scale_waiting_pods{pool="b",reason="MaxUnits"}': "3x60"},
-        text="pool a got as many nodes within an hour as it may, and pods still wait for one",
-    ),
-    Case(
-        "GPUScaleSignalsLeak",
-        {"gpu_scale_signal_leaks": "0x9 2x60"},
-        silent_at="13m",
-        raised_at="16m",
-    ),
-    Case(
-        "GPUScaleBudgetExhausted",
-        {'gpu_scale_waiting_pods{pool="a",reason="BudgetPerDay"}': "3x60"},
-        silent_at="14m",
-        raised_at="15m",
-        labels={"pool": "a", "reason": "BudgetPerDay"},
-        harmless={'gpu_scale_waiting_pods{pool="b",reason="MaxUnits"}': "3x60"},
-        text="pods of pool a are Pending because of the pool's budget (BudgetPerDay)",
-    ),
-    Case(
-        "GPUKernelCacheExtractionFails",
-        {'gpu_kernel_cache_extractions_total{outcome="failed",pod="a"}': "0x9 6x60"},
-        silent_at="9m",
-        raised_at="12m",
-        harmless={'gpu_kernel_cache_extractions_total{outcome="extracted",pod="b"}': "0+1x60"},
-    ),
-    Case(
-        "GPUKernelCacheRefused",
-        {'gpu_kernel_cache_verifications_total{outcome="refused"}': "0x9 1x60"},
-        silent_at="9m",
-        raised_at="12m",
-        harmless={'gpu_kernel_cache_verifications_total{outcome="verified"}': "0+1x60"},
-    ),
-    Case(
-        "GPUKernelCacheDiskFull",
-        {
-            'gpu_kernel_cache_disk_bytes{pod="a"}': "95x60",
-            'gpu_kernel_cache_disk_quota_bytes{pod="a"}': "100x60",
-        },
-        silent_at="29m",
-        raised_at="30m",
-        labels={"pod": "a"},
-        harmless={
-            'gpu_kernel_cache_disk_bytes{pod="b"}': "89x60",
-            'gpu_kernel_cache_disk_quota_bytes{pod="b"}': "100x60",
-            'gpu_kernel_cache_disk_bytes{pod="c"}': "5x60",
-            'gpu_kernel_cache_disk_quota_bytes{pod="c"}': "0x60",
-        },
-    ),
-    Case(
-        "GPUKernelCacheOutdated",
-        # Since the first second of the epoch, at which promtool's time begins.
-        {'gpu_kernel_cache_outdated_since_seconds{cache="GKMCache a/b"}': "0x1600"},
-        silent_at="1440m",
-        raised_at="1441m",
-        labels={"cache": "GKMCache a/b"},
-        harmless={'gpu_kernel_cache_outdated_since_seconds{cache="GKMCache a/c"}': "60x1600"},
-        text="pods use a former image of GKMCache a/b for over a day",
-    ),
-    Case(
-        "GPUOperatorReconciliationFailed",
-        {'gpu_operator_reconciliation_status{pod="a"}': "0x90"},
-        silent_at="59m",
-        raised_at="60m",
-        labels={"pod": "a"},
-        # Not ready for less than an hour, as after a change; and a replica that has led, whose series ends.
-        harmless={
-            'gpu_operator_reconciliation_status{pod="b"}': "0x30 1x60",
-            'gpu_operator_reconciliation_status{pod="c"}': "-1x30",
-        },
-    ),
-    Case(
-        "GPUOperatorReconciliationFailedNfdLabelsMissing",
-        {
-            'gpu_operator_reconciliation_status{pod="a"}': "-2x60",
-            'gpu_operator_reconciliation_has_nfd_labels{pod="a"}': "0x60",
-        },
-        silent_at="29m",
-        raised_at="30m",
-        labels={"pod": "a"},
-        harmless={
-            'gpu_operator_reconciliation_status{pod="b"}': "1x60",
-            'gpu_operator_reconciliation_has_nfd_labels{pod="b"}': "0x60",
-            'gpu_operator_reconciliation_status{pod="c"}': "0x60",
-            'gpu_operator_reconciliation_has_nfd_labels{pod="c"}': "1x60",
-        },
-    ),
-    Case(
-        "GPUOperatorDriverAutoUpgradeFailures",
-        {
-            'gpu_operator_driver_auto_upgrade_enabled{pod="a"}': "1x60",
-            'gpu_operator_nodes_upgrades_failed{pod="a"}': "2x60",
-        },
-        silent_at="29m",
-        raised_at="30m",
-        labels={"pod": "a"},
-        harmless={
-            'gpu_operator_driver_auto_upgrade_enabled{pod="b"}': "0x60",
-            'gpu_operator_nodes_upgrades_failed{pod="b"}': "2x60",
-        },
-    ),
-    Case(
-        "GPUDriverUpgradeOverdue",
-        {'gpu_driver_upgrade_overdue_nodes{state="drain-required",pod="a"}': "3x60"},
-        silent_at="14m",
-        raised_at="15m",
-        labels={"state": "drain-required"},
-        harmless={'gpu_driver_upgrade_overdue_nodes{state="upgrade-required",pod="a"}': "0x60"},
-        text="nodes stay in state drain-required of the driver's upgrade for longer than it should last",
-    ),
-    Case(
-        "GPUOperatorNodeDeploymentFailed",
-        {'gpu_operator_node_device_plugin_devices_total{node="n1"}': "0x60"},
-        silent_at="29m",
-        raised_at="30m",
-        labels={"node": "n1"},
-        harmless={
-            'gpu_operator_node_device_plugin_devices_total{node="n2"}': "8x60",
-            'gpu_operator_node_device_plugin_devices_total{node="n3"}': "-1x60",
-        },
-        text="node n1 offers no device to kubelet",
-    ),
-    Case(
-        "GPUOperatorNodeDeploymentDriverFailed",
-        {'gpu_operator_node_driver_validation{node="n1"}': "0x60"},
-        silent_at="29m",
-        raised_at="30m",
-        labels={"node": "n1"},
-        harmless={'gpu_operator_node_driver_validation{node="n2"}': "1x60"},
-        text="the driver of node n1 does not pass its validation",
-    ),
-    *(
-        Case(
-            alert,
-            {f'{series}{{node="n1"}}': "0x60", f'{_DRIVER_VALID}{{node="n1"}}': "1x60"},
-            silent_at="29m",
-            raised_at="30m",
-            labels={"node": "n1"},
-            # Without a driver there is neither of the two, and the alert on drivers is raised.
-            harmless={f'{series}{{node="n2"}}': "0x60", f'{_DRIVER_VALID}{{node="n2"}}': "0x60"},
-            text=text,
-        )
-        for alert, series, text in (
-            (
-                "GPUOperatorNodeDeploymentToolkitFailed",
-                "gpu_operator_node_toolkit_ready",
-                "the container toolkit of node n1 is not ready, and its driver is",
-            ),
-            (
-                "GPUOperatorNodeDeploymentCudaFailed",
-                "gpu_operator_node_cuda_ready",
-                "CUDA does not work on node n1, and its driver is ready",
-            ),
-        )
-    ),
+    *LATER_CASES,
 ]
 
 

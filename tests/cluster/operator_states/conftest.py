@@ -8,7 +8,7 @@ import asyncio
 import functools
 import secrets
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +24,7 @@ from tests.cluster.environment.audit import AuditLog, Write
 from tests.cluster.environment.server_process import ServerProcess, with_image
 from tests.cluster.system.installation import NAMESPACE, SERVER_USER, GpuSystem, remove
 from tests.support import ports
+from tests.support.published_crds import published_crd
 
 if TYPE_CHECKING:
     from tests.cluster.environment.components import Kwok
@@ -35,6 +36,7 @@ ObjectName = tuple[str, str]
 
 DAEMON_SETS = f"/apis/apps/v1/namespaces/{NAMESPACE}/daemonsets"
 PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
+MONITORS = "servicemonitors.monitoring.coreos.com"
 PLURALS = frozenset(item.plural for item in RESOURCES.values())
 WRITTEN = PLURALS | {
     "nodes",
@@ -245,3 +247,10 @@ def node_software(
         yield asyncio.run(installation.install())
     finally:
         asyncio.run(installation.uninstall())
+
+
+@pytest.fixture
+async def monitors(kubectl: Any) -> AsyncIterator[Json]:
+    """The definition of ServiceMonitor, which a test applies."""
+    yield published_crd(MONITORS)
+    await kubectl("delete", "--ignore-not-found", "crd", MONITORS)
