@@ -75,8 +75,6 @@ class AgentSettings:
     """Directory of the node's processes."""
     dev_root: Path = Path("/dev")
     sysfs: Path = Path("/sys")
-    nvml_library: Path | None = None
-    """None searches under the driver's root."""
     steps: tuple[str, ...] = ("driver", "toolkit", "cuda")
     """Steps that the role validator keeps true (`agent.validator.steps`)."""
     validations_directory: Path = Path(VALIDATIONS_DIRECTORY)

@@ -100,7 +100,6 @@ def add_arguments(agent: argparse.ArgumentParser) -> None:
         ("dev-root", "directory of the node's device files"),
         ("sysfs", "the kernel's sysfs, for the PCI bus"),
         ("procfs", "the kernel's procfs, for the driver's capabilities"),
-        ("nvml-library", "libnvidia-ml.so.1; without it the one under the driver's root"),
         ("validations-directory", "the validator's files"),
         ("termination-log", "kubelet's file for the cause of the validator's failure"),
         ("caches-directory", "store of extracted kernel caches"),

@@ -70,12 +70,6 @@ def validate_parser() -> CommandParser:
         parser.add_argument(
             f"--{name}", type=Path, default=default, metavar="PATH", help=f"{text} ({default})"
         )
-    parser.add_argument(
-        "--nvml-library",
-        type=Path,
-        metavar="PATH",
-        help="libnvidia-ml.so.1; without it the one under the driver's root",
-    )
     return parser
 
 
@@ -139,7 +133,6 @@ async def _step(known: "argparse.Namespace") -> None:
         dev_root=Path(known.dev_root),
         sysfs=Path(known.sysfs),
         procfs=Path(known.procfs),
-        nvml_library=known.nvml_library,
         driver_libraries=known.driver_libraries,
         hand_out=HandOut(known.hand_out),
         cdi_kind=known.cdi_kind,

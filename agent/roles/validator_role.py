@@ -58,7 +58,6 @@ class ValidatorRole:
             dev_root=settings.dev_root,
             sysfs=settings.sysfs,
             procfs=settings.procfs,
-            nvml_library=settings.nvml_library,
             driver_libraries=settings.driver_libraries,
             hand_out=settings.hand_out,
             cdi_kind=settings.cdi_kind,

@@ -34,8 +34,6 @@ class CheckedNode:
     dev_root: Path = Path("/dev")
     sysfs: Path = Path("/sys")
     procfs: Path = Path("/proc")
-    nvml_library: Path | None = None
-    """None searches under the driver's root."""
     driver_libraries: str = ""
     """Directory under that root which is searched first."""
     hand_out: HandOut = HandOut.CDI
@@ -60,8 +58,7 @@ class CheckedNode:
 
     def library(self) -> Path | None:
         """Return NVML's library."""
-        found = find_libraries(self.driver_root, first=self.driver_libraries)
-        return self.nvml_library or next(found, None)
+        return next(find_libraries(self.driver_root, first=self.driver_libraries), None)
 
     def cuda_library(self) -> Path | None:
         """Return libcuda, beside NVML's library where it is there: both are of one driver."""
@@ -113,7 +110,6 @@ class CheckedNode:
         """
         driver = NvmlDriver(
             clock,
-            library=self.nvml_library,
             driver_root=self.driver_root,
             driver_libraries=self.driver_libraries,
             read_s=self.read_s,

@@ -221,7 +221,7 @@ async def test_role_serves_what_the_driver_and_its_events_tell(tmp_path: Path):
             namespace="ours",
             run_directory=tmp_path,
             sysfs=tmp_path,
-            nvml_library=node.nvml.library,
+            driver_libraries=str(node.nvml.library.parent),
         )
         # Nothing is asked of this client.
         client = cast("KubeClient", None)
