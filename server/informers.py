@@ -168,9 +168,8 @@ def build_informers(
             project=karpenter_sink.observe_node_pool,
             is_optional=True,
         ),
-    }
-    if settings.inventory.node_features:
-        found[NODE_FEATURES.plural] = Informer(
+        # Where their definition is not installed, labels are the only source.
+        NODE_FEATURES.plural: Informer(
             client,
             NODE_FEATURES,
             NodeFeature,
@@ -178,7 +177,8 @@ def build_informers(
             clock=clock,
             project=node_feature_sink.observe_feature,
             is_optional=True,
-        )
+        ),
+    }
     if settings.kernel_caches.enabled:
         found |= build_cache_informers(stores, client, clock=clock)
     if settings.node_software.enabled:

@@ -19,6 +19,7 @@ RETIRED: Final = {
             "health.scrape_timeout_s",
             "health.scrapes_per_second",
             "inventory.freshness_s",
+            "inventory.node_features",
             "kernel_caches.registries.timeout_s",
             "kernel_caches.warm_score",
             "kubelet.device_plugins_directory",

@@ -124,8 +124,6 @@ class LeadershipSettings(Section):
 class InventorySettings(Section):
     """Sources of devices."""
 
-    node_features: bool = True
-    """Whether NodeFeatures are read; where NFD is not installed, labels are the only source."""
     managed_label: str = Field(default=MANAGED_LABEL, min_length=1, max_length=317)
     """Label of Nodes; its value `false` keeps its devices out of every pool."""
     managed_by_default: bool = True
