@@ -24,7 +24,6 @@ from manifests.install.cert_manager import OWN_ISSUER
 from manifests.install.installation import Installation, base_settings
 from manifests.install.values import ChartValues
 from server.retired_settings import RETIRED
-from server.settings import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -168,7 +167,7 @@ def _installation(tokens: Tokens, fixed: "Mapping[str, object]") -> Installation
         scheduler_image=tokens.text('include "gpu-control-plane.schedulerImage" .'),
         settings=tokens.lines('include "gpu-control-plane.settings" .'),
         settings_checksum=tokens.text(f"{_SETTINGS} | toJson | sha256sum"),
-        port=tokens.number(_setting("listen.port")),
+        port=tokens.number(f'dig "listen" "port" {constants.CONTAINER_PORT} ({_SETTINGS})'),
         operand_images=(tokens.text(images),),
         pull_secrets=tokens.sequence('include "gpu-control-plane.pullSecrets" . | fromYamlArray'),
         viewer_subjects=tokens.sequence(
@@ -182,16 +181,6 @@ def _installation(tokens: Tokens, fixed: "Mapping[str, object]") -> Installation
         ),
         console_hosts=tokens.sequence('include "gpu-control-plane.consoleHosts" . | fromYamlArray'),
     )
-
-
-@functools.cache
-def _setting(path: str) -> str:
-    """Return the expression of a setting: the given one, or the server's default."""
-    names = path.split(".")
-    default: object = functools.reduce(getattr, names, Settings.model_construct())
-    keys = " ".join(f'"{name}"' for name in names)
-    shown = f'"{default}"' if isinstance(default, str) else default
-    return f"dig {keys} {shown} ({_SETTINGS})"
 
 
 def _base_settings(tokens: Tokens, usual: "Mapping[str, object]") -> str:
