@@ -224,7 +224,6 @@ def _paths(settings: "AgentSettings") -> NodePaths:
 def _driver(settings: "AgentSettings", clock: "Clock") -> NvmlDriver:
     return NvmlDriver(
         clock,
-        library=settings.nvml_library,
         driver_root=settings.driver_root,
         driver_libraries=settings.driver_libraries,
         bus=lambda: frozenset(

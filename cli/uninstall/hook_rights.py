@@ -6,7 +6,7 @@ administrator who runs the command without `--keep-applied` needs these rights t
 
 from typing import TYPE_CHECKING, Any
 
-from cli.uninstall.own_kinds import RemovalScope, RemovalStage, own_kinds
+from cli.uninstall.own_kinds import RemovalOptions, RemovalStage, own_kinds
 from kube.resources import PODS
 from manifests.install.rbac import PolicyRule
 from manifests.install.uninstall_hook import HookPod, build_uninstall_hook
@@ -57,10 +57,10 @@ def namespaced_rules(own: "OwnObjects") -> tuple[PolicyRule, ...]:
 
 
 def _on_own_kinds(own: "OwnObjects", *, namespaced: bool) -> "Iterator[PolicyRule]":
-    scope = RemovalScope(own=own, with_applied=False)
+    options = RemovalOptions(own=own, with_applied=False)
     for kind in own_kinds(own):
         is_there = own.runs_node_software or not kind.of_node_software
-        if scope.reads(kind.stage) and is_there and (kind.namespace is not None) is namespaced:
+        if options.reads(kind.stage) and is_there and bool(kind.namespace_in(own)) is namespaced:
             yield from _rules(kind)
 
 

@@ -45,8 +45,6 @@ if TYPE_CHECKING:
     from manifests.install.server_policy import OwnObjects
 
 PART_OF_US: Final = f"app.kubernetes.io/part-of={constants.NAME}"
-_SYSTEM_NAMESPACE: Final = "kube-system"
-"""kube-scheduler's account has a RoleBinding there."""
 _ISSUED: Final = "cert-manager.io/certificate-name"
 """On Secrets that cert-manager makes again as long as their Certificate is there."""
 _OF_CACHES: Final = (
@@ -55,14 +53,11 @@ _OF_CACHES: Final = (
     kinds.GKM_CACHES,
     kinds.GKM_CACHE_NODES,
 )
-_OF_GPU_OPERATOR: Final = (kinds.CLUSTER_POLICIES, kinds.NVIDIA_DRIVERS)
-"""They are not ours: definitions and objects stay, also with `with_crds`."""
 _DEFINED: Final = (
     *_OF_CACHES,
-    kinds.GPU_DEVICES,
-    kinds.GPU_NODE_INVENTORIES,
-    kinds.GPU_POOLS,
+    *(kinds.GPU_DEVICES, kinds.GPU_NODE_INVENTORIES, kinds.GPU_POOLS),
 )
+_TERMS: Final = kinds.GPU_CONTROL_PLANE_TERMS
 _RIGHTS: Final = (
     kinds.SERVICE_ACCOUNTS,
     kinds.ROLE_BINDINGS,
@@ -70,14 +65,11 @@ _RIGHTS: Final = (
     kinds.ROLES,
     kinds.CLUSTER_ROLES,
 )
-MADE_BY_SERVER: Final = (
-    kinds.CONFIG_MAPS,
-    kinds.DAEMON_SETS,
-    kinds.PROMETHEUS_RULES,
-    kinds.RUNTIME_CLASSES,
-    kinds.SERVICES,
-    kinds.SERVICE_MONITORS,
-    kinds.VERTICAL_POD_AUTOSCALERS,
+_MADE_BY_SERVER: Final = (
+    *sorted(
+        {*OPERAND_RESOURCES.values(), *SOFTWARE_RESOURCES.values()} - {*_RIGHTS},
+        key=lambda resource: resource.kind,
+    ),
     *_RIGHTS,
 )
 _APPLIED: Final = (
@@ -99,6 +91,13 @@ _POLICIES: Final = (
     constants.AGENT_POLICY,
     constants.SERVER_POLICY,
     constants.SERVER_OBJECTS_POLICY,
+)
+
+
+_SECRETS: Final = (
+    constants.SCHEDULER_SECRET,
+    constants.RESERVATION_KEY_SECRET,
+    constants.CACHE_KEY_SECRET,
 )
 
 
@@ -124,8 +123,8 @@ class RemovalStage(Enum):
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RemovalScope:
-    """What is to be removed."""
+class RemovalOptions:
+    """What is to be removed, and how to go about it."""
 
     own: "OwnObjects"
     with_applied: bool = True
@@ -133,6 +132,10 @@ class RemovalScope:
     deletes them."""
     with_crds: bool = False
     """Also the definitions of our kinds, and their objects."""
+    is_forced: bool = False
+    """Remove the control plane under pods that use its units."""
+    is_dry_run: bool = False
+    timeout_s: float = 120.0
 
     def reads(self, stage: RemovalStage) -> bool:
         """Say whether the objects of a stage are read at all; objects of our kinds at least to be counted."""
@@ -153,7 +156,7 @@ class OwnKind:
     labels: str | None = None
     """Selector of a list."""
     namespace: str | None = None
-    """None: of the whole cluster."""
+    """Another one than ours."""
     prefixes: tuple[str, ...] = ("",)
     """Beginnings of names."""
     is_issued: bool | None = None
@@ -162,6 +165,12 @@ class OwnKind:
     """There only where ClusterPolicies are served."""
     deletable: tuple[str, ...] = ()
     """Names that objects of a list may have: the hook may delete no others."""
+
+    def namespace_in(self, own: "OwnObjects") -> str | None:
+        """Return where its objects are; None: in the whole cluster, as those of users."""
+        is_of_users = self.stage in {RemovalStage.FINALIZERS, RemovalStage.OBJECTS}
+        here = own.namespace if self.resource.namespaced and not is_of_users else None
+        return self.namespace or here
 
     def has(self, meta: "ObjectMeta") -> bool:
         """Say whether an object of the kind, the labels and the namespace belongs to the row."""
@@ -177,39 +186,32 @@ class OwnKind:
 
 def own_kinds(own: "OwnObjects") -> "Iterator[OwnKind]":
     """Yield the table for an installation with these names."""
-    here = own.namespace
-    secrets = (
-        constants.SERVING_SECRET,
-        constants.SCHEDULER_SECRET,
-        constants.RESERVATION_KEY_SECRET,
-        constants.CACHE_KEY_SECRET,
-    )
+    stage = RemovalStage
+    secrets = (constants.SERVING_SECRET, *_SECRETS)
     leases = (constants.LEASE_NAME, constants.SCHEDULER_LEASE_NAME)
     features = (constants.AGENT_FEATURE_PREFIX, constants.DETECTOR_FEATURE_PREFIX)
     validating = (constants.VALIDATING_CONFIGURATION,)
     mutating = (constants.MUTATING_CONFIGURATION,)
-    signals = f"{COMPONENT_LABEL}={SCALE_SIGNAL}"
-    yield from _policies(RemovalStage.VALIDATION, constants.ANNOTATION_POLICY)
-    yield OwnKind(RemovalStage.VALIDATION, kinds.VALIDATING_WEBHOOK_CONFIGURATIONS, validating)
-    yield OwnKind(RemovalStage.MUTATION, kinds.MUTATING_WEBHOOK_CONFIGURATIONS, mutating)
-    yield OwnKind(RemovalStage.SIGNALS, kinds.PODS, labels=signals, namespace=here)
-    yield from _of_agents(here)
-    yield OwnKind(
-        RemovalStage.NODE_FEATURES, kinds.NODE_FEATURES, namespace=here, prefixes=features
-    )
-    for resource in (*_OF_CACHES, kinds.GPU_POOLS, *_OF_GPU_OPERATOR):
-        is_theirs = resource in _OF_GPU_OPERATOR
-        yield OwnKind(RemovalStage.FINALIZERS, resource, of_node_software=is_theirs)
-    yield from _policies(RemovalStage.POLICIES, *_POLICIES)
-    yield OwnKind(RemovalStage.STATE, kinds.GPU_CONTROL_PLANE_TERMS, (constants.LEASE_NAME,))
-    yield OwnKind(RemovalStage.STATE, kinds.LEASES, leases, namespace=here)
-    yield OwnKind(RemovalStage.STATE, kinds.SECRETS, secrets, namespace=here, is_issued=False)
-    yield from _applied(here, secrets)
+    definitions = tuple(f"{item.plural}.{item.group}" for item in (*_DEFINED, _TERMS))
+    yield from _policies(stage.VALIDATION, constants.ANNOTATION_POLICY)
+    yield OwnKind(stage.VALIDATION, kinds.VALIDATING_WEBHOOK_CONFIGURATIONS, validating)
+    yield OwnKind(stage.MUTATION, kinds.MUTATING_WEBHOOK_CONFIGURATIONS, mutating)
+    yield OwnKind(stage.SIGNALS, kinds.PODS, labels=f"{COMPONENT_LABEL}={SCALE_SIGNAL}")
+    yield from _of_agents()
+    yield OwnKind(stage.NODE_FEATURES, kinds.NODE_FEATURES, prefixes=features)
+    for resource in (*_OF_CACHES, kinds.GPU_POOLS):
+        yield OwnKind(stage.FINALIZERS, resource)
+    # They are not ours: definitions and objects stay, also with `with_crds`.
+    for resource in (kinds.CLUSTER_POLICIES, kinds.NVIDIA_DRIVERS):
+        yield OwnKind(stage.FINALIZERS, resource, of_node_software=True)
+    yield from _policies(stage.POLICIES, *_POLICIES)
+    yield OwnKind(stage.STATE, _TERMS, (constants.LEASE_NAME,))
+    yield OwnKind(stage.STATE, kinds.LEASES, leases)
+    yield OwnKind(stage.STATE, kinds.SECRETS, secrets, is_issued=False)
+    yield from _applied(secrets)
     for resource in _DEFINED:
-        yield OwnKind(RemovalStage.OBJECTS, resource)
-    defined = (*_DEFINED, kinds.GPU_CONTROL_PLANE_TERMS)
-    names = tuple(f"{resource.plural}.{resource.group}" for resource in defined)
-    yield OwnKind(RemovalStage.DEFINITIONS, kinds.CUSTOM_RESOURCE_DEFINITIONS, names)
+        yield OwnKind(stage.OBJECTS, resource)
+    yield OwnKind(stage.DEFINITIONS, kinds.CUSTOM_RESOURCE_DEFINITIONS, definitions)
 
 
 def _policies(stage: RemovalStage, *names: str) -> "Iterator[OwnKind]":
@@ -217,55 +219,36 @@ def _policies(stage: RemovalStage, *names: str) -> "Iterator[OwnKind]":
     yield OwnKind(stage, kinds.VALIDATING_ADMISSION_POLICIES, names)
 
 
-def _of_agents(here: str) -> "Iterator[OwnKind]":
+def _of_agents() -> "Iterator[OwnKind]":
     """Yield DaemonSets of the control plane, ConfigMaps of pools, and the objects of operands and ClusterPolicies."""
+    agents = RemovalStage.AGENTS
     selectors = {
         kinds.DAEMON_SETS: f"{PART_OF_US},!{OPERAND_LABEL}",
         kinds.CONFIG_MAPS: f"{PART_OF_US},{POOL_LABEL}",
     }
-    for resource in MADE_BY_SERVER:
-        namespace = here if resource.namespaced else None
+    for resource in _MADE_BY_SERVER:
         if resource in selectors:
-            yield OwnKind(
-                RemovalStage.AGENTS, resource, labels=selectors[resource], namespace=namespace
-            )
+            yield OwnKind(agents, resource, labels=selectors[resource])
         if resource in OPERAND_RESOURCES.values():
-            yield OwnKind(
-                RemovalStage.AGENTS,
-                resource,
-                labels=OPERANDS,
-                namespace=namespace,
-                deletable=() if resource in selectors else deleted_names(resource.kind),
-            )
+            deletable = () if resource in selectors else deleted_names(resource.kind)
+            yield OwnKind(agents, resource, labels=OPERANDS, deletable=deletable)
         if resource in SOFTWARE_RESOURCES.values():
-            yield OwnKind(
-                RemovalStage.AGENTS,
-                resource,
-                labels=POLICY_STATE_LABEL,
-                namespace=namespace,
-                of_node_software=True,
-            )
+            yield OwnKind(agents, resource, labels=POLICY_STATE_LABEL, of_node_software=True)
 
 
-def _applied(here: str, secrets: tuple[str, ...]) -> "Iterator[OwnKind]":
+def _applied(secrets: tuple[str, ...]) -> "Iterator[OwnKind]":
+    """Yield what was applied, and not made by the server since."""
+    applied, labels = RemovalStage.APPLIED, f"{PART_OF_US},!{POOL_LABEL},!{OPERAND_LABEL}"
     # Of the chart's Issuer and of the console; the operator may have made the latter instead.
     issued = (*secrets, f"{constants.NAME}-ca", constants.CONSOLE_SECRET)
     for resource in _APPLIED:
-        yield _labelled(resource, here)
-    yield from _policies(RemovalStage.APPLIED, UNINSTALL_HOOK)
-    yield OwnKind(RemovalStage.APPLIED, kinds.SECRETS, issued, namespace=here, is_issued=True)
+        yield OwnKind(applied, resource, labels=labels)
+    yield from _policies(applied, UNINSTALL_HOOK)
+    yield OwnKind(applied, kinds.SECRETS, issued, is_issued=True)
+    # kube-scheduler's account has one there.
+    yield OwnKind(applied, kinds.ROLE_BINDINGS, labels=PART_OF_US, namespace="kube-system")
     for resource in _RIGHTS:
-        yield _labelled(resource, here)
-        if resource == kinds.ROLE_BINDINGS:
-            system = _SYSTEM_NAMESPACE
-            yield OwnKind(RemovalStage.APPLIED, resource, labels=PART_OF_US, namespace=system)
-
-
-def _labelled(resource: "Resource", here: str) -> OwnKind:
-    """Return the row of what was applied, and not made by the server since."""
-    labels = f"{PART_OF_US},!{POOL_LABEL},!{OPERAND_LABEL}"
-    namespace = here if resource.namespaced else None
-    return OwnKind(RemovalStage.APPLIED, resource, labels=labels, namespace=namespace)
+        yield OwnKind(applied, resource, labels=labels)
 
 
 def is_ours(key: str) -> bool:

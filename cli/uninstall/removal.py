@@ -6,39 +6,22 @@ was cut short at any step is completed by the next run.
 """
 
 import asyncio
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Any, Final, final
 
 import msgspec
 
-from api.meta import Model, PartialObjectMetadata
+from api.meta import PartialObjectMetadata
 from api.names import GKM_GROUP
-from cli.uninstall.own_kinds import PART_OF_US, RemovalScope, RemovalStage
-from cli.uninstall.removal_plan import (
-    HOLDER,
-    POLICY_SETTLE_S,
-    Found,
-    FoundObject,
-    RemovalAction,
-    RemovalPlan,
-    Step,
-    left_texts,
-    plan_removal,
-    pods_in_use,
-    refusal_text,
-    server_elsewhere,
-    unread_text,
-)
+from api.text import listed
+from cli.uninstall import removal_plan as planning
+from cli.uninstall.own_kinds import PART_OF_US, RemovalOptions, RemovalStage
+from cli.uninstall.removal_plan import Found, FoundObject, RemovalAction, RemovalPlan, Step
 from cli.uninstall.survey import survey
 from kube.backoff import Backoff
 from kube.errors import Conflict, Forbidden, KubeError, NotFound
 from kube.event_recorder import micro_time
 from kube.leader_election import Lease
-from kube.resources import (
-    LEASES,
-    PODS,
-    SELF_SUBJECT_ACCESS_REVIEWS,
-)
+from kube.resources import LEASES, PODS, SELF_SUBJECT_ACCESS_REVIEWS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -59,18 +42,6 @@ CONCURRENCY: Final = 16
 
 class RemovalError(Exception):
     """The removal cannot go on; the text is one line."""
-
-
-@final
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RemovalOptions:
-    """How to go about it."""
-
-    scope: RemovalScope
-    is_forced: bool = False
-    """Remove the control plane under pods that use its units."""
-    is_dry_run: bool = False
-    timeout_s: float = 120.0
 
 
 @final
@@ -104,17 +75,18 @@ class Removal:
             RemovalError: nothing was removed, or something is left; another run continues.
         """
         found = await self._first_survey()
-        self._elsewhere = server_elsewhere(found, self._clock.utc_now())
+        self._elsewhere = planning.server_elsewhere(found, self._clock.utc_now())
         self._check_namespace(found)
-        used = pods_in_use(found.pods, self._clock.utc_now())
+        used = planning.pods_in_use(found.pods, self._clock.utc_now())
         if used and not self._options.is_forced:
-            raise RemovalError(refusal_text(used))
+            raise RemovalError(planning.refusal_text(used))
         if found.unread and not self._options.is_forced:
-            raise RemovalError(unread_text(found.unread))
+            raise RemovalError(planning.unread_text(found.unread))
         plan = self._plan(found)
         await self._check_rights(plan)
         if self._options.is_dry_run:
-            self._print(plan)
+            for stage in RemovalStage:
+                self._list(stage, [f"would {step.text}" for step in plan.of(stage)])
         else:
             found = await self._until_nothing_is_left(found)
             self._report(f"{self._done} objects removed or cleaned")
@@ -123,12 +95,12 @@ class Removal:
                 f"left: server {self._elsewhere}, of no Deployment in this namespace, and its Lease,"
                 f" which is held for {HOLD_S} s: stop the server and run the command again"
             )
-        for text in left_texts(found, now=self._clock.utc_now()):
+        for text in planning.left_texts(found, now=self._clock.utc_now()):
             self._report(f"left: {text}")
 
     async def _first_survey(self) -> Found:
         try:
-            return await survey(self._client, self._options.scope)
+            return await survey(self._client, self._options)
         except Forbidden as error:
             raise RemovalError(f"nothing was removed: {error.message}") from error
         except KubeError as error:
@@ -136,7 +108,7 @@ class Removal:
 
     def _check_namespace(self, found: Found) -> None:
         """Refuse a wrong --namespace, with which half of a working installation would be removed."""
-        elsewhere = sorted(found.served_from - {self._options.scope.own.namespace})
+        elsewhere = sorted(found.served_from - {self._options.own.namespace})
         if elsewhere:
             raise RemovalError(
                 f"nothing was removed: the webhooks call a Service in namespace {elsewhere[0]};"
@@ -153,17 +125,13 @@ class Removal:
             except KubeError:
                 # The review is a courtesy: a write that is forbidden says so, too.
                 return
-            if not answer.decode(_Review).status.allowed:
+            if not answer.decode(dict[str, Any])["status"].get("allowed"):
                 missing.append(_right_text(**dict(right)))
         if missing:
             raise RemovalError(f"nothing was removed: no right to {', '.join(missing)}")
 
     def _plan(self, found: Found) -> RemovalPlan:
-        return plan_removal(found, keeps_lease=bool(self._elsewhere))
-
-    def _print(self, plan: RemovalPlan) -> None:
-        for stage in RemovalStage:
-            self._list(stage, [f"would {step.text}" for step in plan.of(stage)])
+        return planning.plan_removal(found, keeps_lease=bool(self._elsewhere))
 
     def _list(self, stage: RemovalStage, lines: "Sequence[str]") -> None:
         if len(lines) > MOST_LINES:
@@ -182,7 +150,7 @@ class Removal:
             try:
                 await self._carry_out(plan)
                 await self._await_gone(plan.going)
-                found = await survey(self._client, self._options.scope)
+                found = await survey(self._client, self._options)
                 plan = self._plan(found)
                 backoff.succeed()
             except Forbidden as error:
@@ -198,7 +166,7 @@ class Removal:
     async def _plan_again(self, found: Found, plan: RemovalPlan) -> tuple[Found, RemovalPlan]:
         """Read the cluster after a failure; keep the old plan while it cannot be read."""
         try:
-            found = await survey(self._client, self._options.scope)
+            found = await survey(self._client, self._options)
         except KubeError:
             return found, plan
         return found, self._plan(found)
@@ -221,23 +189,21 @@ class Removal:
                 await self._renew_hold()
                 await self._carry_out_stage(stage, steps)
             if stage is RemovalStage.VALIDATION and steps:
-                await asyncio.sleep(POLICY_SETTLE_S)
+                await asyncio.sleep(planning.POLICY_SETTLE_S)
             if stage is RemovalStage.AGENTS:
                 await self._await_own_pods_gone()
 
     async def _carry_out_stage(self, stage: RemovalStage, steps: "Sequence[Step]") -> None:
-        is_short = len(steps) <= MOST_LINES
-        if stage in _AT_ONCE:
+        is_long = len(steps) > MOST_LINES
+        if is_long and stage in _AT_ONCE:
             await self._patch_many(steps)
-            if is_short:
-                self._list(stage, [_past_text(step) for step in steps])
         else:
             for step in steps:
                 await self._take(step)
-                if is_short:
-                    self._report(f"{stage.value}: {_past_text(step)}")
-        if not is_short:
-            self._list(stage, [_past_text(step) for step in steps])
+                if not is_long:
+                    self._list(stage, [step.past_text])
+        if is_long:
+            self._list(stage, [step.past_text for step in steps])
 
     async def _patch_many(self, steps: "Sequence[Step]") -> None:
         """Patch many at once; one error ends the round, when all patches have been answered."""
@@ -284,7 +250,9 @@ class Removal:
                     )
                 case RemovalAction.HOLD:  # pragma: no branch  # mypy: none is missing
                     await self._hold(target)
-        except NotFound:
+        except NotFound as error:
+            if not error.names_object:
+                raise
             return
         self._done += step.action is not RemovalAction.HOLD
 
@@ -294,11 +262,12 @@ class Removal:
         now = micro_time(self._clock.utc_now())
         spec = msgspec.structs.replace(
             lease.spec,
-            holder_identity=HOLDER,
+            holder_identity=planning.HOLDER,
             lease_duration_seconds=HOLD_S,
             acquire_time=now,
             renew_time=now,
-            lease_transitions=lease.spec.lease_transitions + (lease.spec.holder_identity != HOLDER),
+            lease_transitions=lease.spec.lease_transitions
+            + (lease.spec.holder_identity != planning.HOLDER),
         )
         await self._client.replace(LEASES, msgspec.structs.replace(lease, spec=spec))
         self._held_at = self._clock.monotonic()
@@ -318,24 +287,24 @@ class Removal:
         """Wait for the server's and the agents' pods, which could write again what is removed."""
         if self._has_waited:
             return
-        namespace = self._options.scope.own.namespace
         until = min(self._deadline, self._clock.monotonic() + PODS_GONE_WITHIN_S)
-        announced = False
-        while True:
-            listing = await self._client.list_(
-                PODS, PartialObjectMetadata, namespace=namespace, label_selector=PART_OF_US
-            )
-            if not listing.items:
-                break
-            names = ", ".join(item.metadata.name for item in listing.items[:3])
-            if self._clock.monotonic() > until:
-                self._report(f"server: {len(listing.items)} pods have not ended, first {names}")
-                break
-            if not announced:
-                self._report(f"server: waiting for {len(listing.items)} pods to end, first {names}")
-                announced = True
+        if names := await self._own_pods():
+            self._report(f"server: waiting for {len(names)} pods to end, first {listed(names, 3)}")
+        while names and self._clock.monotonic() <= until:
             await asyncio.sleep(POLL_S)
+            names = await self._own_pods()
+        if names:
+            self._report(f"server: {len(names)} pods have not ended, first {listed(names, 3)}")
         self._has_waited = True
+
+    async def _own_pods(self) -> list[str]:
+        listing = await self._client.list_(
+            PODS,
+            PartialObjectMetadata,
+            namespace=self._options.own.namespace,
+            label_selector=PART_OF_US,
+        )
+        return [item.metadata.name for item in listing.items]
 
     async def _await_gone(self, going: "Sequence[FoundObject]") -> None:
         if going:
@@ -343,26 +312,6 @@ class Removal:
             await asyncio.sleep(POLL_S)
 
 
-class _ReviewStatus(Model, frozen=True):
-    allowed: bool = False
-
-
-class _Review(Model, frozen=True):
-    status: _ReviewStatus = _ReviewStatus()
-
-
-_VERBS: Final = {
-    RemovalAction.DELETE: "delete",
-    RemovalAction.PATCH: "patch",
-    RemovalAction.SCALE: "patch",
-    RemovalAction.HOLD: "update",
-}
-_PAST: Final = {
-    RemovalAction.DELETE: "deleted {}",
-    RemovalAction.PATCH: "cleaned {}",
-    RemovalAction.SCALE: "scaled {} to 0",
-    RemovalAction.HOLD: "holding {}: no replica leads any more",
-}
 _AT_ONCE: Final = frozenset({RemovalStage.NODES, RemovalStage.FINALIZERS})
 """There may be as many as nodes, or many times as many."""
 
@@ -373,7 +322,7 @@ def _right_of(step: Step) -> tuple[tuple[str, str], ...]:
     # Objects of users are in any namespace.
     namespace = "" if resource.group == GKM_GROUP else target.namespace or ""
     return (
-        ("verb", _VERBS[step.action]),
+        ("verb", step.action.value[2]),
         ("group", resource.group),
         ("version", resource.version),
         ("resource", resource.plural),
@@ -389,7 +338,3 @@ def _right_text(verb: str, resource: str, **attributes: str) -> str:
     name = f" {attributes['name']}" if attributes["name"] else ""
     place = f" in namespace {attributes['namespace']}" if attributes["namespace"] else ""
     return f"{verb} {kind}{name}{place}"
-
-
-def _past_text(step: Step) -> str:
-    return _PAST[step.action].format(step.target.text)

@@ -43,10 +43,12 @@ webhook is gone would refuse pods of pools."""
 
 
 class RemovalAction(Enum):
-    DELETE = "delete"
-    PATCH = "patch"
-    SCALE = "scale to 0"
-    HOLD = "hold"
+    """What is said of a step before and after it, and its verb."""
+
+    DELETE = ("delete", "deleted {}", "delete")
+    PATCH = ("patch", "cleaned {}", "patch")
+    SCALE = ("scale to 0", "scaled {} to 0", "patch")
+    HOLD = ("hold", "holding {}: no replica leads any more", "update")
 
 
 @final
@@ -88,20 +90,11 @@ class FoundNode:
 
 
 @final
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class FoundLease:
     holder: str
     """Empty: released."""
     valid_until: "dt.datetime | None" = None
-
-
-@final
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FoundNamespace:
-    """A Namespace that the server labelled, so that it admits privileged pods."""
-
-    target: FoundObject
-    labels: tuple[str, ...]
 
 
 @final
@@ -115,7 +108,9 @@ class Found:
     running_deployments: tuple[FoundObject, ...] = ()
     """Those with replicas."""
     lease: FoundLease | None = None
-    namespace: FoundNamespace | None = None
+    namespace: FoundObject | None = None
+    namespace_labels: tuple[str, ...] = ()
+    """Those of the Namespace that the server wrote, so that it admits privileged pods."""
     served_from: frozenset[str] = frozenset()
     """Namespaces of the Services that our webhooks call."""
     pods: "tuple[PodFacts, ...]" = ()
@@ -138,12 +133,16 @@ class Step:
     stage: RemovalStage
     action: RemovalAction
     target: FoundObject
-    body: "dict[str, object] | None" = None
+    body: "Mapping[str, object] | None" = None
     """Of a patch."""
 
     @property
     def text(self) -> str:
-        return f"{self.action.value} {self.target.text}"
+        return f"{self.action.value[0]} {self.target.text}"
+
+    @property
+    def past_text(self) -> str:
+        return self.action.value[1].format(self.target.text)
 
 
 @final
@@ -182,8 +181,10 @@ def plan_removal(found: Found, *, keeps_lease: bool = False) -> RemovalPlan:
         by_stage[RemovalStage.DEFINITIONS] = []
     by_stage[RemovalStage.SERVER] += _stopping(found)
     by_stage[RemovalStage.NODES] += [step for node in found.nodes if (step := _cleaning(node))]
-    if found.namespace is not None and not by_stage[RemovalStage.NAMESPACE]:
-        by_stage[RemovalStage.NAMESPACE_LABELS].append(_without_labels(found.namespace))
+    if found.namespace and found.namespace_labels and not by_stage[RemovalStage.NAMESPACE]:
+        labels = {"metadata": {"labels": dict.fromkeys(found.namespace_labels)}}
+        step = _patch(RemovalStage.NAMESPACE_LABELS, found.namespace, labels)
+        by_stage[RemovalStage.NAMESPACE_LABELS].append(step)
     return RemovalPlan(
         steps=tuple(step for steps in by_stage.values() for step in steps), going=tuple(going)
     )
@@ -198,23 +199,16 @@ def _stopping(found: Found) -> "Iterator[Step]":
         yield Step(stage=RemovalStage.SERVER, action=RemovalAction.SCALE, target=deployment)
 
 
-def _without_our_finalizers(one: FoundObject) -> "Iterator[Step]":
-    left = [name for name in one.finalizers if not is_our_finalizer(name)]
-    if len(left) < len(one.finalizers):
+def _without_our_finalizers(found: FoundObject) -> "Iterator[Step]":
+    left = [name for name in found.finalizers if not is_our_finalizer(name)]
+    if len(left) < len(found.finalizers):
         # The list is written whole, so nobody may have changed it since.
-        metadata = {"resourceVersion": one.resource_version, "finalizers": left or None}
-        body: dict[str, object] = {"metadata": metadata}
-        yield Step(stage=RemovalStage.FINALIZERS, action=RemovalAction.PATCH, target=one, body=body)
+        metadata = {"resourceVersion": found.resource_version, "finalizers": left or None}
+        yield _patch(RemovalStage.FINALIZERS, found, {"metadata": metadata})
 
 
-def _without_labels(namespace: FoundNamespace) -> Step:
-    body: dict[str, object] = {"metadata": {"labels": dict.fromkeys(namespace.labels)}}
-    return Step(
-        stage=RemovalStage.NAMESPACE_LABELS,
-        action=RemovalAction.PATCH,
-        target=namespace.target,
-        body=body,
-    )
+def _patch(stage: RemovalStage, target: FoundObject, body: "Mapping[str, object]") -> Step:
+    return Step(stage=stage, action=RemovalAction.PATCH, target=target, body=body)
 
 
 def _cleaning(node: FoundNode) -> Step | None:
@@ -258,7 +252,7 @@ def _cleaning(node: FoundNode) -> Step | None:
     if not metadata:
         return None
     target = FoundObject(resource=NODES, name=facts.name, uid=facts.uid)
-    return Step(stage=RemovalStage.NODES, action=RemovalAction.PATCH, target=target, body=body)
+    return _patch(RemovalStage.NODES, target, body)
 
 
 def _without_operands(facts: "NodeFacts") -> LabelChange:

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, final
 
 from api.csi.names import DRIVER_NAME
 from api.driver_upgrade import CORDON_MANAGER
-from api.foreign.core import ManagedFieldsEntry, Node, NodeMetadata, Pod
+from api.foreign.core import Node, NodeMetadata, Pod
 from api.meta import Model, ObjectMeta, PartialObjectMetadata
-from cli.uninstall.own_kinds import PART_OF_US, RemovalScope, RemovalStage, is_ours, own_kinds
-from cli.uninstall.removal_plan import Found, FoundLease, FoundNamespace, FoundNode, FoundObject
+from cli.uninstall.own_kinds import PART_OF_US, RemovalOptions, RemovalStage, is_ours, own_kinds
+from cli.uninstall.removal_plan import Found, FoundLease, FoundNode, FoundObject
 from kube.errors import Forbidden, NotFound
 from kube.leader_election import Lease
 from kube.resources import (
@@ -30,7 +30,7 @@ from manifests import constants
 from pool.facts import node_facts, pod_facts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
     from cli.uninstall.own_kinds import OwnKind
     from kube.client import KubeClient
@@ -42,22 +42,6 @@ T = TypeVar("T")
 
 PAGE_SIZE: Final = 500
 _HELM_RELEASE: Final = "meta.helm.sh/release-name"
-
-
-class _Service(Model, frozen=True):
-    namespace: str = ""
-
-
-class _ClientConfig(Model, frozen=True):
-    service: _Service | None = None
-
-
-class _Webhook(Model, frozen=True):
-    client_config: _ClientConfig = _ClientConfig()
-
-
-class _Configuration(Model, frozen=True):
-    webhooks: list[_Webhook] | None = None
 
 
 class _Namespace(Model, frozen=True):
@@ -83,27 +67,29 @@ def _use(pod: Pod) -> "tuple[PodFacts | None, str] | None":
     return facts, f"{pod.metadata.namespace}/{pod.metadata.name}" if is_mounting else ""
 
 
-async def survey(client: "KubeClient", scope: RemovalScope) -> Found:
+async def survey(client: "KubeClient", options: RemovalOptions) -> Found:
     """Read everything of the control plane.
 
     Raises:
         KubeError: something could not be read.
     """
-    own, reading = scope.own, _Reading(client)
+    own, reading = options.own, _Reading(client)
     with_software = own.runs_node_software and await reading.may_list(CLUSTER_POLICIES)
     objects: defaultdict[RemovalStage, list[FoundObject]] = defaultdict(list)
     for kind in own_kinds(own):
-        if scope.reads(kind.stage) and (with_software or not kind.of_node_software):
-            objects[kind.stage] += await reading.objects(kind)
+        if options.reads(kind.stage) and (with_software or not kind.of_node_software):
+            objects[kind.stage] += await reading.objects(kind, kind.namespace_in(own))
     deployments = await reading.listed(
         DEPLOYMENTS, _Deployment, namespace=own.namespace, labels=PART_OF_US
     )
     namespace = await reading.get(NAMESPACES, _Namespace, own.namespace)
-    if scope.with_applied and namespace is not None and await reading.is_ours(namespace):
+    lease = await reading.get(LEASES, Lease, constants.LEASE_NAME, namespace=own.namespace)
+    written = _written_labels(namespace.metadata) if namespace is not None else frozenset()
+    if options.with_applied and namespace is not None and await reading.is_ours(namespace):
         objects[RemovalStage.NAMESPACE].append(_found(NAMESPACES, namespace.metadata))
     uses = await reading.projected(PODS, Pod, _use)
     kept: list[FoundObject] = []
-    if not scope.with_crds:
+    if not options.with_crds:
         kept = objects.pop(RemovalStage.DEFINITIONS, []) + objects.pop(RemovalStage.OBJECTS, [])
     return Found(
         objects_by_stage=objects,
@@ -111,10 +97,11 @@ async def survey(client: "KubeClient", scope: RemovalScope) -> Found:
         running_deployments=tuple(
             _found(DEPLOYMENTS, item.metadata) for item in deployments if item.spec.replicas
         ),
-        lease=_lease(
-            await reading.get(LEASES, Lease, constants.LEASE_NAME, namespace=own.namespace)
-        ),
-        namespace=_labelled(namespace),
+        lease=None
+        if lease is None
+        else FoundLease(lease.spec.holder_identity, _valid_until(lease)),
+        namespace=None if namespace is None else _found(NAMESPACES, namespace.metadata),
+        namespace_labels=tuple(sorted(written & constants.POD_SECURITY_LABELS.keys())),
         served_from=await reading.namespaces_of_webhooks(),
         pods=tuple(facts for facts, _ in uses if facts is not None),
         cache_pods=tuple(sorted(name for _, name in uses if name)),
@@ -173,9 +160,9 @@ class _Reading:
                 return None
             raise
 
-    async def objects(self, kind: "OwnKind") -> list[FoundObject]:
+    async def objects(self, kind: "OwnKind", namespace: str | None) -> list[FoundObject]:
         """Return the objects of a row, by name."""
-        resource, namespace, type_ = kind.resource, kind.namespace, PartialObjectMetadata
+        resource, type_ = kind.resource, PartialObjectMetadata
         items = [await self.get(resource, type_, name, namespace=namespace) for name in kind.names]
         if not kind.names:
             items += await self.listed(resource, type_, namespace=namespace, labels=kind.labels)
@@ -213,40 +200,26 @@ class _Reading:
     async def namespaces_of_webhooks(self) -> frozenset[str]:
         """Return the namespaces of the Services that our webhooks call."""
         found = [
-            await self.get(resource, _Configuration, name)
+            await self.get(resource, dict[str, Any], name)
             for resource, name in (
                 (VALIDATING_WEBHOOK_CONFIGURATIONS, constants.VALIDATING_CONFIGURATION),
                 (MUTATING_WEBHOOK_CONFIGURATIONS, constants.MUTATING_CONFIGURATION),
             )
         ]
         return frozenset(
-            webhook.client_config.service.namespace
+            service["namespace"]
             for configuration in found
-            for webhook in (configuration.webhooks if configuration else None) or ()
-            if webhook.client_config.service is not None
+            for webhook in (configuration or {}).get("webhooks") or ()
+            if (service := webhook["clientConfig"].get("service"))
         )
 
 
-def _labelled(namespace: _Namespace | None) -> FoundNamespace | None:
-    """Return our Namespace, if the server labelled it."""
-    if namespace is None:
-        return None
-    written = set(_written_labels(namespace.metadata.managed_fields or ()))
-    labels = tuple(sorted(written & constants.POD_SECURITY_LABELS.keys()))
-    if not labels:
-        return None
-    return FoundNamespace(target=_found(NAMESPACES, namespace.metadata), labels=labels)
-
-
-def _lease(lease: Lease | None) -> FoundLease | None:
-    if lease is None:
-        return None
+def _valid_until(lease: Lease) -> dt.datetime | None:
     try:
         renewed = dt.datetime.fromisoformat(lease.spec.renew_time)
     except ValueError:
-        return FoundLease(holder=lease.spec.holder_identity)
-    valid_until = renewed + dt.timedelta(seconds=lease.spec.lease_duration_seconds)
-    return FoundLease(holder=lease.spec.holder_identity, valid_until=valid_until)
+        return None
+    return renewed + dt.timedelta(seconds=lease.spec.lease_duration_seconds)
 
 
 def _found(resource: "Resource", metadata: ObjectMeta, *, is_named: bool = False) -> FoundObject:
@@ -273,15 +246,17 @@ def _found_node(node: Node) -> FoundNode | None:
     return FoundNode(
         facts=node_facts(node),
         annotations=annotations,
-        written_labels=frozenset(_written_labels(node.metadata.managed_fields or ())),
+        written_labels=_written_labels(node.metadata),
         owns_cordon=owns_cordon,
     )
 
 
-def _written_labels(entries: "Iterable[ManagedFieldsEntry]") -> "Iterable[str]":
-    for entry in entries:
-        # Field managers of controllers are `gpu-control-plane/<controller>`.
-        if entry.manager.partition("/")[0] != constants.NAME:
-            continue
-        if entry.fields and entry.fields.metadata:
-            yield from (key.removeprefix("f:") for key in entry.fields.metadata.labels or ())
+def _written_labels(metadata: NodeMetadata) -> frozenset[str]:
+    """Return the labels that a controller wrote: field managers are `gpu-control-plane/<controller>`."""
+    return frozenset(
+        key.removeprefix("f:")
+        for entry in metadata.managed_fields or ()
+        if entry.manager.partition("/")[0] == constants.NAME
+        if entry.fields and entry.fields.metadata
+        for key in entry.fields.metadata.labels or ()
+    )

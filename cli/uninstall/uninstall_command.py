@@ -14,7 +14,7 @@ from manifests.constants import DEFAULT_NAMESPACE
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from cli.uninstall.removal import RemovalOptions
+    from cli.uninstall.own_kinds import RemovalOptions
 
 _DEFAULT_TIMEOUT_S: Final = 120.0
 _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
@@ -100,20 +100,19 @@ async def _remove(known: argparse.Namespace) -> None:
 
 
 def _options_of(known: argparse.Namespace) -> "RemovalOptions":
-    from cli.uninstall.own_kinds import RemovalScope
-    from cli.uninstall.removal import RemovalOptions
+    from cli.uninstall.own_kinds import RemovalOptions
     from manifests.install.server_policy import OwnObjects
 
-    scope = RemovalScope(
+    return RemovalOptions(
         own=OwnObjects(
             namespace=known.namespace,
             runs_node_software=True,
         ),
         with_applied=not known.keep_applied,
         with_crds=known.delete_crds,
-    )
-    return RemovalOptions(
-        scope=scope, is_forced=known.force, is_dry_run=known.dry_run, timeout_s=known.timeout
+        is_forced=known.force,
+        is_dry_run=known.dry_run,
+        timeout_s=known.timeout,
     )
 
 

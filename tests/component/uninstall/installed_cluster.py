@@ -29,8 +29,8 @@ from api.names import (
     SCALE_SIGNAL,
     cache_node_finalizer,
 )
-from cli.uninstall.own_kinds import RemovalScope
-from cli.uninstall.removal import Removal, RemovalOptions
+from cli.uninstall.own_kinds import RemovalOptions
+from cli.uninstall.removal import Removal
 from kube.client import KubeClient
 from kube.resources import (
     CLUSTER_GKM_CACHE_NODES,
@@ -103,13 +103,8 @@ class InstalledCluster:
     def removal(
         self, client: KubeClient | None = None, own: OwnObjects = OWN, **options: Any
     ) -> Removal:
-        scope = {key: options.pop(key) for key in ("with_applied", "with_crds") if key in options}
-        return Removal(
-            client or self.client,
-            self.clock,
-            RemovalOptions(scope=RemovalScope(own=own, **scope), **options),
-            report=self.lines.append,
-        )
+        chosen = RemovalOptions(own=own, **options)
+        return Removal(client or self.client, self.clock, chosen, report=self.lines.append)
 
     async def create(self, *bodies: Json) -> None:
         for body in bodies:

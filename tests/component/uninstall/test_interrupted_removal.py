@@ -154,6 +154,23 @@ async def test_one_404_that_names_no_object_leaves_all_as_it_was(what: str):
         assert cluster.world() == before
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "nth"),
+    [("DELETE", "/secrets/gpu-control-plane-tls$", 1), ("GET", "/leases/gpu-control-plane$", 3)],
+    ids=["deletion", "hold"],
+)
+async def test_a_write_that_no_api_server_answered_is_not_taken_for_done(
+    method: str, path: str, nth: int
+):
+    _, expected = await undisturbed()
+    async with an_installed_cluster() as cluster:
+        cluster.api.faults.fail(method, path, 404, nth=nth)
+        with pytest.raises(RemovalError, match=r"^not everything was removed: 404"):
+            await cluster.removal().run()
+        await cluster.removal().run()
+        assert what_is_left(cluster) == expected
+
+
 async def test_api_server_that_is_away_is_one_line():
     async with an_installed_cluster() as cluster:
         cluster.api.faults.reset_before("", "", times=10_000)

@@ -47,8 +47,6 @@ from kube.resources import (
 )
 from manifests.install.server_policy import OwnObjects
 from pool.model import NodeFacts, PodPhase
-from reconciler.node_software.software_objects import RESOURCES as SOFTWARE_RESOURCES
-from reconciler.operands.live_operands import RESOURCES as OPERAND_RESOURCES
 from tests.support.builders import a_pod_facts
 
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
@@ -121,12 +119,6 @@ def test_rights_go_after_what_uses_them_and_a_binding_before_its_role():
 def test_the_table_is_in_the_order_of_the_stages():
     stages = [stage for stage, _ in rows()]
     assert stages == sorted(stages, key=list(RemovalStage).index)
-
-
-def test_the_table_has_every_kind_of_which_the_server_makes_objects():
-    """A kind that an operand or a ClusterPolicy's state gets would stay in the cluster."""
-    made = {resource for stage, resource in rows() if stage is RemovalStage.AGENTS}
-    assert made == {*OPERAND_RESOURCES.values(), *SOFTWARE_RESOURCES.values()}
 
 
 @given(st.permutations(list(RemovalStage)))
