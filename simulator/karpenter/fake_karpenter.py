@@ -211,12 +211,12 @@ class FakeKarpenter:
         if node is None:
             if self._has_lasted("registration", claim.metadata.uid, self._times.registration_s):
                 await self._client.create(NODES, node_of(claim))
-                # kubelet knows nothing of a device plugin's resources before the plugin has registered
-                resources = (claim.status.allocatable or {}).items()
-                own = {key: amount for key, amount in resources if "/" not in key}
-                status = {"status": {"capacity": own, "allocatable": own}}
-                await self._client.merge_patch(NODES, status, name=name, subresource="status")
         elif not node.metadata.label(REGISTERED_LABEL):
+            # kubelet knows nothing of a device plugin's resources before the plugin has registered
+            resources = (claim.status.allocatable or {}).items()
+            own = {key: amount for key, amount in resources if "/" not in key}
+            status = {"status": {"capacity": own, "allocatable": own}}
+            await self._client.merge_patch(NODES, status, name=name, subresource="status")
             await self._client.merge_patch(NODES, registration_of(claim, node), name=name)
         else:
             awaiting = {REGISTERED: ("True", REGISTERED), INITIALIZED: ("Unknown", "NodeNotReady")}
