@@ -149,10 +149,8 @@ class FakeKarpenter:
     async def _provision(self, signal: Pod) -> None:
         """Create the NodeClaim of a signal's request: under one name, until that one has ended."""
         selector, now = signal.spec.node_selector or {}, self._clock.monotonic()
-        pool, request = (
-            self._node_pools.by_name.get(selector[NODE_POOL_LABEL]),
-            selector[SCALE_REQUEST_LABEL],
-        )
+        request = selector[SCALE_REQUEST_LABEL]
+        pool = self._node_pools.by_name.get(selector[NODE_POOL_LABEL])
         has_claim = any(
             item.metadata.label(SCALE_REQUEST_LABEL) == request
             for item in self._claims.by_name.values()
@@ -162,7 +160,7 @@ class FakeKarpenter:
         if pool is None or has_claim or not is_due or now - ended < self._times.retry_s:
             return
         digest = hashlib.sha256(f"{request}/{ended}".encode()).hexdigest()
-        body = claim_of(f"{pool.metadata.name}-{digest[:5]}", signal, pool)
+        body = claim_of(f"{pool.metadata.name}-{digest[:8]}", signal, pool)
         if body is None:
             self._ended[request] = now
             _log.warning("no instance type serves a signal", signal=signal.metadata.name)

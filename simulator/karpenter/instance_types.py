@@ -8,15 +8,10 @@ from typing import TYPE_CHECKING, Final, final
 
 from api.foreign.karpenter import CAPACITY_TYPE_LABEL
 from api.quantity import parse_milli
-from api.vendor import GPU_RESOURCE
-from api.well_known_labels import ARCH_LABEL, INSTANCE_TYPE_LABEL, OS_LABEL, ZONE_LABEL
+from api.well_known_labels import INSTANCE_TYPE_LABEL, ZONE_LABEL
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-ZONES: Final = ("zone-a", "zone-b")
-ON_DEMAND: Final = "on-demand"
-SPOT: Final = "spot"
 
 
 @final
@@ -49,7 +44,11 @@ class InstanceType:
 
     @property
     def all_labels(self) -> dict[str, str]:
-        fixed = {INSTANCE_TYPE_LABEL: self.name, ARCH_LABEL: "amd64", OS_LABEL: "linux"}
+        fixed = {
+            INSTANCE_TYPE_LABEL: self.name,
+            "kubernetes.io/arch": "amd64",
+            "kubernetes.io/os": "linux",
+        }
         return fixed | dict(self.labels)
 
     @property
@@ -57,21 +56,20 @@ class InstanceType:
         return {name: parse_milli(text) for name, text in self.resources.items()}
 
 
-def gpu_instance_type(gpus: int, *, price_milli: int | None = None) -> InstanceType:
+def _gpu_instance_type(gpus: int) -> InstanceType:
     """Return `gpu-<gpus>x`: 16 CPUs, 128 GiB and 2.00 an hour for each GPU, in two zones; a spot node costs a third."""
-    price = gpus * 2000 if price_milli is None else price_milli
     resources = {
         "cpu": str(16 * gpus),
         "memory": f"{128 * gpus}Gi",
         "pods": "110",
-        GPU_RESOURCE: str(gpus),
+        "nvidia.com/gpu": str(gpus),
     }
     offerings = tuple(
         Offering(zone=zone, capacity_type=kind, price_milli=cost)
-        for zone in ZONES
-        for kind, cost in ((ON_DEMAND, price), (SPOT, price // 3))
+        for zone in ("zone-a", "zone-b")
+        for kind, cost in (("on-demand", gpus * 2000), ("spot", gpus * 2000 // 3))
     )
     return InstanceType(name=f"gpu-{gpus}x", resources=resources, offerings=offerings, gpus=gpus)
 
 
-INSTANCE_TYPES: Final = tuple(gpu_instance_type(gpus) for gpus in (1, 2, 4, 8))
+INSTANCE_TYPES: Final = tuple(map(_gpu_instance_type, (1, 2, 4, 8)))
