@@ -95,7 +95,7 @@ class Removal:
                 f"left: server {self._elsewhere}, of no Deployment in this namespace, and its Lease,"
                 f" which is held for {HOLD_S} s: stop the server and run the command again"
             )
-        for text in planning.left_texts(found, now=self._clock.utc_now()):
+        for text in planning.left_texts(found):
             self._report(f"left: {text}")
 
     async def _first_survey(self) -> Found:

@@ -1,5 +1,6 @@
 """From what was found to steps, in the order of the table. Pure."""
 
+from collections import Counter
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Final, final
@@ -268,10 +269,6 @@ def pods_in_use(pods: "Iterable[PodFacts]", now: "dt.datetime") -> "list[PodFact
     return [pod for pod in pods if pod.phase is PodPhase.BOUND or _is_reserved(pod, now)]
 
 
-def waiting_pods(pods: "Iterable[PodFacts]") -> "list[PodFacts]":
-    return [pod for pod in pods if pod.phase is PodPhase.PENDING]
-
-
 def _is_reserved(pod: "PodFacts", now: "dt.datetime") -> bool:
     note = pod.reservation
     return (
@@ -284,12 +281,9 @@ def _is_reserved(pod: "PodFacts", now: "dt.datetime") -> bool:
 
 def refusal_text(pods: "list[PodFacts]") -> str:
     """Return why nothing is removed, in one line."""
-    one = len(pods) == 1
-    return (
-        f"{len(pods)} {'pod uses' if one else 'pods use'} units of pools:"
-        f" {listed(_pod_text(pod) for pod in pods)}."
-        f" Delete {'it' if one else 'them'}, or let {'it' if one else 'them'} run on with --force"
-    )
+    uses, them = _counted(pods, "pod uses", "pods use"), "it" if len(pods) == 1 else "them"
+    texts = listed(_pod_text(pod) for pod in pods)
+    return f"{uses} units of pools: {texts}. Delete {them}, or let {them} run on with --force"
 
 
 def unread_text(objects: "Sequence[str]") -> str:
@@ -306,38 +300,30 @@ def _pod_text(pod: "PodFacts") -> str:
     return f"{pod.ref} ({what}, {place})"
 
 
-def left_texts(found: Found, *, now: "dt.datetime") -> "Iterator[str]":
+def left_texts(found: Found) -> "Iterator[str]":
     """Yield what stays in the cluster, a line each."""
-    running = [pod for pod in pods_in_use(found.pods, now) if pod.phase is PodPhase.BOUND]
-    if running:
-        text = "1 pod keeps its" if len(running) == 1 else f"{len(running)} pods keep their"
-        yield f"{text} devices: {_refs(running)}"
-    if waiting := waiting_pods(found.pods):
-        text = (
-            "1 pod of a pool stays" if len(waiting) == 1 else f"{len(waiting)} pods of pools stay"
-        )
-        yield f"{text} Pending until a control plane is installed again: {_refs(waiting)}"
+    if running := [pod.ref for pod in found.pods if pod.phase is PodPhase.BOUND]:
+        keep = _counted(running, "pod keeps its", "pods keep their")
+        yield f"{keep} devices: {listed(running)}"
+    if waiting := [pod.ref for pod in found.pods if pod.phase is PodPhase.PENDING]:
+        stay = _counted(waiting, "pod of a pool stays", "pods of pools stay")
+        yield f"{stay} Pending until a control plane is installed again: {listed(waiting)}"
     if found.cache_pods:
-        text = (
-            "1 pod keeps its"
-            if len(found.cache_pods) == 1
-            else f"{len(found.cache_pods)} pods keep their"
-        )
+        keep = _counted(found.cache_pods, "pod keeps its", "pods keep their")
         yield (
-            f"{text} kernel caches mounted: {listed(found.cache_pods)}. Without a node agent kubelet cannot unmount"
+            f"{keep} kernel caches mounted: {listed(found.cache_pods)}. Without a node agent kubelet cannot unmount"
             " them: a pod that is deleted then stays Terminating until a control plane is installed again"
         )
     if found.kept:
-        kinds = sorted({item.resource.kind for item in found.kept})
-        counts = (
-            f"{sum(item.resource.kind == kind for item in found.kept)} {kind}s" for kind in kinds
-        )
-        yield f"{', '.join(counts)}: --delete-crds deletes them"
-    by_release: dict[str, int] = {}
-    for stage in RemovalStage:
-        for item in found.of(stage):
-            if item.helm_release and stage in {RemovalStage.APPLIED, RemovalStage.NAMESPACE}:
-                by_release[item.helm_release] = by_release.get(item.helm_release, 0) + 1
+        kinds = Counter(item.resource.kind for item in found.kept)
+        counts = ", ".join(f"{count} {kind}s" for kind, count in sorted(kinds.items()))
+        yield f"{counts}: --delete-crds deletes them"
+    by_release = Counter(
+        item.helm_release
+        for stage in (RemovalStage.APPLIED, RemovalStage.NAMESPACE)
+        for item in found.of(stage)
+        if item.helm_release
+    )
     for release, count in sorted(by_release.items()):
         yield f"{count} objects of the Helm release {release}: helm uninstall deletes them"
 
@@ -350,5 +336,5 @@ def server_elsewhere(found: Found, now: "dt.datetime") -> str:
     return lease.holder if lease.valid_until > now and lease.holder != HOLDER else ""
 
 
-def _refs(pods: "Iterable[PodFacts]") -> str:
-    return listed(pod.ref for pod in pods)
+def _counted(items: "Sequence[object]", singular: str, plural: str) -> str:
+    return f"{len(items)} {singular if len(items) == 1 else plural}"

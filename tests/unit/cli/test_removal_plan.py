@@ -313,9 +313,7 @@ def test_objects_of_helm_stay_and_are_counted_by_release():
     objects = (an_object(SERVICES, "a", helm_release="gpu"), an_object(SERVICES, "b"))
     seen = found(RemovalStage.APPLIED, *objects)
     assert texts(plan_removal(seen)) == ["delete Service b"]
-    assert "1 objects of the Helm release gpu: helm uninstall deletes them" in left_texts(
-        seen, now=NOW
-    )
+    assert "1 objects of the Helm release gpu: helm uninstall deletes them" in left_texts(seen)
 
 
 def test_policies_and_webhooks_of_helm_go_all_the_same():
