@@ -2,6 +2,7 @@
 
 import gzip
 import hashlib
+import re
 from dataclasses import dataclass
 from http import HTTPStatus
 from importlib import resources
@@ -25,6 +26,8 @@ _TYPES: Final = {
 _INDEX: Final = "index.html"
 _SCRIPT: Final = "console.js"
 """Loads the other scripts, whose names change with what is in them."""
+_LASTING: Final = re.compile(r"-[0-9A-Z]{8}\.js$")
+"""Names that say what is in the file."""
 _DIRECTORY: Final = "static"
 
 
@@ -48,7 +51,7 @@ class _StaticFile:
 
 @final
 class StaticFiles:
-    """Files by path; each is asked for again every time, and sent again where it is another one."""
+    """Files by path; those whose names stay are asked for again every time, and sent again where they are others."""
 
     def __init__(self, contents: "Mapping[str, bytes]") -> None:
         self._files = {
@@ -86,7 +89,8 @@ class StaticFiles:
         file = self._files[path]
         is_gzip = accepts_gzip(headers.get("Accept-Encoding", ""))
         tag = f'"{file.digest}{"-gzip" if is_gzip else ""}"'
-        shown = {"Cache-Control": "no-cache", "ETag": tag, "Vary": "Accept-Encoding"}
+        kept = "max-age=31536000, immutable" if _LASTING.search(path) else "no-cache"
+        shown = {"Cache-Control": kept, "ETag": tag, "Vary": "Accept-Encoding"}
         if _is_known(tag, headers.get("If-None-Match", "")):
             return answer(HTTPStatus.NOT_MODIFIED, headers=shown)
         if is_gzip:

@@ -6,11 +6,13 @@
  */
 
 import { copyFile, mkdir, readdir, readFile, rm, writeFile } from "node:fs/promises";
-import { join } from "node:path";
+import { basename, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { build } from "esbuild";
 
 const HERE = fileURLToPath(new URL(".", import.meta.url));
+/** Modules that the page has whatever it shows. */
+const NEEDED = ["src/main.ts", "src/frame/Page.tsx"];
 const BUNDLED = ["preact", "@preact/signals", "uplot"];
 
 /** Assignments by which uPlot offers what the page does not use, and which keep 5 KB in the bundle. */
@@ -60,8 +62,9 @@ async function licenses() {
 async function page(out) {
   await mkdir(out, { recursive: true });
   for (const name of await readdir(out)) if (name.endsWith(".js")) await rm(join(out, name));
-  await build({
+  const { metafile } = await build({
     ...common,
+    metafile: true,
     entryPoints: { console: "src/main.ts" },
     outdir: out,
     chunkNames: "[name]-[hash]",
@@ -76,7 +79,22 @@ async function page(out) {
   });
   const script = join(out, "console.js");
   await writeFile(script, `${await licenses()}\n${await readFile(script, "utf8")}`);
-  for (const name of ["index.html", "favicon.svg"]) await copyFile(join(HERE, "src", name), join(out, name));
+  await copyFile(join(HERE, "src", "favicon.svg"), join(out, "favicon.svg"));
+  const html = await readFile(join(HERE, "src", "index.html"), "utf8");
+  await writeFile(join(out, "index.html"), html.replace(/^ *<script/m, `${preloads(metafile)}$&`));
+}
+
+/** Return links to what the page needs in any case, so that a browser fetches it beside the script, not after it. */
+function preloads({ outputs }) {
+  const needed = new Set();
+  const add = (path) => {
+    if (needed.has(path)) return;
+    needed.add(path);
+    for (const { path: imported, kind } of outputs[path].imports) if (kind === "import-statement") add(imported);
+  };
+  for (const [path, { entryPoint }] of Object.entries(outputs)) if (NEEDED.includes(entryPoint)) add(path);
+  const names = [...needed].map((path) => basename(path)).filter((name) => name !== "console.js");
+  return names.map((name) => `    <link rel="modulepreload" href="${name}">\n`).join("");
 }
 
 async function tests(out) {

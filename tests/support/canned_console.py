@@ -27,6 +27,7 @@ SNAPSHOT = b"event: snapshot\ndata: {}\n\n"
 PAGE = {
     "index.html": b"<!doctype html>" + b" " * 2_000,
     "console.js": b"export {}\n" * 200,
+    "Waiting-0AB3Z4Y5.js": b"export {}\n",
 }
 ALL_SEEN = Visibility(namespaces=None, nodes=True)
 EVERYTHING = LoggedIn(row=ViewerRow(all_namespaces=True, nodes=True), visibility=ALL_SEEN)

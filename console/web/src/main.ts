@@ -25,8 +25,10 @@ effect(() => {
   document.title = `${waiting > 0 ? `(${waiting}) ` : ""}GPU console`;
 });
 startLink();
+// Beside the cluster's rows, without which it is not shown.
+if (view.value === "devices") import("./views/devices.ts").catch(() => undefined);
 
-// The cluster is asked for before the page is fetched, whose modules are no part of this one's task.
+// A module of its own: what draws the page is no part of this one's task. The document has fetched it.
 const { show } = await import("./frame/Page.tsx");
 show();
 

@@ -278,6 +278,10 @@ async def test_files_are_compressed_once_and_not_sent_twice(
     path = "/" if name == "index.html" else f"/{name}"
     plain = await console.ask(path, Cookie="", Accept_Encoding="identity")
     assert (plain.status, plain.body) == (200, PAGE[name])
+    lasts = name.startswith("Waiting-")  # as its name says what is in it
+    assert plain.headers["Cache-Control"] == (
+        "max-age=31536000, immutable" if lasts else "no-cache"
+    )
     assert "Content-Encoding" not in plain.headers
     packed = await console.ask(path, Accept_Encoding="br, gzip")
     assert packed.headers["Content-Encoding"] == "gzip"
