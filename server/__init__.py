@@ -1,1 +1,1 @@
-"""The server process: HTTP edge, leadership, and the wiring of the controllers."""
+"""The server process: what it answers on its port (`http`), leadership, and the wiring of the controllers."""

@@ -22,7 +22,7 @@ from http_edge.replies import TEXT, Reply
 from http_edge.routes import Routes
 from manifests import constants
 from scheduler.extender import bind, filter_nodes, preempt, prioritize
-from server.http.endpoints import AwaitingVerb, AwaitingWebhook, Verb, VerbReport, Webhook
+from server.http.endpoints import Verb, Webhook
 from server.http.scaling_page import ScalingPage
 from server.http.usage_page import UsagePage
 from telemetry.usage_metrics import USAGE_REGISTRY
@@ -32,11 +32,14 @@ if TYPE_CHECKING:
 
     from admission.caches.cache_context import CacheAdmissionContext
     from admission.context import AdmissionContext
+    from admission.review import AdmissionResult
     from api.clock import Clock
     from http_edge.reviews.kube_reviews import TokenUser
     from http_edge.reviews.reviewed_tokens import ReviewedTokens
     from scheduler.context import ExtenderContext
+    from scheduler.outcome import VerbResult
     from server.http.authentication import ExtenderAuthentication, WebhookAuthentication
+    from server.http.endpoints import Decide
     from server.http.readiness import Readiness
 
 
@@ -62,7 +65,7 @@ class Handlers:
 def build_routes(handlers: Handlers) -> Routes:
     readiness = handlers.readiness
     return Routes(
-        endpoints={**_webhooks(handlers), **_cache_webhooks(handlers), **_verbs(handlers)},
+        endpoints={**_webhooks(handlers), **_verbs(handlers)},
         pages={
             constants.LIVENESS_PATH: lambda *_: Reply(200, b"ok\n", TEXT),
             constants.READINESS_PATH: lambda *_: _readyz(readiness, readiness.is_ready()),
@@ -81,73 +84,60 @@ def _readyz(readiness: "Readiness", is_ready: bool) -> Reply:  # noqa: FBT001  #
 
 
 def _webhooks(handlers: Handlers) -> dict[str, Webhook]:
+    admission, caches = handlers.admission, handlers.caches
+    decisions: dict[str, tuple[str, Decide[AdmissionResult]]] = {
+        constants.MUTATE_PODS_PATH: ("mutate-pods", partial(mutate_pod, context=admission)),
+        constants.VALIDATE_PODS_PATH: ("validate-pods", partial(validate_pod, context=admission)),
+        constants.VALIDATE_POOLS_PATH: (
+            "validate-gpupools",
+            partial(validate_gpupool, context=admission),
+        ),
+        constants.VALIDATE_DEVICES_PATH: (
+            "validate-gpudevices",
+            partial(validate_gpudevice, context=admission),
+        ),
+        constants.VALIDATE_NODES_PATH: (
+            "validate-nodes",
+            partial(validate_node, context=admission),
+        ),
+    }
+    if caches is not None:
+        decisions |= {
+            constants.MUTATE_CACHES_PATH: (
+                "mutate-gkmcaches",
+                partial(mutate_gkmcache, context=caches),
+            ),
+            constants.MUTATE_CLUSTER_CACHES_PATH: (
+                "mutate-clustergkmcaches",
+                partial(mutate_clustergkmcache, context=caches),
+            ),
+            constants.VALIDATE_CACHES_PATH: (
+                "validate-gkmcaches",
+                partial(validate_gkmcache, context=caches),
+            ),
+            constants.VALIDATE_CLUSTER_CACHES_PATH: (
+                "validate-clustergkmcaches",
+                partial(validate_clustergkmcache, context=caches),
+            ),
+        }
     return {
-        path: Webhook(
-            name,
-            partial(decide, context=handlers.admission),
-            clock=handlers.clock,
-            callers=handlers.webhooks,
-        )
-        for path, name, decide in (
-            (constants.MUTATE_PODS_PATH, "mutate-pods", mutate_pod),
-            (constants.VALIDATE_PODS_PATH, "validate-pods", validate_pod),
-            (constants.VALIDATE_POOLS_PATH, "validate-gpupools", validate_gpupool),
-            (constants.VALIDATE_DEVICES_PATH, "validate-gpudevices", validate_gpudevice),
-            (constants.VALIDATE_NODES_PATH, "validate-nodes", validate_node),
-        )
+        path: Webhook(name, decide, clock=handlers.clock, callers=handlers.webhooks)
+        for path, (name, decide) in decisions.items()
     }
 
 
-def _cache_webhooks(handlers: Handlers) -> dict[str, Webhook | AwaitingWebhook]:
-    context, clock, callers = handlers.caches, handlers.clock, handlers.webhooks
-    if context is None:
-        return {}
-    awaiting = (
-        (constants.MUTATE_CACHES_PATH, "mutate-gkmcaches", mutate_gkmcache),
-        (
-            constants.MUTATE_CLUSTER_CACHES_PATH,
-            "mutate-clustergkmcaches",
-            mutate_clustergkmcache,
+def _verbs(handlers: Handlers) -> dict[str, Verb]:
+    context = handlers.scheduling
+    decisions: dict[str, tuple[str, Decide[VerbResult]]] = {
+        constants.FILTER_PATH: (constants.FILTER_VERB, partial(filter_nodes, context=context)),
+        constants.PRIORITIZE_PATH: (
+            constants.PRIORITIZE_VERB,
+            partial(prioritize, context=context),
         ),
-    )
-    at_once = (
-        (constants.VALIDATE_CACHES_PATH, "validate-gkmcaches", validate_gkmcache),
-        (
-            constants.VALIDATE_CLUSTER_CACHES_PATH,
-            "validate-clustergkmcaches",
-            validate_clustergkmcache,
-        ),
-    )
-    return {
-        **{
-            path: AwaitingWebhook(
-                name, partial(decide, context=context), clock=clock, callers=callers
-            )
-            for path, name, decide in awaiting
-        },
-        **{
-            path: Webhook(name, partial(check, context=context), clock=clock, callers=callers)
-            for path, name, check in at_once
-        },
+        constants.PREEMPT_PATH: (constants.PREEMPT_VERB, partial(preempt, context=context)),
+        constants.BIND_PATH: (constants.BIND_VERB, partial(bind, context=context)),
     }
-
-
-def _verbs(handlers: Handlers) -> dict[str, Verb | AwaitingVerb]:
-    context, clock = handlers.scheduling, handlers.clock
-
-    def report(verb: str) -> VerbReport:
-        return VerbReport(verb, handlers.extender, clock)
-
-    at_once = (
-        (constants.FILTER_PATH, constants.FILTER_VERB, filter_nodes),
-        (constants.PRIORITIZE_PATH, constants.PRIORITIZE_VERB, prioritize),
-        (constants.PREEMPT_PATH, constants.PREEMPT_VERB, preempt),
-    )
-    binding = AwaitingVerb(report(constants.BIND_VERB), bind, context=context, clock=clock)
     return {
-        constants.BIND_PATH: binding,
-        **{
-            path: Verb(report(verb), decide, context=context, clock=clock)
-            for path, verb, decide in at_once
-        },
+        path: Verb(verb, decide, clock=handlers.clock, callers=handlers.extender)
+        for path, (verb, decide) in decisions.items()
     }

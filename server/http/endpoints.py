@@ -5,7 +5,9 @@ line and one histogram sample.
 An exception becomes an answer of the protocol and is counted; no traceback leaves the process.
 """
 
-from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar, final
+from abc import abstractmethod
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeAlias, TypeVar, final
 
 import msgspec
 import structlog
@@ -33,19 +35,13 @@ from telemetry.reasons import RefusalReason
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Callable
 
     from admission.review import AdmissionResult
     from api.clock import Clock
-    from http_edge.routes import Headers
-    from scheduler.context import ExtenderContext
+    from http_edge.routes import Answer, Headers
     from scheduler.outcome import PodPlacement, VerbResult
     from server.http.authentication import ExtenderAuthentication, WebhookAuthentication
-
-    Review = Callable[[bytes], AdmissionResult]
-    AwaitedReview = Callable[[bytes], Awaitable[AdmissionResult]]
-    AtOnce = Callable[[bytes, ExtenderContext], VerbResult]
-    Awaited = Callable[[bytes, ExtenderContext], Awaitable[VerbResult]]
 
 _JSON: Final = JSON.encode()
 _ERROR_ANSWERS: "Final[dict[str, Callable[[str], bytes]]]" = {
@@ -58,8 +54,8 @@ _ERROR_ANSWERS: "Final[dict[str, Callable[[str], bytes]]]" = {
 any other. Where the protocol has no field for an error, the harmless answer; the log has the text."""
 _FAILED: Final = "gpu-control-plane failed to decide; see its log"
 
-Decide = TypeVar("Decide")
-"""A decision function, synchronous or not."""
+Result = TypeVar("Result")
+Decide: TypeAlias = "Callable[[bytes], Result | Coroutine[Any, Any, Result]]"
 
 _log = structlog.get_logger()
 
@@ -91,24 +87,72 @@ class _Durations:
         series.observe(self._clock.monotonic() - started)
 
 
-class _Reviewing(Generic[Decide]):
+class DecidedEndpoint(Generic[Result]):
+    """Answers by a decision, which may be awaited."""
+
+    knows_callers = True
+
+    def __init__(
+        self,
+        name: str,
+        decide: "Decide[Result]",
+        *,
+        clock: "Clock",
+        histogram: _Histogram,
+    ) -> None:
+        self._name = name
+        self._decide = decide
+        self._clock = clock
+        self._durations = _Durations(histogram, name, clock)
+
+    def answer(self, body: bytes) -> "Answer":
+        started = self._clock.monotonic()
+        try:
+            decided = self._decide(body)
+        except Exception:  # noqa: BLE001  # the per-request boundary
+            return self._fail(started)
+        if isinstance(decided, Coroutine):
+            return self._answer_awaited(decided, started)
+        return self._reply(decided, started)
+
+    async def _answer_awaited(
+        self, deciding: "Coroutine[Any, Any, Result]", started: float
+    ) -> Reply:
+        try:
+            decided = await deciding
+        except Exception:  # noqa: BLE001  # the per-request boundary
+            return self._fail(started)
+        return self._reply(decided, started)
+
+    def _fail(self, started: float) -> Reply:
+        self._durations.observe("failed", started)
+        return self._failed()
+
+    @abstractmethod
+    def _reply(self, decided: Result, started: float) -> Reply:
+        """Answer with a decision."""
+
+    @abstractmethod
+    def _failed(self) -> Reply:
+        """Answer without one, inside the exception's handler."""
+
+
+@final
+class Webhook(DecidedEndpoint["AdmissionResult"]):
     """A webhook of the API server."""
 
     def __init__(
         self,
         name: str,
-        decide: Decide,
+        decide: "Decide[AdmissionResult]",
         *,
         clock: "Clock",
         callers: "WebhookAuthentication | None" = None,
     ) -> None:
         """Answer by `decide`; `name` is its name in logs and metrics. Without `callers` it is open."""
-        self._name = name
-        self._decide = decide
-        self._clock = clock
+        super().__init__(name, decide, clock=clock, histogram=ADMISSION_DURATION)
         self._callers = callers
         self.knows_callers = callers is not None
-        self._durations = _Durations(ADMISSION_DURATION, name, clock)
 
     def refusal_of(
         self, transport: "asyncio.BaseTransport | None", headers: "Headers"
@@ -139,133 +183,65 @@ class _Reviewing(Generic[Decide]):
         _log.warning("admission request unreadable", webhook=self._name, error=unread.text)
         return _status(unread)
 
-    def _fail(self, started: float) -> Reply:
-        """Answer inside an exception's handler."""
-        self._durations.observe("failed", started)
+    def _reply(self, decided: "AdmissionResult", started: float) -> Reply:
+        self._durations.observe(decided.outcome, started)
+        if decided.reason is not None:
+            REFUSALS.labels(decided.reason.value).inc()
+        _log.info("admission", webhook=self._name, outcome=decided.outcome, **decided.facts)
+        return Reply(decided.status, decided.body)
+
+    def _failed(self) -> Reply:
         _log.exception("admission failed", webhook=self._name)
         return _status(Unread(500, "InternalError", _FAILED))
 
-    def _reply(self, answer: "AdmissionResult", started: float) -> Reply:
-        self._durations.observe(answer.outcome, started)
-        if answer.reason is not None:
-            REFUSALS.labels(answer.reason.value).inc()
-        _log.info("admission", webhook=self._name, outcome=answer.outcome, **answer.facts)
-        return Reply(answer.status, answer.body)
-
 
 @final
-class Webhook(_Reviewing["Review"]):
-    """A webhook with a synchronous decision."""
+class Verb(DecidedEndpoint["VerbResult"]):
+    """A verb of kube-scheduler."""
 
-    def answer(self, body: bytes) -> Reply:
-        started = self._clock.monotonic()
-        try:
-            answer = self._decide(body)
-        except Exception:  # noqa: BLE001  # the per-request boundary
-            return self._fail(started)
-        return self._reply(answer, started)
-
-
-@final
-class AwaitingWebhook(_Reviewing["AwaitedReview"]):
-    """A webhook that awaits others: mutation of caches."""
-
-    async def answer(self, body: bytes) -> Reply:
-        started = self._clock.monotonic()
-        try:
-            answer = await self._decide(body)
-        except Exception:  # noqa: BLE001  # the per-request boundary
-            return self._fail(started)
-        return self._reply(answer, started)
-
-
-@final
-class VerbReport:
-    """Logs and metrics of one verb, and its answers without a decision."""
-
-    def __init__(self, verb: str, authentication: "ExtenderAuthentication", clock: "Clock") -> None:
+    def __init__(
+        self,
+        verb: str,
+        decide: "Decide[VerbResult]",
+        *,
+        clock: "Clock",
+        callers: "ExtenderAuthentication",
+    ) -> None:
         """Take one verb of `manifests.constants`."""
-        self._verb = verb
-        self._authentication = authentication
-        self._clock = clock
-        self._durations = _Durations(EXTENDER_DURATION, verb, clock)
+        super().__init__(verb, decide, clock=clock, histogram=EXTENDER_DURATION)
+        self._callers = callers
 
     def refusal_of(
         self, transport: "asyncio.BaseTransport | None", headers: "Headers"
     ) -> Unread | None:
         """Return why a caller with this head gets no answer, or None."""
-        refusal = self._authentication.refusal_of(transport, headers)
+        refusal = self._callers.refusal_of(transport, headers)
         return Unread(401, "Unauthorized", refusal) if refusal is not None else None
 
     def answer_unread(self, unread: Unread, remote: str | None) -> Reply:
         if unread.status == 401:
             self._durations.observe("unauthenticated", self._clock.monotonic())
             _log.warning(
-                "extender call refused", verb=self._verb, reason=unread.text, remote=remote
+                "extender call refused", verb=self._name, reason=unread.text, remote=remote
             )
             return Reply(401, unread.text.encode(), TEXT)
         self._durations.observe("malformed", self._clock.monotonic())
-        _log.warning("extender request unreadable", verb=self._verb, error=unread.text)
+        _log.warning("extender request unreadable", verb=self._name, error=unread.text)
         return self._sorry(unread.text)
 
-    def reply(self, answer: "VerbResult", started: float) -> Reply:
-        """Answer with the decision."""
-        self._durations.observe(answer.outcome, started)
-        if answer.bound is not None:
-            _count(answer.bound)
-        _log.info("extender", verb=self._verb, outcome=answer.outcome, **answer.facts)
-        return Reply(200, answer.body)
+    def _reply(self, decided: "VerbResult", started: float) -> Reply:
+        self._durations.observe(decided.outcome, started)
+        if decided.bound is not None:
+            _count(decided.bound)
+        _log.info("extender", verb=self._name, outcome=decided.outcome, **decided.facts)
+        return Reply(200, decided.body)
 
-    def fail(self, started: float) -> Reply:
-        """Answer inside an exception's handler."""
-        self._durations.observe("failed", started)
-        _log.exception("extender call failed", verb=self._verb)
+    def _failed(self) -> Reply:
+        _log.exception("extender call failed", verb=self._name)
         return self._sorry(_FAILED)
 
     def _sorry(self, text: str) -> Reply:
-        return Reply(200, _ERROR_ANSWERS[self._verb](text))
-
-
-class _Decided(Generic[Decide]):
-    """A verb of kube-scheduler."""
-
-    def __init__(
-        self, report: VerbReport, decide: Decide, *, context: "ExtenderContext", clock: "Clock"
-    ) -> None:
-        """Answer by `decide`."""
-        self.knows_callers = True
-        self.refusal_of = report.refusal_of
-        self.answer_unread = report.answer_unread
-        self._report = report
-        self._decide = decide
-        self._context = context
-        self._clock = clock
-
-
-@final
-class Verb(_Decided["AtOnce"]):
-    """A verb with a synchronous decision."""
-
-    def answer(self, body: bytes) -> Reply:
-        started = self._clock.monotonic()
-        try:
-            answer = self._decide(body, self._context)
-        except Exception:  # noqa: BLE001  # the per-request boundary
-            return self._report.fail(started)
-        return self._report.reply(answer, started)
-
-
-@final
-class AwaitingVerb(_Decided["Awaited"]):
-    """A verb that awaits its one API write: bind."""
-
-    async def answer(self, body: bytes) -> Reply:
-        started = self._clock.monotonic()
-        try:
-            answer = await self._decide(body, self._context)
-        except Exception:  # noqa: BLE001  # the per-request boundary
-            return self._report.fail(started)
-        return self._report.reply(answer, started)
+        return Reply(200, _ERROR_ANSWERS[self._name](text))
 
 
 def _count(bound: "PodPlacement") -> None:

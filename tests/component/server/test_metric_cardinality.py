@@ -5,6 +5,7 @@ import string
 from functools import partial
 
 from admission.admission_webhooks import mutate_pod, validate_pod
+from http_edge.replies import Reply
 from manifests import constants
 from server.http.endpoints import Webhook
 from telemetry.metrics import REGISTRY
@@ -46,6 +47,7 @@ async def test_ten_thousand_names_in_requests_add_no_series(scheduler: ServedApp
         pod = a_pod_object(1, pool, name, metadata={"namespace": a_name(source)})
         body = a_review(pod, user=a_name(source), namespace=a_name(source))
         answer = webhooks[number % 2].answer(body)
+        assert isinstance(answer, Reply)
         assert answer.status == 200
     assert series() == before
 
