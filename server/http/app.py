@@ -23,8 +23,7 @@ from http_edge.routes import Routes
 from manifests import constants
 from scheduler.extender import bind, filter_nodes, preempt, prioritize
 from server.http.endpoints import Verb, Webhook
-from server.http.scaling_page import ScalingPage
-from server.http.usage_page import UsagePage
+from server.http.guarded_pages import ScalingPage, UsagePage
 from telemetry.usage_metrics import USAGE_REGISTRY
 
 if TYPE_CHECKING:
