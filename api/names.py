@@ -93,10 +93,8 @@ CONFIG_HASH_ANNOTATION: Final = f"{GROUP}/config-hash"
 """On a pool's workloads: hash of the whole desired object, so that fields no longer set are detected."""
 
 OPERAND_LABEL: Final = f"{GROUP}/operand"
-"""On every object of an operand: its state, such as `gfd`."""
+"""On every object of an operand, of the built-in policy, a ClusterPolicy or an NVIDIADriver: its state, such as `state-dcgm`."""
 
-POLICY_STATE_LABEL: Final = f"{GROUP}/policy-state"
-"""On the objects of a ClusterPolicy's states and of NVIDIADrivers: the state's name."""
 POLICY_DRIVER_LABEL: Final = f"{GROUP}/nvidia-driver"
 """On the objects of an NVIDIADriver: its name, as the value of `DRIVER_OWNER_LABEL` on its nodes."""
 TRUST_HASH_ANNOTATION: Final = f"{GROUP}/trusted-authorities"

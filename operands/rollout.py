@@ -1,18 +1,30 @@
-"""Readiness of an operand's objects by kind, from what the API server shows. Pure."""
+"""Roll-outs of operands' DaemonSets, from what the API server shows. Pure."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 Json = Mapping[str, Any]
+Propagation = Literal["Foreground", "Orphan"]
 
 
-def unready_reason(kind: str, live: "Json") -> str:
-    """Return why an object that exists is not ready yet; empty where it is.
+def step_to_selector(body: "Json", found: "Json") -> "Json | Propagation":
+    """Return what to write over a DaemonSet that is there, or how to delete it: nobody can change its selector.
 
-    A DaemonSet is ready when all nodes that it selects run an available pod of its last template, of which
-    there may be none. Every other kind is ready as soon as it exists.
+    Where that differs, its pods get the labels of both selectors first, node by node. Then the DaemonSet goes without its
+    pods, which the next one adopts. Pods that cannot have the labels of both go with it.
     """
-    return _of_daemon_set(live) if kind == "DaemonSet" else ""
+    old, new = found["spec"]["selector"], body["spec"]["selector"]
+    if old == new:
+        return body
+    template, had = body["spec"]["template"], found["spec"]["template"]["metadata"]["labels"]
+    labels, kept = template["metadata"]["labels"], old.get("matchLabels", {})
+    if old.get("matchExpressions") or any(labels.get(key, kept[key]) != kept[key] for key in kept):
+        return "Foreground"
+    if new["matchLabels"].items() <= had.items() and not unready_reason(found):
+        return "Orphan"
+    metadata = {**template["metadata"], "labels": {**labels, **kept}}
+    spec = {**body["spec"], "selector": old, "template": {**template, "metadata": metadata}}
+    return {**body, "spec": spec}
 
 
 def outdated_nodes(live: "Json") -> int:
@@ -22,7 +34,11 @@ def outdated_nodes(live: "Json") -> int:
     return max(0, waiting)
 
 
-def _of_daemon_set(live: Json) -> str:
+def unready_reason(live: Json) -> str:
+    """Return why a DaemonSet is not ready yet; empty where all nodes that it selects run an available pod of its last template.
+
+    Of a DaemonSet whose pods are replaced on deletion the template does not count.
+    """
     status = live.get("status") or {}
     if status.get("observedGeneration", 0) < live["metadata"].get("generation", 0):
         return "its last change is not observed yet"

@@ -15,7 +15,7 @@ class NodeSoftwareSettings(Section):
 
     enabled: bool = False
     """Serve both kinds: driver, container toolkit and operands of nodes as NVIDIA's GPU Operator deploys them, in its place.
-    It needs `bootstrap.operands: External`."""
+    A ClusterPolicy takes the place of the operands of `bootstrap`."""
     images: dict[ImageVariable, ImageText] = {}
     """Images of operands for which a ClusterPolicy names none, by the variables of NVIDIA's GPU Operator, such as
     `DRIVER_IMAGE`. Variables of this process count besides."""

@@ -323,15 +323,6 @@ class Settings(Section):
             )
         return self
 
-    @model_validator(mode="after")
-    def _operands_come_from_one_source(self) -> Self:
-        if self.node_software.enabled and self.bootstrap.operands == "Own":
-            raise ValueError(
-                "with node_software.enabled a ClusterPolicy brings the operands of nodes: set"
-                " bootstrap.operands to External"
-            )
-        return self
-
 
 class BadSettingsError(Exception):
     """Invalid settings; the message names each of them."""

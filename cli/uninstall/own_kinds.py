@@ -25,17 +25,15 @@ from api.names import (
     GKM_GROUP,
     GROUP,
     OPERAND_LABEL,
-    POLICY_STATE_LABEL,
     POOL_LABEL,
     SCALE_SIGNAL,
 )
 from kube import resources as kinds
 from manifests import constants
 from manifests.install.uninstall_hook import NAME as UNINSTALL_HOOK
-from reconciler.node_software.software_objects import RESOURCES as SOFTWARE_RESOURCES
-from reconciler.operands.live_operands import LABEL_SELECTOR as OPERANDS
-from reconciler.operands.live_operands import RESOURCES as OPERAND_RESOURCES
-from reconciler.operands.rights import deleted_names
+from reconciler.node_software.built_in_operands import OF_CLUSTER_POLICIES
+from reconciler.node_software.built_in_rights import deleted_names
+from reconciler.node_software.software_objects import BUILT_IN_RESOURCES, RESOURCES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,6 +43,10 @@ if TYPE_CHECKING:
     from manifests.install.server_policy import OwnObjects
 
 PART_OF_US: Final = f"app.kubernetes.io/part-of={constants.NAME}"
+_STATES: Final = ",".join(sorted(OF_CLUSTER_POLICIES))
+_BUILT_IN: Final = f"{OPERAND_LABEL},{OPERAND_LABEL} notin ({_STATES})"
+"""Objects of states that the built-in policy has, whether it or a ClusterPolicy asks for them."""
+_OF_POLICIES: Final = f"{OPERAND_LABEL} in ({_STATES})"
 _ISSUED: Final = "cert-manager.io/certificate-name"
 """On Secrets that cert-manager makes again as long as their Certificate is there."""
 _OF_CACHES: Final = (
@@ -67,7 +69,7 @@ _RIGHTS: Final = (
 )
 _MADE_BY_SERVER: Final = (
     *sorted(
-        {*OPERAND_RESOURCES.values(), *SOFTWARE_RESOURCES.values()} - {*_RIGHTS},
+        {*RESOURCES.values()} - {*_RIGHTS},
         key=lambda resource: resource.kind,
     ),
     *_RIGHTS,
@@ -229,11 +231,11 @@ def _of_agents() -> "Iterator[OwnKind]":
     for resource in _MADE_BY_SERVER:
         if resource in selectors:
             yield OwnKind(agents, resource, labels=selectors[resource])
-        if resource in OPERAND_RESOURCES.values():
+        if resource in BUILT_IN_RESOURCES.values():
             deletable = () if resource in selectors else deleted_names(resource.kind)
-            yield OwnKind(agents, resource, labels=OPERANDS, deletable=deletable)
-        if resource in SOFTWARE_RESOURCES.values():
-            yield OwnKind(agents, resource, labels=POLICY_STATE_LABEL, of_node_software=True)
+            yield OwnKind(agents, resource, labels=_BUILT_IN, deletable=deletable)
+        if resource in RESOURCES.values():
+            yield OwnKind(agents, resource, labels=_OF_POLICIES, of_node_software=True)
 
 
 def _applied(secrets: tuple[str, ...]) -> "Iterator[OwnKind]":

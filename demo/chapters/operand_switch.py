@@ -12,8 +12,9 @@ from demo.objects import NODES, SLICED_NODE
 from demo.story import Story
 from kube.resources import PODS
 from manifests.constants import DEFAULT_NAMESPACE
-from reconciler.operands.controller import RECHECK_S
-from reconciler.operands.live_operands import read_operands
+from reconciler.node_software.policy_controller import RECHECK_S
+from reconciler.node_software.software_objects import BUILT_IN_RESOURCES
+from reconciler.runtime.live_objects import list_objects
 from telemetry.conditions import InventoryCondition
 
 if TYPE_CHECKING:
@@ -116,7 +117,12 @@ async def _switch(
 
 async def _objects(story: Story) -> list[str]:
     """Return the kinds of the objects of GPU feature discovery."""
-    live = await read_operands(story.cluster.client, DEFAULT_NAMESPACE)
+    live = await list_objects(
+        story.cluster.client,
+        BUILT_IN_RESOURCES,
+        namespace=DEFAULT_NAMESPACE,
+        label_selector=OPERAND_LABEL,
+    )
     return [
         kind
         for (kind, _), item in live.objects.items()

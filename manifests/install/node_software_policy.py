@@ -21,8 +21,8 @@ from api.driver_upgrade import (
 from api.names import (
     DEPLOY_LABELS_ANNOTATION,
     MIG_CONFIG_LABEL,
+    OPERAND_LABEL,
     OPERANDS_LABEL,
-    POLICY_STATE_LABEL,
     UPGRADE_ENABLED_ANNOTATION,
 )
 from manifests import constants
@@ -72,7 +72,7 @@ _IS_NAMED: Final = (
     f"(one.metadata.name.startsWith('{NAME_PREFIX}')"
     f" || one.metadata.name in {cel_list(OTHER_NAMES)})"
 )
-_HAS_STATE: Final = f".metadata.?labels[?'{POLICY_STATE_LABEL}'].hasValue()"
+_HAS_STATE: Final = f".metadata.?labels[?'{OPERAND_LABEL}'].hasValue()"
 _IS_DRIVER_POD: Final = (
     "request.operation == 'DELETE' && oldObject.metadata.?ownerReferences.orValue([])"
     ".exists(r, r.kind == 'DaemonSet' && r.?controller.orValue(false)"
@@ -118,7 +118,7 @@ def runtime_class_rule() -> dict[str, str]:
         "expression": f"request.resource.resource != 'runtimeclasses' || {OF_NODE_SOFTWARE}",
         "message": (
             "the GPU control plane writes no RuntimeClass but those of a ClusterPolicy, with the label"
-            f" {POLICY_STATE_LABEL}: delete one of this name that another client made"
+            f" {OPERAND_LABEL}: delete one of this name that another client made"
         ),
         "reason": "Forbidden",
     }

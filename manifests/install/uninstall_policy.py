@@ -7,7 +7,7 @@ without a name, it may only clean: finalizers of objects, and what the control p
 
 from typing import TYPE_CHECKING, Any, Final
 
-from api.names import COMPONENT_LABEL, OPERAND_LABEL, POLICY_STATE_LABEL, SCALE_SIGNAL
+from api.names import COMPONENT_LABEL, OPERAND_LABEL, SCALE_SIGNAL
 from manifests import constants
 from manifests.install.policy_expressions import (
     KEPT_BY_API_SERVER,
@@ -34,11 +34,11 @@ _DELETES_OURS: Final = {
         f" || (request.resource.resource == 'pods' ? {_LABEL.format(COMPONENT_LABEL)}.orValue('') == '{SCALE_SIGNAL}'"
         f" : request.resource.resource == 'nodefeatures' ? ({_FEATURE_NAMES})"
         f" : {_LABEL.format(_PART_OF)}.orValue('') == '{constants.LABELS[_PART_OF]}'"
-        f" || {_LABEL.format(OPERAND_LABEL)}.hasValue() || {_LABEL.format(POLICY_STATE_LABEL)}.hasValue())"
+        f" || {_LABEL.format(OPERAND_LABEL)}.hasValue())"
     ),
     "message": (
-        f"an uninstall deletes objects with the label {_PART_OF}: {constants.LABELS[_PART_OF]},"
-        f" {OPERAND_LABEL} or {POLICY_STATE_LABEL}, signals, NodeFeatures of agents, and objects of fixed names"
+        f"an uninstall deletes objects with the label {_PART_OF}: {constants.LABELS[_PART_OF]} or"
+        f" {OPERAND_LABEL}, signals, NodeFeatures of agents, and objects of fixed names"
     ),
     "reason": "Forbidden",
 }

@@ -303,8 +303,8 @@ class NodeSoftwareValues(_Values):
     """NVIDIA's ClusterPolicies and NVIDIADrivers, and what they bring to nodes (docs/node-software.md)."""
 
     enabled: bool = False
-    """On: both kinds, and the rights to act on them in the place of NVIDIA's GPU Operator. A ClusterPolicy brings
-    the operands then: `settings.bootstrap.operands` must be External, and the operator's Deployment must be gone."""
+    """On: both kinds, and the rights to act on them in the place of NVIDIA's GPU Operator, whose Deployment must be gone. A
+    ClusterPolicy takes the place of the operands of `settings.bootstrap`."""
     images: dict[ImageVariable, ImageText] = Field(
         default_factory=dict, json_schema_extra={"additionalProperties": False}
     )

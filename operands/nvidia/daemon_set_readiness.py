@@ -73,7 +73,7 @@ def by_status(live: Json) -> DaemonSetReadiness:
     updated, available = (
         status.get(field, 0) for field in ("updatedNumberScheduled", "numberAvailable")
     )
-    reason = unready_reason("DaemonSet", live)
+    reason = unready_reason(live)
     if not reason and total and updated < total:
         # A driver's pods are replaced by its upgrade.
         reason = f"{updated} of {total} nodes have a pod of the last template"

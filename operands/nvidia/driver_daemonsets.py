@@ -16,8 +16,8 @@ from api.kinds.nvidia.pod_fields import PodToleration
 from api.names import (
     DRIVER_OWNER_LABEL,
     NVIDIA_PRESENT_LABEL,
+    OPERAND_LABEL,
     POLICY_DRIVER_LABEL,
-    POLICY_STATE_LABEL,
 )
 from api.vendor import GPU_RESOURCE
 from operands.asset_files import load_assets
@@ -216,7 +216,7 @@ def _finish(one: Json, operands: DriverOperands) -> None:
     """Put namespace and labels into an object, by which it is found again."""
     metadata = one["metadata"]
     metadata.setdefault("labels", {}).update(
-        {POLICY_STATE_LABEL: NAME, POLICY_DRIVER_LABEL: owner_value(operands.name)}
+        {OPERAND_LABEL: NAME, POLICY_DRIVER_LABEL: owner_value(operands.name)}
     )
     if one["kind"] not in _CLUSTER_SCOPED:
         metadata["namespace"] = operands.namespace

@@ -13,7 +13,7 @@ import msgspec
 from api.image_source import ImageSourceError
 from api.kinds.nvidia.operand_image import operand_image
 from api.kinds.nvidia.operator_blocks import UpdateStrategy
-from api.names import OPERAND_LABEL, POLICY_STATE_LABEL
+from api.names import OPERAND_LABEL
 from operands.nvidia.own_pods import set_own_pods
 from operands.nvidia.policy_operands import PolicyOperands, StateFault, StateSettingsError
 from operands.transforms import container_of, pod_spec_of, set_env, the
@@ -158,10 +158,9 @@ def finish_policy(state: str, objects: Sequence[Json], settings: PolicyOperands)
     Raises:
         StateSettingsError: a container waits for the validator, whose image is given in half or nowhere.
     """
-    label = POLICY_STATE_LABEL if settings.own is None else OPERAND_LABEL
     for object_ in objects:
         metadata = object_["metadata"]
-        metadata.setdefault("labels", {})[label] = state
+        metadata.setdefault("labels", {})[OPERAND_LABEL] = state
         if object_["kind"] not in _CLUSTER_SCOPED:
             metadata["namespace"] = settings.namespace
         for subject in object_.get("subjects", ()):

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, final
 
 from api.kinds.nvidia.nvidiadriver import NVIDIADriverState
-from api.names import DRIVER_OWNER_LABEL, POLICY_DRIVER_LABEL, POLICY_STATE_LABEL
+from api.names import DRIVER_OWNER_LABEL, OPERAND_LABEL, POLICY_DRIVER_LABEL
 from api.text import listed
 from kube.backoff import Backoff
 from kube.errors import Conflict
@@ -301,7 +301,7 @@ class DriverController:
                 self._now,
                 namespace=self._terms.namespace,
                 field_manager=FIELD_MANAGER,
-                label_selector=f"{POLICY_STATE_LABEL},{POLICY_DRIVER_LABEL}={owner_value(name)}",
+                label_selector=f"{OPERAND_LABEL},{POLICY_DRIVER_LABEL}={owner_value(name)}",
                 resources=KINDS,
             ),
             refused=Backoff(base_s=NOT_READY_S, cap_s=MOST_REFUSED_S, jitter=0),
@@ -316,7 +316,7 @@ def _is_in_use(found: Json, labels: Mapping[str, Mapping[str, str]]) -> bool:
 
 
 def _pause_s(outcome: StateOutcome, refused: Backoff, *, is_good: bool) -> float:
-    if outcome.is_refused:
+    if outcome.refusals:
         return refused.fail()
     refused.succeed()
     if outcome.left:

@@ -1,11 +1,11 @@
-"""`clusterpolicy`: the objects of the ClusterPolicy that counts, its status, and its end.
+"""`node.operands`: the objects of the ClusterPolicy that counts, its status, and its end; without one, of the built-in policy.
 
     which policy counts -> its finalizer -> states are built -> applied, pruned -> how far their pods are -> status
 
 States do not wait for each other: order on a node is kept by init containers. A state that cannot be built, an object of
 another client and a refusal are told in the status of that state, and the others go on.
 Nothing is removed for the absence of every ClusterPolicy: kinds that are not served for a moment look the same, and a
-policy that is deleted is kept by its finalizer until its objects are gone. Nothing changes while a ClusterPolicy exists that this version cannot read, since
+policy that is deleted is kept by its finalizer until its objects are gone. The built-in policy waits for that, too. Nothing changes while a ClusterPolicy exists that this version cannot read, since
 that one may be the one that counts.
 """
 
@@ -17,7 +17,7 @@ import structlog
 
 from api.kinds.nvidia.clusterpolicy import ClusterPolicyState
 from api.kinds.nvidia.operator_status import StateReadiness
-from api.names import POLICY_DRIVER_LABEL, POLICY_STATE_LABEL
+from api.names import OPERAND_LABEL, POLICY_DRIVER_LABEL
 from api.text import listed
 from kube.backoff import Backoff
 from kube.errors import Conflict, KubeError, NotFound
@@ -36,13 +36,16 @@ from operands.nvidia.policy_status import (
 from operands.nvidia.states import state_driver, state_vgpu_manager
 from reconciler.controller_spec import ControllerSpec, Trigger
 from reconciler.installation.pod_security import NamespacePodSecurity
+from reconciler.node_software import built_in_rights
+from reconciler.node_software.built_in_operands import OF_CLUSTER_POLICIES, BuiltInOperands
 from reconciler.node_software.config_map_keys import ConfigMapKeys
 from reconciler.node_software.daemon_pods import DaemonSetRollouts
 from reconciler.node_software.deploy_labels_controller import nodes_with_labels
 from reconciler.node_software.gpu_nodes import gpu_nodes, is_upgrading, software_groups
 from reconciler.node_software.operator_status_writer import OperatorStatusWriter
-from reconciler.node_software.software_objects import RESOURCES as SOFTWARE_RESOURCES
 from reconciler.node_software.software_objects import (
+    BUILT_IN_RESOURCES,
+    RESOURCES,
     SoftwareObjects,
     StateOutcome,
     WantedState,
@@ -74,10 +77,10 @@ if TYPE_CHECKING:
     from reconciler.settings import NodeSoftwareTerms
     from reconciler.sinks.operator_objects import OperatorObjects
 
-FIELD_MANAGER: Final = "gpu-control-plane/clusterpolicy"
+FIELD_MANAGER: Final = "gpu-control-plane/operands"
 KEY: Final = "policy"
 KIND: Final = "ClusterPolicy"
-LABEL_SELECTOR: Final = f"{POLICY_STATE_LABEL},!{POLICY_DRIVER_LABEL}"
+LABEL_SELECTOR: Final = f"{OPERAND_LABEL},!{POLICY_DRIVER_LABEL}"
 NOT_READY_S: Final = 5.0
 NFD_MISSING_S: Final = 45.0
 RECHECK_S: Final = 10.0
@@ -103,6 +106,7 @@ class PolicyController:
         nodes: "GpuNodes",
         *,
         terms: "NodeSoftwareTerms",
+        built_in: "PolicyOperands",
         recorder: "EventRecorder",
         now: "Callable[[], Instant]",
         labelled_nodes: "Callable[[], Sequence[NodeName]]",
@@ -115,12 +119,13 @@ class PolicyController:
             objects: the policies.
             nodes: with a GPU.
             terms: settings.
+            built_in: the policy of the settings.
             recorder: of Events.
             now: returns the time.
             labelled_nodes: returns the nodes that still have labels of a policy, which go first.
             states: all states.
         """
-        namespace = terms.namespace
+        namespace = built_in.namespace
         self._client = client
         self._objects = objects
         self._nodes = nodes
@@ -128,6 +133,7 @@ class PolicyController:
         self._now = now
         self._labelled_nodes = labelled_nodes
         self._states = states
+        self._built_in = BuiltInOperands(built_in, recorder)
         self._software = SoftwareObjects(
             client,
             recorder,
@@ -135,6 +141,7 @@ class PolicyController:
             namespace=namespace,
             field_manager=FIELD_MANAGER,
             label_selector=LABEL_SELECTOR,
+            resources=RESOURCES if terms.is_enabled else BUILT_IN_RESOURCES,
         )
         self._rollouts = DaemonSetRollouts(client, namespace, now)
         self._config_maps = ConfigMapKeys(client, namespace)
@@ -167,7 +174,7 @@ class PolicyController:
         await self._ignore_others(active)
         if active is None:
             self._show(ReconcileOutcome.NO_POLICY, ())
-            return None
+            return await self._serve_built_in()
         if active.metadata.deletion_timestamp is not None:
             return await self._tear_down(active)
         await self._status.add_finalizer(active)
@@ -175,18 +182,41 @@ class PolicyController:
             return await self._refuse(active, cluster)
         return await self._serve(active)
 
+    async def _serve_built_in(self) -> float | None:
+        """Apply the built-in policy, and come again while an operand is on."""
+        live = await self._software.read()
+        if left := sorted(live.states & OF_CLUSTER_POLICIES):
+            _log.warning(
+                "operands of a ClusterPolicy that is gone stay as they are, and those of the settings are not applied:"
+                " create it again, and delete it while node_software.enabled is set",
+                states=left,
+            )
+            return RECHECK_S
+        wanted = self._passing(self._built_in.wanted(live.served))
+        outcomes = await self._software.apply(wanted, live, propagation=lambda _: "Foreground")
+        self._built_in.report(outcomes)
+        if live.states - {item.name for item in wanted if item.objects}:
+            return REMOVAL_S
+        has_more = any(item.objects for item in wanted) or any(
+            outcome.refusals for outcome in outcomes.values()
+        )
+        return RECHECK_S if has_more else None
+
+    def _passing(self, wanted: "Sequence[WantedState]") -> list[WantedState]:
+        nodes = self._nodes.all()
+        return [replace(item, objects=passing_dead_nodes(item.objects, nodes)) for item in wanted]
+
     async def _serve(self, policy: "ClusterPolicy") -> float:
         labels, has_nfd = self._nodes.labels_by_node(), self._nodes.has_nfd_labels()
         if policy.spec.psa.is_enabled:
             await self._pod_security.reconcile(self._terms.namespace)
         live = await self._software.read()
-        wanted = [
-            replace(item, objects=passing_dead_nodes(item.objects, self._nodes.all()))
-            for item in await self._wanted(policy, software_groups(labels), live.served)
-        ]
+        wanted = self._passing(await self._wanted(policy, software_groups(labels), live.served))
+        own = self._built_in.wanted(live.served, beside=policy.spec)
         outcomes = await self._software.apply(
-            wanted, live, propagation=lambda state: _propagation(policy, state)
+            [*wanted, *own], live, propagation=lambda state: _propagation(policy, state)
         )
+        self._built_in.report({item.name: outcomes[item.name] for item in own})
         shown = self._status.shown_states(policy)
         states = [
             await self._state_status(item, outcomes[item.name], labels, shown=shown)
@@ -331,9 +361,9 @@ class PolicyController:
             return []
         live = await list_objects(
             self._client,
-            SOFTWARE_RESOURCES,
+            RESOURCES,
             namespace=self._terms.namespace,
-            label_selector=f"{POLICY_STATE_LABEL},{POLICY_DRIVER_LABEL} in ({','.join(sorted(values))})",
+            label_selector=f"{OPERAND_LABEL},{POLICY_DRIVER_LABEL} in ({','.join(sorted(values))})",
         )
         return [
             *(" ".join(name) for name in live.objects),
@@ -356,7 +386,7 @@ class PolicyController:
 
     def _pause_s(self, overall: OverallReadiness, outcomes: "Collection[StateOutcome]") -> float:
         """Return when to look again: after growing pauses while the API server refuses an object."""
-        if any(outcome.is_refused for outcome in outcomes):
+        if any(outcome.refusals for outcome in outcomes):
             return self._refused.fail()
         self._refused.succeed()
         match overall.reason:
@@ -368,6 +398,8 @@ class PolicyController:
                 return RECHECK_S
 
     def _show(self, outcome: ReconcileOutcome, states: "Sequence[StateStatus]") -> None:
+        if not self._terms.is_enabled:
+            return
         now_s = self._now().utc.timestamp()
         figures = PolicyFigures(
             outcome=outcome,
@@ -404,6 +436,7 @@ def _build(context: "ControllerContext") -> "Reconcile":
         context.stores.operator_objects,
         context.shared(gpu_nodes),
         terms=context.settings.node_software,
+        built_in=context.settings.operands,
         recorder=context.recorder,
         now=context.now,
         labelled_nodes=lambda: nodes_with_labels(context.index),
@@ -411,16 +444,18 @@ def _build(context: "ControllerContext") -> "Reconcile":
 
 
 SPEC: Final = ControllerSpec(
-    name="clusterpolicy",
+    name="node.operands",
+    rbac=built_in_rights.RBAC,
+    namespaced_rbac=built_in_rights.NAMESPACED_RBAC,
     triggers=(
         Trigger(source=lambda context: context.stores.operator_objects.changes, keys=_of_policies),
         Trigger(
             source=lambda context: context.shared(gpu_nodes).changes,
-            keys=lambda _context, _node: (KEY,),
+            # The software of nodes decides about a ClusterPolicy's objects alone.
+            keys=lambda context, _node: (KEY,) * context.settings.node_software.is_enabled,
             delay_s=NODES_GATHER_S,
         ),
     ),
     initial=lambda _context: (KEY,),
-    is_enabled=lambda settings: settings.node_software.is_enabled,
     build=_build,
 )

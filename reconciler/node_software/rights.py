@@ -20,14 +20,18 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _ASSETS: Final = tuple(asset for state in POLICY_STATES for asset in load_assets(state.name))
-_OF_POOLS_TOO: Final = frozenset({"ConfigMap", "DaemonSet"})
-"""Kinds on which `pool.workloads` has the same rights, for any name."""
+KINDS: Final = tuple(
+    resource
+    for kind, resource in RESOURCES.items()
+    if kind not in {"ConfigMap", "DaemonSet", "VerticalPodAutoscaler"}
+)
+"""Those of a ClusterPolicy's objects, but for those on which `pool.workloads` has the same rights, for any name."""
 _VERBS: Final = ("create", "delete", "list", "patch")
 
 
 def _on_objects(*, namespaced: bool) -> "Iterator[PolicyRule]":
-    for kind, resource in RESOURCES.items():
-        if resource.namespaced is namespaced and kind not in _OF_POOLS_TOO:
+    for resource in KINDS:
+        if resource.namespaced is namespaced:
             yield PolicyRule(group=resource.group, resources=(resource.plural,), verbs=_VERBS)
 
 

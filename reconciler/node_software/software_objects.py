@@ -1,6 +1,6 @@
-"""Objects of a ClusterPolicy or of an NVIDIADriver: applied where they differ, removed where no state wants them.
+"""Objects of a policy or of an NVIDIADriver: applied where they differ, removed where no state wants them.
 
-An object counts as ours by the label of its state, or by our field manager where that label was taken off, unless another
+An object counts as ours by the label of its state, or by a field manager of ours where that label was taken off, unless another
 controller owns it. Every other object of a wanted name is another client's: it is neither changed nor removed, and its
 state says so. Names are those of NVIDIA's GPU Operator, so that its objects may well be there.
 
@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, final
 
-from api.names import POLICY_STATE_LABEL
+from api.names import OPERAND_LABEL
 from kube.errors import Forbidden, NotFound
 from kube.resources import (
     CLUSTER_ROLE_BINDINGS,
@@ -26,9 +26,12 @@ from kube.resources import (
     SERVICE_ACCOUNTS,
     SERVICE_MONITORS,
     SERVICES,
+    VERTICAL_POD_AUTOSCALERS,
     Resource,
 )
+from manifests.constants import NAME
 from operands.nvidia.policy_status import StateReason
+from operands.rollout import step_to_selector
 from reconciler.runtime.concurrent_writes import write_until_failure
 from reconciler.runtime.live_objects import LiveObjects, list_objects
 from reconciler.runtime.object_applier import ObjectApplier, Refusal
@@ -58,17 +61,24 @@ RESOURCES: Final[Mapping[str, Resource]] = {
         CONFIG_MAPS,
         SERVICES,
         SERVICE_MONITORS,
+        VERTICAL_POD_AUTOSCALERS,
         PROMETHEUS_RULES,
         DAEMON_SETS,
     )
 }
 """Kinds of the objects of all states."""
+BUILT_IN_RESOURCES: Final[Mapping[str, Resource]] = {
+    kind: resource
+    for kind, resource in RESOURCES.items()
+    if resource not in {RUNTIME_CLASSES, PROMETHEUS_RULES}
+}
+"""Kinds of the objects of the built-in policy, which every server may read."""
 _REMOVAL_STAGES: Final = (
     frozenset({"DaemonSet"}),
     frozenset({"Role", "ClusterRole", "RoleBinding", "ClusterRoleBinding", "ServiceAccount"}),
     frozenset({"RuntimeClass"}),
     frozenset({"PrometheusRule"}),
-    frozenset({"ConfigMap", "Service", "ServiceMonitor"}),
+    frozenset({"ConfigMap", "Service", "ServiceMonitor", "VerticalPodAutoscaler"}),
 )
 """Kinds in the order in which they go: pods need the others until they have ended."""
 
@@ -96,8 +106,8 @@ class StateOutcome:
     left: list[str] = field(default_factory=list)
     daemon_sets: list[Json] = field(default_factory=list)
     """Those that are there and as they should be, as they were read."""
-    is_refused: bool = False
-    """The API server refused an object."""
+    refusals: list[Refusal] = field(default_factory=list)
+    """Of the API server."""
 
 
 def _never(_kind: str, _found: Json) -> bool:
@@ -131,7 +141,6 @@ class SoftwareObjects:
     ) -> None:
         self._client = client
         self._namespace = namespace
-        self._field_manager = field_manager
         self._label_selector = label_selector
         self._resources = resources
         self._applier = ObjectApplier(
@@ -140,7 +149,7 @@ class SoftwareObjects:
             field_manager=field_manager,
             recorder=recorder,
             now=now,
-            source="its ClusterPolicy or NVIDIADriver",
+            source="its ClusterPolicy or NVIDIADriver, or bootstrap in the settings of the server,",
         )
 
     async def read(self) -> LiveObjects:
@@ -232,6 +241,19 @@ class SoftwareObjects:
         if found is not None and found["metadata"].get("deletionTimestamp"):
             outcome.left.append(f"{kind} {name}")
             return None
+        return await self._write(state, body, found=found, outcome=outcome)
+
+    async def _write(
+        self, state: str, body: Json, *, found: Json | None, outcome: StateOutcome
+    ) -> Refusal | None:
+        """Write an object that differs, or take the next step of replacing a DaemonSet whose selector does."""
+        if body["kind"] == "DaemonSet" and found is not None:
+            step = step_to_selector(body, found)
+            if isinstance(step, str):
+                name = body["kind"], body["metadata"]["name"]
+                outcome.left.append(" ".join(name))
+                return await self._applier.delete(state, name, found, propagation=step)
+            body = dict(step)
         if self._applier.differs(body, found):
             refusal = await self._applier.write(state, body, found)
             if refusal is not None:
@@ -240,13 +262,13 @@ class SoftwareObjects:
             # What was just written says nothing yet about its pods.
             found = _unobserved(body, found)
         outcome.objects += 1
-        if kind == "DaemonSet" and found is not None:
+        if body["kind"] == "DaemonSet" and found is not None:
             outcome.daemon_sets.append(found)
         return None
 
     async def _find(self, kind: str, name: str) -> Json | None:
         """Return an object of any client by its name; a list takes no right beyond that of the label."""
-        resource = RESOURCES[kind]
+        resource = self._resources[kind]
         try:
             listing = await self._client.list_(
                 resource,
@@ -265,10 +287,10 @@ class SoftwareObjects:
         meta = found["metadata"]
         if is_listed or _is_foreign(found):
             return _is_foreign(found)
-        if POLICY_STATE_LABEL in (meta.get("labels") or {}):
+        if OPERAND_LABEL in (meta.get("labels") or {}):
             return True
         managers = meta.get("managedFields") or ()
-        return all(manager.get("manager") != self._field_manager for manager in managers)
+        return not any(item.get("manager", "").startswith(f"{NAME}/") for item in managers)
 
     async def _prune(self, work: _Pass, *, kept: set[str]) -> None:
         """Remove what no state wants; what states have that cannot be built stays."""
@@ -315,7 +337,7 @@ class SoftwareObjects:
 
 
 def _note_refusal(outcome: StateOutcome, refusal: Refusal) -> None:
-    outcome.is_refused = True
+    outcome.refusals.append(refusal)
     outcome.fault = outcome.fault or (
         StateReason.OBJECT_NOT_APPLIED,
         refusal_text(refusal),
@@ -348,7 +370,7 @@ def _cure(refusal: Refusal) -> str:
 
 
 def _state_of(found: Json) -> str:
-    state: str = (found["metadata"].get("labels") or {}).get(POLICY_STATE_LABEL, "")
+    state: str = (found["metadata"].get("labels") or {}).get(OPERAND_LABEL, "")
     return state
 
 

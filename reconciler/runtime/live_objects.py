@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, final
 
+from api.names import OPERAND_LABEL
 from kube.errors import ApiError, NotFound
 from operands.operand_state import OPTIONAL_KINDS, ServedKinds
 
@@ -30,6 +31,12 @@ class LiveObjects:
     served: ServedKinds
     unreadable: Mapping[str, ApiError] = field(default_factory=dict)
     """Kinds that the API server does not let us read, and its answer."""
+
+    @property
+    def states(self) -> frozenset[str]:
+        """Return the states of operands that have an object."""
+        labels = (item["metadata"].get("labels") or {} for item in self.objects.values())
+        return frozenset(item[OPERAND_LABEL] for item in labels if OPERAND_LABEL in item)
 
 
 async def list_objects(

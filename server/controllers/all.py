@@ -15,7 +15,6 @@ from reconciler.inventory import controller as inventory
 from reconciler.inventory import present_label
 from reconciler.kernelcache import cache_node_cleanup, cache_status
 from reconciler.node_software import deploy_labels_controller, driver_controller, policy_controller
-from reconciler.operands import controller as operands
 from reconciler.pod import binding_recovery, nomination, requeue, wait_explanation
 from reconciler.pool import (
     index_changes,
@@ -46,7 +45,6 @@ CONTROLLERS: "Final[tuple[ControllerSpec | TaskSpec, ...]]" = (
     inventory.SPEC,
     present_label.SPEC,
     scraper.SPEC,
-    operands.SPEC,
     policy_controller.SPEC,
     driver_controller.SPEC,
     readiness.SPEC,

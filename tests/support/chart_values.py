@@ -115,11 +115,9 @@ FLIPS: Final[dict[str, dict[str, Any]]] = {
                 "VALIDATOR_IMAGE": "registry.test/gpu-operator:v26.7.0",
             },
         },
-        "settings": {"bootstrap": {"operands": "External"}},
     },
     "node-software-goes": {
         "nodeSoftware": {"enabled": True},
-        "settings": {"bootstrap": {"operands": "External"}},
         "crds": {"keep": False},
     },
     "console": {

@@ -8,7 +8,7 @@ from manifests import constants
 from manifests.install.rbac import PolicyRule
 from manifests.install.server_policy import OwnObjects
 from reconciler.kernelcache import cache_node_cleanup, cache_status
-from reconciler.operands import rights
+from reconciler.node_software import built_in_rights as rights
 from reconciler.scaling import node_claim_watch
 from reconciler.scaling.backends import signal_pods
 from reconciler.scaling.demand import place_reader

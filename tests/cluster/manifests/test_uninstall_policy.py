@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from api.names import POLICY_STATE_LABEL, POOL_TAINTS_ANNOTATION
+from api.names import OPERAND_LABEL, POOL_TAINTS_ANNOTATION
 from cli.uninstall.hook_rights import build_hook
 from manifests import constants
 from manifests.install.server_policy import OwnObjects
@@ -63,7 +63,7 @@ async def hook(control_plane, kubectl, api, installed):
 async def test_it_deletes_what_has_a_label_of_ours(path, hook, api):
     labels = (
         constants.LABELS,
-        {POLICY_STATE_LABEL: "state-driver"},
+        {OPERAND_LABEL: "state-driver"},
     )
     for number, mark in enumerate(labels):
         metadata = {"name": f"ours-{number}", "labels": dict(mark)}

@@ -13,7 +13,7 @@ import pytest
 
 from api.names import OPERAND_LABEL, PRESENT_LABEL
 from http_edge.system_clock import SystemClock
-from reconciler.operands.live_operands import RESOURCES
+from reconciler.node_software.software_objects import BUILT_IN_RESOURCES as RESOURCES
 from tests.cluster.environment import client, nodes, polling
 from tests.cluster.environment.audit import AuditLog, Write
 from tests.cluster.environment.client import ApiClient

@@ -18,10 +18,10 @@ from manifests.yaml import render
 from operands.nvidia.policy_operands import PolicyOperands
 from operands.nvidia.policy_states import build_operands
 from operands.operand_state import ServedKinds
-from reconciler.operands.controller import KEY, NodeOperands
-from reconciler.operands.live_operands import read_operands
-from reconciler.operands.rights import NAMESPACED_RBAC, RBAC
+from reconciler.node_software.built_in_rights import NAMESPACED_RBAC, RBAC
+from reconciler.node_software.policy_controller import KEY, PolicyController
 from tests.cluster.environment import definitions, polling
+from tests.support.built_in_server import a_built_in_server, read_operands
 from tests.support.published_crds import published_crd
 from tests.support.recorded_events import RecordedEvents
 from tests.support.vertical_pod_autoscaler import vertical_pod_autoscaler_crd
@@ -55,9 +55,9 @@ class Operands:
     def of(self, settings: PolicyOperands) -> PolicyOperands:
         return replace(settings, namespace=self.namespace)
 
-    def server(self, settings: PolicyOperands) -> NodeOperands:
-        return NodeOperands(
-            self.client, self.of(settings), self.events, now=SystemClock().instant, nodes={}
+    def server(self, settings: PolicyOperands) -> PolicyController:
+        return a_built_in_server(
+            self.client, self.of(settings), self.events, now=SystemClock().instant
         )
 
     async def versions(self) -> dict[tuple[str, str], str]:

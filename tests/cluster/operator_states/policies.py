@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
-from api.names import POLICY_STATE_LABEL
+from api.names import OPERAND_LABEL
 from operands.nvidia.policy_states import STATE_NAMES
 from reconciler.node_software.policy_controller import MOST_REFUSED_S
 from reconciler.node_software.software_objects import RESOURCES
@@ -92,7 +92,7 @@ def a_daemon_set(name: str) -> Json:
 
 async def objects(api: ApiClient, state: str = "") -> dict[tuple[str, str], Json]:
     """Return the objects with the label of a state by plural and name."""
-    selector = f"{POLICY_STATE_LABEL}={state}" if state else POLICY_STATE_LABEL
+    selector = f"{OPERAND_LABEL}={state}" if state else OPERAND_LABEL
     found = {}
     for resource in RESOURCES.values():
         path = resource.path(NAMESPACE if resource.namespaced else None)
@@ -105,7 +105,7 @@ async def objects(api: ApiClient, state: str = "") -> dict[tuple[str, str], Json
 
 
 async def daemon_sets(api: ApiClient) -> dict[str, Json]:
-    listed = await api.get(DAEMON_SETS, labelSelector=POLICY_STATE_LABEL)
+    listed = await api.get(DAEMON_SETS, labelSelector=OPERAND_LABEL)
     return {item["metadata"]["name"]: item for item in listed["items"]}
 
 
@@ -114,7 +114,7 @@ def driver_systems(found: Iterable[Json]) -> Counter[str]:
     return Counter(
         item["spec"]["template"]["spec"]["nodeSelector"]["gpu.deckhouse.io/node-os"]
         for item in found
-        if item["metadata"]["labels"][POLICY_STATE_LABEL] == "state-driver"
+        if item["metadata"]["labels"][OPERAND_LABEL] == "state-driver"
     )
 
 

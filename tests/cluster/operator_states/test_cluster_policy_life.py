@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from api.names import DRIVER_OWNER_LABEL, NVIDIA_PRESENT_LABEL, POLICY_STATE_LABEL, PRESENT_LABEL
+from api.names import DRIVER_OWNER_LABEL, NVIDIA_PRESENT_LABEL, OPERAND_LABEL, PRESENT_LABEL
 from operands.nvidia.policy_states import STATE_NAMES
 from tests.cluster.environment import definitions, nodes, polling
 from tests.cluster.environment.client import ApiClient
@@ -95,7 +95,7 @@ async def test_many_nodes_cost_one_write_an_object_and_none_at_rest(
     progress(f"Ready {time.monotonic() - begun:.1f} s after the start of kubectl apply")
     found = await objects(api)
     assert sum(item.get("objects", 0) for item in status["states"]) == len(found)
-    shown = {item["metadata"]["labels"][POLICY_STATE_LABEL] for item in found.values()}
+    shown = {item["metadata"]["labels"][OPERAND_LABEL] for item in found.values()}
     assert shown == CONTAINER_STATES
     await until_at_rest(software)
     writes = await written(software, mark)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from api.driver_upgrade import UPGRADE_STATE_LABEL
-from api.names import OPERANDS_LABEL, POLICY_STATE_LABEL
+from api.names import OPERAND_LABEL, OPERANDS_LABEL
 from manifests import constants
 from manifests.install.server_policy import OwnObjects, build_server_policies
 from manifests.yaml import render
@@ -27,7 +27,7 @@ Json = dict[str, Any]
 POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
 DRY_RUN = "--dry-run=server"
 ROLES = frozenset({"ClusterRole", "Role"})
-STATE = {POLICY_STATE_LABEL: "state-driver"}
+STATE = {OPERAND_LABEL: "state-driver"}
 
 
 class ServerAccount:
@@ -81,7 +81,7 @@ async def account(kubectl: Kubectl, namespace: str) -> AsyncIterator[ServerAccou
     await polling.eventually(is_enforced, what="the policies of the server")
     yield found
     kinds = "clusterroles,clusterrolebindings"
-    await kubectl("delete", "--wait=false", "-l", POLICY_STATE_LABEL, kinds)
+    await kubectl("delete", "--wait=false", "-l", OPERAND_LABEL, kinds)
     await kubectl("delete", "--wait=false", "-f", "-", stdin=installed)
 
 
@@ -145,7 +145,7 @@ async def test_it_writes_no_object_of_another(account: ServerAccount, kubectl: K
     as_server = copy.deepcopy(daemon_set)
     as_server["spec"]["template"]["spec"]["serviceAccountName"] = constants.SERVICE_ACCOUNT
     unlabelled = copy.deepcopy(daemon_set)
-    del unlabelled["metadata"]["labels"][POLICY_STATE_LABEL]
+    del unlabelled["metadata"]["labels"][OPERAND_LABEL]
     binding = next(
         object_ for object_ in objects_in("elsewhere") if object_["kind"] == "ClusterRoleBinding"
     )

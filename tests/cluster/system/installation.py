@@ -56,7 +56,7 @@ _FINALIZED = (
     CLUSTER_POLICIES,
     NVIDIA_DRIVERS,
 )
-_OPERAND_LABELS = ("gpu.deckhouse.io/operand", "gpu.deckhouse.io/policy-state")
+_OPERAND_LABEL = "gpu.deckhouse.io/operand"
 _MOUNTED = ("ca.crt", "scheduler.crt", "scheduler.key")
 _SCHEDULER_ENVIRONMENT = {
     "HTTP2_READ_IDLE_TIMEOUT_SECONDS": "5",
@@ -96,8 +96,7 @@ async def remove(
     await kubectl("delete", *options, "--all", kinds, timeout_s=120)
     # What the server made for operands and node software, beyond its namespace.
     kinds = "clusterroles,clusterrolebindings,runtimeclasses"
-    for label in _OPERAND_LABELS:
-        await kubectl("delete", *options, "-l", label, kinds, timeout_s=120)
+    await kubectl("delete", *options, "-l", _OPERAND_LABEL, kinds, timeout_s=120)
     async with client.open_client(control_plane.kubeconfig()) as api:
         # Nothing can be made in a namespace that is on its way out.
         await until_gone(api, f"/api/v1/namespaces/{NAMESPACE}")

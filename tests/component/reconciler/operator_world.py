@@ -16,7 +16,7 @@ from api.kinds.nvidia.nvidiadriver import NVIDIADriver
 from api.names import (
     DRIVER_OWNER_LABEL,
     NVIDIA_PRESENT_LABEL,
-    POLICY_STATE_LABEL,
+    OPERAND_LABEL,
     NodeName,
 )
 from api.vendor import NFD_PREFIX
@@ -42,6 +42,7 @@ from tests.support.client_of_api import an_api_with_client
 from tests.support.listings import replace_listed
 from tests.support.loop_clock import ServerClock
 from tests.support.recorded_events import RecordedEvents
+from tests.unit.operands.operand_cases import EXTERNAL
 
 Json = dict[str, Any]
 
@@ -93,6 +94,7 @@ class OperatorWorld:
     client: KubeClient
     environment: dict[str, str] = field(default_factory=lambda: dict(IMAGES))
     states: Sequence[OperandState[PolicyOperands]] = POLICY_STATES
+    built_in: PolicyOperands = EXTERNAL
 
     def __post_init__(self) -> None:
         self.clock = ServerClock()
@@ -115,6 +117,7 @@ class OperatorWorld:
             self.objects,
             self.nodes,
             terms=terms,
+            built_in=self.built_in,
             recorder=self.recorder,
             now=self.clock.instant,
             labelled_nodes=lambda: self.labelled,
@@ -178,7 +181,7 @@ class OperatorWorld:
     # --- what is there ---------------------------------------------------------------------------
 
     async def found(
-        self, resource: Resource, *, selector: str | None = POLICY_STATE_LABEL
+        self, resource: Resource, *, selector: str | None = OPERAND_LABEL
     ) -> list[Json]:
         listing = await self.client.list_(
             resource,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from api.names import NVIDIA_PRESENT_LABEL, POLICY_STATE_LABEL
+from api.names import NVIDIA_PRESENT_LABEL, OPERAND_LABEL
 from api.vendor import NFD_PREFIX
 from kube.errors import NotFound
 from kube.resources import (
@@ -173,7 +173,7 @@ async def test_a_fight_over_an_object_is_told_once(world: OperatorWorld):
 async def test_an_object_without_our_label_any_more_is_ours_still(world: OperatorWorld):
     await world.add_policy()
     await world.ready()
-    labels = {POLICY_STATE_LABEL: None}
+    labels = {OPERAND_LABEL: None}
     await world.client.merge_patch(
         DAEMON_SETS,
         {"metadata": {"labels": labels}},
@@ -254,14 +254,14 @@ async def test_a_runtime_class_of_k3s_serves_as_it_is_and_stays(world: OperatorW
     await world.client.delete(RUNTIME_CLASSES, "nvidia")
     await world.settle()
     ours = await world.client.get(RUNTIME_CLASSES, dict[str, Any], "nvidia")
-    assert ours["metadata"]["labels"][POLICY_STATE_LABEL] == "pre-requisites"
+    assert ours["metadata"]["labels"][OPERAND_LABEL] == "pre-requisites"
     await world.client.delete(RUNTIME_CLASSES, "nvidia")
     await world.client.create(RUNTIME_CLASSES, foreign)
     await world.client.delete(CLUSTER_POLICIES, "gpus")
     await world.settle()
     left = await world.client.get(RUNTIME_CLASSES, dict[str, Any], "nvidia")
     assert left["handler"] == before["handler"]
-    assert POLICY_STATE_LABEL not in left["metadata"].get("labels", {})
+    assert OPERAND_LABEL not in left["metadata"].get("labels", {})
 
 
 async def test_an_object_that_another_controller_owns_is_left_alone(world: OperatorWorld):
@@ -276,7 +276,7 @@ async def test_an_object_that_another_controller_owns_is_left_alone(world: Opera
         DAEMON_SETS,
         "nvidia-mig-manager",
         ownerReferences=[owner],
-        labels={POLICY_STATE_LABEL: "state-mig-manager"},
+        labels={OPERAND_LABEL: "state-mig-manager"},
     )
     await world.client.create(DAEMON_SETS, body)
     await world.add_policy(migManager={"enabled": False})
@@ -310,7 +310,7 @@ async def test_a_prometheus_rule_of_an_earlier_version_is_pruned(world: Operator
     """Lesson 45."""
     for resource in (PROMETHEUS_RULES, SERVICE_MONITORS):
         await world.client.create(CUSTOM_RESOURCE_DEFINITIONS, a_definition(resource))
-    labels = {POLICY_STATE_LABEL: "state-node-status-exporter"}
+    labels = {OPERAND_LABEL: "state-node-status-exporter"}
     await world.client.create(PROMETHEUS_RULES, a_foreign(PROMETHEUS_RULES, "old", labels=labels))
     await world.client.create(PROMETHEUS_RULES, a_foreign(PROMETHEUS_RULES, "theirs"))
     await world.add_policy()

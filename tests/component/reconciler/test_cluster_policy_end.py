@@ -10,6 +10,7 @@ from api.names import POLICY_DRIVER_LABEL, POLICY_FINALIZER, NodeName
 from kube.errors import NotFound
 from kube.resources import CLUSTER_POLICIES, DAEMON_SETS
 from operands.nvidia.states import pre_requisites, state_dcgm
+from reconciler.node_software.policy_controller import RECHECK_S
 from simulator.apiserver.injection import ErrorInjection, InjectedError
 from tests.component.reconciler.operator_world import (
     NAMESPACE,
@@ -143,7 +144,7 @@ async def test_without_any_policy_nothing_is_removed():
         await world.ready()
         before = await world.names()
         world.objects.policy_store.replace_all([])
-        assert await world.policy.reconcile("policy") is None
+        assert await world.policy.reconcile("policy") == RECHECK_S
         assert await world.names() == before
 
 

@@ -17,10 +17,10 @@ from kube.resources import (
 from operands.nvidia.policy_operands import PolicyOperands
 from operands.nvidia.policy_states import build_operands
 from operands.operand_state import ServedKinds
-from reconciler.operands.controller import KEY, RECHECK_S, NodeOperands
-from reconciler.operands.live_operands import read_operands
+from reconciler.node_software.policy_controller import KEY, RECHECK_S, PolicyController
 from simulator.apiserver.server import InMemoryApiServer
 from tests.support.builders import a_node
+from tests.support.built_in_server import a_built_in_server, read_operands
 from tests.support.client_of_api import an_api_with_client
 from tests.support.loop_clock import ServerClock
 from tests.support.metric_samples import Counted, samples, series
@@ -39,9 +39,9 @@ class Cluster:
         self.events = RecordedEvents()
         self.nodes: dict[NodeName, Any] = {}
 
-    def server(self, settings: PolicyOperands) -> NodeOperands:
-        return NodeOperands(
-            self.client, settings, self.events, now=ServerClock().instant, nodes=self.nodes
+    def server(self, settings: PolicyOperands) -> PolicyController:
+        return a_built_in_server(
+            self.client, settings, self.events, now=ServerClock().instant, nodes=self.nodes.values()
         )
 
     async def lead(self, settings: PolicyOperands, *, passes: int = 2) -> int:
@@ -119,6 +119,8 @@ async def test_operands_of_another_operator_are_removed_by_our_label_only(cluste
     }
     await cluster.client.create(DAEMON_SETS, foreign)
     server = cluster.server(EXTERNAL)
+    await server.reconcile(KEY)
+    await server.reconcile(KEY)
     assert await server.reconcile(KEY) is None
     assert await cluster.names() == set()
     await cluster.daemon_set("dcgm-of-others")

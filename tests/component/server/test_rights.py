@@ -53,8 +53,8 @@ from kube.resources import (
     Resource,
 )
 from manifests import constants
-from reconciler.operands import rights
-from reconciler.operands.live_operands import RESOURCES
+from reconciler.node_software import built_in_rights as rights
+from reconciler.node_software.software_objects import RESOURCES
 from reconciler.pod.nomination import NominationWriter
 from reconciler.pod.requeue import SchedulerRequeue
 from reconciler.scaling.handover import node_handover

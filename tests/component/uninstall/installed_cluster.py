@@ -21,8 +21,8 @@ from api.names import (
     CLUSTER_CACHE_FINALIZER,
     COMPONENT_LABEL,
     MUTATION_SIGNATURE_ANNOTATION,
+    OPERAND_LABEL,
     POLICY_FINALIZER,
-    POLICY_STATE_LABEL,
     POOL_FINALIZER,
     POOL_TAINTS_ANNOTATION,
     SCALE_REQUEST_LABEL,
@@ -71,7 +71,7 @@ from manifests.node.csi_driver import build_csi_driver
 from manifests.nvidia.operator_crds import build_operator_crds
 from operands.nvidia.policy_states import build_operands
 from operands.operand_state import ServedKinds
-from reconciler.operands.live_operands import RESOURCES as OPERAND_RESOURCES
+from reconciler.node_software.software_objects import RESOURCES as OPERAND_RESOURCES
 from server.rbac import build_roles
 from simulator.apiserver.server import InMemoryApiServer
 from simulator.node.nfd import node_feature_crd
@@ -386,7 +386,7 @@ async def add_node_software(cluster: InstalledCluster) -> None:
     Another client has cordoned the operator's node.
     """
     await cluster.create(*build_operator_crds())
-    labels = {POLICY_STATE_LABEL: "state-mig-manager"}
+    labels = {OPERAND_LABEL: "state-mig-manager"}
     metadata = {"name": "nvidia-mig-manager", "namespace": OWN.namespace, "labels": labels}
     await cluster.create(
         {

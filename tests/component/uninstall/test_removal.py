@@ -8,7 +8,7 @@ import pytest
 
 from api.annotations import ReservationNote
 from api.driver_upgrade import AGENT_DEPLOY_LABEL, UPGRADE_STATE_LABEL
-from api.names import POLICY_STATE_LABEL, POOL_NODE_LABEL_PREFIX, RESERVATION_ANNOTATION
+from api.names import OPERAND_LABEL, POOL_NODE_LABEL_PREFIX, RESERVATION_ANNOTATION
 from cli.installed_objects import build_groups
 from cli.uninstall.removal import RemovalError
 from kube.client import KubeClient
@@ -516,7 +516,7 @@ async def test_objects_of_a_cluster_policy_go_and_the_policy_stays_without_our_f
 ):
     await add_node_software(cluster)
     await cluster.removal(own=WITH_NODE_SOFTWARE).run()
-    left = {key for key, body in cluster.world().items() if POLICY_STATE_LABEL in str(body)}
+    left = {key for key, body in cluster.world().items() if OPERAND_LABEL in str(body)}
     assert left == set()
     policy = cluster.world()["ClusterPolicy /gpus"]
     assert policy["metadata"]["finalizers"] == ["example.com/theirs"]

@@ -6,7 +6,7 @@ from cli.uninstall.hook_rights import cluster_rules, namespaced_rules
 from kube.resources import NAMESPACES
 from manifests.install.rbac import build_rbac
 from manifests.install.server_policy import OwnObjects
-from reconciler.operands.rights import FORMER
+from reconciler.node_software.built_in_rights import FORMER
 from tests.component.uninstall.installed_cluster import (
     OWN,
     WITH_NODE_SOFTWARE,

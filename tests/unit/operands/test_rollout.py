@@ -1,8 +1,8 @@
-"""Readiness of objects by kind."""
+"""Readiness of DaemonSets, and how one whose selector differs is replaced."""
 
 import pytest
 
-from operands.rollout import unready_reason
+from operands.rollout import step_to_selector, unready_reason
 
 
 def a_daemon_set(strategy: str = "RollingUpdate", /, **status: int):
@@ -54,8 +54,32 @@ ALL = {
     ],
 )
 def test_a_daemon_set_is_ready_when_all_of_its_nodes_have_an_available_pod(live, expected: str):
-    assert unready_reason("DaemonSet", live) == expected
+    assert unready_reason(live) == expected
 
 
-def test_another_object_is_ready_when_it_exists():
-    assert unready_reason("Service", {"metadata": {}}) == ""
+def selecting(selector: dict[str, str], labels: dict[str, str], **status: int):
+    found = a_daemon_set(**status)
+    template = {"metadata": {"labels": labels}, "spec": {}}
+    return found | {
+        "spec": {**found["spec"], "selector": {"matchLabels": selector}, "template": template}
+    }
+
+
+OLD, NEW = {"name": "gfd", "component": "operand"}, {"app": "gfd"}
+WANTED = selecting(NEW, NEW)
+
+
+def test_pods_get_the_labels_of_both_selectors_before_they_are_handed_over():
+    found = selecting(OLD, OLD, **ALL)
+    step = step_to_selector(WANTED, found)
+    assert not isinstance(step, str)
+    assert step["spec"]["selector"] == {"matchLabels": OLD}
+    assert step["spec"]["template"]["metadata"]["labels"] == NEW | OLD
+    rolling = selecting(OLD, NEW | OLD, **ALL | {"updatedNumberScheduled": 1})
+    assert step_to_selector(WANTED, rolling) == step
+    assert step_to_selector(WANTED, selecting(OLD, NEW | OLD, **ALL)) == "Orphan"
+    assert step_to_selector(WANTED, selecting(NEW, NEW | OLD, **ALL)) == WANTED
+
+
+def test_pods_that_cannot_have_both_labels_go():
+    assert step_to_selector(WANTED, selecting({"app": "other"}, {"app": "other"})) == "Foreground"

@@ -51,7 +51,6 @@ def test_names_are_those_of_metrics_logs_and_tasks():
         "binding.settling",
         "cache.status",
         "cachenode.cleanup",
-        "clusterpolicy",
         "device.assignment",
         "device.health",
         "device.state",

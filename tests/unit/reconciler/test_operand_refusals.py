@@ -3,7 +3,7 @@
 import pytest
 
 from kube.errors import ApiError, BadRequest, Cause, Forbidden, Invalid, NotFound, StatusDetails
-from reconciler.operands.refusals import cure_of
+from reconciler.node_software.built_in_operands import cure_of
 from reconciler.runtime.object_applier import MAX_ANSWER, Refusal
 
 LONG = "x" * 300

@@ -71,7 +71,7 @@ def test_names_tell_type_driver_and_system(driver_type: str):
 def test_every_object_says_whose_it_is():
     for object_ in objects_of(a_driver()):
         assert object_["metadata"]["labels"]["gpu.deckhouse.io/nvidia-driver"] == "fast"
-        assert object_["metadata"]["labels"]["gpu.deckhouse.io/policy-state"] == "state-driver"
+        assert object_["metadata"]["labels"]["gpu.deckhouse.io/operand"] == "state-driver"
         in_cluster = object_["kind"].startswith("Cluster")
         assert object_["metadata"].get("namespace") == (None if in_cluster else "gpu")
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from api.names import POLICY_STATE_LABEL
+from api.names import OPERAND_LABEL
 from operands.nvidia.policy_transforms import containers_of
 from operands.operand_state import OPTIONAL_KINDS
 from operands.transforms import pod_spec_of
@@ -73,7 +73,7 @@ def test_objects_are_told_by_their_state_and_lie_in_the_namespace():
         for name, state, objects in states()
         for document in objects
         if document["kind"] not in KINDS
-        or document["metadata"]["labels"][POLICY_STATE_LABEL] != state
+        or document["metadata"]["labels"][OPERAND_LABEL] != state
         or document["metadata"].get("namespace")
         != (None if document["kind"] in IN_CLUSTER else NAMESPACE)
     ] == []

@@ -1,4 +1,4 @@
-"""Rights of `node.operands`, by the objects of all states: on their objects by name, and those that it passes on.
+"""Rights of every server on the operands of the built-in policy, by the objects of all states: on their objects by name, and those that it passes on.
 
 The API server lets nobody grant a right that it lacks. So the server holds what the roles of the operands have, and
 needs neither `escalate` nor `bind`.
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from manifests.constants import FEATURE_DISCOVERY, FORMER_OPERANDS
 from manifests.install.rbac import PolicyRule
 from operands.nvidia.policy_states import everything_built_in
-from reconciler.operands.live_operands import RESOURCES
+from reconciler.node_software.software_objects import RESOURCES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -1,0 +1,125 @@
+"""The operands of the built-in policy, which the server's settings describe: they run where no ClusterPolicy counts.
+
+A ClusterPolicy takes the place of all of them: an object has one name whoever asks for it, so that none is there twice.
+Beside one stay Service and ServiceMonitor of the node agents' metrics, unless it brings an exporter of its own.
+"""
+
+from typing import TYPE_CHECKING, Final, final
+
+import structlog
+
+from kube.errors import BadRequest, Forbidden, Invalid, NotFound
+from kube.event_recorder import ObjectReference
+from manifests import constants
+from operands.nvidia.built_in import telemetry
+from operands.nvidia.policy_states import BUILT_IN_STATES, STATE_NAMES
+from operands.rollout import outdated_nodes
+from reconciler.node_software.software_objects import RESOURCES
+from reconciler.node_software.wanted_states import wanted_state
+from reconciler.runtime.object_applier import ACTION
+from telemetry.metrics import BOOTSTRAP_HANDLER_ERRORS, DAEMON_SET_OUTDATED
+from telemetry.reasons import EventReason
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from api.kinds.nvidia.clusterpolicy import ClusterPolicySpec
+    from kube.event_recorder import EventRecorder
+    from operands.nvidia.policy_operands import PolicyOperands
+    from operands.operand_state import ServedKinds
+    from reconciler.node_software.software_objects import StateOutcome, WantedState
+    from reconciler.runtime.object_applier import Refusal
+
+_NAMES: Final = frozenset(state.name for state in BUILT_IN_STATES)
+OF_CLUSTER_POLICIES: Final = frozenset(STATE_NAMES) - _NAMES
+"""States that no built-in policy has."""
+_SECTIONS: Final = {
+    "gpu-feature-discovery": "gfd",
+    "state-dcgm": "dcgm",
+    "state-dcgm-exporter": "dcgm_exporter",
+    "telemetry": "dcgm_exporter",
+}
+"""Section of a state below `bootstrap`, where its name is another."""
+
+_log = structlog.get_logger()
+
+
+@final
+class BuiltInOperands:
+    """What the built-in policy is to have, and what is said where it cannot."""
+
+    def __init__(self, policy: "PolicyOperands", recorder: "EventRecorder") -> None:
+        self._policy = policy
+        self._recorder = recorder
+        self._reported = ""
+
+    def wanted(
+        self, served: "ServedKinds", *, beside: "ClusterPolicySpec | None" = None
+    ) -> "list[WantedState]":
+        """Return the states to apply, beside those of the ClusterPolicy with this spec."""
+        if beside is None:
+            states = BUILT_IN_STATES
+        elif beside.dcgm_exporter.is_enabled:
+            states = ()
+        else:
+            states = (telemetry.STATE,)
+        return [wanted_state(state, self._policy, served, without={}) for state in states]
+
+    def report(self, outcomes: "Mapping[str, StateOutcome]") -> None:
+        """Count every refusal, report the first one once, and show how far roll-outs are."""
+        own = {name: item for name, item in outcomes.items() if name in _NAMES}
+        refused = [refusal for item in own.values() for refusal in item.refusals]
+        for refusal in refused:
+            BOOTSTRAP_HANDLER_ERRORS.labels(refusal.state).inc()
+        faults = [item.fault[1] for item in own.values() if item.fault is not None]
+        self._tell(refused, faults)
+        found = {item["metadata"]["name"]: item for of in own.values() for item in of.daemon_sets}
+        for name in constants.OPERANDS:
+            if name in found:
+                DAEMON_SET_OUTDATED.labels(name).set(outdated_nodes(found[name]))
+            else:
+                DAEMON_SET_OUTDATED.remove(name)
+
+    def _tell(self, refused: "list[Refusal]", faults: list[str]) -> None:
+        text = refused[0].text if refused else faults[0] if faults else ""
+        if text == self._reported:
+            return
+        self._reported = text
+        if not text:
+            _log.info("operands applied again")
+            return
+        kind, name, cure = "DaemonSet", "", ""
+        if refused:
+            kind, name, cure = refused[0].kind, refused[0].name, f" {cure_of(refused[0])}"
+        others = max(len(refused), len(faults)) - 1
+        more = f"; and {others} more objects" if others else ""
+        resource = RESOURCES[kind]
+        self._recorder.warning(
+            ObjectReference(
+                api_version=resource.api_version,
+                kind=kind,
+                name=name or constants.NAME,
+                namespace=self._policy.namespace if resource.namespaced else "",
+            ),
+            EventReason.OPERAND_NOT_APPLIED,
+            f"{text}{more}. The other operands go on.{cure}",
+            action=ACTION,
+        )
+        _log.warning("operand cannot be applied", error=text, others=others)
+
+
+def cure_of(refusal: "Refusal") -> str:
+    """Return what to do about a refusal of the API server, as a sentence."""
+    match refusal.error:
+        case Invalid() | BadRequest():
+            section = f"bootstrap.{_SECTIONS.get(refusal.state, refusal.state)}"
+            return f"Correct {section} in the settings of the server"
+        case NotFound():
+            return "Create the namespace, or correct the server's setting namespace"
+        case Forbidden():
+            return (
+                "Unless the answer has the cure, apply `render rbac` and `render policy` with the settings of"
+                " the server"
+            )
+        case _:
+            return "It is tried again every ten seconds"

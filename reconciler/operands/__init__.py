@@ -1,1 +1,0 @@
-"""Operands of nodes: the objects that `operands` renders, applied and kept as they are rendered."""
