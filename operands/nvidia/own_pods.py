@@ -65,12 +65,16 @@ def set_own_pods(daemon_set: Json, state: str, own: OwnOperands) -> None:
     for key in _PLACEMENT:
         spec.pop(key, None)
     spec |= {key: value for key, value in own.placement.items() if value}
+    # The validator's own step has the name of the container that waits for it.
     if any(item["name"] == "run-nvidia" for item in spec["volumes"]):
         if own.runs_validator:
             container_of(daemon_set, WAITING).update({**_WAIT, "securityContext": {}})
         else:
             without_container(daemon_set, WAITING)
-    for container in (*spec["containers"], *spec.get("initContainers", ())):
+    containers = (*spec["containers"], *spec.get("initContainers", ()))
+    mounted = {mount["name"] for container in containers for mount in container["volumeMounts"]}
+    spec["volumes"] = [volume for volume in spec["volumes"] if volume["name"] in mounted]
+    for container in containers:
         given = container.get("securityContext", {})
         is_privileged = given.get("privileged", False)
         container["securityContext"] = (

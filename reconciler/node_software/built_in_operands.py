@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Final, final
 
 import structlog
 
-from kube.errors import BadRequest, Forbidden, Invalid, NotFound
+from kube.errors import BadRequest, Invalid
 from kube.event_recorder import ObjectReference
 from manifests import constants
 from operands.nvidia.built_in import telemetry
 from operands.nvidia.policy_states import BUILT_IN_STATES, STATE_NAMES
 from operands.rollout import outdated_nodes
-from reconciler.node_software.software_objects import RESOURCES
+from reconciler.node_software.software_objects import RESOURCES, cure_of
 from reconciler.node_software.wanted_states import wanted_state
 from reconciler.runtime.object_applier import ACTION
 from telemetry.metrics import BOOTSTRAP_HANDLER_ERRORS, DAEMON_SET_OUTDATED
@@ -90,7 +90,7 @@ class BuiltInOperands:
             return
         kind, name, cure = "DaemonSet", "", ""
         if refused:
-            kind, name, cure = refused[0].kind, refused[0].name, f" {cure_of(refused[0])}"
+            kind, name, cure = refused[0].kind, refused[0].name, f" {own_cure_of(refused[0])}"
         others = max(len(refused), len(faults)) - 1
         more = f"; and {others} more objects" if others else ""
         resource = RESOURCES[kind]
@@ -108,18 +108,9 @@ class BuiltInOperands:
         _log.warning("operand cannot be applied", error=text, others=others)
 
 
-def cure_of(refusal: "Refusal") -> str:
-    """Return what to do about a refusal of the API server, as a sentence."""
-    match refusal.error:
-        case Invalid() | BadRequest():
-            section = f"bootstrap.{_SECTIONS.get(refusal.state, refusal.state)}"
-            return f"Correct {section} in the settings of the server"
-        case NotFound():
-            return "Create the namespace, or correct the server's setting namespace"
-        case Forbidden():
-            return (
-                "Unless the answer has the cure, apply `render rbac` and `render policy` with the settings of"
-                " the server"
-            )
-        case _:
-            return "It is tried again every ten seconds"
+def own_cure_of(refusal: "Refusal") -> str:
+    """Return what to do; a field that the API server refuses is one of the settings."""
+    if not isinstance(refusal.error, Invalid | BadRequest):
+        return cure_of(refusal)
+    section = f"bootstrap.{_SECTIONS.get(refusal.state, refusal.state)}"
+    return f"Correct {section} in the settings of the server"

@@ -1,11 +1,11 @@
-"""Rights of every server on the operands of the built-in policy, by the objects of all states: on their objects by name, and those that it passes on.
+"""Rights of every server on the operands of the built-in policy: on their objects by name, and those that it passes on.
 
 The API server lets nobody grant a right that it lacks. So the server holds what the roles of the operands have, and
 needs neither `escalate` nor `bind`.
 """
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from manifests.constants import FEATURE_DISCOVERY, FORMER_OPERANDS
 from manifests.install.rbac import PolicyRule
@@ -13,7 +13,7 @@ from operands.nvidia.policy_states import everything_built_in
 from reconciler.node_software.software_objects import RESOURCES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
 _OBJECTS: Final = everything_built_in()
 _OF_POOLS_TOO: Final = frozenset({"ConfigMap", "DaemonSet"})
@@ -56,16 +56,24 @@ def _on_objects(*, namespaced: bool) -> "Iterator[PolicyRule]":
             )
 
 
-def _passed_on(kind: str) -> "Iterator[PolicyRule]":
-    for item in _OBJECTS:
-        for rule in item["rules"] if item["kind"] == kind else ():
-            for group in rule["apiGroups"]:
-                yield PolicyRule(
-                    group=group, resources=tuple(rule["resources"]), verbs=tuple(rule["verbs"])
-                )
+def passed_on(objects: "Iterable[Mapping[str, Any]]", kind: str) -> tuple[PolicyRule, ...]:
+    """Return the rights that the roles of a kind grant among the objects."""
+    found = (
+        PolicyRule(
+            group=group,
+            resources=tuple(rule["resources"]),
+            verbs=tuple(rule["verbs"]),
+            names=tuple(rule.get("resourceNames", ())),
+        )
+        for item in objects
+        if item["kind"] == kind
+        for rule in item["rules"]
+        for group in rule["apiGroups"]
+    )
+    return tuple(dict.fromkeys(found))
 
 
-PASSED_ON: Final = tuple(_passed_on("ClusterRole"))
-PASSED_ON_IN_NAMESPACE: Final = tuple(_passed_on("Role"))
+PASSED_ON: Final = passed_on(_OBJECTS, "ClusterRole")
+PASSED_ON_IN_NAMESPACE: Final = passed_on(_OBJECTS, "Role")
 RBAC: Final = (*_on_objects(namespaced=False), *PASSED_ON)
 NAMESPACED_RBAC: Final = (*_on_objects(namespaced=True), *PASSED_ON_IN_NAMESPACE)

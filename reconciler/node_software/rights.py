@@ -14,6 +14,7 @@ from manifests.install.rbac import PolicyRule
 from operands.asset_files import load_assets
 from operands.nvidia.policy_states import POLICY_STATES
 from reconciler.node_software import daemon_pods
+from reconciler.node_software.built_in_rights import passed_on
 from reconciler.node_software.software_objects import RESOURCES
 
 if TYPE_CHECKING:
@@ -35,21 +36,6 @@ def _on_objects(*, namespaced: bool) -> "Iterator[PolicyRule]":
             yield PolicyRule(group=resource.group, resources=(resource.plural,), verbs=_VERBS)
 
 
-def _passed_on(kind: str) -> "tuple[PolicyRule, ...]":
-    rules = [rule for item in _ASSETS if item["kind"] == kind for rule in item["rules"]]
-    found = (
-        PolicyRule(
-            group=group,
-            resources=tuple(rule["resources"]),
-            verbs=tuple(rule["verbs"]),
-            names=tuple(rule.get("resourceNames", ())),
-        )
-        for rule in rules
-        for group in rule["apiGroups"]
-    )
-    return tuple(dict.fromkeys(found))
-
-
 _OWN_KINDS: Final = tuple(
     rule
     for resource in (CLUSTER_POLICIES, NVIDIA_DRIVERS)
@@ -60,8 +46,8 @@ _OWN_KINDS: Final = tuple(
         ),
     )
 )
-PASSED_ON: Final = _passed_on("ClusterRole")
-PASSED_ON_IN_NAMESPACE: Final = _passed_on("Role")
+PASSED_ON: Final = passed_on(_ASSETS, "ClusterRole")
+PASSED_ON_IN_NAMESPACE: Final = passed_on(_ASSETS, "Role")
 RBAC: Final = (
     *_OWN_KINDS,
     PolicyRule(group=GPU_CLUSTERS.group, resources=(GPU_CLUSTERS.plural,), verbs=("list",)),

@@ -356,13 +356,17 @@ def _note_unreadable(
 
 def refusal_text(refusal: Refusal) -> str:
     """Return object, answer and cure."""
-    return f"{refusal.text}. {_cure(refusal)}"
+    return f"{refusal.text}. {cure_of(refusal)}"
 
 
-def _cure(refusal: Refusal) -> str:
+def cure_of(refusal: Refusal) -> str:
+    """Return what to do, as a sentence."""
     match refusal.error:
         case Forbidden():
-            return "Unless the answer has the cure, apply the server's roles: `gpu-control-plane render rbac`"
+            return (
+                "Unless the answer has the cure, apply `render rbac` and `render policy` with the settings of"
+                " the server"
+            )
         case NotFound():
             return "Create the namespace, or correct the server's setting namespace"
         case _:

@@ -3,7 +3,7 @@
 import pytest
 
 from kube.errors import ApiError, BadRequest, Cause, Forbidden, Invalid, NotFound, StatusDetails
-from reconciler.node_software.built_in_operands import cure_of
+from reconciler.node_software.built_in_operands import own_cure_of
 from reconciler.runtime.object_applier import MAX_ANSWER, Refusal
 
 LONG = "x" * 300
@@ -25,14 +25,14 @@ def test_an_invalid_field_is_named_with_the_section_of_the_settings():
     cause = Cause(reason="FieldValueInvalid", message="Invalid value: -1", field="spec.a")
     found = refused(Invalid(422, "Invalid", LONG, details=StatusDetails(causes=[cause])))
     assert found.text.endswith("422 Invalid: spec.a: Invalid value: -1")
-    assert cure_of(found) == "Correct bootstrap.gfd in the settings of the server"
+    assert own_cure_of(found) == "Correct bootstrap.gfd in the settings of the server"
 
 
 @pytest.mark.parametrize(
     ("state", "section"), [("state-dcgm-exporter", "dcgm_exporter"), ("telemetry", "dcgm_exporter")]
 )
 def test_sections_have_the_names_of_the_settings(state: str, section: str):
-    cure = cure_of(refused(BadRequest(400, "BadRequest", "no"), state=state))
+    cure = own_cure_of(refused(BadRequest(400, "BadRequest", "no"), state=state))
     assert f"bootstrap.{section} " in cure
 
 
@@ -47,7 +47,7 @@ def test_sections_have_the_names_of_the_settings(state: str, section: str):
 def test_every_answer_has_a_cure(error: ApiError, word: str):
     found = refused(error)
     assert error.message in found.text
-    assert word in cure_of(found)
+    assert word in own_cure_of(found)
 
 
 def test_an_endless_answer_is_cut():

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, final
 
 from tests.cluster.environment import polling
-from tests.cluster.node.operands.switches import DAEMON_SETS
+from tests.cluster.node.operands.switches import DAEMON_SETS, STATES
 from tests.cluster.system.installation import NAMESPACE
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class OperandPods:
 
     async def of(self, state: str) -> "list[Json]":
         """Return the pods of a state that are not going away."""
-        selector = f"gpu.deckhouse.io/operand={state}"
+        selector = f"gpu.deckhouse.io/operand={STATES.get(state, state)}"
         found: list[Json] = (await self.api.get(PODS, labelSelector=selector))["items"]
         return [item for item in found if "deletionTimestamp" not in item["metadata"]]
 
@@ -90,7 +90,7 @@ class OperandPods:
         return {name: item["status"] for name, item in found.items()}
 
     async def _every(self, state: str) -> "list[Json]":
-        selector = f"gpu.deckhouse.io/operand={state}"
+        selector = f"gpu.deckhouse.io/operand={STATES.get(state, state)}"
         found: list[Json] = (await self.api.get(PODS, labelSelector=selector))["items"]
         return found
 

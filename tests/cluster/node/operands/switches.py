@@ -18,6 +18,12 @@ DAEMON_SETS: Final = {
     "dcgm": "nvidia-dcgm",
     "dcgm-exporter": "nvidia-dcgm-exporter",
 }
+STATES: Final = {
+    "gfd": "gpu-feature-discovery",
+    "dcgm": "state-dcgm",
+    "dcgm-exporter": "state-dcgm-exporter",
+}
+"""Operand -> value of the label of its pods, where that is another."""
 GONE_WITHIN_S: Final = 10
 """An operand that is switched off is gone, pods and all."""
 _IMAGE: Final = {"image": nvidia_image.NAME}
