@@ -4,9 +4,11 @@ Where the protocol has no field for an error (prioritize, preempt), the reply is
 eviction. The outcome and the log line have the reason.
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from api.units import part_of
 from pool.model import created_at
+from pool.placement.topology import TopologyQuality, quality_of, topology_of
 from scheduler.bind import bind_pod
 from scheduler.codec import (
     MalformedArgs,
@@ -18,8 +20,7 @@ from scheduler.codec import (
     encode_priorities,
 )
 from scheduler.filter import filter_names
-from scheduler.outcome import NOT_READY, Outcome, PodPlacement, VerbResult, Warmth
-from scheduler.placement_quality import placement_quality
+from scheduler.outcome import NOT_READY, Outcome, PlacementQuality, PodPlacement, VerbResult, Warmth
 from scheduler.pod_demand import NoDemand, UnitDemand, read_pod, remember_pod
 from scheduler.preempt import keep_nodes
 from scheduler.prioritize import no_scores, score_names
@@ -36,6 +37,13 @@ if TYPE_CHECKING:
     from scheduler.context import ExtenderContext
     from scheduler.node_lists import Scored
     from scheduler.pod_demand import PodDemand
+
+_QUALITIES: Final = {
+    TopologyQuality.ISLAND: PlacementQuality.ONE_ISLAND,
+    TopologyQuality.NUMA_NODE: PlacementQuality.ONE_NUMA_NODE,
+    TopologyQuality.SPLIT: PlacementQuality.SPLIT,
+    TopologyQuality.UNKNOWN: PlacementQuality.UNKNOWN,
+}
 
 
 def filter_nodes(body: bytes, context: "ExtenderContext") -> VerbResult:
@@ -139,7 +147,7 @@ def _placement(
     waited = None if created is None else now - created
     return PodPlacement(
         pool=result.reservation.pool,
-        quality=placement_quality(result.reservation, context.index),
+        quality=_placement_quality(result.reservation, context.index),
         waited_s=None if waited is None else max(0.0, waited.total_seconds()),
         reserved_for_s=_reserved_for_s(pod, result.reservation, context.index, now=now),
         warmth=_warmth(result.reservation, context.index),
@@ -194,3 +202,17 @@ def _bind_facts(
     if result.error:
         facts["error"] = result.error
     return facts
+
+
+def _placement_quality(reservation: "Reservation", index: "IndexReader") -> PlacementQuality:
+    """Return how the devices of a reservation with units are connected."""
+    names = {
+        name
+        for unit in reservation.units
+        for name in index.devices.with_part(part_of(unit))[:1]  # its owner
+    }
+    if len(names) == 1 or reservation.node is None:
+        return PlacementQuality.SINGLE
+    devices = [entry.facts for entry in index.devices_on(reservation.pool, reservation.node)]
+    mask = sum(1 << position for position, item in enumerate(devices) if item.name in names)
+    return _QUALITIES[quality_of(topology_of(devices), mask)]

@@ -5,13 +5,46 @@ its users keep working; those of OpenShift are left out. `reconciler.operator_ga
 shows them on the replica that leads, where node software is on, and nowhere else.
 """
 
-from typing import Final
+from typing import TYPE_CHECKING, Final, final
 
 from prometheus_client import CollectorRegistry
+from prometheus_client.registry import Collector
 
-from telemetry.hidden_families import HiddenFamilies
 from telemetry.metric_declaration import MetricDeclarations
 from telemetry.metrics import REGISTRY
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from prometheus_client import Metric
+
+
+@final
+class HiddenFamilies(Collector):
+    """The families of a registry, hidden at first, as a collector of another one.
+
+    A gauge without labels reads 0 from the start, which would be a statement: `gpu_operator_reconciliation_status` 0 is
+    an alert. On a replica that does not lead, and where the component is switched off, they are therefore absent.
+    """
+
+    def __init__(self, hidden: CollectorRegistry, *, shown_by: CollectorRegistry) -> None:
+        self._hidden = hidden
+        self._is_shown = False
+        shown_by.register(self)
+
+    def show(self) -> None:
+        self._is_shown = True
+
+    def hide(self) -> None:
+        self._is_shown = False
+
+    def describe(self) -> "Iterable[Metric]":
+        """Return no name: families that come and go are checked by the registry that holds them."""
+        return ()
+
+    def collect(self) -> "Iterable[Metric]":
+        return self._hidden.collect() if self._is_shown else ()
+
 
 OPERATOR_REGISTRY: Final = CollectorRegistry()
 NODE_SOFTWARE_PAGE: Final = HiddenFamilies(OPERATOR_REGISTRY, shown_by=REGISTRY)

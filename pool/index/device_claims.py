@@ -4,17 +4,49 @@
 unit slot of one device (`pool.layout.Layout`).
 """
 
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, final
 
+from api.names import UnitId
 from api.units import part_of, units_by_part
 from pool.index.claims import Claims
-from pool.index.duplicate_claims import DuplicateClaims
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
-    from api.names import DeviceName, PodUid, ReservationId, UnitId
+    from api.names import DeviceName, PodUid, ReservationId
     from pool.index.devices import DeviceEntry, Devices
+
+
+Owner = TypeVar("Owner")
+
+
+@final
+class DuplicateClaims(Generic[Owner]):
+    """Units that two bound pods claim, by device or MIG instance; that must never happen, from whatever source.
+
+    A Binding by another client, or by an earlier leader after its term, may name a unit that is taken. Nothing is
+    repaired here: the unit stays taken until both pods are gone, and the pods get Events.
+    """
+
+    def __init__(self) -> None:
+        self._owners_by_unit: dict[str, dict[UnitId, frozenset[Owner]]] = {}
+        # UUID of a device or MIG instance -> unit of it -> its owners, two or more
+
+    def recheck(self, parts: "Iterable[str]", claims: "Claims[Owner]") -> None:
+        """Recompute the owners of units of these UUIDs."""
+        for part in parts:
+            shared = _shared(part, claims) if claims.has_many_owners(part) else {}
+            if shared:
+                self._owners_by_unit[part] = shared
+            else:
+                self._owners_by_unit.pop(part, None)
+
+    def all(self) -> "Mapping[UnitId, frozenset[Owner]]":
+        """Return every such unit with its owners."""
+        found: dict[UnitId, frozenset[Owner]] = {}
+        for shared in self._owners_by_unit.values():
+            found |= shared
+        return found
 
 
 @final
@@ -160,3 +192,15 @@ def _mask_without(
             if owner not in gone and owner not in ignored:
                 mask |= entry.layout.mask_of(units)
     return mask
+
+
+def _shared(part: str, claims: "Claims[Owner]") -> dict[UnitId, frozenset[Owner]]:
+    """Return the units of one UUID with several owners; a whole device overlaps its slices."""
+    owners: dict[UnitId, set[Owner]] = {}
+    for owner, units in claims.owners_on(part):
+        for unit in units:
+            owners.setdefault(unit, set()).add(owner)
+    whole = owners.get(UnitId(part))
+    if whole is not None:
+        whole.update(*owners.values())
+    return {unit: frozenset(item) for unit, item in owners.items() if len(item) > 1}
