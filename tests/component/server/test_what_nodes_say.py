@@ -14,7 +14,7 @@ from kube.errors import AlreadyExists
 from kube.resources import EVENTS, GPU_DEVICES, GPU_NODE_INVENTORIES, GPU_POOLS
 from simulator.node.kubelet import register_node
 from tests.component.server.metrics_run import MetricsRun, comes_to
-from tests.support.metric_samples import shown
+from tests.support.metric_samples import Counted, shown
 from tests.support.polling import until_async
 from tests.support.running_server import Cluster, a_server
 
@@ -81,6 +81,7 @@ async def allocated(cluster: Cluster) -> list[int]:
 async def test_the_server_follows_the_node_and_a_waiting_pod_gets_what_is_free(
     cluster: Cluster,
 ) -> None:
+    mismatched = functools.partial(Counted().growth, "gpu_allocation_mismatches_total")
     async with a_server(cluster) as server:
         await server.until_ready()
         await until_async(cluster.trusts_webhooks)
@@ -102,7 +103,7 @@ async def test_the_server_follows_the_node_and_a_waiting_pod_gets_what_is_free(
         await reports(cluster, first=["GPU-1"])
         await comes_to(capacity, {"total": 2, "used": 1, "available": 1, "unhealthy": 0})
         await until_async(lambda: says(cluster, [0, 1]))
-        await comes_to(functools.partial(shown, "gpu_allocation_mismatches_total"), {("whole",): 1})
+        await comes_to(mismatched, {("whole",): 1})
         await until_async(lambda: has_one_note(cluster))
         (note,) = await mismatches(cluster)
         assert "allocated GPU-1 instead of GPU-0" in note
@@ -113,7 +114,7 @@ async def test_the_server_follows_the_node_and_a_waiting_pod_gets_what_is_free(
         await reports(cluster, first=["GPU-1"], waiting=["GPU-0"])
         await until_async(lambda: says(cluster, [1, 1]))
         await until_async(lambda: is_shown_in_use(cluster, 2))
-        assert shown("gpu_allocation_mismatches_total") == {("whole",): 1}
+        assert mismatched() == {("whole",): 1}
         assert shown("gpu_units_held_twice") == {(): 0}
         assert len(await mismatches(cluster)) == 1
 
