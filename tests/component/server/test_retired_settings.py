@@ -13,6 +13,7 @@ from server.settings import BadSettingsError, Settings, load_settings
 from server.values_file import build_installation
 from tests.support.settings_file import a_file
 
+DOCS = Path(__file__).parents[3] / "docs"
 NAMES = {field.name for field in setting_fields(Settings.model_json_schema())}
 
 
@@ -54,3 +55,10 @@ def test_what_is_retired_is_no_setting_and_what_takes_its_place_is_one():
     for name, advice in RETIRED.items():
         assert not any(known == name or known.startswith(f"{name}.") for known in NAMES), name
         assert set(re.findall(r"`([a-z_.]+)`", advice)) <= NAMES
+
+
+def test_no_page_names_one():
+    named = re.compile(rf"`({'|'.join(re.escape(name) for name in RETIRED if '.' in name)})\b")
+    pages = [*DOCS.rglob("*.md")]
+    assert len(pages) > 20
+    assert [page.name for page in pages if named.search(page.read_text(encoding="utf-8"))] == []
