@@ -2,11 +2,12 @@
 
 from collections.abc import Callable, Iterable
 
-from api.clock import Instant, NodeFacts
+from api.clock import Instant
 from kube.client import KubeClient
 from kube.event_recorder import EventRecorder
 from operands.nvidia.policy_operands import PolicyOperands
 from pool.allocation_state import AllocationState
+from pool.model import NodeFacts
 from reconciler.node_software.gpu_nodes import GpuNodes
 from reconciler.node_software.policy_controller import PolicyController
 from reconciler.node_software.software_objects import BUILT_IN_RESOURCES
