@@ -33,6 +33,7 @@ from manifests import constants
 from manifests.install.uninstall_hook import NAME as UNINSTALL_HOOK
 from reconciler.node_software.built_in_operands import OF_CLUSTER_POLICIES
 from reconciler.node_software.built_in_rights import deleted_names
+from reconciler.node_software.rights import KINDS
 from reconciler.node_software.software_objects import BUILT_IN_RESOURCES, RESOURCES
 
 if TYPE_CHECKING:
@@ -234,7 +235,7 @@ def _of_agents() -> "Iterator[OwnKind]":
         if resource in BUILT_IN_RESOURCES.values():
             deletable = () if resource in selectors else deleted_names(resource.kind)
             yield OwnKind(agents, resource, labels=_BUILT_IN, deletable=deletable)
-        if resource in RESOURCES.values():
+        if resource in (*KINDS, *selectors):
             yield OwnKind(agents, resource, labels=_OF_POLICIES, of_node_software=True)
 
 
