@@ -74,14 +74,14 @@ async def survey(client: "KubeClient", options: RemovalOptions) -> Found:
         KubeError: something could not be read.
     """
     own, reading = options.own, _Reading(client)
+    deployments = await reading.listed(
+        DEPLOYMENTS, _Deployment, namespace=own.namespace, labels=PART_OF_US
+    )
     with_software = own.runs_node_software and await reading.may_list(CLUSTER_POLICIES)
     objects: defaultdict[RemovalStage, list[FoundObject]] = defaultdict(list)
     for kind in own_kinds(own):
         if options.reads(kind.stage) and (with_software or not kind.of_node_software):
             objects[kind.stage] += await reading.objects(kind, kind.namespace_in(own))
-    deployments = await reading.listed(
-        DEPLOYMENTS, _Deployment, namespace=own.namespace, labels=PART_OF_US
-    )
     namespace = await reading.get(NAMESPACES, _Namespace, own.namespace)
     lease = await reading.get(LEASES, Lease, constants.LEASE_NAME, namespace=own.namespace)
     written = _written_labels(namespace.metadata) if namespace is not None else frozenset()
