@@ -25,6 +25,9 @@ from tests.support.canned_api import (
 from tests.support.loop_clock import LoopClock
 
 
+ABSENT = Json(status(404, "NotFound", details={"name": "engine", "kind": "leases"}), 404)
+
+
 class LeaseServer:
     """A Lease over HTTP, for a canned server; `trouble` answers instead of it."""
 
@@ -37,7 +40,7 @@ class LeaseServer:
         if self.trouble is not None:
             return self.trouble
         if seen.method == "GET":
-            return Json(self.lease) if self.lease else Json(status(404, "NotFound"), 404)
+            return Json(self.lease) if self.lease else ABSENT
         version = seen.json["metadata"].get("resourceVersion")
         if self.lease and version != self.lease["metadata"]["resourceVersion"]:
             return Json(status(409, "Conflict"), 409)
@@ -61,7 +64,8 @@ class LeaseServer:
         pytest.param(Hang(), id="hang"),
         pytest.param(Json(status(403, "Forbidden"), 403), id="403"),
         pytest.param(Json(status(409, "Conflict"), 409), id="409 for ever"),
-        pytest.param(Json(status(404, "NotFound"), 404), id="404 for ever"),
+        pytest.param(ABSENT, id="404 for ever"),
+        pytest.param(Json(status(404, "NotFound"), 404), id="404 of a proxy"),
     ],
 )
 async def test_a_leader_that_cannot_renew_stops_before_others_may_start(
