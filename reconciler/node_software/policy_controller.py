@@ -193,7 +193,7 @@ class PolicyController:
             )
             return RECHECK_S
         wanted = self._passing(self._built_in.wanted(live.served))
-        outcomes = await self._software.apply(wanted, live, propagation=lambda _: "Foreground")
+        outcomes = await self._software.apply(wanted, live, propagation=lambda _: "Background")
         self._built_in.report(outcomes)
         if live.states - {item.name for item in wanted if item.objects}:
             return REMOVAL_S

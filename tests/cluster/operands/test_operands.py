@@ -145,7 +145,7 @@ async def is_refused_by_policies(operands: Operands, kubectl: Any) -> bool:
         "metadata": {"name": "probe", "namespace": operands.namespace},
     }
     in_namespace = await refusal(operands.client, CONFIG_MAPS, config_map)
-    name = "gpu-feature-discovery"
+    name = "nvidia-gpu-feature-discovery"
     # Nobody may bind a role that does not exist.
     if await refusal(operands.client, CLUSTER_ROLES, a_role(name)):
         return False
@@ -395,7 +395,7 @@ async def test_a_namespace_without_rights_is_told_once_and_stops_nothing_else(
         await server.reconcile(KEY)
     (event,) = operands.events.events
     assert event.reason == "GPUOperandNotApplied"
-    assert "ConfigMap *: 403 Forbidden: configmaps is forbidden" in event.note
+    assert "DaemonSet gpu-node-validator: 403 Forbidden: daemonsets.apps is forbidden" in event.note
     assert "`render rbac`" in event.note
     names = (await operands.versions()).keys()
     assert ("ClusterRole", "gpu-node-validator") in names
