@@ -26,8 +26,8 @@ async def test_all_four_become_ready_in_the_order_of_their_needs(
     toolkit = container(pods["validator"], "toolkit-validation")["state"]["terminated"]
     for state, main in (
         ("gfd", "gpu-feature-discovery"),
-        ("dcgm", "dcgm"),
-        ("dcgm-exporter", "dcgm-exporter"),
+        ("dcgm", "nvidia-dcgm-ctr"),
+        ("dcgm-exporter", "nvidia-dcgm-exporter"),
     ):
         started = container(pods[state], main)["state"]["running"]["startedAt"]
         assert at(started) >= at(toolkit["finishedAt"])
