@@ -24,7 +24,6 @@ from tests.support.canned_api import (
 )
 from tests.support.loop_clock import LoopClock
 
-
 ABSENT = Json(status(404, "NotFound", details={"name": "engine", "kind": "leases"}), 404)
 
 
