@@ -5,15 +5,14 @@ None of them raises for its input.
 
 from typing import TYPE_CHECKING
 
-from admission.admission_webhooks import facts_of
-from admission.caches.cache_mutation import mutate_cache
-from admission.caches.cache_request import (
+from admission.caches.mutation import mutate_cache
+from admission.caches.request import (
     CACHE_KIND,
     CLUSTER_CACHE_KIND,
     CacheRequest,
     read_cache_request,
 )
-from admission.caches.cache_validation import validate_cache
+from admission.caches.validation import validate_cache
 from admission.decision import Admitted, Denied
 from admission.review import (
     AdmissionResult,
@@ -22,9 +21,10 @@ from admission.review import (
     encode_decision,
     encode_malformed,
 )
+from admission.webhooks import facts_of
 
 if TYPE_CHECKING:
-    from admission.caches.cache_context import CacheAdmissionContext
+    from admission.caches.context import CacheAdmissionContext
     from admission.decision import Decision
     from admission.review import AdmissionRequest, GroupVersionKind
 

@@ -25,7 +25,7 @@ T = TypeVar("T", bound=msgspec.Struct)
 UNCOUNTED_BYTES: Final = 64 * 1024
 """An object of this size is decoded at once: in 1 ms, and 2 MB."""
 MAX_VALUES: Final = 10_000
-"""Of a field. A hundred tolerations have 500 values."""
+"""Most values of a field. A hundred tolerations have 500 values."""
 
 
 @final

@@ -139,9 +139,9 @@ def _scalar_fault(value: object, info: types.Type) -> str | None:
             return None
         case types.EnumType(cls=cls) if isinstance(value, str):
             values = [member.value for member in cls]
-            return None if value in values else f"{_shown(value)} is none of {listed(values, 16)}"
+            return None if value in values else f"{_quoted(value)} is none of {listed(values, 16)}"
         case _:
-            return f"{_shown(value)} is not {_kind_of(info)}"
+            return f"{_quoted(value)} is not {_kind_of(info)}"
 
 
 def _text_fault(value: str, info: types.StrType) -> str | None:
@@ -150,7 +150,7 @@ def _text_fault(value: str, info: types.StrType) -> str | None:
     if info.max_length is not None and len(value) > info.max_length:
         return f"has {len(value)} characters, at most {info.max_length} are possible"
     if info.pattern is not None and re.search(info.pattern, value) is None:
-        return f"{_shown(value)} is not {_WORDS.get(info.pattern, f'text like {info.pattern}')}"
+        return f"{_quoted(value)} is not {_WORDS.get(info.pattern, f'text like {info.pattern}')}"
     return None
 
 
@@ -162,7 +162,7 @@ def _number_fault(value: int, info: types.IntType) -> str | None:
     return None
 
 
-def _shown(value: object) -> str:
+def _quoted(value: object) -> str:
     return truncate(msgspec.json.encode(value).decode(), 64)
 
 

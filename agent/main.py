@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine
 
     from agent.device_metrics.source import DeviceMetrics
-    from agent.roles.caches_role import CachesRole
-    from agent.roles.inventory_role import InventoryRole
-    from agent.roles.plugin_role import PluginRole
-    from agent.roles.validator_role import ValidatorRole
+    from agent.roles.caches import CachesRole
+    from agent.roles.inventory import InventoryRole
+    from agent.roles.plugin import PluginRole
+    from agent.roles.validator import ValidatorRole
     from api.clock import Clock
 
 _log = structlog.get_logger()
@@ -44,19 +44,19 @@ class Agent:
         self._plugin: PluginRole | None = None
         # Each role imports its own libraries: NVML's module, and gRPC's server.
         if AgentRole.DEVICE_PLUGIN in roles:
-            from agent.roles import plugin_role  # noqa: PLC0415
+            from agent.roles import plugin  # noqa: PLC0415
 
-            self._plugin = plugin_role.PluginRole(dependencies, self._objects)
+            self._plugin = plugin.PluginRole(dependencies, self._objects)
         self._caches: CachesRole | None = None
         if AgentRole.CACHES in roles:
-            from agent.roles import caches_role  # noqa: PLC0415
+            from agent.roles import caches  # noqa: PLC0415
 
-            self._caches = caches_role.CachesRole(dependencies)
+            self._caches = caches.CachesRole(dependencies)
         self._inventory: InventoryRole | None = None
         if AgentRole.INVENTORY in roles:
-            from agent.roles import inventory_role  # noqa: PLC0415
+            from agent.roles import inventory  # noqa: PLC0415
 
-            self._inventory = inventory_role.InventoryRole(
+            self._inventory = inventory.InventoryRole(
                 dependencies,
                 self._objects,
                 on_reading=self._caches.reconciler.observe_devices
@@ -65,9 +65,9 @@ class Agent:
             )
         self._validator: ValidatorRole | None = None
         if AgentRole.VALIDATOR in roles and self._objects is not None:
-            from agent.roles import validator_role  # noqa: PLC0415
+            from agent.roles import validator  # noqa: PLC0415
 
-            self._validator = validator_role.ValidatorRole(dependencies, self._objects)
+            self._validator = validator.ValidatorRole(dependencies, self._objects)
 
     @property
     def device_metrics(self) -> "DeviceMetrics | None":

@@ -8,7 +8,7 @@ from typing import final
 
 from api.nodefiles.node_devices_file import RUN_DIRECTORY
 from api.nodefiles.pluginproblems import POOL_PATTERN
-from api.nodefiles.poolconfig import PLUGINS_DIRECTORY, HandOut
+from api.nodefiles.poolconfig import PLUGINS_DIRECTORY, DeviceInjection
 
 PROBES_PORT = 8081
 CDI_KIND = "gpu.deckhouse.io/gpu"
@@ -59,7 +59,7 @@ class AgentSettings:
     this name. Empty: it does not report them."""
     ignored_xids: frozenset[int] | None = None
     """Xids that are an application's fault; None is `inventory.health.device.IGNORED_XIDS`, which plugins do not load."""
-    hand_out: HandOut = HandOut.CDI
+    hand_out: DeviceInjection = DeviceInjection.CDI
     cdi_kind: str = CDI_KIND
     plugins_directory: Path = Path(PLUGINS_DIRECTORY)
     pod_resources_directory: Path = Path("/var/lib/kubelet/pod-resources")
@@ -130,8 +130,8 @@ class AgentSettings:
         missing = of_caches - self.roles
         if len(missing) == 1:
             (have,) = of_caches - missing
-            (lack,) = missing
-            raise ValueError(f"{have.value} requires the role {lack.value}: add it to --roles")
+            (role,) = missing
+            raise ValueError(f"{have.value} requires the role {role.value}: add it to --roles")
         if not missing and AgentRole.INVENTORY not in self.roles:
             raise ValueError("caches and csi require the role inventory: add it to --roles")
         if self.caches_quota is not None and self.caches_quota <= 0:

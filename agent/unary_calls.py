@@ -39,14 +39,14 @@ class UnaryCalls:
     """Makes the handlers of one service."""
 
     component: str
-    """As it is called in texts, with its article."""
+    """Component as it is called in texts, with its article."""
     api: str
     """Name of the API whose messages it takes."""
     task: str
     """Under which its own faults are counted."""
     clock: "Clock"
     log_keys: "Mapping[str, str]"
-    """Of every line."""
+    """Log keys of every line."""
 
     def handler(
         self,

@@ -42,7 +42,7 @@ AGENT_DEPLOY_LABEL: Final = f"{GROUP}/deploy.node-agent"
 """On a Node: `PAUSED_FOR_UPGRADE` keeps the pods of this control plane that open the driver away; else absent."""
 
 UPGRADE_RECORD_ANNOTATION: Final = f"{GROUP}/driver-upgrade"
-"""On a Node: since when it is in its state, why, and in which attempt (`operands.upgrade.upgrade_record`)."""
+"""On a Node: since when it is in its state, why, and in which attempt (`operands.upgrade.record`)."""
 UNITS_WITHHELD_ANNOTATION: Final = f"{GROUP}/units-withheld-by"
 """On a Node whose devices take no new pod."""
 DRIVER_UPGRADE: Final = "driver-upgrade"

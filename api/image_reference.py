@@ -15,7 +15,8 @@ Digest = NewType("Digest", str)
 """`sha256:` and 64 lower-case hex digits."""
 
 MAX_IMAGE_LENGTH: Final = 525
-"""Of the whole reference, as GKM's kinds accept it: 255 of the name, 128 of the tag, a digest of 71 and its
+"""Greatest length of the whole reference, as GKM's kinds accept it: 255 of the name, 128 of the tag, a digest of
+71 and its
 separators fit."""
 MAX_REPOSITORY_LENGTH: Final = 255
 DEFAULT_REGISTRY: Final = "docker.io"
@@ -29,7 +30,7 @@ _REPOSITORY: Final = f"{_COMPONENT}(/{_COMPONENT})*"
 _TAG: Final = "[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}"
 DIGEST_PATTERN: Final = "^sha256:[0-9a-f]{64}$"
 IMAGE_PATTERN: Final = f"^({_REGISTRY}/)?{_REPOSITORY}(:{_TAG})?(@{DIGEST_PATTERN[1:-1]})?$"
-"""Of every reference that `parse_image_reference` accepts; RE2, as the API server reads it."""
+"""Pattern of every reference that `parse_image_reference` accepts; RE2, as the API server reads it."""
 
 _MAX_PORT: Final = 65_535
 _DEFAULT_NAMESPACE: Final = "library"
@@ -122,11 +123,11 @@ def _digest(text: str, digest: str) -> Digest:
 
 def _split_registry(name: str) -> tuple[str, str]:
     """Return the registry and what follows it; a first part without a dot, port or capital is none."""
-    first, has_slash, rest = name.partition("/")
+    first, has_slash, remaining = name.partition("/")
     is_registry = has_slash and (
         "." in first or ":" in first or first == "localhost" or first != first.lower()
     )
-    return (first, rest) if is_registry else (DEFAULT_REGISTRY, name)
+    return (first, remaining) if is_registry else (DEFAULT_REGISTRY, name)
 
 
 def _check_registry(text: str, registry: str) -> None:

@@ -100,7 +100,7 @@ class SelectorOperator(Enum):
     """Node affinity only, not in a label selector; as is `Lt`."""
     LT = "Lt"
     UNKNOWN = ""
-    """Of a later version of Kubernetes. It matches nothing; our own kinds refuse it."""
+    """Operator of a later version of Kubernetes. It matches nothing; our own kinds refuse it."""
 
     @classmethod
     def _missing_(cls, _value: object) -> "SelectorOperator":
@@ -185,7 +185,7 @@ def _int64(text: str | None) -> int | None:
 
 
 _number = functools.lru_cache(maxsize=4096)(_int64)
-"""Of a label's value, which is short, and the same on many nodes and for many expressions."""
+"""Pattern of a label's value, which is short, and the same on many nodes and for many expressions."""
 
 
 def refuse_unknown_operators(requirements: "Sequence[SelectorRequirement] | None") -> None:

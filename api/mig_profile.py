@@ -32,8 +32,8 @@ def profile_in_label(text: str) -> str | None:
     found = _IN_LABEL.fullmatch(text)
     if found is None:
         return None
-    instance, engines, lacking = found.groups()
-    return f"{instance}{engines.replace('.', '+', 1)}{lacking}"
+    instance, engines, absent = found.groups()
+    return f"{instance}{engines.replace('.', '+', 1)}{absent}"
 
 
 def label_form(profile: str) -> str:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from api.foreign.core import Volume
 
 MAX_CACHES: Final = 32
-"""Of one pod; more decide nothing about its placement."""
+"""Most caches of one pod; more decide nothing about its placement."""
 
 
 def mounted_caches(volumes: "Iterable[Volume]", namespace: str) -> tuple[CacheName, ...]:

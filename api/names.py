@@ -26,17 +26,17 @@ MAX_RESOURCE_NAME_LENGTH: Final = 63
 MAX_POOL_NAME_LENGTH: Final = MAX_RESOURCE_NAME_LENGTH - len(RESOURCE_PREFIX)
 
 MAX_SLICES_PER_DEVICE: Final = 100
-"""Beyond `MAX_DISTINCT_SLICES` with slicePlacement SameDevice only."""
+"""Most slices of a device, beyond `MAX_DISTINCT_SLICES` with slicePlacement SameDevice only."""
 MOST_SLICES_READ: Final = 1_000
-"""Of a device, in what another version wrote: its units are enumerated."""
+"""Most slices of a device, in what another version wrote: its units are enumerated."""
 MAX_DISTINCT_SLICES: Final = 64
 """Slices of a device where a container's slices may lie on several devices."""
 MAX_UUID_LENGTH: Final = 63
-"""Of a device or a MIG instance; NVIDIA's have 40."""
+"""Greatest length of the UUID of a device or a MIG instance; NVIDIA's have 40."""
 UUID_PATTERN: Final = f"[A-Za-z0-9][A-Za-z0-9-]{{2,{MAX_UUID_LENGTH - 1}}}"
-"""Of a device or a MIG instance; it has no `::`, which separates the number of a time slice."""
+"""Pattern of the UUID of a device or a MIG instance; it has no `::`, which separates the number of a time slice."""
 MAX_MIG_INSTANCES: Final = 64
-"""Of a device; NVIDIA's have at most seven, each with up to seven compute instances."""
+"""Most MIG instances of a device; NVIDIA's have at most seven, each with up to seven compute instances."""
 MAX_NUMA_NODE: Final = 1024
 
 POOL_LABEL: Final = f"{GROUP}/pool"

@@ -45,7 +45,7 @@ def new_condition(  # noqa: PLR0913  # the fields of a condition
     message: str,
     *,
     status: ConditionStatus | bool,
-    shown: "Iterable[Condition] | None",
+    current: "Iterable[Condition] | None",
     generation: int,
     now: dt.datetime,
     keeps_text: bool = False,
@@ -57,7 +57,7 @@ def new_condition(  # noqa: PLR0913  # the fields of a condition
         reason: PascalCase, from `telemetry.conditions`.
         message: for people; truncated to `MAX_MESSAGE_LENGTH`.
         status: a bool stands for True or False.
-        shown: the object's conditions; one of the type and status keeps its transition time.
+        current: the object's conditions; one of the type and status keeps its transition time.
         generation: `metadata.generation` of the object that was judged.
         now: the transition time where the status changes.
         keeps_text: for a message that says no more than the reason: a condition that is shown with this status
@@ -65,7 +65,7 @@ def new_condition(  # noqa: PLR0913  # the fields of a condition
     """
     if isinstance(status, bool):
         status = "True" if status else "False"
-    before = find_condition(shown, type_)
+    before = find_condition(current, type_)
     is_same = before is not None and before.status == status
     if keeps_text and before is not None and is_same and before.reason == reason.value:
         message = before.message
@@ -81,11 +81,11 @@ def new_condition(  # noqa: PLR0913  # the fields of a condition
     )
 
 
-def true_since(shown: Condition | None) -> dt.datetime | None:
+def true_since(current: Condition | None) -> dt.datetime | None:
     """Return the time at which a condition became True; None where it is not, or the time is malformed."""
-    if shown is None or shown.status != "True":
+    if current is None or current.status != "True":
         return None
-    return parse_time(shown.last_transition_time)
+    return parse_time(current.last_transition_time)
 
 
 def parse_time(text: str) -> dt.datetime | None:

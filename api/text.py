@@ -23,7 +23,8 @@ _AS_BLANKS: Final = str.maketrans("\n\t", "  ")
 _UNSEEN: Final = re.compile(
     "[\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]"
 )
-"""As a pattern, since a page may have megabytes: controls, format controls, separators of lines."""
+"""Pattern of characters that are not printed; a pattern a pattern, since a page may have megabytes: controls,
+format controls, separators of lines."""
 _OF_LINES: Final = re.compile(r"([\n\t]+)")
 
 
@@ -77,9 +78,9 @@ def _replaced(text: str, by: "Callable[[str], str]") -> str:
 def listed(names: "Iterable[str]", limit: int = MAX_LISTED) -> str:
     """Return the first names in alphabetical order, and the number of further names."""
     ordered = sorted(names)
-    shown = ", ".join(truncate(name) for name in ordered[:limit])
+    text = ", ".join(truncate(name) for name in ordered[:limit])
     left_out = len(ordered) - limit
-    return f"{shown} and {left_out} more" if left_out > 0 else shown
+    return f"{text} and {left_out} more" if left_out > 0 else text
 
 
 def units(count: int) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from autoscaling.scaling_model import Failure
 
 if TYPE_CHECKING:
-    from autoscaling.scaling_model import ClaimFacts, ShapeTerms
+    from autoscaling.scaling_model import ClaimFacts, ShapeParameters
 
 LAUNCH_LIMIT: Final = dt.timedelta(minutes=5)
 """Karpenter's, of a NodeClaim without an instance."""
@@ -19,7 +19,7 @@ REGISTRATION_LIMIT: Final = dt.timedelta(minutes=15)
 DEVICE_LIMIT: Final = dt.timedelta(minutes=15)
 """Ours, of a Node without devices."""
 _SLACK: Final = dt.timedelta(seconds=30)
-"""Between a limit and the deletion that is seen, clocks apart."""
+"""Slack between a limit and the deletion that is seen, clocks apart."""
 _NO_REASON: Final = frozenset({"", "AwaitingReconciliation"})
 
 
@@ -49,7 +49,7 @@ def claim_failure(claim: "ClaimFacts", now: dt.datetime) -> tuple[Failure, str]:
     )
 
 
-def node_pool_hint(shape: "ShapeTerms | None", signal: str) -> str:
+def node_pool_hint(shape: "ShapeParameters | None", signal: str) -> str:
     """Return what to look at where an autoscaler does not answer a signal."""
     name = f"NodePool {shape.node_pool}" if shape is not None else "its NodePool"
     return f"check that the autoscaler runs, that {name} allows one more node of this kind, and the Events of pod {signal}"

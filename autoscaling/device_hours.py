@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from api.kinds.autoscaling import AutoscalingStatus
-    from autoscaling.device_use import UsageLook
+    from autoscaling.device_use import UsageSample
 
 MOST_AT_ONCE: Final = dt.timedelta(hours=1)
 _HOUR_MS: Final = 3_600_000
@@ -39,7 +39,7 @@ class UsageTotals:
     micro_ms: "Mapping[DeviceUse, int]" = field(default_factory=dict)
     """Millionths an hour, times milliseconds."""
     other: "UsageTotals | None" = None
-    """Of the day that was counted before this one."""
+    """Totals of the day that was counted before this one."""
 
     @property
     def spent_micro(self) -> int:
@@ -64,7 +64,7 @@ def totals_from(status: "AutoscalingStatus | None", now: dt.datetime) -> UsageTo
     return _on_day(totals, now)
 
 
-def advanced(totals: UsageTotals, usage: "UsageLook", now: dt.datetime) -> UsageTotals:
+def advanced(totals: UsageTotals, usage: "UsageSample", now: dt.datetime) -> UsageTotals:
     """Return the totals with the time since they were counted, at the figures of this look."""
     totals = _on_day(totals, now)
     passed = min(now - totals.counted_at, MOST_AT_ONCE)
@@ -86,7 +86,7 @@ def other_day(totals: UsageTotals) -> DayUsage | None:
     return DayUsage(day=other.day.isoformat(), usage=usage_statuses(other))
 
 
-def usage_statuses(totals: UsageTotals, usage: "UsageLook | None" = None) -> list[ScaleUsage]:
+def usage_statuses(totals: UsageTotals, usage: "UsageSample | None" = None) -> list[ScaleUsage]:
     """Return the figures as the status shows them, one for each use."""
     return [
         ScaleUsage(

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from api.names import NodeName
-    from autoscaling.scaling_model import ObservedRequest, ScalingTerms, ShapeTerms
+    from autoscaling.scaling_model import ObservedRequest, ScalingParameters, ShapeParameters
     from pool.index.figures import IndexFigures
     from pool.index.node_view import PoolNode
     from pool.model import NodeFacts, PodFacts
@@ -36,7 +36,7 @@ class DeviceUse(OpenEnum):
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UsageLook:
+class UsageSample:
     """Devices of a pool at one look."""
 
     devices: "Mapping[DeviceUse, int]"
@@ -51,7 +51,7 @@ class _CountedNode(NamedTuple):
 
     figures: "PoolNode"
     facts: "NodeFacts | None"
-    shape: "ShapeTerms | None"
+    shape: "ShapeParameters | None"
     busy: int
     usable: int
     """Devices without a claim that could serve a pod."""
@@ -66,17 +66,17 @@ class PoolUsageCounter:
     """Counts the devices of one pool at every look."""
 
     def __init__(self) -> None:
-        self._shapes: tuple[ShapeTerms, ...] = ()
+        self._shapes: tuple[ShapeParameters, ...] = ()
         self._nodes: dict[NodeName, _CountedNode] = {}
 
-    def look(
+    def sample(
         self,
-        terms: "ScalingTerms",
+        terms: "ScalingParameters",
         index: "IndexFigures",
         *,
         observed: "Iterable[ObservedRequest]",
         waiting: "Sequence[PodFacts]",
-    ) -> UsageLook:
+    ) -> UsageSample:
         """Return what the devices are worth now.
 
         Args:
@@ -117,11 +117,11 @@ class PoolUsageCounter:
             if shape.price_micro is not None:
                 micro[DeviceUse.IN_FLIGHT] += shape.price_micro
                 running += shape.price_micro if request.node is not None else 0
-        return UsageLook(devices=+devices, micro=+micro, running_micro=running)
+        return UsageSample(devices=+devices, micro=+micro, running_micro=running)
 
     def _recount(
         self,
-        terms: "ScalingTerms",
+        terms: "ScalingParameters",
         index: "IndexFigures",
         observed: "Iterable[ObservedRequest]",
     ) -> None:
@@ -148,7 +148,7 @@ class PoolUsageCounter:
             )
 
 
-def shape_of_node(terms: "ScalingTerms", node: "NodeFacts | None") -> "ShapeTerms | None":
+def shape_of_node(terms: "ScalingParameters", node: "NodeFacts | None") -> "ShapeParameters | None":
     """Return the first shape whose NodePool and requirements a node has."""
     if node is None:
         return None
@@ -162,13 +162,13 @@ def shape_of_node(terms: "ScalingTerms", node: "NodeFacts | None") -> "ShapeTerm
 
 
 def _count(  # of one node
-    terms: "ScalingTerms",
+    terms: "ScalingParameters",
     index: "IndexFigures",
     name: "NodeName",
     *,
     facts: "NodeFacts | None",
     figures: "PoolNode",
-    shape: "ShapeTerms | None",
+    shape: "ShapeParameters | None",
 ) -> _CountedNode:
     is_open = facts is not None and facts.is_ready and not (facts.is_cordoned or facts.is_leaving)
     busy = usable = unusable = 0

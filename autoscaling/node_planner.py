@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from api.names import PodUid
-    from autoscaling.scaling_model import RequestId, ScalingTerms, Supply
+    from autoscaling.scaling_model import RequestId, ScalingParameters, Supply
     from pool.index.reader import IndexReader
     from pool.model import PodFacts, PoolFacts
 
@@ -39,7 +39,7 @@ _CANCELLABLE: Final = frozenset({RequestPhase.PLANNED, RequestPhase.SIGNALLED})
 
 
 def plan(
-    terms: "ScalingTerms",
+    terms: "ScalingParameters",
     waiting: "Sequence[PodFacts]",
     index: "IndexReader",
     *,

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from api.foreign.core import Taint
-    from autoscaling.scaling_model import NodePoolFacts, ScalingTerms
+    from autoscaling.scaling_model import NodePoolFacts, ScalingParameters
 
 _WHEN_EMPTY: Final = "WhenEmpty"
 _LONGEST_TEXT: Final = 256
@@ -20,7 +20,7 @@ _LONGEST_TEXT: Final = 256
 
 
 def node_pool_fault(
-    terms: "ScalingTerms", name: str, facts: "NodePoolFacts | None"
+    terms: "ScalingParameters", name: str, facts: "NodePoolFacts | None"
 ) -> tuple[str, str]:
     """Return why a NodePool cannot serve the pool, and what else is unwise; each empty or with its cure.
 
@@ -40,7 +40,7 @@ def node_pool_fault(
     return next(_faults(terms, facts), ""), "; ".join(_warnings(terms, facts))
 
 
-def _faults(terms: "ScalingTerms", facts: "NodePoolFacts") -> "Iterator[str]":
+def _faults(terms: "ScalingParameters", facts: "NodePoolFacts") -> "Iterator[str]":
     name, pool = facts.name, terms.pool.name
     if facts.replicas is not None:
         yield (
@@ -80,7 +80,7 @@ def _faults(terms: "ScalingTerms", facts: "NodePoolFacts") -> "Iterator[str]":
             )
 
 
-def _warnings(terms: "ScalingTerms", facts: "NodePoolFacts") -> "Iterator[str]":
+def _warnings(terms: "ScalingParameters", facts: "NodePoolFacts") -> "Iterator[str]":
     name = facts.name
     for demanded in _demanded_labels(terms):
         key = demanded.key
@@ -118,7 +118,7 @@ def _has_startup_taint(facts: "NodePoolFacts") -> bool:
     )
 
 
-def _demanded_labels(terms: "ScalingTerms") -> "list[SelectorRequirement]":
+def _demanded_labels(terms: "ScalingParameters") -> "list[SelectorRequirement]":
     """Return what the pool's node selector demands, as expressions."""
     selector = terms.node_selector
     if selector is None:

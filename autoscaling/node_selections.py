@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from api.foreign.core import NodeSelectorTerm
     from api.meta import SelectorRequirement
-    from autoscaling.scaling_model import NodePoolFacts, ShapeTerms
+    from autoscaling.scaling_model import NodePoolFacts, ShapeParameters
 
 _WELL_KNOWN: Final = frozenset(
     {
@@ -55,7 +55,7 @@ class NodeSelection:
     def __init__(self, selection: PodSelection) -> None:
         self.labels: Mapping[str, str] = dict(selection.node_selector)
         self.terms = _of_new_nodes(selection.affinity)
-        """Of nodes that do not exist yet."""
+        """Terms of nodes that do not exist yet."""
         self.node_key = selection_key(PodSelection(selection.node_selector, self.terms))
         """What pods have in common for which equal nodes can be asked for."""
         node_affinity = NodeAffinity(NodeSelector(list(selection.affinity)))
@@ -64,7 +64,7 @@ class NodeSelection:
             affinity=Affinity(node_affinity) if selection.affinity else None,
             tolerations=selection.tolerations,
         )
-        """For nodes that exist."""
+        """Constraints for nodes that exist."""
         self.apart = frozenset(rule for rule in selection.peers if rule.forbids_two_on_a_node)
         """Rules that keep each of the pods from a node with another one."""
 
@@ -116,7 +116,7 @@ class ShapeLabels:
 
     def __init__(
         self,
-        shape: "ShapeTerms",
+        shape: "ShapeParameters",
         node_pool: "NodePoolFacts | None",
         *,
         zones: "frozenset[str]" = frozenset(),

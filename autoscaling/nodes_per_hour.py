@@ -17,7 +17,7 @@ from autoscaling.scaling_model import RequestPhase
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from autoscaling.scaling_model import ClaimFacts, ObservedRequest, ScalingTerms
+    from autoscaling.scaling_model import ClaimFacts, ObservedRequest, ScalingParameters
 
 HOUR: Final = dt.timedelta(hours=1)
 _WITH_NODE: Final = frozenset(
@@ -32,7 +32,7 @@ _WITH_NODE: Final = frozenset(
 
 def nodes_of_last_hour(
     counted: "Mapping[str, dt.datetime]",
-    terms: "ScalingTerms",
+    terms: "ScalingParameters",
     observed: "Iterable[ObservedRequest]",
     *,
     claims: "Iterable[ClaimFacts]",
@@ -64,7 +64,9 @@ def counted_statuses(counted: "Mapping[str, dt.datetime]") -> list[CountedNode]:
 
 
 def _seen(
-    terms: "ScalingTerms", observed: "Iterable[ObservedRequest]", claims: "Iterable[ClaimFacts]"
+    terms: "ScalingParameters",
+    observed: "Iterable[ObservedRequest]",
+    claims: "Iterable[ClaimFacts]",
 ) -> "Iterator[tuple[str, dt.datetime]]":
     for claim in claims:
         if claim.request is not None and is_id_of(terms.pool, claim.request):

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from api.names import PoolName
     from autoscaling.node_selections import NodeSelection
-    from autoscaling.scaling_model import PodWait, RequestId, ShapeTerms
+    from autoscaling.scaling_model import PodWait, RequestId, ShapeParameters
     from pool.compute_resources import ComputeResources
     from pool.index.node_view import PoolNode
     from pool.index.pool_state import PoolState
@@ -54,7 +54,7 @@ class PodClass:
     selection: "NodeSelection"
     requests: "ComputeResources"
     state: "PoolState"
-    """Of the pool as these pods see it: devices that their kernel caches do not fit have no units."""
+    """State of the pool as these pods see it: devices that their kernel caches do not fit have no units."""
     first_node: int = 0
     """Position of the first node that may take one of them."""
     wait: "PodWait | None" = None
@@ -69,20 +69,20 @@ class PackedNode(msgspec.Struct, kw_only=True, eq=False):
     """Units at most."""
     request: "RequestId | None" = None
     """None for a node that exists."""
-    shape: "ShapeTerms | None" = None
+    shape: "ShapeParameters | None" = None
     source: NodeName | None = None
     """The node of the index that has its devices; None while they are not known."""
     labels: "Mapping[str, str]" = msgspec.field(default_factory=dict)
     """Known ones, of an expected node."""
     node_key: bytes = b""
-    """Of the selection that the node was asked for with."""
+    """Node key of the selection that the node was asked for with."""
     size: int = 0
     """Units of the node, of which pods may have some already."""
     is_launched: bool = False
     is_new: bool = False
     """It is to be asked for."""
     selection: "NodeSelection | None" = None
-    """Of the first pod of a new node."""
+    """Selection of the first pod of a new node."""
     cpu_milli: int | None = None
     """Left; None: not considered."""
     memory_mib: int | None = None
@@ -169,7 +169,7 @@ class Packing:
         self._load(node, name)
         self.nodes.append(node)
 
-    def add_expected(self, node: PackedNode, shape: "ShapeTerms") -> None:
+    def add_expected(self, node: PackedNode, shape: "ShapeParameters") -> None:
         """Add a node that does not exist yet, behind all others."""
         node.is_loaded = True
         node.is_counted = not self._pool.constrains_sets
@@ -275,7 +275,7 @@ class EmptyShapes:
         self._index = DeviceIndex()
         self._index.replace_pool(pool)
 
-    def take(self, shape: "ShapeTerms", demand: "Demand") -> bool:
+    def take(self, shape: "ShapeParameters", demand: "Demand") -> bool:
         """Say whether it has the units for a pod, by all rules of the pool."""
         name = NodeName(shape.name)
         if name not in self._index.nodes:
@@ -284,7 +284,7 @@ class EmptyShapes:
 
 
 def add_expected_node(
-    index: DeviceIndex, pool: "PoolFacts", name: NodeName, *, shape: "ShapeTerms"
+    index: DeviceIndex, pool: "PoolFacts", name: NodeName, *, shape: "ShapeParameters"
 ) -> None:
     """Give an index a node with the devices of a shape, all on one NUMA node."""
     index.replace_node(NodeFacts(name=name, labels={}))

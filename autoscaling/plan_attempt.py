@@ -16,7 +16,7 @@ from autoscaling.request_ids import new_request_id
 from autoscaling.scaling_limits import ScalingLimits
 from autoscaling.scaling_model import NodeRequest, PodWait, RequestPhase, WaitReason
 from autoscaling.shape_choice import CAPPED, ShapeChoice
-from autoscaling.wait_causes import cause_of, misfit_cause, other_cause
+from autoscaling.wait_causes import cause_of, incompatibility_cause, other_cause
 from pool.compute_resources import NOTHING, ComputeResources
 from pool.errors import InvariantViolatedError
 from pool.model import PodSelection
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from autoscaling.scaling_model import (
         ObservedRequest,
         RequestId,
-        ScalingTerms,
-        ShapeTerms,
+        ScalingParameters,
+        ShapeParameters,
         Supply,
     )
     from pool.index.reader import IndexReader
@@ -44,7 +44,7 @@ T = TypeVar("T")
 MOST_PODS: Final = 2_000
 """That are packed in one plan."""
 MOST_KINDS: Final = 128
-"""Of pods, in one plan: each is compared with every node that has free units."""
+"""Most kinds of pods, in one plan: each is compared with every node that has free units."""
 _MOST_EXAMINED: Final = 1_024
 """Kinds of which it is asked whether a shape can serve them."""
 _NO_SELECTION: Final = PodSelection()
@@ -71,7 +71,7 @@ class PlanAttempt:
 
     def __init__(
         self,
-        terms: "ScalingTerms",
+        terms: "ScalingParameters",
         index: "IndexReader",
         *,
         supply: "Supply",
@@ -186,7 +186,7 @@ class PlanAttempt:
         found: list[tuple[PodFacts, PodClass]] = []
         for pod in pods:
             alike = self._class_of(pod)
-            wait = cause_of(pod, alike.selection, self._index.nodes) or misfit_cause(
+            wait = cause_of(pod, alike.selection, self._index.nodes) or incompatibility_cause(
                 pod, self._terms.pool, self._index
             )
             if wait is not None:
@@ -224,10 +224,12 @@ class PlanAttempt:
         nodes = self._index.nodes
         on_their_way = (item.node.name for item in self._in_flight if item.node is not None)
         present = (nodes.get(name) for name in (*self._existing.nodes, *on_their_way))
-        told: Iterator[ShapeTerms | NodeFacts | None] = itertools.chain(self._terms.shapes, present)
+        reported: Iterator[ShapeParameters | NodeFacts | None] = itertools.chain(
+            self._terms.shapes, present
+        )
         return any(
             item is not None and (item.cpu_milli is not None or item.memory_mib is not None)
-            for item in told
+            for item in reported
         )
 
     def _place(self, pod: "PodFacts", alike: PodClass) -> PodWait | None:
@@ -247,7 +249,7 @@ class PlanAttempt:
         self.packed += 1
         return other_cause(pod, node.name, self._now) if node.request is None else None
 
-    def _open(self, shape: "ShapeTerms", first: str, selection: NodeSelection | None) -> None:
+    def _open(self, shape: "ShapeParameters", first: str, selection: NodeSelection | None) -> None:
         id_ = new_request_id(self._terms.pool, first, shape.name, used=self._used_ids)
         self._used_ids.add(id_)
         self._limits.take(shape)
@@ -280,7 +282,7 @@ class PlanAttempt:
                 self._packing.add_expected(node, item.shape)
 
     def _on_its_way(
-        self, one: "ObservedRequest", shape: "ShapeTerms", origin: "PodFacts | None"
+        self, one: "ObservedRequest", shape: "ShapeParameters", origin: "PodFacts | None"
     ) -> PackedNode:
         """Return a node on its way with what is known of it, and of the pod that it was asked for."""
         selection = PodSelection()
@@ -305,7 +307,7 @@ class PlanAttempt:
         return node
 
     def _expected(
-        self, id_: "RequestId", shape: "ShapeTerms", labels: "Mapping[str, str]"
+        self, id_: "RequestId", shape: "ShapeParameters", labels: "Mapping[str, str]"
     ) -> PackedNode:
         return PackedNode(
             name=NodeName(f"request/{id_}"),

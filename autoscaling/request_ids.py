@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from pool.model import PoolFacts
 
 _DIGITS: Final = 10
-"""Of the hash: 40 bits, of which a pool uses hundreds at a time."""
+"""Digits of the hash: 40 bits, of which a pool uses hundreds at a time."""
 _LONGEST_POOL: Final = 63 - 1 - _DIGITS
 """Characters of the pool's name: an id is the value of a label."""
 

@@ -12,7 +12,7 @@ controller nodeclaim.watch measures that time by a clock that does not jump.
 from typing import TYPE_CHECKING
 
 from autoscaling.request_ids import is_id_of
-from autoscaling.request_look import NOT_OURS, ON_ITS_WAY, RequestLook, RequestTrace
+from autoscaling.request_state import NOT_OURS, ON_ITS_WAY, RequestState, RequestTrace
 from autoscaling.scaling_model import RequestId
 
 if TYPE_CHECKING:
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
         ClaimFacts,
         ObservedRequest,
         RequestedNode,
-        ScalingTerms,
+        ScalingParameters,
         SignalFacts,
     )
 
 
 def observed_requests(  # noqa: PLR0913  # the kinds of objects that a request leaves
-    terms: "ScalingTerms",
+    terms: "ScalingParameters",
     *,
     signals: "Iterable[SignalFacts]",
     claims: "Iterable[ClaimFacts]",
@@ -72,11 +72,11 @@ def observed_requests(  # noqa: PLR0913  # the kinds of objects that a request l
                 continue
             if request_id in traces or request_id in before or is_id_of(terms.pool, request_id):
                 getattr(trace(request_id), into).append(claim)
-    looks = (
-        RequestLook(terms, traces[item], nodes.get(item), before.get(item), now).observed()
+    states = (
+        RequestState(terms, traces[item], nodes.get(item), before.get(item), now).observed()
         for item in sorted(traces)
     )
-    return tuple(look for look in looks if look is not None)
+    return tuple(state for state in states if state is not None)
 
 
 def foreign_claims(observed: "Iterable[ObservedRequest]") -> "Iterator[ClaimFacts]":

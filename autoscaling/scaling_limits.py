@@ -7,14 +7,14 @@ from autoscaling.nodes_per_hour import HOUR
 from autoscaling.scaling_model import MICRO, PodWait, WaitReason
 
 if TYPE_CHECKING:
-    from autoscaling.scaling_model import ScalingTerms, ShapeTerms, Supply
+    from autoscaling.scaling_model import ScalingParameters, ShapeParameters, Supply
 
 
 @final
 class ScalingLimits:
     """What may still be added, while a plan is made."""
 
-    def __init__(self, terms: "ScalingTerms", supply: "Supply", existing_units: int) -> None:
+    def __init__(self, terms: "ScalingParameters", supply: "Supply", existing_units: int) -> None:
         """Count what is there and on its way.
 
         Args:
@@ -25,7 +25,7 @@ class ScalingLimits:
         self._terms = terms
         self._supply = supply
         self.units = existing_units
-        """Of nodes that exist, are on their way, or are to be asked for."""
+        """Units of nodes that exist, are on their way, or are to be asked for."""
         self._in_flight = 0
         self._of_hour = len(supply.nodes_of_last_hour)
         self._micro = supply.running_micro
@@ -44,7 +44,7 @@ class ScalingLimits:
                 self._count(shape)
                 self._of_hour += request.id not in supply.nodes_of_last_hour
 
-    def take(self, shape: "ShapeTerms") -> None:
+    def take(self, shape: "ShapeParameters") -> None:
         """Count a node that is asked for."""
         self._in_flight += 1
         self._of_hour += 1
@@ -52,7 +52,7 @@ class ScalingLimits:
         self._micro += shape.price_micro or 0
         self._count(shape)
 
-    def refusal(self, shape: "ShapeTerms") -> PodWait | None:
+    def refusal(self, shape: "ShapeParameters") -> PodWait | None:
         """Return the limit that one more node of this shape would break."""
         return (
             self._by_node_pool(shape)
@@ -61,11 +61,11 @@ class ScalingLimits:
             or self._by_hour()
         )
 
-    def _count(self, shape: "ShapeTerms") -> None:
+    def _count(self, shape: "ShapeParameters") -> None:
         self._added[shape.node_pool] += 1
         self._devices[shape.node_pool] += shape.devices
 
-    def _by_pool(self, shape: "ShapeTerms") -> PodWait | None:
+    def _by_pool(self, shape: "ShapeParameters") -> PodWait | None:
         terms = self._terms
         if terms.max_units is not None and self.units + shape.units > terms.max_units:
             return PodWait(
@@ -94,7 +94,7 @@ class ScalingLimits:
             f"it; the next one is asked for{again}",
         )
 
-    def _by_node_pool(self, shape: "ShapeTerms") -> PodWait | None:
+    def _by_node_pool(self, shape: "ShapeParameters") -> PodWait | None:
         node_pool = self._supply.node_pools.get(shape.node_pool)
         if node_pool is None:
             return None
@@ -121,7 +121,7 @@ class ScalingLimits:
                 )
         return None
 
-    def _by_money(self, shape: "ShapeTerms") -> PodWait | None:
+    def _by_money(self, shape: "ShapeParameters") -> PodWait | None:
         terms, price = self._terms, shape.price_micro
         if not price:
             return None
@@ -146,8 +146,8 @@ class ScalingLimits:
 
 def amount_text(micro: int) -> str:
     """Return millionths as an amount with at least two places."""
-    whole, rest = divmod(micro, MICRO)
-    return f"{whole}.{f'{rest:06}'.rstrip('0'):0<2}"
+    whole, remaining = divmod(micro, MICRO)
+    return f"{whole}.{f'{remaining:06}'.rstrip('0'):0<2}"
 
 
 def _figure(resource: str, count: int) -> str:

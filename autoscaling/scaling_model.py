@@ -26,7 +26,7 @@ MICRO: Final = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShapeTerms:
+class ShapeParameters:
     """A kind of node that a pool may get."""
 
     name: str
@@ -48,13 +48,13 @@ class ShapeTerms:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ScalingTerms:
+class ScalingParameters:
     """`spec.autoscaling` of a pool, with what of the pool decides about nodes."""
 
     pool: "PoolFacts"
     generation: int
     backend: "ScalingBackend"
-    shapes: tuple[ShapeTerms, ...]
+    shapes: tuple[ShapeParameters, ...]
     taints: "tuple[Taint, ...]" = ()
     """Taints of the pool's nodes, which its pods tolerate."""
     node_selector: "LabelSelector | None" = None
@@ -69,7 +69,7 @@ class ScalingTerms:
     idle_after_s: int = 300
     signal_resource: str = ""
 
-    def shape(self, name: str) -> ShapeTerms | None:
+    def shape(self, name: str) -> ShapeParameters | None:
         return next((item for item in self.shapes if item.name == name), None)
 
 
@@ -129,7 +129,7 @@ class WaitReason(Enum):
     PINNED = "PinnedToNode"
     PLACE_UNDECIDED = "PlaceUndecided"
     """A volume of the pod, or a pod that it must be near, has no place yet."""
-    CACHE_MISFIT = "CacheMisfit"
+    CACHE_INCOMPATIBILITY = "CacheIncompatibility"
     """A kernel cache that it mounts fits no device of the pool."""
     NOT_DEVICES = "NotDevices"
     """Units are free; something else keeps the pod waiting."""
@@ -144,7 +144,8 @@ class WaitReason(Enum):
     MAX_UNITS = "MaxUnits"
     MAX_IN_FLIGHT = "MaxInFlight"
     MAX_NODES_PER_HOUR = "MaxNodesPerHour"
-    """As many nodes as the pool may get within an hour were asked for: something is wrong with them, or the limit is low."""
+    """Limit: as many nodes as the pool may get within an hour were asked for: something is wrong with them, or the
+    limit is low."""
     NODE_POOL_LIMIT = "NodePoolLimit"
     BUDGET_HOUR = "BudgetPerHour"
     BUDGET_DAY = "BudgetPerDay"
@@ -169,11 +170,11 @@ class NodeRequest:
 
     id: RequestId
     pool: "PoolName"
-    shape: ShapeTerms
+    shape: ShapeParameters
     pods: "tuple[PodUid, ...]" = ()
     """Pods that it is for, in the order in which they get units; none: it is for minUnits or warmUnits."""
     node_selector: "Mapping[str, str]" = field(default_factory=dict)
-    """Of these pods, beyond the shape's labels and the pool's."""
+    """Node selector of these pods, beyond the shape's labels and the pool's."""
     affinity: "tuple[NodeSelectorTerm, ...]" = ()
     """Required terms of the first pod, of which one must hold."""
     requests: ComputeResources = NOTHING
@@ -194,7 +195,7 @@ class SignalFacts:
     devices: int
     created: "dt.datetime"
     node_selector: "Mapping[str, str]" = field(default_factory=dict)
-    """Of the pods that it is for: without the label of the request and those of the shape."""
+    """Node selector of the pods that it is for: without the label of the request and those of the shape."""
     affinity: "tuple[NodeSelectorTerm, ...]" = ()
     node: str = ""
     """Set where another client bound it."""
@@ -230,7 +231,7 @@ class ClaimFacts:
     uid: str
     node_pool: str
     request: RequestId | None
-    """Of the label scale-request; None where nothing of ours caused it."""
+    """Id of the label scale-request; None where nothing of ours caused it."""
     created: "dt.datetime"
     node: str = ""
     is_terminating: bool = False
@@ -249,7 +250,7 @@ class NodePoolFacts:
     name: str
     uid: str = ""
     labels: "Mapping[str, str]" = field(default_factory=dict)
-    """Of its template."""
+    """Labels of its template."""
     requirements: "tuple[NodeRequirement, ...]" = ()
     taints: "tuple[NodeTaint, ...]" = ()
     startup_taints: "tuple[NodeTaint, ...]" = ()
@@ -292,7 +293,7 @@ class RequestedNode:
             and 0 < self.indexed_units <= self.allocatable_units
         )
 
-    def is_short_of(self, shape: ShapeTerms | None) -> bool:
+    def is_short_of(self, shape: ShapeParameters | None) -> bool:
         """Say whether it has devices, and fewer usable units than its shape promises; none of them reserved yet."""
         return (
             shape is not None
@@ -309,7 +310,7 @@ class ObservedRequest:
 
     id: RequestId
     pool: "PoolName"
-    shape: ShapeTerms | None
+    shape: ShapeParameters | None
     """None where the shape is not in the spec any more."""
     phase: RequestPhase
     since: "dt.datetime"
@@ -359,7 +360,7 @@ class ShapeHistory:
     """Generation of the pool's spec at which the shape was left out; 0: it is not."""
     reason: str = ""
     message: str = ""
-    """Of the last failure, where the node that came differs from its shape."""
+    """Message of the last failure, where the node that came differs from its shape."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -399,7 +400,7 @@ class ScalingPlan:
     """What to ask for, and why pods wait. Equal inputs give equal plans."""
 
     requests: tuple[NodeRequest, ...] = ()
-    """To be asked for now; ids are new."""
+    """Requests to be asked for now; ids are new."""
     assigned: "Mapping[RequestId, tuple[PodUid, ...]]" = field(default_factory=dict)
     """Nodes on their way, and new ones -> the pods that get their units, in order."""
     waits: "Mapping[PodUid, PodWait]" = field(default_factory=dict)

@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
     from autoscaling.packing import PodClass
     from autoscaling.scaling_limits import ScalingLimits
-    from autoscaling.scaling_model import ScalingTerms, ShapeHistory, ShapeTerms, Supply
+    from autoscaling.scaling_model import ScalingParameters, ShapeHistory, ShapeParameters, Supply
     from pool.index.reader import IndexReader
 
 _STAGES: Final = (
     WaitReason.TOO_LARGE,
-    WaitReason.CACHE_MISFIT,
+    WaitReason.CACHE_INCOMPATIBILITY,
     WaitReason.NO_SHAPE,
     WaitReason.NODE_POOL_INVALID,
     WaitReason.BACKING_OFF,
@@ -31,7 +31,7 @@ _STAGES: Final = (
     WaitReason.BUDGET_DAY,
     WaitReason.MAX_NODES_PER_HOUR,
 )
-"""In the order in which shapes are examined: the reason given is that of the shape that came furthest."""
+"""Stages in the order in which shapes are examined: the reason given is that of the shape that came furthest."""
 CAPPED: Final = frozenset(_STAGES[_STAGES.index(WaitReason.NODE_POOL_LIMIT) :])
 """A node would serve the pod, and a limit forbids it."""
 
@@ -42,7 +42,7 @@ class ShapeChoice:
 
     def __init__(
         self,
-        terms: "ScalingTerms",
+        terms: "ScalingParameters",
         index: "IndexReader",
         supply: "Supply",
         *,
@@ -63,7 +63,7 @@ class ShapeChoice:
         }
         self._faults: dict[tuple[int, str], PodWait | None] = {}
 
-    def labels(self, shape: "ShapeTerms") -> ShapeLabels:
+    def labels(self, shape: "ShapeParameters") -> ShapeLabels:
         return self._labels.get(shape.name) or ShapeLabels(
             shape, self._supply.node_pools.get(shape.node_pool), zones=self._zones
         )
@@ -78,7 +78,9 @@ class ShapeChoice:
             furthest = _further(wait, furthest)
         return furthest or self._without_shapes()
 
-    def first(self, alike: "PodClass | None", limits: "ScalingLimits") -> "ShapeTerms | PodWait":
+    def first(
+        self, alike: "PodClass | None", limits: "ScalingLimits"
+    ) -> "ShapeParameters | PodWait":
         """Return the first shape in the order of the spec that serves these pods, or why none does.
 
         Args:
@@ -101,7 +103,7 @@ class ShapeChoice:
             f"spec.autoscaling of pool {self._terms.pool.name} has no shapes: name one",
         )
 
-    def _lasting_fault(self, shape: "ShapeTerms", alike: "PodClass | None") -> PodWait | None:
+    def _lasting_fault(self, shape: "ShapeParameters", alike: "PodClass | None") -> PodWait | None:
         """Return what one plan does not change: examined once for a class of pods."""
         key = (id(alike), shape.name)
         if key not in self._faults:
@@ -112,7 +114,7 @@ class ShapeChoice:
             )
         return self._faults[key]
 
-    def _fault_of_pods(self, shape: "ShapeTerms", alike: "PodClass") -> PodWait | None:
+    def _fault_of_pods(self, shape: "ShapeParameters", alike: "PodClass") -> PodWait | None:
         if not self._empty.take(shape, alike.demand):
             most = max(self._terms.shapes, key=lambda item: item.units)
             return PodWait(
@@ -121,9 +123,9 @@ class ShapeChoice:
                 f"{self._terms.pool.name}, {most.name}, has {most.units}, {most.units_per_device} a device: "
                 "name a larger shape in spec.autoscaling.shapes, or request fewer",
             )
-        misfit = self._cache_misfit(shape, alike)
-        if misfit is not None:
-            return misfit
+        incompatibility = self._cache_incompatibility(shape, alike)
+        if incompatibility is not None:
+            return incompatibility
         mismatch = self._labels[shape.name].mismatch(alike.selection)
         if mismatch:
             return PodWait(WaitReason.NO_SHAPE, mismatch)
@@ -140,15 +142,21 @@ class ShapeChoice:
                 )
         return None
 
-    def _cache_misfit(self, shape: "ShapeTerms", alike: "PodClass") -> PodWait | None:
+    def _cache_incompatibility(self, shape: "ShapeParameters", alike: "PodClass") -> PodWait | None:
         """Return why the pods' kernel caches fit no device of the nodes that the shape has; None while it has none."""
-        wish = self._index.wish_of(alike.demand)
-        capabilities = sorted(self._capabilities.get(shape.name, ())) if wish is not None else []
-        if wish is None or not capabilities or any(map(wish.devices.fits, capabilities)):
+        preference = self._index.cache_demand_of(alike.demand)
+        capabilities = (
+            sorted(self._capabilities.get(shape.name, ())) if preference is not None else []
+        )
+        if (
+            preference is None
+            or not capabilities
+            or any(map(preference.devices.fits, capabilities))
+        ):
             return None
-        subject, reason = wish.devices.misfit(capabilities)
+        subject, reason = preference.devices.incompatibility(capabilities)
         return PodWait(
-            WaitReason.CACHE_MISFIT,
+            WaitReason.CACHE_INCOMPATIBILITY,
             f"{subject} no device of the nodes of shape {shape.name}: {reason}; name a shape with other devices, or use an "
             "image with kernels for these",
         )
@@ -175,11 +183,11 @@ class ShapeChoice:
                 found[shape.name] = max(node.most_pods, found.get(shape.name, 0))
         return found
 
-    def _fault_of_node_pool(self, shape: "ShapeTerms") -> PodWait | None:
+    def _fault_of_node_pool(self, shape: "ShapeParameters") -> PodWait | None:
         fault = self._supply.node_pool_faults.get(shape.node_pool)
         return PodWait(WaitReason.NODE_POOL_INVALID, fault) if fault else None
 
-    def _back_off(self, shape: "ShapeTerms", alike: "PodClass | None") -> PodWait | None:
+    def _back_off(self, shape: "ShapeParameters", alike: "PodClass | None") -> PodWait | None:
         zone = alike.selection.zone if alike is not None else ""
         for item in self._supply.history:
             if item.shape != shape.name or item.zone not in {"", zone}:

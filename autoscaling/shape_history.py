@@ -18,13 +18,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from api.kinds.autoscaling import ScaleRequestStatus
-    from autoscaling.scaling_model import ObservedRequest, RequestId, ScalingTerms
+    from autoscaling.scaling_model import ObservedRequest, RequestId, ScalingParameters
 
 FIRST_PAUSE: Final = dt.timedelta(minutes=3)
 """Karpenter's provider remembers that a type has no capacity for three minutes, too."""
 LONGEST_PAUSE: Final = dt.timedelta(minutes=30)
 SHORT_PAUSE: Final = dt.timedelta(minutes=1)
-"""After failures that say nothing about the shape: an autoscaler that comes back is asked within this time."""
+"""Short pause after failures that say nothing about the shape: an autoscaler that comes back is asked within this
+time."""
 MOST_WITHOUT_DEVICES: Final = 2
 """Nodes without devices, or with fewer than promised, after which a shape is left out: each of them is paid for."""
 _NOT_OF_THE_SHAPE: Final = frozenset({Failure.NOT_SIGNALLED, Failure.SIGNAL_TAMPERED})
@@ -36,7 +37,7 @@ _JITTER: Final = 10
 
 def updated_history(
     history: "Iterable[ShapeHistory]",
-    terms: "ScalingTerms",
+    terms: "ScalingParameters",
     observed: "Iterable[ObservedRequest]",
     *,
     known: "Sequence[ScaleRequestStatus]",
@@ -130,7 +131,9 @@ def shape_statuses(history: "Iterable[ShapeHistory]") -> list[ShapeStatus]:
     ]
 
 
-def _as_of(entry: ShapeHistory, terms: "ScalingTerms", now: dt.datetime) -> ShapeHistory | None:
+def _as_of(
+    entry: ShapeHistory, terms: "ScalingParameters", now: dt.datetime
+) -> ShapeHistory | None:
     """Return what still counts of an entry; None where nothing does."""
     if terms.shape(entry.shape) is None:
         return None

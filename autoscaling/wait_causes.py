@@ -52,17 +52,19 @@ def cause_of(
     return _PINNED if selection.is_pinned else None
 
 
-def misfit_cause(pod: "PodFacts", pool: "PoolFacts", index: "IndexReader") -> PodWait | None:
+def incompatibility_cause(
+    pod: "PodFacts", pool: "PoolFacts", index: "IndexReader"
+) -> PodWait | None:
     """Return why no node helps a pod whose kernel caches fit no device that the pool has; None where one does.
 
     Of a pool without devices it is not known what its next device will be.
     """
-    misfit = fits_no_device(index, pool.name, pod.demand)
-    if misfit is None:
+    incompatibility = fits_no_device(index, pool.name, pod.demand)
+    if incompatibility is None:
         return None
     return PodWait(
-        WaitReason.CACHE_MISFIT,
-        f"{misfit.subject} no device of pool {pool.name}: {misfit.reason}; use another pool, or an image with kernels"
+        WaitReason.CACHE_INCOMPATIBILITY,
+        f"{incompatibility.subject} no device of pool {pool.name}: {incompatibility.reason}; use another pool, or an image with kernels"
         " for these devices",
     )
 

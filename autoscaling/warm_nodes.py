@@ -7,12 +7,12 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
     from api.names import NodeName
-    from autoscaling.scaling_model import ScalingTerms
+    from autoscaling.scaling_model import ScalingParameters
     from pool.index.node_view import PoolNode
 
 
 def keep_nodes(
-    terms: "ScalingTerms",
+    terms: "ScalingParameters",
     nodes: "Mapping[NodeName, PoolNode]",
     *,
     permanent: "AbstractSet[NodeName]" = frozenset(),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, final
 from cryptography import x509
 
 from certs.errors import UnusableBundleError
-from certs.pem import Certificate, CertificateFlaw, decode_certificates
+from certs.pem import Certificate, CertificateDefect, decode_certificates
 
 if TYPE_CHECKING:
     import asyncio
@@ -69,6 +69,6 @@ def decode_authorities(pem: bytes, what: str) -> tuple[Certificate, ...]:
         UnusableBundle: there is none, or it cannot be read; `what` names it.
     """
     trusted = decode_certificates(pem)
-    if isinstance(trusted, CertificateFlaw):
-        raise UnusableBundleError(f"{what}: {trusted.detail} ({trusted.flaw.value})")
+    if isinstance(trusted, CertificateDefect):
+        raise UnusableBundleError(f"{what}: {trusted.detail} ({trusted.defect.value})")
     return trusted

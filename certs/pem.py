@@ -33,7 +33,7 @@ E = TypeVar("E", bound=x509.ExtensionType)
 Usage = x509.ObjectIdentifier
 
 
-class Flaw(Enum):
+class Defect(Enum):
     """A flaw of a certificate or its key."""
 
     MISSING = "Missing"
@@ -55,10 +55,10 @@ class Flaw(Enum):
 
 @final
 @dataclass(frozen=True, slots=True)
-class CertificateFlaw:
+class CertificateDefect:
     """A flaw, and its description."""
 
-    flaw: Flaw
+    defect: Defect
     detail: str
 
 
@@ -140,49 +140,49 @@ def key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
     return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
 
 
-def decode_certificates(pem: bytes) -> tuple[Certificate, ...] | CertificateFlaw:
+def decode_certificates(pem: bytes) -> tuple[Certificate, ...] | CertificateDefect:
     """Return the certificates of a PEM text, at least one."""
     if not pem.strip():
-        return CertificateFlaw(Flaw.MISSING, "there is no certificate")
+        return CertificateDefect(Defect.MISSING, "there is no certificate")
     try:
         return tuple(
             Certificate.from_x509(parsed) for parsed in x509.load_pem_x509_certificates(pem)
         )
     except (ValueError, TypeError, UnsupportedAlgorithm, x509.DuplicateExtension):
-        return CertificateFlaw(Flaw.UNDECODABLE, "the certificate is no PEM that can be read")
+        return CertificateDefect(Defect.UNDECODABLE, "the certificate is no PEM that can be read")
 
 
-def decode_pair(pair: "KeyPair") -> DecodedPair | CertificateFlaw:
+def decode_pair(pair: "KeyPair") -> DecodedPair | CertificateDefect:
     """Return the pair, if its key is ECDSA P-256 and belongs to its first certificate.
 
     No other kind of key is taken, so that replicas and reloads never differ in it, and what is
     served is what was measured.
     """
     chain = decode_certificates(pair.certificate_pem)
-    if isinstance(chain, CertificateFlaw):
+    if isinstance(chain, CertificateDefect):
         return chain
     key = _decode_key(pair.key_pem)
-    if isinstance(key, CertificateFlaw):
+    if isinstance(key, CertificateDefect):
         return key
     if key.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo) != (
         chain[0].public_key
     ):
-        return CertificateFlaw(Flaw.KEY_MISMATCH, "the key belongs to another certificate")
+        return CertificateDefect(Defect.KEY_MISMATCH, "the key belongs to another certificate")
     return DecodedPair(chain=chain, key=key)
 
 
-def _decode_key(pem: bytes) -> ec.EllipticCurvePrivateKey | CertificateFlaw:
+def _decode_key(pem: bytes) -> ec.EllipticCurvePrivateKey | CertificateDefect:
     if not pem.strip():
-        return CertificateFlaw(Flaw.MISSING, "there is no key")
+        return CertificateDefect(Defect.MISSING, "there is no key")
     try:
         key = load_pem_private_key(pem, password=None)
     except TypeError:
-        return CertificateFlaw(Flaw.UNDECODABLE, "the key is encrypted")
+        return CertificateDefect(Defect.UNDECODABLE, "the key is encrypted")
     except (ValueError, UnsupportedAlgorithm):
-        return CertificateFlaw(Flaw.UNDECODABLE, "the key is no PEM that can be read")
+        return CertificateDefect(Defect.UNDECODABLE, "the key is no PEM that can be read")
     if not isinstance(key, ec.EllipticCurvePrivateKey) or not isinstance(key.curve, ec.SECP256R1):
-        return CertificateFlaw(
-            Flaw.WRONG_KEY_TYPE, f"the key is {_kind_of(key)}; it must be ECDSA P-256 (secp256r1)"
+        return CertificateDefect(
+            Defect.WRONG_KEY_TYPE, f"the key is {_kind_of(key)}; it must be ECDSA P-256 (secp256r1)"
         )
     return key
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from cryptography import x509
 
 from certs.issuance import issue_authority, issue_client, issue_serving, new_key
-from certs.pem import CertificateFlaw, DecodedPair, decode_pair
+from certs.pem import CertificateDefect, DecodedPair, decode_pair
 from certs.validity import Part, RenewalNeeded, StillGood, needs_renewal, still_trusted
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def _with_new_leaves(
 
 def _signing(bundle: "Bundle") -> DecodedPair:
     authority = decode_pair(bundle.authority)
-    assert not isinstance(authority, CertificateFlaw), "an unusable authority was replaced before"
+    assert not isinstance(authority, CertificateDefect), "an unusable authority was replaced before"
     return authority
 
 

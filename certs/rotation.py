@@ -145,7 +145,7 @@ class CertificateRotation:
             InjectionFailed: the Secret is good, but some caBundle is not.
             UnusableBundle: what the Secret holds cannot be served; what is served stays.
         """
-        bundle = await self._settle()
+        bundle = await self._reconcile()
         try:
             await self._store.inject_ca_bundle(bundle.trust_pem)
         except InjectionError:
@@ -174,7 +174,7 @@ class CertificateRotation:
         self._backoff.succeed()
         return self._interval_s
 
-    async def _settle(self) -> Bundle:
+    async def _reconcile(self) -> Bundle:
         """Return the content of the Secret once nothing in it is due."""
         for _ in range(_MAX_RACES):
             stored = await self._store.read_secret(self._namespace, self._name)
@@ -220,7 +220,7 @@ class CertificateRotation:
 
 def _reasons(needed: "RenewalNeeded") -> dict[str, str]:
     return {
-        renewal.part.value: f"{renewal.fault.flaw.value}: {renewal.fault.detail}"
+        renewal.part.value: f"{renewal.fault.defect.value}: {renewal.fault.detail}"
         for renewal in needed.renewals
     }
 

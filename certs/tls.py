@@ -22,7 +22,7 @@ import structlog
 
 from certs.client_authorities import ClientAuthorities, ClientTrust, decode_authorities
 from certs.errors import RotationStep, UnusableBundleError
-from certs.pem import Certificate, CertificateFlaw, DecodedPair, decode_pair
+from certs.pem import Certificate, CertificateDefect, DecodedPair, decode_pair
 from telemetry.metrics import CERTIFICATE_NOT_AFTER
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from certs.bundle import KeyPair, ServingBundle
 
 _CIPHERS: Final = "ECDHE+AESGCM:ECDHE+CHACHA20"
-"""Of TLS 1.2: authenticated encryption only, which every client of a Kubernetes has. TLS 1.3 has no other."""
+"""Ciphers of TLS 1.2: authenticated encryption only, which every client of a Kubernetes has. TLS 1.3 has no other."""
 
 _log = structlog.get_logger()
 
@@ -181,8 +181,8 @@ def _server_context(protocols: "Sequence[str]") -> ssl.SSLContext:
 
 def _usable(pair: "KeyPair", what: str) -> DecodedPair:
     decoded = decode_pair(pair)
-    if isinstance(decoded, CertificateFlaw):
-        raise UnusableBundleError(f"{what}: {decoded.detail} ({decoded.flaw.value})")
+    if isinstance(decoded, CertificateDefect):
+        raise UnusableBundleError(f"{what}: {decoded.detail} ({decoded.defect.value})")
     return decoded
 
 

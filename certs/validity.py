@@ -24,8 +24,8 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 from certs.issuance import BACKDATE
 from certs.pem import (
     Certificate,
-    CertificateFlaw,
-    Flaw,
+    CertificateDefect,
+    Defect,
     Usage,
     decode_certificates,
     decode_pair,
@@ -51,7 +51,7 @@ class Renewal:
     """A part to replace, and why."""
 
     part: Part
-    fault: CertificateFlaw
+    fault: CertificateDefect
 
 
 @final
@@ -104,12 +104,12 @@ def needs_renewal(
     renewals = tuple(
         Renewal(part, result)
         for part, result in results.items()
-        if isinstance(result, CertificateFlaw)
+        if isinstance(result, CertificateDefect)
     )
     if renewals:
         return RenewalNeeded(renewals)
     return StillGood(
-        min(result for result in results.values() if not isinstance(result, CertificateFlaw))
+        min(result for result in results.values() if not isinstance(result, CertificateDefect))
     )
 
 
@@ -118,7 +118,7 @@ def still_trusted(
 ) -> tuple[Certificate, ...]:
     """Return the CAs of the bundle that are not yet to be dropped, in their order."""
     trusted = decode_certificates(bundle.trust_pem)
-    if isinstance(trusted, CertificateFlaw):
+    if isinstance(trusted, CertificateDefect):
         return ()
     succession = _succession(trusted, wanted)
     signing, *retiring = trusted
@@ -128,13 +128,13 @@ def still_trusted(
 
 def _check_parts(
     bundle: "Bundle", wanted: "Requirements", now: dt.datetime
-) -> Iterator[tuple[Part, CertificateFlaw | dt.datetime]]:
+) -> Iterator[tuple[Part, CertificateDefect | dt.datetime]]:
     yield Part.AUTHORITY, _authority(bundle, wanted, now)
     trusted = decode_certificates(bundle.trust_pem)
-    if isinstance(trusted, CertificateFlaw):
+    if isinstance(trusted, CertificateDefect):
         # They are replaced with the authority; until then nothing is known of them.
-        yield Part.SERVING, CertificateFlaw(Flaw.UNKNOWN_ISSUER, "no CA is known")
-        yield Part.CLIENT, CertificateFlaw(Flaw.UNKNOWN_ISSUER, "no CA is known")
+        yield Part.SERVING, CertificateDefect(Defect.UNKNOWN_ISSUER, "no CA is known")
+        yield Part.CLIENT, CertificateDefect(Defect.UNKNOWN_ISSUER, "no CA is known")
         return
     succession = _succession(trusted, wanted)
     yield from _retired(succession, now)
@@ -146,21 +146,23 @@ def _check_parts(
 
 def _authority(
     bundle: "Bundle", wanted: "Requirements", now: dt.datetime
-) -> CertificateFlaw | dt.datetime:
+) -> CertificateDefect | dt.datetime:
     pair = decode_pair(bundle.authority)
-    if isinstance(pair, CertificateFlaw):
+    if isinstance(pair, CertificateDefect):
         return pair
     if not pair.certificate.is_authority:
-        return CertificateFlaw(Flaw.NOT_AN_AUTHORITY, "the first certificate of ca.crt is no CA's")
+        return CertificateDefect(
+            Defect.NOT_AN_AUTHORITY, "the first certificate of ca.crt is no CA's"
+        )
     return _in_time(pair.certificate, now, lookahead=_lookahead(pair.certificate, wanted))
 
 
 def _retired(
     succession: _Succession, now: dt.datetime
-) -> Iterator[tuple[Part, CertificateFlaw | dt.datetime]]:
+) -> Iterator[tuple[Part, CertificateDefect | dt.datetime]]:
     drops = [succession.dropped_from(certificate) for certificate in succession.trusted[1:]]
     if any(drop <= now for drop in drops):
-        yield Part.RETIRED, CertificateFlaw(Flaw.RETIRED, "a replaced CA is trusted no longer")
+        yield Part.RETIRED, CertificateDefect(Defect.RETIRED, "a replaced CA is trusted no longer")
     elif drops:
         yield Part.RETIRED, min(drops)
 
@@ -178,21 +180,23 @@ class _Leaf:
         *,
         wanted: "Requirements",
         now: dt.datetime,
-    ) -> CertificateFlaw | dt.datetime:
+    ) -> CertificateDefect | dt.datetime:
         decoded = decode_pair(pair)
-        if isinstance(decoded, CertificateFlaw):
+        if isinstance(decoded, CertificateDefect):
             return decoded
         leaf = decoded.certificate
         if self.usage not in leaf.usages:
-            return CertificateFlaw(Flaw.WRONG_USAGE, "the certificate is made for another purpose")
+            return CertificateDefect(
+                Defect.WRONG_USAGE, "the certificate is made for another purpose"
+            )
         if missing := self.missing_from(leaf, wanted):
-            return CertificateFlaw(
-                Flaw.NAMES_MISSING, f"the certificate lacks {', '.join(missing)}"
+            return CertificateDefect(
+                Defect.NAMES_MISSING, f"the certificate lacks {', '.join(missing)}"
             )
         issuer = succession.issuer_of(leaf)
         if issuer is None:
-            return CertificateFlaw(
-                Flaw.UNKNOWN_ISSUER, "the certificate is by a CA that is not trusted"
+            return CertificateDefect(
+                Defect.UNKNOWN_ISSUER, "the certificate is by a CA that is not trusted"
             )
         if issuer is succession.trusted[0]:
             return _in_time(leaf, now, lookahead=_lookahead(leaf, wanted))
@@ -201,27 +205,29 @@ class _Leaf:
 
 def _in_succession(
     leaf: Certificate, now: dt.datetime, signs_from: dt.datetime, *, lookahead: dt.timedelta
-) -> CertificateFlaw | dt.datetime:
+) -> CertificateDefect | dt.datetime:
     """Judge a leaf by a CA that has been replaced."""
     if now >= signs_from:
-        return CertificateFlaw(Flaw.RETIRING_ISSUER, "the certificate is by a CA that was replaced")
+        return CertificateDefect(
+            Defect.RETIRING_ISSUER, "the certificate is by a CA that was replaced"
+        )
     waits = signs_from < leaf.not_after
     result = _in_time(leaf, now, lookahead=dt.timedelta(0) if waits else lookahead)
-    return result if isinstance(result, CertificateFlaw) else min(result, signs_from)
+    return result if isinstance(result, CertificateDefect) else min(result, signs_from)
 
 
 def _in_time(
     certificate: Certificate, now: dt.datetime, *, lookahead: dt.timedelta
-) -> CertificateFlaw | dt.datetime:
+) -> CertificateDefect | dt.datetime:
     if now < certificate.not_before:
-        return CertificateFlaw(
-            Flaw.NOT_YET_VALID, f"it is valid from {certificate.not_before:%FT%TZ} only"
+        return CertificateDefect(
+            Defect.NOT_YET_VALID, f"it is valid from {certificate.not_before:%FT%TZ} only"
         )
     if now >= certificate.not_after:
-        return CertificateFlaw(Flaw.EXPIRED, f"it expired at {certificate.not_after:%FT%TZ}")
+        return CertificateDefect(Defect.EXPIRED, f"it expired at {certificate.not_after:%FT%TZ}")
     renew_at = certificate.not_after - lookahead
     if now >= renew_at:
-        return CertificateFlaw(Flaw.EXPIRING, f"it expires at {certificate.not_after:%FT%TZ}")
+        return CertificateDefect(Defect.EXPIRING, f"it expires at {certificate.not_after:%FT%TZ}")
     return renew_at
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from agent.settings import AgentRole, AgentSettings
 from agent.validator.steps import OF_THE_NODE
-from api.nodefiles.poolconfig import HandOut
+from api.nodefiles.poolconfig import DeviceInjection
 from api.quantity import parse_decimal
 from cli.command_parser import CommandLineError, CommandParser, complain
 from cli.exit_status import FAILED, OK
@@ -37,7 +37,7 @@ def add_arguments(agent: argparse.ArgumentParser) -> None:
     agent.add_argument(
         "--hand-out",
         type=_hand_out,
-        metavar="|".join(item.value for item in HandOut),
+        metavar="|".join(item.value for item in DeviceInjection),
         help="how containers receive their devices (CDI)",
     )
     agent.add_argument("--cdi-kind", metavar="KIND", help=f"of CDI names ({_default('cdi_kind')})")
@@ -108,8 +108,8 @@ def add_arguments(agent: argparse.ArgumentParser) -> None:
         ("kubeconfig", "credentials; without it the pod's service account"),
     ):
         default = _default(name.replace("-", "_"))
-        shown = f"{text} ({default})" if default else text
-        agent.add_argument(f"--{name}", type=Path, metavar="PATH", help=shown)
+        printed = f"{text} ({default})" if default else text
+        agent.add_argument(f"--{name}", type=Path, metavar="PATH", help=printed)
     agent.add_argument("--host", help=f"address of probes and metrics ({_default('host')})")
     agent.add_argument("--port", type=int, help=f"port of probes and metrics ({_default('port')})")
 
@@ -196,11 +196,11 @@ def _steps(text: str) -> tuple[str, ...]:
     return steps
 
 
-def _hand_out(text: str) -> HandOut:
+def _hand_out(text: str) -> DeviceInjection:
     try:
-        return HandOut(text)
+        return DeviceInjection(text)
     except ValueError:
-        ways = ", ".join(item.value for item in HandOut)
+        ways = ", ".join(item.value for item in DeviceInjection)
         raise argparse.ArgumentTypeError(f"{text!r}: choose among {ways}") from None
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from api.image_reference import ImageReference
-    from kernelcache.signatures.signature_policy import SignaturePolicy
+    from kernelcache.signatures.policy import SignaturePolicy
     from kernelcache.signatures.signing_keys import SigningKey
     from kernelcache.signatures.trust_root import TrustRoot
 
@@ -34,14 +34,14 @@ def run_cache(arguments: "Sequence[str]") -> int:
     Raises:
         CommandLineError: the flags, or a file that one names, cannot be used.
     """
-    action, *rest = arguments or [""]
+    action, *remaining = arguments or [""]
     match action:
         case "pack":
-            return _pack(pack_parser().parse_flags(rest))
+            return _pack(pack_parser().parse_flags(remaining))
         case "sign":
-            return _sign(sign_parser().parse_flags(rest))
+            return _sign(sign_parser().parse_flags(remaining))
         case "verify":
-            return _verify(verify_parser().parse_flags(rest))
+            return _verify(verify_parser().parse_flags(remaining))
         case "" | "-h" | "--help":
             _say(_overview())
             return OK if action else MISUSED
@@ -206,7 +206,7 @@ def _sign(options: "argparse.Namespace") -> int:
 def _verify(options: "argparse.Namespace") -> int:
     from cli.cache_signing import verify_image
     from cli.registry_access import RegistryAccess
-    from kernelcache.signatures.signature_verdict import SignatureVerified
+    from kernelcache.signatures.verdict import SignatureVerified
 
     reference = _reference(options.image)
     if options.identity and options.trust_root is None:
@@ -269,8 +269,8 @@ def _signing_key(flag: str, file: Path) -> "SigningKey":
 
 def _policy(options: "argparse.Namespace") -> "SignaturePolicy":
     from api.kinds.gkmcache import SignerIdentity, Verification
+    from kernelcache.signatures.policy import SignaturePolicyError, read_signature_policy
     from kernelcache.signatures.public_keys import PublicKeyError, VerificationKey
-    from kernelcache.signatures.signature_policy import SignaturePolicyError, read_signature_policy
 
     keys: list[str] = []
     for file in options.key:

@@ -15,10 +15,10 @@ from oci.signature_reading import read_signatures
 if TYPE_CHECKING:
     from api.image_reference import Digest, ImageReference
     from cli.registry_access import RegistryAccess
-    from kernelcache.signatures.signature_policy import SignaturePolicy
-    from kernelcache.signatures.signature_verdict import SignatureVerdict
+    from kernelcache.signatures.policy import SignaturePolicy
     from kernelcache.signatures.signing_keys import SigningKey
     from kernelcache.signatures.trust_root import TrustRoot
+    from kernelcache.signatures.verdict import SignatureVerdict
 
 
 @final
@@ -84,7 +84,7 @@ async def _verify(
     async with RegistryConnections(access.settings(reference)) as connections:
         client = RegistryClient(connections, credentials, SystemClock())
         digest = (await client.resolve(reference)).digest
-        shown = await read_signatures(client, reference, digest)
+        printed = await read_signatures(client, reference, digest)
     return verify_signatures(
-        digest, shown.materials, policy=policy, trust_root=trust_root, unread=shown.problems
+        digest, printed.materials, policy=policy, trust_root=trust_root, unread=printed.problems
     )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 from cli.uninstall.hook_rights import build_hook
 from console.processes.rbac import CONSOLE_NAMESPACED_RBAC, CONSOLE_RBAC
 from manifests import constants
-from manifests.caches.cache_crds import build_cache_crds
+from manifests.caches.crds import build_cache_crds
 from manifests.install.agent_policy import build_agent_policy
 from manifests.install.annotation_policy import build_annotation_policy
 from manifests.install.cert_manager import (
@@ -19,14 +19,14 @@ from manifests.install.cert_manager import (
     inject_annotation,
 )
 from manifests.install.crds import build_crds
-from manifests.install.deployments.console_deployment import build_console
+from manifests.install.deployments.console import build_console
 from manifests.install.deployments.deployment import given
-from manifests.install.deployments.scheduler_deployment import (
+from manifests.install.deployments.scheduler import (
     build_scheduler,
     build_scheduler_budget,
     build_scheduler_config,
 )
-from manifests.install.deployments.server_deployment import (
+from manifests.install.deployments.server import (
     build_metrics_service,
     build_server,
     build_server_budget,

@@ -47,7 +47,7 @@ _VERSION: Final = "--version"
 
 def run(arguments: "Sequence[str]") -> int:
     """Run a command; return the process's exit status."""
-    command, *rest = arguments or [""]
+    command, *remaining = arguments or [""]
     if command in _HELP:
         _print(_overview())
         return OK
@@ -58,7 +58,7 @@ def run(arguments: "Sequence[str]") -> int:
         _print(_overview())
         return MISUSED
     try:
-        return _run_command(command, rest)
+        return _run_command(command, remaining)
     except CommandLineError as error:
         complain(error)
         return MISUSED

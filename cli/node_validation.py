@@ -10,7 +10,7 @@ from agent.errors import StepFailedError
 from agent.settings import CDI_KIND, TERMINATION_LOG, VALIDATIONS_DIRECTORY
 from agent.validator.step_run import DEADLINE_S, RETRY_S, StepTimes
 from agent.validator.steps import OF_THE_NODE, ValidationStep
-from api.nodefiles.poolconfig import HandOut
+from api.nodefiles.poolconfig import DeviceInjection
 from cli.command_parser import CommandLineError, CommandParser, complain
 from cli.exit_status import FAILED, OK
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _STEPS: Final = tuple(step.value for step in OF_THE_NODE)
-_WAYS: Final = tuple(way.value for way in HandOut)
+_WAYS: Final = tuple(way.value for way in DeviceInjection)
 
 
 def run_validate(arguments: "Sequence[str]") -> int:
@@ -56,7 +56,9 @@ def validate_parser() -> CommandParser:
         metavar="S",
         help=f"seconds between two looks ({RETRY_S:g})",
     )
-    parser.add_argument("--hand-out", choices=_WAYS, default=HandOut.CDI.value, help="see agent")
+    parser.add_argument(
+        "--hand-out", choices=_WAYS, default=DeviceInjection.CDI.value, help="see agent"
+    )
     parser.add_argument("--cdi-kind", default=CDI_KIND, metavar="KIND", help="see agent")
     parser.add_argument("--driver-libraries", default="", metavar="DIRECTORY", help="see agent")
     for name, default, text in (
@@ -134,7 +136,7 @@ async def _step(known: "argparse.Namespace") -> None:
         sysfs=Path(known.sysfs),
         procfs=Path(known.procfs),
         driver_libraries=known.driver_libraries,
-        hand_out=HandOut(known.hand_out),
+        hand_out=DeviceInjection(known.hand_out),
         cdi_kind=known.cdi_kind,
     )
     await run_step(step, checks_of([step], node, clock)[step], files, clock=clock, times=times)

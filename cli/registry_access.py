@@ -23,7 +23,7 @@ class RegistryAccess:
     """What the flags of a command say."""
 
     registry_config: Path | None
-    """Of `docker login`; without one, where it writes by default, if there is a file."""
+    """Configuration file of `docker login`; without one, where it writes by default, if there is a file."""
     ca_file: Path | None
     is_plain_http: bool
 

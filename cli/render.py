@@ -10,12 +10,12 @@ from cli.command_parser import PROGRAM, CommandLineError, CommandParser, no_such
 from cli.exit_status import MISUSED, OK
 from cli.render_options import add_render_flags, check_render_options
 from manifests import constants
-from manifests.caches.cache_crds import build_cache_crds
+from manifests.caches.crds import build_cache_crds
 from manifests.example_files import example_names, example_text
 from manifests.install.agent_policy import build_agent_policy
 from manifests.install.annotation_policy import build_annotation_policy
 from manifests.install.crds import build_crds
-from manifests.install.deployments.scheduler_deployment import SCHEDULER_FILES
+from manifests.install.deployments.scheduler import SCHEDULER_FILES
 from manifests.install.installation import excluded_namespaces
 from manifests.install.leadership_policy import build_fencing_policies
 from manifests.install.node_feature_rule import build_node_feature_rule

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from cli.simulation.cluster_objects import ClusterObjects
     from cli.simulation.snapshot import Snapshot
-    from cli.simulation.workload.workload_run import Scenario
+    from cli.simulation.workload.run import Scenario
 
 _DEFAULT_INFLATE: Final = 1.3
 _DEFAULT_SEED: Final = 42
@@ -172,14 +172,14 @@ def _simulated(known: argparse.Namespace) -> str:
     """Return the report about a workload."""
     import msgspec
 
-    from cli.simulation.workload import run_text, workload_run
+    from cli.simulation.workload import run, run_text
     from cli.simulation.workload.pool_run import POOL_STRATEGIES
 
     strategies = known.strategy or POOL_STRATEGIES[:1]
-    workload_run.check_strategies(strategies, POOL_STRATEGIES)
+    run.check_strategies(strategies, POOL_STRATEGIES)
     scenario = _scenario(known)
     progress = _Progress() if sys.stderr.isatty() else None
-    report = workload_run.run(scenario, strategies, seed=known.seed, progress=progress)
+    report = run.run(scenario, strategies, seed=known.seed, progress=progress)
     forms: dict[str, Callable[[], str]] = {
         "table": lambda: run_text.text_of(report),
         "json": lambda: (

@@ -14,7 +14,7 @@ from typing import Final, final
 import msgspec
 
 SCHEMA: Final = "console.gpu.deckhouse.io/v1alpha1"
-"""Of all documents here: fields are added, and none is renamed or taken away within a version."""
+"""Schema of all documents here: fields are added, and none is renamed or taken away within a version."""
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
@@ -75,7 +75,7 @@ class DeviceRow(Row, frozen=True, kw_only=True):
     address: str
     """PCI address: the order within a node."""
     look: str
-    """A word of `DeviceLook`: free, reserved, partly used, used, draining, faulted, in no pool."""
+    """A word of `DisplayState`: free, reserved, partly used, used, draining, faulted, in no pool."""
     pool: str = ""
     product: str = ""
     units: int = 0
@@ -198,7 +198,7 @@ class ConsoleSnapshot(Row, frozen=True, kw_only=True):
 
     schema: str = msgspec.field(default_factory=lambda: SCHEMA)
     version: str
-    """Of the program."""
+    """Version of the program."""
     origin: str
     """What it is read from, in words."""
     at: str
@@ -250,9 +250,9 @@ class HolderEntry(Row, frozen=True, kw_only=True):
     units: int
     is_reserved: bool = False
     expires: str = ""
-    """Of a reservation that expires."""
+    """Time of the end of a reservation that expires."""
     created: str = ""
-    """Of the pod."""
+    """Time of creation of the pod."""
 
 
 @final

@@ -41,7 +41,7 @@ from kube.resources import (
 )
 from kube.resources import NODES as NODE_RESOURCE
 from manifests import constants
-from manifests.caches.cache_crds import build_cache_crds
+from manifests.caches.crds import build_cache_crds
 from manifests.install.crds import build_crds
 from manifests.install.webhooks import (
     UrlClient,
@@ -61,7 +61,7 @@ from simulator.node.joining_nodes import JoiningNodes, NodeBehaviour
 from simulator.node.kubelet import FakeKubelet, register_node
 from simulator.node.pool_plugins import PoolPlugins
 from simulator.scheduler.extender_client import ExtenderClient
-from simulator.scheduler.fake_scheduler import FakeScheduler, ScheduledNode
+from simulator.scheduler.fake import FakeScheduler, ScheduledNode
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Mapping
@@ -122,7 +122,7 @@ class DemoCluster:
         self.kubelet: FakeKubelet
         self.programs: NodePrograms
         self.software: SoftwarePrograms
-        """Of nodes whose software a ClusterPolicy brings."""
+        """Software of nodes whose software a ClusterPolicy brings."""
 
     async def __aenter__(self) -> Self:
         async with contextlib.AsyncExitStack() as stack:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 START_TIMEOUT_S: Final = 120.0
 SAMPLE_EVERY_S: Final = 0.5
-"""Between two checks. A node becomes ready, and a device recovers, after three; the default is 10 s."""
+"""Seconds between two checks. A node becomes ready, and a device recovers, after three; the default is 10 s."""
 
 
 class _Secret(msgspec.Struct):

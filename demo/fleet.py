@@ -51,13 +51,13 @@ class Fleet:
     devices_of: "Callable[[str], list[FakeDevice]]"
     """Devices by the node's name, also of nodes that an autoscaler adds."""
     namespaces: tuple[str, ...]
-    """Of users, besides `default`."""
+    """Namespaces of users, besides `default`."""
     has_caches: bool
     """Whether nodes serve kernel caches from a registry."""
     elastic: str = ""
     """NodePool from which Karpenter adds nodes; empty without Karpenter."""
     systems: "Mapping[str, MachineSystem]" = field(default_factory=dict)
-    """Of nodes whose software a ClusterPolicy brings; empty: every node has its software."""
+    """Systems of nodes whose software a ClusterPolicy brings; empty: every node has its software."""
 
 
 class DeviceModel(NamedTuple):

@@ -71,10 +71,10 @@ class KubectlStandIn:
         """Pass one request of HTTP/1.0 on, and its answer back."""
         try:
             head = await reader.readuntil(_HEAD_END)
-            line, rest = head.split(b"\r\n", 1)
+            line, remaining = head.split(b"\r\n", 1)
             answers, requests = await asyncio.open_connection(self._host, self._port)
             try:
-                requests.write(line + b"\r\n" + self._credentials + rest)
+                requests.write(line + b"\r\n" + self._credentials + remaining)
                 while chunk := await answers.read(_CHUNK):
                     writer.write(chunk)
                     await writer.drain()

@@ -23,8 +23,8 @@ from demo.life_script import (
     LivelyPool,
     RecoverDevice,
 )
-from demo.node_sight import is_condition
 from demo.objects import a_pod
+from demo.observed_node import is_condition
 from kube.errors import NotFound
 from kube.resources import EVENTS, GPU_NODE_INVENTORIES, GPU_POOLS, PODS
 from telemetry.conditions import InventoryCondition
@@ -70,12 +70,12 @@ POOLS: Final = (
     ),
 )
 RESERVATION_TTL_S: Final = 20
-"""In the pool of the pods that no scheduler takes."""
+"""Seconds that a reservation lives in the pool of the pods that no scheduler takes."""
 FAULT: Final = "Xid 79"
 WARM_UP: Final = 60
 """Steps until the pools are about full."""
 PAUSE_S: Final = 0.8
-SETTLED_WITHIN_S: Final = 5.0
+STABLE_WITHIN_S: Final = 5.0
 READY_WITHIN_S: Final = 120.0
 HEARTBEAT_EVERY_S: Final = 45.0
 """An agent counts as silent after two minutes."""
@@ -180,7 +180,7 @@ class LivingCluster:
             body["spec"]["schedulerName"] = "a-scheduler-that-does-not-run"
         await self.cluster.create_pod(body)
         if action.is_scheduled:
-            await self._settled(lambda: self._is_tried(action))
+            await self._wait(lambda: self._is_tried(action))
 
     async def _is_tried(self, action: CreatePod) -> bool:
         """Say whether kube-scheduler has bound the pod, or said why not."""
@@ -204,9 +204,9 @@ class LivingCluster:
         uuid = device_table(node)[number].uuid
         await self.cluster.agents[node].report_fault(uuid, fault)
 
-    async def _settled(self, is_so: "Callable[[], Awaitable[bool]]") -> None:
+    async def _wait(self, is_so: "Callable[[], Awaitable[bool]]") -> None:
         """Wait for what the cluster does by itself; a machine that is busy is not waited for long."""
-        until = self._clock.monotonic() + SETTLED_WITHIN_S
+        until = self._clock.monotonic() + STABLE_WITHIN_S
         while not await is_so() and self._clock.monotonic() < until:  # noqa: ASYNC110  # seen by reading
             await asyncio.sleep(_POLL_S)
 
@@ -252,7 +252,7 @@ async def _say_that_the_agent_works(cluster: DemoCluster, node: str) -> None:
     writer = DegradedConditionWriter(
         cluster.client, ProblemRegistry(), cluster.clock, node=NodeName(node)
     )
-    await writer.settle()
+    await writer.reconcile()
 
 
 async def _until_ready(cluster: DemoCluster) -> None:
@@ -273,10 +273,10 @@ async def _is_ready(cluster: DemoCluster) -> bool:
     if len(ready) < len(NODES):
         return False
     for pool in POOLS:
-        shown = (await cluster.pool(pool.name)).status.capacity
+        current = (await cluster.pool(pool.name)).status.capacity
         offered = [
             await cluster.allocatable(node, f"gpu.deckhouse.io/{pool.name}") for node in NODES
         ]
-        if not shown.available == sum(offered) == pool.units:
+        if not current.available == sum(offered) == pool.units:
             return False
     return True

@@ -16,7 +16,7 @@ from demo.chapters import changes as demo_changes
 from demo.chapters import device_assignment, driver_rollout, operand_switch, placement, waiting_pod
 from demo.chapters import pods as demo_pods
 from demo.chapters.accounting import accounts
-from demo.chapters.autoscaling_chapter import from_zero_and_back
+from demo.chapters.autoscaling import from_zero_and_back
 from demo.chapters.bare_node import bare_node
 from demo.chapters.kernel_caches import kernel_caches
 from demo.cluster import BackgroundTasks, DemoCluster
@@ -24,18 +24,18 @@ from demo.demo_folder import demo_folder
 from demo.ending import ended, say
 from demo.objects import FLEET
 from demo.policy_objects import FLEET as SOFTWARE_FLEET
-from demo.story import Story
+from demo.story import Narrator
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from demo.fleet import Fleet
 
-    Chapter = Callable[[Story], Awaitable[None]]
+    Chapter = Callable[[Narrator], Awaitable[None]]
     Part = tuple[Fleet, Sequence[Chapter]]
 
 LIMIT_S: Final = 600.0
-"""Of a part: ten times its duration, for a machine that is busy with other work."""
+"""Time limit, in seconds, of a part: ten times its duration, for a machine that is busy with other work."""
 
 CHAPTERS: "Final[tuple[Chapter, ...]]" = (
     bare_node,
@@ -80,17 +80,17 @@ async def run_demo(log_file: Path | None, parts: "Sequence[Part]" = PARTS) -> in
         ]
         failed = 0
 
-        async def tell_others(_story: Story) -> None:
+        async def run_others(_story: Narrator) -> None:
             nonlocal failed
             for item in beside:
-                failed = failed or await ended(item.tell(), item.log)
+                failed = failed or await ended(item.report(), item.log)
 
-        told = (*chapters[:-1], tell_others, chapters[-1])
+        reported = (*chapters[:-1], run_others, chapters[-1])
         async with BackgroundTasks() as group:
             for item in beside:
                 group.spawn(item.run(), "a part of the demo")
             _introduce()
-            status = await ended(_run(told, fleet, folder / "first", log=log, tell=say), log)
+            status = await ended(_run(reported, fleet, folder / "first", log=log, report=say), log)
             status = status or failed
     if status == 0:
         say("\nEvery claim above was checked.")
@@ -109,11 +109,11 @@ async def _run(
     folder: Path,
     *,
     log: Path,
-    tell: "Callable[[str], None]",
+    report: "Callable[[str], None]",
 ) -> None:
     await asyncio.to_thread(folder.mkdir)
     async with asyncio.timeout(LIMIT_S), DemoCluster(folder, log, fleet) as cluster:
-        story = Story(cluster, tell)
+        story = Narrator(cluster, report)
         for chapter in chapters:
             await chapter(story)
 
@@ -133,13 +133,13 @@ class _PartBeside:
     async def run(self) -> None:
         fleet, chapters = self._part
         try:
-            await _run(chapters, fleet, self._folder, log=self.log, tell=self._lines.append)
+            await _run(chapters, fleet, self._folder, log=self.log, report=self._lines.append)
         except Exception as error:  # noqa: BLE001  # it is raised where the part is told
             self._error = error
         finally:
             self._is_over.set()
 
-    async def tell(self) -> None:
+    async def report(self) -> None:
         """Print what it said once it is over, and raise what ended it."""
         await self._is_over.wait()
         for line in self._lines:

@@ -3,23 +3,59 @@
 A demo needs no root: links stand in for mounts, and the devices are those of the table.
 """
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, final
 
 from agent.context import AgentContext
+from agent.csi.volume_source import MountState
 from agent.driver.port import DriverDevice, DriverSnapshot
-from agent.roles.caches_role import CachesRole
+from agent.errors import MountError
+from agent.kernelcache.content.mountinfo import MountEntry
+from agent.roles.caches import CachesRole
 from agent.settings import AgentRole, AgentSettings
-from demo.linked_volumes import LinkedVolumes
 from demo.objects import device_table
 from manifests import constants
 from simulator.node.inline_volumes import REGISTRY
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
-    from pathlib import Path
 
+    from agent.csi.volume_source import CacheVolume
     from api.clock import Clock
     from kube.client import KubeClient
+
+
+@final
+class LinkedVolumes:
+    """The driver's port `agent.csi.volume_source.Mounter`, and the list of what it has linked."""
+
+    def __init__(self) -> None:
+        self._targets: set[Path] = set()
+
+    def state(self, target: Path) -> MountState:
+        return MountState.PROTECTED if target in self._targets else MountState.NOT_MOUNTED
+
+    def mount(self, volume: "CacheVolume", target: Path) -> None:
+        """Replace the empty directory by a link."""
+        try:
+            target.rmdir()
+            target.symlink_to(volume.content)
+        except OSError as error:
+            raise MountError(f"{target} cannot be linked: {error.strerror}") from error
+        self._targets.add(target)
+
+    def unmount(self, target: Path) -> None:
+        """Remove the link."""
+        self._targets.discard(target)
+        target.unlink(missing_ok=True)
+
+    def mounts(self) -> tuple[MountEntry, ...]:
+        """Return the links as `agent.kernelcache.content.mountinfo.read_mounts` returns mounts."""
+        return tuple(
+            MountEntry(root=str(target.readlink()), mount_point=str(target))
+            for target in sorted(self._targets)
+        )
+
 
 ROLES: Final = frozenset({AgentRole.INVENTORY, AgentRole.CACHES, AgentRole.CSI})
 DRIVER_VERSION: Final = "570.86.15"

@@ -11,12 +11,12 @@ from agent.detection.report import write_report
 from agent.driver.pci import PciDevice
 from agent.errors import StepFailedError
 from agent.validator.checked_node import CheckedNode
-from agent.validator.kept_steps import KeptSteps
 from agent.validator.ready_files import ReadyFiles
 from agent.validator.step_run import StepTimes, run_step, wait_for_file
 from agent.validator.steps import DEFAULT_STEPS, Passed, ValidationStep
 from agent.validator.toolkit_check import RUNTIME, ToolkitCheck
-from api.nodefiles.poolconfig import HandOut
+from agent.validator.validated_steps import ValidatedSteps
+from api.nodefiles.poolconfig import DeviceInjection
 from api.vendor import ACCELERATOR, NVIDIA
 from manifests import constants
 from simulator.node.container_runtime import ContainerFailedError
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 NAME_LABEL: Final = "app.kubernetes.io/name"
 VALIDATOR: Final = "gpu-node-validator"
 STEP_SUFFIX: Final = "-validation"
-"""Of init containers; before it is the name of the step."""
+"""Suffix of the names of init containers; before it is the name of the step."""
 STEP_S: Final = 0.6
 """Duration of a step; a real one takes some seconds."""
 _TIMES: Final = StepTimes(deadline_s=0.1, retry_s=0.2)
@@ -53,8 +53,8 @@ class NodePrograms:
         self._folder = folder
         self._devices_of = fleet.devices_of
         self.agents: dict[str, FakeNodeAgent] = {}
-        self._kept: dict[str, KeptSteps] = {}
-        """Of the role `validator`."""
+        self._kept: dict[str, ValidatedSteps] = {}
+        """Programs of the role `validator`."""
         for node in fleet.nodes:
             self._add(node)
 
@@ -63,7 +63,7 @@ class NodePrograms:
         devices = self._devices_of(node)
         self.agents[node] = FakeNodeAgent(self._client, self._clock, node=node, devices=devices)
         self.install_toolkit(node)
-        self._kept[node] = KeptSteps(
+        self._kept[node] = ValidatedSteps(
             self._checks(node), self._files(node), clock=self._clock, times=_TIMES
         )
 
@@ -94,7 +94,7 @@ class NodePrograms:
                 case "gpu-node-validator", name if name.endswith(STEP_SUFFIX):
                     await self._validate(node, ValidationStep(name.removesuffix(STEP_SUFFIX)))
                 case "gpu-node-validator", _:
-                    await self._kept[node].settle()
+                    await self._kept[node].until_valid()
                 case _, name if name.endswith(STEP_SUFFIX):
                     step = ValidationStep(name.removesuffix(STEP_SUFFIX))
                     await wait_for_file(step, self._files(node), clock=self._clock, times=_TIMES)
@@ -124,7 +124,7 @@ class NodePrograms:
 
     def _checks(self, node: str) -> "dict[ValidationStep, StepCheck]":
         checks: dict[ValidationStep, StepCheck] = dict.fromkeys(DEFAULT_STEPS, _Passing())
-        checked = CheckedNode(driver_root=self._root(node), hand_out=HandOut.ENVIRONMENT)
+        checked = CheckedNode(driver_root=self._root(node), hand_out=DeviceInjection.ENVIRONMENT)
         return checks | {ValidationStep.TOOLKIT: ToolkitCheck(checked, self._clock)}
 
     def _files(self, node: str) -> ReadyFiles:
@@ -141,7 +141,7 @@ class NodePrograms:
 class _Passing:
     """A step that needs a device."""
 
-    async def look(self) -> "Outcome":
+    async def run(self) -> "Outcome":
         return Passed("not looked at")
 
     def signature(self) -> object:

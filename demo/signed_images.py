@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.serialization import (
 from api.image_reference import Digest
 from demo.child_programs import output_of
 from kernelcache.image_format import BlobDescriptor
-from simulator.registry.in_memory_registry import InMemoryRegistry
+from simulator.registry.in_memory import InMemoryRegistry
 from simulator.registry.triton_cache import CUBIN, write_triton_cache
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 REPOSITORY: Final = "team/llama-cache"
 ARCHITECTURE: Final = 90
-"""Of an H200."""
+"""Architecture of an H200."""
 
 
 @final

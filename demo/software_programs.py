@@ -12,7 +12,7 @@ from api.names import RESOURCE_PREFIX
 from demo.node_programs import NAME_LABEL, STEP_SUFFIX
 from kube.resources import PODS
 from manifests import constants
-from operands.nvidia.drivers.driver_containers import DRIVER
+from operands.nvidia.drivers.containers import DRIVER
 from simulator.node.container_runtime import ContainerFailedError
 
 if TYPE_CHECKING:

@@ -34,8 +34,8 @@ def refusal_of_body(
         encoding = headers.get(header)
         # The API server and kube-scheduler compress nothing, and few bytes can be very many.
         if encoding is not None and encoding.lower() not in {b"identity", b"chunked"}:
-            shown = one_line(encoding.decode(errors="replace"))
-            text = f"{name}-Encoding {shown} is not understood; send the body as it is"
+            quoted = one_line(encoding.decode(errors="replace"))
+            text = f"{name}-Encoding {quoted} is not understood; send the body as it is"
             return Unread(415, "UnsupportedMediaType", text)
     return too_large(limits) if length is not None and length > limits.body_bytes else None
 

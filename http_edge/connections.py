@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from http_edge.limits import Limits
 
 _ACCEPT_AGAIN_S: Final = 0.5
-"""After a failure to accept."""
+"""Seconds after a failure to accept."""
 _CLOSED_WITHIN_S: Final = 0.01
 """A dropped connection has returned its file by then."""
 _SHORT_OF_FILES: Final = (errno.EMFILE, errno.ENFILE)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from http_edge.routes import Headers
 
 FRESH_S: Final = 1.0
-"""For which a page is given to all who ask: Prometheus asks every few seconds."""
+"""Seconds for which a page is given to all who ask: Prometheus asks every few seconds."""
 _LEVEL: Final = 1
 """The fastest: 0.4 ms for 180 KB, which become 11 KB. Level 6 takes ten times as long for a page of 9 KB."""
 _GZIP: Final = 16 + zlib.MAX_WBITS

@@ -25,19 +25,21 @@ class Limits:
     """Whether one more connection takes the place of one without a request, if there is any; otherwise of the oldest."""
     handshake_s: float = 5.0
     first_request_s: float | None = None
-    """From the handshake to the first byte; None for clients that open connections in advance."""
+    """Seconds from the handshake to the first byte; None for clients that open connections in advance."""
     head_s: float = 5.0
-    """From the first byte of a request to the end of its head."""
+    """Seconds from the first byte of a request to the end of its head."""
     head_bytes: int = 16 * 1024
-    """Of a request line and its headers; a token of a ServiceAccount has 1 KiB."""
+    """Bytes of a request line and its headers; a token of a ServiceAccount has 1 KiB."""
     head_fields: int = 128
     body_s: float = 2.5
-    """Below the webhooks' timeoutSeconds (3) and kube-scheduler's httpTimeout (5): a slower caller has
+    """Time limit, in seconds, below the webhooks' timeoutSeconds (3) and kube-scheduler's httpTimeout (5): a
+    slower caller has
     given up by then."""
     large_body_bytes: int = 64 * 1024
     """An AdmissionReview of an ordinary pod is a tenth of it."""
     large_bodies: int = 16
-    """Of callers without authentication, read at a time: at 8 MiB each they take 128 MiB of memory."""
+    """Most large bodies of callers without authentication, read at a time: at 8 MiB each they take 128 MiB of
+    memory."""
     linger_s: float = 2.0
     """The rest of a refused body is read for so long, so that the peer reads the refusal."""
     pipelined: int = 128
@@ -45,15 +47,15 @@ class Limits:
     kube-scheduler sends one before the answer to the last; by HTTP/2 these are its streams, and Go's client
     opens another connection beyond them."""
     idle_frames: int = 256
-    """Of HTTP/2, that bring neither a request nor an answer on. A health check is one every 5 s."""
+    """Most frames of HTTP/2, that bring neither a request nor an answer on. A health check is one every 5 s."""
     frames_a_turn: int = 64
-    """Of HTTP/2 on one connection, before the other connections have their turn: some 20 us each."""
+    """Most frames of HTTP/2 on one connection, before the other connections have their turn: some 20 us each."""
     control_frame_bytes: int = 16 * 1024
     """The longest frame of HTTP/2 that is part of neither a head nor a body."""
     settings_a_frame: int = 32
     """HTTP/2 has nine of them."""
     answer_s: float = 30.0
-    """In which a peer reads an answer, beyond what the system's buffers hold: a scrape of /metrics ends
+    """Seconds in which a peer reads an answer, beyond what the system's buffers hold: a scrape of /metrics ends
     within 10 s."""
     finish_s: float = 10.0
     """How long requests under way may take on shutdown: a bind, 4 s, and the read after it, 4 s."""

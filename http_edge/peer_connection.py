@@ -37,8 +37,8 @@ class Wait(enum.Enum):
     """Without a deadline here."""
     READER = enum.auto()
     """The peer reads no answers."""
-    REST = enum.auto()
-    """Of a body that is discarded."""
+    REMAINDER = enum.auto()
+    """Remainder of a body that is discarded."""
     GOODBYE = enum.auto()
     """Answers that are on their way, and the peer's end of TLS."""
 
@@ -199,7 +199,7 @@ class PeerConnection:
                 return limits.head_s
             case Wait.BODY:
                 return limits.body_s
-            case Wait.REST:
+            case Wait.REMAINDER:
                 return limits.linger_s
             case Wait.REQUEST:
                 # Not moved with every answer: checked when it is over.
@@ -240,7 +240,7 @@ class PeerConnection:
             self._finished.set_result(None)
 
 
-async def settled(answer: "Awaitable[Reply]") -> Reply:
+async def stable(answer: "Awaitable[Reply]") -> Reply:
     """Return the awaited answer, or that to a failure."""
     try:
         return await answer

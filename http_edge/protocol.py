@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Final, cast, final
 import structlog
 
 from http_edge.body import BROKEN_OFF, late, unreadable
-from http_edge.peer_connection import PeerConnection, PortState, Wait, failed_reply, settled
+from http_edge.peer_connection import PeerConnection, PortState, Wait, failed_reply, stable
 from http_edge.replies import CONTINUE, Reply, error_reply
 from http_edge.request_reader import MalformedRequestError, Phase, Request, RequestReader
-from http_edge.routes import Answer, ShownPage
+from http_edge.routes import Answer, GeneratedPage
 from kube.errors import one_line
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ class HttpProtocol(asyncio.Protocol):
         route = self._port.routes.of(request.method, request.path)
         if isinstance(route, Reply):
             return route
-        if isinstance(route, ShownPage):
+        if isinstance(route, GeneratedPage):
             return route.show(self._connection.transport, request.headers)
         request.endpoint = route
         headers = request.headers
@@ -172,7 +172,7 @@ class HttpProtocol(asyncio.Protocol):
         self._deciding = self._port.tasks.create_task(work, name="request")
 
     async def _send_awaited(self, request: Request, answer: "Awaitable[Reply]") -> None:
-        reply = await settled(answer)
+        reply = await stable(answer)
         self._deciding = None
         if not self._connection.is_gone():
             self._send(request, reply)
@@ -221,7 +221,7 @@ class HttpProtocol(asyncio.Protocol):
                 case Phase.DECIDING:
                     return Wait.DECISION
                 case Phase.ANSWERED:
-                    return Wait.REST
+                    return Wait.REMAINDER
                 case _:
                     return Wait.BODY
         if self._reader.awaits_head:

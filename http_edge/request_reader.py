@@ -48,9 +48,9 @@ class Request(msgspec.Struct, eq=False):
     method: bytes
     path: bytes
     headers: dict[bytes, bytes]
-    """By name in lower case."""
+    """Headers by name in lower case."""
     length: int | None = None
-    """Of the body, as declared."""
+    """Length of the body, as declared."""
     is_old: bool = False
     """Whether it is of HTTP/1.0."""
     is_last: bool = False

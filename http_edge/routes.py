@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 Answer: TypeAlias = Reply | Awaitable[Reply]
 Headers: TypeAlias = Mapping[bytes, bytes]
-"""By name in lower case."""
+"""Headers by name in lower case."""
 
 
 class Endpoint(Protocol):
@@ -38,14 +38,14 @@ Show: TypeAlias = "Callable[[asyncio.BaseTransport | None, Headers], Answer]"
 
 
 @final
-class ShownPage:
+class GeneratedPage:
     """Answers GET and HEAD, whatever body comes with them."""
 
     def __init__(self, show: "Show") -> None:
         self.show = show
 
 
-Route: TypeAlias = Endpoint | ShownPage
+Route: TypeAlias = Endpoint | GeneratedPage
 
 
 @final
@@ -62,7 +62,7 @@ class Routes:
         for path, endpoint in (endpoints or {}).items():
             self._routes[path.encode()] = {b"POST": endpoint}
         for path, show in (pages or {}).items():
-            page = ShownPage(show)
+            page = GeneratedPage(show)
             self._routes[path.encode()] = {b"GET": page, b"HEAD": page}
 
     def of(self, method: bytes, path: bytes) -> "Route | Reply":

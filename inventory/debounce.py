@@ -22,7 +22,7 @@ class DebouncedState(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DebounceTerms:
+class DebounceLimits:
     """How many samples in a row change the state."""
 
     good_samples: int = 3
@@ -47,7 +47,7 @@ class DebounceCounter:
     at: float = 0.0
     """Time of the last sample of the run."""
 
-    def after(self, at: float, terms: DebounceTerms, *, is_good: bool) -> "DebounceCounter":
+    def after(self, at: float, terms: DebounceLimits, *, is_good: bool) -> "DebounceCounter":
         """Return the counter after one more observation.
 
         Args:
@@ -68,12 +68,12 @@ class DebounceCounter:
             return run
         return DebounceCounter(DebouncedState.UP if is_good else DebouncedState.DOWN)
 
-    def next_sample_in(self, now: float, terms: DebounceTerms) -> float | None:
+    def next_sample_in(self, now: float, terms: DebounceLimits) -> float | None:
         """Return the seconds until an observation is a new sample; None outside a run."""
         if not self.samples:
             return None
         return max(0.0, self.at + terms.period_s - now)
 
 
-DEFAULT_DEBOUNCE: Final = DebounceTerms()
+DEFAULT_DEBOUNCE: Final = DebounceLimits()
 NO_SAMPLES: Final = DebounceCounter()

@@ -19,7 +19,7 @@ from api.names import (
     RESOLVED_DIGEST_ANNOTATION,
 )
 from api.text import truncate
-from kernelcache.signatures.mutation_signature import (
+from kernelcache.signatures.mutation import (
     MutationKeys,
     MutationSubject,
     SignedWith,

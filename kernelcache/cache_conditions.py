@@ -45,7 +45,7 @@ _WITH_NODES: Final = frozenset(
 _FORMER: Final = frozenset({CacheConditionType.OUTDATED, CacheConditionType.UNLOAD_ERROR})
 """States that count for digests that the cache named before."""
 _MAX_DETAIL: Final = 256
-"""Of one node's text in the message of a cache."""
+"""Greatest length of one node's text in the message of a cache."""
 
 
 @final
@@ -91,7 +91,7 @@ class DigestUse:
         return is_current or self.state.type in _FORMER
 
 
-def shown_state(conditions: "Iterable[Condition] | None") -> CacheState:
+def reported_state(conditions: "Iterable[Condition] | None") -> CacheState:
     """Return the state that a status shows; Pending where it shows none, or one that is not known."""
     for type_ in _ORDER:
         found = find_condition(conditions, type_)
@@ -102,9 +102,9 @@ def shown_state(conditions: "Iterable[Condition] | None") -> CacheState:
     return CacheState(CacheConditionType.PENDING)
 
 
-def shown_use(digest: "CachedDigest") -> DigestUse:
+def reported_use(digest: "CachedDigest") -> DigestUse:
     """Return what a node's object shows of a digest."""
-    return DigestUse(state=shown_state(digest.conditions), pods=len(digest.pods or ()))
+    return DigestUse(state=reported_state(digest.conditions), pods=len(digest.pods or ()))
 
 
 def state_on_node(digest: DigestOnNode, *, is_current: bool) -> CacheState:
@@ -172,13 +172,13 @@ def _nodes(names: "Sequence[NodeName]") -> str:
 
 
 def cache_condition(
-    state: CacheState, shown: "Iterable[Condition] | None", *, generation: int, now: "dt.datetime"
+    state: CacheState, current: "Iterable[Condition] | None", *, generation: int, now: "dt.datetime"
 ) -> "list[Condition]":
     """Return the conditions of a status: exactly one, with the type as its reason.
 
     Args:
         state: the state to show.
-        shown: the conditions so far; one of the type keeps its transition time.
+        current: the conditions so far; one of the type keeps its transition time.
         generation: `metadata.generation` of the object.
         now: the transition time of a new condition.
     """
@@ -188,7 +188,7 @@ def cache_condition(
             state.type,
             state.message,
             status=True,
-            shown=shown,
+            current=current,
             generation=generation,
             now=now,
         )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, final
 
 from api.image_reference import parse_digest
 from api.text import listed
-from kernelcache.compatibility import Fits, Misfit, cuda_target, device_fit
+from kernelcache.compatibility import Fits, Incompatible, cuda_target, device_fit
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -36,7 +36,7 @@ class CacheTargets:
     """What the caches that a pod mounts demand of each of its devices."""
 
     caches: "tuple[tuple[CacheName, KnownCache], ...]"
-    """In order; those that do not exist or are not resolved demand nothing."""
+    """Caches in order; those that do not exist or are not resolved demand nothing."""
 
     def fits(self, compute_capability: str) -> bool:
         """Say whether every cache has kernels for a device."""
@@ -44,23 +44,23 @@ class CacheTargets:
             isinstance(_fit(cache.targets, compute_capability), Fits) for _, cache in self.caches
         )
 
-    def misfit(self, capabilities: "Iterable[str]") -> tuple[str, str]:
+    def incompatibility(self, capabilities: "Iterable[str]") -> tuple[str, str]:
         """Return the caches that do not fit such devices, as subject and verb of a sentence, and the reason.
 
         A cache that fits none of them is named alone. Where each fits some and none of the devices fits all caches,
         they are named together.
         """
         wanted = tuple(capabilities)
-        first: Misfit | None = None
+        first: Incompatible | None = None
         several: list[CacheName] = []
         for name, cache in self.caches:
-            misfits = [
-                fit for item in wanted if isinstance(fit := _fit(cache.targets, item), Misfit)
+            incompatible = [
+                fit for item in wanted if isinstance(fit := _fit(cache.targets, item), Incompatible)
             ]
-            if misfits and len(misfits) == len(wanted):
-                return f"kernel cache {name} fits", misfits[0].reason
-            if misfits:
-                first = first or misfits[0]
+            if incompatible and len(incompatible) == len(wanted):
+                return f"kernel cache {name} fits", incompatible[0].reason
+            if incompatible:
+                first = first or incompatible[0]
                 several.append(name)
         reason = first.reason if first is not None else "the driver has reported no device"
         return f"kernel caches {listed(map(str, several))} together fit", reason
@@ -68,7 +68,7 @@ class CacheTargets:
 
 @final
 @dataclass(frozen=True, slots=True)
-class CacheWish:
+class CachePreference:
     """What the caches that a pod mounts demand of its node and devices."""
 
     devices: CacheTargets
@@ -94,7 +94,7 @@ class CacheIndex:
         self._warm: dict[tuple[CacheName, Digest], set[NodeName]] = {}
         self._on_node: dict[tuple[NodeName, str], frozenset[tuple[CacheName, Digest]]] = {}
         # (node, namespace) -> what its object says is extracted
-        self._wishes: dict[tuple[CacheName, ...], CacheWish | None] = {}
+        self._demands: dict[tuple[CacheName, ...], CachePreference | None] = {}
         # of the present generation
         self.generation = 0
         """Grows with each change."""
@@ -139,30 +139,30 @@ class CacheIndex:
         cache = self._caches.get(name)
         return frozenset(self._warm.get((name, cache.digest), ())) if cache else frozenset()
 
-    def wish(self, names: "Iterable[CacheName]") -> CacheWish | None:
+    def demand(self, names: "Iterable[CacheName]") -> CachePreference | None:
         """Return what a pod's caches demand; None where it mounts none that is resolved."""
         wanted = tuple(sorted({*names}))
-        if wanted not in self._wishes:
-            if len(self._wishes) >= _MAX_WISHES:
-                self._wishes.clear()
-            self._wishes[wanted] = self._wish(wanted)
-        return self._wishes[wanted]
+        if wanted not in self._demands:
+            if len(self._demands) >= _MAX_DEMANDS:
+                self._demands.clear()
+            self._demands[wanted] = self._preference(wanted)
+        return self._demands[wanted]
 
-    def _wish(self, names: "tuple[CacheName, ...]") -> CacheWish | None:
+    def _preference(self, names: "tuple[CacheName, ...]") -> CachePreference | None:
         found = tuple((item, self._caches[item]) for item in names if item in self._caches)
         if not found:
             return None
         nodes = [self.warm_nodes(name) for name, _ in found]
-        return CacheWish(CacheTargets(found), nodes[0].intersection(*nodes[1:]))
+        return CachePreference(CacheTargets(found), nodes[0].intersection(*nodes[1:]))
 
     def _move(self) -> None:
         self.generation += 1
-        self._wishes.clear()
+        self._demands.clear()
 
 
-_MAX_WISHES: Final = 256
+_MAX_DEMANDS: Final = 256
 
 
 @functools.lru_cache(maxsize=256)
-def _fit(targets: "tuple[KernelTarget, ...]", compute_capability: str) -> "Fits | Misfit":
+def _fit(targets: "tuple[KernelTarget, ...]", compute_capability: str) -> "Fits | Incompatible":
     return device_fit(targets, cuda_target(compute_capability))

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 CUDA: Final = "cuda"
 CUDA_WARP_SIZE: Final = 32
-"""Of every device of NVIDIA's so far."""
+"""Warp size of every device of NVIDIA's so far."""
 _CAPABILITY: Final = re.compile(r"([0-9]{1,3})\.([0-9])")
 _CUDA_ARCH: Final = re.compile(r"(?:sm_?)?([0-9]{2,4})[af]?")
 """`90`, `sm_90`, and `sm_90a` or `sm_100f`: code of a feature set runs on devices of its capability."""
@@ -47,7 +47,7 @@ class Fits:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Misfit:
+class Incompatible:
     """The device runs none of the cache's kernels."""
 
     reason: str
@@ -59,7 +59,7 @@ class DeviceCompatibility(Generic[DeviceKey]):
     """The devices of a node, by whether a cache fits them."""
 
     compatible: tuple[DeviceKey, ...]
-    """In ascending order."""
+    """Compatible devices in ascending order."""
     incompatible: "Mapping[DeviceKey, str]"
     """The reason by device, in ascending order."""
 
@@ -68,7 +68,7 @@ class DeviceCompatibility(Generic[DeviceKey]):
         return bool(self.compatible)
 
     @property
-    def misfit(self) -> str:
+    def incompatibility(self) -> str:
         """Return why the cache fits no device; empty where it fits one."""
         if self.compatible:
             return ""
@@ -83,9 +83,11 @@ def cuda_target(compute_capability: str) -> KernelTarget | UnknownTarget:
     """Return the target of an NVIDIA device, as arch `90` of compute capability `9.0`."""
     found = _CAPABILITY.fullmatch(compute_capability)
     if found is None:
-        shown = truncate(compute_capability)
+        current = truncate(compute_capability)
         return UnknownTarget(
-            f'"{shown}" is no compute capability' if shown else "its compute capability is unknown"
+            f'"{current}" is no compute capability'
+            if current
+            else "its compute capability is unknown"
         )
     return KernelTarget(backend=CUDA, arch=f"{found[1]}{found[2]}", warp_size=CUDA_WARP_SIZE)
 
@@ -99,14 +101,14 @@ def device_target(status: "GPUDeviceStatus") -> KernelTarget | UnknownTarget:
 
 def device_fit(
     targets: "Iterable[KernelTarget]", device: KernelTarget | UnknownTarget
-) -> Fits | Misfit:
+) -> Fits | Incompatible:
     """Return the target that the device runs, or the nearest reason why it runs none.
 
     Of several targets, the reason is about those that come closest: a wrong architecture of the right backend,
     not a wrong backend.
     """
     if isinstance(device, UnknownTarget):
-        return Misfit(device.reason)
+        return Incompatible(device.reason)
     left = sorted(targets)
     mine = _canonical(device)
     for part, words in _PARTS:
@@ -116,7 +118,7 @@ def device_fit(
                 truncate(str(value))
                 for value in dict.fromkeys(getattr(item, part) for item in left)
             )
-            return Misfit(f"{words} {wanted} of the cache, device has {getattr(mine, part)}")
+            return Incompatible(f"{words} {wanted} of the cache, device has {getattr(mine, part)}")
         left = near
     return Fits(left[0])
 
@@ -132,7 +134,7 @@ def device_compatibility(
         match device_fit(known, devices[key]):
             case Fits():
                 compatible.append(key)
-            case Misfit(reason):
+            case Incompatible(reason):
                 incompatible[key] = reason
     return DeviceCompatibility(compatible=tuple(compatible), incompatible=incompatible)
 

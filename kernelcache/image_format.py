@@ -31,7 +31,7 @@ DOCKER_CONFIG: Final = "application/vnd.docker.container.image.v1+json"
 DOCKER_LAYER: Final = "application/vnd.docker.image.rootfs.diff.tar.gzip"
 
 MAX_MANIFEST_BYTES: Final = 4 * 1024 * 1024
-"""As registries limit manifests (OCI distribution specification)."""
+"""Most bytes of a manifest, as registries limit manifests (OCI distribution specification)."""
 MAX_CONFIG_BYTES: Final = 4 * 1024 * 1024
 MAX_TARGETS: Final = 256
 """Architectures that one image names; compilers know some 20."""
@@ -92,7 +92,7 @@ class CacheImage:
 
     type: CacheType
     targets: tuple[KernelTarget, ...]
-    """At least one, each once, in the image's order."""
+    """Targets of the image: at least one, each once, in the image's order."""
     layer: BlobDescriptor
     size_bytes: int | None
     """Bytes of the extracted files, where the image says them; a claim, not a limit."""

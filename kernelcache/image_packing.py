@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from api.image_reference import Digest
 
 MAX_DESCRIBING_BYTES: Final = 1024 * 1024
-"""Of a JSON file that is looked into; Triton's have a few kilobytes."""
+"""Most bytes of a JSON file that is looked into; Triton's have a few kilobytes."""
 _EPOCH: Final = "1970-01-01T00:00:00Z"
 _VLLM_ROOT: Final = "torch_compile_cache"
 _VLLM_AHEAD_OF_TIME: Final = "torch_aot_compile"

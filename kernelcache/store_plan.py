@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from api.cache_name import CacheName
     from api.image_reference import Digest
-    from kernelcache.store_snapshot import StoreSnapshot, StoreTerms, WantedCache
+    from kernelcache.store_snapshot import StoreLimits, StoreSnapshot, WantedCache
 
 
 _FACTOR_BEYOND: Final = 8
@@ -107,7 +107,8 @@ class StorePlan:
     kept: tuple[Keep, ...]
     postponed: tuple[Postpone, ...]
     next_at: float | None
-    """Before this time, nothing but an event changes the plan; None where time changes nothing."""
+    """Time of the next plan: before this time, nothing but an event changes the plan; None where time changes
+    nothing."""
 
 
 @final
@@ -137,7 +138,7 @@ class _Survey:
     now: float
 
     @classmethod
-    def of(cls, store: "StoreSnapshot", terms: "StoreTerms", now: float) -> "_Survey":
+    def of(cls, store: "StoreSnapshot", terms: "StoreLimits", now: float) -> "_Survey":
         latest = now + terms.retry_max_s
         dues = {
             digest: min(terms.retry_at(failed), latest) for digest, failed in store.failures.items()
@@ -233,7 +234,7 @@ class _Room:
         return chosen
 
 
-def plan_store(store: "StoreSnapshot", terms: "StoreTerms", now: float) -> StorePlan:
+def plan_store(store: "StoreSnapshot", terms: "StoreLimits", now: float) -> StorePlan:
     """Return what to do with every digest that is wanted or stored."""
     survey = _Survey.of(store, terms, now)
     removable = survey.removable()

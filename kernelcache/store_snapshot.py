@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from api.image_reference import Digest
 
 _MAX_DOUBLINGS: Final = 32
-"""Beyond any limit of the delay; keeps the power small."""
+"""Most doublings of the delay: beyond any limit of the delay; keeps the power small."""
 
 
 @final
@@ -20,7 +20,8 @@ class WantedCache:
 
     digest: "Digest"
     bytes: int
-    """Of its files: as they were when the node extracted it before, else as the image's label says; without a label
+    """Bytes of its files: as they were when the node extracted it before, else as the image's label says; without
+    a label
     those of its layer, which is compressed. A node that forgets what it extracted may displace it again."""
     is_awaited: bool = False
     """Whether a pod of the node waits for it."""
@@ -48,11 +49,11 @@ class FailedAttempts:
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StoreTerms:
+class StoreLimits:
     """What the node may keep, and when it tries again."""
 
     quota_bytes: int | None = None
-    """Of all content; None is no limit."""
+    """Bytes of all content; None is no limit."""
     grace_s: float = 300.0
     """How long content stays that nothing needs any more."""
     retry_base_s: float = 10.0
@@ -83,11 +84,11 @@ class StoreSnapshot:
     failures: "Mapping[Digest, FailedAttempts]" = field(default_factory=dict)
     """Digest -> its failures since the last success; they bind a digest no longer than its delay."""
     unneeded_since: "Mapping[Digest, float]" = field(default_factory=dict)
-    """As `unneeded_since` returned it last."""
+    """Times as `unneeded_since` returned it last."""
     free_bytes: int | None = None
     """What the disk has left for further content; None does not limit it."""
 
-    def quota_bytes(self, terms: StoreTerms) -> int | None:
+    def quota_bytes(self, terms: StoreLimits) -> int | None:
         """Return what all content may take: the quota, or less where the disk has not so much left; None is no limit."""
         if self.free_bytes is None:
             return terms.quota_bytes

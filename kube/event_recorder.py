@@ -33,7 +33,7 @@ MAX_NOTE_BYTES: Final = 1024
 MAX_REASON: Final = 128
 """Also of an action."""
 _MAX_OBJECT_NAME = 253 - 1 - 16
-"""Of an event's name, which is `<object>.<16 hex digits>` and a DNS subdomain."""
+"""Greatest length of an event's name, which is `<object>.<16 hex digits>` and a DNS subdomain."""
 _CLUSTER_SCOPED_NAMESPACE = "default"
 """Where events about cluster-scoped objects live; the API server takes no other but kube-system."""
 _ATTEMPTS = 3
@@ -85,7 +85,7 @@ class Event:
     action: str
     """What was done or tried, in PascalCase."""
     note: str
-    """For people; cut to `MAX_NOTE_BYTES`."""
+    """Note for people; cut to `MAX_NOTE_BYTES`."""
 
 
 @final

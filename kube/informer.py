@@ -97,7 +97,7 @@ class WatchTiming:
     first_page: int = 5_000
     """Items at a time before anybody is served: 36 MB of usual pods, and few round trips."""
     absent_s: float = 60.0
-    """Between two looks for an optional resource that is not served."""
+    """Seconds between two looks for an optional resource that is not served."""
     later_page: int = 1_000
     """Items at a time while others are served: finding the bounds of as many takes 5 ms, of Nodes."""
 
@@ -279,7 +279,7 @@ class Informer(Generic[T]):
         self._objects = 0
         self.last_heard = self._clock.monotonic()
         if not self.synced.is_set() or self._version is not None:
-            self._log.info("not served: taken for empty", next_look_in_s=self._timing.absent_s)
+            self._log.info("not served: taken for empty", next_read_in_s=self._timing.absent_s)
         self._version = None
         self._relist_cause = "absent"
         self.synced.set()

@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from kube.resources import Resource
 
 _TICK_S: Final = 0.001
-"""Below it a sleep may end where it began."""
+"""Least sleep, in seconds: below it a sleep may end where it began."""
 
 T = TypeVar("T")
 
@@ -103,7 +103,7 @@ class LeaseClient(Protocol):
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LeaseTerms:
+class LeaseTimes:
     """Which Lease, and its times: a dead leader is followed after 1.6 to 2.3 s.
 
     client-go's are 15, 10 and 2 s, and a hand-over takes as long. Ours cost two and a half writes of
@@ -115,7 +115,7 @@ class LeaseTerms:
     lease_duration_s: float = 2.0
     renew_deadline_s: float = 1.5
     retry_s: float = 0.4
-    look_s: float = 0.25
+    poll_s: float = 0.25
     """How often a follower reads the record."""
 
     def __post_init__(self) -> None:
@@ -125,9 +125,9 @@ class LeaseTerms:
                 "a lease needs 2 * retry < renew deadline < lease duration, not "
                 f"2 * {self.retry_s:g}, {self.renew_deadline_s:g}, {self.lease_duration_s:g}"
             )
-        if self.look_s <= 0:
+        if self.poll_s <= 0:
             raise ValueError(
-                f"a Lease is looked at every {self.look_s:g} s, which must be positive"
+                f"a Lease is looked at every {self.poll_s:g} s, which must be positive"
             )
 
 
@@ -155,7 +155,7 @@ class LeaderElection:
         self,
         client: LeaseClient,
         clock: "Clock",
-        terms: LeaseTerms,
+        terms: LeaseTimes,
         *,
         identity: str,
         rng: "random.Random | None" = None,
@@ -227,7 +227,7 @@ class LeaderElection:
     async def succeeded(self) -> bool:
         """Return whether another process holds the Lease that we released; False on an error."""
         try:
-            record = await self._look()
+            record = await self._read()
         except KubeError:
             return False
         return record is not None and record.spec.holder_identity not in {"", self.identity}
@@ -245,7 +245,7 @@ class LeaderElection:
 
     async def _give_up(self) -> None:
         try:
-            record = self._record if self._record_is_ours_and_current else await self._look()
+            record = self._record if self._record_is_ours_and_current else await self._read()
             if record is None or not self._is_ours(record):
                 return
             self._record_is_ours_and_current = False
@@ -290,7 +290,7 @@ class LeaderElection:
             self._seen_at = max(self._seen_at, least)
 
     async def _try_once(self) -> None:
-        record = self._record if self._record_is_ours_and_current else await self._look()
+        record = self._record if self._record_is_ours_and_current else await self._read()
         # Whatever ends the write early leaves it open which version the server has: read again then.
         self._record_is_ours_and_current = False
         if record is not None and self._is_ours(record):
@@ -300,7 +300,7 @@ class LeaderElection:
         if self._is_free(record):
             await self._claim(record)
 
-    async def _look(self) -> Lease | None:
+    async def _read(self) -> Lease | None:
         terms = self._terms
         try:
             record: Lease | None = await self._bounded(
@@ -404,7 +404,7 @@ class LeaderElection:
         if self.is_leading():
             pause_s, ends_in_s = self._terms.retry_s * jitter, self._leads_until - now
         else:
-            pause_s, ends_in_s = self._terms.look_s * jitter, self._free_from(self._record) - now
+            pause_s, ends_in_s = self._terms.poll_s * jitter, self._free_from(self._record) - now
         return max(ends_in_s, _TICK_S) if 0 < ends_in_s < pause_s else pause_s
 
     def _announce(self, on_started: "Callable[[], None]", on_stopped: "Callable[[], None]") -> None:

@@ -278,14 +278,14 @@ class LineSplitter:
 
     def feed(self, chunk: bytes) -> list[bytes]:
         """Return the lines that this chunk completes, without their ends and without empty ones."""
-        *complete, rest = chunk.split(b"\n")
+        *complete, remaining = chunk.split(b"\n")
         if complete:
             complete[0] = b"".join([*self._parts, complete[0]])
             self._parts.clear()
             self._size = 0
-        if rest:
-            self._parts.append(rest)
-            self._size += len(rest)
+        if remaining:
+            self._parts.append(remaining)
+            self._size += len(remaining)
         if self._size > MAX_EVENT_LINE:
             raise Undecodable(f"a line of the watch is longer than {MAX_EVENT_LINE} bytes")
         return [line for line in complete if line]

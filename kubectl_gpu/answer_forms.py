@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from kubectl_gpu.terminal import Terminal
 
 API_VERSION: Final = "cli.gpu.deckhouse.io/v1alpha1"
-"""Of every document that a verb prints: fields are added to it, and none is renamed or taken away."""
+"""API version of every document that a verb prints: fields are added to it, and none is renamed or taken away."""
 
 
 class Document(
@@ -114,21 +114,21 @@ def structured(document: Document, names: "Iterable[str]", *, form: str) -> str 
 
 def table_text(table: Table, terminal: "Terminal", layout: TableLayout) -> str:
     """Return the lines of a table; on a narrow terminal without the columns that are least needed."""
-    shown = [
+    printed = [
         place for place, item in enumerate(table.columns) if layout.is_wide or not item.is_wide
     ]
     cells = [[_cell(row[place]) for place in range(len(table.columns))] for row in table.rows]
     left_out: list[str] = []
     while terminal.width is not None and not layout.is_wide:
-        widths = _widths(table, cells, shown=shown, layout=layout)
+        widths = _widths(table, cells, current=printed, layout=layout)
         if len(layout.indent) + sum(widths) + 2 * (len(widths) - 1) <= terminal.width:
             break
-        least = max(shown, key=lambda place: table.columns[place].sacrifice)
+        least = max(printed, key=lambda place: table.columns[place].sacrifice)
         if not table.columns[least].sacrifice:
             break
-        shown.remove(least)
+        printed.remove(least)
         left_out.append(table.columns[least].name)
-    lines = [*_lines(table, cells, shown, terminal=terminal, layout=layout)]
+    lines = [*_lines(table, cells, printed, terminal=terminal, layout=layout)]
     if left_out:
         names = ", ".join(reversed(left_out))
         text = f"(no room for {names}: -o wide shows all columns)"
@@ -158,7 +158,7 @@ def _cell(value: Cell | str) -> Cell:
 
 
 def _widths(
-    table: Table, cells: "list[list[Cell]]", *, shown: "list[int]", layout: TableLayout
+    table: Table, cells: "list[list[Cell]]", *, current: "list[int]", layout: TableLayout
 ) -> "list[int]":
     return [
         max(
@@ -167,24 +167,24 @@ def _widths(
                 *(len(row[place].text) for row in cells),
             ]
         )
-        for place in shown
+        for place in current
     ]
 
 
 def _lines(
     table: Table,
     cells: "list[list[Cell]]",
-    shown: "list[int]",
+    current: "list[int]",
     *,
     terminal: "Terminal",
     layout: TableLayout,
 ) -> "Iterator[str]":
-    widths = dict(zip(shown, _widths(table, cells, shown=shown, layout=layout), strict=True))
+    widths = dict(zip(current, _widths(table, cells, current=current, layout=layout), strict=True))
     header = [Cell(column.name, Tone.STRONG) for column in table.columns]
     for row in [header, *cells] if layout.has_header else cells:
         yield layout.indent + "  ".join(
             _padded(row[place], widths[place], table.columns[place], terminal=terminal)
-            for place in shown
+            for place in current
         )
 
 

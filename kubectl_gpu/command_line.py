@@ -42,55 +42,55 @@ class VerbEntry(NamedTuple):
 
 
 def _why() -> "RunVerb":
-    from kubectl_gpu.verbs.why_verb import run_why
+    from kubectl_gpu.verbs.why import run_why
 
     return run_why
 
 
 def _pools() -> "RunVerb":
-    from kubectl_gpu.verbs.pools_verb import run_pools
+    from kubectl_gpu.verbs.pools import run_pools
 
     return run_pools
 
 
 def _nodes() -> "RunVerb":
-    from kubectl_gpu.verbs.nodes_verb import run_nodes
+    from kubectl_gpu.verbs.nodes import run_nodes
 
     return run_nodes
 
 
 def _who() -> "RunVerb":
-    from kubectl_gpu.verbs.who_verb import run_who
+    from kubectl_gpu.verbs.who import run_who
 
     return run_who
 
 
 def _what_if() -> "RunVerb":
-    from kubectl_gpu.what_if.what_if_verb import run_what_if
+    from kubectl_gpu.what_if.verb import run_what_if
 
     return run_what_if
 
 
 def _console() -> "RunVerb":
-    from kubectl_gpu.verbs.console_verb import run_console
+    from kubectl_gpu.verbs.console import run_console
 
     return run_console
 
 
 def _check() -> "RunVerb":
-    from kubectl_gpu.check.check_verb import run_check
+    from kubectl_gpu.check.verb import run_check
 
     return run_check
 
 
 def _dump() -> "RunVerb":
-    from kubectl_gpu.dump.dump_verb import run_dump
+    from kubectl_gpu.dump.verb import run_dump
 
     return run_dump
 
 
 def _version() -> "RunVerb":
-    from kubectl_gpu.verbs.version_verb import run_version
+    from kubectl_gpu.verbs.version import run_version
 
     return run_version
 
@@ -137,7 +137,7 @@ _FLAGS_WITH_VALUE: Final = (
 
 def run(arguments: "Sequence[str]", terminal: "Terminal") -> int:
     """Run a verb; return the process's exit code."""
-    verb, rest = _verb_of(arguments)
+    verb, remaining = _verb_of(arguments)
     if verb in _HELP:
         terminal.write(_overview())
         return ANSWERED
@@ -148,11 +148,11 @@ def run(arguments: "Sequence[str]", terminal: "Terminal") -> int:
         terminal.write(_overview())
         return MISUSED
     if verb == _COMPLETE:
-        return _complete(rest, terminal)
+        return _complete(remaining, terminal)
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _end)
     try:
-        return _run_verb(verb, rest, terminal)
+        return _run_verb(verb, remaining, terminal)
     except CommandLineError as error:
         terminal.complain(error)
         return MISUSED
@@ -164,7 +164,7 @@ def run(arguments: "Sequence[str]", terminal: "Terminal") -> int:
 
 
 def _complete(words: "Sequence[str]", terminal: "Terminal") -> int:
-    from kubectl_gpu.completion.completion_verb import run_completion
+    from kubectl_gpu.completion.verb import run_completion
 
     texts = {name: verb.text for name, verb in VERBS.items()}
     return run_completion(words, terminal, texts=texts, load=lambda name: VERBS[name].load())

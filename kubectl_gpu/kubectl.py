@@ -169,13 +169,13 @@ class Watch:
         return [line for line in lines if line.strip()]
 
     def _take_head(self, *, is_whole: bool) -> None:
-        head, separator, rest = self._received.partition(b"\r\n\r\n")
+        head, separator, remaining = self._received.partition(b"\r\n\r\n")
         if not separator and not is_whole:
             return
         status = _status_of(head)
         if status != 200:
-            raise status_error(status, rest, self._resource)
-        self._has_head, self._received = True, rest
+            raise status_error(status, remaining, self._resource)
+        self._has_head, self._received = True, remaining
 
 
 def split_answer(answer: bytes) -> tuple[int, bytes]:

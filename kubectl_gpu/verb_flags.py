@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from kubectl_gpu.cluster_lists import ClusterLists
     from kubectl_gpu.dumped.dump_source import DumpSource
     from kubectl_gpu.terminal import Terminal
-    from kubectl_gpu.watching import Shown
+    from kubectl_gpu.watching import Entries
 
 FORMS: Final = ("table", "wide", "json", "yaml", "name")
 _OF_KUBECTL: Final = (
@@ -138,7 +138,7 @@ def _dest(flag: str) -> str:
 
 
 def run_on_cluster(
-    given: argparse.Namespace, terminal: "Terminal", draw: "Callable[[ClusterLists], Shown]"
+    given: argparse.Namespace, terminal: "Terminal", draw: "Callable[[ClusterLists], Entries]"
 ) -> int:
     """Show an answer about the cluster that the flags name; return its exit code."""
     with open_source(given) as cluster:

@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from kubectl_gpu.terminal import Terminal
 
 _LEAST_PAUSE_S: Final = 1.0
-"""Between two drawings; at least as long as reading and drawing takes, so that half of the time is left."""
+"""Seconds between two drawings; at least as long as reading and drawing takes, so that half of the time is left."""
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class Shown:
+class Entries:
     """An answer as text, and the exit code that it stands for."""
 
     text: str
@@ -34,21 +34,21 @@ class Shown:
 def show(
     source: "ReadableSource",
     terminal: "Terminal",
-    draw: "Callable[[ClusterLists], Shown]",
+    draw: "Callable[[ClusterLists], Entries]",
     *,
     has_gaps: bool = True,
 ) -> int:
     """Show the answer once; return its exit code. Without gaps in the text, they are complained about."""
     lists = ClusterLists(source)
-    shown = draw(lists)
-    terminal.write(shown.text + (gaps_text(lists.gaps) if has_gaps else ""))
+    printed = draw(lists)
+    terminal.write(printed.text + (gaps_text(lists.gaps) if has_gaps else ""))
     for gap in () if has_gaps else lists.gaps:
         terminal.complain(f"partial: {gap}")
-    return shown.code
+    return printed.code
 
 
 def show_changes(
-    source: "KubectlProxy", terminal: "Terminal", draw: "Callable[[ClusterLists], Shown]"
+    source: "KubectlProxy", terminal: "Terminal", draw: "Callable[[ClusterLists], Entries]"
 ) -> int:
     """Show the answer until the reader goes away or the user ends it; return the last exit code."""
     gc.enable()
@@ -57,9 +57,9 @@ def show_changes(
         while not terminal.is_closed:
             began = time.monotonic()
             lists = ClusterLists(source)
-            shown = draw(lists)
-            code = shown.code
-            terminal.redraw(shown.text + gaps_text(lists.gaps))
+            printed = draw(lists)
+            code = printed.code
+            terminal.redraw(printed.text + gaps_text(lists.gaps))
             pause = max(_LEAST_PAUSE_S, time.monotonic() - began)
             if not terminal.is_closed:
                 await_change(source, lists.versions)

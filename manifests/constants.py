@@ -41,7 +41,7 @@ TRUST_ROOT_DIRECTORY: Final = "/etc/gpu-control-plane/trust-root"
 """Where the server has the ConfigMap with Sigstore's trusted root."""
 TRUST_ROOT_FILE: Final = f"{TRUST_ROOT_DIRECTORY}/trusted_root.json"
 DASHBOARD_LABELS: Final = MappingProxyType({"grafana_dashboard": "1"})
-"""Of the dashboards' ConfigMaps: what the sidecar of Grafana's chart looks for by default."""
+"""Labels of the dashboards' ConfigMaps: what the sidecar of Grafana's chart looks for by default."""
 POOL_VIEWER: Final = f"{NAME}-pool-viewer"
 """ClusterRole that reads GPUPools."""
 BALLOON_PRIORITY_CLASS: Final = f"{NAME}-balloon"
@@ -55,7 +55,7 @@ POD_SECURITY_LABELS: Final = MappingProxyType(
         "pod-security.kubernetes.io/warn": "privileged",
     }
 )
-"""Of our namespace, which has to admit the node agents."""
+"""Labels of our namespace, which has to admit the node agents."""
 
 DEVICE_PLUGIN: Final = "gpu-device-plugin"
 """Prefix of the names of a pool's node workloads; name of their service account."""
@@ -113,11 +113,11 @@ CONTAINER_PORT: Final = 8443
 """One TLS port for webhooks, extender, probes and metrics."""
 HTTPS_PORT_NAME: Final = "https"
 HTTP_PORT_NAME: Final = "http"
-"""Of a console behind something that ends TLS."""
+"""Name of the HTTP port of a console behind something that ends TLS."""
 PLAIN_SERVICE_PORT: Final = 80
 EXPORTER_PORT_NAME: Final = "metrics"
 PROBES_PORT_NAME: Final = "probes"
-"""Of the agents' pods."""
+"""Name of the port for probes of the agents' pods."""
 
 MUTATING_CONFIGURATION: Final = f"zz-{NAME}"
 """Configurations are called in the order of their names: ours is last, so that it sees the
@@ -173,7 +173,7 @@ METRICS_READER: Final = "gpu-metrics-reader"
 SCALING_PATH: Final = "/debug/scale"
 """Nodes that are asked for, and why pods wait: for those who may call the scheduler's paths."""
 DEVICE_METRICS_PATH: Final = "/metrics/devices"
-"""Of node agents: metrics of their devices."""
+"""HTTP path of node agents: metrics of their devices."""
 
 
 def service_account_username(namespace: str, name: str = SERVICE_ACCOUNT) -> str:

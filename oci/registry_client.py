@@ -255,8 +255,8 @@ class RegistryClient:
         """Yield what one answer brings of the rest."""
         url = self._url(reference, f"blobs/{stream.descriptor.digest}")
         # Both ends: go-containerregistry refuses a range without the last.
-        rest = f"bytes={stream.received}-{stream.descriptor.size - 1}"
-        headers = {"Range": rest} if stream.received else {}
+        remaining = f"bytes={stream.received}-{stream.descriptor.size - 1}"
+        headers = {"Range": remaining} if stream.received else {}
         request = RegistryRequest(name=stream.name, method="GET", url=url, headers=headers)
         async with self._calls.deadline(stream.name):
             response = await self._calls.send_once(request, _pull(reference), accepted=(200, 206))

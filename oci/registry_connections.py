@@ -296,7 +296,7 @@ _CODES: Final = frozenset(
         "UNKNOWN",
     }
 )
-"""Of the distribution specification, and UNKNOWN of its reference implementation."""
+"""Error codes of the distribution specification, and UNKNOWN of its reference implementation."""
 
 _CURES: Final[dict[int, tuple[type[RegistryRefusal], str]]] = {
     401: (

@@ -8,12 +8,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MAX_SMALL_BLOB_BYTES: Final = 4 * 1024 * 1024
-"""Of a blob that is read as a whole: a configuration, a signature's payload."""
+"""Most bytes of a blob that is read as a whole: a configuration, a signature's payload."""
 MAX_LAYERS: Final = 128
-"""Of one image; container runtimes stop at about as many."""
+"""Most layers of one image; container runtimes stop at about as many."""
 MAX_INDEX_ENTRIES: Final = 512
 MAX_REFERRERS: Final = 256
-"""Of one image: signatures, attestations, bills of materials."""
+"""Most referrers of one image: signatures, attestations, bills of materials."""
 
 
 @final
@@ -31,13 +31,13 @@ class RegistrySettings:
     are not public; None is every host."""
     connect_timeout_s: float = 10.0
     read_timeout_s: float = 30.0
-    """Between two reads of an answer."""
+    """Seconds between two reads of an answer."""
     operation_timeout_s: float = 60.0
-    """Of everything but the content of blobs, with redirects, tokens and retries."""
+    """Time limit, in seconds, of everything but the content of blobs, with redirects, tokens and retries."""
     transfer_timeout_s: float = 3600.0
-    """Of one blob, down or up."""
+    """Time limit, in seconds, of the transfer of one blob, down or up."""
     attempts: int = 5
-    """Of one request, and of one blob without a byte more in between."""
+    """Attempts of one request, and of one blob without a byte more in between."""
 
     def tls(self) -> ssl.SSLContext:
         """Return the context of all connections; reads the file of authorities.

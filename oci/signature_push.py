@@ -23,7 +23,7 @@ from kernelcache.signatures.image_signing import (
     sign_bundle,
     sign_payload,
 )
-from kernelcache.signatures.signature_material import (
+from kernelcache.signatures.material import (
     BUNDLE_ARTIFACT_TYPE,
     SIMPLE_SIGNING_TYPE,
     SignatureMaterialError,
@@ -31,15 +31,15 @@ from kernelcache.signatures.signature_material import (
     SimpleSigning,
     read_simple_signing_manifest,
 )
-from kernelcache.signatures.signature_policy import SignaturePolicy
-from kernelcache.signatures.signature_verdict import SignatureVerified
+from kernelcache.signatures.policy import SignaturePolicy
+from kernelcache.signatures.verdict import SignatureVerified
 from oci.blob_source import BlobSource
 from oci.errors import UnusableContent
 from oci.registry_client import referrers_tag, signature_tag
-from oci.signature_reading import ShownSignatures, read_signatures
+from oci.signature_reading import FoundSignatures, read_signatures
 
 if TYPE_CHECKING:
-    from kernelcache.signatures.signature_material import SignatureMaterial
+    from kernelcache.signatures.material import SignatureMaterial
     from kernelcache.signatures.signing_keys import SigningKey
     from oci.registry_client import RegistryClient
     from oci.registry_push import RegistryPush
@@ -78,10 +78,10 @@ class SignaturePush:
         Raises:
             SignatureListError: a present list of signatures is malformed, or full.
         """
-        shown = await read_signatures(self._client, reference, image.digest)
+        current = await read_signatures(self._client, reference, image.digest)
         forms = SignatureForms(
-            has_added_payload=not _has_signed(key, image, shown, form=SimpleSigning),
-            has_added_bundle=not _has_signed(key, image, shown, form=SigstoreBundle),
+            has_added_payload=not _has_signed(key, image, current, form=SimpleSigning),
+            has_added_bundle=not _has_signed(key, image, current, form=SigstoreBundle),
         )
         if forms.has_added_payload:
             await self._add_payload(reference, image, key)
@@ -138,12 +138,12 @@ class SignaturePush:
 def _has_signed(
     key: "SigningKey",
     image: BlobDescriptor,
-    shown: ShownSignatures,
+    current: FoundSignatures,
     *,
     form: "type[SignatureMaterial]",
 ) -> bool:
     policy = SignaturePolicy(keys=(key.public,), identities=frozenset())
-    materials = [material for material in shown.materials if isinstance(material, form)]
+    materials = [material for material in current.materials if isinstance(material, form)]
     verdict = verify_signatures(image.digest, materials, policy=policy, trust_root=None)
     return isinstance(verdict, SignatureVerified)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, final
 
 import msgspec
 
-from kernelcache.signatures.signature_material import (
+from kernelcache.signatures.material import (
     BUNDLE_ARTIFACT_TYPE,
     MAX_SIGNATURES,
     SignatureBlob,
@@ -20,7 +20,7 @@ from kernelcache.signatures.signature_material import (
     read_bundle_manifest,
     read_simple_signing_manifest,
 )
-from kernelcache.signatures.signature_verdict import SignatureFault, SignatureProblem
+from kernelcache.signatures.verdict import SignatureFault, SignatureProblem
 from oci.errors import ContentNotFound, ContentTooLarge, UnusableContent
 
 if TYPE_CHECKING:
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from oci.platforms import IndexEntry
     from oci.registry_client import RegistryClient
 
-MAX_SHOWN_BYTES: Final = 8 << 20
-"""Of all signatures of one image; several images are verified at once."""
+MAX_QUOTED_BYTES: Final = 8 << 20
+"""Most bytes of all signatures of one image; several images are verified at once."""
 _AT_A_TIME: Final = 8
 _OTHER_TYPES: Final = frozenset(
     {
@@ -45,12 +45,12 @@ _OTHER_TYPES: Final = frozenset(
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShownSignatures:
+class FoundSignatures:
     """The signatures of an image; nothing about them is verified but the digests of their blobs."""
 
     materials: tuple[SignatureMaterial, ...]
     problems: tuple[SignatureProblem, ...]
-    """Of signatures that could not be read, for `verify_signatures`."""
+    """Problems of signatures that could not be read, for `verify_signatures`."""
 
 
 class _Manifest(msgspec.Struct, frozen=True, rename="camel"):
@@ -59,7 +59,7 @@ class _Manifest(msgspec.Struct, frozen=True, rename="camel"):
 
 async def read_signatures(
     client: "RegistryClient", reference: "ImageReference", digest: "Digest"
-) -> ShownSignatures:
+) -> FoundSignatures:
     """Read the signatures of the manifest, or index, with this digest.
 
     Raises:
@@ -67,7 +67,7 @@ async def read_signatures(
     """
     reading = _Reading(client, reference, digest)
     await reading.attempt_all((reading.read_simple_signing(), reading.read_bundles()))
-    return ShownSignatures(materials=tuple(reading.materials), problems=tuple(reading.problems))
+    return FoundSignatures(materials=tuple(reading.materials), problems=tuple(reading.problems))
 
 
 @final
@@ -138,9 +138,9 @@ class _Reading:
                 " that are not needed"
             )
         self._size_bytes += blob.size
-        if self._size_bytes > MAX_SHOWN_BYTES:
+        if self._size_bytes > MAX_QUOTED_BYTES:
             raise SignatureMaterialError(
-                f"{blob.digest} is not read: the signatures of an image may have {MAX_SHOWN_BYTES}"
+                f"{blob.digest} is not read: the signatures of an image may have {MAX_QUOTED_BYTES}"
                 " bytes together; remove those that are not needed"
             )
         async with self._slots:

@@ -144,8 +144,8 @@ class AllocationReader:
         state = self._index.state_for(pool.name, demand)
         if state.ranking is None:
             return None
-        rest = self._index.rest_of(pool, node, own=own, uid=uid)
-        return state.ranking.value_lost(state.request_of(demand), rest)
+        remaining = self._index.remaining_room(pool, node, own=own, uid=uid)
+        return state.ranking.value_lost(state.request_of(demand), remaining)
 
     def refusal_on(
         self, node: "NodeName", pool: "PoolFacts", demand: "Demand", *, uid: "PodUid | None" = None

@@ -61,7 +61,7 @@ class AllocationState:
         *,
         on_end: "Callable[[Ended], None] | None" = None,
         on_mismatch: "Callable[[AllocationMismatch], None] | None" = None,
-        on_settled: "Callable[[], None]" = lambda: None,
+        on_reported: "Callable[[], None]" = lambda: None,
     ) -> None:
         """Start without pods and reservations.
 
@@ -70,12 +70,12 @@ class AllocationState:
             on_end: called for every reservation with units that ends; it must not call back.
             on_mismatch: called for every pod whose node reports other units than it was bound with;
                 it must not call back.
-            on_settled: called after a node's report has changed, or claims of a pod have ended; it must not call back.
+            on_reported: called after a node's report has changed, or claims of a pod have ended; it must not call back.
         """
         self.index = index if index is not None else DeviceIndex()
         self.ledger = ReservationLedger()
         self._on_end = on_end
-        self._on_settled = on_settled
+        self._on_reported = on_reported
         self._pods = ObservedPods()
         self.pod_claims = PodClaims(self.index, self._pods, on_mismatch)
         self._backoff = AdmissionBackoff()
@@ -220,7 +220,7 @@ class AllocationState:
 
     def expire(self, now: "Instant") -> list[Ended]:
         """End overdue reservations, and the newness of devices; return ended reservations with units."""
-        self.index.settle_new_devices(now.monotonic)
+        self.index.admit_new_devices(now.monotonic)
         ended = [self._end(item, end) for item, end in self.ledger.due(now.monotonic)]
         for item in ended:
             if item.end is End.NOT_OBSERVED:
@@ -239,7 +239,7 @@ class AllocationState:
         counts as long as the node repeats it.
         """
         found = self.pod_claims.replace_reports(node, reports)
-        self._on_settled()
+        self._on_reported()
         return found
 
     def commit(
@@ -380,7 +380,7 @@ class AllocationState:
 
     def _drop_claims(self, facts: "PodFacts") -> list[Ended]:
         self.pod_claims.end(facts.uid)
-        self._on_settled()
+        self._on_reported()
         return self._drop(self.ledger.of(facts))
 
     def _restore(self, facts: "PodFacts", now: "Instant") -> Reservation | None:
@@ -437,7 +437,7 @@ class AllocationState:
         ended = Ended(reservation, end)
         if self._on_end is not None and reservation.has_units:
             self._on_end(ended)
-        self._on_settled()
+        self._on_reported()
         self._pods.await_units(reservation.uid)
         return ended
 

@@ -90,9 +90,9 @@ def _resizes(pod: "Pod") -> "Resizes":
     statuses = (*(status.container_statuses or ()), *(status.init_container_statuses or ()))
     for name, has in (("", status), *((item.name, item) for item in statuses)):
         actual = has.resources.requests if has.resources is not None else None
-        shown = [part for part in (has.allocated_resources, actual) if part]
-        if shown:
-            found[name] = shown
+        current = [part for part in (has.allocated_resources, actual) if part]
+        if current:
+            found[name] = current
     if not found or any(
         condition.type == "PodResizePending" and condition.reason == "Infeasible"
         for condition in status.conditions or ()
@@ -137,8 +137,8 @@ def _of_container(container: "Container", resource: str, resizes: "Resizes | Non
 
 
 def _resized(name: str, resource: str, resizes: "Resizes | None") -> int | None:
-    shown = resizes.get(name) if resizes else None
-    return None if shown is None else max(_milli(part, resource) or 0 for part in shown)
+    current = resizes.get(name) if resizes else None
+    return None if current is None else max(_milli(part, resource) or 0 for part in current)
 
 
 def _of(resources: "ResourceRequirements | None", resource: str) -> int | None:

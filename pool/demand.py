@@ -69,7 +69,8 @@ Unserved = ManyPools | BadQuantity | TooLarge
 MAX_CONTAINERS: Final = 1_000
 """Nodes run a few hundred; reading one takes some microseconds."""
 MAX_LISTED_UNITS: Final = 2_048
-"""For a pod whose containers reuse units. The largest node has 16 devices of 100 slices, 1,600 units; the
+"""Most units in the list for a pod whose containers reuse units. The largest node has 16 devices of 100 slices,
+1,600 units; the
 annotations list the units of each container, 47 bytes each (`admission.pods.size_limits`).
 """
 

@@ -18,7 +18,7 @@ class DeviceLimit(Protocol):
     def fits(self, compute_capability: str) -> bool:
         """Say whether the pod can use a device; an empty text is a capability that is not known."""
 
-    def misfit(self, capabilities: "Iterable[str]") -> tuple[str, str]:
+    def incompatibility(self, capabilities: "Iterable[str]") -> tuple[str, str]:
         """Return what does not fit such devices, as subject and verb of a sentence, and the reason."""
 
     def __hash__(self) -> int: ...
@@ -38,7 +38,7 @@ class CacheDemand(Protocol):
 class KnownCaches(Protocol):
     """The caches of the cluster."""
 
-    def wish(self, names: "Iterable[CacheName]") -> CacheDemand | None:
+    def demand(self, names: "Iterable[CacheName]") -> CacheDemand | None:
         """Return what these caches demand; None where none of them is known."""
 
 
@@ -46,5 +46,5 @@ class KnownCaches(Protocol):
 class NoCaches:
     """A cluster without caches."""
 
-    def wish(self, names: "Iterable[CacheName]") -> CacheDemand | None:
+    def demand(self, names: "Iterable[CacheName]") -> CacheDemand | None:
         return None

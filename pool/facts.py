@@ -281,13 +281,13 @@ def _unaccounted(pod: "Pod") -> PodFacts | None:
 
 def kubelet_of(inventory: "GPUNodeInventory") -> KubeletTopology | None:
     """Return the settings of the node's kubelet; None where they are unknown."""
-    shown = inventory.status.kubelet
-    if shown is None:
+    current = inventory.status.kubelet
+    if current is None:
         return None
     return KubeletTopology(
-        shown.topology_manager_policy,
-        shown.topology_manager_scope,
-        knows_numa_nodes=bool(shown.aligned_resources),
+        current.topology_manager_policy,
+        current.topology_manager_scope,
+        knows_numa_nodes=bool(current.aligned_resources),
     )
 
 

@@ -21,7 +21,7 @@ _MOST_COMPUTE_SLICES: Final = 7
 _FEW: Final = 16
 """Units among which a search is quicker than reading a number."""
 _MOST_DIGITS: Final = 4
-"""Of a slice's number; a unit of a foreign Binding may end in anything."""
+"""Most digits of a slice's number; a unit of a foreign Binding may end in anything."""
 
 
 @dataclass(frozen=True, slots=True)

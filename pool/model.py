@@ -105,7 +105,7 @@ class DeviceLink(msgspec.Struct, frozen=True, gc=False):
 
     peer: "DeviceName"
     type: str
-    """As in a GPUDevice: NVLink, PIX, PXB, PHB, NODE or SYS."""
+    """Type as in a GPUDevice: NVLink, PIX, PXB, PHB, NODE or SYS."""
     count: int = 1
 
 
@@ -137,10 +137,10 @@ class DeviceFacts:
     created: str = ""
     """Creation time: of two devices that claim one UUID the older owns it."""
     compute_capability: str = ""
-    """As in a GPUDevice, `9.0`; empty while it is unknown."""
+    """Compute capability as in a GPUDevice, `9.0`; empty while it is unknown."""
     numa_node: int | None = None
     links: tuple[DeviceLink, ...] = ()
-    """To other devices of the node, in the order of its object."""
+    """Links to other devices of the node, in the order of its object."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,9 +165,9 @@ class NodeFacts:
     keep_until: str = ""
     """The annotation that says until when this control plane wants that; empty where it does not."""
     resource_version: str = field(default="", compare=False)
-    """Of the last observed object; a heartbeat is no change."""
+    """Resource version of the last observed object; a heartbeat is no change."""
     uid: str = ""
-    """For owner references: a node that is deleted and recreated has another one."""
+    """UID for owner references: a node that is deleted and recreated has another one."""
     owns_present_label: bool = False
     """Whether this control plane set `api.names.PRESENT_LABEL`."""
     kernel: str = ""
@@ -207,12 +207,12 @@ class PeerRule(msgspec.Struct, frozen=True, gc=False):
 
     kind: PeerKind
     key: str
-    """Of the label: `kubernetes.io/hostname`, a zone."""
+    """Key of the label: `kubernetes.io/hostname`, a zone."""
     selector: str | None
-    """Of the pods, in the API's text form; None selects none."""
+    """Selector of the pods, in the API's text form; None selects none."""
     namespaces: tuple[str, ...] = ()
     namespace_selector: str | None = None
-    """Of further namespaces."""
+    """Namespace selector of further namespaces."""
     counts_itself: bool = False
     """The pod is one of them."""
     max_skew: int = 1
@@ -301,7 +301,7 @@ class PodFacts:
     awaits_capacity: bool = False
     """It has our own gate: it waits for units, and kube-scheduler ignores it until they are reserved."""
     selection: PodSelection | None = None
-    """Of a pending pod."""
+    """Selection of a pending pod."""
     astray: tuple[tuple[str, int], ...] = ()
     """(resource, units) by pool, of a bound pod that admission would have denied: it names several pools, or an
     invalid quantity. `demand` names the first of its pools, and its devices are unknown.
@@ -309,9 +309,11 @@ class PodFacts:
     requests: ComputeResources = NOTHING
     """CPU and memory that the pod requests."""
     units_condition: UnitsCondition | None = None
-    """As long as it may have to be written again: of a pending pod, and of one that has stopped waiting and says that it waits."""
+    """Condition of the units, as long as it may have to be written again: of a pending pod, and of one that has
+    stopped waiting and says that it waits."""
     finalizers: tuple[str, ...] = ()
-    """Of a deleted pod with a terminal phase whose containers are shown running: they keep it and its units."""
+    """Finalizers of a deleted pod with a terminal phase whose containers are shown running: they keep it and its
+    units."""
 
     @property
     def ref(self) -> str:

@@ -71,7 +71,7 @@ _RESOLVABLE: Final = frozenset(
 )
 
 
-class CacheMisfit(msgspec.Struct, frozen=True):
+class CacheIncompatibility(msgspec.Struct, frozen=True):
     """Why kernel caches of a pod do not fit devices."""
 
     subject: str
@@ -93,5 +93,5 @@ class NodeRefusal(msgspec.Struct, frozen=True, cache_hash=True):
     """The most units that one device, or one aligned set of devices, has, where that decides."""
     policy: str = ""
     """kubelet's topologyManagerPolicy, where that decides."""
-    misfit: CacheMisfit | None = None
+    incompatibility: CacheIncompatibility | None = None
     """Why some devices of the node are none for the pod; their units are not in the figures."""

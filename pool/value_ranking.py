@@ -42,10 +42,10 @@ def free_room(costs: PlacementCosts, nodes: "Iterable[PoolNode]") -> tuple[int, 
     """Return the free milli of these nodes, and their room for pods of each size of several devices."""
     free, rooms = 0, costs.no_room()
     for node in nodes:
-        rest = node.rest
-        if rest is None or not node.is_reservable:
+        remaining = node.remaining
+        if remaining is None or not node.is_reservable:
             continue
-        free += sum(rest.devices)
-        for place, room in enumerate(costs.rooms(rest)):
+        free += sum(remaining.devices)
+        for place, room in enumerate(costs.rooms(remaining)):
             rooms[place] += room
     return free, rooms

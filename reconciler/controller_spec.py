@@ -164,12 +164,12 @@ class ControllerSpec:
     initial_delay_s: float = 0.0
     rbac: "tuple[PolicyRule, ...]" = ()
     namespaced_rbac: "tuple[PolicyRule, ...]" = ()
-    """Within the control plane's own namespace."""
+    """Rights within the control plane's own namespace."""
     own_rbac: "Callable[[OwnObjects], tuple[PolicyRule, ...]]" = _no_rules
     """Further ones there, on objects that settings name."""
     workers: int = 1
     share: float = 1.0
-    """Of its time that a worker works; see `Controller`."""
+    """Share of its time that a worker works; see `Controller`."""
     is_enabled: "Callable[[ControllerSettings], bool]" = _always
 
     def start(self, context: ControllerContext) -> "Run":

@@ -4,19 +4,19 @@ from typing import TYPE_CHECKING, final
 
 from api.foreign.workload_kinds import ConfigMap, DaemonSet
 from kernelcache.cache_index import CacheIndex
-from reconciler.sinks.device_sink import DeviceSink
-from reconciler.sinks.gkm_cache_node_sink import GKMCacheNodeSink
-from reconciler.sinks.gkm_cache_sink import GKMCacheSink
-from reconciler.sinks.inventory_sink import InventorySink
-from reconciler.sinks.karpenter_sink import NodeClaimSink, node_pool_store
+from reconciler.sinks.device import DeviceSink
+from reconciler.sinks.gkm_cache import GKMCacheSink
+from reconciler.sinks.gkm_cache_node import GKMCacheNodeSink
+from reconciler.sinks.inventory import InventorySink
+from reconciler.sinks.karpenter import NodeClaimSink, node_pool_store
 from reconciler.sinks.live_workloads import live_workloads
-from reconciler.sinks.namespace_sink import NamespaceSink
-from reconciler.sinks.node_feature_sink import NodeFeatureSink
-from reconciler.sinks.node_sink import NodeSink
+from reconciler.sinks.namespace import NamespaceSink
+from reconciler.sinks.node import NodeSink
+from reconciler.sinks.node_feature import NodeFeatureSink
 from reconciler.sinks.operand_pod_sink import OperandPodSink
 from reconciler.sinks.operator_objects import OperatorObjects
-from reconciler.sinks.pool_sink import PoolSink
-from reconciler.sinks.scale_signal_sink import scale_signal_store
+from reconciler.sinks.pool import PoolSink
+from reconciler.sinks.scale_signal import scale_signal_store
 
 if TYPE_CHECKING:
     from kube.event_recorder import EventRecorder
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @final
 class InformerStores:
-    """Sinks and stores that informers fill. Pods of pools are elsewhere: `reconciler.sinks.pod_sink`."""
+    """Sinks and stores that informers fill. Pods of pools are elsewhere: `reconciler.sinks.pod`."""
 
     def __init__(
         self,

@@ -9,7 +9,7 @@ from enum import Enum
 from typing import Final, final
 
 from api.driver_upgrade import UpgradeState
-from operands.upgrade.cluster_upgrade import UpgradeCounts
+from operands.upgrade.cluster import UpgradeCounts
 from telemetry.node_software_metrics import (
     AUTO_UPGRADE_ENABLED,
     GPU_NODES,
@@ -48,7 +48,7 @@ class PolicyFigures:
     gpu_nodes: int = 0
     has_nfd_labels: bool = False
     is_ready_by_state: Mapping[str, bool] = field(default_factory=dict)
-    """By name of the state; without states that are switched off."""
+    """Readiness by name of the state; without states that are switched off."""
 
 
 @final

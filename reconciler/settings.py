@@ -8,16 +8,16 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from api.kinds.autoscaling import ScalingBackend
-    from inventory.discovery.node import InventoryTerms
-    from inventory.health.device import HealthDebounceTerms
-    from inventory.readiness.software import BootstrapTerms
+    from inventory.discovery.node import InventoryParameters
+    from inventory.health.device import HealthDebounceLimits
+    from inventory.readiness.software import BootstrapParameters
     from manifests.node.device_plugin import WorkloadSettings
     from operands.nvidia.policy_operands import PolicyOperands, ServerMetrics
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EndpointTerms:
+class EndpointParameters:
     """This replica behind the Service."""
 
     namespace: str
@@ -28,17 +28,17 @@ class EndpointTerms:
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NodeSoftwareTerms:
+class NodeSoftwareParameters:
     """Settings of ClusterPolicies and NVIDIADrivers."""
 
     is_enabled: bool = False
     """Whether both kinds are served."""
     namespace: str = ""
-    """Of the operands: ours."""
+    """Namespace of the operands: ours."""
     environment: "Mapping[str, str]" = field(default_factory=dict)
     """Images by the variables of NVIDIA's GPU Operator, such as `DRIVER_IMAGE`."""
     metrics: "ServerMetrics | None" = None
-    """Of the servers, for those who look for the operator's."""
+    """Metrics of the servers, for those who look for the operator's."""
 
 
 @final
@@ -48,9 +48,9 @@ class ControllerSettings:
 
     workloads: "WorkloadSettings"
     operands: "PolicyOperands"
-    inventory: "InventoryTerms"
-    bootstrap: "BootstrapTerms"
-    health: "HealthDebounceTerms"
+    inventory: "InventoryParameters"
+    bootstrap: "BootstrapParameters"
+    health: "HealthDebounceLimits"
     scheduler_authorities: "Path | None"
     """A file with the CAs that kube-scheduler trusts, in place of its Secret, where another component issues the certificates."""
     is_labelling_namespace: bool
@@ -62,9 +62,9 @@ class ControllerSettings:
     scrape_period_s: float
     is_nominating: bool
     """Whether waiting pods get `status.nominatedNodeName`."""
-    endpoint: EndpointTerms
+    endpoint: EndpointParameters
     scaling_backends: "frozenset[ScalingBackend]"
     """Those that pools may name."""
     is_serving_caches: bool
     """Whether GKMCaches get a status, and are let go."""
-    node_software: NodeSoftwareTerms = NodeSoftwareTerms()
+    node_software: NodeSoftwareParameters = NodeSoftwareParameters()

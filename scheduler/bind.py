@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from pool.reservations.reservation import Reservation
     from scheduler.codec import BindRequest
     from scheduler.context import ExtenderContext
-    from scheduler.ports import PodRef, PodSighting
+    from scheduler.ports import PodReading, PodRef
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +141,7 @@ async def _bind_again(
 async def _confirm(bound: AlreadyBound, pod: "PodRef", context: "ExtenderContext") -> Bound:
     """Answer success only for what is stored: etcd may have been restored since the pod was seen as bound."""
     reservation = bound.reservation
-    sighting = await context.binder.look(pod)
+    sighting = await context.binder.read(pod)
     if reservation is not None and context.reader.ledger.get(reservation.id) is reservation:
         apply_read(reservation, sighting, context, may_land=False)
     match sighting:
@@ -160,12 +160,12 @@ async def _confirm(bound: AlreadyBound, pod: "PodRef", context: "ExtenderContext
 async def _send(reservation: "Reservation", context: "ExtenderContext", *, is_retry: bool) -> Bound:
     """Send a commitment's Binding, and move the commitment by the outcome."""
     pod = pod_of(reservation)
-    sighting: PodSighting | None = None
+    sighting: PodReading | None = None
     try:
         outcome = await context.binder.bind(_binding_of(reservation, context))
         # A refused retry says nothing about the first write, which may still land.
         if isinstance(outcome, BindRefused) and (outcome.is_conflict or is_retry):
-            sighting = await context.binder.look(pod, within_s=outcome.left_s)
+            sighting = await context.binder.read(pod, within_s=outcome.left_s)
     except BaseException:
         context.allocation_state.doubt(pod.uid, context.now())
         raise
@@ -180,12 +180,12 @@ async def _send(reservation: "Reservation", context: "ExtenderContext", *, is_re
             context.allocation_state.release(pod.uid)
             return Bound(Outcome.REFUSED, message, reservation)
         case BindRefused(message=message):
-            return _after_look(reservation, sighting, context, message=message, is_retry=is_retry)
+            return _after_read(reservation, sighting, context, message=message, is_retry=is_retry)
 
 
-def _after_look(
+def _after_read(
     reservation: "Reservation",
-    sighting: "PodSighting",
+    sighting: "PodReading",
     context: "ExtenderContext",
     *,
     message: str,
@@ -220,7 +220,7 @@ async def _bind_plain(request: "BindRequest", context: "ExtenderContext") -> Bou
         case BindUnknown(message=message):
             return Bound(Outcome.IN_DOUBT, _doubt_text(pod, message))
         case BindRefused(message=message, is_conflict=is_conflict, left_s=left_s):
-            sighting = await context.binder.look(pod, within_s=left_s) if is_conflict else None
+            sighting = await context.binder.read(pod, within_s=left_s) if is_conflict else None
             if isinstance(sighting, SeenBound) and sighting.node == node:
                 return Bound(Outcome.ALREADY_BOUND)
             return Bound(Outcome.REFUSED, message)

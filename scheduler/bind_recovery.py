@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from api.clock import Instant
     from pool.reservations.reservation import Reservation
     from scheduler.context import ExtenderContext
-    from scheduler.ports import PodSighting
+    from scheduler.ports import PodReading
 
 MAY_LAND_S: Final = 60.0
 """kube-apiserver's --request-timeout: it gives a request up after that, and a commit to etcd goes with the request.
@@ -25,7 +25,7 @@ Doubt begins when the answer is given up, after the write was sent. A pod that i
 was not bound by that write and will not be.
 """
 
-_UNSETTLED: Final = frozenset({ReservationPhase.DOUBTFUL, ReservationPhase.BOUND})
+_UNRESOLVED: Final = frozenset({ReservationPhase.DOUBTFUL, ReservationPhase.BOUND})
 
 
 class Settlement(StrEnum):
@@ -55,9 +55,9 @@ async def recover_binding(reservation: "Reservation", context: "ExtenderContext"
         reservation: one of `reader.ledger.unsettled()`, as it is now.
         context: the allocation state and the port.
     """
-    if reservation.phase not in _UNSETTLED:
+    if reservation.phase not in _UNRESOLVED:
         return Settlement.MOVED_ON
-    sighting = await context.binder.look(pod_of(reservation))
+    sighting = await context.binder.read(pod_of(reservation))
     if context.reader.ledger.get(reservation.id) is not reservation:
         return Settlement.MOVED_ON
     may_land = reservation.phase is ReservationPhase.DOUBTFUL and write_may_land(
@@ -80,7 +80,7 @@ def write_may_land(doubtful: "Reservation", now: "Instant") -> bool:
 
 def apply_read(
     reservation: "Reservation",
-    sighting: "PodSighting",
+    sighting: "PodReading",
     context: "ExtenderContext",
     *,
     may_land: bool,

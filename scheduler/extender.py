@@ -170,10 +170,10 @@ def _reserved_for_s(
 
 def _warmth(reservation: "Reservation", index: "IndexReader") -> Warmth | None:
     """Return whether the node has the caches of the pod; None where it mounts none that is known."""
-    wish = index.wish_of(reservation.demand)
-    if wish is None:
+    preference = index.cache_demand_of(reservation.demand)
+    if preference is None:
         return None
-    return Warmth.WARM if reservation.node in wish.warm_nodes else Warmth.COLD
+    return Warmth.WARM if reservation.node in preference.warm_nodes else Warmth.COLD
 
 
 def _bind_facts(

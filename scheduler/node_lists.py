@@ -29,7 +29,8 @@ KEPT: Final = 4
 processor's caches.
 """
 MAX_KEPT_BYTES: Final = 512 * 1024
-"""Of one list: 5,000 nodes with names of a hundred letters. With its answers a list takes four times that."""
+"""Most bytes of one list: 5,000 nodes with names of a hundred letters. With its answers a list takes four times
+that."""
 _VIEWS: Final = 4
 """Pools and sizes for which a list keeps answers."""
 

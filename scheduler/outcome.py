@@ -68,11 +68,11 @@ class PodPlacement:
     pool: "PoolName"
     quality: PlacementQuality
     waited_s: float | None
-    """Since its creation; None where the watch has not shown it."""
+    """Seconds since its creation; None where the watch has not shown it."""
     reserved_for_s: float | None = None
-    """Since units were reserved for it; None where none were before the call."""
+    """Seconds since units were reserved for it; None where none were before the call."""
     warmth: Warmth | None = None
-    """Of a pod that mounts kernel caches."""
+    """Warmth of a pod that mounts kernel caches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,5 +83,5 @@ class VerbResult:
     outcome: str
     """A value of `Outcome`."""
     facts: "Mapping[str, object]"
-    """For one log line."""
+    """Facts for one log line."""
     bound: PodPlacement | None = None

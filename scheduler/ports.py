@@ -36,7 +36,7 @@ class PodBinding:
     annotations: "Mapping[str, str]"
     """Merged into the pod in the same write."""
     labels: "Mapping[str, str]" = field(default_factory=dict)
-    """As the annotations."""
+    """Labels, like the annotations."""
     is_fenced: bool = False
     """Whether an annotation names a leadership term, which the API server then checks (`manifests.install.leadership_policy`)."""
 
@@ -93,7 +93,7 @@ class Unseen:
     message: str
 
 
-PodSighting = SeenBound | SeenPending | SeenGone | Unseen
+PodReading = SeenBound | SeenPending | SeenGone | Unseen
 
 
 class ReportPort(Protocol):
@@ -124,7 +124,7 @@ class BindPort(Protocol):
     async def bind(self, binding: PodBinding) -> BindOutcome:
         """Send one Binding: one API write, no retry. Raises nothing but CancelledError."""
 
-    async def look(self, pod: PodRef, *, within_s: float | None = None) -> PodSighting:
+    async def read(self, pod: PodRef, *, within_s: float | None = None) -> PodReading:
         """Read the pod once, from etcd and not from a cache (no resourceVersion).
 
         A read after a refused write has the time that the write left.

@@ -53,12 +53,12 @@ def no_scores(names: "list[NodeName]") -> bytes:
 def _scored(asked: UnitDemand, candidates: "Candidates", context: "ExtenderContext") -> Scored:
     index = context.index
     view = index.view(asked.pool.name, asked.demand)
-    wish = index.wish_of(asked.demand) if asked.demand.caches else None
+    preference = index.cache_demand_of(asked.demand) if asked.demand.caches else None
     scores: Mapping[NodeName, int] = view.scores
-    if wish is None:
+    if preference is None:
         scored = _as_view_says(candidates, view, context)
     else:
-        scores = _with_warmth(candidates, view, wish)
+        scores = _with_warmth(candidates, view, preference)
         scored = _by_scores(candidates, scores)
     best, lost = _preferred(asked, context), None
     if best is None:
@@ -89,10 +89,10 @@ def _as_view_says(candidates: "Candidates", view: "FitView", context: "ExtenderC
 
 
 def _with_warmth(
-    candidates: "Candidates", view: "FitView", wish: "CacheDemand"
+    candidates: "Candidates", view: "FitView", preference: "CacheDemand"
 ) -> "dict[NodeName, int]":
     """Return the scores of the nodes that fit, for a pod whose caches some of them have."""
-    scores, warm_nodes = view.scores, wish.warm_nodes
+    scores, warm_nodes = view.scores, preference.warm_nodes
     return {
         name: with_warmth(scores[name], is_warm=name in warm_nodes)
         for name in candidates.names

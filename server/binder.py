@@ -23,10 +23,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kube.client import KubeClient
-    from scheduler.ports import BindOutcome, PodBinding, PodRef, PodSighting
+    from scheduler.ports import BindOutcome, PodBinding, PodReading, PodRef
 
 BIND_TIMEOUT_S: Final = 4.0
-"""Of a write together with the read that may follow it: below kube-scheduler's httpTimeout of 5 s, so that it always
+"""Seconds of a write together with the read that may follow it: below kube-scheduler's httpTimeout of 5 s, so that
+it always
 gets a response."""
 RBAC: Final = (
     PolicyRule(resources=("pods/binding",), verbs=("create",)),
@@ -98,7 +99,7 @@ class KubeBinder:
             return BindUnknown(str(error))
         return BindWritten()
 
-    async def look(self, pod: "PodRef", *, within_s: float | None = None) -> "PodSighting":
+    async def read(self, pod: "PodRef", *, within_s: float | None = None) -> "PodReading":
         """Read the pod once."""
         limit_s = self._timeout_s if within_s is None else within_s
         try:

@@ -38,20 +38,22 @@ from kube.resources import (
 )
 from pool.facts import node_facts
 from reconciler.sinks import (
-    device_sink,
-    gkm_cache_node_sink,
-    gkm_cache_sink,
-    karpenter_sink,
+    device,
+    gkm_cache,
+    gkm_cache_node,
+    karpenter,
     live_workloads,
-    namespace_sink,
-    node_feature_sink,
-    node_sink,
+    namespace,
+    node,
+    node_feature,
     operand_pod_sink,
-    pod_sink,
-    pool_sink,
-    scale_signal_sink,
+    pod,
+    scale_signal,
 )
-from reconciler.sinks.operand_pod import OperandPodObject, OperandTerms, projection
+from reconciler.sinks import (
+    pool as pool_sink,
+)
+from reconciler.sinks.operand_pod import OperandParameters, OperandPodObject, projection
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -69,14 +71,14 @@ SCALE_SIGNALS: Final = "scale signals"
 """The third one."""
 RBAC: Final = (
     *pool_sink.RBAC,
-    *device_sink.RBAC,
-    *node_sink.RBAC,
-    *namespace_sink.RBAC,
-    *pod_sink.RBAC,
+    *device.RBAC,
+    *node.RBAC,
+    *namespace.RBAC,
+    *pod.RBAC,
     *operand_pod_sink.RBAC,
-    *node_feature_sink.RBAC,
-    *karpenter_sink.RBAC,
-    *gkm_cache_sink.RBAC,
+    *node_feature.RBAC,
+    *karpenter.RBAC,
+    *gkm_cache.RBAC,
 )
 """ClusterPolicies and NVIDIADrivers are watched under `operator_objects.RBAC`, which a server has that serves them;
 ConfigMaps and DaemonSets under the permissions of `pool.workloads`, inventories under those of
@@ -87,7 +89,7 @@ def build_informers(
     stores: "InformerStores", client: "KubeClient", settings: "Settings", *, clock: "Clock"
 ) -> "dict[str, Informer[Any]]":
     """Return the informers by the name that readiness and metrics know them by."""
-    operand_terms = OperandTerms(
+    operand_terms = OperandParameters(
         namespaces=frozenset({settings.namespace, *settings.bootstrap.namespaces})
     )
     found: dict[str, Informer[Any]] = {
@@ -98,7 +100,7 @@ def build_informers(
             GPUDevice,
             sink=stores.device_sink,
             clock=clock,
-            project=device_sink.observe_device,
+            project=device.observe_device,
         ),
         GPU_NODE_INVENTORIES.plural: Informer(
             client,
@@ -143,11 +145,11 @@ def build_informers(
         SCALE_SIGNALS: Informer(
             client,
             PODS,
-            scale_signal_sink.SignalPod,
+            scale_signal.SignalPod,
             sink=stores.scale_signals,
             clock=clock,
-            project=scale_signal_sink.observe_signal,
-            selection=scale_signal_sink.selection(settings.namespace),
+            project=scale_signal.observe_signal,
+            selection=scale_signal.selection(settings.namespace),
             name=SCALE_SIGNALS,
         ),
         NODE_CLAIMS.plural: Informer(
@@ -156,7 +158,7 @@ def build_informers(
             NodeClaim,
             sink=stores.node_claims,
             clock=clock,
-            project=karpenter_sink.observe_claim,
+            project=karpenter.observe_claim,
             is_optional=True,
         ),
         NODE_POOLS.plural: Informer(
@@ -165,7 +167,7 @@ def build_informers(
             NodePool,
             sink=stores.node_pools,
             clock=clock,
-            project=karpenter_sink.observe_node_pool,
+            project=karpenter.observe_node_pool,
             is_optional=True,
         ),
         # Where their definition is not installed, labels are the only source.
@@ -175,7 +177,7 @@ def build_informers(
             NodeFeature,
             sink=stores.features,
             clock=clock,
-            project=node_feature_sink.observe_feature,
+            project=node_feature.observe_feature,
             is_optional=True,
         ),
     }
@@ -206,8 +208,8 @@ def build_cache_informers(
 ) -> "dict[str, Informer[Any]]":
     """Return those of the kinds of kernel caches, whose definitions an upgrade may not have installed."""
     observe_cache, observe_node = (
-        gkm_cache_sink.observe_cache,
-        gkm_cache_node_sink.observe_cache_node,
+        gkm_cache.observe_cache,
+        gkm_cache_node.observe_cache_node,
     )
     stored, on_nodes = stores.gkm_caches, stores.gkm_cache_nodes
     parts: tuple[tuple[Resource, type[KubeObject], Sink[Any], Callable[[Any], Any]], ...] = (

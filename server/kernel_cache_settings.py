@@ -49,7 +49,7 @@ class CacheVerificationSettings(Section):
         if self.keys or self.identities:
             # Not at the top: `cryptography` would slow every command.
             from api.kinds.gkmcache import SignerIdentity, Verification  # noqa: PLC0415
-            from kernelcache.signatures.signature_policy import (  # noqa: PLC0415
+            from kernelcache.signatures.policy import (  # noqa: PLC0415
                 read_signature_policy,
             )
 

@@ -31,7 +31,7 @@ from kube.config.connection import BadConfigurationError
 from kube.config.discovery import load_configuration
 from kube.event_recorder import EventRecorder
 from kube.informer import Informer
-from kube.leader_election import LeaderElection, LeaseTerms
+from kube.leader_election import LeaderElection, LeaseTimes
 from kube.resources import PODS
 from manifests import constants
 from pool.allocation_state import AllocationState
@@ -45,11 +45,11 @@ from reconciler.operator_gauges import forget_node_software
 from reconciler.pod.reservation_end import record_end
 from reconciler.pod.reservation_expiry import ReservationExpiry
 from reconciler.pool.gauges import forget_all
-from reconciler.scaling.scaling_gauges import forget_all_scaling
-from reconciler.scaling.scaling_report import scaling_report
+from reconciler.scaling.gauges import forget_all_scaling
+from reconciler.scaling.report import scaling_report
 from reconciler.scaling.view import scaling_view
-from reconciler.sinks.inventory_sink import record_mismatch
-from reconciler.sinks.pod_sink import PodSink
+from reconciler.sinks.inventory import record_mismatch
+from reconciler.sinks.pod import PodSink
 from scheduler.context import ExtenderContext
 from server.allocation_reports import AllocationReports
 from server.binder import KubeBinder
@@ -67,8 +67,8 @@ from server.leadership.bound_pods import BoundPods
 from server.leadership.fence import Fence
 from server.leadership.restored_store import RestoredStore
 from server.leadership.takeover import Takeover
-from server.reservations.reservation_ids import ReservationIds
-from server.reservations.reservation_signer import ReservationSigner
+from server.reservations.ids import ReservationIds
+from server.reservations.signer import ReservationSigner
 from server.shutdown import drain
 from server.usual_demand import recent_demands
 from telemetry.reasons import REPORTING_CONTROLLER
@@ -117,7 +117,7 @@ class ControlPlane:
             self.index,
             on_end=partial(record_end, recorder=self.recorder, catalog=self.catalog),
             on_mismatch=partial(record_mismatch, recorder=self.recorder),
-            on_settled=reports.wake,
+            on_reported=reports.wake,
         )
         self.stores = InformerStores(
             self.allocation_state, self.catalog, kernel_caches, recorder=self.recorder
@@ -154,7 +154,7 @@ class ControlPlane:
             self.election,
             Fence(client, constants.LEASE_NAME, self.election.identity),
             restored_store.catch_up,
-            settle_s=settings.leadership.settle_s,
+            wait_s=settings.leadership.settle_s,
         )
         self.readiness = Readiness(
             self._checks(), self.takeover.decides if settings.leadership.enabled else None
@@ -337,15 +337,15 @@ class ControlPlane:
         return checks
 
 
-def _lease_terms(settings: "Settings") -> LeaseTerms:
+def _lease_terms(settings: "Settings") -> LeaseTimes:
     leadership = settings.leadership
-    return LeaseTerms(
+    return LeaseTimes(
         namespace=settings.namespace,
         name=constants.LEASE_NAME,
         lease_duration_s=leadership.duration_s,
         renew_deadline_s=0.75 * leadership.duration_s,
         retry_s=leadership.duration_s / 5,
-        look_s=leadership.duration_s / 8,
+        poll_s=leadership.duration_s / 8,
     )
 
 

@@ -24,7 +24,7 @@ from server import binder, informers
 from server.controllers.all import CONTROLLERS
 from server.kernelcache import mutation_key_secret
 from server.leadership import fence
-from server.reservations import reservation_signer
+from server.reservations import signer
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -151,6 +151,6 @@ def _in_our_namespace(own: OwnObjects) -> tuple[PolicyRule, ...]:
             if own.issues_certificates
             else ()
         ),
-        *reservation_signer.NAMESPACED_RBAC,
+        *signer.NAMESPACED_RBAC,
         *mutation_key_secret.NAMESPACED_RBAC,
     )

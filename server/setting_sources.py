@@ -24,7 +24,7 @@ _OF_KUBERNETES: Final = re.compile(
 )
 """Variables that kubelet sets in every pod of the namespace for Services whose names begin as our settings do."""
 _PORT_OF_KUBERNETES: Final = re.compile(r"(tcp|udp|sctp)://")
-_MAX_SHOWN: Final = 60
+_MAX_QUOTED: Final = 60
 """Characters of a value that a complaint repeats."""
 
 Location = tuple[str | int, ...]
@@ -167,7 +167,7 @@ class GivenSettings:
             return f"{message}{self._named_in(message)}"
         if field is None or error["type"] == "value_error":
             return f"{origin}: {message}"
-        value = truncate(repr(error["input"]), _MAX_SHOWN)
+        value = truncate(repr(error["input"]), _MAX_QUOTED)
         return f"{origin} is {value}; expected: {field.expects}"
 
     def _field(self, location: Location) -> SettingField | None:
@@ -245,7 +245,7 @@ def _hint(meant: str | None) -> str:
 
 
 def _is_of_kubernetes(name: str, text: str) -> bool:
-    rest = name.upper().removeprefix(VARIABLE_PREFIX)
-    return bool(_OF_KUBERNETES.fullmatch(rest)) or (
-        rest.endswith("PORT") and bool(_PORT_OF_KUBERNETES.match(text))
+    remaining = name.upper().removeprefix(VARIABLE_PREFIX)
+    return bool(_OF_KUBERNETES.fullmatch(remaining)) or (
+        remaining.endswith("PORT") and bool(_PORT_OF_KUBERNETES.match(text))
     )

@@ -13,7 +13,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from api.kinds.autoscaling import ScalingBackend
 from api.names import DEFAULT_SCHEDULER_NAME, MANAGED_LABEL
-from api.nodefiles.poolconfig import HandOut
+from api.nodefiles.poolconfig import DeviceInjection
 from inventory.health.device import IGNORED_XIDS
 from manifests.constants import (
     CONTAINER_PORT,
@@ -157,7 +157,7 @@ class DevicePluginSettings(Section):
     outside the control plane (None)."""
     plugin: PluginKind = PluginKind.OWN
     """Own: the control plane's plugin. NVIDIA: NVIDIA's k8s-device-plugin, for whole devices and time slices."""
-    hand_out: HandOut = HandOut.CDI
+    hand_out: DeviceInjection = DeviceInjection.CDI
     """How devices are made available to containers: by CDI names, by NVIDIA_VISIBLE_DEVICES (Environment), or as
     device files (Devices)."""
     image: str = ""

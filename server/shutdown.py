@@ -19,9 +19,9 @@ from server.binder import BIND_TIMEOUT_S
 if TYPE_CHECKING:
     from server.process import ControlPlane
 
-SUCCESSOR_LOOK_S: Final = 0.1
+SUCCESSOR_CHECK_S: Final = 0.1
 YIELD_S: Final = 2.0
-"""From another replica's Lease to requests that reach it: it catches up (0.1 s), kubelet probes its readiness
+"""Seconds from another replica's Lease to requests that reach it: it catches up (0.1 s), kubelet probes its readiness
 (once a second), and kube-proxies and API servers learn of it."""
 _STEP_S: Final = 0.005
 _UNDER_WAY: Final = frozenset({ReservationPhase.COMMITTED, ReservationPhase.DOUBTFUL})
@@ -77,4 +77,4 @@ async def _wait_for_successor(plane: "ControlPlane", *, until: float) -> None:
         if await plane.election.succeeded():
             await asyncio.sleep(min(YIELD_S, left_s))
             return
-        await asyncio.sleep(min(SUCCESSOR_LOOK_S, left_s))
+        await asyncio.sleep(min(SUCCESSOR_CHECK_S, left_s))

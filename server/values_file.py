@@ -11,7 +11,7 @@ from pydantic.alias_generators import to_camel
 from api.version import VERSION
 from manifests import constants
 from manifests.install.cert_manager import OWN_ISSUER
-from manifests.install.deployments.server_deployment import cache_files
+from manifests.install.deployments.server import cache_files
 from manifests.install.installation import (
     Installation,
     base_settings,
@@ -40,7 +40,7 @@ KUBERNETES_VERSION: Final = "v1.36.3"
 """Version of kube-scheduler where the cluster is not known."""
 
 _ESCAPED: Final = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}
-"""As Go's encoder writes them, so that `helm` finds the same checksum."""
+"""Characters as Go's encoder writes them, so that `helm` finds the same checksum."""
 
 
 def load_values(file: "Path | None") -> ChartValues:

@@ -16,15 +16,52 @@ import os
 import sys
 import time
 from collections.abc import MutableMapping
+from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any, Final, Literal, NoReturn, final
 
 import msgspec
 import structlog
 
-from telemetry.outages import Outages
-
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
+
+EVENT: Final = "API server does not answer"
+EVERY_S: Final = 10.0
+CAUSES: Final = frozenset({"Unreachable", "TimedOut"})
+"""Errors of `kube.errors` that are no answer. Refusals differ between resources, so that each is a line."""
+
+
+@final
+@dataclass(slots=True)
+class _ReportedOutage:
+    at: float
+    left_out: int = 0
+
+
+@final
+class Outages:
+    """Lines of the last ten seconds, by cause."""
+
+    def __init__(self) -> None:
+        self._reported: dict[str, _ReportedOutage] = {}
+
+    def summary(self, record: "Mapping[str, Any]", now: float) -> dict[str, Any] | None:
+        """Return the line to log for a record with a cause, or None for no line.
+
+        A line names one of the tasks that wait, and the number of records that were left out before it.
+        """
+        cause = record["cause"]
+        if cause not in CAUSES:
+            return dict(record)
+        reported = self._reported.get(cause)
+        if reported is not None and now < reported.at + EVERY_S:
+            reported.left_out += 1
+            return None
+        self._reported[cause] = _ReportedOutage(now)
+        line = {"event": EVENT, "cause": cause, "error": record.get("error", "")}
+        line["during"] = record["event"]
+        return line if reported is None else {**line, "left_out": reported.left_out}
+
 
 LogLevel = Literal["debug", "info", "warning", "error"]
 LogFormat = Literal["Auto", "JSON", "Console"]
@@ -150,14 +187,14 @@ def _console_encoder() -> "Callable[[Sequence[Record]], bytes]":
     )
 
     def line_of(record: Record) -> str:
-        shown = {key: _shown(key, value) for key, value in record.items()}
-        shown["time"] = record["time"].astimezone().strftime("%H:%M:%S")
-        return renderer(None, record["level"], shown) + "\n"
+        printed = {key: _printed(key, value) for key, value in record.items()}
+        printed["time"] = record["time"].astimezone().strftime("%H:%M:%S")
+        return renderer(None, record["level"], printed) + "\n"
 
     return lambda records: "".join(map(line_of, records)).encode("utf-8", "backslashreplace")
 
 
-def _shown(key: str, value: object) -> object:
+def _printed(key: str, value: object) -> object:
     """Return what a terminal shows; it would obey control characters, which foreign texts may have."""
     if isinstance(value, enum.Enum):
         return value.value

@@ -27,27 +27,27 @@ class HiddenFamilies(Collector):
     an alert. On a replica that does not lead, and where the component is switched off, they are therefore absent.
     """
 
-    def __init__(self, hidden: CollectorRegistry, *, shown_by: CollectorRegistry) -> None:
+    def __init__(self, hidden: CollectorRegistry, *, visible_by: CollectorRegistry) -> None:
         self._hidden = hidden
-        self._is_shown = False
-        shown_by.register(self)
+        self._is_visible = False
+        visible_by.register(self)
 
     def show(self) -> None:
-        self._is_shown = True
+        self._is_visible = True
 
     def hide(self) -> None:
-        self._is_shown = False
+        self._is_visible = False
 
     def describe(self) -> "Iterable[Metric]":
         """Return no name: families that come and go are checked by the registry that holds them."""
         return ()
 
     def collect(self) -> "Iterable[Metric]":
-        return self._hidden.collect() if self._is_shown else ()
+        return self._hidden.collect() if self._is_visible else ()
 
 
 OPERATOR_REGISTRY: Final = CollectorRegistry()
-NODE_SOFTWARE_PAGE: Final = HiddenFamilies(OPERATOR_REGISTRY, shown_by=REGISTRY)
+NODE_SOFTWARE_PAGE: Final = HiddenFamilies(OPERATOR_REGISTRY, visible_by=REGISTRY)
 _declarations: Final = MetricDeclarations(OPERATOR_REGISTRY)
 
 GPU_NODES = _declarations.gauge("gpu_operator_gpu_nodes_total", "Nodes with a GPU.")

@@ -288,15 +288,15 @@ _FAULTS: Final = {
         " would choose a NUMA node on which not all containers get the devices that they need"
     ),
     NodeReason.CACHE_FITS_NO_DEVICE: (
-        "{misfit.subject} no device of the pool on this node: {misfit.reason}"
+        "{incompatibility.subject} no device of the pool on this node: {incompatibility.reason}"
     ),
     NodeReason.CACHE_FITS_TOO_FEW: (
-        "{wanted} requested, but {misfit.subject} only devices with {total} units of the pool on this node:"
-        " {misfit.reason}"
+        "{wanted} requested, but {incompatibility.subject} only devices with {total} units of the pool on this node:"
+        " {incompatibility.reason}"
     ),
     NodeReason.INSUFFICIENT_FITTING_UNITS: (
         "{wanted} requested, {free} free ({taken} of {total}) on the devices of the pool on this node that"
-        " {misfit.subject}: {misfit.reason}"
+        " {incompatibility.subject}: {incompatibility.reason}"
     ),
 }
 """Texts of nodes with enough free units, which pods cannot have or not together."""

@@ -7,20 +7,54 @@ administrators write, replaces it.
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, final
 
-from admission.caches.cache_images import RequiredSigners
-from admission.caches.kyverno_annotation import has_kyverno_verified
+import msgspec
+
+from admission.caches.images import RequiredSigners
 from admission.decision import Denied
+from api.field_errors import UNDECODABLE
+from api.image_reference import ImageReference, ImageReferenceError, parse_image_reference
 from api.kinds.gkmcache import VerificationMode
-from kernelcache.signatures.signature_policy import SignaturePolicyError, read_signature_policy
+from api.names import KYVERNO_ANNOTATION
+from kernelcache.signatures.policy import SignaturePolicyError, read_signature_policy
 from telemetry.reasons import RefusalReason
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from admission.caches.cache_context import ClusterVerification
+    from admission.caches.context import ClusterVerification
     from api.cache_name import CacheName
-    from api.image_reference import ImageReference
     from api.kinds.gkmcache import Verification
+
+_GOOD: Final = "pass"
+_verified: Final = msgspec.json.Decoder(dict[str, str])
+
+
+def has_kyverno_verified(annotations: "Mapping[str, str]", image: ImageReference) -> bool:
+    """Say whether the annotation has this image with this digest, and nothing but `pass` for it."""
+    text = annotations.get(KYVERNO_ANNOTATION)
+    if text is None or image.digest is None:
+        return False
+    try:
+        listed = _verified.decode(text)
+    except UNDECODABLE:
+        return False
+    found = [result for key, result in listed.items() if _names(key, image)]
+    return bool(found) and all(result == _GOOD for result in found)
+
+
+def _names(key: str, image: ImageReference) -> bool:
+    try:
+        found = parse_image_reference(key)
+    except ImageReferenceError:
+        return False
+    is_same = (found.registry, found.repository, found.digest) == (
+        image.registry,
+        image.repository,
+        image.digest,
+    )
+    # Kyverno leaves out the tag beside a digest; where it is there, it is compared.
+    return is_same and found.tag in {None, image.tag}
+
 
 _FIELD: Final = "spec.verification"
 _SETTING: Final = "kernel_caches.verification"

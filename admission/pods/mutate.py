@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from admission.decision import NOT_READY, Admitted, Decision, Denied
-from admission.pods import pod_patch
+from admission.pods import patch as pod_patch
 from admission.pods.access import may_use, refusal_text
 from admission.pods.capacity_denial import exceeds
 from admission.pods.constraints import constraints_of, excludes_pool_nodes

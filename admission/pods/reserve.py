@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from admission.decision import Admitted, Denied
 from admission.pods.capacity_denial import exceeds
-from admission.pods.pod_patch import annotate, gate, ungate
+from admission.pods.patch import annotate, gate, ungate
 from admission.pods.signature import is_signed, signed_text
 from api.annotations import ReservationNote, decode_reservation
 from api.kinds.gpupool import WhenExhausted
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from api.clock import Instant
     from pool.model import Capacity, PoolFacts
     from pool.placement.planner import Placed
-    from pool.refusal import CacheMisfit
+    from pool.refusal import CacheIncompatibility
 from pool.reservations.reservation import Reservation
 
 DRY_RUN_ID: Final = ReservationId("dry-run")
@@ -144,14 +144,22 @@ def _plan(pod: "PoolPod", context: "AdmissionContext") -> "_Planned | Denied":
     match pool.when_exhausted:
         case WhenExhausted.PEND:
             awaits_capacity = _awaits_capacity(pod, context)
-            misfit = fits_no_device(context.index, pool.name, demand)
-            text = _waiting_text(pool, plan) if misfit is None else _misfit_text(pool, misfit)
+            incompatibility = fits_no_device(context.index, pool.name, demand)
+            text = (
+                _waiting_text(pool, plan)
+                if incompatibility is None
+                else _incompatibility_text(pool, incompatibility)
+            )
             if awaits_capacity:
                 text = f"{text}; Events of the pod say which node comes"
             return _Planned(warnings=(text,), awaits_capacity=awaits_capacity)
         case WhenExhausted.REJECT:  # pragma: no branch  # mypy proves that no case is missing
-            misfit = fits_no_device(context.index, pool.name, demand)
-            return _insufficient(pool, plan) if misfit is None else _misfitting(pool, misfit)
+            incompatibility = fits_no_device(context.index, pool.name, demand)
+            return (
+                _insufficient(pool, plan)
+                if incompatibility is None
+                else _incompatible(pool, incompatibility)
+            )
 
 
 def _awaits_capacity(pod: "PoolPod", context: "AdmissionContext") -> bool:
@@ -232,13 +240,13 @@ def _insufficient(pool: "PoolFacts", exhausted: Exhausted) -> Denied:
     return Denied(RefusalReason.INSUFFICIENT_CAPACITY, text)
 
 
-def _misfit_text(pool: "PoolFacts", misfit: "CacheMisfit") -> str:
-    return f"the pod waits: {misfit.subject} no device of GPU pool {pool.name}: {misfit.reason}"
+def _incompatibility_text(pool: "PoolFacts", incompatibility: "CacheIncompatibility") -> str:
+    return f"the pod waits: {incompatibility.subject} no device of GPU pool {pool.name}: {incompatibility.reason}"
 
 
-def _misfitting(pool: "PoolFacts", misfit: "CacheMisfit") -> Denied:
+def _incompatible(pool: "PoolFacts", incompatibility: "CacheIncompatibility") -> Denied:
     text = (
-        f"{misfit.subject} no device of pool {pool.name}: {misfit.reason}; use another pool, or an image with kernels"
+        f"{incompatibility.subject} no device of pool {pool.name}: {incompatibility.reason}; use another pool, or an image with kernels"
         " for these devices (the pool refuses pods that would have to wait)"
     )
     return Denied(RefusalReason.INSUFFICIENT_CAPACITY, text)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import structs
 
 from admission.decision import NOT_READY, Admitted, Decision, Denied
-from admission.pods.pod_patch import WRITTEN_LATER
+from admission.pods.patch import WRITTEN_LATER
 from admission.pods.request import node_preset_denial
 from admission.pods.signature import is_signed
 from admission.pods.size_limits import size_denial

@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from api.kubelet.podresources import PodUnits
 
     Entries = tuple[ContainerDevices, ...]
-    """Of one pod, in the order in which they are written."""
+    """Entries of one pod, in the order in which they are written."""
 
 MAX_BYTES: Final = 900_000
-"""Of the list as JSON: etcd accepts 1.5 MB for an object, and this one has other fields."""
+"""Most bytes of the list as JSON: etcd accepts 1.5 MB for an object, and this one has other fields."""
 
 
 def awaited(pod: "NodePod", is_of_a_pool: "Callable[[str], bool]") -> frozenset[tuple[str, str]]:
@@ -84,7 +84,7 @@ def _of_init_containers(
             {item.name: assigned.get(item.name, ()) for item in asking},
             units,
             reported={entry.container for entry in entries},
-            lacking=asked - len(units),
+            shortfall=asked - len(units),
         )
         for container in asking:
             own = set(left) & set(assigned.get(container.name, ()))

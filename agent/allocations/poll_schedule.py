@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from api.names import PodUid
 
 PACE_S: Final = 0.05
-SETTLED_PACE_S: Final = 0.25
+CONFIRMED_PACE_S: Final = 0.25
 FIRST_RETRY_S: Final = 0.05
 """kubelet gives a pod its devices some milliseconds after its binding."""
 MAX_RETRY_S: Final = 2.0
 AGAIN_S: Final = 300.0
-"""Between two calls for a pod whose units are known: they should not change."""
+"""Seconds between two calls for a pod whose units are known: they should not change."""
 
 
 @final
@@ -38,19 +38,19 @@ class PollSchedule:
 
     def __init__(self) -> None:
         self._open: dict[PodUid, _Open] = {}
-        self._settled: dict[PodUid, float] = {}
+        self._confirmed: dict[PodUid, float] = {}
         # in the order of their times, since each is put at the end with the latest
-        self._asked_at = self._settled_asked_at = float("-inf")
+        self._asked_at = self._confirmed_asked_at = float("-inf")
 
     def __contains__(self, uid: "PodUid") -> bool:
-        return uid in self._open or uid in self._settled
+        return uid in self._open or uid in self._confirmed
 
     def keep(self, uids: "Collection[PodUid]", now: float) -> "set[PodUid]":
         """Schedule exactly these pods, new ones at once; return the removed ones."""
-        gone = (self._open.keys() | self._settled.keys()) - set(uids)
+        gone = (self._open.keys() | self._confirmed.keys()) - set(uids)
         for uid in gone:
             self._open.pop(uid, None)
-            self._settled.pop(uid, None)
+            self._confirmed.pop(uid, None)
         for uid in uids:
             if uid not in self:
                 self._open[uid] = _open(now)
@@ -59,45 +59,47 @@ class PollSchedule:
     def next(self) -> "tuple[float, PodUid] | None":
         """Return the time of the next call, and its pod; None where there is no pod."""
         first = min(((item.due, uid) for uid, item in self._open.items()), default=None)
-        settled = next(iter(self._settled.items()), None)
+        confirmed = next(iter(self._confirmed.items()), None)
         choices = []
         if first is not None:
             choices.append((max(first[0], self._asked_at + PACE_S), first[1]))
-        if settled is not None:
-            at = max(settled[1], self._settled_asked_at + SETTLED_PACE_S, self._asked_at + PACE_S)
-            choices.append((at, settled[0]))
+        if confirmed is not None:
+            at = max(
+                confirmed[1], self._confirmed_asked_at + CONFIRMED_PACE_S, self._asked_at + PACE_S
+            )
+            choices.append((at, confirmed[0]))
         # Of two at the same time the open one, which is the first.
         return min(choices, key=lambda choice: choice[0], default=None)
 
     def asked(self, uid: "PodUid", now: float) -> None:
-        """Record a call; `settle`, `retry` or `confirm` follows with its result."""
+        """Record a call; `until_stable`, `retry` or `confirm` follows with its result."""
         self._asked_at = now
-        if uid in self._settled:
-            self._settled_asked_at = now
+        if uid in self._confirmed:
+            self._confirmed_asked_at = now
 
-    def settle(self, uid: "PodUid", now: float) -> None:
+    def complete(self, uid: "PodUid", now: float) -> None:
         """Record that all units of the pod are known."""
         if uid in self:
             self._open.pop(uid, None)
-            self._settled.pop(uid, None)
-            self._settled[uid] = now + AGAIN_S
+            self._confirmed.pop(uid, None)
+            self._confirmed[uid] = now + AGAIN_S
 
     def retry(self, uid: "PodUid", now: float) -> None:
         """Record that units are missing: call again, with exponential backoff."""
         if uid in self:
-            self._settled.pop(uid, None)
+            self._confirmed.pop(uid, None)
             one = self._open.setdefault(uid, _open(now))
             one.due = now + one.backoff.fail()
 
     def confirm(self, uid: "PodUid", now: float, after_s: float) -> None:
         """Record that the response needs a second one to confirm it."""
         if uid in self:
-            self._settled.pop(uid, None)
+            self._confirmed.pop(uid, None)
             self._open.setdefault(uid, _open(now)).due = now + after_s
 
-    def doubt_all(self, now: float) -> None:
+    def recheck_all(self, now: float) -> None:
         """Call for every pod again, at the slow pace: kubelet was restarted."""
-        self._settled = dict.fromkeys(self._settled, now)
+        self._confirmed = dict.fromkeys(self._confirmed, now)
 
 
 def _open(due: float) -> _Open:

@@ -55,10 +55,10 @@ FEW_PODS: Final = 100
 CONFIRM_S: Final = 1.0
 SOON_S: Final = 0.001
 """A call that is due within this time is due now."""
-LOOK_S: Final = 1.0
-"""Between two checks for a restarted kubelet."""
+CHECK_S: Final = 1.0
+"""Seconds between two checks for a restarted kubelet."""
 VERIFY_S: Final = 600.0
-"""Between two reads of the object, which may have been edited or recreated."""
+"""Seconds between two reads of the object, which may have been edited or recreated."""
 
 _log = structlog.get_logger()
 
@@ -183,11 +183,11 @@ class AllocationReporter:
             present = self._incarnation()
             if present is not None and present != kubelet:
                 kubelet = present
-                self._schedule.doubt_all(self._clock.monotonic())
+                self._schedule.recheck_all(self._clock.monotonic())
             due = self._schedule.next()
-            wait_s = due[0] - self._clock.monotonic() if due is not None else LOOK_S
+            wait_s = due[0] - self._clock.monotonic() if due is not None else CHECK_S
             if due is None or wait_s > SOON_S:
-                await _set_within(changed, min(wait_s, LOOK_S))
+                await _set_within(changed, min(wait_s, CHECK_S))
                 continue
             try:
                 await self._call(due[1])
@@ -252,7 +252,7 @@ class AllocationReporter:
         # kubelet lists nothing of a pod whose init containers alone ask for units: it must know the pod.
         is_known = answer is not None or bool(entries)
         if is_known and is_complete(pod, entries, is_of_a_pool=self._is_of_a_pool):
-            self._schedule.settle(uid, now)
+            self._schedule.complete(uid, now)
         else:
             self._schedule.retry(uid, now)
 
@@ -287,8 +287,8 @@ class AllocationReporter:
     async def _apply_changes(self) -> None:
         """Read the object where it is not known, and apply the entries where they differ."""
         if self._written is None:
-            shown = await self._client.get(GPU_NODE_INVENTORIES, GPUNodeInventory, self._node)
-            self._written = tuple(shown.status.allocations or ())
+            current = await self._client.get(GPU_NODE_INVENTORIES, GPUNodeInventory, self._node)
+            self._written = tuple(current.status.allocations or ())
             if not self._has_taken_over:
                 self._take_over(self._written)
         self._changed.clear()
@@ -306,12 +306,12 @@ class AllocationReporter:
         self._written = wanted
         PUBLISHED.labels("allocations", "written").inc()
 
-    def _take_over(self, shown: "Entries") -> None:
+    def _take_over(self, current: "Entries") -> None:
         """Take over the entries of an earlier agent for pods without a response yet."""
         self._has_taken_over = True
         by_uid: dict[PodUid, list[ContainerDevices]] = {}
         terminated = self._terminated()
-        for entry in shown:
+        for entry in current:
             by_uid.setdefault(PodUid(entry.uid), []).append(entry)
         for uid, entries in by_uid.items():
             if uid in self._schedule or uid in terminated:

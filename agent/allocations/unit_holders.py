@@ -38,11 +38,11 @@ TASK: Final = "agent.occupants"
 SOURCE_FILE: Final = "pods file"
 SOURCE_TERMINATED: Final = "terminated pods"
 CHECK_EVERY_S: Final = 0.1
-"""While a terminated pod may have processes."""
+"""Seconds between two checks while a terminated pod may have processes."""
 FOLLOW_EVERY_S: Final = 1.0
 """The allocated units of a pod may change without a watch event."""
 CLEAN_CHECKS: Final = 2
-"""In a row: a container may be about to start when its pod is deleted."""
+"""Clean checks in a row: a container may be about to start when its pod is deleted."""
 STUCK_AFTER_S: Final = 30.0
 
 _log = structlog.get_logger()
@@ -53,7 +53,7 @@ _log = structlog.get_logger()
 class _Terminated:
     """A terminated pod that may have processes."""
 
-    shown: NodePodUnits
+    published: NodePodUnits
     since: float
     clean_checks: int = 0
 
@@ -129,7 +129,7 @@ class UnitHolders:
         alive = {pod.uid: pod for pod in self._pods.all() if self._has_units(pod)}
         for uid, pod in self._alive.items():
             if uid not in alive:
-                self._terminated[uid] = _Terminated(self._shown(pod), self._clock.monotonic())
+                self._terminated[uid] = _Terminated(self._published(pod), self._clock.monotonic())
         for uid in alive.keys() & self._terminated.keys():
             del self._terminated[uid]
         self._alive = alive
@@ -141,7 +141,7 @@ class UnitHolders:
             for resource in container.counts
         )
 
-    def _shown(self, pod: "NodePod") -> NodePodUnits:
+    def _published(self, pod: "NodePod") -> NodePodUnits:
         allocated = self._allocated_units(pod.uid)
         assigned = (unit for units in (pod.assigned or {}).values() for unit in units)
         return NodePodUnits(
@@ -176,7 +176,7 @@ class UnitHolders:
         for uid, pod in list(self._terminated.items()):
             pod.clean_checks = 0 if uid in found else pod.clean_checks + 1
             if uid in found:
-                pod.shown = msgspec.structs.replace(pod.shown, is_over=True)
+                pod.published = msgspec.structs.replace(pod.published, is_over=True)
             if pod.clean_checks >= CLEAN_CHECKS:
                 del self._terminated[uid]
                 has_ended = True
@@ -187,7 +187,7 @@ class UnitHolders:
     def _report_stuck(self) -> None:
         since = self._clock.monotonic() - STUCK_AFTER_S
         long = sorted(
-            f"{pod.shown.namespace}/{pod.shown.name} ({', '.join(pod.shown.units)})"
+            f"{pod.published.namespace}/{pod.published.name} ({', '.join(pod.published.units)})"
             for pod in self._terminated.values()
             if pod.since <= since
         )
@@ -198,8 +198,8 @@ class UnitHolders:
             self._problems.clear(SOURCE_TERMINATED)
 
     def _write(self) -> None:
-        pods = [self._shown(pod) for pod in self._alive.values()]
-        pods += (pod.shown for pod in self._terminated.values())
+        pods = [self._published(pod) for pod in self._alive.values()]
+        pods += (pod.published for pod in self._terminated.values())
         content = msgspec.json.encode(
             NodePodsFile(version="v1", pods=sorted(pods, key=lambda item: item.uid))
         )

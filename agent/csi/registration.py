@@ -42,9 +42,9 @@ if TYPE_CHECKING:
 
 RECONCILE_EVERY_S: Final = 1.0
 REGISTERED_WITHIN_S: Final = 10.0
-"""After serving; kubelet looks once a second."""
+"""Seconds after serving; kubelet looks once a second."""
 DRAIN_WITHIN_S: Final = 2.0
-"""For open calls to end when the driver stops; a mount takes milliseconds."""
+"""Seconds for open calls to end when the driver stops; a mount takes milliseconds."""
 DIRECTORY_MODE: Final = 0o750
 
 SOURCE: Final = f"csi {DRIVER_NAME}"

@@ -85,7 +85,7 @@ def plan_publish(
     """Decide on NodePublishVolume; `pods` is kubelet's directory of pods, as kubelet names it."""
     attributes = request.volume_context
     refused = (
-        _lacking(volume_id=request.volume_id, target_path=request.target_path)
+        _missing(volume_id=request.volume_id, target_path=request.target_path)
         or _capability_fault(request)
         or _unknown_attributes(attributes)
         or _pod_fault(attributes)
@@ -112,7 +112,7 @@ def plan_unpublish(
     request: "NodeUnpublishVolumeRequest", pods: Path
 ) -> "PublishedVolume | VolumeRefused":
     """Decide on NodeUnpublishVolume."""
-    refused = _lacking(volume_id=request.volume_id, target_path=request.target_path)
+    refused = _missing(volume_id=request.volume_id, target_path=request.target_path)
     if refused is not None:
         return refused
     target = _target_below(pods, request.target_path)
@@ -125,7 +125,7 @@ def plan_stats(
     request: "NodeGetVolumeStatsRequest", pods: Path
 ) -> "PublishedVolume | VolumeRefused":
     """Decide on NodeGetVolumeStats; a path where no volume of ours can be is not found."""
-    refused = _lacking(volume_id=request.volume_id, volume_path=request.volume_path)
+    refused = _missing(volume_id=request.volume_id, volume_path=request.volume_path)
     if refused is not None:
         return refused
     target = _target_below(pods, request.volume_path)
@@ -148,7 +148,7 @@ def _unmet(text: str) -> VolumeRefused:
     return VolumeRefused(code=StatusCode.FAILED_PRECONDITION, text=text)
 
 
-def _lacking(**arguments: str) -> VolumeRefused | None:
+def _missing(**arguments: str) -> VolumeRefused | None:
     for name, value in arguments.items():
         if not value:
             return _invalid(f"the request has no {name}")

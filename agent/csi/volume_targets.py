@@ -33,7 +33,7 @@ class ContentSize:
     """What a directory holds, with all below it."""
 
     size_bytes: int
-    """Of regular files."""
+    """Size in bytes of regular files."""
     entries: int
     """Files and directories, without the directory itself."""
 

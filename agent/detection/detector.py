@@ -31,7 +31,7 @@ CHECK_EVERY_S: Final = 3600.0
 FIRST_RETRY_S: Final = 5.0
 MAX_RETRY_S: Final = 300.0
 REPORT_DEADLINE_S: Final = 60
-"""After which the kernel ends a report."""
+"""Seconds after which the kernel ends a report."""
 _SUCCEEDED: Final = 0
 _FAILED: Final = 1
 
@@ -56,11 +56,11 @@ class Detector:
         self._reported: tuple[PciDevice, ...] | None = None
         self._due = 0.0
         self._retry_s = 0.0
-        """Until the next attempt, at most; 0 after a success."""
+        """Seconds until the next attempt, at most; 0 after a success."""
 
     def step(self, now: float) -> None:
         """Read the bus; report where that is due. `now` is monotonic."""
-        self._found = self._settled(self._read())
+        self._found = self._confirmed(self._read())
         is_news = self._found != self._reported and not self._retry_s
         if not is_news and now < self._due:
             return
@@ -72,7 +72,7 @@ class Detector:
             self._retry_s = min(2 * self._retry_s or FIRST_RETRY_S, MAX_RETRY_S)
             self._due = now + self._retry_s * (0.5 + self._jitter() / 2)
 
-    def _settled(self, read: "tuple[PciDevice, ...]") -> "tuple[PciDevice, ...]":
+    def _confirmed(self, read: "tuple[PciDevice, ...]") -> "tuple[PciDevice, ...]":
         """Return the devices of this poll, and those that are missing for the first time."""
         addresses = {item.address for item in read}
         doubted = [

@@ -89,20 +89,20 @@ async def write_report(
     """
     name = detector_feature_name(node)
     try:
-        shown = await client.get(NODE_FEATURES, NodeFeature, name, namespace=namespace)
+        current = await client.get(NODE_FEATURES, NodeFeature, name, namespace=namespace)
     except NotFound:
-        shown = None
+        current = None
     labels = detected_labels(devices)
     if not labels:
-        if shown is not None:
-            uid = shown.metadata.uid
+        if current is not None:
+            uid = current.metadata.uid
             await client.delete(NODE_FEATURES, name, namespace=namespace, uid=uid)
-        _log.info("no device on the PCI bus", node=node, deleted=shown is not None)
+        _log.info("no device on the PCI bus", node=node, deleted=current is not None)
         return
     if (
-        shown is not None
-        and shown.spec.labels == labels
-        and shown.metadata.label(NODE_NAME_LABEL) == node
+        current is not None
+        and current.spec.labels == labels
+        and current.metadata.label(NODE_NAME_LABEL) == node
     ):
         return
     uid = (await client.get(NODES, Node, node)).metadata.uid

@@ -26,7 +26,7 @@ class Holders:
     """Of a device or a MIG instance."""
 
     containers: "dict[Holder, None]"
-    """In the order of `status.allocations`, each once."""
+    """Containers in the order of `status.allocations`, each once."""
     is_shared: bool = False
     """Whether the device is handed out in time slices."""
 

@@ -128,11 +128,11 @@ def _series(
 
 def _device_labels(sample: "DeviceSample", node: str) -> str:
     """Return the labels of dcgm-exporter; `pci_bus_id` as NVML spells it."""
-    domain, _, rest = sample.address.partition(":")
+    domain, _, remaining = sample.address.partition(":")
     labels = {
         "gpu": str(sample.index),
         "UUID": sample.uuid,
-        "pci_bus_id": f"{domain:0>8}:{rest.upper()}",
+        "pci_bus_id": f"{domain:0>8}:{remaining.upper()}",
         "device": f"nvidia{sample.minor}" if sample.minor >= 0 else "",
         "modelName": sample.product,
         "Hostname": node,

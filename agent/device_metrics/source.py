@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Final, NoReturn, Protocol, final
 import structlog
 
 from agent.device_metrics.holders import holders_of
-from agent.device_metrics.nvlink_rates import NvlinkRates
 from agent.device_metrics.page import page_of
 from agent.device_metrics.process_readings import ProcessReadings, ProcessSources
 from agent.driver.device_fields import DeviceField
@@ -27,15 +26,44 @@ if TYPE_CHECKING:
     from api.clock import Clock
     from api.kinds.gpunodeinventory import ContainerDevices
 
+
+@final
+class NvlinkRates:
+    """The counters of the reading before."""
+
+    def __init__(self) -> None:
+        self._before: dict[str, int] = {}
+        # UUID -> KiB
+        self._read_at = float("-inf")
+
+    def added_to(self, samples: "Iterable[DeviceSample]", now: float) -> "tuple[DeviceSample, ...]":
+        """Return the samples with the rates since the last call, of devices that were there; seconds."""
+        before, elapsed_s = self._before, now - self._read_at
+        every = tuple(samples)
+        self._before = {item.uuid: item.nvlink_kib for item in every if item.nvlink_kib is not None}
+        self._read_at = now
+        return tuple(_with_rate(item, before.get(item.uuid), elapsed_s) for item in every)
+
+
+def _with_rate(sample: "DeviceSample", before: int | None, elapsed_s: float) -> "DeviceSample":
+    now = sample.nvlink_kib
+    # A counter that is lower was reset with the driver.
+    if now is None or before is None or now < before or elapsed_s <= 0:
+        return sample
+    # DCGM divides by 1,000, too.
+    rate = float(round((now - before) / elapsed_s / 1000))
+    return replace(sample, values={**sample.values, DeviceField.NVLINK_BANDWIDTH_TOTAL: rate})
+
+
 WITHIN_S: Final = 0.9
-"""For the driver; the text of the largest page takes a tenth of a second at most."""
+"""Seconds for the driver; the text of the largest page takes a tenth of a second at most."""
 FRESH_S: Final = 1.0
 """A page is given to all who ask so soon after it."""
 KNOWN_S: Final = 60.0
 """Age of values that are not shown any more."""
 TASK: Final = "device.metrics"
 UUID_CHANGED: Final = "uuid_changed"
-"""In place of a field."""
+"""Text in place of a field."""
 
 _log = structlog.get_logger()
 

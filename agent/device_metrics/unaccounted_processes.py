@@ -40,7 +40,7 @@ class UnaccountedDevice(NamedTuple):
     unit: str
     """UUID of the device or instance."""
     uid: "PodUid | None"
-    """Of the pod; None for processes of no pod."""
+    """UID of the pod; None for processes of no pod."""
     holder: Holder
     """The pool of the device, and the pod without its container."""
 

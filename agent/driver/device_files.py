@@ -34,7 +34,7 @@ class DeviceFile:
     """A device file of the node."""
 
     path: str
-    """In a container, such as `/dev/nvidia0`."""
+    """Path in a container, such as `/dev/nvidia0`."""
     host_path: str
     """On the node; differs only where device files are kept elsewhere."""
     type: str

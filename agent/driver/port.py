@@ -38,7 +38,7 @@ class DriverLink:
     """Its PCI address."""
     type: LinkType
     count: int = 1
-    """Of NVLinks; 1 for PCIe."""
+    """Count of NVLinks; 1 for PCIe."""
 
 
 @final
@@ -74,9 +74,9 @@ class DriverDevice:
     """Lower case with a four-digit domain, such as `0000:3b:00.0`."""
     uuid: str
     minor: int
-    """Of its device file: 0 is /dev/nvidia0; -1 where unknown."""
+    """Minor number of its device file: 0 is /dev/nvidia0; -1 where unknown."""
     product: str
-    """In the driver's spelling; empty where unknown."""
+    """Product in the driver's spelling; empty where unknown."""
     memory_mib: int | None = None
     compute_capability: str | None = None
     """`9.0`."""
@@ -94,7 +94,7 @@ class DriverDevice:
     temperature_celsius: int | None = None
     shutdown_temperature_celsius: int | None = None
     uncorrectable_errors: int | None = None
-    """Of ECC, since the driver was loaded."""
+    """Uncorrectable errors of ECC, since the driver was loaded."""
     is_row_remap_failed: bool | None = None
     """None where the driver does not answer, or the device has no rows to remap."""
     is_lost: bool = False
@@ -110,7 +110,7 @@ class DriverSnapshot:
     cuda_version: str
     """`12.8`."""
     devices: tuple[DriverDevice, ...]
-    """By address."""
+    """Devices by address."""
 
 
 class EventKind(Enum):

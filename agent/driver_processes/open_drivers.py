@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 MAX_FILES: Final = 262_144
 """Open files that one search looks at, of 5 microseconds each."""
 MAX_FILES_OF_ONE: Final = 16_384
-"""Of one process: it opens the driver early, or has few files."""
+"""Most open files of one process: it opens the driver early, or has few files."""
 _MAX_MAPS: Final = 4 * 1024 * 1024
 _CHARACTER_DEVICES: Final = "Character devices:"
 _MODULE_PREFIX: Final = "nvidia"
@@ -77,8 +77,8 @@ def processes_with_driver(
         if pid in but:
             continue
         directory = f"{processes}/{pid}"
-        has_open, looked_at = _has_open(directory, majors, min(left, MAX_FILES_OF_ONE))
-        left -= looked_at
+        has_open, count = _has_open(directory, majors, min(left, MAX_FILES_OF_ONE))
+        left -= count
         if has_open or _has_mapped(directory, majors):
             found.append(OpenProcess(pid, _command(directory)))
     return found
@@ -93,11 +93,11 @@ def _pids(processes: Path) -> list[int]:
 
 def _has_open(directory: str, majors: "Collection[int]", most: int) -> tuple[bool, int]:
     """Return whether the process has one of the files open, and how many were looked at."""
-    looked_at = 0
-    for looked_at, path in enumerate(_open_files(directory, most), 1):
+    count = 0
+    for count, path in enumerate(_open_files(directory, most), 1):
         if _may_be_device(_target(path)) and _is_of(path, majors):
-            return True, looked_at
-    return False, looked_at
+            return True, count
+    return False, count
 
 
 def _open_files(directory: str, most: int) -> "Iterator[str]":

@@ -37,11 +37,11 @@ if TYPE_CHECKING:
 FIELD_MANAGER: Final = "gpu-control-plane/agent-driver-processes"
 TASK: Final = "agent.driver-processes"
 SOURCE: Final = "driver processes"
-"""Of the problem in the registry."""
+"""Source of the problem in the registry."""
 READ_EVERY_S: Final = 15.0
 WRITE_EVERY_S: Final = 30.0
 VERIFY_S: Final = 600.0
-"""Between two reads of the object, which may have been edited or created again."""
+"""Seconds between two reads of the object, which may have been edited or created again."""
 _WHAT: Final = "driver_processes"
 
 _log = structlog.get_logger()
@@ -100,7 +100,7 @@ class DriverProcessReporter:
         self._backoff = Backoff(base_s=READ_EVERY_S, cap_s=4 * READ_EVERY_S, rng=rng)
         self._before: Reading | None = None
         self._known: list[DriverProcess] = []
-        self._shown: dict[str, Any] | None = None
+        self._published: dict[str, Any] | None = None
         """Our fields of the object; None where it must be read."""
         self._read_at = self._written_at = float("-inf")
         self._complaint = ""
@@ -114,7 +114,7 @@ class DriverProcessReporter:
         while True:
             wait_s = READ_EVERY_S
             try:
-                await self._settle()
+                await self._write_reading()
             except KubeError as error:
                 wait_s = max(wait_s, self._failed(error))
             else:
@@ -122,11 +122,11 @@ class DriverProcessReporter:
                 self._problems.clear(SOURCE)
             await asyncio.sleep(wait_s)
 
-    async def _settle(self) -> None:
+    async def _write_reading(self) -> None:
         """Take a reading, and write what it makes different."""
         now = self._clock.monotonic()
-        if self._shown is None or now - self._read_at >= VERIFY_S:
-            await self._look(now)
+        if self._published is None or now - self._read_at >= VERIFY_S:
+            await self._read_known(now)
         reading = await self._read()
         before, self._before = self._before, reading
         if reading is None or before is None:
@@ -134,15 +134,15 @@ class DriverProcessReporter:
         self._known = reported_processes(
             reading,
             before,
-            shown=self._known,
+            current=self._known,
             pod_of=self._pods.get_any,
             namespace=self._namespace,
         )
         wanted = _fields_of(self._known)
-        if wanted == self._shown or now - self._written_at < WRITE_EVERY_S:
+        if wanted == self._published or now - self._written_at < WRITE_EVERY_S:
             return
         # A failed apply may have been carried out: the object is read then.
-        self._shown = None
+        self._published = None
         await self._client.apply(
             GPU_NODE_INVENTORIES,
             {
@@ -154,15 +154,15 @@ class DriverProcessReporter:
             field_manager=FIELD_MANAGER,
             subresource="status",
         )
-        self._shown, self._written_at = wanted, now
+        self._published, self._written_at = wanted, now
         PUBLISHED.labels(_WHAT, "written").inc()
         _log.info("processes with the driver open reported", processes=len(self._known))
 
-    async def _look(self, now: float) -> None:
+    async def _read_known(self, now: float) -> None:
         inventory = await self._client.get(GPU_NODE_INVENTORIES, GPUNodeInventory, self._node)
         status = inventory.status
         entries = list(status.driver_processes or ())
-        self._shown = _fields(entries, status.driver_processes_omitted)
+        self._published = _fields(entries, status.driver_processes_omitted)
         self._read_at = now
         if self._before is None:
             self._known = entries
@@ -196,8 +196,8 @@ class DriverProcessReporter:
 
 
 def _fields_of(entries: "list[DriverProcess]") -> dict[str, Any]:
-    shown = entries[:MAX_DRIVER_PROCESSES]
-    return _fields(shown, len(entries) - len(shown))
+    current = entries[:MAX_DRIVER_PROCESSES]
+    return _fields(current, len(entries) - len(current))
 
 
 def _fields(entries: "list[DriverProcess]", omitted: int) -> dict[str, Any]:

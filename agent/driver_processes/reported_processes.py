@@ -35,7 +35,7 @@ def reported_processes(
     reading: "Reading",
     before: "Reading",
     *,
-    shown: "Iterable[DriverProcess]",
+    current: "Iterable[DriverProcess]",
     pod_of: "Callable[[PodUid], NodePod | None]",
     namespace: str,
 ) -> "list[DriverProcess]":
@@ -44,11 +44,11 @@ def reported_processes(
     Args:
         reading: what has the driver open now.
         before: the reading before this one.
-        shown: the entries of before: what is still true of them stays, with the names of pods that are gone since.
+        current: the entries of before: what is still true of them stays, with the names of pods that are gone since.
         pod_of: returns a pod of this node; None: it is gone, or has never been.
         namespace: of operands: no pod of another one leaves by a label.
     """
-    known = {_holder_of(item): item for item in shown}
+    known = {_holder_of(item): item for item in current}
     earlier = _by_holder(before)
     entries: list[DriverProcess] = []
     for holder, processes in _by_holder(reading).items():
@@ -57,7 +57,7 @@ def reported_processes(
         if holder.uid is None:
             entries.append(_of_node(processes, earlier[holder], known.get(holder)))
         elif not _is_known_otherwise(pod := pod_of(holder.uid), namespace):
-            entries.append(_of_pod(holder.uid, processes, shown=known.get(holder), pod=pod))
+            entries.append(_of_pod(holder.uid, processes, current=known.get(holder), pod=pod))
     return sorted(entries, key=lambda entry: (entry.namespace, entry.pod, entry.uid, entry.command))
 
 
@@ -82,25 +82,25 @@ def _of_pod(
     uid: PodUid,
     processes: "Sequence[OpenProcess]",
     *,
-    shown: DriverProcess | None,
+    current: DriverProcess | None,
     pod: "NodePod | None",
 ) -> DriverProcess:
     command = processes[0].command
     namespace, name = ("", "") if pod is None else (pod.namespace, pod.name)
-    if shown is not None:
-        if any(process.command == shown.command for process in processes):
-            command = shown.command
+    if current is not None:
+        if any(process.command == current.command for process in processes):
+            command = current.command
         if pod is None:
-            namespace, name = shown.namespace, shown.pod
+            namespace, name = current.namespace, current.pod
     return DriverProcess(command=command, namespace=namespace, pod=name, uid=uid)
 
 
 def _of_node(
     processes: "Sequence[OpenProcess]",
     before: "Sequence[OpenProcess]",
-    shown: DriverProcess | None,
+    current: DriverProcess | None,
 ) -> DriverProcess:
     lasting = sorted({process.pid for process in processes} & {item.pid for item in before})
-    if shown is not None and shown.pid in lasting:
-        return shown
+    if current is not None and current.pid in lasting:
+        return current
     return DriverProcess(command=processes[0].command, pid=lasting[0] if lasting else 0)

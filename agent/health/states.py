@@ -29,7 +29,7 @@ class DeviceHealthState:
 
     state: HealthState
     reason: str = ""
-    """In PascalCase; its prefix is the kind of fault in `inventory.health.device`: Xid, Ecc, Lost or Thermal."""
+    """Reason in PascalCase; its prefix is the kind of fault in `inventory.health.device`: Xid, Ecc, Lost or Thermal."""
     text: str = ""
 
     @property

@@ -47,7 +47,7 @@ _MAX_REMEMBERED: Final = 16
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HealthTrackingTerms:
+class HealthTrackingLimits:
     """When a device becomes unhealthy, and when it is healthy again."""
 
     ignored_xids: frozenset[int] = IGNORED_XIDS
@@ -121,11 +121,11 @@ class _Device:
 class HealthTracker:
     """The health states of a node's devices; every method is one step, and the caller passes the time."""
 
-    def __init__(self, terms: HealthTrackingTerms | None = None) -> None:
-        self._terms = terms or HealthTrackingTerms()
+    def __init__(self, terms: HealthTrackingLimits | None = None) -> None:
+        self._terms = terms or HealthTrackingLimits()
         self._devices: dict[str, _Device] = {}
         self._driver_version = ""
-        self._looked_at = 0.0
+        self._read_at = 0.0
         self._restarted_at: float | None = None
         """Events until then are those of a driver that is gone; None while the driver is the same."""
 
@@ -158,23 +158,23 @@ class HealthTracker:
         return tuple(_compared(before, self._devices))
 
     def observe(
-        self, look: "DriverSnapshot", now: float, *, on_bus: "Collection[str] | None" = None
+        self, snapshot: "DriverSnapshot", now: float, *, on_bus: "Collection[str] | None" = None
     ) -> tuple[HealthChange, ...]:
         """Record a driver snapshot.
 
         Args:
-            look: the snapshot. A device that was in the one before, and is not in this one, is lost while it is on
+            snapshot: the snapshot. A device that was in the one before, and is not in this one, is lost while it is on
                 the bus, and forgotten once it was taken out.
             now: monotonic seconds.
             on_bus: PCI addresses of the devices on the bus; None where the bus is unknown, and then a device that
                 disappears from the snapshot is lost.
         """
         before = dict(self._devices)
-        if self._driver_version not in {"", look.driver_version}:
-            self._restarted_at = max(self._looked_at, self._restarted_at or self._looked_at)
-        seen_uuids = {self._take(shown, now) for shown in look.devices}
+        if self._driver_version not in {"", snapshot.driver_version}:
+            self._restarted_at = max(self._read_at, self._restarted_at or self._read_at)
+        seen_uuids = {self._take(reading, now) for reading in snapshot.devices}
         # An address with another device now is no proof that the old one is still present.
-        taken = {shown.address for shown in look.devices}
+        taken = {reading.address for reading in snapshot.devices}
         for uuid, device in list(self._devices.items()):
             if uuid in seen_uuids:
                 continue
@@ -183,7 +183,7 @@ class HealthTracker:
                 del self._devices[uuid]
             else:
                 self._devices[uuid] = device.lost(now)
-        self._driver_version, self._looked_at, self._restarted_at = look.driver_version, now, None
+        self._driver_version, self._read_at, self._restarted_at = snapshot.driver_version, now, None
         return tuple(_compared(before, self._devices))
 
     def driver_restarted(self, now: float) -> None:
@@ -200,32 +200,32 @@ class HealthTracker:
         if state is not None and uuid not in self._devices:
             self._devices[uuid] = _Device(address=address).with_fault(state, now)
 
-    def _take(self, shown: "DriverDevice", now: float) -> str:
+    def _take(self, reading: "DriverDevice", now: float) -> str:
         """Record one device of a snapshot; return its UUID, or the known one of its address for a device without."""
-        uuid = shown.uuid or next(
-            (known for known, device in self._devices.items() if device.address == shown.address),
+        uuid = reading.uuid or next(
+            (known for known, device in self._devices.items() if device.address == reading.address),
             "",
         )
         if uuid:
-            device = self._devices.get(uuid, _Device(address=shown.address))
+            device = self._devices.get(uuid, _Device(address=reading.address))
             self._devices[uuid] = (
-                device.lost(now) if shown.is_lost else self._seen(device, shown, now)
+                device.lost(now) if reading.is_lost else self._seen(device, reading, now)
             )
         return uuid
 
-    def _seen(self, device: _Device, shown: "DriverDevice", now: float) -> _Device:
-        before, errors = device.uncorrectable_errors, shown.uncorrectable_errors
+    def _seen(self, device: _Device, reading: "DriverDevice", now: float) -> _Device:
+        before, errors = device.uncorrectable_errors, reading.uncorrectable_errors
         went_back = before is not None and errors is not None and errors < before
         # Events before then are about the device before its reset, or from the driver before its restart.
         own = device.seen_at if device.is_lost or went_back else None
         begins_at = max((at for at in (own, self._restarted_at) if at is not None), default=None)
         # A count that starts again is compared from here on.
         grew = begins_at is None and before is not None and errors is not None and errors > before
-        is_hot = self._is_hot(device, shown)
+        is_hot = self._is_hot(device, reading)
         seen = replace(
             device,
-            address=shown.address,
-            lasting=_lasting(device, shown, is_hot=is_hot),
+            address=reading.address,
+            lasting=_lasting(device, reading, is_hot=is_hot),
             is_hot=is_hot,
             uncorrectable_errors=before if errors is None else errors,
             seen_at=now,
@@ -237,8 +237,8 @@ class HealthTracker:
         )
         return seen.with_fault(UNCORRECTABLE, now) if grew else seen
 
-    def _is_hot(self, device: _Device, shown: "DriverDevice") -> bool:
-        temperature, threshold = shown.temperature_celsius, shown.shutdown_temperature_celsius
+    def _is_hot(self, device: _Device, reading: "DriverDevice") -> bool:
+        temperature, threshold = reading.temperature_celsius, reading.shutdown_temperature_celsius
         if temperature is None or threshold is None:
             # Unknown: unchanged.
             return device.is_hot
@@ -254,8 +254,8 @@ def _compared(before: dict[str, _Device], after: dict[str, _Device]) -> "Iterato
             yield HealthChange(uuid=uuid, address=device.address, before=state, after=device.health)
 
 
-def _lasting(device: _Device, shown: "DriverDevice", *, is_hot: bool) -> DeviceHealthState | None:
-    is_unknown = shown.is_row_remap_failed is None
-    if shown.is_row_remap_failed or (is_unknown and device.lasting is REMAP_FAILED):
+def _lasting(device: _Device, reading: "DriverDevice", *, is_hot: bool) -> DeviceHealthState | None:
+    is_unknown = reading.is_row_remap_failed is None
+    if reading.is_row_remap_failed or (is_unknown and device.lasting is REMAP_FAILED):
         return REMAP_FAILED
     return TOO_HOT if is_hot else None

@@ -84,9 +84,11 @@ class HealthWatch:
         """The last Xid by UUID, since the driver was loaded or this process started; the empty UUID is every device."""
         return self._xids
 
-    def observe(self, look: "DriverSnapshot", *, on_bus: "Collection[str] | None" = None) -> None:
+    def observe(
+        self, snapshot: "DriverSnapshot", *, on_bus: "Collection[str] | None" = None
+    ) -> None:
         """Record a snapshot that the driver returned just now (see `HealthTracker.observe`)."""
-        self._note(self._tracker.observe(look, self._clock.monotonic(), on_bus=on_bus))
+        self._note(self._tracker.observe(snapshot, self._clock.monotonic(), on_bus=on_bus))
 
     def unavailable(self, error: DriverUnavailableError) -> None:
         """Record that the driver did not answer: the states stay."""

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 VERSION: Final = "0.6.0"
 _NOTHING_MORE: Final = "NVIDIA_VISIBLE_DEVICES=void"
-"""For an image with the value `all`: NVIDIA's own hook, where it is installed, would add every device."""
+"""Marker for an image with the value `all`: NVIDIA's own hook, where it is installed, would add every device."""
 _MOUNT_OPTIONS: Final = ("ro", "nosuid", "nodev", "bind")
 _NAME: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.:-]*[A-Za-z0-9])?", re.ASCII)
 _KIND: Final = re.compile(

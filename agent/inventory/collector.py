@@ -51,11 +51,11 @@ if TYPE_CHECKING:
 
 TASK: Final = "agent.inventory"
 SOURCE: Final = "driver"
-"""Of the problem in the registry."""
+"""Source of the problem in the registry."""
 BUS_EVERY_S: Final = 1.0
-LOOK_EVERY_S: Final = 10.0
+POLL_EVERY_S: Final = 10.0
 RETRY_EVERY_S: Final = 2.0
-"""While the driver does not answer; a missing driver costs a few system calls."""
+"""Seconds between two attempts while the driver does not answer; a missing driver costs a few system calls."""
 PAUSE_S: Final = 0.2
 """Minimum between two snapshots, whatever triggers them."""
 
@@ -113,7 +113,7 @@ class InventoryCollector:
         """Addresses that were missing in the last reading of the bus, and present in the one before."""
         self._has_seen_devices = False
         self._driver_marks: object = None
-        self._look: DriverSnapshot | None = None
+        self._snapshot: DriverSnapshot | None = None
         self._known: dict[str, str] = {}
         self._has_read_driver = False
         """Whether the driver was read once: nothing is published before."""
@@ -132,7 +132,7 @@ class InventoryCollector:
 
     def health_changed(self) -> None:
         """Write and publish a changed health state, without a call of the driver first; then read the driver."""
-        self.settle()
+        self.refresh()
         self.trigger()
 
     async def run(self) -> NoReturn:
@@ -155,24 +155,24 @@ class InventoryCollector:
     async def _follow_driver(self) -> NoReturn:
         while True:
             self._triggered.clear()
-            await self.look_at_driver()
+            await self.read_driver()
             await asyncio.sleep(PAUSE_S)
-            within_s = LOOK_EVERY_S if self._is_answering else RETRY_EVERY_S
+            within_s = POLL_EVERY_S if self._is_answering else RETRY_EVERY_S
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(within_s - PAUSE_S):
                     await self._triggered.wait()
 
-    async def look_at_driver(self) -> None:
+    async def read_driver(self) -> None:
         """Read the driver, write and publish."""
         try:
-            look = await self._driver.read()
+            snapshot = await self._driver.read()
         except DriverUnavailableError as error:
             self._fail(error)
         else:
-            self._accept(look)
+            self._accept(snapshot)
         self._has_read_driver = True
-        self.settle()
-        self._on_reading(self._look)
+        self.refresh()
+        self._on_reading(self._snapshot)
 
     def read_bus(self) -> bool:
         """Read the bus; return whether the driver should be read again."""
@@ -182,7 +182,7 @@ class InventoryCollector:
         if not (self._paths.sysfs / "bus" / "pci" / "devices").is_dir():
             bus = None
         else:
-            bus = self._settled_bus(read_devices(self._paths.sysfs))
+            bus = self._confirmed_bus(read_devices(self._paths.sysfs))
         if bus != self._bus:
             self._take_bus(bus)
             is_new = True
@@ -198,7 +198,7 @@ class InventoryCollector:
                 self._known.pop(gone, None)
         self._bus = bus
 
-    def _settled_bus(self, found: "tuple[PciDevice, ...]") -> "tuple[PciDevice, ...]":
+    def _confirmed_bus(self, found: "tuple[PciDevice, ...]") -> "tuple[PciDevice, ...]":
         """Return the devices of this reading, and those that are missing for the first time."""
         addresses = {item.address for item in found}
         missing = [item for item in self._bus or () if item.address not in addresses]
@@ -225,19 +225,19 @@ class InventoryCollector:
     def _seen_bus(self) -> "tuple[PciDevice, ...] | None":
         """The bus, if it is visible to this process."""
         driver_has_devices = bool(self._known) or (
-            self._look is not None and bool(self._look.devices)
+            self._snapshot is not None and bool(self._snapshot.devices)
         )
         return self._bus if self._has_seen_devices or not driver_has_devices else None
 
-    def _accept(self, look: "DriverSnapshot") -> None:
-        self._look, self._is_answering = look, True
+    def _accept(self, snapshot: "DriverSnapshot") -> None:
+        self._snapshot, self._is_answering = snapshot, True
         bus = self._seen_bus
         on_bus = None
         if bus is not None:
             # A device bound to another driver was unbound from this one, and is not lost.
             on_bus = {item.address for item in bus if item.driver in {None, NVIDIA_DRIVER}}
-        self._health.observe(look, on_bus=on_bus)
-        self._known = known_uuids_after(self._known, look, bus=bus)
+        self._health.observe(snapshot, on_bus=on_bus)
+        self._known = known_uuids_after(self._known, snapshot, bus=bus)
         self._problems.clear(SOURCE)
 
     def _fail(self, error: DriverUnavailableError) -> None:
@@ -246,34 +246,36 @@ class InventoryCollector:
         self._health.unavailable(error)
         self._problems.set(SOURCE, error.reason, one_line(str(error)))
         if error.is_absent:
-            self._look = None
+            self._snapshot = None
         bus = self._seen_bus
-        if self._look is not None and bus is not None:
+        if self._snapshot is not None and bus is not None:
             # The kept snapshot of a driver that hangs loses the devices that leave the bus.
             present = {item.address for item in bus}
-            devices = tuple(device for device in self._look.devices if device.address in present)
-            self._look = replace(self._look, devices=devices)
+            devices = tuple(
+                device for device in self._snapshot.devices if device.address in present
+            )
+            self._snapshot = replace(self._snapshot, devices=devices)
 
-    def settle(self) -> None:
+    def refresh(self) -> None:
         """Write and publish the present state; files and objects that have it already are not written."""
         if not self._has_read_driver:
             return
-        look = self._look
-        if look is not None and (partitioning := self._partitioning()):
+        snapshot = self._snapshot
+        if snapshot is not None and (partitioning := self._partitioning()):
             devices_now = (
                 _without_instances(device) if device.uuid in partitioning else device
-                for device in look.devices
+                for device in snapshot.devices
             )
-            look = replace(look, devices=tuple(devices_now))
-        node = DiscoveredNode(bus=self._seen_bus, look=look, known=self._known)
+            snapshot = replace(snapshot, devices=tuple(devices_now))
+        node = DiscoveredNode(bus=self._seen_bus, snapshot=snapshot, known=self._known)
         devices = discovered_devices(node, self._health.health)
         if devices is None:
             return
-        if look is not None:
-            self._files.write(devices, look)
+        if snapshot is not None:
+            self._files.write(devices, snapshot)
         published = published_of(
             devices,
-            look,
+            snapshot,
             self._kubelet(),
             system=read_operating_system(host_of(self._paths.driver_root)),
         )

@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 
 TASK: Final = "agent.kubelet"
 SOURCE: Final = "kubelet.configuration"
-"""Of the problem in the registry."""
+"""Source of the problem in the registry."""
 READ_EVERY_S: Final = 60.0
-LOOK_EVERY_S: Final = 1.0
-"""For a kubelet that was started again, maybe with other settings."""
+POLL_EVERY_S: Final = 1.0
+"""Seconds between two checks for a kubelet that was started again, maybe with other settings."""
 REPORTED_AFTER: Final = 4
 """Failures in a row: a kubelet that starts again is away for some seconds."""
 
@@ -92,7 +92,7 @@ class KubeletConfigurationReader:
             present = self._incarnation()
             if self._clock.monotonic() >= due or present != seen:
                 due, seen = self._clock.monotonic() + await self.read(), present
-            await asyncio.sleep(LOOK_EVERY_S)
+            await asyncio.sleep(POLL_EVERY_S)
 
     async def read(self) -> float:
         """Read once; return the seconds until it should be read again."""

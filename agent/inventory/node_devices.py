@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 NVIDIA_DRIVER: Final = "nvidia"
 """The kernel's driver, as the bus names it."""
-NOT_SHOWN: Final = DeviceHealthState(
+NOT_REPORTED: Final = DeviceHealthState(
     HealthState.LOST,
     "LostFromDriver",
     "the kernel's driver is bound to the device, and NVML does not list it: see dmesg, and reset or reboot",
@@ -55,7 +55,7 @@ class DiscoveredNode:
 
     bus: "tuple[PciDevice, ...] | None" = None
     """None for an unreadable bus, which is not an empty one."""
-    look: "DriverSnapshot | None" = None
+    snapshot: "DriverSnapshot | None" = None
     """None without a driver."""
     known: "Mapping[str, str]" = field(default_factory=dict)
     """PCI address -> UUID, of devices that the driver has listed and that were not taken out since."""
@@ -79,10 +79,10 @@ def discovered_devices(
     node: DiscoveredNode, health: "Callable[[str], DeviceHealthState]"
 ) -> tuple[NodeDeviceFacts, ...] | None:
     """Return the node's devices by address; None where neither bus nor driver can be read."""
-    if node.bus is None and node.look is None:
+    if node.bus is None and node.snapshot is None:
         return None
     bus = {item.address: item for item in node.bus or ()}
-    reported = _by_address(node.look)
+    reported = _by_address(node.snapshot)
     addresses = {*bus, *reported}
     if node.bus is None:
         addresses |= node.known.keys()
@@ -92,9 +92,9 @@ def discovered_devices(
     )
 
 
-def _by_address(look: "DriverSnapshot | None") -> "dict[str, DriverDevice]":
+def _by_address(snapshot: "DriverSnapshot | None") -> "dict[str, DriverDevice]":
     found = {}
-    for device in look.devices if look is not None else ():
+    for device in snapshot.devices if snapshot is not None else ():
         address = canonical_address(device.address)
         if address is not None:
             found[address] = device
@@ -114,28 +114,28 @@ def _device(  # noqa: PLR0917  # the sources of one address
             facts, uuid=reported.uuid, health=health(reported.uuid) if reported.uuid else None
         )
     is_foreign = pci is not None and pci.driver not in {None, NVIDIA_DRIVER}
-    if node.look is None or is_foreign:
+    if node.snapshot is None or is_foreign:
         return facts
     uuid = node.known.get(address, "")
     if uuid:
         state = health(uuid)
-        return replace(facts, uuid=uuid, health=NOT_SHOWN if state.is_healthy else state)
+        return replace(facts, uuid=uuid, health=NOT_REPORTED if state.is_healthy else state)
     is_bound = pci is not None and pci.driver == NVIDIA_DRIVER
-    return replace(facts, health=NOT_SHOWN) if is_bound and node.look.devices else facts
+    return replace(facts, health=NOT_REPORTED) if is_bound and node.snapshot.devices else facts
 
 
 def known_uuids_after(
-    known: "Mapping[str, str]", look: "DriverSnapshot", *, bus: "Sequence[PciDevice] | None"
+    known: "Mapping[str, str]", snapshot: "DriverSnapshot", *, bus: "Sequence[PciDevice] | None"
 ) -> dict[str, str]:
     """Return the UUIDs by address, after a snapshot."""
-    shown = {address: item.uuid for address, item in _by_address(look).items() if item.uuid}
+    current = {address: item.uuid for address, item in _by_address(snapshot).items() if item.uuid}
     present = None if bus is None else {item.address for item in bus}
     kept = {
         address: uuid
         for address, uuid in known.items()
-        if (present is None or address in present) and uuid not in shown.values()
+        if (present is None or address in present) and uuid not in current.values()
     }
-    return kept | shown
+    return kept | current
 
 
 @final
@@ -152,7 +152,7 @@ class PublishedFeatures:
 
 def published_of(
     devices: "Iterable[NodeDeviceFacts]",
-    look: "DriverSnapshot | None",
+    snapshot: "DriverSnapshot | None",
     kubelet: "KubeletConfiguration | None" = None,
     *,
     system: OperatingSystem | None = None,
@@ -166,9 +166,9 @@ def published_of(
         devices_attributes.append(attributes.texts)
         rejected += (f"{device.address} {key}" for key in attributes.rejected)
     node = _Attributes()
-    if look is not None:
-        node.add(AgentNode.DRIVER_VERSION, look.driver_version, parsing.version)
-        node.add(AgentNode.CUDA_VERSION, look.cuda_version, parsing.version)
+    if snapshot is not None:
+        node.add(AgentNode.DRIVER_VERSION, snapshot.driver_version, parsing.version)
+        node.add(AgentNode.CUDA_VERSION, snapshot.cuda_version, parsing.version)
     if kubelet is not None:
         policy, scope = kubelet.topology_manager_policy, kubelet.topology_manager_scope
         node.add(AgentNode.TOPOLOGY_POLICY, policy.value, parsing.topology_policy)

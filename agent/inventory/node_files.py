@@ -101,9 +101,9 @@ class NodeFiles:
             _log.warning("devices file ignored", path=str(self.devices_path), error=str(error))
             return None
 
-    def write(self, devices: "Sequence[NodeDeviceFacts]", look: "DriverSnapshot") -> None:
-        files = find_files(look.devices, dev=self._paths.dev, proc=self._paths.proc)
-        driver = self._driver_files(look.driver_version)
+    def write(self, devices: "Sequence[NodeDeviceFacts]", snapshot: "DriverSnapshot") -> None:
+        files = find_files(snapshot.devices, dev=self._paths.dev, proc=self._paths.proc)
+        driver = self._driver_files(snapshot.driver_version)
         file = node_devices(devices, files, driver.mounts)
         if files.missing:
             self._problems.set(

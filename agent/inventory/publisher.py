@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 FIELD_MANAGER: Final = "gpu-control-plane/agent"
 TASK: Final = "agent.features"
 SOURCE: Final = "features"
-"""Of the problem in the registry."""
+"""Source of the problem in the registry."""
 FEATURES: Final = "features"
 HEARTBEAT: Final = "heartbeat"
 """Kinds of writes, in metrics."""
@@ -109,7 +109,7 @@ class FeaturePublisher:
         self._wanted: PublishedFeatures | None = None
         self._written: PublishedFeatures | None = None
         self._stamp: ObjectMeta | None = None
-        """Of the written object; None where the whole is to be written."""
+        """Stamp of the written object; None where the whole is to be written."""
         self._owner_uid = ""
         self._beat_at = 0.0
         self._changed = asyncio.Event()
@@ -132,14 +132,14 @@ class FeaturePublisher:
         while True:
             self._changed.clear()
             try:
-                await self.settle()
+                await self.reconcile()
             except KubeError as error:
                 await asyncio.sleep(self._failed(error))
                 continue
             self._succeeded()
             await self._until_changed(self._beat_at - self._clock.monotonic())
 
-    async def settle(self) -> None:
+    async def reconcile(self) -> None:
         """Write what is due: the whole object, the heartbeat, or nothing.
 
         Raises:
@@ -158,14 +158,14 @@ class FeaturePublisher:
         if self._written is not None:
             return
         try:
-            shown = await self._client.get(
+            current = await self._client.get(
                 NODE_FEATURES, NodeFeature, feature_name(self._node), namespace=self._namespace
             )
         except (NotFound, Forbidden):
             return
-        if feature_shows(shown, wanted, self._node):
-            self._stamp, self._written = shown.metadata, wanted
-            owners = shown.metadata.owner_references or ()
+        if feature_shows(current, wanted, self._node):
+            self._stamp, self._written = current.metadata, wanted
+            owners = current.metadata.owner_references or ()
             self._owner_uid = next((owner.uid for owner in owners if owner.kind == NODES.kind), "")
 
     async def _is_alive(self) -> bool:

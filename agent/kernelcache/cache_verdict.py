@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, final
 from api.image_reference import Digest, parse_digest
 from api.kinds.gkmcache import CacheConditionType
 from api.kinds.gkmcachenode import NO_GPU, NodeGPUs
-from kernelcache.cache_conditions import shown_state
+from kernelcache.cache_conditions import reported_state
 from kernelcache.compatibility import (
     DeviceCompatibility,
     UnknownTarget,
@@ -43,7 +43,7 @@ class CacheDevices:
 
     gpus: tuple[NodeGPUs, ...]
     targets: "Mapping[int, KernelTarget | UnknownTarget] | None"
-    """By the driver's number; None where no driver ever answered."""
+    """Targets by the driver's number; None where no driver ever answered."""
     _known: "dict[tuple[KernelTarget, ...], DeviceCompatibility[int]]" = field(
         default_factory=dict, compare=False, repr=False
     )
@@ -61,23 +61,23 @@ class CacheDevices:
         return found
 
 
-def devices_of(look: "DriverSnapshot | None") -> CacheDevices:
+def devices_of(snapshot: "DriverSnapshot | None") -> CacheDevices:
     """Return the devices that the driver tells of, in the order in which it counts them.
 
     A device that is cut into instances runs the same kernels as before.
     """
     none = (NodeGPUs(gpu_type=NO_GPU),)
-    if look is None:
+    if snapshot is None:
         return CacheDevices(none, None)
     numbers: dict[str, list[int]] = {}
-    for number, device in enumerate(look.devices):
+    for number, device in enumerate(snapshot.devices):
         numbers.setdefault(device.product or "unknown", []).append(number)
     gpus = tuple(
-        NodeGPUs(gpu_type=product, driver_version=look.driver_version, ids=numbers[product])
+        NodeGPUs(gpu_type=product, driver_version=snapshot.driver_version, ids=numbers[product])
         for product in sorted(numbers)
     )
     return CacheDevices(
-        gpus or none, {number: _target(item) for number, item in enumerate(look.devices)}
+        gpus or none, {number: _target(item) for number, item in enumerate(snapshot.devices)}
     )
 
 
@@ -104,9 +104,9 @@ class CacheVerdict:
     """What the store's plan is to consider."""
 
     @property
-    def misfit(self) -> str:
+    def incompatibility(self) -> str:
         """Return why it fits no device of the node; empty where it fits one, or that is not known."""
-        return "" if self.compatibility is None else self.compatibility.misfit
+        return "" if self.compatibility is None else self.compatibility.incompatibility
 
 
 @final
@@ -151,7 +151,7 @@ def judge(cache: "GKMCache", setting: CacheSetting) -> CacheVerdict:
 
 def _unproven(cache: "GKMCache", progress: str) -> str:
     """Return what is waited for, with the leader's reason where it refuses the object."""
-    state = shown_state(cache.status.conditions)
+    state = reported_state(cache.status.conditions)
     if state.type is CacheConditionType.ERROR and state.detail:
         return f"{progress}: {state.detail}"
     return progress

@@ -51,16 +51,16 @@ class CacheVolumes:
     @contextlib.asynccontextmanager
     async def source_of(self, volume: "PublishVolume") -> "AsyncIterator[CacheVolume | NotThere]":
         """See the port."""
-        found = self._look_up(volume.cache)
+        found = self._find(volume.cache)
         if isinstance(found, NotThere):
-            self._told(volume, found)
+            self._refuse(volume, found)
             yield found
             return
         content, digest = found
         with self._uses.mounting(volume, digest) as is_held:
             if not is_held:
                 missing = NotThere(absence=Absence.NOT_READY, reason="its content is being removed")
-                self._told(volume, missing)
+                self._refuse(volume, missing)
                 yield missing
                 return
             try:
@@ -80,7 +80,7 @@ class CacheVolumes:
         for digest in self._uses.released(target):
             self._mark_used(digest)
 
-    def _told(self, volume: "PublishVolume", found: NotThere) -> None:
+    def _refuse(self, volume: "PublishVolume", found: NotThere) -> None:
         if found.absence is not Absence.NOT_READY:
             CACHE_MOUNTS.labels("refused").inc()
             return
@@ -89,7 +89,7 @@ class CacheVolumes:
         if self._reconciler.awaited.ask(volume.cache):
             self._reconciler.trigger()
 
-    def _look_up(self, name: "CacheName") -> "NotThere | tuple[CacheVolume, Digest]":
+    def _find(self, name: "CacheName") -> "NotThere | tuple[CacheVolume, Digest]":
         reconciler = self._reconciler
         if not reconciler.is_ready:
             return _not_ready("the node agent starts, and has not read the caches yet")
@@ -99,8 +99,8 @@ class CacheVolumes:
         if cache.is_deleting:
             return NotThere(absence=Absence.NO_SUCH_CACHE, reason="it is being deleted")
         verdict = reconciler.verdict_of(cache)
-        if verdict.misfit:
-            return NotThere(absence=Absence.DOES_NOT_FIT, reason=verdict.misfit)
+        if verdict.incompatibility:
+            return NotThere(absence=Absence.DOES_NOT_FIT, reason=verdict.incompatibility)
         if verdict.waits_for or verdict.digest is None:
             return _not_ready(verdict.waits_for)
         return self._content_of(verdict.digest)

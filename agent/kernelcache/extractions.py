@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 MOST_AT_ONCE: Final = 3
 MOST_WARM_AT_ONCE: Final = MOST_AT_ONCE - 1
-"""Of caches that no pod waits for: one slot is kept for the others."""
+"""Most extractions at once of caches that no pod waits for: one slot is kept for the others."""
 TASK: Final = "agent.kernelcache.extraction"
 _MIB: Final = 2**20
 _EXPECTED: Final = (RegistryError, CacheImageError, ImageReferenceError, KernelCacheError)

@@ -81,7 +81,7 @@ class NodeObjectWriter:
             await self._changed.wait()
             await asyncio.sleep(GATHER_S)
             self._changed.clear()
-            error = await self.settle()
+            error = await self.reconcile()
             if error is None:
                 self._backoff.succeed()
                 self._complaint = ""
@@ -96,39 +96,41 @@ class NodeObjectWriter:
                     await self._changed.wait()
             self._changed.set()
 
-    async def settle(self) -> KubeError | None:
+    async def reconcile(self) -> KubeError | None:
         """Write what differs; return the last failure."""
         if self._caches is None:
             return None
         failure = None
         for namespace in sorted({*self._caches, *self._objects.node_objects()}):
             try:
-                await self._settle(namespace, self._caches.get(namespace, {}))
+                await self._reconcile(namespace, self._caches.get(namespace, {}))
             except KubeError as error:
                 failure = error
         return failure
 
-    async def _settle(self, namespace: str, caches: "Mapping[str, CacheFacts]") -> None:
+    async def _reconcile(self, namespace: str, caches: "Mapping[str, CacheFacts]") -> None:
         if any(name.namespace == namespace for name in self._objects.unread()):
             # Which content and which finalizers are of a cache that cannot be read is unknown: all stay.
             return
-        shown = self._objects.node_objects().get(namespace)
-        if shown is not None and (not caches or shown.metadata.deletion_timestamp is not None):
+        current = self._objects.node_objects().get(namespace)
+        if current is not None and (not caches or current.metadata.deletion_timestamp is not None):
             # An object that is being deleted takes no new finalizer: it goes, and is made again.
-            await self._delete(shown)
-            shown = None
+            await self._delete(current)
+            current = None
         if not caches:
             return
-        if shown is None:
-            shown = await self._create(namespace, caches)
+        if current is None:
+            current = await self._create(namespace, caches)
         else:
-            shown = await self._keep(shown, set(caches) | set(shown.status.caches or {}))
-        status = node_status(self._node, self._gpus, caches, shown=shown, now=self._clock.utc_now())
-        if status != shown.status:
-            before, shown = shown, await self._write_status(shown, status)
-            self._tell(before, shown)
+            current = await self._keep(current, set(caches) | set(current.status.caches or {}))
+        status = node_status(
+            self._node, self._gpus, caches, current=current, now=self._clock.utc_now()
+        )
+        if status != current.status:
+            before, current = current, await self._write_status(current, status)
+            self._record(before, current)
         # The finalizer of a cache goes after the cache.
-        await self._keep(shown, set(caches))
+        await self._keep(current, set(caches))
 
     async def _create(self, namespace: str, caches: "Mapping[str, CacheFacts]") -> GKMCacheNode:
         node = await self._client.get(NODES, Node, self._node)
@@ -163,13 +165,13 @@ class NodeObjectWriter:
         self._objects.wrote(made)
         return made
 
-    async def _keep(self, shown: GKMCacheNode, caches: "set[str]") -> GKMCacheNode:
+    async def _keep(self, current: GKMCacheNode, caches: "set[str]") -> GKMCacheNode:
         """Write the finalizers where they differ."""
-        metadata = shown.metadata
+        metadata = current.metadata
         wanted = finalizers_of(metadata.finalizers or (), caches)
         if sorted(wanted) == sorted(metadata.finalizers or ()):
-            return shown
-        await self._patch_finalizers(shown, wanted)
+            return current
+        await self._patch_finalizers(current, wanted)
         resource = _resource_of(metadata.namespace)
         made = await self._client.get(
             resource,
@@ -180,8 +182,8 @@ class NodeObjectWriter:
         self._objects.wrote(made)
         return made
 
-    async def _patch_finalizers(self, shown: GKMCacheNode, finalizers: list[str]) -> None:
-        metadata = shown.metadata
+    async def _patch_finalizers(self, current: GKMCacheNode, finalizers: list[str]) -> None:
+        metadata = current.metadata
         version = {"resourceVersion": metadata.resource_version, "uid": metadata.uid}
         await self._client.merge_patch(
             _resource_of(metadata.namespace),
@@ -191,9 +193,9 @@ class NodeObjectWriter:
         )
 
     async def _write_status(
-        self, shown: GKMCacheNode, status: "GKMCacheNodeStatus"
+        self, current: GKMCacheNode, status: "GKMCacheNodeStatus"
     ) -> GKMCacheNode:
-        metadata = shown.metadata
+        metadata = current.metadata
         resource = _resource_of(metadata.namespace)
         body = {
             "apiVersion": resource.api_version,
@@ -211,22 +213,24 @@ class NodeObjectWriter:
         self._objects.wrote(made)
         return made
 
-    async def _delete(self, shown: GKMCacheNode) -> None:
-        metadata = shown.metadata
+    async def _delete(self, current: GKMCacheNode) -> None:
+        metadata = current.metadata
         resource = _resource_of(metadata.namespace)
         namespace = metadata.namespace or None
-        self._tell(shown, structs.replace(shown, status=structs.replace(shown.status, caches=None)))
-        self._event(shown, CacheNodeEvent.DELETING, "The node has none of these kernel caches")
+        self._record(
+            current, structs.replace(current, status=structs.replace(current.status, caches=None))
+        )
+        self._event(current, CacheNodeEvent.DELETING, "The node has none of these kernel caches")
         with contextlib.suppress(NotFound):
             if metadata.finalizers:
-                await self._patch_finalizers(shown, finalizers_of(metadata.finalizers, ()))
+                await self._patch_finalizers(current, finalizers_of(metadata.finalizers, ()))
             if metadata.deletion_timestamp is None:
                 await self._client.delete(
                     resource, metadata.name, namespace=namespace, uid=metadata.uid
                 )
-        self._objects.deleted(shown)
+        self._objects.deleted(current)
 
-    def _tell(self, before: GKMCacheNode, after: GKMCacheNode) -> None:
+    def _record(self, before: GKMCacheNode, after: GKMCacheNode) -> None:
         """Emit Events about digests whose first pod came, or whose last one went."""
         for name in sorted({*(before.status.caches or {}), *(after.status.caches or {})}):
             was, now = before.digests_of(name), after.digests_of(name)

@@ -66,15 +66,15 @@ def node_status(
     gpus: "Sequence[NodeGPUs]",
     caches: "Mapping[str, CacheFacts]",
     *,
-    shown: "GKMCacheNode | None",
+    current: "GKMCacheNode | None",
     now: "dt.datetime",
 ) -> GKMCacheNodeStatus:
     """Return the status of the object of one namespace; `caches` are by name, each with a digest."""
-    generation = shown.metadata.generation if shown is not None else 1
+    generation = current.metadata.generation if current is not None else 1
     found: dict[str, dict[str, CachedDigest]] = {}
     counted: list[CacheOnNode] = []
     for name, cache in sorted(caches.items()):
-        before = shown.digests_of(name) if shown is not None else {}
+        before = current.digests_of(name) if current is not None else {}
         uses: dict[Digest, DigestUse] = {}
         for digest, facts in sorted(cache.digests.items()):
             state = state_on_node(facts.on_node(), is_current=digest == cache.current)
@@ -99,9 +99,9 @@ def node_status(
     )
 
 
-def finalizers_of(shown: "Iterable[str]", caches: "Iterable[str]") -> list[str]:
+def finalizers_of(current: "Iterable[str]", caches: "Iterable[str]") -> list[str]:
     """Return an object's finalizers: those of the caches, and those that are not ours."""
-    foreign = [item for item in shown if not is_of_a_cache(item)]
+    foreign = [item for item in current if not is_of_a_cache(item)]
     return [*foreign, *(cache_node_finalizer(name) for name in sorted(caches))]
 
 

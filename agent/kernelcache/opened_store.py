@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from api.clock import Clock
 
 SOURCE: Final = "caches store"
-"""Of the problem in the registry."""
+"""Source of the problem in the registry."""
 RETRY_S: Final = 2.0
 LONGEST_RETRY_S: Final = 30.0
 _OF_THE_STORE: Final = frozenset(

@@ -44,11 +44,11 @@ def report_of(
     verdicts: "Mapping[CacheName, tuple[GKMCache, CacheVerdict]]",
     *,
     uses: "Iterable[VolumeUse]",
-    shown: "Mapping[str, GKMCacheNode]",
+    published: "Mapping[str, GKMCacheNode]",
 ) -> "dict[str, dict[str, CacheFacts]]":
     """Return namespace -> name -> cache; of each cache at least one digest."""
     pods = _pods_by_content(uses)
-    failed = _shown_with(store.removal_faults, shown)
+    failed = _reported_with(store.removal_faults, published)
     report: dict[str, dict[str, CacheFacts]] = {}
     for name in sorted({*verdicts, *pods, *failed}):
         cache, verdict = verdicts.get(name, (None, None))
@@ -83,7 +83,7 @@ def _present(
     store: StoreKnowledge,
 ) -> DigestFacts:
     content = store.contents.get(digest)
-    fault = verdict.misfit
+    fault = verdict.incompatibility
     if not fault and content is None and not verdict.waits_for:
         fault = store.faults.get(digest, "") or store.store_fault
     fits = verdict.compatibility
@@ -145,12 +145,12 @@ def _order(pod: CachePod) -> tuple[str, str, str]:
     return pod.pod_namespace, pod.pod_name, pod.volume_id
 
 
-def _shown_with(
-    faults: "Mapping[Digest, str]", shown: "Mapping[str, GKMCacheNode]"
+def _reported_with(
+    faults: "Mapping[Digest, str]", published: "Mapping[str, GKMCacheNode]"
 ) -> "dict[CacheName, set[Digest]]":
     """Return the caches whose objects show a digest that could not be removed."""
     found: dict[CacheName, set[Digest]] = {}
-    for namespace, node in shown.items():
+    for namespace, node in published.items():
         for name, digests in (node.status.caches or {}).items():
             for digest in digests.keys() & faults.keys():
                 found.setdefault(CacheName(namespace=namespace, name=name), set()).add(

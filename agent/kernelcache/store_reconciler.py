@@ -43,13 +43,13 @@ if TYPE_CHECKING:
     from api.image_reference import Digest
     from api.kinds.gkmcache import GKMCache
     from api.names import NodeName
-    from kernelcache.store_snapshot import StoreTerms, WantedCache
+    from kernelcache.store_snapshot import StoreLimits, WantedCache
     from kube.event_recorder import EventRecorder
 
 CHECK_EVERY_S: Final = 60.0
-"""Between two looks at the store's directory, whatever else happens."""
+"""Seconds between two looks at the store's directory, whatever else happens."""
 PAUSE_S: Final = 0.05
-"""Between two steps: a burst of changes is one step."""
+"""Seconds between two steps: a burst of changes is one step."""
 _ACTION: Final = "ExtractCache"
 
 _log = structlog.get_logger()
@@ -70,7 +70,7 @@ class StoreReconciler:
         events: "EventRecorder",
         clock: "Clock",
         node: "NodeName",
-        terms: "StoreTerms",
+        terms: "StoreLimits",
         pods_synced: asyncio.Event,
         triggered: asyncio.Event,
     ) -> None:
@@ -106,10 +106,10 @@ class StoreReconciler:
     def trigger(self) -> None:
         self._triggered.set()
 
-    def observe_devices(self, look: "DriverSnapshot | None") -> None:
+    def observe_devices(self, snapshot: "DriverSnapshot | None") -> None:
         """Take a reading of the driver; one that does not answer changes nothing of what was known."""
-        devices = devices_of(look)
-        if self._has_devices and (look is None or devices == self._devices):
+        devices = devices_of(snapshot)
+        if self._has_devices and (snapshot is None or devices == self._devices):
             return
         self._devices, self._has_devices = devices, True
         self.trigger()
@@ -130,7 +130,7 @@ class StoreReconciler:
             async with asyncio.TaskGroup() as group:
                 while True:
                     self._triggered.clear()
-                    await self._wait(await self.settle(group))
+                    await self._wait(await self.reconcile(group))
         finally:
             self.store.close()
 
@@ -140,7 +140,7 @@ class StoreReconciler:
             async with asyncio.timeout(within_s):
                 await self._triggered.wait()
 
-    async def settle(self, group: asyncio.TaskGroup) -> float:
+    async def reconcile(self, group: asyncio.TaskGroup) -> float:
         """Make one step; return the seconds after which the next is due without a change."""
         if not self.is_ready:
             return 1.0
@@ -310,12 +310,12 @@ class StoreReconciler:
             if error.fault is StoreFault.LOST:
                 # The store is opened again, and then extracts it.
                 return
-        shown = self.faults.get(digest)
+        current = self.faults.get(digest)
         self._fail(digest, self.faults, error)
         self._failed_for[digest] = _terms_of(extraction.caches)
         text = self.faults[digest]
         _log.warning("cache not extracted", digest=digest, error=text)
-        if text == shown:
+        if text == current:
             return
         for cache in extraction.caches:
             kind = GKM_CACHES if cache.metadata.namespace else CLUSTER_GKM_CACHES
@@ -380,7 +380,7 @@ class StoreReconciler:
                     return
 
     def _report(self, verdicts: "Mapping[CacheName, tuple[GKMCache, CacheVerdict]]") -> None:
-        shown = self._objects.node_objects()
+        current = self._objects.node_objects()
         known = StoreKnowledge(
             contents={} if self.store.current is None else self.store.current.contents,
             names={} if self.store.current is None else self.store.current.names,
@@ -390,7 +390,7 @@ class StoreReconciler:
             plan=self.plan,
             store_fault="" if self.store.is_taken else self.store.fault,
         )
-        report = report_of(known, verdicts, uses=self._uses.uses(shown), shown=shown)
+        report = report_of(known, verdicts, uses=self._uses.uses(current), published=current)
         self._writer.report(report, self._devices.gpus)
 
     def _due_in_s(self) -> float:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from api.kinds.gkmcachenode import GKMCacheNode
 
 SOURCE: Final = "caches volumes"
-"""Of the problem in the registry."""
+"""Source of the problem in the registry."""
 RECONCILE_EVERY_S: Final = 60.0
 RETRY_EVERY_S: Final = 2.0
 _VOLUME_PARTS: Final = 3
@@ -164,9 +164,9 @@ class VolumeUses:
             self._changed()
         return gone
 
-    def uses(self, shown: "Mapping[str, GKMCacheNode]") -> "list[VolumeUse]":
-        """Return all volumes; `shown` are the node's objects."""
-        by_volume = _shown_volumes(shown)
+    def uses(self, current: "Mapping[str, GKMCacheNode]") -> "list[VolumeUse]":
+        """Return all volumes; `current` are the node's objects."""
+        by_volume = _reported_volumes(current)
         return [self._use_of(reference, by_volume) for reference in self.references.all()]
 
     def awaited(self) -> "frozenset[CacheName]":
@@ -181,7 +181,7 @@ class VolumeUses:
         )
 
     def _use_of(
-        self, reference: VolumeReference, shown: "Mapping[str, tuple[CacheName, str, str]]"
+        self, reference: VolumeReference, current: "Mapping[str, tuple[CacheName, str, str]]"
     ) -> VolumeUse:
         uid, volume = _volume_of(reference)
         pod = None if uid is None else self._pods.get_any(uid)
@@ -192,8 +192,8 @@ class VolumeUses:
         elif origin is not None:
             cache = origin.cache
             namespace, _, name = origin.pod.partition("/")
-        elif reference.volume_id in shown:
-            cache, namespace, name = shown[reference.volume_id or ""]
+        elif reference.volume_id in current:
+            cache, namespace, name = current[reference.volume_id or ""]
         else:
             cache, namespace, name = None, "", ""
         return VolumeUse(reference=reference, cache=cache, pod_namespace=namespace, pod_name=name)
@@ -214,13 +214,13 @@ def _volume_of(reference: VolumeReference) -> tuple[PodUid | None, str]:
     return reference.pod_uid, parts[-2] if len(parts) == _VOLUME_PARTS else ""
 
 
-def _shown_volumes(
-    shown: "Mapping[str, GKMCacheNode]",
+def _reported_volumes(
+    current: "Mapping[str, GKMCacheNode]",
 ) -> dict[str, tuple[CacheName, str, str]]:
     """Return volume id -> its cache and pod, as the node's objects show them."""
     return {
         pod.volume_id: (CacheName(namespace=namespace, name=name), pod.pod_namespace, pod.pod_name)
-        for namespace, node in shown.items()
+        for namespace, node in current.items()
         for name, digests in (node.status.caches or {}).items()
         for digest in digests.values()
         for pod in digest.pods or ()
@@ -229,7 +229,7 @@ def _shown_volumes(
 
 
 AWAITED_FOR_S: Final = 300.0
-"""After a call in vain; kubelet calls again after two minutes at most."""
+"""Seconds after a call in vain; kubelet calls again after two minutes at most."""
 
 
 @final

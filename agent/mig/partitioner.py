@@ -52,11 +52,11 @@ if TYPE_CHECKING:
 
 COALESCE_S: Final = 0.1
 MAX_STEPS: Final = 64
-"""Of one device at a time: destroying seven instances and creating seven, with the mode, is sixteen."""
-TASK: Final = "card.partitioning"
+"""Most steps of one device at a time: destroying seven instances and creating seven, with the mode, is sixteen."""
+TASK: Final = "device.partitioning"
 SOURCE: Final = "partitioning"
 ACTION: Final = "PartitionDevice"
-"""Of the problem in the registry."""
+"""Action of the problem in the registry."""
 
 _log = structlog.get_logger()
 
@@ -140,14 +140,14 @@ class Partitioner:
             if not self._progress_for(name, target).waits(now)
         ]
         try:
-            shown = await self._look() if due else {}
+            current = await self._read_devices() if due else {}
             for name in due:
-                shown = await self._advance(name, shown)
+                current = await self._advance(name, current)
         finally:
             self._update_problem()
 
     async def _advance(
-        self, name: str, shown: "dict[str, DriverDevice]"
+        self, name: str, current: "dict[str, DriverDevice]"
     ) -> "dict[str, DriverDevice]":
         """Bring one device as far as possible now; return the devices of the last snapshot."""
         before: DriverDevice | None = None
@@ -159,7 +159,7 @@ class Partitioner:
                     self._progress.pop(name, None)
                     break
                 progress = self._progress_for(name, target)
-                device_now = shown.get(target.uuid)
+                device_now = current.get(target.uuid)
                 step = self._plan(device_now, target, before, is_last=taken == MAX_STEPS)
                 if isinstance(step, Action):
                     progress.begin()
@@ -169,11 +169,11 @@ class Partitioner:
                     break
                 progress.step()
                 before = device_now
-                shown = await self._look()
+                current = await self._read_devices()
         finally:
             if before is not None:
                 self._dependencies.after_change()
-        return shown
+        return current
 
     def _plan(
         self,
@@ -279,7 +279,7 @@ class Partitioner:
             progress = self._progress[name] = Progress(target)
         return progress
 
-    async def _look(self) -> "dict[str, DriverDevice]":
+    async def _read_devices(self) -> "dict[str, DriverDevice]":
         return {device.uuid: device for device in (await self._driver.read()).devices}
 
     def _next_in_s(self) -> float:

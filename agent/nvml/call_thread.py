@@ -152,12 +152,12 @@ class CallThread(Generic[State]):
             except BaseException as failure:  # noqa: BLE001  # the caller raises it
                 outcome.failure = failure
             with contextlib.suppress(RuntimeError):  # The loop is closed.
-                loop.call_soon_threadsafe(_settle, job.done, outcome)
+                loop.call_soon_threadsafe(_resolve, job.done, outcome)
         with contextlib.suppress(Exception):
             self._close_state(state)
 
 
-def _settle(done: "asyncio.Future[_Outcome]", outcome: _Outcome) -> None:
+def _resolve(done: "asyncio.Future[_Outcome]", outcome: _Outcome) -> None:
     if not done.done():
         done.set_result(outcome)
 

@@ -40,12 +40,12 @@ _LEVELS: Final[dict[int, LinkType]] = {
 
 def address_of(bus_id: str) -> str | None:
     """Return `0000:3b:00.0` for NVML's `00000000:3B:00.0`; None for any other text."""
-    domain, _, rest = bus_id.strip().lower().partition(":")
+    domain, _, remaining = bus_id.strip().lower().partition(":")
     try:
         number = int(domain, 16)
     except ValueError:
         return None
-    return f"{number:04x}:{rest}" if rest.count(":") == 1 and "." in rest else None
+    return f"{number:04x}:{remaining}" if remaining.count(":") == 1 and "." in remaining else None
 
 
 def cuda_version_of(number: int) -> str:

@@ -43,7 +43,7 @@ PARTITION_S: Final = 30.0
 SET_MODE_S: Final = 60.0
 """A change of the mode may reset the device."""
 CLOSE_S: Final = 2.0
-"""For the thread of events to end, which waits for half a second at a time."""
+"""Seconds for the thread of events to end, which waits for half a second at a time."""
 MAX_KEPT: Final = 1024
 """Different events that wait; further ones are dropped. 16 devices with 60 Xids each."""
 

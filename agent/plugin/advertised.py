@@ -26,7 +26,7 @@ class Unit:
     is_healthy: bool = True
     """False where its device is faulted or leaves the pool: kubelet does not allocate it any more."""
     numa_node: int | None = None
-    is_numa_node_told: bool = False
+    is_numa_node_reported: bool = False
     """Whether kubelet is told (`agent.plugin.numa_hints`)."""
 
     @property
@@ -36,7 +36,7 @@ class Unit:
 
     def to_message(self) -> Device:
         """Return the entry for ListAndWatch."""
-        node = self.numa_node if self.is_numa_node_told else None
+        node = self.numa_node if self.is_numa_node_reported else None
         return Device(
             ID=self.id,
             health=HEALTHY if self.is_healthy else UNHEALTHY,
@@ -46,7 +46,7 @@ class Unit:
 
 _PLACEMENTS: Final = {placement.value: placement for placement in SlicePlacement}
 Units = tuple[Unit, ...]
-"""Of one resource, by id."""
+"""Units of one resource, by id."""
 
 
 @final
@@ -82,7 +82,7 @@ def advertised_units(config: "PoolConfig", node: str) -> AdvertisedUnits:
 
 def with_numa_nodes(units: Units) -> Units:
     """Return the units so that kubelet is told their NUMA nodes."""
-    return tuple(replace(unit, is_numa_node_told=True) for unit in units)
+    return tuple(replace(unit, is_numa_node_reported=True) for unit in units)
 
 
 def with_health(units: Units, fault_of: "Callable[[Unit], str]") -> Units:

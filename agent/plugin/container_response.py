@@ -12,7 +12,7 @@ from api.kubelet.proto.deviceplugin_pb2 import (
     Mount,
 )
 from api.nodefiles.node_devices_file import DEVICES_FILE
-from api.nodefiles.poolconfig import HandOut
+from api.nodefiles.poolconfig import DeviceInjection
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,11 +29,11 @@ UNITS_VARIABLE: Final = "GPU_UNITS"
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ResponseTerms:
+class ResponseParameters:
     """How containers get the devices of a pool."""
 
     pool: str
-    hand_out: HandOut = HandOut.CDI
+    hand_out: DeviceInjection = DeviceInjection.CDI
     cdi_kind: str = CDI_KIND
     """The CDI specification names devices and MIG instances by UUID under this kind."""
     slice_placement: SlicePlacement = SlicePlacement.DISTINCT_DEVICES
@@ -48,7 +48,7 @@ class UnknownUnits:
 
 
 def response_for(
-    units: "Sequence[Unit]", terms: ResponseTerms, devices: "DevicesOfNode | None"
+    units: "Sequence[Unit]", terms: ResponseParameters, devices: "DevicesOfNode | None"
 ) -> ContainerAllocateResponse | UnknownUnits:
     """Return the response for one container; slices of one device are one device.
 
@@ -62,13 +62,13 @@ def response_for(
         VISIBLE_DEVICES: VOID,
     }
     match terms.hand_out:
-        case HandOut.ENVIRONMENT:
+        case DeviceInjection.ENVIRONMENT:
             environment[VISIBLE_DEVICES] = ",".join(parts)
             return ContainerAllocateResponse(envs=environment)
-        case HandOut.CDI:
+        case DeviceInjection.CDI:
             names = [CDIDevice(name=f"{terms.cdi_kind}={part}") for part in parts]
             return ContainerAllocateResponse(envs=environment, cdi_devices=names)
-        case HandOut.DEVICES:  # pragma: no branch  # mypy proves that none is missing
+        case DeviceInjection.DEVICES:  # pragma: no branch  # mypy proves that none is missing
             missing = missing_files(units, terms, devices)
             if missing or devices is None:
                 return UnknownUnits(missing)
@@ -76,10 +76,10 @@ def response_for(
 
 
 def missing_files(
-    units: "Sequence[Unit]", terms: ResponseTerms, devices: "DevicesOfNode | None"
+    units: "Sequence[Unit]", terms: ResponseParameters, devices: "DevicesOfNode | None"
 ) -> str:
     """Return a text that names the device files which are needed and not known; empty where none is."""
-    if terms.hand_out is not HandOut.DEVICES:
+    if terms.hand_out is not DeviceInjection.DEVICES:
         return ""
     if devices is None:
         return f"there is no {DEVICES_FILE} on this node: run the agent with the role inventory, which writes it"
@@ -88,13 +88,13 @@ def missing_files(
 
 
 def with_device_files(
-    units: "Units", terms: ResponseTerms, devices: "DevicesOfNode | None"
+    units: "Units", terms: ResponseParameters, devices: "DevicesOfNode | None"
 ) -> "Units":
     """Return the units, unhealthy where their device files are needed and not known.
 
     A waiting pod is better than a failed one, or than a container without its device.
     """
-    if terms.hand_out is not HandOut.DEVICES:
+    if terms.hand_out is not DeviceInjection.DEVICES:
         return units
     return tuple(
         replace(unit, is_healthy=False)

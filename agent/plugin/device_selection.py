@@ -109,7 +109,7 @@ def select(
         ):  # pragma: no branch  # mypy proves that none is missing
             draft.take_assigned(wanted)
             draft.fill()
-    if draft.lacking > 0:
+    if draft.shortfall > 0:
         return SelectionRefused(draft.refusal())
     units = tuple(draft.chosen)
     if not assigned:
@@ -176,7 +176,7 @@ class _Draft:
         self.used = Counter(map(self.device_of, self.chosen))
 
     @property
-    def lacking(self) -> int:
+    def shortfall(self) -> int:
         return self.request.allocation_size - len(self.chosen)
 
     def device_of(self, one: str) -> str:
@@ -193,7 +193,7 @@ class _Draft:
     def take_assigned(self, wanted: "Sequence[str]") -> None:
         """Take the free ones of the assigned units, and substitutes for the others."""
         for item in wanted:
-            if item in self.free and self.lacking:
+            if item in self.free and self.shortfall:
                 self.take(item)
         lost = [item for item in wanted if item not in self.chosen]
         for at, item in enumerate(lost):
@@ -209,10 +209,10 @@ class _Draft:
             by_device: dict[str, list[str]] = {}
             for item in sorted(entry & self.free):
                 by_device.setdefault(self.device_of(item), []).append(item)
-            while self.lacking > 0 and by_device:
+            while self.shortfall > 0 and by_device:
                 device = min(by_device, key=lambda item: self._device_rank(by_device[item], wanted))
                 units = sorted(by_device.pop(device), key=lambda item: item not in wanted)
-                for unit in units[: self.lacking]:
+                for unit in units[: self.shortfall]:
                     self.take(unit)
 
     def replace(self, lost: str, others: "Sequence[str]") -> None:
@@ -220,7 +220,7 @@ class _Draft:
 
         Units of one device move to one device, if there is one with room for them.
         """
-        if self.lacking <= 0 or not self.free:
+        if self.shortfall <= 0 or not self.free:
             return
         unit = self.allocatable.units.get(lost)
         device = self.device_of(lost)
@@ -235,7 +235,7 @@ class _Draft:
 
     def fill(self) -> None:
         """Take the lacking units: one of each device before a second of any."""
-        while self.lacking > 0 and self.free:
+        while self.shortfall > 0 and self.free:
             target = _Target(numa_node=self._numa_node())
             self.take(min(self.free, key=lambda item: self._rank(item, target)))
 
@@ -287,7 +287,7 @@ class _Draft:
         near = self._numa_node()
         return (
             not self.used[first.device],
-            max(0, self.lacking - len(units)),
+            max(0, self.shortfall - len(units)),
             -sum(unit in wanted for unit in units),
             None not in {near, first.numa_node} and near != first.numa_node,
             len(units),
@@ -321,7 +321,7 @@ class _Target:
     """The properties of the best unit."""
 
     devices: tuple[str | None, ...] = ()
-    """In order of preference."""
+    """Devices in order of preference."""
     room: int = 1
     """Units that should be on one device."""
     numa_node: int | None = None

@@ -222,12 +222,12 @@ class HeldUnits:
         holds = [
             hold
             for hold in self._by_part.get(part_of(unit), ())
-            if hold.holder.uid is None or self._is_shown(hold.holder.uid)
+            if hold.holder.uid is None or self._is_visible(hold.holder.uid)
         ]
         holds += (
             HeldUnit(resource, unit, _holder_of(item), HolderSource.REPORTED)
             for item in self._reported_holders(unit)
-            if item.is_given and self._is_shown(PodUid(item.uid))
+            if item.is_given and self._is_visible(PodUid(item.uid))
         )
         assigned = [
             HeldUnit(resource, unit, HoldingPod(pod.ref, pod.uid), HolderSource.ASSIGNED)
@@ -241,9 +241,9 @@ class HeldUnits:
     def _is_live(self, holder: HoldingPod) -> bool:
         if self._is_current:
             return True
-        return holder.uid is not None and self._is_shown(holder.uid)
+        return holder.uid is not None and self._is_visible(holder.uid)
 
-    def _is_shown(self, uid: "PodUid") -> bool:
+    def _is_visible(self, uid: "PodUid") -> bool:
         pod = self._pods.get(uid)
         return pod is not None and not pod.is_ended
 

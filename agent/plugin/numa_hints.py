@@ -84,5 +84,7 @@ class NumaHints:
         )
         if others != self.aligned:
             self.aligned = others
-            _log.info("NUMA nodes are told to kubelet", told=self.are_useful, aligned_with=others)
+            _log.info(
+                "NUMA nodes are told to kubelet", reported=self.are_useful, aligned_with=others
+            )
             self._on_change()

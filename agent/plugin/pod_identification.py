@@ -73,7 +73,7 @@ class NotIdentified:
 
     why: str
     fallback: IdentifiedContainer | None = None
-    """To be assumed where the watch shows no better one in time."""
+    """Fallback to be assumed where the watch shows no better one in time."""
 
 
 async def wait_until_identified(
@@ -163,8 +163,8 @@ def container_to_allocate(
     later = [ask.name for ask in pod.asks_for(resource)]
     for container, reused in _in_order(pod, resource):
         later.pop(0)
-        is_shown = container.kind is not ContainerRole.INIT
-        if is_shown and container.name in allocated:
+        is_visible = container.kind is not ContainerRole.INIT
+        if is_visible and container.name in allocated:
             continue
         count = container.counts[resource]
         # kubelet asks for no container that init containers cover, nor for one before an allocated one.
@@ -173,7 +173,7 @@ def container_to_allocate(
                 return container
             # With a topology policy kubelet includes what it has aligned, too.
             near = near or container
-        if is_shown and count > reused:
+        if is_visible and count > reused:
             break
     return near
 

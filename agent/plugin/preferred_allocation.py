@@ -263,9 +263,9 @@ def _waiting(
         for ask in pod.asks_for(resource)
         if not held_units.has_units(pod.uid, ask.name, resource)
     ]
-    shown = [ask for ask in pod.asks_for(resource) if ask.kind is not ContainerRole.INIT]
+    current = [ask for ask in pod.asks_for(resource) if ask.kind is not ContainerRole.INIT]
     # Init containers come first, so that none waits any more once all others have units.
-    return waiting if not shown or any(item in waiting for item in shown) else ()
+    return waiting if not current or any(item in waiting for item in current) else ()
 
 
 def _outcome_of(found: IdentifiedContainer | NotIdentified, choice: "UnitSelection") -> str:

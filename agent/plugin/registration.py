@@ -37,12 +37,12 @@ if TYPE_CHECKING:
 REGISTER_WITHIN_S: Final = 12.0
 """kubelet itself gives up after 10 s, which is the error to report."""
 STREAM_WITHIN_S: Final = 3.0
-"""After registering; kubelet opens it in milliseconds."""
+"""Seconds after registering; kubelet opens it in milliseconds."""
 FIRST_RETRY_S: Final = 0.05
 """A kubelet that has just opened its socket may still reset connections."""
 MAX_RETRY_S: Final = 10.0
 CHECK_EVERY_S: Final = 0.1
-"""During a slow Register: another kubelet may replace the socket."""
+"""Seconds between two checks during a slow Register: another kubelet may replace the socket."""
 DRAIN_WITHIN_S: Final = 1.0
 """The time for open calls to end when the plugin stops."""
 

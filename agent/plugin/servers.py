@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final, NoReturn, final
 
 from agent.errors import BadPoolConfigError
 from agent.plugin.advertised import with_health, with_numa_nodes
-from agent.plugin.container_response import ResponseTerms, with_device_files
+from agent.plugin.container_response import ResponseParameters, with_device_files
 from agent.plugin.registration import ServedPlugin
 from agent.plugin.service import DevicePluginService
 from agent.problems.registry import ProblemRegistry
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
     from agent.plugin.devices_file import DevicesFile
     from agent.plugin.preferred_allocation import PreferredAllocator
     from api.clock import Clock
-    from api.nodefiles.poolconfig import HandOut
+    from api.nodefiles.poolconfig import DeviceInjection
 
 RECONCILE_EVERY_S: Final = 0.1
 """A kubelet that restarts leaves 0.9 s to register again, or waiting pods fail."""
-SETTLE_S: Final = 0.01
-"""After the end of a stream: kubelet drops all that it has of a resource's plugins one after the other."""
+PAUSE_S: Final = 0.01
+"""Seconds after the end of a stream: kubelet drops all that it has of a resource's plugins one after the other."""
 ALIVE_WITHIN_S: Final = 60.0
 """A kubelet that hangs keeps a registration for 12 s, one after the other where there are several."""
 
-DEVICES_SOURCE: Final = "plugin.cards"
+DEVICES_SOURCE: Final = "plugin.devices"
 
 
 @final
@@ -43,12 +43,12 @@ class PluginServers:
         directory: "Path",
         clock: "Clock",
         *,
-        hand_out: "HandOut",
+        hand_out: "DeviceInjection",
         cdi_kind: str = CDI_KIND,
         devices: "DevicesFile | None" = None,
         allocator: "PreferredAllocator | None" = None,
         problems: "ProblemRegistry | None" = None,
-        tells_numa_nodes: "Callable[[], bool]" = lambda: False,
+        reports_numa_nodes: "Callable[[], bool]" = lambda: False,
     ) -> None:
         """Serve in kubelet's directory of plugins.
 
@@ -60,7 +60,7 @@ class PluginServers:
             devices: the agent's file of the node's devices; None takes all to be healthy.
             allocator: selects preferred units; None lets kubelet choose.
             problems: collects problems for the condition AgentDegraded.
-            tells_numa_nodes: whether kubelet is told the devices' NUMA nodes (`agent.plugin.numa_hints`).
+            reports_numa_nodes: whether kubelet is told the devices' NUMA nodes (`agent.plugin.numa_hints`).
         """
         self._directory = directory
         self._clock = clock
@@ -69,8 +69,8 @@ class PluginServers:
         self._devices = devices
         self._allocator = allocator
         self._problems = problems or ProblemRegistry()
-        self._tells_numa_nodes = tells_numa_nodes
-        self._has_told_numa_nodes = False
+        self._reports_numa_nodes = reports_numa_nodes
+        self._has_reported_numa_nodes = False
         self._served: dict[str, ServedPlugin] = {}
         # resource -> its plugin
         self._advertised: dict[str, AdvertisedUnits] | None = None
@@ -138,12 +138,12 @@ class PluginServers:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(RECONCILE_EVERY_S):
                 await self._stream_ended.wait()
-                await asyncio.sleep(SETTLE_S)
+                await asyncio.sleep(PAUSE_S)
         self._stream_ended.clear()
 
     def _start_reconciles(self, group: asyncio.TaskGroup) -> None:
         self._reload_devices()
-        if self._tells_numa_nodes() is not self._has_told_numa_nodes:
+        if self._reports_numa_nodes() is not self._has_reported_numa_nodes:
             self._update_plugins()
         self._reconciled_at = self._clock.monotonic()
         # A plugin that waits for kubelet does not delay the others.
@@ -165,18 +165,18 @@ class PluginServers:
                 self._problems.clear(DEVICES_SOURCE)
                 self._update_plugins()
         except BadPoolConfigError as error:
-            TASK_FAILURES.labels("plugin.cards").inc()
+            TASK_FAILURES.labels("plugin.devices").inc()
             self._problems.set(DEVICES_SOURCE, AgentDegraded.BAD_CONFIG, str(error))
 
     def _update_plugins(self) -> None:
         devices = self._devices.devices if self._devices is not None else None
-        self._has_told_numa_nodes = self._tells_numa_nodes()
+        self._has_reported_numa_nodes = self._reports_numa_nodes()
         for resource, served in self._served.items():
             advertised = (self._advertised or {}).get(resource)
             if advertised is None:
                 served.plugin.advertise(())
                 continue
-            terms = ResponseTerms(
+            terms = ResponseParameters(
                 pool=advertised.pool,
                 hand_out=self._hand_out,
                 cdi_kind=self._cdi_kind,
@@ -185,6 +185,6 @@ class PluginServers:
             units = advertised.units
             if devices is not None:
                 units = with_health(units, devices.fault_of)
-            if self._has_told_numa_nodes:
+            if self._has_reported_numa_nodes:
                 units = with_numa_nodes(units)
             served.plugin.advertise(with_device_files(units, terms, devices), terms, devices)

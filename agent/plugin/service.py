@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NoReturn, final
 import grpc
 import structlog
 
-from agent.plugin.container_response import ResponseTerms, UnknownUnits, response_for
+from agent.plugin.container_response import ResponseParameters, UnknownUnits, response_for
 from agent.plugin.device_selection import SelectionRefused
 from agent.plugin.pod_identification import PodQuery
 from agent.unary_calls import CallContext, CallRefusedError, UnaryCalls
@@ -77,10 +77,10 @@ class DevicePluginService:
         self.streams = 0
         """Open ListAndWatch streams; none means that kubelet has dropped the plugin."""
         self.streams_opened = 0
-        """Since the start."""
+        """Streams that were opened since the start."""
         self.on_stream_end: Callable[[], None] = lambda: None
         """Called when a ListAndWatch stream has ended."""
-        self._terms = ResponseTerms(pool="")
+        self._terms = ResponseParameters(pool="")
         self._clock = clock
         self._allocator = allocator
         self._units: Units = ()
@@ -97,7 +97,7 @@ class DevicePluginService:
     def advertise(
         self,
         units: "Units",
-        terms: "ResponseTerms | None" = None,
+        terms: "ResponseParameters | None" = None,
         devices: "DevicesOfNode | None" = None,
     ) -> None:
         """Advertise exactly these units; ListAndWatch sends them where they differ."""

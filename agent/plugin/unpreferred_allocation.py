@@ -73,14 +73,14 @@ def _has(
             return hold.source is HolderSource.REPORTED or (
                 hold.source is not HolderSource.ASSIGNED and not is_last
             )
-        case shown:
-            is_shown = any(
+        case current:
+            is_visible = any(
                 hold.unit in container.units.get(hold.resource, ())
-                for container in shown.containers
+                for container in current.containers
             )
             # kubelet does not show the units of a plain init container, and may have lost an allocation.
             return (
-                is_shown
+                is_visible
                 or hold.source is HolderSource.REPORTED
                 or (hold.source is HolderSource.ALLOCATED and not is_last)
             )

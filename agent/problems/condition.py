@@ -36,7 +36,7 @@ TASK: Final = "agent.condition"
 GATHER_S: Final = 1.0
 """Problems come and go together, as at the start of the process."""
 BEGINNING_S: Final = 15.0
-"""Until each part knows whether it has a problem; a problem from before a restart stays as long."""
+"""Seconds until each part knows whether it has a problem; a problem from before a restart stays as long."""
 CHECK_EVERY_S: Final = 300.0
 _CAP_S: Final = 30.0
 _WHAT: Final = "condition"
@@ -62,7 +62,7 @@ class DegradedConditionWriter:
         self._clock = clock
         self._node = node
         self._backoff = Backoff(cap_s=_CAP_S, rng=rng)
-        self._shown: Condition | None = None
+        self._published: Condition | None = None
         self._generation = 0
         self._read_at: float | None = None
         self._began_at: float | None = None
@@ -76,7 +76,7 @@ class DegradedConditionWriter:
         while True:
             self._problems.changed.clear()
             try:
-                await self.settle()
+                await self.reconcile()
             except NotFound:
                 # A node without devices never gets an inventory: no problem.
                 self._forget()
@@ -88,9 +88,9 @@ class DegradedConditionWriter:
             else:
                 self._backoff.succeed()
                 self._complaint = ""
-                await self._rest()
+                await self._pause()
 
-    async def settle(self) -> bool:
+    async def reconcile(self) -> bool:
         """Write the condition if another one is shown; return whether it was written.
 
         Raises:
@@ -106,11 +106,11 @@ class DegradedConditionWriter:
             problem.text or "the agent works without restrictions",
             status=problem != NO_PROBLEM,
             keeps_text=problem == NO_PROBLEM,
-            shown=() if self._shown is None else (self._shown,),
+            current=() if self._published is None else (self._published,),
             generation=self._generation,
             now=self._clock.utc_now(),
         )
-        if wanted == self._shown or self._is_too_early(wanted):
+        if wanted == self._published or self._is_too_early(wanted):
             return False
         await self._client.apply(
             GPU_NODE_INVENTORIES,
@@ -123,7 +123,7 @@ class DegradedConditionWriter:
             field_manager=FIELD_MANAGER,
             subresource="status",
         )
-        self._shown, self._has_written = wanted, True
+        self._published, self._has_written = wanted, True
         PUBLISHED.labels(_WHAT, "written").inc()
         _log.info("condition written", reason=wanted.reason, text=wanted.message)
         return True
@@ -132,7 +132,7 @@ class DegradedConditionWriter:
         """Return whether the shown condition is from before a restart, and may still be right."""
         return (
             wanted.status == "False"
-            and self._shown is not None
+            and self._published is not None
             and not self._has_written
             and self._beginning_s > 0
         )
@@ -143,7 +143,7 @@ class DegradedConditionWriter:
         began_at = self._began_at
         return 0.0 if began_at is None else began_at + BEGINNING_S - self._clock.monotonic()
 
-    async def _rest(self) -> None:
+    async def _pause(self) -> None:
         next_check_s = (self._read_at or 0.0) + CHECK_EVERY_S - self._clock.monotonic()
         within_s = self._beginning_s if self._beginning_s > 0 else next_check_s
         with contextlib.suppress(TimeoutError):
@@ -153,7 +153,9 @@ class DegradedConditionWriter:
 
     async def _read(self, now: float) -> None:
         inventory = await self._client.get(GPU_NODE_INVENTORIES, GPUNodeInventory, self._node)
-        self._shown = find_condition(inventory.status.conditions, InventoryCondition.AGENT_DEGRADED)
+        self._published = find_condition(
+            inventory.status.conditions, InventoryCondition.AGENT_DEGRADED
+        )
         self._generation = inventory.metadata.generation
         self._read_at = now
 

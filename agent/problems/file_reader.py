@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from agent.problems.registry import ProblemRegistry
     from api.clock import Clock
 
-LOOK_EVERY_S: Final = 1.0
+POLL_EVERY_S: Final = 1.0
 MAX_FILES: Final = 256
 """A node has a few pools; a full directory costs the agent no more than this."""
 PLUGIN_REASONS: Final = (
@@ -86,10 +86,10 @@ class ProblemsFileReader:
     async def run(self) -> NoReturn:
         """Follow the directory until cancelled."""
         while True:
-            self.look()
-            await asyncio.sleep(LOOK_EVERY_S)
+            self.read()
+            await asyncio.sleep(POLL_EVERY_S)
 
-    def look(self) -> None:
+    def read(self) -> None:
         """Read the files that changed, and update the registry; raises nothing."""
         names = self._names()
         for gone in self._seen.keys() - names:
@@ -98,7 +98,7 @@ class ProblemsFileReader:
         now_s = self._clock.utc_now().timestamp()
         for name in names:
             try:
-                self._look_at(name, now_s)
+                self._read_file(name, now_s)
             except FileNotFoundError:
                 self._seen.pop(name, None)
             except (OSError, BadPoolConfigError) as error:
@@ -132,7 +132,7 @@ class ProblemsFileReader:
         self._ignored.discard("")
         return {name for name in names if not name.startswith(".")}
 
-    def _look_at(self, name: str, now_s: float) -> None:
+    def _read_file(self, name: str, now_s: float) -> None:
         """Read a file if it changed.
 
         Raises:

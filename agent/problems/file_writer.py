@@ -15,7 +15,7 @@ import structlog
 
 from agent.files import remove_file, replace_file
 from agent.problems.registry import NO_PROBLEM
-from api.nodefiles.pluginproblems import PROBLEMS_SUFFIX, TELL_EVERY_S, PluginProblem
+from api.nodefiles.pluginproblems import PROBLEMS_SUFFIX, WRITE_EVERY_S, PluginProblem
 from api.text import MAX_MESSAGE_LENGTH, truncate
 from telemetry.metrics import TASK_FAILURES
 
@@ -29,7 +29,7 @@ TASK: Final = "plugin.problems"
 GATHER_S: Final = 1.0
 """Problems come and go together, as at the start of the process."""
 MAX_NAME_LENGTH: Final = 100
-"""Of the pool's name in the file's name, which may have 255 characters with its unique part."""
+"""Greatest length of the pool's name in the file's name, which may have 255 characters with its unique part."""
 
 _log = structlog.get_logger()
 
@@ -60,12 +60,12 @@ class ProblemsFileWriter:
         try:
             while True:
                 self._problems.changed.clear()
-                self.settle()
-                await self._rest()
+                self.write()
+                await self._pause()
         finally:
             self._try(None)
 
-    def settle(self) -> None:
+    def write(self) -> None:
         """Write the file, touch one that is up to date, or remove it where there is no problem."""
         problem = self._problems.summary()
         if problem == NO_PROBLEM:
@@ -79,9 +79,9 @@ class ProblemsFileWriter:
         )
         self._try(msgspec.json.encode(found))
 
-    async def _rest(self) -> None:
+    async def _pause(self) -> None:
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(TELL_EVERY_S):
+            async with asyncio.timeout(WRITE_EVERY_S):
                 await self._problems.changed.wait()
                 await asyncio.sleep(GATHER_S)
 

@@ -88,7 +88,7 @@ class ResolvedDevice:
 
     name: str
     path: Path
-    """Of its file."""
+    """Path of its file."""
     edits: tuple[ContainerEdits, ...]
     """Its own, and those common to its file."""
 

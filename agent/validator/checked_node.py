@@ -13,7 +13,7 @@ from agent.files import file_identity, read_bytes
 from agent.nvml.driver import READ_S, NvmlDriver
 from agent.nvml.library import find_libraries
 from agent.settings import CDI_KIND
-from api.nodefiles.poolconfig import HandOut
+from api.nodefiles.poolconfig import DeviceInjection
 
 if TYPE_CHECKING:
     from agent.driver.pci import PciDevice
@@ -36,7 +36,7 @@ class CheckedNode:
     procfs: Path = Path("/proc")
     driver_libraries: str = ""
     """Directory under that root which is searched first."""
-    hand_out: HandOut = HandOut.CDI
+    hand_out: DeviceInjection = DeviceInjection.CDI
     cdi_kind: str = CDI_KIND
     read_s: float = READ_S
     """Time-out of a look at the driver."""
@@ -102,7 +102,7 @@ class CheckedNode:
             tuple((self.dev_root / name).exists() for name in names),
         )
 
-    async def read_driver(self, clock: "Clock", looks: int = 1) -> "list[DriverSnapshot]":
+    async def read_driver(self, clock: "Clock", reads: int = 1) -> "list[DriverSnapshot]":
         """Look that often at the driver, and close it: an open one cannot be unloaded.
 
         Raises:
@@ -116,7 +116,7 @@ class CheckedNode:
             bus=lambda: frozenset(f"{item.address} {item.driver}" for item in self.bus()),
         )
         try:
-            found = [await driver.read() for _ in range(looks)]
+            found = [await driver.read() for _ in range(reads)]
         except DriverUnavailableError:
             await _close(driver)
             raise

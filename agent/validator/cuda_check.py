@@ -29,7 +29,7 @@ PROBE_S: Final = 20.0
 """One device: libcuda starts in a second, and in several on a node of 16 devices."""
 AT_ONCE: Final = 4
 _END_S: Final = 2.0
-"""For a killed child to end; one that is stuck in the kernel is left behind."""
+"""Seconds for a killed child to end; one that is stuck in the kernel is left behind."""
 _UNAVAILABLE: Final = 46
 """CUDA_ERROR_DEVICE_UNAVAILABLE."""
 _OUT_OF_MEMORY: Final = 2
@@ -57,7 +57,7 @@ class CudaCheck:
     def signature(self) -> object:
         return self._node.driver_signature()
 
-    async def look(self) -> Outcome:
+    async def run(self) -> Outcome:
         library = self._node.cuda_library()
         if library is None:
             return Failed(
@@ -65,10 +65,10 @@ class CudaCheck:
                 " not its management library alone"
             )
         try:
-            (look,) = await self._node.read_driver(self._clock)
+            (snapshot,) = await self._node.read_driver(self._clock)
         except DriverUnavailableError as error:
             return Failed(str(error))
-        usable = [device for device in look.devices if not device.is_lost]
+        usable = [device for device in snapshot.devices if not device.is_lost]
         if not usable:
             return Failed("the driver shows no device")
         free = [device for device in usable if not device.processes]
@@ -153,10 +153,10 @@ def _judge(uuid: str, lines: "Sequence[str]", code: int) -> str | None:
     if code != 0 or not isinstance(found, dict):
         return f"{_last_call(lines)} ended the process (exit status {code}): {_SEE_LOG}"
     match found:
-        case {"uuid": str(shown)}:
-            if uuid.startswith("GPU-") and shown != uuid.removeprefix("GPU-").replace("-", ""):
+        case {"uuid": str(current)}:
+            if uuid.startswith("GPU-") and current != uuid.removeprefix("GPU-").replace("-", ""):
                 return (
-                    f"CUDA shows another device in its place, {truncate(shown)}: restart the node"
+                    f"CUDA shows another device in its place, {truncate(current)}: restart the node"
                 )
             return None
         case {"wrong": int(at)}:
@@ -178,5 +178,5 @@ def _judge_failure(call: str, code: int, name: str, *, mode: object) -> str | No
         return None
     if code == _UNAVAILABLE and mode == _PROHIBITED:
         return "its compute mode prohibits contexts: run nvidia-smi -c DEFAULT for it"
-    shown = truncate(name or str(code))
-    return f"{call}: {shown}: {_CURES.get(code, _SEE_LOG)}"
+    current = truncate(name or str(code))
+    return f"{call}: {current}: {_CURES.get(code, _SEE_LOG)}"

@@ -40,9 +40,9 @@ class DriverCheck:
     def signature(self) -> object:
         return self._node.driver_signature()
 
-    async def look(self) -> Outcome:
+    async def run(self) -> Outcome:
         try:
-            first, second = await self._node.read_driver(self._clock, looks=2)
+            first, second = await self._node.read_driver(self._clock, reads=2)
         except DriverUnavailableError as error:
             return Failed(self._explain(str(error)))
         return self._judge(first, second)
@@ -55,8 +55,8 @@ class DriverCheck:
             return Failed(self._no_device(second.devices))
         if missing := self._missing_files(usable):
             return Failed(f"device files are missing: {listed(missing)}: {_MAKE_FILES}")
-        shown = {device.address for device in usable}
-        absent = [item.address for item in self._node.bus() if item.address not in shown]
+        current = {device.address for device in usable}
+        absent = [item.address for item in self._node.bus() if item.address not in current]
         beside = f"; without {listed(absent)}, which it does not reach" if absent else ""
         return Passed(
             f"driver {second.driver_version}, devices: {len(usable)}{beside}", self._node.roots()

@@ -21,11 +21,12 @@ if TYPE_CHECKING:
     from api.clock import Clock
 
 DEADLINE_S: Final = 60.0
-"""Of one step: a node agent needs ten seconds for its specification, a driver container minutes; kubelet starts the
+"""Time limit, in seconds, of one step: a node agent needs ten seconds for its specification, a driver container
+minutes; kubelet starts the
 step again, at intervals of up to five minutes."""
 RETRY_S: Final = 5.0
 LEAST_S: Final = 5.0
-"""For one look near the deadline."""
+"""Least time, in seconds, for one look near the deadline."""
 
 _log = structlog.get_logger()
 
@@ -66,7 +67,7 @@ async def run_step(
     try:
         files.remove(reversed(steps_from(step) if voids is None else voids))
         while True:
-            outcome = await _look(check, max(ends - clock.monotonic(), LEAST_S))
+            outcome = await _run(check, max(ends - clock.monotonic(), LEAST_S))
             if isinstance(outcome, Passed):
                 files.write(step, outcome.content)
                 _log.info("step passed", step=step.value, found=outcome.text)
@@ -98,9 +99,9 @@ async def wait_for_file(
         await asyncio.sleep(times.retry_s)
 
 
-async def _look(check: "StepCheck", within_s: float) -> "Outcome":
+async def _run(check: "StepCheck", within_s: float) -> "Outcome":
     try:
         async with asyncio.timeout(within_s):
-            return await check.look()
+            return await check.run()
     except TimeoutError:
         return Failed("the check does not end: see NVRM in the node's kernel log")

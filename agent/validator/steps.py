@@ -40,7 +40,7 @@ class Passed:
     """The step is good at this moment."""
 
     text: str
-    """For the log."""
+    """Text for the log."""
     content: Mapping[str, str] = field(default_factory=dict)
     """Lines `KEY=value` of its file."""
 
@@ -60,7 +60,7 @@ Outcome = Passed | Failed
 class StepCheck(Protocol):
     """One step's check."""
 
-    async def look(self) -> Outcome:
+    async def run(self) -> Outcome:
         """Look once; bounded, and raises nothing but a cancellation."""
 
     def signature(self) -> object:

@@ -16,7 +16,7 @@ from agent.errors import DriverUnavailableError
 from agent.files import file_identity
 from agent.validator.cdi_specifications import DIRECTORIES, read_specifications, resolve
 from agent.validator.steps import Failed, Outcome, Passed
-from api.nodefiles.poolconfig import HandOut
+from api.nodefiles.poolconfig import DeviceInjection
 from api.text import listed, truncate
 
 if TYPE_CHECKING:
@@ -48,29 +48,29 @@ class ToolkitCheck:
 
     def signature(self) -> object:
         match self._node.hand_out:
-            case HandOut.CDI:
+            case DeviceInjection.CDI:
                 return tuple(
                     (str(path), file_identity(path))
                     for directory in self._directories()
                     for path in _files_of(directory)
                 )
-            case HandOut.ENVIRONMENT:
+            case DeviceInjection.ENVIRONMENT:
                 return self._runtime()
-            case HandOut.DEVICES:
+            case DeviceInjection.DEVICES:
                 return self._node.driver_signature()
 
-    async def look(self) -> Outcome:
+    async def run(self) -> Outcome:
         match self._node.hand_out:
-            case HandOut.CDI:
-                return await self._look_at_specification()
-            case HandOut.ENVIRONMENT:
-                return self._look_at_runtime()
-            case HandOut.DEVICES:
-                return self._look_at_libraries()
+            case DeviceInjection.CDI:
+                return await self._check_specification()
+            case DeviceInjection.ENVIRONMENT:
+                return self._check_runtime()
+            case DeviceInjection.DEVICES:
+                return self._check_libraries()
 
-    async def _look_at_specification(self) -> Outcome:
+    async def _check_specification(self) -> Outcome:
         try:
-            (look,) = await self._node.read_driver(self._clock)
+            (snapshot,) = await self._node.read_driver(self._clock)
         except DriverUnavailableError as error:
             return Failed(str(error))
         kind = self._node.cdi_kind
@@ -87,7 +87,7 @@ class ToolkitCheck:
             return Failed(
                 f"no CDI specification of the kind {kind} in {' or '.join(DIRECTORIES)}{beside}: {_WAIT_FOR_AGENT}"
             )
-        for device in look.devices:
+        for device in snapshot.devices:
             if not device.is_lost and (fault := self._fault_of(device, resolved)):
                 return Failed(fault)
         return Passed(f"CDI devices of the kind {kind}: {len(resolved)}")
@@ -147,7 +147,7 @@ class ToolkitCheck:
         found = (self._node.on_host(f"{item}/{RUNTIME}") for item in _RUNTIME_DIRECTORIES)
         return next((item for item in found if item is not None and item.is_file()), None)
 
-    def _look_at_runtime(self) -> Outcome:
+    def _check_runtime(self) -> Outcome:
         if self._runtime() is None:
             return Failed(
                 f"{RUNTIME} is not on the node, and device_plugin.hand_out is Environment: install NVIDIA's"
@@ -155,7 +155,7 @@ class ToolkitCheck:
             )
         return Passed(RUNTIME)
 
-    def _look_at_libraries(self) -> Outcome:
+    def _check_libraries(self) -> Outcome:
         try:
             files = find_driver_files(self._node.driver_root, self._node.driver_libraries)
         except OSError as error:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Any, Final
 
-from api.crd.cache_cel import CACHE_RULES, VERIFICATION_RULES
+from api.cache_name import MAX_CACHE_NAME_LENGTH
 from api.crd.cel_rule import CelRule
 from api.crd.nvidia_cel import NVIDIA_LIMITS, NVIDIA_REQUIRED, NVIDIA_RULES
 from api.crd.scaling_cel import AUTOSCALING_RULES, POOL_RULES, SHAPE_RULES
@@ -61,6 +61,26 @@ from api.names import (
     RESOURCE_PREFIX,
     UUID_PATTERN,
 )
+
+CACHE_RULES: Final = (
+    CelRule(
+        expression=f"self.metadata.name.size() <= {MAX_CACHE_NAME_LENGTH}",
+        message=f"metadata.name is longer than {MAX_CACHE_NAME_LENGTH} characters, so that the finalizer"
+        " gkm.io.<name>/finalizer would exceed what Kubernetes accepts; choose a shorter name",
+    ),
+)
+
+VERIFICATION_RULES: Final = (
+    CelRule(
+        expression="(has(self.keys) && self.keys.size() > 0)"
+        " || (has(self.identities) && self.identities.size() > 0)",
+        message="verification accepts no signature: name a key or an identity, or remove verification"
+        " for the cluster's default",
+        field="keys",
+        reason="FieldValueRequired",
+    ),
+)
+
 
 LABEL_KEY_PATTERN: Final = (
     "^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"

@@ -8,9 +8,10 @@ from typing import Final
 
 DRIVER_NAME: Final = "csi.gkm.io"
 REGISTRATION_SOCKET: Final = f"{DRIVER_NAME}-reg.sock"
-"""In kubelet's directory `plugins_registry`; the name that node-driver-registrar would choose."""
+"""Registration socket in kubelet's directory `plugins_registry`; the name that node-driver-registrar would choose."""
 DRIVER_VERSION: Final = "1.0.0"
-"""Of CSI, towards kubelet: it takes every 1.x, and refuses a driver that has a lower one than the driver before it."""
+"""Version of CSI, towards kubelet: it takes every 1.x, and refuses a driver that has a lower one than the driver
+before it."""
 
 IDENTITY_SERVICE: Final = "csi.v1.Identity"
 GET_PLUGIN_INFO: Final = "GetPluginInfo"
@@ -29,7 +30,7 @@ CACHE_ATTRIBUTE: Final = f"{DRIVER_NAME}/GKMCache"
 NAMESPACE_ATTRIBUTE: Final = f"{DRIVER_NAME}/namespace"
 
 KUBELET_PREFIX: Final = "csi.storage.k8s.io/"
-"""Of all keys that kubelet adds."""
+"""Prefix of all keys that kubelet adds."""
 POD_NAME: Final = f"{KUBELET_PREFIX}pod.name"
 POD_NAMESPACE: Final = f"{KUBELET_PREFIX}pod.namespace"
 POD_UID: Final = f"{KUBELET_PREFIX}pod.uid"

@@ -151,9 +151,9 @@ class PodSpec(PodContainers, frozen=True):
     topology_spread_constraints: list[dict[str, Any]] | None = None
     scheduling_gates: list[SchedulingGate] | None = None
     resources: ResourceRequirements | None = None
-    """Of the whole pod, where its author gave them."""
+    """Resources of the whole pod, where its author gave them."""
     overhead: dict[str, str | int | float] | None = None
-    """Of the pod's runtime class."""
+    """Overhead of the pod's runtime class."""
 
 
 class ContainerState(Model, frozen=True):

@@ -44,7 +44,7 @@ class AgentDevice:
     DRIVER: Final = "pci.driver"
     """The kernel's driver that the device is bound to, where it is not NVIDIA's: such as `vfio-pci`."""
     PRODUCT: Final = "product"
-    """As NVML names it."""
+    """Product as NVML names it."""
     MEMORY: Final = "memory.mib"
     COMPUTE_CAPABILITY: Final = "compute.capability"
     NUMA_NODE: Final = "numa.node"

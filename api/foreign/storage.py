@@ -6,7 +6,7 @@ from api.meta import Model
 
 class ClaimSpec(Model, frozen=True):
     volume_name: str = ""
-    """Of the volume that it is bound to; empty while there is none."""
+    """Name of the volume that it is bound to; empty while there is none."""
     storage_class_name: str = ""
 
 

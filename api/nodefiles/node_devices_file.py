@@ -37,7 +37,7 @@ class NodeInstance(Model, frozen=True):
 
     uuid: Uuid
     profile: str
-    """As NVML names it, such as `1g.10gb`."""
+    """Profile as NVML names it, such as `1g.10gb`."""
     nodes: list[str] = msgspec.field(default_factory=list)
     """Device files of its capabilities, besides the device's own."""
 
@@ -47,7 +47,7 @@ class NodeDevice(Model, frozen=True):
 
     uuid: Uuid
     address: str
-    """Of the PCI function, such as `0000:3b:00.0`."""
+    """Address of the PCI function, such as `0000:3b:00.0`."""
     nodes: list[str] = msgspec.field(default_factory=list)
     """Its device files on the node, such as `/dev/nvidia0`; a container sees them under the same paths."""
     instances: list[NodeInstance] | None = None

@@ -19,7 +19,7 @@ import msgspec
 from api.meta import Model
 
 PODS_FILE: Final = "pods.json"
-"""Below the run directory (`api.nodefiles.node_devices_file.RUN_DIRECTORY`)."""
+"""Path below the run directory (`api.nodefiles.node_devices_file.RUN_DIRECTORY`)."""
 TOUCH_EVERY_S: Final = 10.0
 STALE_S: Final = 60.0
 

@@ -6,7 +6,7 @@ while there is a problem:
 
     {"version": "v1", "pool": "whole", "reason": "BadConfig", "text": "config.json is not a pool configuration: …"}
 
-It is replaced atomically, and touched each `TELL_EVERY_S` while the problem lasts. A file older than `STALE_S`
+It is replaced atomically, and touched each `WRITE_EVERY_S` while the problem lasts. A file older than `STALE_S`
 belongs to a process that was killed, and is ignored. During a rollout two processes of a pool have a file each,
 so that the end of one does not remove the other's.
 
@@ -20,9 +20,9 @@ from msgspec import Meta
 from api.meta import Model
 
 PROBLEMS_DIRECTORY: Final = "plugins"
-"""Below the run directory (`api.nodefiles.node_devices_file.RUN_DIRECTORY`)."""
+"""Path below the run directory (`api.nodefiles.node_devices_file.RUN_DIRECTORY`)."""
 PROBLEMS_SUFFIX: Final = ".json"
-TELL_EVERY_S: Final = 60.0
+WRITE_EVERY_S: Final = 60.0
 STALE_S: Final = 180.0
 MAX_BYTES: Final = 64 * 1024
 POOL_PATTERN: Final = r"\A[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?\Z"
@@ -35,5 +35,5 @@ class PluginProblem(Model, frozen=True):
     version: Literal["v1"]
     pool: Annotated[str, Meta(pattern=POOL_PATTERN)]
     reason: str
-    """Of the condition AgentDegraded (`telemetry.conditions`)."""
+    """Reason of the condition AgentDegraded (`telemetry.conditions`)."""
     text: Annotated[str, Meta(max_length=4096)] = ""

@@ -29,15 +29,15 @@ PLUGINS_DIRECTORY: Final = "/var/lib/kubelet/device-plugins"
 """The directory of kubelet's and the plugins' sockets."""
 
 
-class HandOut(Enum):
+class DeviceInjection(Enum):
     """How a container gets its devices."""
 
     CDI = "CDI"
-    """By names of the Container Device Interface, which the runtime resolves."""
+    """Devices by names of the Container Device Interface, which the runtime resolves."""
     ENVIRONMENT = "Environment"
-    """By NVIDIA_VISIBLE_DEVICES, for NVIDIA's container runtime."""
+    """Devices by NVIDIA_VISIBLE_DEVICES, for NVIDIA's container runtime."""
     DEVICES = "Devices"
-    """By device files and mounts in kubelet's response, for any runtime."""
+    """Devices by device files and mounts in kubelet's response, for any runtime."""
 
 
 class ConfiguredDevice(Model, frozen=True):
@@ -62,7 +62,8 @@ class PoolConfig(Model, frozen=True):
     slices: Annotated[int, Meta(ge=1, le=MOST_SLICES_READ)] = 1
     """Units of a device that has no list of instances."""
     slice_placement: str = "DistinctDevices"
-    """As in the pool's spec: where the slices of one container lie, unless its pod was bound with other units. A reader
+    """Placement as in the pool's spec: where the slices of one container lie, unless its pod was bound with other
+    units. A reader
     takes a value that it does not know for the default."""
     nodes: dict[str, list[ConfiguredDevice]] = msgspec.field(default_factory=dict)
 

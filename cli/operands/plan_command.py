@@ -41,7 +41,7 @@ def run_operands(arguments: "Sequence[str]") -> int:
     Raises:
         CommandLineError: the command line cannot be used.
     """
-    action, *rest = arguments or [""]
+    action, *remaining = arguments or [""]
     if action in {"", *_HELP}:
         _parser().print_help()
         if not action:
@@ -49,7 +49,7 @@ def run_operands(arguments: "Sequence[str]") -> int:
         return OK
     if action != _PLAN:
         raise no_such("action of operands", action, (_PLAN,), listed_by=f"{PROGRAM} operands -h")
-    return _run_plan(_parser().parse_flags(rest))
+    return _run_plan(_parser().parse_flags(remaining))
 
 
 def _parser() -> CommandParser:

@@ -89,10 +89,10 @@ def _device(device: "ChosenDevice") -> str:
 
 
 def _refused(decision: "PodDecision") -> "Iterator[str]":
-    shown = decision.refused[:_MOST_REASONS]
+    printed = decision.refused[:_MOST_REASONS]
     yield "nodes of the pool that do not take it:"
-    width = max(len(str(item.count)) for item in shown)
-    for item in shown:
+    width = max(len(str(item.count)) for item in printed)
+    for item in printed:
         yield f"  {item.count:>{width}}: {item.reason} {_examples(item)}"
     left = sum(item.count for item in decision.refused[_MOST_REASONS:])
     if left:

@@ -28,7 +28,7 @@ class ChosenDevice(AnswerModel, frozen=True):
     product: str = ""
     numa_node: int | None = None
     units: list[str] = []
-    """As the container gets them."""
+    """Units as the container gets them."""
 
 
 class RefusedNodes(AnswerModel, frozen=True):
@@ -64,10 +64,10 @@ class PodDecision(AnswerModel, frozen=True):
     units: int = 0
     placement: Placement | None = None
     reason: str | None = None
-    """Of a denial."""
+    """Reason of a denial."""
     message: str | None = None
     warnings: list[str] = []
-    """As admission returns them."""
+    """Warnings as admission returns them."""
     refused: list[RefusedNodes] = []
     """Most nodes first."""
 

@@ -25,9 +25,9 @@ from kube.resources import (
     PODS,
 )
 from pool.facts import node_facts, observed_pod
-from reconciler.sinks.device_sink import ObservedDevice, observe_device
-from reconciler.sinks.gkm_cache_node_sink import CacheNodeFacts, observe_cache_node
-from reconciler.sinks.gkm_cache_sink import observe_cache
+from reconciler.sinks.device import ObservedDevice, observe_device
+from reconciler.sinks.gkm_cache import observe_cache
+from reconciler.sinks.gkm_cache_node import CacheNodeFacts, observe_cache_node
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -122,7 +122,7 @@ LISTED: Final = (
         without="units in use and reserved are unknown: every unit counts as free",
     ),
 )
-"""In the order in which the server takes them over: pods last, since their reservations name devices."""
+"""Kinds in the order in which the server takes them over: pods last, since their reservations name devices."""
 
 
 @final

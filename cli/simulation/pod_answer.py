@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from cli.simulation.snapshot import Snapshot
     from pool.what_if.explanation import AnyRemedy
 
-_SETTLED: Final = frozenset({Verdict.PLACED, Verdict.NO_POOL})
+_FINAL: Final = frozenset({Verdict.PLACED, Verdict.NO_POOL})
 
 
 def answer_for(asked: "AskedPod", snapshot: "Snapshot", caller: "PodCreator") -> Answer:
@@ -34,7 +34,7 @@ def answer_for(asked: "AskedPod", snapshot: "Snapshot", caller: "PodCreator") ->
     new_node: NewNode | None = None
     try:
         decision = decide(asked, snapshot, caller)
-        if decision.verdict not in _SETTLED:
+        if decision.verdict not in _FINAL:
             remedies = remedies_for(asked, decision, snapshot, caller=caller)
             question = question_of(asked, snapshot)
             if question is not None and (remedies or decision.verdict is Verdict.WAITS):

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Self
 
 from admission.decision import Denied
-from admission.pods import pod_patch
+from admission.pods import patch
 from admission.pods.constraints import constraints_of
 from admission.pods.mutate import mutate
 from admission.pods.request import POD_KIND, PodRequest
@@ -33,7 +33,7 @@ CONTROLLER_GROUPS: Final = (
     "system:serviceaccounts:kube-system",
     "system:authenticated",
 )
-"""Of the controllers that create pods by template (docs/access.md)."""
+"""Groups of the controllers that create pods by template (docs/access.md)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,5 +152,5 @@ def stored_pod(asked: "AskedPod") -> "PodFacts":
 
 def _constraints(asked: "AskedPod", pool: "GPUPool") -> Constraints:
     spec = asked.pod.spec
-    tolerations = pod_patch.missing_tolerations(spec, pool.taints)
+    tolerations = patch.missing_tolerations(spec, pool.taints)
     return constraints_of(spec, pool.name, tolerations)

@@ -18,7 +18,7 @@ from pool.index.device_index import DeviceIndex
 from pool.model import NodeFacts
 from pool.value_ranking import rank_nodes
 from reconciler.informer_stores import InformerStores
-from reconciler.sinks.pod_sink import PodSink
+from reconciler.sinks.pod import PodSink
 from scheduler.context import ExtenderContext
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from cli.simulation.cluster_objects import ClusterObjects
     from pool.placement.fragmentation.recent_demand import RecentDemands
-    from scheduler.ports import BindOutcome, PodBinding, PodRef, PodSighting
+    from scheduler.ports import BindOutcome, PodBinding, PodReading, PodRef
 
 
 @final
@@ -133,7 +133,7 @@ class _NoBinder:
     async def bind(self, binding: "PodBinding") -> "BindOutcome":
         _refuse(binding)
 
-    async def look(self, pod: "PodRef", *, within_s: float | None = None) -> "PodSighting":
+    async def read(self, pod: "PodRef", *, within_s: float | None = None) -> "PodReading":
         _refuse(pod)
 
 

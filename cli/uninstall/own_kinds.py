@@ -33,8 +33,8 @@ from manifests import constants
 from manifests.install.uninstall_hook import NAME as UNINSTALL_HOOK
 from reconciler.node_software.built_in_operands import OF_CLUSTER_POLICIES
 from reconciler.node_software.built_in_rights import deleted_names
+from reconciler.node_software.objects import BUILT_IN_RESOURCES, RESOURCES
 from reconciler.node_software.rights import KINDS
-from reconciler.node_software.software_objects import BUILT_IN_RESOURCES, RESOURCES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -155,7 +155,7 @@ class OwnKind:
     stage: RemovalStage
     resource: "Resource"
     names: tuple[str, ...] = ()
-    """Of objects that are read one by one; empty: a list is read."""
+    """Names of objects that are read one by one; empty: a list is read."""
     labels: str | None = None
     """Selector of a list."""
     namespace: str | None = None

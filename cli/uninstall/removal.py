@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from kube.client import KubeClient
 
 HOLD_S: Final = 60
-"""For so long no replica takes over, even if the uninstall is killed."""
+"""Time in seconds: for so long no replica takes over, even if the uninstall is killed."""
 RENEW_S: Final = 20.0
 POLL_S: Final = 0.5
 PODS_GONE_WITHIN_S: Final = 45.0
@@ -189,7 +189,7 @@ class Removal:
                 await self._renew_hold()
                 await self._carry_out_stage(stage, steps)
             if stage is RemovalStage.VALIDATION and steps:
-                await asyncio.sleep(planning.POLICY_SETTLE_S)
+                await asyncio.sleep(planning.POLICY_PAUSE_S)
             if stage is RemovalStage.AGENTS:
                 await self._await_own_pods_gone()
 

@@ -25,7 +25,7 @@ from kube.resources import LEASES, NODES
 from manifests import constants
 from operands.nvidia.deploy_labels import deploy_labels
 from operands.nvidia.label_change import Hold, LabelChange, LabelledNode
-from operands.upgrade.resting_states import OUR_ANNOTATIONS
+from operands.upgrade.idle_states import OUR_ANNOTATIONS
 from pool.model import PodPhase
 from reconciler.pool.node_labels import taints_of
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 HOLDER: Final = f"{constants.NAME}-uninstall"
 """Holds the Lease while the control plane is removed."""
-POLICY_SETTLE_S: Final = 2.0
+POLICY_PAUSE_S: Final = 2.0
 """API servers read deleted policies once a second. One that still validates pods when the mutating
 webhook is gone would refuse pods of pools."""
 
@@ -104,7 +104,7 @@ class Found:
     """All that is left of the control plane."""
 
     objects_by_stage: "Mapping[RemovalStage, Sequence[FoundObject]]"
-    """In the order in which they go."""
+    """Objects by stage in the order in which they go."""
     nodes: tuple[FoundNode, ...] = ()
     running_deployments: tuple[FoundObject, ...] = ()
     """Those with replicas."""
@@ -135,7 +135,7 @@ class Step:
     action: RemovalAction
     target: FoundObject
     body: "Mapping[str, object] | None" = None
-    """Of a patch."""
+    """Body of a patch."""
 
     @property
     def text(self) -> str:

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Final, NoReturn, final
 from console.data.answers.device_details import device_detail
 from console.data.answers.pod_details import pod_detail
 from console.data.answers.pod_trials import try_pods
+from console.data.state.cluster import ClusterState
 from console.data.state.cluster_informers import ClusterInformers
-from console.data.state.cluster_state import ClusterState
-from console.data.streams.stream_hub import StreamHub
+from console.data.streams.hub import StreamHub
 from console.data.tables.cluster_rows import ClusterRows
 from console.data.tables.seen_rows import RowViewer
 from telemetry.tasks import start_all
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from kube.client import KubeClient
 
 TICK_S: Final = 0.25
-"""Between two events, unless more has changed than one step makes rows of."""
+"""Seconds between two events, unless more has changed than one step makes rows of."""
 BUSY_TICK_S: Final = 0.05
 
 

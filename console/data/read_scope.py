@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from kube.client import KubeClient
 
 
-class NothingToShowError(Exception):
+class NothingReadableError(Exception):
     """Pools or devices may not be listed, without which there is no picture; the text says which."""
 
 
@@ -55,12 +55,12 @@ async def find_scope(client: "KubeClient", *, namespace: str, system_namespace: 
         system_namespace: of the control plane.
 
     Raises:
-        NothingToShowError: pools or devices may not be listed.
+        NothingReadableError: pools or devices may not be listed.
         KubeError: the API server does not answer, accepts no credentials, or does not serve these kinds.
     """
     for resource in (GPU_POOLS, GPU_DEVICES):
         if not await client.can_list(resource):
-            raise NothingToShowError(
+            raise NothingReadableError(
                 f"{resource.plural}.{resource.group} may not be listed by this user"
             )
     all_pods = await client.can_list(PODS)

@@ -33,7 +33,7 @@ HEADERS: Final = MappingProxyType(
         "X-Content-Type-Options": "nosniff",
     }
 )
-"""Of every answer; the page's own files may be kept, and are asked for again each time."""
+"""Headers of every answer; the page's own files may be kept, and are asked for again each time."""
 
 
 def sent_bytes(text: str) -> bytes:

@@ -4,6 +4,7 @@ Method → host → path → origin → query → viewer → data that is ready 
 refused, whatever is wrong.
 """
 
+from collections import OrderedDict
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final, final
 
@@ -11,19 +12,11 @@ import structlog
 
 from console.console_data import BadQuestionError
 from console.edge import questions
-from console.edge.console_answers import (
-    TEXT,
-    RefusedError,
-    answer,
-    refusal,
-    row_answer,
-    sent_bytes,
-)
-from console.edge.question_limits import OF_POD, QuestionLimits, cost_of_trial
-from console.edge.same_origin import host_of, refuse_other_sites
+from console.edge.console_answers import TEXT, RefusedError, answer, refusal, row_answer, sent_bytes
 from console.edge.viewer_limits import ViewerLimits
 from console.edge.viewer_streams import ViewerStreams
 from http_edge.exposition import Exposition
+from http_edge.reviews.token_bucket import TokenBucket
 from manifests.constants import LIVENESS_PATH, METRICS_PATH, READINESS_PATH
 from telemetry.metrics import TASK_FAILURES
 
@@ -33,10 +26,96 @@ if TYPE_CHECKING:
     from aiohttp import web
 
     from api.clock import Clock
-    from console.console_data import ConsoleData
+    from console.console_data import ConsoleData, PodTrial
     from console.edge.questions import Query
     from console.edge.static_files import StaticFiles
     from console.edge.viewer_login import LoggedIn, ViewerLogin
+
+
+def host_of(request: "web.BaseRequest") -> str:
+    """Return the header Host in lower case.
+
+    Raises:
+        RefusedError: there is none, or more than one.
+    """
+    hosts = request.headers.getall("Host", [])
+    if len(hosts) != 1 or not hosts[0]:
+        raise RefusedError(HTTPStatus.BAD_REQUEST, "the request names no host, or several")
+    return hosts[0].lower()
+
+
+def refuse_other_sites(request: "web.BaseRequest", host: str) -> None:
+    """Refuse what a browser asks for a page of another site, or of another port of this host.
+
+    Raises:
+        RefusedError: the request is such a one.
+    """
+    origins = request.headers.getall("Origin", [])
+    sites = request.headers.getall("Sec-Fetch-Site", [])
+    if any(_authority(origin) != host for origin in origins) or not {"same-origin", "none"} >= set(
+        sites
+    ):
+        raise RefusedError(
+            HTTPStatus.FORBIDDEN, "the request comes from a page of another site, and is refused"
+        )
+
+
+def _authority(origin: str) -> str:
+    """Return host and port of an origin; its scheme is not compared, since TLS may end before us."""
+    scheme, separator, authority = origin.lower().partition("://")
+    return authority if separator and scheme in {"http", "https"} else ""
+
+
+OF_POD: Final = 2.0
+"""Details of a pod, which say why it waits: 8 to 64 ms."""
+VIEWER_A_SECOND: Final = 10.0
+VIEWER_BURST: Final = 40
+"""The dearest question takes 30."""
+ALL_A_SECOND: Final = 40.0
+ALL_BURST: Final = 80
+MAX_VIEWERS: Final = 1_000
+"""Whose use is known; the one that asked longest ago goes first."""
+_PODS_A_TOKEN: Final = 40
+"""1,000 pods took 263 to 327 ms."""
+_NODES_A_TOKEN: Final = 16
+
+
+def cost_of_trial(trial: "PodTrial") -> float:
+    return 1 + trial.times / _PODS_A_TOKEN + len(trial.cordoned) / _NODES_A_TOKEN
+
+
+@final
+class QuestionLimits:
+    """Refuses questions beyond the share of their viewer, or of all."""
+
+    def __init__(self, clock: "Clock") -> None:
+        self._clock = clock
+        self._of_all = TokenBucket(a_second=ALL_A_SECOND, burst=ALL_BURST)
+        self._by_viewer: OrderedDict[str, TokenBucket] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._by_viewer)
+
+    def take(self, viewer: str, cost: float) -> None:
+        """Count a question.
+
+        Raises:
+            RefusedError: 429; it is not to be answered now.
+        """
+        now = self._clock.monotonic()
+        bucket = self._by_viewer.pop(viewer, None)
+        if bucket is None:
+            bucket = TokenBucket(a_second=VIEWER_A_SECOND, burst=VIEWER_BURST)
+        self._by_viewer[viewer] = bucket
+        if len(self._by_viewer) > MAX_VIEWERS:
+            self._by_viewer.popitem(last=False)
+        if not (bucket.take(now, cost) and self._of_all.take(now, cost)):
+            raise RefusedError(
+                HTTPStatus.TOO_MANY_REQUESTS,
+                "too many questions about pods are asked; try again in a second",
+                {"Retry-After": "1"},
+            )
+
 
 API: Final = "/api/v1/"
 TASK: Final = "console request"

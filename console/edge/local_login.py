@@ -2,7 +2,7 @@
 
 Every process of the machine can connect, pages of other sites can let the browser connect, and a name of theirs may lead to
 127.0.0.1 (DNS rebinding). So the user's terminal shows a token, which is good once; the host must be ours; and requests
-for pages of other sites are refused (`console.edge.same_origin`). A browser sends cookies to all ports of a host: the name
+for pages of other sites are refused (`console.edge.console_application`). A browser sends cookies to all ports of a host: the name
 of the cookie has the port in it, so that two consoles leave each other's alone.
 """
 

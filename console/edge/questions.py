@@ -17,7 +17,7 @@ MAX_CORDONED: Final = 64
 """Nodes in one question, whose names have 63 characters or, rarely, up to 253."""
 _MAX_DIGITS: Final = 6
 """The data says which numbers it takes; more digits are none of them."""
-_MAX_SHOWN: Final = 64
+_MAX_QUOTED: Final = 64
 _LABEL: Final = r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?"
 _NAMESPACE: Final = re.compile(_LABEL)
 _NAME: Final = re.compile(rf"{_LABEL}(?:\.{_LABEL})*")
@@ -60,7 +60,7 @@ def parse_query(text: str, *known: str) -> Query:
     for name, value in pairs:
         if name not in known:
             takes = f"takes {', '.join(known)}" if known else "takes none"
-            raise _bad(f"no such parameter {_shown(name)}; this path {takes}")
+            raise _bad(f"no such parameter {_quoted(name)}; this path {takes}")
         if not value:
             raise _bad(f"parameter {name} has no value")
         found[name].append(value)
@@ -88,13 +88,13 @@ def pod_trial(query: Query) -> PodTrial:
 
 def namespace_name(text: str) -> str:
     if not _NAMESPACE.fullmatch(text):
-        raise _bad(f"{_shown(text)} is no name of a namespace")
+        raise _bad(f"{_quoted(text)} is no name of a namespace")
     return text
 
 
 def object_name(text: str, kind: str) -> str:
     if len(text) > _MAX_NAME or not _NAME.fullmatch(text):
-        raise _bad(f"{_shown(text)} is no name of a {kind}")
+        raise _bad(f"{_quoted(text)} is no name of a {kind}")
     return text
 
 
@@ -122,13 +122,13 @@ def _single(query: "Mapping[str, list[str]]", name: str) -> str | None:
 
 def _number(text: str, name: str) -> int:
     if len(text) > _MAX_DIGITS or not (text.isascii() and text.isdigit()):
-        raise _bad(f"{name} is a number of at most {_MAX_DIGITS} digits, and not {_shown(text)}")
+        raise _bad(f"{name} is a number of at most {_MAX_DIGITS} digits, and not {_quoted(text)}")
     return int(text)
 
 
-def _shown(text: str) -> str:
+def _quoted(text: str) -> str:
     """Quote foreign text; a page shows it as text, a terminal obeys no control character."""
-    return ascii(text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…")
+    return ascii(text if len(text) <= _MAX_QUOTED else f"{text[:_MAX_QUOTED]}…")
 
 
 def _bad(text: str) -> RefusedError:

@@ -122,7 +122,7 @@ class TokenLogin:
             is_allowed = await self._reviews.may_list_pods(user, namespace)
             return user.username if is_allowed else TokenRefusal.FORBIDDEN
 
-        verdict = await self._namespaces.look_up(
+        verdict = await self._namespaces.find(
             b"%b %b" % (token, namespace.encode()), ask, user=user.username
         )
         if verdict is TokenRefusal.FORBIDDEN:

@@ -12,12 +12,12 @@ class ViewerLimits:
     connections: int = 1_000
     """A page has one for its stream and a few for questions."""
     idle_s: float = 30.0
-    """From the end of an answer, or of the handshake, to the end of the next request's head."""
+    """Seconds from the end of an answer, or of the handshake, to the end of the next request's head."""
     answer_s: float = 30.0
-    """In which a peer reads an answer, or a piece of a stream, beyond what the system's buffers hold."""
+    """Seconds in which a peer reads an answer, or a piece of a stream, beyond what the system's buffers hold."""
     linger_s: float = 2.0
-    """For which the body of a refused request is read, so that the peer reads the refusal."""
+    """Seconds for which the body of a refused request is read, so that the peer reads the refusal."""
     close_s: float = 10.0
-    """For what is under way at the end; a review takes as long where the API server does not answer."""
+    """Seconds for what is under way at the end; a review takes as long where the API server does not answer."""
     unreviewed_s: float = 300.0
-    """For which a stream goes on while the API server does not say who its viewer is."""
+    """Seconds for which a stream goes on while the API server does not say who its viewer is."""

@@ -33,7 +33,7 @@ STREAM_HEADERS: Final = {
 PIECE: Final = 128 * 1024
 """Bytes that are written at a time, within `ViewerLimits.answer_s`: the snapshot of a large cluster has megabytes."""
 REVIEW_AGAIN_S: Final = 5.0
-"""After a review to which the API server did not answer."""
+"""Seconds after a review to which the API server did not answer."""
 
 _BACKLOG: Final = "backlog"
 _UNREAD: Final = "unread"
@@ -149,9 +149,9 @@ class _OpenStream:
 
     async def _write(self, response: web.StreamResponse, event: bytes) -> None:
         """Write an event in pieces, each within a bounded time."""
-        rest = memoryview(event)
-        while rest:
-            piece, rest = rest[:PIECE], rest[PIECE:]
+        remaining = memoryview(event)
+        while remaining:
+            piece, remaining = remaining[:PIECE], remaining[PIECE:]
             try:
                 async with asyncio.timeout(self._limits.answer_s):
                     await response.write(piece)

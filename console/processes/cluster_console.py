@@ -6,7 +6,7 @@ their answers, then the port closes.
 
 import asyncio
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn, final
 
 import structlog
 
@@ -15,15 +15,19 @@ from console.data.read_scope import ReadScope
 from console.edge.console_application import ConsoleApplication
 from console.edge.console_port import ConsolePort
 from console.edge.static_files import StaticFiles
-from console.edge.token_login import TokenLogin
+from console.edge.token_login import ReviewedViewer, TokenLogin
 from console.processes.first_lists import until_read
 from console.processes.page_certificate import PageCertificate
-from console.processes.viewer_reviews import ConsoleReviews
 from http_edge import open_files
 from http_edge.listening_sockets import open_listeners
+from http_edge.reviews.kube_reviews import may_list, review_token
+from http_edge.reviews.review_cache import TokenRefusal
 from kube.client import KubeClient
 from kube.config.connection import BadConfigurationError
 from kube.config.discovery import load_configuration
+from kube.errors import KubeError
+from kube.resources import GPU_DEVICES, GPU_POOLS, NODES, PODS
+from telemetry.console_metrics import REVIEWS
 from telemetry.tasks import StoppedError, start_all, stop_signals
 
 if TYPE_CHECKING:
@@ -31,7 +35,52 @@ if TYPE_CHECKING:
 
     from api.clock import Clock
     from console.processes.console_settings import ConsoleSettings
+    from http_edge.reviews.kube_reviews import TokenUser
     from telemetry.logs import LogLines
+
+_ACCEPTED: Final = "accepted"
+_FAILED: Final = "failed"
+_REFUSED: Final = {
+    TokenRefusal.UNAUTHENTICATED: "unauthenticated",
+    TokenRefusal.FORBIDDEN: "forbidden",
+}
+
+for _outcome in (_ACCEPTED, _FAILED, *_REFUSED.values()):
+    REVIEWS.labels(_outcome)
+
+
+@final
+class ConsoleReviews:
+    """Asks the API server: one TokenReview, and a SubjectAccessReview for each right. Implements `ViewerReviews`."""
+
+    def __init__(self, client: "KubeClient") -> None:
+        self._client = client
+
+    async def review(self, token: str) -> ReviewedViewer | TokenRefusal:
+        try:
+            found = await self._review(token)
+        except KubeError:
+            REVIEWS.labels(_FAILED).inc()
+            raise
+        REVIEWS.labels(_REFUSED[found] if isinstance(found, TokenRefusal) else _ACCEPTED).inc()
+        return found
+
+    async def may_list_pods(self, user: "TokenUser", namespace: str) -> bool:
+        return await may_list(self._client, user, PODS, namespace=namespace)
+
+    async def _review(self, token: str) -> ReviewedViewer | TokenRefusal:
+        user = await review_token(self._client, token)
+        if user is None:
+            return TokenRefusal.UNAUTHENTICATED
+        for resource in (GPU_POOLS, GPU_DEVICES):
+            if not await may_list(self._client, user, resource):
+                return TokenRefusal.FORBIDDEN
+        return ReviewedViewer(
+            user=user,
+            nodes=await may_list(self._client, user, NODES),
+            pods=await may_list(self._client, user, PODS),
+        )
+
 
 USER_AGENT: Final = "gpu-console"
 _ORIGIN: Final = "API server"

@@ -50,7 +50,7 @@ class ConsoleSettings:
     hosts: tuple[str, ...] = ()
     """Names that requests may be for; any where there are none."""
     namespace: str = DEFAULT_NAMESPACE
-    """Of the control plane, whose Leases say who leads."""
+    """Namespace of the control plane, whose Leases say who leads."""
     kubeconfig: str | None = None
     context: str | None = None
     log_level: "LogLevel" = "info"

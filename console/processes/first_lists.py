@@ -10,22 +10,22 @@ if TYPE_CHECKING:
 
     from console.data.console_cluster import ConsoleCluster
 
-_LOOK_S: Final = 0.05
-_LOOKS_A_WORD: Final = 20
+_POLL_S: Final = 0.05
+_POLLS_A_LINE: Final = 20
 
 
-async def until_read(cluster: "ConsoleCluster", tell: "Callable[[Sequence[str]], None]") -> None:
+async def until_read(cluster: "ConsoleCluster", report: "Callable[[Sequence[str]], None]") -> None:
     """Return once everything has been read; collections of garbage leave out what is there by then.
 
-    `tell` is told which lists are still to be read, at most once a second, and when it changes.
+    `report` is told which lists are still to be read, at most once a second, and when it changes.
     """
-    told: list[str] = []
-    looks = 0
+    reported: list[str] = []
+    polls = 0
     while not cluster.is_ready:
-        await asyncio.sleep(_LOOK_S)
-        looks += 1
+        await asyncio.sleep(_POLL_S)
+        polls += 1
         unread = cluster.unread
-        if looks % _LOOKS_A_WORD == 0 and unread and unread != told:
-            tell(unread)
-            told = unread
+        if polls % _POLLS_A_LINE == 0 and unread and unread != reported:
+            report(unread)
+            reported = unread
     freeze_garbage_collector()

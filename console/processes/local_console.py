@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NoReturn, Protocol, final
 
 from console.data.console_cluster import ConsoleCluster
-from console.data.read_scope import NothingToShowError, find_scope
+from console.data.read_scope import NothingReadableError, find_scope
 from console.data.streams.partial_picture import gaps_of
 from console.edge.console_application import ConsoleApplication
 from console.edge.console_port import ConsolePort
@@ -56,7 +56,7 @@ class LocalSettings:
     namespace: str
     """Whose pods are shown where those of all namespaces may not be listed."""
     system_namespace: str
-    """Of the control plane."""
+    """Namespace of the control plane."""
     port: int = 0
     """0 for a free one."""
 
@@ -88,7 +88,7 @@ async def run_local_console(
         await _run(settings, progress, clock or SystemClock())
     except ListenError as error:
         raise PortTakenError(str(error)) from error
-    except (KubeError, NothingToShowError, PageMissingError) as error:
+    except (KubeError, NothingReadableError, PageMissingError) as error:
         raise NoPageError(str(error)) from error
 
 

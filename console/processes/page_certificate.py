@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 POLL_EVERY_S: Final = 10.0
 """Kubelet takes up to a minute to bring a Secret's change into a volume; this adds little."""
 _CIPHERS: Final = "ECDHE+AESGCM:ECDHE+CHACHA20"
-"""Of TLS 1.2: those with authenticated encryption. TLS 1.3 has no other."""
+"""Ciphers of TLS 1.2: those with authenticated encryption. TLS 1.3 has no other."""
 
 _log = structlog.get_logger()
 

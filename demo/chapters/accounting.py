@@ -1,11 +1,11 @@
 """A chapter of the demo: API writes, and the devices of each pod."""
 
 from api.foreign.core import Pod
-from demo.story import Story, UntrueError, devices_text, units_of
+from demo.story import Narrator, UntrueError, devices_text, units_of
 from kube.resources import PODS
 
 
-async def accounts(story: Story) -> None:
+async def accounts(story: Narrator) -> None:
     """Count the server's writes to pods, and show pod, node and devices."""
     story.title("API writes, and the devices of each pod")
     writes = story.cluster.server_writes()

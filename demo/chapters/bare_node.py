@@ -4,19 +4,19 @@ from typing import TYPE_CHECKING, Final
 
 from api.names import PRESENT_LABEL
 from demo.control_plane import SAMPLE_EVERY_S
-from demo.node_sight import conditions_of, is_condition, sight_of
 from demo.objects import BARE_NODE, DEVICES_PER_NODE
-from demo.story import Story
+from demo.observed_node import conditions_of, is_condition, view_of
+from demo.story import Narrator
 from telemetry.conditions import InventoryCondition
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from demo.node_sight import NodeSight
+    from demo.observed_node import ObservedNode
 
 READY_WITHIN_S: Final = 60.0
 
-_Milestone = tuple[str, "Callable[[NodeSight], bool]"]
+_Milestone = tuple[str, "Callable[[ObservedNode], bool]"]
 
 
 def _validated(step: str) -> _Milestone:
@@ -24,7 +24,7 @@ def _validated(step: str) -> _Milestone:
     return f"validator: {container} has succeeded", lambda seen: container in seen.passed
 
 
-def _shown(condition: InventoryCondition, status: str, meaning: str) -> _Milestone:
+def _milestone(condition: InventoryCondition, status: str, meaning: str) -> _Milestone:
     text = f"{condition.value}={status}: {meaning}"
     return text, lambda seen: is_condition(seen.inventory, condition, status)
 
@@ -39,17 +39,19 @@ MILESTONES: Final[tuple[_Milestone, ...]] = (
         f"the node agent runs there, and publishes the devices: {DEVICES_PER_NODE} GPUDevices",
         lambda seen: seen.devices == DEVICES_PER_NODE,
     ),
-    _shown(InventoryCondition.INVENTORY_INCOMPLETE, "False", "the UUID of every device is known"),
+    _milestone(
+        InventoryCondition.INVENTORY_INCOMPLETE, "False", "the UUID of every device is known"
+    ),
     _validated("driver"),
     _validated("toolkit"),
     _validated("cuda"),
-    _shown(InventoryCondition.DRIVER_MISSING, "False", "the driver was good in three samples"),
-    _shown(InventoryCondition.TOOLKIT_MISSING, "False", "so was the container toolkit"),
-    _shown(InventoryCondition.READY_FOR_POOLING, "True", "pools may take the devices"),
+    _milestone(InventoryCondition.DRIVER_MISSING, "False", "the driver was good in three samples"),
+    _milestone(InventoryCondition.TOOLKIT_MISSING, "False", "so was the container toolkit"),
+    _milestone(InventoryCondition.READY_FOR_POOLING, "True", "pools may take the devices"),
 )
 
 
-async def bare_node(story: Story) -> None:
+async def bare_node(story: Narrator) -> None:
     """Let a node join, and tell when it reaches which state."""
     story.title(
         f"A bare node joins: {BARE_NODE} has {DEVICES_PER_NODE} GPUs and a driver, and no label of ours"
@@ -62,14 +64,14 @@ async def bare_node(story: Story) -> None:
     while awaited:
         seen = await story.until(
             f"node {BARE_NODE}: {next(iter(awaited))}",
-            lambda: sight_of(story.cluster, BARE_NODE),
+            lambda: view_of(story.cluster, BARE_NODE),
             lambda seen: any(holds(seen) for holds in awaited.values()),
         )
         elapsed_s = clock.monotonic() - since
         for text in [text for text, holds in awaited.items() if holds(seen)]:
             del awaited[text]
             story.claim(f"{elapsed_s:4.1f} s  {text}")
-    seen = await sight_of(story.cluster, BARE_NODE)
+    seen = await view_of(story.cluster, BARE_NODE)
     story.say(f"  $ kubectl describe gni {BARE_NODE}")
     rows = [
         (condition.type, condition.status, condition.reason)

@@ -14,7 +14,7 @@ from demo.objects import (
     WHOLE,
     a_pod,
 )
-from demo.story import Story, UntrueError, device_of, units_of
+from demo.story import Narrator, UntrueError, device_of, units_of
 from telemetry.conditions import PoolCondition
 from telemetry.reasons import EventReason, RefusalReason
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 FAULT = "Xid 79"
 
 
-async def fault(story: Story) -> None:
+async def fault(story: Narrator) -> None:
     """Let a device fail under a pod, and recover."""
     story.title(
         f"A device fails under pod patient: {FAULT}, NVIDIA's code for a GPU that fell off the bus"
@@ -69,7 +69,7 @@ async def fault(story: Story) -> None:
     story.check("one of its devices is the recovered one", holds=uuid in units_of(careful))
 
 
-async def reslicing(story: Story) -> None:
+async def reslicing(story: Narrator) -> None:
     """Change the number of time slices while pods run on them."""
     story.title(
         f"Time slices of half the size: {FINER_SLICES_PER_DEVICE} per device instead of"
@@ -113,14 +113,14 @@ async def reslicing(story: Story) -> None:
     )
 
 
-async def _device_of(story: Story, uuid: str) -> str:
+async def _device_of(story: Narrator, uuid: str) -> str:
     for name, device in (await story.cluster.devices()).items():
         if device.status.uuid == uuid:
             return name
     raise UntrueError(f"there is a GPUDevice with UUID {uuid}")
 
 
-async def _is_in_state(story: Story, name: str, state: DeviceState) -> "GPUDevice":
+async def _is_in_state(story: Narrator, name: str, state: DeviceState) -> "GPUDevice":
     return await story.until(
         f"device {name} is {state.value}",
         lambda: story.cluster.device(name),

@@ -20,7 +20,7 @@ from demo.objects import (
     slices_pool,
     whole_pool,
 )
-from demo.story import Story
+from demo.story import Narrator
 from kube.resources import GPU_POOLS
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ SMALL_DEVICES = DEVICES_PER_NODE - SLICED_FROM
 BIG_DEVICES = len(NODES) * DEVICES_PER_NODE - SMALL_DEVICES
 
 
-async def discovery(story: Story) -> None:
+async def discovery(story: Narrator) -> None:
     """Let the other nodes join, and become ready."""
     known = {inventory.metadata.name for inventory in await story.cluster.inventories()}
     joining = [node for node in NODES if node not in known]
@@ -67,7 +67,7 @@ async def discovery(story: Story) -> None:
     story.claim("all nodes are ready for pooling: the GPU software passed three checks in a row")
 
 
-async def manual_assignment(story: Story) -> None:
+async def manual_assignment(story: Narrator) -> None:
     """Assign devices to a pool by hand, and show refused assignments."""
     gpus = device_table(SLICED_NODE)
     small = [name_of(gpu, SLICED_NODE) for gpu in gpus[SLICED_FROM:]]
@@ -94,7 +94,7 @@ async def manual_assignment(story: Story) -> None:
     )
 
 
-async def assignment_by_product(story: Story) -> None:
+async def assignment_by_product(story: Narrator) -> None:
     """Let a pool select its devices by product, and show both pools."""
     story.title(f"A second pool, {WHOLE}, selects every {BIG_PRODUCT}, present and future")
     story.say("  Its unit is a whole device. The namespaces default and ml-team may use it.")
@@ -128,18 +128,18 @@ async def assignment_by_product(story: Story) -> None:
     )
 
 
-async def _is_refused(story: Story, device: str, pool: str, *, says: str) -> None:
+async def _is_refused(story: Narrator, device: str, pool: str, *, says: str) -> None:
     story.say(f"  $ kubectl annotate gdev {device} {ASSIGNMENT_ANNOTATION}={pool}")
     what = f"an assignment of {device} to {pool}"
     await story.refused(what, story.cluster.assign(device, pool), says=says)
 
 
-def _show(story: Story, devices: "Mapping[str, GPUDevice]") -> None:
-    shown = [name_of(device_table(node)[-1], node) for node in (NODES[0], SLICED_NODE)]
+def _show(story: Narrator, devices: "Mapping[str, GPUDevice]") -> None:
+    current = [name_of(device_table(node)[-1], node) for node in (NODES[0], SLICED_NODE)]
     rows = [
         (name, item.status.node_name, item.status.state.value, item.status.product)
         for name, item in devices.items()
-        if name in shown
+        if name in current
     ]
     story.table([("NAME", "NODE", "STATE", "PRODUCT"), *rows])
     story.say(f"  … and {len(devices) - len(rows)} more")

@@ -22,11 +22,11 @@ from demo.policy_objects import (
     pool,
     wait_for_pool,
 )
-from demo.story import LINE, Story
+from demo.story import LINE, Narrator
 from kube.resources import CLUSTER_POLICIES, DAEMON_SETS, GPU_POOLS, PODS
 from kube.resources import NODES as NODE_RESOURCE
 from manifests.constants import DEFAULT_NAMESPACE, NODE_AGENT
-from operands.nvidia.states import state_driver
+from operands.nvidia.states import driver
 
 if TYPE_CHECKING:
     from api.kinds.nvidia.operator_status import StateStatus
@@ -35,11 +35,11 @@ Json = dict[str, Any]
 
 POD: Final = "train"
 DRIVER_SETS: Final = "nvidia-driver-daemonset-"
-SHOWN: Final = LINE - 2
+WIDTH: Final = LINE - 2
 """Characters of a line with a message."""
 
 
-async def one_policy(story: Story) -> None:
+async def one_policy(story: Narrator) -> None:
     """Apply a ClusterPolicy, and show its states until all are ready."""
     story.title(
         "Beside it, in another cluster, one ClusterPolicy brings the software of two systems"
@@ -73,7 +73,7 @@ async def one_policy(story: Story) -> None:
     story.say(f"  $ kubectl get clusterpolicy {POLICY} -o wide")
     state = waiting.status.state or ClusterPolicyState.NOT_READY
     story.table([("NAME", "STATUS", "NOT-READY"), (POLICY, state.value, first.name)])
-    story.quote(_cut(_plain(first.message), 3 * SHOWN))
+    story.quote(_cut(_plain(first.message), 3 * WIDTH))
     story.claim(f"{seconds:.1f} s after it was applied every state is ready:")
     running = [
         item for item in ready.status.states or () if item.state is not StateReadiness.DISABLED
@@ -92,7 +92,7 @@ async def one_policy(story: Story) -> None:
     )
 
 
-async def new_driver_version(story: Story) -> None:
+async def new_driver_version(story: Narrator) -> None:
     """Change the version of the driver while a pod of a pool runs, and tell how it reaches both nodes."""
     cluster = story.cluster
     story.title(f"A new driver, {NEW_VERSION}, goes over the nodes, one at a time")
@@ -107,13 +107,13 @@ async def new_driver_version(story: Story) -> None:
     story.say(f"  $ kubectl patch clusterpolicy {POLICY} --type merge -p '{change}'")
     await cluster.client.merge_patch(CLUSTER_POLICIES, new_driver(), name=POLICY)
     rollout = _Rollout(story)
-    await story.until("an upgrade waits for the pod", rollout.look, lambda _: rollout.is_waiting)
+    await story.until("an upgrade waits for the pod", rollout.observe, lambda _: rollout.is_waiting)
     story.check(
         f"the upgrade of node {busy} waits for the end of pod {POD}, which still runs there",
         holds=busy not in rollout.finished and (await story.pod(POD)).status.phase == "Running",
     )
     await story.finish(POD)
-    await story.until("both nodes are done", rollout.look, lambda _: len(rollout.finished) == 2)
+    await story.until("both nodes are done", rollout.observe, lambda _: len(rollout.finished) == 2)
     story.check(
         "never more than one node was away; each was withheld from placement, then cordoned",
         holds=rollout.most_away == 1
@@ -136,11 +136,11 @@ async def new_driver_version(story: Story) -> None:
 class _Rollout:
     """What is seen of an upgrade; each step is told once."""
 
-    story: Story
+    story: Narrator
     finished: list[str] = field(default_factory=list)
     """Nodes with the new driver, in the order in which they came back."""
     order: dict[str, list[str]] = field(default_factory=lambda: {node: [] for node in NODES})
-    """By node: `withheld` and `cordoned`, in the order in which they came."""
+    """Marks by node: `withheld` and `cordoned`, in the order in which they came."""
     left: set[str] = field(default_factory=set)
     """Nodes that were seen without the node agent."""
     away: set[str] = field(default_factory=set)
@@ -148,9 +148,9 @@ class _Rollout:
     is_waiting: bool = False
     """Whether the end of the pod is waited for."""
     began: float = 0.0
-    _told: set[tuple[str, str, str]] = field(default_factory=set)
+    _reported: set[tuple[str, str, str]] = field(default_factory=set)
 
-    async def look(self) -> None:
+    async def observe(self) -> None:
         client = self.story.cluster.client
         self.began = self.began or self.story.cluster.clock.monotonic()
         agents = await _agent_nodes(self.story)
@@ -162,7 +162,7 @@ class _Rollout:
         for entry in policy.status.upgrade or ():
             if POD in entry.message and entry.state == "wait-for-jobs-required":
                 self.is_waiting = True
-            self._tell(entry.node, entry.state, f"{entry.reason}: {entry.message}")
+            self._say(entry.node, entry.state, f"{entry.reason}: {entry.message}")
 
     def _see(self, name: str, node: Node) -> None:
         is_withheld = UNITS_WITHHELD_ANNOTATION in (node.metadata.annotations or {})
@@ -173,18 +173,18 @@ class _Rollout:
         is_done = node.metadata.label(UPGRADE_STATE_LABEL) == UpgradeState.UPGRADE_DONE.value
         if is_done and self.order[name] and not seen and name not in self.finished:
             self.finished.append(name)
-            self._tell(name, UpgradeState.UPGRADE_DONE.value, "the node takes pods again")
+            self._say(name, UpgradeState.UPGRADE_DONE.value, "the node takes pods again")
 
-    def _tell(self, node: str, state: str, why: str) -> None:
-        if (node, state, why) in self._told:
+    def _say(self, node: str, state: str, why: str) -> None:
+        if (node, state, why) in self._reported:
             return
-        self._told.add((node, state, why))
+        self._reported.add((node, state, why))
         seconds = self.story.cluster.clock.monotonic() - self.began
         text = f"{seconds:4.1f} s  {node}  {state:<22}  {_plain(why)}"
-        self.story.say(f"  {_cut(text, SHOWN)}")
+        self.story.say(f"  {_cut(text, WIDTH)}")
 
 
-async def _policy(story: Story) -> ClusterPolicy:
+async def _policy(story: Narrator) -> ClusterPolicy:
     return await story.cluster.client.get(CLUSTER_POLICIES, ClusterPolicy, POLICY)
 
 
@@ -197,7 +197,7 @@ def _state_row(one: "StateStatus") -> tuple[str, ...]:
     return one.name, one.state.value, str(one.objects), nodes
 
 
-async def _drivers(story: Story) -> dict[str, str]:
+async def _drivers(story: Narrator) -> dict[str, str]:
     """Return the image of every DaemonSet of the driver, by name."""
     found = await story.cluster.client.list_(DAEMON_SETS, Json, namespace=DEFAULT_NAMESPACE)
     return {
@@ -212,14 +212,14 @@ def _tags() -> dict[str, str]:
     return {"r1": "rhel9", "u1": "ubuntu22.04"}
 
 
-def _loaded(story: Story) -> dict[str, str]:
+def _loaded(story: Narrator) -> dict[str, str]:
     """Return the tag of the driver that each node has loaded."""
     return {
         node: image.rpartition(":")[2] for node, image in story.cluster.software.drivers.items()
     }
 
 
-async def _agent_nodes(story: Story) -> set[str]:
+async def _agent_nodes(story: Narrator) -> set[str]:
     """Return the nodes with a pod of the node agent."""
     found = await story.cluster.client.list_(
         PODS, Pod, namespace=DEFAULT_NAMESPACE, label_selector=f"{NAME_LABEL}={NODE_AGENT}"
@@ -230,7 +230,7 @@ async def _agent_nodes(story: Story) -> set[str]:
 def _nodes_ready(policy: ClusterPolicy) -> int:
     """Return the nodes on which the driver is ready."""
     states = policy.status.states or ()
-    return sum(state.nodes_ready for state in states if state.name == state_driver.NAME)
+    return sum(state.nodes_ready for state in states if state.name == driver.NAME)
 
 
 def _names_node(policy: ClusterPolicy) -> bool:

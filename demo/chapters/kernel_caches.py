@@ -9,7 +9,7 @@ from api.kinds.gkmcache import CacheConditionType
 from api.names import GKM_API_VERSION
 from api.well_known_labels import HOSTNAME_LABEL
 from demo.objects import WHOLE, a_pod
-from kernelcache.cache_conditions import shown_state
+from kernelcache.cache_conditions import reported_state
 from kube.resources import GKM_CACHES, PODS
 from simulator.node.kubelet import FAILED_MOUNT
 from simulator.registry.triton_cache import CUBIN
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from api.kinds.gkmcache import GKMCache
-    from demo.story import Story
+    from demo.story import Narrator
 
 CACHE: Final = "llama"
 NAMESPACE: Final = "default"
@@ -30,7 +30,7 @@ SIZES: Final = {FIRST: 4_000_000, SECOND: 5_000_000, UNSIGNED: 10_000}
 """Bytes of the kernel in the image of each tag."""
 
 
-async def kernel_caches(story: "Story") -> None:
+async def kernel_caches(story: "Narrator") -> None:
     """Serve a cache to pods: pulled for the first, there for the second, another one for the third."""
     story.title("Kernel caches: compiled once, in a signed image, mounted into pods")
     await _finish_all(story)
@@ -45,7 +45,7 @@ async def kernel_caches(story: "Story") -> None:
     await story.finish("renewed")
 
 
-async def _finish_all(story: "Story") -> None:
+async def _finish_all(story: "Narrator") -> None:
     """Let the pods of earlier chapters end on nodes that are of one product."""
     pods = await story.cluster.client.list_(PODS, Pod, namespace=NAMESPACE)
     names = [
@@ -57,7 +57,7 @@ async def _finish_all(story: "Story") -> None:
         await story.finish(*names)
 
 
-async def _pack(story: "Story") -> "Mapping[str, str]":
+async def _pack(story: "Narrator") -> "Mapping[str, str]":
     story.say(
         "  $ gpu-control-plane cache pack ~/.triton/cache --image …/llama-cache:1.0 --sign-key signer.key"
     )
@@ -70,7 +70,7 @@ async def _pack(story: "Story") -> "Mapping[str, str]":
     return dict(zip(SIZES, packed, strict=True))
 
 
-async def _unsigned(story: "Story") -> None:
+async def _unsigned(story: "Narrator") -> None:
     story.say("  a GKMCache with an image without a signature:")
     await story.refused(
         "an image without a signature",
@@ -79,7 +79,7 @@ async def _unsigned(story: "Story") -> None:
     )
 
 
-async def _resolved(story: "Story", digest: str) -> None:
+async def _resolved(story: "Narrator", digest: str) -> None:
     await story.until(
         f"the cache has the digest {digest}",
         lambda: story.cluster.cache(CACHE),
@@ -88,7 +88,7 @@ async def _resolved(story: "Story", digest: str) -> None:
     story.claim(f"the signature of the image is good; nodes pull {_short(digest)}")
 
 
-async def _cold(story: "Story") -> None:
+async def _cold(story: "Narrator") -> None:
     clock, layer = story.cluster.clock, story.cluster.images.layer_of(FIRST)
     body = _pod("cold")
     body["spec"]["nodeSelector"] = {HOSTNAME_LABEL: NODE}
@@ -109,7 +109,7 @@ async def _cold(story: "Story") -> None:
     )
 
 
-async def _warm(story: "Story") -> None:
+async def _warm(story: "Narrator") -> None:
     clock = story.cluster.clock
     await story.cluster.create_pod(a_pod("without", WHOLE, 1))
     other = await story.bind("without")
@@ -128,7 +128,7 @@ async def _warm(story: "Story") -> None:
     )
 
 
-async def _outdated(story: "Story", digests: "Mapping[str, str]") -> None:
+async def _outdated(story: "Narrator", digests: "Mapping[str, str]") -> None:
     story.say(f"  $ kubectl patch gkmcache {CACHE} … spec.image: …/llama-cache:{SECOND}")
     await story.cluster.change_cache(CACHE, story.cluster.images.reference(SECOND))
     await _resolved(story, digests[SECOND])
@@ -138,7 +138,7 @@ async def _outdated(story: "Story", digests: "Mapping[str, str]") -> None:
         "the cache is Outdated",
         lambda: story.cluster.cache(CACHE),
         lambda found: (
-            shown_state(found.status.conditions).type is CacheConditionType.OUTDATED
+            reported_state(found.status.conditions).type is CacheConditionType.OUTDATED
             and (found.status.counts.pods_running, found.status.counts.pods_outdated) == (1, 2)
         ),
     )
@@ -170,11 +170,11 @@ def _row(cache: "GKMCache") -> tuple[str, ...]:
         counts.pods_running,
         counts.pods_outdated,
     )
-    state = shown_state(cache.status.conditions).type.value
+    state = reported_state(cache.status.conditions).type.value
     return (cache.metadata.name, state, *map(str, figures))
 
 
-def _cache(story: "Story", tag: str) -> dict[str, Any]:
+def _cache(story: "Narrator", tag: str) -> dict[str, Any]:
     return {
         "apiVersion": GKM_API_VERSION,
         "kind": GKM_CACHES.kind,
@@ -195,12 +195,12 @@ def _short(digest: str) -> str:
     return f"{digest[:19]}…"
 
 
-def _pulls(story: "Story", tag: str) -> int:
+def _pulls(story: "Narrator", tag: str) -> int:
     images = story.cluster.images
     return images.registry.pulls_of(images.layer_of(tag).digest)
 
 
-async def _kernel_bytes(story: "Story", name: str) -> int:
+async def _kernel_bytes(story: "Narrator", name: str) -> int:
     """Return the size of the kernel that a pod's container sees."""
     mount = story.cluster.volumes.mount_of(await story.pod(name), VOLUME)
     return (await asyncio.to_thread((mount / CUBIN).stat)).st_size

@@ -7,13 +7,13 @@ import yaml
 from api.foreign.core import Pod
 from api.names import OPERAND_LABEL
 from demo.node_programs import VALIDATOR
-from demo.node_sight import conditions_of, inventory_of, is_condition, operand_rows
 from demo.objects import NODES, SLICED_NODE
-from demo.story import Story
+from demo.observed_node import conditions_of, inventory_of, is_condition, operand_rows
+from demo.story import Narrator
 from kube.resources import PODS
 from manifests.constants import DEFAULT_NAMESPACE
+from reconciler.node_software.objects import BUILT_IN_RESOURCES
 from reconciler.node_software.policy_controller import RECHECK_S
-from reconciler.node_software.software_objects import BUILT_IN_RESOURCES
 from reconciler.runtime.live_objects import list_objects
 from telemetry.conditions import InventoryCondition
 
@@ -34,7 +34,7 @@ SETTINGS: "Final[Mapping[str, Any]]" = {
 }
 
 
-async def switched_on(story: Story) -> None:
+async def switched_on(story: Narrator) -> None:
     """Take the toolkit from a node, switch an operand on, and show what is not ready; then put it back."""
     cluster = story.cluster
     story.title(
@@ -71,7 +71,7 @@ async def switched_on(story: Story) -> None:
     )
 
 
-async def switched_off(story: Story) -> None:
+async def switched_off(story: Narrator) -> None:
     """Switch the operand off; its objects and its pods go."""
     story.title("The operand is switched off again")
     await _switch(story, {})
@@ -90,7 +90,7 @@ async def switched_off(story: Story) -> None:
 
 
 async def _switch(
-    story: Story,
+    story: Narrator,
     bootstrap: "Mapping[str, Any]",
 ) -> None:
     """Run the server with these settings, and tell how soon the objects of the operand are right."""
@@ -115,7 +115,7 @@ async def _switch(
     story.quote(f"{', '.join(after or before)} gpu-feature-discovery")
 
 
-async def _objects(story: Story) -> list[str]:
+async def _objects(story: Narrator) -> list[str]:
     """Return the kinds of the objects of GPU feature discovery."""
     live = await list_objects(
         story.cluster.client,
@@ -130,7 +130,7 @@ async def _objects(story: Story) -> list[str]:
     ]
 
 
-async def _pods(story: Story) -> "list[str]":
+async def _pods(story: Narrator) -> "list[str]":
     found = await story.cluster.client.list_(
         PODS, Pod, namespace=DEFAULT_NAMESPACE, label_selector=f"{OPERAND_LABEL}={_STATE}"
     )
@@ -138,7 +138,7 @@ async def _pods(story: Story) -> "list[str]":
 
 
 async def _until_nodes(
-    story: Story, what: str, holds: "Callable[[Sequence[GPUNodeInventory]], bool]"
+    story: Narrator, what: str, holds: "Callable[[Sequence[GPUNodeInventory]], bool]"
 ) -> "list[GPUNodeInventory]":
     """Return the inventories of all nodes, in the nodes' order, once they satisfy the condition."""
 

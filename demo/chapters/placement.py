@@ -8,14 +8,14 @@ from demo.objects import (
     WHOLE,
     a_pod,
 )
-from demo.story import Story, device_of, units_of
+from demo.story import Narrator, device_of, units_of
 from telemetry.reasons import RefusalReason
 
 FRACTION = 23
 BIG = 5
 
 
-async def aligned_set(story: Story) -> None:
+async def aligned_set(story: Narrator) -> None:
     """Bind a pod of one device and one of four, and show their NUMA nodes."""
     story.title("Devices that belong together: four devices on one NUMA node")
     await story.finish("train-2")
@@ -33,7 +33,7 @@ async def aligned_set(story: Story) -> None:
     )
 
 
-async def what_if(story: Story) -> None:
+async def what_if(story: Narrator) -> None:
     """Ask what would become of a pod, do what the answer proposes, and show that it is true."""
     story.title(f"What if: would a pod of {BIG} whole devices be placed now?")
     body = a_pod("big", WHOLE, BIG)
@@ -61,7 +61,7 @@ async def what_if(story: Story) -> None:
     story.check("and so it is", holds=pod.spec.node_name == "n2")
 
 
-async def fractions(story: Story) -> None:
+async def fractions(story: Narrator) -> None:
     """Change the pool of time slices to fractions of one device, and bind a fraction beside whole devices."""
     story.title("Fractions of one device beside whole devices, in one pool")
     allocation = {"slicesPerDevice": FRACTIONS_PER_DEVICE, "slicePlacement": "SameDevice"}
@@ -76,15 +76,15 @@ async def fractions(story: Story) -> None:
     )
     await story.until_allocatable("n3", SLICES, total)
     await story.cluster.create_pod(a_pod("fraction", SLICES, FRACTION))
-    await story.cluster.create_pod(a_pod("cards", SLICES, 2 * FRACTIONS_PER_DEVICE))
-    fraction, cards = await story.bind("fraction"), await story.bind("cards")
-    shared, whole = ({device_of(unit) for unit in units_of(pod)} for pod in (fraction, cards))
+    await story.cluster.create_pod(a_pod("quarters", SLICES, 2 * FRACTIONS_PER_DEVICE))
+    fraction, quarters = await story.bind("fraction"), await story.bind("quarters")
+    shared, whole = ({device_of(unit) for unit in units_of(pod)} for pod in (fraction, quarters))
     story.check(
         f"the {FRACTION} slices of pod fraction are {FRACTION * 100 // FRACTIONS_PER_DEVICE} % of one device",
         holds=len(shared) == 1,
     )
     story.check(
-        f"the {2 * FRACTIONS_PER_DEVICE} slices of pod cards are two other devices, whole",
+        f"the {2 * FRACTIONS_PER_DEVICE} slices of pod quarters are two other devices, whole",
         holds=len(whole) == 2 and whole.isdisjoint(shared),
     )
     story.say("  a part of several devices is refused:")
@@ -95,6 +95,6 @@ async def fractions(story: Story) -> None:
     )
 
 
-async def _numa_nodes(story: Story, units: list[str]) -> set[int | None]:
+async def _numa_nodes(story: Narrator, units: list[str]) -> set[int | None]:
     devices = (await story.cluster.devices()).values()
     return {device.status.numa_node for device in devices if device.status.uuid in units}

@@ -3,12 +3,12 @@
 from api.annotations import decode_devices, decode_reservation
 from api.names import DEVICES_ANNOTATION, RESERVATION_ANNOTATION, RESOURCE_PREFIX
 from demo.objects import RESERVATION_TTL_S, SLICES, WHOLE, a_pod
-from demo.story import Story, UntrueError, device_of, units_of
+from demo.story import Narrator, UntrueError, device_of, units_of
 from kube.resources import PODS
 from telemetry.reasons import EventReason, RefusalReason
 
 
-async def whole_devices(story: Story) -> None:
+async def whole_devices(story: Narrator) -> None:
     """Admit and bind a pod that requests all devices of a node."""
     story.title(f"A pod requests 8 whole devices: limits: {{{RESOURCE_PREFIX}{WHOLE}: 8}}")
     await story.cluster.create_pod(a_pod("train", WHOLE, 8))
@@ -30,7 +30,7 @@ async def whole_devices(story: Story) -> None:
     )
 
 
-async def time_slices(story: Story) -> None:
+async def time_slices(story: Narrator) -> None:
     """Bind two pods that share devices, one with two containers."""
     story.title("Time slices: pods share devices; slices of one container are on different devices")
     await story.cluster.create_pod(a_pod("notebook", SLICES, 2))
@@ -49,7 +49,7 @@ async def time_slices(story: Story) -> None:
     )
 
 
-async def refusals(story: Story) -> None:
+async def refusals(story: Narrator) -> None:
     """Show the messages that users get for impossible requests."""
     story.title("Refused pods, and the messages to their users")
     both = a_pod("greedy", WHOLE, 1)
@@ -66,7 +66,7 @@ async def refusals(story: Story) -> None:
         await story.refused(what, story.cluster.create_pod(body), says=f" {reason.value}: ")
 
 
-async def exhaustion(story: Story) -> None:
+async def exhaustion(story: Narrator) -> None:
     """Fill the pool; a further pod waits, and runs once devices are free."""
     story.title("The pool is exhausted: a pod waits, and runs as soon as devices are free")
     for name, units in (("train-2", 8), ("train-3", 4)):
@@ -79,7 +79,7 @@ async def exhaustion(story: Story) -> None:
     story.say(f"  it runs {story.cluster.clock.monotonic() - since:.1f} s later")
 
 
-async def create_pending_pod(story: Story, name: str, devices: int) -> None:
+async def create_pending_pod(story: Narrator, name: str, devices: int) -> None:
     """Create a pod without enough free devices; show that it stays Pending, and the messages."""
     warnings = await story.cluster.create_pod(a_pod(name, WHOLE, devices))
     story.waited.append(name)
@@ -97,7 +97,7 @@ async def create_pending_pod(story: Story, name: str, devices: int) -> None:
     story.check("it stays Pending", holds=not (await story.pod(name)).spec.node_name)
 
 
-async def expiry(story: Story) -> None:
+async def expiry(story: Narrator) -> None:
     """Show a reservation that expires."""
     story.title("A reservation expires: no scheduler runs for this pod, so its units become free")
     body = a_pod("forgotten", SLICES, 3)
@@ -116,7 +116,7 @@ async def expiry(story: Story) -> None:
     story.say("  its user deletes the pod")
 
 
-async def _until_reserved(story: Story, count: int) -> None:
+async def _until_reserved(story: Narrator, count: int) -> None:
     await story.until_pool(
         f"shows {count} reserved units",
         SLICES,

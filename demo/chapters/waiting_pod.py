@@ -5,7 +5,7 @@ from typing import Final
 from api.names import UNITS_CONDITION
 from demo.chapters.pods import create_pending_pod
 from demo.objects import DEVICES_PER_NODE, WHOLE, a_pod
-from demo.story import Story, UntrueError
+from demo.story import Narrator, UntrueError
 
 WAITING: Final = "wide"
 HOLDERS: Final = {"left": 5, "right": 6}
@@ -14,7 +14,7 @@ FREE: Final = 2 * DEVICES_PER_NODE - sum(HOLDERS.values())
 LARGEST_FREE: Final = DEVICES_PER_NODE - min(HOLDERS.values())
 
 
-async def fragmented(story: Story) -> None:
+async def fragmented(story: Narrator) -> None:
     """Leave five free devices of which no node has four, and create a pod that wants four."""
     story.title(
         f"{FREE} devices are free, at most {LARGEST_FREE} of them on one node: a pod of"
@@ -26,7 +26,7 @@ async def fragmented(story: Story) -> None:
     await create_pending_pod(story, WAITING, LARGEST_FREE + 1)
 
 
-async def why(story: Story) -> None:
+async def why(story: Narrator) -> None:
     """Show what the leader wrote into the pod, and the plugin's answer."""
     story.title(f"Why does pod {WAITING} still wait?")
     condition = await story.until(

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from http_edge.limits import Limits
 
 SMALLEST_FRAME_LIMIT: Final = 2**14
-"""Below which no peer may be asked to stay."""
+"""Limit below which no peer may be asked to stay."""
 
 _PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 _HEAD_SIZE: Final = 9
@@ -31,7 +31,7 @@ _SETTING_SIZE: Final = 6
 _KNOWN_SETTINGS: Final = range(1, 10)
 _KIB: Final = 1024
 _FRAMES_A_KIB: Final = 16
-"""Of a body or an answer. Go's client opens windows twice for each 4 KiB that it reads."""
+"""Frames for each KiB of a body or an answer. Go's client opens windows twice for each 4 KiB that it reads."""
 
 
 class FrameLimitError(Exception):
@@ -70,7 +70,7 @@ class FrameReader:
         """Whether frames may wait for the next turn."""
 
     @property
-    def awaits_rest(self) -> bool:
+    def awaits_end(self) -> bool:
         """Return whether the end of a frame or of a header block is due."""
         return bool(self._data) or self._block_bytes > 0
 

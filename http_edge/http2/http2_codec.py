@@ -24,7 +24,7 @@ _CONFIG: Final = H2Configuration(
 _CLOSED_STREAMS: Final = 1024
 """How many are known as closed: frames on them may be on their way. h2 keeps 65,536, which are 10 MB."""
 _TABLE_BYTES: Final = 512
-"""Of fields that answers repeat, though peers hold more: each field is looked for in all of them."""
+"""Bytes of fields that answers repeat, though peers hold more: each field is looked for in all of them."""
 
 
 @final

@@ -20,9 +20,9 @@ from http_edge.body import late
 from http_edge.http2.frames import FrameLimitError, FrameReader, goaway
 from http_edge.http2.http2_codec import bound_table, codec_of
 from http_edge.http2.streams import InboundBodies, OutboundBodies, Stream, stream_of
-from http_edge.peer_connection import PeerConnection, PortState, Wait, failed_reply, settled
+from http_edge.peer_connection import PeerConnection, PortState, Wait, failed_reply, stable
 from http_edge.replies import Reply, error_reply
-from http_edge.routes import ShownPage
+from http_edge.routes import GeneratedPage
 from kube.errors import one_line
 from telemetry.metrics import TASK_FAILURES
 
@@ -201,7 +201,7 @@ class Http2Protocol(asyncio.Protocol):
         route = self._port.routes.of(stream.method, stream.path)
         if isinstance(route, Reply):
             stream.reply = route
-        elif isinstance(route, ShownPage):
+        elif isinstance(route, GeneratedPage):
             stream.page = route
         elif refusal := self._connection.refusal_of(route, stream.headers, stream.length):
             stream.reply = refusal
@@ -286,7 +286,7 @@ class Http2Protocol(asyncio.Protocol):
         self._deciding[stream] = self._port.tasks.create_task(work, name="request")
 
     async def _send_awaited(self, stream: Stream, answer: "Awaitable[Reply]") -> None:
-        reply = await settled(answer)
+        reply = await stable(answer)
         del self._deciding[stream]
         if self._awaited_page is stream:
             self._awaited_page = None
@@ -368,6 +368,6 @@ class Http2Protocol(asyncio.Protocol):
     def _waits_for(self) -> Wait:
         if self._unsent or not self._connection.is_writable:
             return Wait.READER
-        if self._frames.awaits_rest:
+        if self._frames.awaits_end:
             return Wait.HEAD
         return Wait.REQUEST if self._codec.highest_inbound_stream_id else Wait.FIRST_REQUEST

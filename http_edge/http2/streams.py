@@ -15,7 +15,7 @@ from h2.events import DataReceived, RequestReceived
 
 from http_edge.body import BROKEN_OFF, too_large
 from http_edge.replies import error_reply
-from http_edge.routes import Headers, ShownPage
+from http_edge.routes import GeneratedPage, Headers
 
 if TYPE_CHECKING:
     import asyncio
@@ -30,7 +30,7 @@ from http_edge.routes import Endpoint
 LEAST_PART: Final = 1024
 """Bytes of an answer in one frame, but for its end. A peer whose window stays smaller reads no answers."""
 _FIRST_WINDOW: Final = 2**16 - 1
-"""Of a connection, by the protocol; no smaller one can be had."""
+"""Bytes of the first window of a connection, by the protocol; no smaller one can be had."""
 
 
 @final
@@ -44,13 +44,13 @@ class Stream(msgspec.Struct, eq=False):
     """Whether nothing of it is to come."""
     endpoint: "Endpoint | None" = None
     """What its body is read for."""
-    page: ShownPage | None = None
+    page: GeneratedPage | None = None
     reply: "Reply | None" = None
     """The answer, where the head or a fault of the body decides it."""
     is_abandoned: bool = False
     """Whether nobody waits for its answer."""
     deadline: "asyncio.TimerHandle | None" = None
-    """Of its body."""
+    """Deadline of its body."""
 
     body: bytearray = msgspec.field(default_factory=bytearray)
     """What came of it, as one piece."""
@@ -231,10 +231,10 @@ class OutboundBodies:
     def __init__(self, codec: H2Connection, encoder: "ReplyEncoder") -> None:
         self._codec = codec
         self._encoder = encoder
-        self._rests: deque[tuple[Stream, memoryview]] = deque()
+        self._remaining: deque[tuple[Stream, memoryview]] = deque()
 
     def __bool__(self) -> bool:
-        return bool(self._rests)
+        return bool(self._remaining)
 
     def begin(self, stream: Stream, reply: "Reply") -> bool:
         """Send the head of an answer; return whether a body follows."""
@@ -242,12 +242,14 @@ class OutboundBodies:
         fields = self._encoder.fields(reply, has_body=has_body)
         self._codec.send_headers(stream.number, fields, end_stream=not has_body)
         if has_body:
-            self._rests.append((stream, memoryview(reply.body)))
+            self._remaining.append((stream, memoryview(reply.body)))
         return has_body
 
     def remove(self, stream: Stream) -> None:
         """Forget an answer that nobody waits for. Idempotent."""
-        self._rests = deque(rest for rest in self._rests if rest[0] is not stream)
+        self._remaining = deque(
+            remaining for remaining in self._remaining if remaining[0] is not stream
+        )
 
     def send(self) -> "Iterator[tuple[Stream, int, bool]]":
         """Send what the peer's windows let through, in parts that are worth a frame.
@@ -255,16 +257,16 @@ class OutboundBodies:
         Yield for each part its stream, its size, and whether it is the last.
         """
         codec = self._codec
-        while self._rests:
-            stream, rest = self._rests[0]
+        while self._remaining:
+            stream, remaining = self._remaining[0]
             window = codec.local_flow_control_window(stream.number)
-            size = min(len(rest), window, codec.max_outbound_frame_size)
-            if size < min(len(rest), LEAST_PART):
+            size = min(len(remaining), window, codec.max_outbound_frame_size)
+            if size < min(len(remaining), LEAST_PART):
                 return
-            is_end = size == len(rest)
-            codec.send_data(stream.number, rest[:size].tobytes(), end_stream=is_end)
+            is_end = size == len(remaining)
+            codec.send_data(stream.number, remaining[:size].tobytes(), end_stream=is_end)
             if is_end:
-                self._rests.popleft()
+                self._remaining.popleft()
             else:
-                self._rests[0] = (stream, rest[size:])
+                self._remaining[0] = (stream, remaining[size:])
             yield stream, size, is_end

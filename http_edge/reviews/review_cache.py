@@ -25,12 +25,14 @@ ALLOWED_S: Final = 60.0
 REFUSED_S: Final = 5.0
 """A right that is given is seen after this."""
 MAX_TOKENS: Final = 1_024
-"""Of each kind; the one that was used longest ago goes first."""
+"""Most tokens of each kind; the one that was used longest ago goes first."""
 REVIEWS_A_S: Final = 5.0
-"""Of each user, and of all that is unknown, in the long run; each is a few requests to the API server."""
+"""Reviews a second of each user, and of all that is unknown, in the long run; each is a few requests to the API
+server."""
 BURST: Final = 20
 MAX_UNDER_WAY: Final = 16
-"""Of each user, and of all that is unknown: an API server that does not answer keeps each for the client's time-out."""
+"""Most reviews at a time of each user, and of all that is unknown: an API server that does not answer keeps each
+for the client's time-out."""
 
 T = TypeVar("T")
 _log = structlog.get_logger()
@@ -75,7 +77,7 @@ class ReviewCache(Generic[T]):
     def __len__(self) -> int:
         return len(self._accepted) + len(self._refused)
 
-    async def look_up(
+    async def find(
         self,
         secret: bytes,
         ask: "Callable[[], Awaitable[T | TokenRefusal]]",

@@ -36,9 +36,7 @@ class ReviewedTokens(Generic[T]):
 
     async def verdict(self, token: bytes) -> Verdict[T]:
         """Return what is known of a token, or what the API server says now."""
-        return await self._cache.look_up(
-            token, lambda: self._reviews.review(token.decode("latin-1"))
-        )
+        return await self._cache.find(token, lambda: self._reviews.review(token.decode("latin-1")))
 
 
 def bearer_token(header: bytes) -> bytes | None:

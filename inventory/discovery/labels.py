@@ -66,7 +66,7 @@ class LabelReport:
     """Number of devices of the model that `common` is about."""
     versions: Versions = field(default_factory=Versions)
     system: NodeSystem = field(default_factory=NodeSystem)
-    """By our NodeFeatureRule, or by nfd-worker."""
+    """System by our NodeFeatureRule, or by nfd-worker."""
     bad: frozenset[BadFeature] = frozenset()
 
 

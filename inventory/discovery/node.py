@@ -21,7 +21,7 @@ DEFAULT_GONE_FOR: Final = dt.timedelta(minutes=1)
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class InventoryTerms:
+class InventoryParameters:
     """Settings of the inventory."""
 
     managed_label: str = MANAGED_LABEL
@@ -56,7 +56,7 @@ class IncompleteInventory:
     message: str
 
 
-def is_managed(labels: Mapping[str, str], terms: InventoryTerms) -> bool:
+def is_managed(labels: Mapping[str, str], terms: InventoryParameters) -> bool:
     """Whether the node's devices may be in pools."""
     value = labels.get(terms.managed_label)
     return terms.is_managed_by_default if value is None else value.lower() != "false"
@@ -137,14 +137,14 @@ def system_of(merged: MergedReport, known: NodeSystem, *, kernel: str) -> NodeSy
 
 
 def has_inventory(
-    merged: MergedReport, devices: Sequence[GPUDevice], plan: DevicePlan, *, is_shown: bool
+    merged: MergedReport, devices: Sequence[GPUDevice], plan: DevicePlan, *, is_visible: bool
 ) -> bool:
     """Whether the node has an inventory: an existing one stays, and a node without devices gets none.
 
     GPUDevices that were created by hand do not count.
     """
     return (
-        is_shown
+        is_visible
         or merged.has_devices
         or bool(merged.bad)
         or bool(plan.create)

@@ -59,7 +59,7 @@ class RejectedDevice:
     """A UUID that a node reports, and another GPUDevice has."""
 
     address: str
-    """Of the node's device."""
+    """Address of the node's device."""
     uuid: str
     owner: DeviceName
 
@@ -90,8 +90,8 @@ def uuids_of(devices: Sequence[GPUDevice], merged: MergedReport) -> frozenset[st
     facts = [report.facts for reports in merged.by_address.values() for report in reports]
     reported = (fact.uuid or "" for fact in facts)
     instances = (instance.uuid for fact in facts for instance in fact.mig_instances or ())
-    shown = (uuid for device in devices for uuid in _uuids(device.status))
-    return frozenset({*reported, *instances, *shown}) - {""}
+    quoted = (uuid for device in devices for uuid in _uuids(device.status))
+    return frozenset({*reported, *instances, *quoted}) - {""}
 
 
 def plan_inventory(

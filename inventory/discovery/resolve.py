@@ -16,7 +16,7 @@ from inventory.discovery.sources import Source
 from inventory.identity import inventory_id
 from inventory.products import display_product, is_same_product, product_by_id
 
-_SHOWN: Final = {
+_REPORTED: Final = {
     "uuid": "uuid",
     "vendor": "pci",
     "device": "pci",
@@ -71,13 +71,13 @@ def resolve_facts(
     about_it = [report for report in reports if report.facts.uuid in {None, uuid}]
     facts = _known_facts(known)
     unreported = set()
-    for field in _SHOWN:
+    for field in _REPORTED:
         winner = _winner(field, about_it)
         if winner is not None:
             facts[field] = _RESOLVERS.get(field, _resolved)(facts[field], field, winner)
         is_reported = winner is not None and winner.is_fresh
         if not is_reported and field not in withheld and facts[field] not in _NOTHING:
-            unreported.add(_SHOWN[field])
+            unreported.add(_REPORTED[field])
     facts["uuid"] = uuid
     if not facts["product"]:
         facts["product"] = product_by_id(facts["vendor"], facts["device"])

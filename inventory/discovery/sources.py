@@ -35,7 +35,7 @@ from inventory.discovery import parsing
 if TYPE_CHECKING:
     from api.foreign.nodefeature import Instances, NodeFeature, PciInstances
 
-_MAX_SHOWN: Final = 64
+_MAX_QUOTED: Final = 64
 
 
 class Source(Enum):
@@ -74,7 +74,7 @@ class ReportedDevice:
     driver: str | None = None
     """The kernel's driver that it is bound to, where it is not NVIDIA's."""
     product: str | None = None
-    """In the source's spelling."""
+    """Product in the source's spelling."""
     memory_mib: int | None = None
     compute_capability: str | None = None
     numa_node: int | None = None
@@ -124,7 +124,7 @@ class FeatureReport:
     kubelet: KubeletConfiguration | None = None
     """Settings of the node's kubelet, by the node agent."""
     system: NodeSystem = field(default_factory=NodeSystem)
-    """By the node agent."""
+    """System by the node agent."""
     bad: frozenset[BadFeature] = frozenset()
 
 
@@ -156,8 +156,8 @@ class AttributeReader:
         return None
 
     def reject(self, key: str, text: str) -> None:
-        shown = truncate(text, _MAX_SHOWN)
-        self.bad.add(BadFeature(self._source.value, f"{self._prefix}{key}", shown))
+        quoted = truncate(text, _MAX_QUOTED)
+        self.bad.add(BadFeature(self._source.value, f"{self._prefix}{key}", quoted))
 
 
 _LABEL_PREFIXES: Final = (
@@ -319,7 +319,7 @@ def _health(instances: "Instances") -> dict[str, tuple[str, str]]:
         status = element.attributes.get(AgentDevice.HEALTH, "")
         if uuid is not None and status:
             reason = element.attributes.get(AgentDevice.HEALTH_REASON, "")
-            found[uuid] = (intern(status[:_MAX_SHOWN]), intern(reason[:_MAX_SHOWN]))
+            found[uuid] = (intern(status[:_MAX_QUOTED]), intern(reason[:_MAX_QUOTED]))
     return found
 
 

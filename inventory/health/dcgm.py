@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 MAX_DEVICES: Final = 256
-"""Of one node; a page with more is not an exporter's page."""
+"""Most devices of one node; a page with more is not an exporter's page."""
 _BLANK: Final = 9e18
 """DCGM writes values from 0x7ffffffffffffff0 on where it has none (dcgm_fields.h, DCGM_INT64_BLANK)."""
 _XID: Final = "XID_ERRORS"
@@ -48,7 +48,7 @@ class ExporterPage:
     """A parsed page."""
 
     devices: Mapping[str, DeviceReading]
-    """By UUID: every device that one of the series above names."""
+    """Devices by UUID: every device that one of the series above names."""
     bad_lines: int = 0
     """Lines of these series that cannot be parsed."""
     is_dcgm: bool = False
@@ -66,8 +66,8 @@ def parse_page(text: str) -> ExporterPage:
     found: dict[str, _Figures] = {}
     bad_lines = 0
     for line in _LINE.finditer(text):
-        name, rest = line.groups()
-        sample = _SAMPLE.fullmatch(rest)
+        name, remaining = line.groups()
+        sample = _SAMPLE.fullmatch(remaining)
         uuid = _UUID.search(sample[1]) if sample else None
         value = _number(sample[2]) if sample else None
         if uuid is None or value is None or (uuid[1] not in found and len(found) == MAX_DEVICES):

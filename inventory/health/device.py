@@ -11,7 +11,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final, Literal, get_args
 
 from api.text import truncate
-from inventory.debounce import DebounceCounter, DebouncedState, DebounceTerms
+from inventory.debounce import DebounceCounter, DebouncedState, DebounceLimits
 
 if TYPE_CHECKING:
     from inventory.health.dcgm import DeviceReading, ExporterPage
@@ -56,23 +56,25 @@ class ExporterSample:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HealthDebounceTerms:
+class HealthDebounceLimits:
     """When a device becomes faulty, and when it is healthy again."""
 
     ignored_xids: frozenset[int] = IGNORED_XIDS
     clean_samples: int = 3
-    """In a row, to be healthy again."""
+    """Clean samples in a row, to be healthy again."""
     hot_samples: int = 3
-    """In a row with thermal throttling, to be faulty."""
+    """Hot samples in a row with thermal throttling, to be faulty."""
     period_s: float = 10.0
     """Observations closer together than this are one sample."""
     freshness_s: float = 120.0
     """An older page is ignored."""
 
     @property
-    def debounce(self) -> DebounceTerms:
+    def debounce(self) -> DebounceLimits:
         """Terms of the device's state: one bad sample is enough."""
-        return DebounceTerms(good_samples=self.clean_samples, bad_samples=1, period_s=self.period_s)
+        return DebounceLimits(
+            good_samples=self.clean_samples, bad_samples=1, period_s=self.period_s
+        )
 
 
 _UP: Final = DebounceCounter(DebouncedState.UP)
@@ -92,7 +94,7 @@ class DeviceHealth:
     figures: "DeviceReading | None" = None
     exporter_fault: Fault | None = None
     xid_fault: Fault | None = None
-    """Of the last fatal Xid, until the exporter shows none at all."""
+    """Fault of the last fatal Xid, until the exporter shows none at all."""
     hot_samples: int = 0
     was_listed: bool = False
     """Whether the exporter has listed it: a device that disappears from its page is lost."""
@@ -107,7 +109,7 @@ class DeviceHealth:
         """The fault of a device that is faulted now, else None."""
         return self.fault if self.is_faulted else None
 
-    def next_sample_in(self, now: float, terms: HealthDebounceTerms) -> float | None:
+    def next_sample_in(self, now: float, terms: HealthDebounceLimits) -> float | None:
         """Return the seconds until the next sample may count; None while no change is pending."""
         return self.counter.next_sample_in(now, terms.debounce)
 
@@ -121,7 +123,7 @@ def assess_health(
     *,
     seen: ExporterSample | None,
     report: HealthReport | None,
-    terms: HealthDebounceTerms,
+    terms: HealthDebounceLimits,
     now: float,
 ) -> DeviceHealth:
     """Return the state of a device after one more observation.
@@ -191,7 +193,7 @@ def _read(
     seen: ExporterSample | None,
     *,
     is_reported_healthy: bool,
-    terms: HealthDebounceTerms,
+    terms: HealthDebounceLimits,
 ) -> DeviceHealth:
     """Take in a page that is new; an empty page is that of an exporter that starts."""
     if seen is None or not seen.page.devices:
@@ -224,7 +226,7 @@ _TOO_HOT: Final = Fault(FaultKind.THERMAL, "thermal throttling: check the coolin
 
 
 def _xid_fault(
-    figures: "DeviceReading", before: Fault | None, terms: HealthDebounceTerms
+    figures: "DeviceReading", before: Fault | None, terms: HealthDebounceLimits
 ) -> Fault | None:
     """Return the fault of the last fatal Xid; one that is ignored says nothing of those before it."""
     fatal = figures.xids - terms.ignored_xids

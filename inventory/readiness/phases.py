@@ -6,7 +6,7 @@ out, no devices, all faulted) count at once, as does the first proof of a check:
 validator has passed, or an operand is not required.
 
 The first obstacle, in the order of `ReadinessObstacle`, is the reason of a node that is not ready for
-pooling. `reconciler.readiness.readiness_conditions` renders the conditions.
+pooling. `reconciler.readiness.conditions` renders the conditions.
 """
 
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ from inventory.readiness.software import MAX_TEXT, Check, findings, operands
 
 if TYPE_CHECKING:
     from api.kinds.gpunodeinventory import OperandStatus
-    from inventory.readiness.software import BootstrapTerms, Finding, NodeSoftwareFacts
+    from inventory.readiness.software import BootstrapParameters, Finding, NodeSoftwareFacts
 
 _AFTER_S: Final = 0.1
 """An observation scheduled for a limit comes after it."""
@@ -68,7 +68,7 @@ class CheckState:
     counter: DebounceCounter = NO_SAMPLES
     text: str = ""
     is_required: bool = True
-    """As of the last good sample."""
+    """Whether it is required, as of the last good sample."""
 
 
 def _unknown_states() -> dict[Check, CheckState]:
@@ -113,12 +113,12 @@ class NodeReadiness:
     """Software that was ready is no longer ready."""
     harms_workloads: bool
     """Pods use devices while software is not ready."""
-    look_again_s: float | None
+    recheck_after_s: float | None
     """Seconds after which time alone may change the readiness."""
 
 
 def assess_readiness(
-    before: BootstrapState, facts: "NodeSoftwareFacts", terms: "BootstrapTerms", *, now: float
+    before: BootstrapState, facts: "NodeSoftwareFacts", terms: "BootstrapParameters", *, now: float
 ) -> NodeReadiness:
     """Return the readiness of a node after one more observation at `now` (monotonic seconds).
 
@@ -143,12 +143,12 @@ def assess_readiness(
         is_managed=facts.is_managed,
         is_degraded=bootstrap.was_ready and bool(bootstrap.down),
         harms_workloads=facts.has_workloads and bool(bootstrap.down),
-        look_again_s=_look_again_s(bootstrap, facts, terms, now=now),
+        recheck_after_s=_recheck_after_s(bootstrap, facts, terms, now=now),
     )
 
 
 def _after(
-    before: CheckState, finding: "Finding", terms: "BootstrapTerms", *, now: float
+    before: CheckState, finding: "Finding", terms: "BootstrapParameters", *, now: float
 ) -> CheckState:
     is_undecided = before.counter.state is DebouncedState.UNDECIDED
     if is_undecided and finding.is_proof:
@@ -205,8 +205,12 @@ def _phase(bootstrap: BootstrapState, facts: "NodeSoftwareFacts") -> BootstrapPh
     return BootstrapPhase.READY
 
 
-def _look_again_s(
-    bootstrap: BootstrapState, facts: "NodeSoftwareFacts", terms: "BootstrapTerms", *, now: float
+def _recheck_after_s(
+    bootstrap: BootstrapState,
+    facts: "NodeSoftwareFacts",
+    terms: "BootstrapParameters",
+    *,
+    now: float,
 ) -> float | None:
     waits = [
         wait_s

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from api.kinds.gpunodeinventory import OperandStatus
 from api.text import truncate
-from inventory.debounce import DEFAULT_DEBOUNCE, DebounceTerms
+from inventory.debounce import DEFAULT_DEBOUNCE, DebounceLimits
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -66,14 +66,14 @@ def _default_requirements() -> dict[Operand, Requirement]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BootstrapTerms:
+class BootstrapParameters:
     """When a node is ready."""
 
     requirements: Mapping[Operand, Requirement] = field(default_factory=_default_requirements)
     """An operand that is not named is IfPresent."""
     installed: Set[Operand] = frozenset()
     """Operands that the control plane runs: a new node has none of their pods yet, and that proves nothing."""
-    debounce: DebounceTerms = DEFAULT_DEBOUNCE
+    debounce: DebounceLimits = DEFAULT_DEBOUNCE
     heartbeat_freshness_s: float = 120.0
     """Monitoring that is silent for longer counts as missing."""
 
@@ -137,7 +137,9 @@ _FINE: Final = Finding(is_good=True)
 _PROVEN: Final = Finding(is_good=True, is_proof=True)
 
 
-def findings(facts: NodeSoftwareFacts, terms: BootstrapTerms) -> "Iterator[tuple[Check, Finding]]":
+def findings(
+    facts: NodeSoftwareFacts, terms: BootstrapParameters
+) -> "Iterator[tuple[Check, Finding]]":
     """Yield the finding of every check."""
     yield Check.DRIVER, _driver(facts, terms)
     yield Check.TOOLKIT, _toolkit(facts, terms)
@@ -146,7 +148,7 @@ def findings(facts: NodeSoftwareFacts, terms: BootstrapTerms) -> "Iterator[tuple
     yield Check.MONITORING, _monitoring(facts, terms)
 
 
-def _driver(facts: NodeSoftwareFacts, terms: BootstrapTerms) -> Finding:
+def _driver(facts: NodeSoftwareFacts, terms: BootstrapParameters) -> Finding:
     validated = _validated(DRIVER_STEP, facts, terms)
     if validated is not None:
         return validated
@@ -158,14 +160,14 @@ def _driver(facts: NodeSoftwareFacts, terms: BootstrapTerms) -> Finding:
     )
 
 
-def _toolkit(facts: NodeSoftwareFacts, terms: BootstrapTerms) -> Finding:
+def _toolkit(facts: NodeSoftwareFacts, terms: BootstrapParameters) -> Finding:
     validated = _validated(TOOLKIT_STEP, facts, terms)
     if validated is not None:
         return validated
     return _PROVEN if facts.has_toolkit else _NOT_REQUIRED
 
 
-def _validated(step: str, facts: NodeSoftwareFacts, terms: BootstrapTerms) -> Finding | None:
+def _validated(step: str, facts: NodeSoftwareFacts, terms: BootstrapParameters) -> Finding | None:
     """Return the finding of the validator's pod for a step; None on a node without one."""
     seen = facts.operands.get(Operand.VALIDATOR, _NOWHERE)
     if terms.requirement(Operand.VALIDATOR) is Requirement.IGNORED or not seen.is_on_node:
@@ -175,7 +177,7 @@ def _validated(step: str, facts: NodeSoftwareFacts, terms: BootstrapTerms) -> Fi
     return Finding(is_good=False, text=f"the validator has not completed {step}: {seen.message}")
 
 
-def _operand(operand: Operand, facts: NodeSoftwareFacts, terms: BootstrapTerms) -> Finding:
+def _operand(operand: Operand, facts: NodeSoftwareFacts, terms: BootstrapParameters) -> Finding:
     seen = facts.operands.get(operand, _NOWHERE)
     requirement = terms.requirement(operand)
     is_required = requirement is Requirement.REQUIRED or (
@@ -195,7 +197,7 @@ def _operand(operand: Operand, facts: NodeSoftwareFacts, terms: BootstrapTerms) 
     return _PROVEN if operand is Operand.VALIDATOR else _FINE
 
 
-def _monitoring(facts: NodeSoftwareFacts, terms: BootstrapTerms) -> Finding:
+def _monitoring(facts: NodeSoftwareFacts, terms: BootstrapParameters) -> Finding:
     found = [_operand(item, facts, terms) for item in (Operand.DCGM, Operand.DCGM_EXPORTER)]
     for finding in found:
         if not finding.is_good:
@@ -213,7 +215,7 @@ def _monitoring(facts: NodeSoftwareFacts, terms: BootstrapTerms) -> Finding:
     return _NOT_REQUIRED if all(finding.is_proof for finding in found) else _NOT_YET
 
 
-def operands(facts: NodeSoftwareFacts, terms: BootstrapTerms) -> "Iterator[OperandStatus]":
+def operands(facts: NodeSoftwareFacts, terms: BootstrapParameters) -> "Iterator[OperandStatus]":
     """Yield the operands that the node requires or has, as its status shows them."""
     for operand in Operand:
         finding = _operand(operand, facts, terms)

@@ -7,14 +7,16 @@ it has read, of both forms, and the problems of signatures that it could not rea
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from kernelcache.signatures.signature_material import (
+from kernelcache.signatures.material import (
     MAX_SIGNATURE_BYTES,
     MAX_SIGNATURES,
     SignatureMaterial,
     SigstoreBundle,
     SimpleSigning,
 )
-from kernelcache.signatures.signature_verdict import (
+from kernelcache.signatures.sigstore_bundle import bundle_signer
+from kernelcache.signatures.simple_signing import simple_signing_signer
+from kernelcache.signatures.verdict import (
     SignatureFault,
     SignatureProblem,
     SignatureVerdict,
@@ -22,12 +24,10 @@ from kernelcache.signatures.signature_verdict import (
     Signer,
     refusal,
 )
-from kernelcache.signatures.sigstore_bundle import bundle_signer
-from kernelcache.signatures.simple_signing import simple_signing_signer
 
 if TYPE_CHECKING:
     from api.image_reference import Digest
-    from kernelcache.signatures.signature_policy import SignaturePolicy
+    from kernelcache.signatures.policy import SignaturePolicy
     from kernelcache.signatures.trust_root import TrustRoot
 
 

@@ -13,7 +13,7 @@ import msgspec
 
 from api.field_errors import UNDECODABLE
 from kernelcache.image_format import OCI_INDEX, OCI_MANIFEST, descriptor_json
-from kernelcache.signatures.signature_material import (
+from kernelcache.signatures.material import (
     BUNDLE_ARTIFACT_TYPE,
     MAX_SIGNATURES,
     SIGNATURE_ANNOTATION,

@@ -8,8 +8,8 @@ by the certificate that is returned. `sigstore` is imported by the first use; `-
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar, final
 
-from kernelcache.signatures.signature_verdict import SignatureFault, SignatureProblem
 from kernelcache.signatures.signing_certificate import check_validity
+from kernelcache.signatures.verdict import SignatureFault, SignatureProblem
 
 if TYPE_CHECKING:
     import datetime as dt

@@ -2,10 +2,10 @@
 
 from typing import TYPE_CHECKING
 
-from kernelcache.signatures.signature_verdict import SignatureFault, SignatureProblem
+from kernelcache.signatures.verdict import SignatureFault, SignatureProblem
 
 if TYPE_CHECKING:
-    from kernelcache.signatures.signature_policy import SignaturePolicy
+    from kernelcache.signatures.policy import SignaturePolicy
     from kernelcache.signatures.trust_root import TrustRoot
 
 

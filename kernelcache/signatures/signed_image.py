@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from kernelcache.signatures.signature_verdict import SignatureFault, SignatureProblem, Signer
+from kernelcache.signatures.verdict import SignatureFault, SignatureProblem, Signer
 
 if TYPE_CHECKING:
     from api.image_reference import Digest
 
 STATEMENT_TYPE: Final = "application/vnd.in-toto+json"
-"""Of an envelope's content."""
+"""Statement type of an envelope's content."""
 PAYLOAD_TYPE: Final = "cosign container image signature"
 STATEMENT_VERSION: Final = "https://in-toto.io/Statement/v1"
 _STATEMENT_VERSIONS: Final = frozenset({STATEMENT_VERSION, "https://in-toto.io/Statement/v0.1"})

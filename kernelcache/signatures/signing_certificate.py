@@ -25,7 +25,7 @@ from cryptography.x509.verification import (
 
 from api.text import listed
 from kernelcache.signatures.public_keys import PublicKeyError, VerificationKey
-from kernelcache.signatures.signature_verdict import (
+from kernelcache.signatures.verdict import (
     KeylessSigner,
     SignatureFault,
     SignatureProblem,
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from cryptography.x509.certificate_transparency import SignedCertificateTimestamp
 
-    from kernelcache.signatures.signature_policy import SignaturePolicy
+    from kernelcache.signatures.policy import SignaturePolicy
     from kernelcache.signatures.trust_root import TrustRoot
 
 # Fulcio's, under 1.3.6.1.4.1.57264.1

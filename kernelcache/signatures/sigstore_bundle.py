@@ -15,23 +15,23 @@ from kernelcache.signatures.certificate_parsing import (
 )
 from kernelcache.signatures.keyless_bundle import verify_keyless_envelope, verify_keyless_message
 from kernelcache.signatures.keyless_policy import trust_root_for_keyless
-from kernelcache.signatures.signature_verdict import (
-    KeySigner,
-    SignatureFault,
-    SignatureProblem,
-    Signer,
-)
 from kernelcache.signatures.signed_image import check_image, check_statement
 from kernelcache.signatures.signing_certificate import (
     accepted_signer,
     certified_key,
     check_validity,
 )
+from kernelcache.signatures.verdict import (
+    KeySigner,
+    SignatureFault,
+    SignatureProblem,
+    Signer,
+)
 
 if TYPE_CHECKING:
     from api.image_reference import Digest
+    from kernelcache.signatures.policy import SignaturePolicy
     from kernelcache.signatures.public_keys import VerificationKey
-    from kernelcache.signatures.signature_policy import SignaturePolicy
     from kernelcache.signatures.trust_root import TrustRoot
 
 _MEDIA_TYPES: Final = frozenset(

@@ -11,12 +11,6 @@ from typing import TYPE_CHECKING
 
 from kernelcache.signatures.certificate_parsing import read_pem_certificate
 from kernelcache.signatures.keyless_policy import trust_root_for_keyless
-from kernelcache.signatures.signature_verdict import (
-    KeySigner,
-    SignatureFault,
-    SignatureProblem,
-    Signer,
-)
 from kernelcache.signatures.signed_image import check_payload
 from kernelcache.signatures.signing_certificate import (
     accepted_signer,
@@ -24,11 +18,17 @@ from kernelcache.signatures.signing_certificate import (
     check_certificate,
 )
 from kernelcache.signatures.transparency_log import logged_at
+from kernelcache.signatures.verdict import (
+    KeySigner,
+    SignatureFault,
+    SignatureProblem,
+    Signer,
+)
 
 if TYPE_CHECKING:
     from api.image_reference import Digest
-    from kernelcache.signatures.signature_material import SimpleSigning
-    from kernelcache.signatures.signature_policy import SignaturePolicy
+    from kernelcache.signatures.material import SimpleSigning
+    from kernelcache.signatures.policy import SignaturePolicy
     from kernelcache.signatures.trust_root import TrustRoot
 
 

@@ -129,7 +129,7 @@ class CheckedCluster:
 
     now: "dt.datetime"
     namespace: str
-    """Of the control plane."""
+    """Namespace of the control plane."""
     origin: str = ""
     kubernetes: str = ""
     """Version of the API server, such as v1.36.3; empty where it is unknown."""

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 VERSION_PATH: Final = "/version"
 _REPORTERS: Final = (REPORTING_CONTROLLER, f"{GROUP}/agent")
-"""Of the control plane's Events, and of the node agents' (`agent.context`)."""
+"""Reporters of the control plane's Events, and of the node agents' (`agent.context`)."""
 _PART_OF_US: Final = f"app.kubernetes.io/part-of={constants.NAME}"
 
 

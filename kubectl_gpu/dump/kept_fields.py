@@ -43,7 +43,7 @@ Fields = dict[str, Any]
 WHOLE: Final = True
 _CONDITION: Final = ("type", "status", "reason", "message", "lastTransitionTime")
 _MARK: Final = "removed"
-"""In place of a value of which only the presence matters."""
+"""Mark in place of a value of which only the presence matters."""
 
 
 def _fields(*names: str, **nested: Any) -> Fields:  # noqa: ANN401  # Fields

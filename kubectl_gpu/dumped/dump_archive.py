@@ -31,7 +31,7 @@ KIND: Final = "Dump"
 CONTENTS: Final = "dump.json"
 """Name of the table of contents, which comes first."""
 FORMAT: Final = 1
-"""Of the files and their meaning; another number is another format."""
+"""Format of the files and their meaning; another number is another format."""
 _BLOCK: Final = tarfile.BLOCKSIZE
 _LEVEL: Final = 6
 _CURE: Final = "write a new one with `kubectl gpu dump`"
@@ -64,10 +64,10 @@ class DumpContents(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     kind: str
     format: int
     version: str
-    """Of the plugin that wrote the dump."""
+    """Version of the plugin that wrote the dump."""
     created_at: dt.datetime
     namespace: str = "default"
-    """Of the context at that time."""
+    """Namespace of the context at that time."""
     files: list[DumpedFile] = []
     missing: dict[str, str] = {}
     """Resource -> why its list could not be read."""

@@ -46,9 +46,9 @@ class PodExplanation(Document, frozen=True, kw_only=True):
     message: str
     """One sentence."""
     node: str = ""
-    """Of a bound pod."""
+    """Node of a bound pod."""
     explanation: Explanation | None = None
-    """Of a pod that waits, where the user may read its pool."""
+    """Explanation of a pod that waits, where the user may read its pool."""
     leader: LeaderWords | None = None
     kube_scheduler: str = ""
     """Its last refusal."""
@@ -75,9 +75,9 @@ def wait_of(lists: "ClusterLists", pod: "Pod") -> PodExplanation:
         leader=_leader_words(pod),
         read_from=lists.source.origin,
     )
-    settled = _settled(pod, demand)
-    if settled is not None:
-        state, message = settled
+    outcome = _outcome(pod, demand)
+    if outcome is not None:
+        state, message = outcome
         return msgspec.structs.replace(
             answer, state=state, message=message, node=pod.spec.node_name
         )
@@ -95,7 +95,7 @@ def wait_of(lists: "ClusterLists", pod: "Pod") -> PodExplanation:
     )
 
 
-def _settled(pod: "Pod", demand: "Demand | Unserved | None") -> tuple[str, str] | None:
+def _outcome(pod: "Pod", demand: "Demand | Unserved | None") -> tuple[str, str] | None:
     """Return state and sentence of a pod that does not wait for units; None for one that may."""
     facts = pod_facts(pod)
     if pod.metadata.deletion_timestamp and not pod.spec.node_name:

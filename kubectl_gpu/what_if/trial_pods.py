@@ -33,7 +33,7 @@ class TriedPods:
     """How many pods were to be placed."""
     placed: list[TriedPod] = field(default_factory=list)
     last: Answer | None = None
-    """About the last pod that was tried: the first that the copy does not take, or the last of all."""
+    """Answer about the last pod that was tried: the first that the copy does not take, or the last of all."""
 
     @property
     def fits(self) -> bool:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 NODE_EXTRA: Final = "authentication.kubernetes.io/node-name"
-"""Of userInfo; github.com/kubernetes/enhancements, KEP 4193."""
+"""Key in the extra fields of userInfo; github.com/kubernetes/enhancements, KEP 4193."""
 
 _OWN: Final = f"request.userInfo.?extra[?'{NODE_EXTRA}'].orValue([])"
 _IS_OWN_FEATURE: Final = (

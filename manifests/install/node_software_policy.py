@@ -53,7 +53,7 @@ OTHER_NAMES: Final = (
     "default-mig-parted-config",
     "default-vgpu-devices-config",
 )
-"""Of objects of states that do not begin so."""
+"""Names of objects of states that do not begin so."""
 IN_NAMESPACE: Final = (
     "configmaps",
     "daemonsets",

@@ -22,7 +22,7 @@ Json = dict[str, Any]
 NAME: Final = f"{constants.NAME}-uninstall"
 """Name of the Job, its service account, roles and bindings."""
 TIMEOUT_S: Final = 120
-"""Of the command; Helm's own time-out is 300 s by default."""
+"""Time limit, in seconds, of the command; Helm's own time-out is 300 s by default."""
 _POLICY_FIRST: Final = "-20"
 _ROLES_FIRST: Final = "-10"
 """Helm creates hooks in the order of their weights."""
@@ -38,7 +38,7 @@ class HookPod:
     image: str
     image_pull_policy: str = ""
     fields: "Mapping[str, object]" = field(default_factory=dict)
-    """Of the spec: imagePullSecrets, tolerations, nodeSelector, priorityClassName."""
+    """Fields of the spec: imagePullSecrets, tolerations, nodeSelector, priorityClassName."""
 
 
 def build_uninstall_hook(

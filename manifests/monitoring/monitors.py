@@ -11,7 +11,7 @@ Json = dict[str, Any]
 
 _API_VERSION: Final = "monitoring.coreos.com/v1"
 _ACCOUNT_FILE: Final = "/var/run/secrets/kubernetes.io/serviceaccount/token"
-"""Of Prometheus' pod."""
+"""Token file of Prometheus' pod."""
 
 
 def build_service_monitor(

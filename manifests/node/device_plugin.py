@@ -33,7 +33,7 @@ from api.nodefiles.poolconfig import (
     CONFIG_KEY,
     PACKED_CONFIG_KEY,
     ConfiguredDevice,
-    HandOut,
+    DeviceInjection,
     PoolConfig,
 )
 from manifests import constants
@@ -155,7 +155,7 @@ class WorkloadSettings:
     namespace: str = constants.DEFAULT_NAMESPACE
     mode: PluginMode = PluginMode.PER_POOL
     plugin: PluginKind = PluginKind.OWN
-    hand_out: HandOut = HandOut.CDI
+    hand_out: DeviceInjection = DeviceInjection.CDI
     cdi_kind: str = ""
     """Prefix of CDI names; empty: that of our own specification."""
     pods: PodSettings = PLUGIN_PODS

@@ -24,7 +24,7 @@ from manifests.scaling.signal_pod import (
 )
 
 if TYPE_CHECKING:
-    from autoscaling.scaling_model import NodeRequest, ScalingTerms
+    from autoscaling.scaling_model import NodeRequest, ScalingParameters
 
 Json = dict[str, Any]
 
@@ -32,7 +32,7 @@ CONTAINER: Final = "balloon"
 
 
 def build_balloon(
-    request: "NodeRequest", terms: "ScalingTerms", *, namespace: str, image: str
+    request: "NodeRequest", terms: "ScalingParameters", *, namespace: str, image: str
 ) -> Json:
     """Return the pod; it satisfies the level `restricted` of pod security."""
     apart = [

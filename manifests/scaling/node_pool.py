@@ -18,14 +18,14 @@ from api.names import (
     SCALE_REQUEST_LABEL,
 )
 from api.well_known_labels import OS_LABEL
-from autoscaling.terms import scaling_terms
+from autoscaling.parameters import scaling_terms
 from pool.facts import pool_facts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from api.kinds.gpupool import GPUPool
-    from autoscaling.scaling_model import ShapeTerms
+    from autoscaling.scaling_model import ShapeParameters
 
 _KARPENTER_DOMAINS: Final = ("kubernetes.io", "k8s.io", "karpenter.sh", "karpenter.k8s")
 """Karpenter or its provider sets labels of these, so that a NodePool may require them, not set them."""
@@ -48,7 +48,7 @@ class NodeClassRef:
 def build_node_pools(pool: "GPUPool", node_class: NodeClassRef) -> list[dict[str, Any]]:
     """Return a NodePool for each name that the shapes have; none for a pool that does not scale."""
     terms = scaling_terms(pool, pool_facts(pool))
-    by_name: dict[str, list[ShapeTerms]] = {}
+    by_name: dict[str, list[ShapeParameters]] = {}
     for shape in terms.shapes if terms is not None else ():
         by_name.setdefault(shape.node_pool, []).append(shape)
     return [
@@ -66,7 +66,7 @@ def build_node_pools(pool: "GPUPool", node_class: NodeClassRef) -> list[dict[str
 
 
 def _limits_and_disruption(
-    scaling: "Autoscaling", shapes: "Sequence[ShapeTerms]"
+    scaling: "Autoscaling", shapes: "Sequence[ShapeParameters]"
 ) -> dict[str, Any]:
     spec: dict[str, Any] = {"disruption": _disruption(scaling)}
     if scaling.max_units is not None:
@@ -76,7 +76,7 @@ def _limits_and_disruption(
 
 
 def _template(
-    pool: "GPUPool", shapes: "Sequence[ShapeTerms]", node_class: NodeClassRef
+    pool: "GPUPool", shapes: "Sequence[ShapeParameters]", node_class: NodeClassRef
 ) -> dict[str, Any]:
     labels, required = _of_selector(pool)
     requirements = [*_common([shape.requirements for shape in shapes]), *required]

@@ -26,7 +26,7 @@ from api.names import (
 from manifests import constants
 
 if TYPE_CHECKING:
-    from autoscaling.scaling_model import NodeRequest, RequestId, ScalingTerms
+    from autoscaling.scaling_model import NodeRequest, RequestId, ScalingParameters
 
 Json = dict[str, Any]
 
@@ -55,7 +55,7 @@ def signal_labels(request: "NodeRequest") -> dict[str, str]:
 
 
 def build_signal(
-    request: "NodeRequest", terms: "ScalingTerms", *, namespace: str, image: str
+    request: "NodeRequest", terms: "ScalingParameters", *, namespace: str, image: str
 ) -> Json:
     """Return the pod; it satisfies the level `restricted` of pod security.
 
@@ -83,7 +83,7 @@ def build_signal(
     }
 
 
-def signal_metadata(request: "NodeRequest", terms: "ScalingTerms", *, namespace: str) -> Json:
+def signal_metadata(request: "NodeRequest", terms: "ScalingParameters", *, namespace: str) -> Json:
     """Return what a pod that asks for a node is known by; it goes with its pool."""
     return {
         "name": signal_name(request.id),
@@ -150,7 +150,7 @@ def shape_annotations(request: "NodeRequest") -> dict[str, str]:
     }
 
 
-def pool_reference(terms: "ScalingTerms") -> Json:
+def pool_reference(terms: "ScalingParameters") -> Json:
     """Return the owner reference to the pool: the API server's garbage collector deletes what the server cannot."""
     return {
         "apiVersion": API_VERSION,
@@ -176,7 +176,7 @@ def signal_affinity(request: "NodeRequest") -> Json:
     return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": selector}}
 
 
-def pool_tolerations(terms: "ScalingTerms") -> list[dict[str, str]]:
+def pool_tolerations(terms: "ScalingParameters") -> list[dict[str, str]]:
     """Return tolerations of the taints of the pool's nodes."""
     return [
         {"key": taint.key, "operator": "Equal", "value": taint.value, "effect": taint.effect}

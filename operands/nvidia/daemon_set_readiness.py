@@ -58,9 +58,9 @@ class DaemonSetReadiness:
         """Return what is missing, with the first nodes."""
         if self.is_ready:
             return ""
-        shown = "; ".join(self.missing)
+        current = "; ".join(self.missing)
         more = self.missing_total - len(self.missing)
-        nodes = f"; {shown}" if shown else ""
+        nodes = f"; {current}" if current else ""
         return f"DaemonSet {self.name}: {self.reason}{nodes}" + (
             f"; and {more} more nodes" if more > 0 else ""
         )
@@ -108,12 +108,12 @@ def by_pods(
         newest_revision: hash of its newest ControllerRevision; empty where there is none yet.
         nodes: those that it selects.
     """
-    told, uid = by_status(live), live["metadata"]["uid"]
+    reported, uid = by_status(live), live["metadata"]["uid"]
     on_node = {pod.node: pod for pod in pods if pod.owner == uid}
     # Nodes that it selects and does not want, as for a taint, miss nothing.
-    is_everywhere = 0 < told.nodes_total <= len(on_node)
-    looked_at = on_node.keys() if is_everywhere else {*nodes, *on_node}
-    faults = {node: _fault(on_node.get(node), newest_revision) for node in looked_at}
+    is_everywhere = 0 < reported.nodes_total <= len(on_node)
+    checked = on_node.keys() if is_everywhere else {*nodes, *on_node}
+    faults = {node: _fault(on_node.get(node), newest_revision) for node in checked}
     missing = sorted(node for node, fault in faults.items() if fault)
     ready = len(faults) - len(missing)
     is_on_delete = live["spec"].get("updateStrategy", {}).get("type") == "OnDelete"
@@ -121,12 +121,12 @@ def by_pods(
         "generation", 0
     )
     if is_on_delete and is_observed and newest_revision and not missing and ready:
-        return DaemonSetReadiness(name=told.name, nodes_ready=ready, nodes_total=ready)
+        return DaemonSetReadiness(name=reported.name, nodes_ready=ready, nodes_total=ready)
     return DaemonSetReadiness(
-        name=told.name,
-        nodes_ready=told.nodes_ready,
-        nodes_total=told.nodes_total,
-        reason=told.reason,
+        name=reported.name,
+        nodes_ready=reported.nodes_ready,
+        nodes_total=reported.nodes_total,
+        reason=reported.reason,
         missing=tuple(f"node {node}: {faults[node]}" for node in missing[:MAX_NODES]),
         missing_total=len(missing),
     )

@@ -27,11 +27,11 @@ from api.text import truncate
 from operands.nvidia.deploy_record import ALL_DISABLED, KEYS
 from operands.nvidia.driver_owners import DriverOwners, OwnerConflict, driver_owners, owner_value
 from operands.nvidia.label_change import (
+    DesiredLabels,
     Hold,
     LabelChange,
     LabelledNode,
     LabelReason,
-    LabelWish,
     change_of,
 )
 from operands.nvidia.node_software import software_of
@@ -89,7 +89,7 @@ def operands_of(workload: WorkloadType, mode: SandboxMode) -> tuple[str, ...]:
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LabelTerms:
+class LabelParameters:
     """What of a ClusterPolicy and of the NVIDIADrivers decides about labels; equal terms give equal labels."""
 
     serves_virtual_machines: bool = False
@@ -108,7 +108,7 @@ def label_terms(
     drivers: "Iterable[NVIDIADriver]",
     *,
     unread: "Iterable[str]" = (),
-) -> LabelTerms | None:
+) -> LabelParameters | None:
     """Return the terms of the policy that counts; None where labels are to be removed.
 
     Args:
@@ -120,7 +120,7 @@ def label_terms(
         return None
     spec, sandbox = policy.spec, policy.spec.sandbox_workloads
     mig = spec.mig_manager
-    return LabelTerms(
+    return LabelParameters(
         serves_virtual_machines=sandbox.is_enabled,
         default_workload=sandbox.default_workload,
         mode=sandbox.mode,
@@ -133,7 +133,7 @@ def label_terms(
 
 
 def deploy_labels(
-    node: LabelledNode, terms: LabelTerms | None, *, expired: Collection[Hold] = frozenset()
+    node: LabelledNode, terms: LabelParameters | None, *, expired: Collection[Hold] = frozenset()
 ) -> LabelChange:
     """Return the change of a node; applied, it leaves no further change.
 
@@ -145,54 +145,56 @@ def deploy_labels(
     if terms is None:
         if not node.recorded:
             return LabelChange()
-        return _after_hold(node, LabelWish(is_removal=True), Hold.POLICY, expired=expired)
+        return _after_hold(node, DesiredLabels(is_removal=True), Hold.POLICY, expired=expired)
     if node.has_gpu:
-        return change_of(node, _wish(node, terms, expired))
+        return change_of(node, _desired(node, terms, expired))
     recorded = node.record
     if not recorded:
         return LabelChange()
     if not node.has_features:
-        wish = LabelWish(kept=set(KEYS))
+        desired = DesiredLabels(kept=set(KEYS))
         message = "Node Feature Discovery shows nothing of the node, which keeps its labels"
-        wish.note(NVIDIA_PRESENT_LABEL, LabelReason.FEATURES_MISSING, message)
-        return change_of(node, wish)
-    lost = LabelWish(is_removal=True)
+        desired.note(NVIDIA_PRESENT_LABEL, LabelReason.FEATURES_MISSING, message)
+        return change_of(node, desired)
+    lost = DesiredLabels(is_removal=True)
     if NVIDIA_PRESENT_LABEL in recorded:
         lost.values[NVIDIA_PRESENT_LABEL] = _FALSE
     return _after_hold(node, lost, Hold.DEVICE, expired=expired)
 
 
 def _after_hold(
-    node: LabelledNode, wish: LabelWish, hold: Hold, *, expired: Collection[Hold]
+    node: LabelledNode, desired: DesiredLabels, hold: Hold, *, expired: Collection[Hold]
 ) -> LabelChange:
-    change = change_of(node, wish)
+    change = change_of(node, desired)
     if hold in expired or not change:
         return change
-    return change_of(node, LabelWish(kept=set(KEYS), held={hold}))
+    return change_of(node, DesiredLabels(kept=set(KEYS), held={hold}))
 
 
-def _wish(node: LabelledNode, terms: LabelTerms, expired: Collection[Hold]) -> LabelWish:
-    wish = LabelWish(values={NVIDIA_PRESENT_LABEL: _TRUE})
+def _desired(
+    node: LabelledNode, terms: LabelParameters, expired: Collection[Hold]
+) -> DesiredLabels:
+    desired = DesiredLabels(values={NVIDIA_PRESENT_LABEL: _TRUE})
     if node.labels.get(OPERANDS_LABEL) == _FALSE:
         message = f"label {OPERANDS_LABEL}=false keeps all operands away; remove it to have them"
-        wish.note(OPERANDS_LABEL, LabelReason.OPERANDS_OFF, message)
-        return wish
-    wish.workload = _workload(node, terms, wish)
-    wanted = operands_of(wish.workload, terms.mode)
-    wish.values |= {f"{DEPLOY_LABEL_PREFIX}{name}": DEPLOYED for name in wanted}
-    if wish.workload is WorkloadType.CONTAINER:
-        _add_mig(node, terms, wish)
+        desired.note(OPERANDS_LABEL, LabelReason.OPERANDS_OFF, message)
+        return desired
+    desired.workload = _workload(node, terms, desired)
+    wanted = operands_of(desired.workload, terms.mode)
+    desired.values |= {f"{DEPLOY_LABEL_PREFIX}{name}": DEPLOYED for name in wanted}
+    if desired.workload is WorkloadType.CONTAINER:
+        _add_mig(node, terms, desired)
     if node.is_in_pool:
-        _exclude_pools(wish)
+        _exclude_pools(desired)
     software = software_of(
         node.labels, runtime_version=node.runtime_version, kernel_version=node.kernel_version
     )
-    wish.values |= software.labels()
-    _add_driver(node, terms, wish, expired=expired)
-    return wish
+    desired.values |= software.labels()
+    _add_driver(node, terms, desired, expired=expired)
+    return desired
 
 
-def _workload(node: LabelledNode, terms: LabelTerms, wish: LabelWish) -> WorkloadType:
+def _workload(node: LabelledNode, terms: LabelParameters, desired: DesiredLabels) -> WorkloadType:
     given = node.labels.get(WORKLOAD_CONFIG_LABEL, "")
     if not terms.serves_virtual_machines:
         if given not in {"", WorkloadType.CONTAINER.value}:
@@ -200,7 +202,7 @@ def _workload(node: LabelledNode, terms: LabelTerms, wish: LabelWish) -> Workloa
                 f"label {WORKLOAD_CONFIG_LABEL}={truncate(given)} has no effect while"
                 " spec.sandboxWorkloads.enabled is false; the workload type is container"
             )
-            wish.note(WORKLOAD_CONFIG_LABEL, LabelReason.WORKLOAD_IGNORED, message)
+            desired.note(WORKLOAD_CONFIG_LABEL, LabelReason.WORKLOAD_IGNORED, message)
         return WorkloadType.CONTAINER
     if not given:
         return terms.default_workload
@@ -212,7 +214,7 @@ def _workload(node: LabelledNode, terms: LabelTerms, wish: LabelWish) -> Workloa
             f"label {WORKLOAD_CONFIG_LABEL}={truncate(given)} names no workload type: set it to one of {known};"
             f" until then it is {terms.default_workload.value}, of spec.sandboxWorkloads.defaultWorkload"
         )
-        wish.note(WORKLOAD_CONFIG_LABEL, LabelReason.WORKLOAD_UNKNOWN, message)
+        desired.note(WORKLOAD_CONFIG_LABEL, LabelReason.WORKLOAD_UNKNOWN, message)
         return terms.default_workload
 
 
@@ -227,61 +229,61 @@ def mig_capability(labels: Mapping[str, str]) -> bool | None:
     return True if any(item in product for item in _MIG_PRODUCTS) else None
 
 
-def _add_mig(node: LabelledNode, terms: LabelTerms, wish: LabelWish) -> None:
+def _add_mig(node: LabelledNode, terms: LabelParameters, desired: DesiredLabels) -> None:
     key = f"{DEPLOY_LABEL_PREFIX}{MIG_MANAGER}"
     match mig_capability(node.labels):
         case True:
-            wish.values[key] = DEPLOYED
+            desired.values[key] = DEPLOYED
             if terms.disables_mig:
-                wish.values[MIG_CONFIG_LABEL] = ALL_DISABLED
+                desired.values[MIG_CONFIG_LABEL] = ALL_DISABLED
         case False:
             message = f"labels {MIG_CAPABLE_LABEL} and {VGPU_HOST_LABEL} say that no device can be partitioned"
-            wish.note(key, LabelReason.NOT_MIG_CAPABLE, message)
+            desired.note(key, LabelReason.NOT_MIG_CAPABLE, message)
         case None:
             # While feature discovery restarts its labels are gone: a MIG manager that is there stays.
-            wish.kept.add(key)
+            desired.kept.add(key)
             if terms.disables_mig:
-                wish.kept.add(MIG_CONFIG_LABEL)
+                desired.kept.add(MIG_CONFIG_LABEL)
             message = f"no label {MIG_CAPABLE_LABEL} says that a device can be partitioned"
-            wish.note(key, LabelReason.MIG_UNKNOWN, message)
+            desired.note(key, LabelReason.MIG_UNKNOWN, message)
 
 
-def _exclude_pools(wish: LabelWish) -> None:
+def _exclude_pools(desired: DesiredLabels) -> None:
     for name in EXCLUDED_BY_POOLS:
         key = f"{DEPLOY_LABEL_PREFIX}{name}"
-        if wish.values.pop(key, None) is None and key not in wish.kept:
+        if desired.values.pop(key, None) is None and key not in desired.kept:
             continue
-        wish.kept.discard(key)
+        desired.kept.discard(key)
         message = f"a device of the node is in a GPUPool, whose own workloads replace {name}"
-        wish.note(key, LabelReason.IN_POOL, message)
-    wish.values.pop(MIG_CONFIG_LABEL, None)
-    wish.kept.discard(MIG_CONFIG_LABEL)
+        desired.note(key, LabelReason.IN_POOL, message)
+    desired.values.pop(MIG_CONFIG_LABEL, None)
+    desired.kept.discard(MIG_CONFIG_LABEL)
 
 
 def _add_driver(
-    node: LabelledNode, terms: LabelTerms, wish: LabelWish, *, expired: Collection[Hold]
+    node: LabelledNode, terms: LabelParameters, desired: DesiredLabels, *, expired: Collection[Hold]
 ) -> None:
     """Add the driver's owner, and whether it upgrades by itself: not where virtual machines are served."""
     upgrades = terms.upgrades
     if terms.owners is not None:
-        owner = _owner(node, terms.owners, wish, expired=expired)
+        owner = _owner(node, terms.owners, desired, expired=expired)
         if isinstance(owner, OwnerConflict):
-            wish.kept |= {DRIVER_OWNER_LABEL, UPGRADE_ENABLED_ANNOTATION}
-            wish.note(DRIVER_OWNER_LABEL, LabelReason.OWNER_CONFLICT, owner.text)
+            desired.kept |= {DRIVER_OWNER_LABEL, UPGRADE_ENABLED_ANNOTATION}
+            desired.note(DRIVER_OWNER_LABEL, LabelReason.OWNER_CONFLICT, owner.text)
             return
         claim = terms.owners.claim(owner) if owner is not None else None
         if claim is None:
             message = "no NVIDIADriver selects the node: change a spec.nodeSelector, or set spec.default of one"
-            wish.note(DRIVER_OWNER_LABEL, LabelReason.NO_OWNER, message)
+            desired.note(DRIVER_OWNER_LABEL, LabelReason.NO_OWNER, message)
             return
-        wish.values[DRIVER_OWNER_LABEL] = owner_value(claim.name)
+        desired.values[DRIVER_OWNER_LABEL] = owner_value(claim.name)
         upgrades = claim.upgrades
     if upgrades and not terms.serves_virtual_machines:
-        wish.values[UPGRADE_ENABLED_ANNOTATION] = _TRUE
+        desired.values[UPGRADE_ENABLED_ANNOTATION] = _TRUE
 
 
 def _owner(
-    node: LabelledNode, owners: DriverOwners, wish: LabelWish, *, expired: Collection[Hold]
+    node: LabelledNode, owners: DriverOwners, desired: DesiredLabels, *, expired: Collection[Hold]
 ) -> str | OwnerConflict | None:
     owner = owners.owner_of(node.labels)
     present = node.labels.get(DRIVER_OWNER_LABEL, "")
@@ -290,6 +292,6 @@ def _owner(
         if owner_value(claim.name) != present or claim.name == owner:
             continue
         if owners.may_keep(claim.name, node.labels) and Hold.OWNER not in expired:
-            wish.held.add(Hold.OWNER)
+            desired.held.add(Hold.OWNER)
             return claim.name
     return owner

@@ -22,15 +22,15 @@ from api.names import (
 from api.vendor import GPU_RESOURCE
 from operands.asset_files import load_assets
 from operands.nvidia.driver_owners import owner_value
-from operands.nvidia.drivers.driver_config_files import config_maps_of
-from operands.nvidia.drivers.driver_containers import DRIVER
-from operands.nvidia.drivers.driver_description import DriverDescription, LicenceFiles
-from operands.nvidia.drivers.driver_groups import (
+from operands.nvidia.drivers.config_files import config_maps_of
+from operands.nvidia.drivers.containers import DRIVER
+from operands.nvidia.drivers.description import DriverDescription, LicenceFiles
+from operands.nvidia.drivers.groups import (
     DriverGroup,
     driver_groups,
     software_without_driver,
 )
-from operands.nvidia.drivers.driver_objects import COMPONENT, driver_daemon_set, finish_driver
+from operands.nvidia.drivers.objects import COMPONENT, driver_daemon_set, finish_driver
 from operands.nvidia.node_software import HostSoftware
 from operands.nvidia.object_names import object_name
 from operands.nvidia.policy_transforms import select_nodes, set_host_paths, set_pods
@@ -56,20 +56,20 @@ class DriverOperands:
     """All that the objects of one NVIDIADriver depend on."""
 
     name: str
-    """Of the NVIDIADriver."""
+    """Name of the NVIDIADriver."""
     uid: str = ""
-    """Of the NVIDIADriver; no object depends on it."""
+    """UID of the NVIDIADriver; no object depends on it."""
     spec: NVIDIADriverSpec = field(default_factory=NVIDIADriverSpec)
     namespace: str
-    """Of the objects."""
+    """Namespace of the objects."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """Image variables of the control plane."""
     host_paths: HostPaths = field(default_factory=HostPaths)
-    """Of the ClusterPolicy."""
+    """Host paths of the ClusterPolicy."""
     software: tuple[HostSoftware, ...] = ()
     """Distinct software of the nodes that it owns, sorted."""
     daemonsets: DaemonsetsSpec = field(default_factory=DaemonsetsSpec)
-    """Of the ClusterPolicy; what the NVIDIADriver itself says comes on top."""
+    """Settings of DaemonSets of the ClusterPolicy; what the NVIDIADriver itself says comes on top."""
     config_keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """ConfigMap of the namespace -> its keys, of those in `config_maps_of_driver`."""
 

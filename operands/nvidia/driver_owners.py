@@ -182,7 +182,7 @@ class DriverSurvey:
     nodes_by_driver: "Mapping[str, tuple[str, ...]]"
     """Sorted; every driver is in it."""
     conflicts: "Mapping[str, OwnerConflict]"
-    """By node."""
+    """Conflicts by node."""
     unowned: tuple[str, ...]
     """Nodes that no driver selects."""
 

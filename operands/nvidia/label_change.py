@@ -69,7 +69,7 @@ class LabelReason(Enum):
     """Labels of feature discovery are missing; the node keeps its labels."""
 
 
-_TOLD: Final = frozenset(
+_REPORTED: Final = frozenset(
     {LabelReason.WORKLOAD_UNKNOWN, LabelReason.FOREIGN, LabelReason.OWNER_CONFLICT}
 )
 
@@ -96,9 +96,9 @@ class LabelNote:
     """Names the field, and the cure where there is one."""
 
     @property
-    def is_told(self) -> bool:
+    def is_reported(self) -> bool:
         """Whether it is a mistake, which an Event tells."""
-        return self.reason in _TOLD
+        return self.reason in _REPORTED
 
 
 def has_gpu(labels: Mapping[str, str]) -> bool:
@@ -169,7 +169,7 @@ class LabelChange:
 
 @final
 @dataclass(slots=True)
-class LabelWish:
+class DesiredLabels:
     """The labels and annotations of a node as they are to be; others that the record has are removed."""
 
     values: dict[str, str] = field(default_factory=dict)
@@ -185,23 +185,23 @@ class LabelWish:
         self.notes.append(LabelNote(key=key, reason=reason, message=message))
 
 
-def change_of(node: LabelledNode, wish: LabelWish) -> LabelChange:
+def change_of(node: LabelledNode, desired: DesiredLabels) -> LabelChange:
     """Compare a node with what is wished of it."""
     recorded = node.record
     changed: dict[str, str | None] = {}
     record: dict[str, str] = {}
     restored: list[str] = []
     deployed: set[str] = set()
-    notes = list(wish.notes)
+    notes = list(desired.notes)
     for key in KEYS:
-        value, wanted = node.value(key), wish.values.get(key)
-        if key in wish.kept:
+        value, wanted = node.value(key), desired.values.get(key)
+        if key in desired.kept:
             final, owned = value, recorded.get(key) if is_ours(key, value, recorded) else None
         else:
             final, owned = _resolve(key, value, wanted, recorded=recorded)
             if wanted is not None and final != value and recorded.get(key, value) != value:
                 restored.append(key)
-            note = None if wish.is_removal else _note(key, final, wanted)
+            note = None if desired.is_removal else _note(key, final, wanted)
             notes += [note] if note is not None else []
         if owned is not None:
             record[key] = owned
@@ -211,7 +211,7 @@ def change_of(node: LabelledNode, wish: LabelWish) -> LabelChange:
         if final == DEPLOYED and key in DEPLOY_LABELS:
             deployed.add(key)
     later = sorted(recorded.keys() - set(KEYS))
-    _carry_over(later, node, record=record, changed=changed, is_removal=wish.is_removal)
+    _carry_over(later, node, record=record, changed=changed, is_removal=desired.is_removal)
     text = record_text(record)
     annotations: dict[str, str | None] = {}
     if text != node.recorded:
@@ -223,8 +223,8 @@ def change_of(node: LabelledNode, wish: LabelWish) -> LabelChange:
         annotations=annotations,
         notes=tuple(notes),
         restored=tuple(restored),
-        held=frozenset(wish.held),
-        workload=wish.workload,
+        held=frozenset(desired.held),
+        workload=desired.workload,
         deployed=frozenset(deployed),
     )
 
@@ -265,20 +265,20 @@ def _note(key: str, value: str, wanted: str | None) -> LabelNote | None:
     """Say why a label has another value than is wished, if it has."""
     if value == (wanted or "") or key in _SET_ONCE:
         return None
-    shown = f"label {key}={truncate(value)}"
+    current = f"label {key}={truncate(value)}"
     if wanted is None:
         if key not in DEPLOY_LABELS or value != DEPLOYED:
             return None
-        message = f"{shown} of another writer brings an operand that the node is not to have: remove the label"
+        message = f"{current} of another writer brings an operand that the node is not to have: remove the label"
         return LabelNote(key=key, reason=LabelReason.FOREIGN, message=message)
     if key in DERIVED_LABELS:
         message = (
-            f"{shown} of another writer stays, and {truncate(wanted)} would be right: remove the label, and it is"
+            f"{current} of another writer stays, and {truncate(wanted)} would be right: remove the label, and it is"
             " set so"
         )
         return LabelNote(key=key, reason=LabelReason.FOREIGN, message=message)
     if value.startswith(PAUSED_PREFIX):
-        message = f"{shown} keeps the operand away until the change on the node is over"
+        message = f"{current} keeps the operand away until the change on the node is over"
         return LabelNote(key=key, reason=LabelReason.PAUSED, message=message)
-    message = f"{shown} keeps the operand away; remove the label to have it"
+    message = f"{current} keeps the operand away; remove the label to have it"
     return LabelNote(key=key, reason=LabelReason.SWITCHED_OFF, message=message)

@@ -5,7 +5,7 @@ import re
 from typing import Final
 
 LONGEST_NAME: Final = 63
-"""Of a label's value; objects whose pods have a label with their name keep to it."""
+"""Greatest length of a label's value; objects whose pods have a label with their name keep to it."""
 _NAME: Final = re.compile(
     r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?(?:\.[a-z0-9](?:[a-z0-9-]*[a-z0-9])?)*", re.ASCII
 )

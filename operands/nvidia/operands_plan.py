@@ -24,12 +24,12 @@ from operands.nvidia.driver_owners import (
     owner_value,
     survey_drivers,
 )
-from operands.nvidia.drivers.driver_groups import DriverGrouping, software_without_driver
+from operands.nvidia.drivers.groups import DriverGrouping, software_without_driver
 from operands.nvidia.label_change import LabelReason
 from operands.nvidia.node_software import RUNTIME_LABEL, HostSoftware, recorded_software
 from operands.nvidia.policy_operands import PolicyOperands, StateSettingsError
 from operands.nvidia.policy_states import POLICY_STATES
-from operands.nvidia.states import state_driver
+from operands.nvidia.states import driver as state_driver
 from operands.nvidia.switched_off import why_off
 from operands.operand_state import ALL_KINDS_SERVED, OperandState
 from operands.transforms import pod_spec_of
@@ -48,7 +48,7 @@ class PlanReason(Enum):
     """Why a state does not run on a node, where no label and no fault of the state says so."""
 
     SOFTWARE_UNKNOWN = "NodeSoftwareUnknown"
-    """Of the node; the image or the DaemonSet depends on it."""
+    """Software of the node is unknown: the node; the image or the DaemonSet depends on it."""
     NOT_SELECTED = "NotSelected"
     """The DaemonSet selects a label that the node does not have."""
 
@@ -101,7 +101,7 @@ class NodePlan:
     states: tuple[StateOnNode, ...] = ()
     """Those that are on, in their order; without those of another workload type."""
     notes: tuple[str, ...] = ()
-    """About the node as a whole, or its driver."""
+    """Notes about the node as a whole, or its driver."""
 
 
 @final
@@ -411,7 +411,7 @@ def _not_selected(node: _Labelled, built: _BuiltState) -> StateOnNode:
     if not node.software.runtime and all(RUNTIME_LABEL in item for item in selected):
         text = f"the node's container runtime is not known: set {RUNTIME_LABEL} to containerd, cri-o or docker"
         return StateOnNode(state=built.name, reason=unknown, message=text)
-    lacking = min(selected, key=len, default={})
-    wanted = ", ".join(f"{key}={value}" for key, value in sorted(lacking.items()))
+    absent = min(selected, key=len, default={})
+    wanted = ", ".join(f"{key}={value}" for key, value in sorted(absent.items()))
     text = f"the node does not have the label {wanted}" if wanted else "it has no DaemonSet"
     return StateOnNode(state=built.name, reason=PlanReason.NOT_SELECTED.value, message=text)

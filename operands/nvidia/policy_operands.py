@@ -48,7 +48,7 @@ class ServerMetrics:
     """Name of the pods' port, which serves TLS."""
     path: str
     server_name: str
-    """In their certificate."""
+    """Server name in their certificate."""
     ca_secret: str
     """Secret with the certificate's authority, as `ca.crt`."""
 
@@ -59,20 +59,20 @@ class PolicyOperands:
     """All that the states of one ClusterPolicy, or of the built-in policy, depend on."""
 
     name: str = ""
-    """Of the ClusterPolicy; messages name it."""
+    """Name of the ClusterPolicy; messages name it."""
     spec: ClusterPolicySpec = field(default_factory=ClusterPolicySpec)
     namespace: str
-    """Of the operands."""
+    """Namespace of the operands."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """Image variables of the control plane, such as `DRIVER_IMAGE`."""
     software: tuple[HostSoftware, ...] = ()
     """Distinct software of the nodes with a GPU, sorted; empty without such a node."""
     config_keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """ConfigMap of the namespace -> its keys, of those that `operands.nvidia.drivers.driver_config_files` asks for."""
+    """ConfigMap of the namespace -> its keys, of those that `operands.nvidia.drivers.config_files` asks for."""
     metrics: ServerMetrics | None = None
     """None: the servers' metrics are not shown under the operator's name."""
     own: OwnOperands | None = None
-    """Of the built-in policy."""
+    """Own of the built-in policy."""
 
     @property
     def has_gpu_nodes(self) -> bool:

@@ -85,17 +85,17 @@ class StateFacts:
 
 
 def state_status(
-    facts: StateFacts, *, shown: "Iterable[StateStatus] | None", now: "dt.datetime"
+    facts: StateFacts, *, current: "Iterable[StateStatus] | None", now: "dt.datetime"
 ) -> StateStatus:
     """Return the status of a state; its time moves with its readiness only.
 
     Args:
         facts: of the state.
-        shown: the states that the object shows.
+        current: the states that the object shows.
         now: the time of a change.
     """
     readiness, reason, message = _judged(facts)
-    before = next((item for item in shown or () if item.name == facts.name), None)
+    before = next((item for item in current or () if item.name == facts.name), None)
     is_same = before is not None and before.state is readiness and before.since
     return StateStatus(
         name=facts.name,
@@ -185,12 +185,12 @@ def overall_readiness(
 def operator_conditions(
     overall: OverallReadiness,
     *,
-    shown: "Iterable[Condition] | None",
+    current: "Iterable[Condition] | None",
     generation: int,
     now: "dt.datetime",
 ) -> "list[Condition]":
     """Return Ready and Error, which say the same."""
-    shown = list(shown or ())
+    current = list(current or ())
     reasons: dict[OperatorCondition, Enum] = {
         OperatorCondition.READY: overall.reason if overall.is_good else _Counterpart.ERROR,
         OperatorCondition.ERROR: _Counterpart.READY if overall.is_good else overall.reason,
@@ -202,7 +202,7 @@ def operator_conditions(
             # The condition that is True has the words; the other one would only repeat them.
             overall.message if (type_ is OperatorCondition.READY) is overall.is_good else "",
             status=(type_ is OperatorCondition.READY) is overall.is_good,
-            shown=shown,
+            current=current,
             generation=generation,
             now=now,
         )

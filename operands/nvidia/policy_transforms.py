@@ -37,7 +37,8 @@ HOST_ROOT_VOLUME: Final = "host-root"
 _DEV_CHAR_VOLUME: Final = "host-dev-char"
 _DRIVER_VOLUME: Final = "driver-install-dir"
 _FIRMWARE_VOLUME: Final = "nv-firmware"
-"""Of the driver's own container, which has the driver at `DRIVER_ROOT` wherever the others look for it."""
+"""Firmware volume of the driver's own container, which has the driver at `DRIVER_ROOT` wherever the others look
+for it."""
 PART_OF: Final = "app.kubernetes.io/part-of"
 _KEPT_LABELS: Final = frozenset({"app", PART_OF})
 """Labels of pods that no spec replaces: DaemonSets select by them."""
@@ -242,7 +243,7 @@ def set_host_paths(daemon_set: Json, paths: "HostPaths") -> None:
 
     The validation of the driver passes on where it found the driver, so its mount has the node's path.
     """
-    _tell_paths(daemon_set, paths)
+    _set_paths(daemon_set, paths)
     for volume in pod_spec_of(daemon_set).get("volumes", ()):
         host = volume.get("hostPath")
         if host is None:
@@ -255,7 +256,7 @@ def set_host_paths(daemon_set: Json, paths: "HostPaths") -> None:
             host["path"] = _moved(host["path"], paths)
 
 
-def _tell_paths(daemon_set: Json, paths: "HostPaths") -> None:
+def _set_paths(daemon_set: Json, paths: "HostPaths") -> None:
     """Tell the containers which directories of the node they have, where these are not the usual ones.
 
     A container whose manifest says where it mounts the root of the node keeps that.
@@ -269,14 +270,14 @@ def _tell_paths(daemon_set: Json, paths: "HostPaths") -> None:
         ):
             set_env(container, {"HOST_ROOT": paths.root})
         if paths.driver_root != DRIVER_ROOT and container["name"] == "driver-validation":
-            _tell_driver_root(container, paths.driver_root)
+            _set_driver_root(container, paths.driver_root)
 
 
 def _has_variable(container: Json, name: str) -> bool:
     return any(item["name"] == name for item in container.get("env", ()))
 
 
-def _tell_driver_root(container: Json, root: str) -> None:
+def _set_driver_root(container: Json, root: str) -> None:
     set_env(container, {"DRIVER_INSTALL_DIR": root, "DRIVER_INSTALL_DIR_CTR_PATH": root})
     for mount in container["volumeMounts"]:
         if mount["name"] == _DRIVER_VOLUME:

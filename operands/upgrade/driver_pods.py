@@ -8,12 +8,12 @@ from api.driver_upgrade import (
     SAFE_LOAD_ANNOTATION,
     UPGRADE_REQUESTED_ANNOTATION,
 )
-from operands.upgrade.upgrade_facts import DriverRevision
-from operands.upgrade.upgrade_reasons import UpgradeReason
+from operands.upgrade.facts import DriverRevision
+from operands.upgrade.reasons import UpgradeReason
 
 if TYPE_CHECKING:
-    from operands.upgrade.upgrade_facts import DriverPod, UpgradeNode
-    from operands.upgrade.upgrade_record import RecordedNode
+    from operands.upgrade.facts import DriverPod, UpgradeNode
+    from operands.upgrade.record import RecordedNode
 
 MOST_RESTARTS: Final = 10
 """A driver pod with a container that is not ready and restarted more often has failed."""

@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Final, final
 
 from api.driver_upgrade import DRAIN_SKIP_LABEL
 from api.text import listed
-from operands.upgrade.upgrade_actions import EvictPod
-from operands.upgrade.upgrade_facts import DriverUse, EvictionAnswer, PodOwner
-from operands.upgrade.upgrade_reasons import UpgradeReason
-from operands.upgrade.upgrade_terms import EvictionTerms
+from operands.upgrade.actions import EvictPod
+from operands.upgrade.facts import DriverUse, EvictionAnswer, PodOwner
+from operands.upgrade.parameters import EvictionLimits
+from operands.upgrade.reasons import UpgradeReason
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from operands.upgrade.upgrade_facts import PodOnNode, UpgradeNode
-    from operands.upgrade.upgrade_terms import AwaitedPods
+    from operands.upgrade.facts import PodOnNode, UpgradeNode
+    from operands.upgrade.parameters import AwaitedPods
 
-_ALL: Final = EvictionTerms(force=True, delete_empty_dir=True)
+_ALL: Final = EvictionLimits(force=True, delete_empty_dir=True)
 _UNDRAINED: Final = frozenset({PodOwner.DAEMON_SET, PodOwner.MIRROR})
 
 
@@ -30,7 +30,7 @@ class Occupants:
     """What is to leave the node before the driver can be replaced."""
 
     evictable: "tuple[PodOnNode, ...]" = ()
-    """In the order of eviction: lowest priority first."""
+    """Pods in the order of eviction: lowest priority first."""
     leaving: "tuple[PodOnNode, ...]" = ()
     """Terminating, over with processes left, or not to be evicted: their end is waited for."""
     holders: tuple[str, ...] = ()
@@ -74,7 +74,7 @@ def lasting_holders(node: "UpgradeNode") -> tuple[str, ...]:
     return (*_occupants(pods, _ALL).holders, *_processes(node))
 
 
-def occupants_for_deletion(node: "UpgradeNode", terms: EvictionTerms | None) -> Occupants:
+def occupants_for_deletion(node: "UpgradeNode", terms: EvictionLimits | None) -> Occupants:
     """Return the users of the driver; without terms no pod is evicted, and the end of each is waited for."""
     if terms is None:
         found = _occupants(users_of(node), _ALL)
@@ -88,7 +88,7 @@ def _processes(node: "UpgradeNode") -> tuple[str, ...]:
     return tuple(f"{process.ref}, in no pod: stop it on the node" for process in node.processes)
 
 
-def occupants_for_drain(node: "UpgradeNode", terms: EvictionTerms) -> Occupants:
+def occupants_for_drain(node: "UpgradeNode", terms: EvictionLimits) -> Occupants:
     """Return the pods that a drain evicts, whether they use the driver or not."""
     drivers = {pod.uid for pod in node.driver_pods}
     selected = [
@@ -131,7 +131,7 @@ def evictions(
     return (), UpgradeReason.PODS_TERMINATING, f"waits for the end of {occupants.names()}"
 
 
-def _occupants(pods: "Sequence[PodOnNode]", terms: EvictionTerms) -> Occupants:
+def _occupants(pods: "Sequence[PodOnNode]", terms: EvictionLimits) -> Occupants:
     evictable: list[PodOnNode] = []
     leaving: list[PodOnNode] = []
     holders: list[str] = []
@@ -146,7 +146,7 @@ def _occupants(pods: "Sequence[PodOnNode]", terms: EvictionTerms) -> Occupants:
     return Occupants(tuple(evictable), tuple(leaving), tuple(sorted(holders)))
 
 
-def _obstacle(pod: "PodOnNode", terms: EvictionTerms) -> str:
+def _obstacle(pod: "PodOnNode", terms: EvictionLimits) -> str:
     """Return why the pod is not evicted however long it is waited for; empty where it is."""
     if pod.owner is PodOwner.DAEMON_SET:
         return "of a DaemonSet without a deploy label: exclude the node in its node selector"

@@ -12,6 +12,8 @@ from api.driver_upgrade import (
     UpgradeState,
 )
 from api.text import listed
+from operands.upgrade.actions import Cordon
+from operands.upgrade.case import Advance, Stay
 from operands.upgrade.driver_pods import (
     is_requested,
     is_restart_only,
@@ -25,6 +27,8 @@ from operands.upgrade.driver_users import (
     occupants_for_deletion,
     occupants_for_drain,
 )
+from operands.upgrade.facts import DriverRevision
+from operands.upgrade.idle_states import done
 from operands.upgrade.out_of_service import (
     give_back,
     is_cordoned_by_others,
@@ -32,17 +36,13 @@ from operands.upgrade.out_of_service import (
     keep_out,
     withhold,
 )
-from operands.upgrade.resting_states import done
-from operands.upgrade.upgrade_actions import Cordon
-from operands.upgrade.upgrade_case import Advance, Stay
-from operands.upgrade.upgrade_facts import DriverRevision
-from operands.upgrade.upgrade_reasons import UpgradeReason
-from operands.upgrade.upgrade_slots import SlotRefused, is_skipped
+from operands.upgrade.reasons import UpgradeReason
+from operands.upgrade.slots import SlotRefused, is_skipped
 
 if TYPE_CHECKING:
+    from operands.upgrade.actions import Annotations
+    from operands.upgrade.case import UpgradeCase, UpgradeMove
     from operands.upgrade.driver_users import Occupants
-    from operands.upgrade.upgrade_actions import Annotations
-    from operands.upgrade.upgrade_case import UpgradeCase, UpgradeMove
 
 _RESTART: Final = UpgradeState.POD_RESTART_REQUIRED
 

@@ -19,8 +19,7 @@ from api.driver_upgrade import (
     UNITS_WITHHELD_ANNOTATION,
     UpgradeState,
 )
-from operands.upgrade.driver_pods import is_held_off
-from operands.upgrade.upgrade_actions import (
+from operands.upgrade.actions import (
     Annotate,
     Cordon,
     DeletePod,
@@ -31,11 +30,12 @@ from operands.upgrade.upgrade_actions import (
     Uncordon,
     WithholdUnits,
 )
+from operands.upgrade.driver_pods import is_held_off
 
 if TYPE_CHECKING:
-    from operands.upgrade.upgrade_actions import UpgradeAction
-    from operands.upgrade.upgrade_facts import UpgradeNode
-    from operands.upgrade.upgrade_record import RecordedNode
+    from operands.upgrade.actions import UpgradeAction
+    from operands.upgrade.facts import UpgradeNode
+    from operands.upgrade.record import RecordedNode
 
 
 def is_withheld(node: "UpgradeNode") -> bool:

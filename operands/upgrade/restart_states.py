@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 from api.driver_upgrade import DEPLOYED, UpgradeState
 from api.text import listed
+from operands.upgrade.actions import DeletePod, PauseOperand, ReleaseAgent
+from operands.upgrade.case import Advance, Stay
 from operands.upgrade.driver_pods import (
     MOST_RESTARTS,
     current_pod,
@@ -23,6 +25,8 @@ from operands.upgrade.driver_users import (
     operands_of,
     users_of,
 )
+from operands.upgrade.facts import DriverRevision
+from operands.upgrade.idle_states import done
 from operands.upgrade.out_of_service import (
     bring_back_software,
     hold_driver_off,
@@ -32,15 +36,11 @@ from operands.upgrade.out_of_service import (
     load_driver,
     validate_again,
 )
-from operands.upgrade.resting_states import done
-from operands.upgrade.upgrade_actions import DeletePod, PauseOperand, ReleaseAgent
-from operands.upgrade.upgrade_case import Advance, Stay
-from operands.upgrade.upgrade_facts import DriverRevision
-from operands.upgrade.upgrade_reasons import UpgradeReason
+from operands.upgrade.reasons import UpgradeReason
 
 if TYPE_CHECKING:
-    from operands.upgrade.upgrade_case import UpgradeCase, UpgradeMove
-    from operands.upgrade.upgrade_facts import DriverPod
+    from operands.upgrade.case import UpgradeCase, UpgradeMove
+    from operands.upgrade.facts import DriverPod
 
 
 def pod_restart(case: "UpgradeCase") -> "UpgradeMove":

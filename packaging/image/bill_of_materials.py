@@ -33,7 +33,7 @@ class Subject:
     version: str
     architecture: str
     digest: str
-    """Of the manifest."""
+    """Digest of the manifest."""
     created: str | None
     license: str | None
 
@@ -102,8 +102,8 @@ def _debian_package(fields: "Mapping[str, str]") -> dict[str, Any]:
         "distro": f"debian-{debian.RELEASE}",
         "upstream": upstream,
     }
-    rest = "&".join(f"{key}={quote(value, safe='')}" for key, value in qualifiers.items())
-    purl = f"pkg:deb/debian/{quote(name, safe='')}@{quote(version, safe='')}?{rest}"
+    remaining = "&".join(f"{key}={quote(value, safe='')}" for key, value in qualifiers.items())
+    purl = f"pkg:deb/debian/{quote(name, safe='')}@{quote(version, safe='')}?{remaining}"
     return {
         "type": "library",
         "bom-ref": purl,

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 PYTHON: Final = "python3.11"
 RELEASE: Final = "12"
-"""Of Debian, which has that Python, and these packages."""
+"""Release of Debian, which has that Python, and these packages."""
 PACKAGES: Final = (
     "base-files",  # /etc/os-release, by which scanners know what they look at; /tmp, /var
     "netbase",  # /etc/protocols and /etc/services, which socket asks

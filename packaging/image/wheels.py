@@ -38,7 +38,7 @@ _UNWANTED: Final = re.compile(
     # Files that a wheel puts beside its packages by mistake.
     r"|(example\.py|[^/]*\.toml)$"
 )
-"""Of packages; what describes them (`.dist-info`), with the licences, stays."""
+"""Files of packages; what describes them (`.dist-info`), with the licences, stays."""
 GENERATED: Final = ("kubernetes_asyncio/client/api", "kubernetes_asyncio/client/models")
 """Packages of some 20 MB of generated sources, of which the bytecode is enough."""
 _PLATFORMS: Final = {"amd64": "x86_64-manylinux_2_36", "arm64": "aarch64-manylinux_2_36"}

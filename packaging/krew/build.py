@@ -53,7 +53,7 @@ _PAGE: Final = "console/edge/static"
 _COMPLETION: Final = "kubectl_complete-gpu"
 _LICENSE: Final = "LICENSE"
 _LICENSES: Final = "licenses"
-"""Of what is in the archive besides; those of the page stand in its script."""
+"""Licences of what is in the archive besides; those of the page stand in its script."""
 _URL: Final = "https://releases.example.com"
 
 

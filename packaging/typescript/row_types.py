@@ -18,7 +18,7 @@ import msgspec
 
 import console.rows
 from console.rows import SCHEMA
-from inventory.device_look import DeviceLook
+from inventory.display_state import DisplayState
 from pool.reservations.reservation import End
 from pool.what_if.explanation import UnitWaitReason
 
@@ -38,7 +38,7 @@ _SIMPLE: Final[dict[type[msgspec.inspect.Type], str]] = {
 def row_types() -> str:
     """Return the text of the module."""
     words = {
-        "DeviceLook": [look.word for look in DeviceLook],
+        "DisplayState": [state.word for state in DisplayState],
         "UnitWaitReason": [reason.value for reason in UnitWaitReason],
         "ReservationEnd": [end.value for end in End],
     }

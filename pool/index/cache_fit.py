@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Final
 
 from pool.index.fitting_devices import limited
 from pool.index.node_view import MAX_SCORE, score_of
-from pool.refusal import CacheMisfit
+from pool.refusal import CacheIncompatibility
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -22,10 +22,10 @@ def devices_for(
     index: "IndexReader", pool: "PoolName", demand: "Demand", *, node: "NodeName"
 ) -> "Sequence[DeviceEntry]":
     """Return the pool's devices on a node for a pod, by name, each in the place that it has without a limit."""
-    entries, wish = index.devices_on(pool, node), index.wish_of(demand)
-    if wish is None:
+    entries, preference = index.devices_on(pool, node), index.cache_demand_of(demand)
+    if preference is None:
         return entries
-    return limited(entries, wish.devices, index.device_rules(pool, node))[0]
+    return limited(entries, preference.devices, index.device_rules(pool, node))[0]
 
 
 def is_limited(
@@ -33,18 +33,20 @@ def is_limited(
 ) -> bool:
     """Say whether some devices of the pool on the node do not fit the pod."""
     summary = index.state_for(pool, demand).node(node)
-    return summary is not None and summary.misfit is not None
+    return summary is not None and summary.incompatibility is not None
 
 
-def fits_no_device(index: "IndexReader", pool: "PoolName", demand: "Demand") -> CacheMisfit | None:
+def fits_no_device(
+    index: "IndexReader", pool: "PoolName", demand: "Demand"
+) -> CacheIncompatibility | None:
     """Return why no device that the pool has fits the pod; None where one does, or there is none."""
-    wish = index.wish_of(demand)
-    if wish is None:
+    preference = index.cache_demand_of(demand)
+    if preference is None:
         return None
     capabilities = sorted(index.state(pool).capabilities)
-    if not capabilities or any(map(wish.devices.fits, capabilities)):
+    if not capabilities or any(map(preference.devices.fits, capabilities)):
         return None
-    return CacheMisfit(*wish.devices.misfit(capabilities))
+    return CacheIncompatibility(*preference.devices.incompatibility(capabilities))
 
 
 def best_node(
@@ -57,10 +59,10 @@ def best_node(
     """Return the best node for a pod that `accepts` allows: the best warm one, or the best one if its score is higher."""
     state = index.state_for(pool, demand)
     request = state.request_of(demand)
-    best, wish = state.best_node(request, accepts), index.wish_of(demand)
-    if best is None or wish is None or best in wish.warm_nodes:
+    best, preference = state.best_node(request, accepts), index.cache_demand_of(demand)
+    if best is None or preference is None or best in preference.warm_nodes:
         return best
-    warm_nodes = wish.warm_nodes
+    warm_nodes = preference.warm_nodes
     warm = state.best_node(request, lambda node: node in warm_nodes and accepts(node))
     if warm is None or state.facts is None:
         return best

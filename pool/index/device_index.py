@@ -94,7 +94,7 @@ class DeviceIndex(IndexReader):
         linked.is_new = facts.name in self._new
         self._link(linked)
         self.generation += 1
-        self._tell_of_devices(entry, linked)
+        self._notify_devices(entry, linked)
 
     def discard_device(self, name: "DeviceName") -> None:
         """Drop a device. Claims on it stay, should it come back."""
@@ -107,7 +107,7 @@ class DeviceIndex(IndexReader):
         facts = entry.facts
         self._drop_unfollowed_changes(device=name, node=facts.node, pool=facts.pool)
         self.generation += 1
-        self._tell_of_devices(entry, None)
+        self._notify_devices(entry, None)
 
     def replace_node(self, facts: "NodeFacts") -> None:
         known = self._nodes.get(facts.name)
@@ -155,9 +155,9 @@ class DeviceIndex(IndexReader):
             self._withheld.discard(name)
             self._set_withheld(name, is_withheld=False)
 
-    def settle_new_devices(self, now: float) -> None:
+    def admit_new_devices(self, now: float) -> None:
         """End the newness of devices whose time is over by `now`."""
-        for name in self._new.settled(now):
+        for name in self._new.admitted(now):
             self.devices[name].is_new = False
 
     def set_observed(self, pod: "PodUid", units: "tuple[UnitId, ...]") -> None:
@@ -289,7 +289,7 @@ class DeviceIndex(IndexReader):
         if pool is not None and pool not in self._pools:
             self.changes.pools.discard(pool)
 
-    def _tell_of_devices(self, before: DeviceEntry | None, after: DeviceEntry | None) -> None:
+    def _notify_devices(self, before: DeviceEntry | None, after: DeviceEntry | None) -> None:
         homes = [(item.facts.node, set(item.parts)) for item in (before, after) if item is not None]
         if len(homes) == 1 or homes[0] != homes[1]:
             for changed in self._subscribers:

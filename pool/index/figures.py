@@ -22,11 +22,11 @@ from pool.index.devices import DeviceEntry, Devices
 from pool.index.fitting_devices import limited
 from pool.index.new_devices import NewDevices
 from pool.index.node_requests import NodeRequests
-from pool.index.node_view import summarize, without_misfits
+from pool.index.node_view import summarize, without_incompatible
 from pool.index.pool_state import PoolState
 from pool.index.unaccounted import UnaccountedPods
 from pool.placement.device_rules import DeviceRules, device_rules
-from pool.placement.fragmentation.placement_costs import Rest
+from pool.placement.fragmentation.placement_costs import RemainingRoom
 from pool.placement.fragmentation.recent_demand import RecentDemands, unit_milli
 from pool.refusal import NodeReason
 
@@ -167,15 +167,15 @@ class IndexFigures:
         state, facts = self._pools[pool], self._nodes.get(node)
         pool_facts = state.facts
         entries: Sequence[DeviceEntry] = [self.devices[name] for name in devices]
-        misfit = None
+        incompatibility = None
         if limit is not None:
-            entries, misfit = limited(entries, limit, state.device_rules(node))
-        rest = None
+            entries, incompatibility = limited(entries, limit, state.device_rules(node))
+        remaining = None
         if pool_facts is not None and pool_facts.strategy is Strategy.LEAST_FRAGMENTATION:
             free = sorted(entry.free.bit_count() for entry in entries)
             unit = unit_milli(pool_facts)
             milli = tuple(count * unit for count in free)
-            rest = Rest(milli, *self.free_cpu_and_memory(node))
+            remaining = RemainingRoom(milli, *self.free_cpu_and_memory(node))
         pods = self.unaccounted.at(pool_facts.resource, node) if pool_facts is not None else None
         found = summarize(
             entries,
@@ -183,9 +183,9 @@ class IndexFigures:
             is_placeable=facts is not None and facts.is_placeable,
             closed=_closed(pool_facts, facts),
             devices=self._constraints(state, node),
-            rest=rest,
+            remaining=remaining,
         )
-        return found if misfit is None else without_misfits(found, misfit)
+        return found if incompatibility is None else without_incompatible(found, incompatibility)
 
     def _constraints(self, state: PoolState, node: "NodeName") -> DeviceRules | None:
         """Return the rules for sets of devices on a node, where more than the number of free units decides."""

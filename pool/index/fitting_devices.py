@@ -6,7 +6,7 @@ Pools are nearly always of one product, so that mostly all devices fit, or none.
 from typing import TYPE_CHECKING
 
 from pool.index.devices import DeviceEntry
-from pool.refusal import CacheMisfit
+from pool.refusal import CacheIncompatibility
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def limited(
     entries: "Sequence[DeviceEntry]", limit: "DeviceLimit", rules: "DeviceRules"
-) -> "tuple[Sequence[DeviceEntry], CacheMisfit | None]":
+) -> "tuple[Sequence[DeviceEntry], CacheIncompatibility | None]":
     """Return the devices of a node, those that do not fit without their units, and why these do not."""
     unfit = {
         capability
@@ -26,13 +26,13 @@ def limited(
     }
     if not unfit:
         return entries, None
-    subject, reason = limit.misfit(sorted(unfit))
+    subject, reason = limit.incompatibility(sorted(unfit))
     if rules.is_kubelets_choice:  # it does not know what fits
         reason = f"kubelet chooses among them, and not all fit ({reason})"
-    misfit = CacheMisfit(subject, reason)
+    incompatibility = CacheIncompatibility(subject, reason)
     return [
         DeviceEntry(entry.facts)
         if entry.facts.compute_capability in unfit or rules.is_kubelets_choice
         else entry
         for entry in entries
-    ], misfit
+    ], incompatibility

@@ -14,7 +14,7 @@ NEW_FOR_S: Final = 90.0
 """kubelet shows a changed ConfigMap to a pool's plugin within its sync period and its cache time, a little more
 than 60 s; the plugin then advertises the units at once.
 """
-_SETTLED_AT_ONCE: Final = 1_000
+_ADMITTED_AT_ONCE: Final = 1_000
 """These take half a millisecond."""
 
 
@@ -24,7 +24,7 @@ class NewDevices:
 
     def __init__(self) -> None:
         self._now = 0.0
-        """Time of the last call of `settled`."""
+        """Time of the last call of `admitted`."""
         self._until: dict[DeviceName, float] = {}
         self._order: deque[tuple[DeviceName, float]] = deque()
         # the same in their order; an entry is stale when the device has gone, or came once more
@@ -42,11 +42,11 @@ class NewDevices:
     def discard(self, name: "DeviceName") -> None:
         self._until.pop(name, None)
 
-    def settled(self, now: float) -> "list[DeviceName]":
+    def admitted(self, now: float) -> "list[DeviceName]":
         """Remove and return devices that are no longer new; with very many, some are left for the next call."""
         self._now = now
         found: list[DeviceName] = []
-        for _ in range(min(_SETTLED_AT_ONCE, len(self._order))):
+        for _ in range(min(_ADMITTED_AT_ONCE, len(self._order))):
             name, until = self._order[0]
             if until > now:
                 break

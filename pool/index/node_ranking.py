@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from api.names import NodeName
     from pool.index.node_view import PoolNode
-    from pool.placement.fragmentation.placement_costs import PlacementCosts, Rest
+    from pool.placement.fragmentation.placement_costs import PlacementCosts, RemainingRoom
     from pool.placement.fragmentation.target_workload import TargetShape
     from pool.placement.unit_request import UnitRequest
 
@@ -51,9 +51,9 @@ class NodeRanking:
         found.refresh(nodes, self.costs)
         return (name for _, _, name in found.places)
 
-    def value_lost(self, request: "UnitRequest", rest: "Rest") -> int:
+    def value_lost(self, request: "UnitRequest", remaining: "RemainingRoom") -> int:
         """Return the milli by which the request lowers the value of what is left of a node."""
-        return STEP * self.costs.lost(rest, self.costs.shape(request))
+        return STEP * self.costs.lost(remaining, self.costs.shape(request))
 
 
 @final
@@ -87,10 +87,10 @@ class _Order:
         self, name: "NodeName", node: "PoolNode | None", costs: "PlacementCosts"
     ) -> "Place | None":
         """Set and return the place of a node; None where the request does not fit."""
-        rest = node.rest if node is not None else None
-        if node is None or rest is None or not node.is_reservable or node.free < self._units:
+        remaining = node.remaining if node is not None else None
+        if node is None or remaining is None or not node.is_reservable or node.free < self._units:
             self._place.pop(name, None)
             return None
-        cost = costs.of(rest, self._shape)
+        cost = costs.of(remaining, self._shape)
         place = self._place[name] = cost, node.free - self._units, name
         return place

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from api.names import NodeName
     from pool.index.devices import DeviceEntry
     from pool.placement.device_rules import Counts, DeviceRules
-    from pool.placement.fragmentation.placement_costs import Rest
+    from pool.placement.fragmentation.placement_costs import RemainingRoom
     from pool.placement.room import RoomFault
     from pool.placement.unit_request import UnitRequest
-    from pool.refusal import CacheMisfit
+    from pool.refusal import CacheIncompatibility
 
 MAX_SCORE: Final = 9
 """Best score by strategy; 10 is left for the node of the pod's own reservation."""
@@ -58,9 +58,9 @@ class PoolNode(msgspec.Struct, frozen=True, gc=False):
     """Why the whole pool, or a node that starts, leaves or gets a new driver, allocates no units."""
     room: "Room | None" = None
     """Units by device, where more than their number decides."""
-    rest: "Rest | None" = None
+    remaining: "RemainingRoom | None" = None
     """What decides the value of the node, with strategy LeastFragmentation (`pool.index.node_ranking`)."""
-    misfit: "CacheMisfit | None" = None
+    incompatibility: "CacheIncompatibility | None" = None
     """Why further devices of the node have no units for the pods in question (`pool.index.cache_fit`)."""
 
     def without_reservation(self, available: "Counts") -> "PoolNode":
@@ -102,11 +102,13 @@ class PoolNode(msgspec.Struct, frozen=True, gc=False):
         return self.free + self.unconfirmed if self.is_open else 0
 
 
-def without_misfits(node: PoolNode | None, misfit: "CacheMisfit") -> PoolNode:
+def without_incompatible(
+    node: PoolNode | None, incompatibility: "CacheIncompatibility"
+) -> PoolNode:
     """Return the figures of a node of which further devices are none for the pods in question; None has no others."""
     if node is None:
-        return PoolNode(0, 0, 0, 0, 0, 0, is_placeable=False, misfit=misfit)
-    return msgspec.structs.replace(node, misfit=misfit)
+        return PoolNode(0, 0, 0, 0, 0, 0, is_placeable=False, incompatibility=incompatibility)
+    return msgspec.structs.replace(node, incompatibility=incompatibility)
 
 
 def summarize(
@@ -116,7 +118,7 @@ def summarize(
     is_placeable: bool,
     closed: NodeReason | None = None,
     devices: "DeviceRules | None" = None,
-    rest: "Rest | None" = None,
+    remaining: "RemainingRoom | None" = None,
 ) -> PoolNode | None:
     """Return a node's figures; None when its devices have no units.
 
@@ -126,7 +128,7 @@ def summarize(
         is_placeable: whether units may be reserved on the node.
         closed: why the whole pool, or the node, allocates no units, where that is so.
         devices: the rules for sets of these devices, where there are some.
-        rest: what decides the value of the node, with strategy LeastFragmentation.
+        remaining: what decides the value of the node, with strategy LeastFragmentation.
     """
     total = used = reserved = unconfirmed = free = unhealthy = partial = unusable = 0
     for entry in entries:
@@ -164,7 +166,7 @@ def summarize(
         unusable=unusable,
         closed=closed,
         room=_room_of(entries, devices) if devices is not None else None,
-        rest=rest,
+        remaining=remaining,
     )
 
 
@@ -194,17 +196,17 @@ def refusal_of(node: PoolNode, request: "UnitRequest") -> NodeRefusal | None:
     unhealthy = node.unhealthy
     if fault is not None:
         reason = fault.reason
-    elif node.misfit is not None and not node.total:
+    elif node.incompatibility is not None and not node.total:
         reason = NodeReason.CACHE_FITS_NO_DEVICE
     elif node.closed is not None:
         reason = node.closed
     elif node.total - node.unusable < size:
         reason, unhealthy = NodeReason.NODE_TOO_SMALL, node.unusable
-        if node.misfit is not None:
+        if node.incompatibility is not None:
             reason = NodeReason.CACHE_FITS_TOO_FEW
     elif node.unaccounted:
         reason = NodeReason.UNACCOUNTED_PODS
-    elif node.misfit is not None:
+    elif node.incompatibility is not None:
         reason = NodeReason.INSUFFICIENT_FITTING_UNITS
     else:
         reason = NodeReason.INSUFFICIENT_UNITS
@@ -218,7 +220,7 @@ def refusal_of(node: PoolNode, request: "UnitRequest") -> NodeRefusal | None:
         total=node.total,
         largest=fault.largest if fault is not None else 0,
         policy=fault.policy if fault is not None else "",
-        misfit=node.misfit,
+        incompatibility=node.incompatibility,
     )
 
 
@@ -313,8 +315,8 @@ class FitView:
     def _intern(self, refusal: NodeRefusal) -> NodeRefusal:
         """Return one object for equal refusals; refusals that no node has any more are dropped in time."""
         if len(self._interned) > _FEW_REFUSALS + 2 * len(self.refusals):
-            shown = (item for item in self.refusals.values() if item is not None)
-            self._interned = {item: item for item in shown}
+            current = (item for item in self.refusals.values() if item is not None)
+            self._interned = {item: item for item in current}
         return self._interned.setdefault(refusal, refusal)
 
     def update(self, name: "NodeName", node: PoolNode | None, strategy: Strategy) -> None:

@@ -265,9 +265,9 @@ class PoolState:
     def value_lost(self, demand: "Demand", name: NodeName) -> int | None:
         """Return the milli by which a pod lowers the value of a node; None where nodes are not ranked by it."""
         node = self.node(name)
-        if self.ranking is None or node is None or node.rest is None:
+        if self.ranking is None or node is None or node.remaining is None:
             return None
-        return self.ranking.value_lost(self.request_of(demand), node.rest)
+        return self.ranking.value_lost(self.request_of(demand), node.remaining)
 
     def _refresh(self) -> None:
         if not self._dirty:

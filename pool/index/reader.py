@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from pool.compute_resources import NOTHING, TOO_MANY_PODS, ComputeResources
 from pool.index.figures import IndexFigures
 from pool.index.pool_state import PoolState
-from pool.placement.fragmentation.placement_costs import Rest
+from pool.placement.fragmentation.placement_costs import RemainingRoom
 from pool.placement.fragmentation.recent_demand import unit_milli
 
 if TYPE_CHECKING:
@@ -22,12 +22,14 @@ class IndexReader(IndexFigures):
 
     def state_for(self, name: "PoolName", demand: "Demand") -> PoolState:
         """Return a pool's nodes, views and capacity for a pod: devices that its kernel caches do not fit have no units."""
-        wish = self.wish_of(demand)
-        return self.state(name) if wish is None else self.state(name).limited(wish.devices)
+        preference = self.cache_demand_of(demand)
+        return (
+            self.state(name) if preference is None else self.state(name).limited(preference.devices)
+        )
 
-    def wish_of(self, demand: "Demand") -> "CacheDemand | None":
+    def cache_demand_of(self, demand: "Demand") -> "CacheDemand | None":
         """Return what a pod's kernel caches demand; None where it mounts none that is known."""
-        return self.caches.wish(demand.caches) if demand.caches else None
+        return self.caches.demand(demand.caches) if demand.caches else None
 
     def view(self, name: "PoolName", demand: "Demand") -> "FitView":
         """Return refusals and scores of a pool's nodes for a demand; scores are without warmth."""
@@ -76,14 +78,14 @@ class IndexReader(IndexFigures):
         places = self.free_pods(node, without=without)
         return TOO_MANY_PODS if places is not None and places + freed.pods < 1 else ""
 
-    def rest_of(
+    def remaining_room(
         self,
         pool: "PoolFacts",
         node: "NodeName",
         *,
         own: "Mapping[DeviceName, int]",
         uid: "PodUid",
-    ) -> Rest:
+    ) -> RemainingRoom:
         """Return what is left of a node to a pod that has these masks of its devices already."""
         free = sorted(
             (entry.free | own.get(entry.facts.name, 0)).bit_count()
@@ -91,7 +93,7 @@ class IndexReader(IndexFigures):
         )
         unit = unit_milli(pool)
         milli = (count * unit for count in free)
-        return Rest(tuple(milli), *self.free_cpu_and_memory(node, without=uid))
+        return RemainingRoom(tuple(milli), *self.free_cpu_and_memory(node, without=uid))
 
     def can_spread(self, pool: "PoolName", key: str) -> bool:
         """Say whether the pool's pods can go to every value that a label has on its nodes.

@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
     Containers = Sequence[tuple[ContainerRole, int]]
     Choice = list[list[int]]
-    """For each container the positions of its new units, in the order in which they are taken."""
+    """Positions: for each container the positions of its new units, in the order in which they are taken."""
 
 
 _MOST_NUMA_NODES: Final = 8
-"""Of which sets are tried: 254 of them."""
+"""Most NUMA nodes of which sets are tried: 254 of them."""
 
 
 def fits(devices: "DeviceRules", free: "Counts", request: "UnitRequest") -> bool:

@@ -92,7 +92,7 @@ def best_set(
 _State = tuple[int, int]
 """Free devices, idle devices: of each class the first ones are idle, and the next are free."""
 
-_Rest = tuple[int, ...]
+_Remaining = tuple[int, ...]
 
 
 class _Choices(NamedTuple):
@@ -100,14 +100,14 @@ class _Choices(NamedTuple):
 
     is_aligned: bool
     taken: "Sequence[tuple[int, ...]]"
-    """For each of them, the number of devices taken of each class of `_alike`."""
+    """Numbers: for each of them, the number of devices taken of each class of `_alike`."""
 
 
 class _Alike(NamedTuple):
     """The classes of interchangeable devices."""
 
     classes: tuple[tuple[int, tuple[int, ...]], ...]
-    """Of each the mask, and the masks of its first 0, 1, 2 … devices."""
+    """Classes: of each the mask, and the masks of its first 0, 1, 2 … devices."""
     class_of: tuple[int, ...]
     """Number of the class of each device."""
 
@@ -150,9 +150,9 @@ def _best_choices(topology: "Topology", count: int, state: _State) -> _Choices:
     best = max(qualities)
     found = [split for split, quality in zip(splits, qualities, strict=True) if quality == best]
     if len(found) > 1:
-        rests = [_value_of_rest(topology, left) for _, left in found]
-        most = max(rests)
-        found = [split for split, rest in zip(found, rests, strict=True) if rest == most]
+        free = [_value_of_remaining(topology, left) for _, left in found]
+        most = max(free)
+        found = [split for split, remaining in zip(found, free, strict=True) if remaining == most]
     classes = [devices for devices, _ in _alike(topology).classes]
     taken = [tuple([(mask & devices).bit_count() for devices in classes]) for mask, _ in found]
     return _Choices(best.is_on_one_numa_node or best.is_island, taken)
@@ -187,10 +187,10 @@ def _splits(topology: "Topology", count: int, state: _State) -> "Iterator[tuple[
                     (item, first[item], first[inside - max(item, busy)]) for item in range(most + 1)
                 ]
             found = [
-                (lacking - item, mask | taken, left | kept)
-                for lacking, mask, left in found
+                (shortfall - item, mask | taken, left | kept)
+                for shortfall, mask, left in found
                 for item, taken, kept in options
-                if 0 <= lacking - item <= room
+                if 0 <= shortfall - item <= room
             ]
         for _, mask, left in found:
             yield mask, left
@@ -221,7 +221,7 @@ def _links(topology: "Topology", mask: int) -> int:
 
 
 @functools.lru_cache(maxsize=1 << 15)
-def _value_of_rest(topology: "Topology", left: int) -> _Rest:
+def _value_of_remaining(topology: "Topology", left: int) -> _Remaining:
     """Return what idle devices are worth: disjoint sets on one NUMA node by size, connections, their number."""
     by_node = [(node & left).bit_count() for node in topology.numa_nodes]
     sets = (sum(number // size for number in by_node) for size in _KEPT_WHOLE)

@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
     Containers = Sequence[tuple[ContainerRole, int]]
     Choice = list[list[int]]
-    """For each container the positions of its new units."""
+    """Positions: for each container the positions of its new units."""
 
 MOST_NUMA_NODES: Final = 8
-"""Of which sets are tried: 255 of them."""
+"""Most NUMA nodes of which sets are tried: 255 of them."""
 
 
 def choose_as_kubelet(

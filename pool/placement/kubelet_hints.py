@@ -31,20 +31,20 @@ if TYPE_CHECKING:
     from pool.model import KubeletTopology
 
 NumaNodes = tuple[int, ...]
-"""In ascending order."""
+"""NUMA nodes in ascending order."""
 Aligned = tuple[NumaNodes | None, ...]
 """The NUMA nodes for the units of each container, in kubelet's order; None where any unit will do."""
 
 
 _Units = tuple[int, ...]
-"""By place in the order of the NUMA nodes."""
+"""Units by place in the order of the NUMA nodes."""
 
 
 class Unaligned(msgspec.Struct, frozen=True):
     """kubelet would reject the pod."""
 
     units: int
-    """Of the first container without NUMA nodes, or of the pod."""
+    """Units of the first container without NUMA nodes, or of the pod."""
     numa_nodes: int
     """On so many NUMA nodes at most they have to be; 0 where no NUMA nodes of this node have that many units."""
 
@@ -135,7 +135,7 @@ def _fewest(capacity: "Mapping[int | None, int]", units: int) -> int:
 
 _NO_MORE: Final[NumaNodes] = (-1,)
 MOST_STATES: Final = 1_000
-"""Of a search; a pod of many containers that fit only in a rare way counts as one that does not."""
+"""Most states of a search; a pod of many containers that fit only in a rare way counts as one that does not."""
 
 
 class _Search:

@@ -51,10 +51,10 @@ class _Device(msgspec.Struct, gc=False):
 
     is_new: bool
     rank: int
-    """By strategy, lower is better."""
+    """Rank by strategy, lower is better."""
     position: int
     ids: "tuple[UnitId, ...]"
-    """By slot."""
+    """IDs by slot."""
     free: int
     """Mask of units that are left."""
     is_idle: bool

@@ -62,7 +62,7 @@ class Groups(msgspec.Struct, frozen=True, cache_hash=True):
     """Units of a device."""
     groups: tuple[Group, ...]
     parts: tuple[tuple[int, int], ...]
-    """For each container its group, and the units that no container before it has had."""
+    """Parts: for each container its group, and the units that no container before it has had."""
 
 
 class Unservable(msgspec.Struct, frozen=True):
@@ -265,10 +265,10 @@ class _Packing:
         for at in self._choice.order:
             if self._free[at] >= size:
                 found.setdefault(self._free[at], at)
-        rests = sorted(found, reverse=self._choice.is_spread)
-        if len(self._sizes) > MOST_EXACT or (rests and rests[0] == size):
-            rests = rests[:1]
-        return [found[rest] for rest in rests]
+        free = sorted(found, reverse=self._choice.is_spread)
+        if len(self._sizes) > MOST_EXACT or (free and free[0] == size):
+            free = free[:1]
+        return [found[remaining] for remaining in free]
 
 
 def _taken(groups: Groups, chosen: "Mapping[int, Sequence[int]]") -> "Iterator[Taken]":

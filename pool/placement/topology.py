@@ -46,9 +46,9 @@ class LinkConflict(msgspec.Struct, frozen=True):
 
     device: "DeviceName"
     link: "DeviceLink"
-    """As reported by `device`."""
+    """Link as reported by `device`."""
     answer: "DeviceLink | None"
-    """As reported by the peer; None where it reports none."""
+    """Answer as reported by the peer; None where it reports none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class Topology:
     numa_nodes: tuple[int, ...] = field(init=False, compare=False, repr=False)
     """Mask of the devices of each NUMA node, by its number; devices without one are in none."""
     nvlinks: tuple[int, ...] = field(init=False, compare=False, repr=False)
-    """For each device the mask of those that it reaches by NVLink."""
+    """Masks: for each device the mask of those that it reaches by NVLink."""
     _hash: int = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:

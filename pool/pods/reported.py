@@ -85,15 +85,15 @@ def from_report(
         return msgspec.structs.replace(from_annotation(pod, node), foreign=_distinct((foreign,)))
     units = _distinct(allocated.values())
     assigned = _distinct(pod.devices.values()) if pod.devices is not None else ()
-    lacking = pod.demand.units - len(units)
-    rest = unlisted_units(pod.devices or {}, units, reported=reported, lacking=lacking)
+    shortfall = pod.demand.units - len(units)
+    remaining = unlisted_units(pod.devices or {}, units, reported=reported, shortfall=shortfall)
     missing = {
         (resource, node): count
         for resource, asked in counted.items()
-        if (count := asked - len(allocated.get(resource, ())) - len(rest)) > 0
+        if (count := asked - len(allocated.get(resource, ())) - len(remaining)) > 0
     }
     return ActualAllocation(
-        units + rest,
+        units + remaining,
         missing,
         unassigned=tuple(unit for unit in units if unit not in assigned) if assigned else (),
         foreign=_distinct((foreign,)),
@@ -102,8 +102,8 @@ def from_report(
 
 def is_complete(pod: "PodFacts", report: "PodReport | None") -> bool:
     """Say whether a report has every container whose units kubelet lists."""
-    shown = {entry.container for entry in report or () if entry.resource == pod.demand.resource}
-    return shown.issuperset(
+    current = {entry.container for entry in report or () if entry.resource == pod.demand.resource}
+    return current.issuperset(
         item.name for item in pod.demand.containers if item.role is not ContainerRole.INIT
     )
 
@@ -114,7 +114,7 @@ def _counted(pod: "PodFacts") -> dict[str, int]:
 
 
 def unlisted_units(
-    assigned: "Devices", units: "Collection[str]", *, reported: "Collection[str]", lacking: int
+    assigned: "Devices", units: "Collection[str]", *, reported: "Collection[str]", shortfall: int
 ) -> tuple[UnitId, ...]:
     """Return as many assigned units as a pod lacks besides those that kubelet listed.
 
@@ -122,13 +122,13 @@ def unlisted_units(
         assigned: the pod's annotation; units of unreported containers come first.
         units: those that kubelet listed.
         reported: containers that have them.
-        lacking: how many the pod asked for besides.
+        shortfall: how many the pod asked for besides.
     """
-    if lacking <= 0:
+    if shortfall <= 0:
         return ()
     silent = [assigned[name] for name in assigned if name not in reported]
     found = _distinct((*silent, *assigned.values()))
-    return tuple(unit for unit in found if unit not in units)[:lacking]
+    return tuple(unit for unit in found if unit not in units)[:shortfall]
 
 
 def _distinct(some: "Iterable[Iterable[UnitId]]") -> tuple[UnitId, ...]:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _Candidate = TypeVar("_Candidate")
 
 _MOST_SMALL_SETS: Final = 32
-"""Of the devices of one node, beside the first ones."""
+"""Most small sets of the devices of one node, beside the first ones."""
 
 
 @final
@@ -158,9 +158,9 @@ def _few(
             continue
         needed = list(entry)
         for item in entry:
-            rest = [other for other in needed if other is not item]
-            if rest and suffice(rest):
-                needed = rest
+            remaining = [other for other in needed if other is not item]
+            if remaining and suffice(remaining):
+                needed = remaining
         return needed
     return None
 

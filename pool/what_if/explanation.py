@@ -55,9 +55,9 @@ class UnitsHolder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     created: str = ""
     """Creation time of the pod."""
     is_reserved: bool = False
-    """By a reservation: the pod is not bound yet."""
+    """Whether it has them by a reservation: the pod is not bound yet."""
     expires_in_s: float | None = None
-    """Of a reservation that expires."""
+    """Seconds until the end of a reservation that expires."""
 
     @property
     def ref(self) -> str:
@@ -107,7 +107,7 @@ class ReservationsExpire(Remedy, frozen=True):
 
     holders: tuple[UnitsHolder, ...]
     within_s: float
-    """Until the last one expires."""
+    """Seconds until the last one expires."""
 
 
 class UsePool(Remedy, frozen=True):
@@ -130,7 +130,7 @@ class UnitsReturn(Remedy, frozen=True):
     cause: WithheldBy
     units: int
     devices: tuple[str, ...] = ()
-    """Of a fault or of devices that leave the pool; empty where the whole node is withheld."""
+    """Devices of a fault or of devices that leave the pool; empty where the whole node is withheld."""
 
 
 class DevicesJoin(Remedy, frozen=True):

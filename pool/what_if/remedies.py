@@ -211,9 +211,9 @@ class RemedySearch:
     ) -> "list[Reservation]":
         needed = list(reservations)
         for reservation in reservations[:-1]:
-            rest = [other for other in needed if other is not reservation]
-            if self._takes_without(node, rest):
-                needed = rest
+            remaining = [other for other in needed if other is not reservation]
+            if self._takes_without(node, remaining):
+                needed = remaining
         return needed
 
     def _takes_without(self, node: "NodeName", reservations: "Iterable[Reservation]") -> bool:

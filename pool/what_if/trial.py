@@ -50,7 +50,7 @@ class Choice:
     fitting_nodes: int
     """Nodes that take the pod; of a pod with reserved units filter passes their node alone."""
     equal_nodes: int
-    """Of these, the nodes with the best score."""
+    """Number of nodes: of these, the nodes with the best score."""
 
 
 @final
@@ -148,11 +148,11 @@ class Trial:
         """Return the scores of prioritize."""
         index, demand = self.index, self.pod.facts.demand
         scores = index.view(self.pod.pool.name, demand).scores
-        wish = index.wish_of(demand) if demand.caches else None
-        if wish is None:
+        preference = index.cache_demand_of(demand) if demand.caches else None
+        if preference is None:
             return scores
         return {
-            name: with_warmth(score, is_warm=name in wish.warm_nodes)
+            name: with_warmth(score, is_warm=name in preference.warm_nodes)
             for name, score in scores.items()
         }
 

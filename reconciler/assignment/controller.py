@@ -18,7 +18,7 @@ from kube.resources import GPU_DEVICES, GPU_NODE_INVENTORIES
 from manifests.install.rbac import PolicyRule
 from reconciler.assignment.events import AssignmentEvents
 from reconciler.assignment.pool_conflicts import pool_conflicts
-from reconciler.assignment.status import carried_out, membership_of, our_part, shown_condition
+from reconciler.assignment.status import carried_out, current_condition, membership_of, our_part
 from reconciler.assignment.triggers import assignment_router
 from reconciler.assignment.view import assignment_sources
 from reconciler.controller_spec import ControllerContext, ControllerSpec, Trigger
@@ -49,13 +49,14 @@ RBAC: Final = (
 
 FIELD_MANAGER: Final = "gpu-control-plane/device-assignment"
 RETRY_S: Final = 1.0
-"""After a Conflict, should the watch not bring the node here sooner."""
+"""Seconds after a Conflict, should the watch not bring the node here sooner."""
 AGAIN_S: Final = 0.05
-"""After a Conflict whose newer object the watch has shown meanwhile."""
+"""Seconds after a Conflict whose newer object the watch has shown meanwhile."""
 JUDGED_WITHIN_S: Final = 5.0
 """How long devices that have just been found wait for their health and their node's readiness."""
-LOOK_S: Final = 30.0
-"""While a device drains: pods with unknown devices, and pods on a device of a deleted pool, end without a change
+CHECK_S: Final = 30.0
+"""Seconds between two reconciles while a device drains: pods with unknown devices, and pods on a device of a
+deleted pool, end without a change
 of a device in the index."""
 
 
@@ -111,11 +112,11 @@ class DeviceAssignment:
             self._await_devices(node)
             return AGAIN_S if self._are_newer(devices) else RETRY_S
         await self._write_membership(node, decisions)
-        again_s = self._events.look_for_idle(
+        again_s = self._events.check_idle(
             node, self._sources.inventories.by_name.get(node), self._devices_of(node)
         )
         if any(decision.action is Action.DRAIN for decision in decisions):
-            return min(LOOK_S, again_s or LOOK_S)
+            return min(CHECK_S, again_s or CHECK_S)
         return again_s
 
     def _wait_for_judgement(self, node: "NodeName", devices: "Sequence[GPUDevice]") -> float:
@@ -124,7 +125,7 @@ class DeviceAssignment:
         Their node's readiness and their health follow, and bring the node here. Conditions written before would be
         written again, and a claim beside the write of a device's health has a Conflict.
         """
-        is_new = not any(shown_condition(device, DeviceCondition.ASSIGNED) for device in devices)
+        is_new = not any(current_condition(device, DeviceCondition.ASSIGNED) for device in devices)
         if not is_new or not self._sources.awaits_judgement(node, devices):
             self._new_since.pop(node, None)
             return 0.0
@@ -242,12 +243,12 @@ class DeviceAssignment:
         if inventory is None:
             return
         unseen = self._expected_members.unseen(node, inventory.metadata)
-        shown = unseen or inventory.status.pools
+        current = unseen or inventory.status.pools
         wanted = membership_of(decisions)
         pooled = sum(len(item.devices) for item in wanted.assigned or ())
         is_counted = unseen is not None or inventory.status.device_counts.pooled == pooled
         if is_counted and wanted == PoolMembership(
-            pending=shown.pending or [], assigned=shown.assigned or []
+            pending=current.pending or [], assigned=current.assigned or []
         ):
             return
         status = {"pools": wanted, "deviceCounts": {"pooled": pooled}}

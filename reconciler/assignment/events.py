@@ -13,7 +13,7 @@ from inventory.assignment.decide import Action
 from inventory.assignment.eligibility import Reason
 from kube.event_recorder import ObjectReference
 from kube.resources import GPU_DEVICES, GPU_NODE_INVENTORIES
-from reconciler.assignment.status import shown_condition, text_of
+from reconciler.assignment.status import current_condition, text_of
 from reconciler.assignment.view import readiness_of
 from telemetry.conditions import DeviceAssigned, DeviceCondition
 from telemetry.reasons import EventReason
@@ -53,9 +53,9 @@ class AssignmentEvents:
 
     def record(self, device: "GPUDevice", decision: "Decision") -> None:
         """Record a decision that was just written; `device` is the object before the write."""
-        regarding, shown = ObjectReference.to(GPU_DEVICES, device.metadata), _assigned(device)
+        regarding, current = ObjectReference.to(GPU_DEVICES, device.metadata), _assigned(device)
         reason, text = DeviceAssigned[decision.reason.name].value, text_of(decision)
-        is_new = shown is None or (shown.reason, shown.message) != (reason, text)
+        is_new = current is None or (current.reason, current.message) != (reason, text)
         match decision.action:
             case Action.CLAIM:
                 self._recorder.normal(regarding, EventReason.DEVICE_ASSIGNED, text, action=ACTION)
@@ -77,7 +77,7 @@ class AssignmentEvents:
         if decision.contenders and is_new:
             self._recorder.warning(regarding, EventReason.ASSIGNMENT_CONFLICT, text, action=ACTION)
 
-    def look_for_idle(
+    def check_idle(
         self,
         node: "NodeName",
         inventory: "GPUNodeInventory | None",
@@ -85,9 +85,9 @@ class AssignmentEvents:
     ) -> float | None:
         """Record objects that are idle for `GRACE_S`; return the seconds until the next look, if any."""
         waited = self._waiting.pop(node, {})
-        due = [self._look_at_device(device, waited) for device in devices]
+        due = [self._check_device(device, waited) for device in devices]
         if inventory is not None:
-            due.append(self._look_at_node(inventory, devices, waited))
+            due.append(self._check_node(inventory, devices, waited))
         uids = {device.metadata.uid for device in devices}
         if inventory is not None:
             uids.add(inventory.metadata.uid)
@@ -95,7 +95,7 @@ class AssignmentEvents:
             self._waiting[node] = waits
         return min((item for item in due if item is not None), default=None)
 
-    def _look_at_device(self, device: "GPUDevice", waiting: dict[str, float]) -> float | None:
+    def _check_device(self, device: "GPUDevice", waiting: dict[str, float]) -> float | None:
         condition, unwanted = _assigned(device), DeviceAssigned.NO_POOL_WANTS_IT.value
         is_idle = condition is not None and (condition.status, condition.reason) == (
             "False",
@@ -115,7 +115,7 @@ class AssignmentEvents:
             )
         return left_s or None
 
-    def _look_at_node(
+    def _check_node(
         self,
         inventory: "GPUNodeInventory",
         devices: "Sequence[GPUDevice]",
@@ -156,7 +156,7 @@ class AssignmentEvents:
 
 
 def _assigned(device: "GPUDevice") -> "Condition | None":
-    return shown_condition(device, DeviceCondition.ASSIGNED)
+    return current_condition(device, DeviceCondition.ASSIGNED)
 
 
 def _time_of(condition: "Condition", now: dt.datetime) -> dt.datetime:

@@ -38,7 +38,7 @@ RBAC: Final = (PolicyRule(group=GROUP, resources=("gpupools/status",), verbs=("p
 FIELD_MANAGER: Final = "gpu-control-plane/pool-conflict"
 ACTION: Final = "Assign"
 DELAY_S: Final = 1.0
-"""After a change, to collect more of them: overlapping pools conflict on many nodes."""
+"""Seconds after a change, to collect more of them: overlapping pools conflict on many nodes."""
 
 Contested = tuple["DeviceName", "PoolName"]
 """A device that a pool wants, and its owner."""
@@ -128,28 +128,28 @@ class PoolConflicts:
         if not self._is_complete():
             return DELAY_S
         contested = self._conflicts.of(name)
-        shown = self._shown(pool)
+        current = self._current(pool)
         wanted = new_condition(
             PoolCondition.CONFLICT,
             PoolConflict.OWNED_BY_OTHER_POOL if contested else PoolConflict.NONE,
             _text(contested) if contested else "no other pool has a device that this one selects",
             status=bool(contested),
             keeps_text=not contested,
-            shown=() if shown is None else (shown,),
+            current=() if current is None else (current,),
             generation=pool.metadata.generation,
             now=self._now().utc,
         )
-        if wanted == shown:
+        if wanted == current:
             return None
         written = await self._writer.apply(name, {"conditions": [wanted]})
         if written is None:
             return None
         self._expected.expect(name, wanted, written)
-        if contested and (shown is None or shown.message != wanted.message):
+        if contested and (current is None or current.message != wanted.message):
             self._record(pool, contested, wanted.message)
         return None
 
-    def _shown(self, pool: "GPUPool") -> "Condition | None":
+    def _current(self, pool: "GPUPool") -> "Condition | None":
         unseen = self._expected.unseen(pool.name, pool.metadata)
         return unseen or find_condition(pool.status.conditions, PoolCondition.CONFLICT)
 

@@ -90,7 +90,7 @@ def _condition(
         DeviceAssigned[decision.reason.name],
         decision.message,
         status=status,
-        shown=device.status.conditions,
+        current=device.status.conditions,
         generation=device.metadata.generation,
         now=now,
     )
@@ -101,7 +101,7 @@ def text_of(decision: "Decision") -> str:
     return truncate(decision.message, MAX_MESSAGE_LENGTH)
 
 
-def shown_condition(device: "GPUDevice", kind: DeviceCondition) -> "Condition | None":
+def current_condition(device: "GPUDevice", kind: DeviceCondition) -> "Condition | None":
     return find_condition(device.status.conditions, kind)
 
 

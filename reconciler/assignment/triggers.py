@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class _PoolSight:
+class _PoolView:
     """The part of a pool that assignment depends on."""
 
     uid: str
@@ -48,7 +48,7 @@ class _PoolSight:
     validity: "PoolValidity"
 
 
-_InventorySight = tuple["tuple[str, str] | None", PoolMembership]
+_InventoryView = tuple["tuple[str, str] | None", PoolMembership]
 """Status and reason of ReadyForPooling, and the membership, which another writer may have changed."""
 
 
@@ -61,7 +61,7 @@ _CONDITIONS: Final = frozenset(
 )
 
 
-def _device_sight(device: "GPUDevice") -> tuple[object, ...]:
+def _device_view(device: "GPUDevice") -> tuple[object, ...]:
     """Return the part of a device that assignment depends on; units change with every pod and are not part."""
     meta, status = device.metadata, device.status
     return (
@@ -82,7 +82,7 @@ def _device_sight(device: "GPUDevice") -> tuple[object, ...]:
     )
 
 
-def _inventory_sight(inventory: "GPUNodeInventory") -> _InventorySight:
+def _inventory_view(inventory: "GPUNodeInventory") -> _InventoryView:
     condition = readiness_of(inventory)
     readiness = (condition.status, condition.reason) if condition is not None else None
     return (readiness, inventory.status.pools)
@@ -96,23 +96,23 @@ class AssignmentRouter:
         self._sources = sources
         self.nodes: EventSource[NodeName] = EventSource()
         """Nodes whose devices are to be assigned again."""
-        self._pools: dict[PoolName, _PoolSight] = {}
+        self._pools: dict[PoolName, _PoolView] = {}
         self._devices: dict[NodeName, tuple[object, ...]] = {}
         self._pools_by_node: dict[NodeName, frozenset[PoolName]] = {}
         self._nodes_by_pool: dict[PoolName, set[NodeName]] = {}
         # pool -> nodes with a device that it has, or that is annotated with it
         self._unread = set(sources.index.unread_pools)
-        self._inventories: dict[NodeName, _InventorySight] = {}
+        self._inventories: dict[NodeName, _InventoryView] = {}
         self._awaited: set[NodeName] = set()
         # nodes of which any newer device is waited for
         self._unsettled: dict[DeviceName, bool] = {}
         # device -> was it a duplicate; of those that were draining or duplicates when last looked at
         for pool in sources.pools.values():
-            self._pools[pool.name] = self._sight_of(pool)
+            self._pools[pool.name] = self._view_of(pool)
         for node in sources.devices.nodes():
             self._take_in(node)
         for name, inventory in sources.inventories.by_name.items():
-            self._inventories[NodeName(name)] = _inventory_sight(inventory)
+            self._inventories[NodeName(name)] = _inventory_view(inventory)
 
     def devices_changed(self, node: str) -> None:
         """Take note of a change of the node's devices: the listener of `DeviceStore`."""
@@ -130,7 +130,7 @@ class AssignmentRouter:
         node = NodeName(name)
         before = self._inventories.pop(node, None)
         inventory = self._sources.inventories.by_name.get(name)
-        now = _inventory_sight(inventory) if inventory is not None else None
+        now = _inventory_view(inventory) if inventory is not None else None
         if now is not None:
             self._inventories[node] = now
         if before != now:
@@ -141,7 +141,7 @@ class AssignmentRouter:
         pool = PoolName(name)
         before = self._pools.pop(pool, None)
         item = self._sources.pools.get(pool)
-        now = self._sight_of(item) if item is not None else None
+        now = self._view_of(item) if item is not None else None
         if now is not None:
             self._pools[pool] = now
         was_unread, is_unread = pool in self._unread, pool in self._sources.index.unread_pools
@@ -176,11 +176,11 @@ class AssignmentRouter:
     def _take_in(self, node: NodeName) -> bool:
         """Store the view of the node's devices; say whether it changed."""
         devices = self._sources.devices.on_node(node)
-        sight = tuple(_device_sight(device) for device in devices)
-        if self._devices.get(node, ()) == sight:
+        view = tuple(_device_view(device) for device in devices)
+        if self._devices.get(node, ()) == view:
             return False
-        if sight:
-            self._devices[node] = sight
+        if view:
+            self._devices[node] = view
         else:
             del self._devices[node]
         self._note_pools(node, devices)
@@ -205,8 +205,8 @@ class AssignmentRouter:
             if not nodes:
                 del self._nodes_by_pool[pool]
 
-    def _sight_of(self, pool: "GPUPool") -> _PoolSight:
-        return _PoolSight(
+    def _view_of(self, pool: "GPUPool") -> _PoolView:
+        return _PoolView(
             uid=pool.metadata.uid,
             created=pool.metadata.creation_timestamp,
             device_selector=pool.spec.device_selector,

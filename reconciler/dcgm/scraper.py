@@ -44,11 +44,11 @@ class Pages(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ScrapeTerms:
+class ScrapeLimits:
     """How often exporters are scraped."""
 
     period_s: float = 15.0
-    """Between two pages of a node, less up to a fifth, so that nodes drift apart."""
+    """Seconds between two pages of a node, less up to a fifth, so that nodes drift apart."""
     per_second: float = 100.0
     """Pages a second, at most: a page of 8 devices costs about a millisecond of CPU."""
 
@@ -87,7 +87,7 @@ class DcgmScraper:
         operands: "OperandPodSink",
         devices: "DeviceStore",
         *,
-        terms: ScrapeTerms,
+        terms: ScrapeLimits,
         now: "Callable[[], Instant]",
         rng: random.Random | None = None,
     ) -> None:
@@ -190,7 +190,7 @@ def dcgm_scraper(context: ControllerContext) -> DcgmScraper:
         exporters,
         context.stores.operands,
         context.stores.devices,
-        terms=ScrapeTerms(period_s=context.settings.scrape_period_s),
+        terms=ScrapeLimits(period_s=context.settings.scrape_period_s),
         now=context.now,
     )
 

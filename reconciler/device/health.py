@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, final
 
 from api.names import GROUP, NodeName
 from api.status_conditions import find_condition, new_condition
+from api.text import listed
 from inventory.debounce import DebounceCounter, DebouncedState
 from inventory.health.device import (
     UNKNOWN,
@@ -20,23 +21,18 @@ from inventory.health.device import (
     HealthReport,
     assess_health,
 )
-from kube.resources import GPU_DEVICES
+from kube.event_recorder import ObjectReference
+from kube.resources import GPU_DEVICES, PODS
 from manifests.install.rbac import PolicyRule
-from reconciler.controller_spec import (
-    FEATURES,
-    ControllerContext,
-    ControllerSpec,
-    Trigger,
-    devices,
-)
+from reconciler.controller_spec import FEATURES, ControllerContext, ControllerSpec, Trigger, devices
 from reconciler.dcgm.scraper import dcgm_scraper
-from reconciler.device.fault_events import FaultEvents
 from reconciler.runtime.concurrent_writes import DEVICES_AT_A_TIME, write_in_order
 from reconciler.runtime.expectations import Expectations
 from reconciler.runtime.status import StatusWriter
 from reconciler.sinks.agent_reports import AgentReports
 from telemetry.conditions import DeviceCondition, DeviceHealthy
 from telemetry.metrics import DEVICES_FAULTED
+from telemetry.reasons import EventReason
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -46,10 +42,55 @@ if TYPE_CHECKING:
     from api.kinds.gpudevice import GPUDevice
     from api.meta import Condition
     from api.names import DeviceName
-    from inventory.health.device import ExporterSample, HealthDebounceTerms
+    from inventory.health.device import ExporterSample, HealthDebounceLimits
     from kube.client import KubeClient
+    from kube.event_recorder import EventRecorder
+    from pool.allocation_reader import AllocationReader
+    from pool.model import PodFacts
     from reconciler.controller_spec import Reconcile
     from reconciler.runtime.device_store import DeviceStore
+
+ACTION: Final = "WatchHealth"
+
+
+@final
+class FaultEvents:
+    """Records faults; pods are not evicted, and are named in the Event."""
+
+    def __init__(self, recorder: "EventRecorder", reader: "AllocationReader") -> None:
+        self._recorder = recorder
+        self._reader = reader
+
+    def faulted(self, device: "GPUDevice", fault: "Fault") -> None:
+        """Record that a device is faulty, or has another fault now."""
+        pods = self._pods_on(device)
+        used_by = f"; still used by {listed(pod.ref for pod in pods)}" if pods else ""
+        self._recorder.warning(
+            ObjectReference.to(GPU_DEVICES, device.metadata),
+            EventReason.DEVICE_FAULTED,
+            f"{fault.text}: no new pods are placed on the device{used_by}",
+            action=ACTION,
+        )
+        for pod in pods:
+            self._recorder.warning(
+                ObjectReference.to(PODS, pod),
+                EventReason.DEVICE_FAULTED,
+                f"device {device.name} of this pod is faulty: {fault.text}; the pod is not evicted:"
+                " delete it to have its replacement placed on another device",
+                action=ACTION,
+            )
+
+    def recovered(self, device: "GPUDevice") -> None:
+        self._recorder.normal(
+            ObjectReference.to(GPU_DEVICES, device.metadata),
+            EventReason.DEVICE_RECOVERED,
+            "the device is healthy again and accepts new pods",
+            action=ACTION,
+        )
+
+    def _pods_on(self, device: "GPUDevice") -> "list[PodFacts]":
+        return sorted(self._reader.pods_on(device.name), key=lambda pod: pod.ref)
+
 
 RBAC: Final = (PolicyRule(group=GROUP, resources=("gpudevices/status",), verbs=("patch",)),)
 
@@ -94,7 +135,7 @@ class DeviceHealthController:
         sources: HealthSources,
         *,
         events: "FaultEvents",
-        terms: "HealthDebounceTerms",
+        terms: "HealthDebounceLimits",
         now: "Callable[[], Instant]",
     ) -> None:
         self._writer = StatusWriter(client, GPU_DEVICES, FIELD_MANAGER)
@@ -150,9 +191,9 @@ class DeviceHealthController:
         return min(waits, default=None)
 
     async def _write(self, device: "GPUDevice", health: DeviceHealth) -> None:
-        shown = self._shown(device)
-        wanted = _condition(device, health, shown, now=self._now().utc)
-        if wanted == shown:
+        current = self._current(device)
+        wanted = _condition(device, health, current, now=self._now().utc)
+        if wanted == current:
             return
         written = await self._writer.apply(device.name, {"conditions": [wanted]})
         if written is not None:
@@ -165,7 +206,7 @@ class DeviceHealthController:
         elif fault is None and before.present_fault is not None:
             self._events.recovered(device)
 
-    def _shown(self, device: "GPUDevice") -> "Condition | None":
+    def _current(self, device: "GPUDevice") -> "Condition | None":
         """Return the condition at the API server, with a write that the watch has not shown yet."""
         return self._expected.unseen(device.name, device.metadata) or _condition_of(device)
 
@@ -203,7 +244,7 @@ def _before(device: "GPUDevice", gpu: _Device | None) -> DeviceHealth:
 
 
 def _condition(
-    device: "GPUDevice", health: DeviceHealth, shown: "Condition | None", *, now: "dt.datetime"
+    device: "GPUDevice", health: DeviceHealth, current: "Condition | None", *, now: "dt.datetime"
 ) -> "Condition":
     fault = health.present_fault
     return new_condition(
@@ -212,7 +253,7 @@ def _condition(
         "no fault is known" if fault is None else fault.text,
         status=fault is None,
         keeps_text=fault is None,
-        shown=() if shown is None else (shown,),
+        current=() if current is None else (current,),
         generation=device.metadata.generation,
         now=now,
     )

@@ -69,8 +69,8 @@ class DeviceStatus:
         if entry is None or device is None or entry.facts.pool in self._index.unread_pools:
             return None
         wanted, status = state_of(entry), device.status
-        shown = self._expected.unseen(name, device.metadata) or (status.state, status.units)
-        if shown == wanted:
+        current = self._expected.unseen(name, device.metadata) or (status.state, status.units)
+        if current == wanted:
             return None
         state, units = wanted
         written = await self._writer.apply(name, {"state": state, "units": units})

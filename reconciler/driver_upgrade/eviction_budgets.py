@@ -7,13 +7,13 @@ the next pass tells it instead of asking again at once.
 from typing import TYPE_CHECKING, Final, final
 
 from api.text import listed
-from operands.upgrade.upgrade_facts import EvictionAnswer
+from operands.upgrade.facts import EvictionAnswer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from api.names import PodUid
-    from reconciler.driver_upgrade.upgrade_objects import DisruptionBudget, UpgradePod
+    from reconciler.driver_upgrade.objects import DisruptionBudget, UpgradePod
 
 REMEMBERED_S: Final = 30.0
 ALLOWED: Final = (EvictionAnswer.ALLOWED, "")

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from api.names import PodUid
-from operands.upgrade.upgrade_facts import DriverUse, HostProcess, PodOnNode, PodOwner
+from operands.upgrade.facts import DriverUse, HostProcess, PodOnNode, PodOwner
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence

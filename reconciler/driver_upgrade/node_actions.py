@@ -23,7 +23,7 @@ from kube.errors import Conflict, NotFound, TooManyRequests
 from kube.event_recorder import ObjectReference
 from kube.resources import NODES, PODS
 from manifests.install.rbac import PolicyRule
-from operands.upgrade import upgrade_actions as acts
+from operands.upgrade import actions as acts
 from reconciler.runtime.eviction import BUDGET_CAUSE, Eviction
 from telemetry.metrics import EVICTIONS
 from telemetry.reasons import EventReason
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from kube.client import KubeClient
     from kube.event_recorder import EventRecorder
-    from operands.upgrade.upgrade_actions import NodeUpgrade, UpgradeAction
+    from operands.upgrade.actions import NodeUpgrade, UpgradeAction
     from reconciler.driver_upgrade.eviction_budgets import RefusedEvictions
     from reconciler.driver_upgrade.seen_nodes import UpgradingNode
 
@@ -45,7 +45,7 @@ RBAC: Final = (
 )
 NAMESPACED_RBAC: Final = (PolicyRule(resources=("pods",), verbs=("delete",)),)
 ACTION: Final = "UpgradeDriver"
-"""Of events."""
+"""Action of events."""
 _ATTEMPTS: Final = 4
 """Writes of one change: kubelet and others write the Node, too."""
 
@@ -168,12 +168,14 @@ class NodeActions:
             EVICTIONS.labels(Eviction.GONE.value).inc()
         except TooManyRequests as error:
             causes = (error.details.causes or ()) if error.details is not None else ()
-            told = next((cause.message for cause in causes if cause.reason == BUDGET_CAUSE), None)
-            if told is None:
+            reported = next(
+                (cause.message for cause in causes if cause.reason == BUDGET_CAUSE), None
+            )
+            if reported is None:
                 EVICTIONS.labels(Eviction.FAILED.value).inc()
                 raise
             EVICTIONS.labels(Eviction.REFUSED.value).inc()
-            self._refused.note(action.uid, told or error.message, self._monotonic())
+            self._refused.note(action.uid, reported or error.message, self._monotonic())
         else:
             EVICTIONS.labels(Eviction.EVICTED.value).inc()
             pod = f"{action.namespace}/{action.name}"
@@ -246,8 +248,8 @@ def _only_from(
 ) -> Json:
     """Replace a value, or remove it, only while it is the one that is meant."""
     kind, key = where
-    shown: Mapping[str, str] = getattr(seen.metadata, kind) or {}
-    return {kind: {key: after}} if shown.get(key) == before else {}
+    current: Mapping[str, str] = getattr(seen.metadata, kind) or {}
+    return {kind: {key: after}} if current.get(key) == before else {}
 
 
 def _state_change(seen: Node, action: acts.SetState) -> Json:
@@ -268,11 +270,11 @@ def _difference(
 ) -> Json:
     """Return the part of `metadata` that is to be written; empty where all is there."""
     changed: Json = {}
-    for kind, wanted, shown in (
+    for kind, wanted, current in (
         ("labels", labels or {}, seen.metadata.labels or {}),
         ("annotations", annotations or {}, seen.metadata.annotations or {}),
     ):
-        different = {key: value for key, value in wanted.items() if shown.get(key) != value}
+        different = {key: value for key, value in wanted.items() if current.get(key) != value}
         if different:
             changed[kind] = different
     return changed

@@ -19,15 +19,15 @@ from api.driver_upgrade import (
 )
 from api.foreign.karpenter import DISRUPTED_TAINT
 from api.names import DRIVER_OWNER_LABEL, NodeName
+from operands.upgrade.facts import UpgradeNode
 from operands.upgrade.out_of_service import is_out_of_service
-from operands.upgrade.upgrade_facts import UpgradeNode
-from reconciler.driver_upgrade.driver_daemons import daemon_of, is_wanted
+from reconciler.driver_upgrade.daemons import daemon_of, is_wanted
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
     from api.foreign.core import Node
-    from reconciler.driver_upgrade.driver_daemons import AgentDaemon, DriverDaemon
+    from reconciler.driver_upgrade.daemons import AgentDaemon, DriverDaemon
 
 _PREFIXES: Final = ("nvidia.com/gpu-driver-upgrade", DEPLOY_LABEL_PREFIX)
 _KEYS: Final = frozenset(
@@ -39,7 +39,7 @@ _KEYS: Final = frozenset(
     }
 )
 
-_AT_REST: Final = frozenset({UpgradeState.UNKNOWN.value, UpgradeState.UPGRADE_DONE.value})
+_IDLE: Final = frozenset({UpgradeState.UNKNOWN.value, UpgradeState.UPGRADE_DONE.value})
 
 
 @final
@@ -87,7 +87,7 @@ def seen_node(
         desired_digest="" if daemon is None else daemon.digest,
     )
     state = fact.labels.get(UPGRADE_STATE_LABEL, "")
-    if state not in _AT_REST or is_out_of_service(fact):
+    if state not in _IDLE or is_out_of_service(fact):
         fact = replace(
             fact, agents=frozenset(agent.name for agent in agents if agent.selects(node))
         )

@@ -17,21 +17,21 @@ from api.driver_upgrade import UPGRADE_STATE_LABEL, UpgradeState
 from kube.backoff import Backoff
 from kube.errors import KubeError, NotFound
 from operands.nvidia.driver_owners import owner_value
-from operands.upgrade.cluster_upgrade import CLUSTER_POLICY, plan_upgrades
+from operands.upgrade.actions import WaitUntil
+from operands.upgrade.cluster import CLUSTER_POLICY, plan_upgrades
+from operands.upgrade.facts import UpgradeTimes
 from operands.upgrade.out_of_service import is_decided_by_pods
-from operands.upgrade.upgrade_actions import WaitUntil
-from operands.upgrade.upgrade_facts import UpgradeTimes
-from operands.upgrade.upgrade_record import read_record
-from operands.upgrade.upgrade_terms import OFF
+from operands.upgrade.parameters import OFF
+from operands.upgrade.record import read_record
 from reconciler.controller_spec import OPERANDS, ControllerContext, ControllerSpec, Trigger
-from reconciler.driver_upgrade import node_actions, upgrade_reader, upgrade_status
+from reconciler.driver_upgrade import node_actions, reader, status
 from reconciler.driver_upgrade.eviction_budgets import RefusedEvictions
 from reconciler.driver_upgrade.found_processes import found_on
 from reconciler.driver_upgrade.node_actions import NodeActions, OvertakenError
-from reconciler.driver_upgrade.upgrade_owners import upgrade_owners
-from reconciler.driver_upgrade.upgrade_reader import UpgradeReader
-from reconciler.driver_upgrade.upgrade_reports import UpgradeReports, upgrade_reports
-from reconciler.driver_upgrade.upgrade_status import UpgradeStatus
+from reconciler.driver_upgrade.owners import upgrade_owners
+from reconciler.driver_upgrade.reader import UpgradeReader
+from reconciler.driver_upgrade.reports import UpgradeReports, upgrade_reports
+from reconciler.driver_upgrade.status import UpgradeStatus
 from reconciler.operator_gauges import UpgradeFigures, show_upgrades
 from reconciler.pool.index_changes import NODES as INDEX_NODES
 from reconciler.sinks.agent_reports import AgentReports
@@ -45,28 +45,30 @@ if TYPE_CHECKING:
     from api.names import NodeName, PodUid
     from kube.client import KubeClient
     from kube.event_recorder import EventRecorder
-    from operands.upgrade.cluster_upgrade import OwnerUpgrade
-    from operands.upgrade.upgrade_actions import NodeUpgrade
-    from operands.upgrade.upgrade_facts import EvictionAnswer, PodOnNode, UpgradeNode
-    from operands.upgrade.upgrade_terms import UpgradeTerms
-    from reconciler.driver_upgrade.upgrade_reader import SeenCluster
+    from operands.upgrade.actions import NodeUpgrade
+    from operands.upgrade.cluster import OwnerUpgrade
+    from operands.upgrade.facts import EvictionAnswer, PodOnNode, UpgradeNode
+    from operands.upgrade.parameters import UpgradeParameters
+    from reconciler.driver_upgrade.reader import SeenCluster
     from reconciler.sinks.operator_objects import OperatorObjects
 
 KEY: Final = "upgrade"
 BUSY_S: Final = 5.0
-"""While a node is being upgraded, or is to be: pods leave and drivers start without any change of the Node."""
-REST_S: Final = 20.0
+"""Seconds between two passes while a node is being upgraded, or is to be: pods leave and drivers start without any
+change of the Node."""
+PAUSE_S: Final = 20.0
 """A new revision of a driver's DaemonSet is seen within this."""
 GATHER_S: Final = 1.0
 """Changes of nodes within this cause one pass."""
 SHARE: Final = 0.2
-"""Of the time that passes may read: each lists every node with a driver, and most changes of nodes are none for it.
+"""Share of the time that passes may read: each lists every node with a driver, and most changes of nodes are none
+for it.
 What they write ends by itself, and is not counted."""
 AT_A_TIME: Final = 8
 """Nodes that are written at a time."""
 FIRST_PAUSE_S: Final = 5.0
 LONGEST_PAUSE_S: Final = 300.0
-"""Of a node whose write failed."""
+"""Longest pause, in seconds, of a node whose write failed."""
 CANDIDATES: Final = 32
 """Nodes that wait for their turn, and whose pods are read in one pass: that decides about their order only."""
 CANDIDATE_S: Final = 300.0
@@ -81,7 +83,7 @@ class UpgradeTools:
     """What a pass asks besides."""
 
     namespace: str
-    """Of the operands."""
+    """Namespace of the operands."""
     pools: "Callable[[], Collection[str]]"
     """Returns the names of the GPUPools."""
     now: "Callable[[], Instant]"
@@ -120,16 +122,16 @@ class DriverUpgrades:
         # node in upgrade-required -> when its pods were read, and the pods
         self._pauses: dict[NodeName, tuple[Backoff, float]] = {}
         # node whose last write failed -> until when it rests
-        self._rests_until = 0.0
+        self._pauses_until = 0.0
 
     async def reconcile(self, _key: str) -> float | None:
         """Make one pass, unless the last one was a moment ago; return the seconds until the next one."""
         started = self._now().monotonic
-        if started < self._rests_until:
-            return self._rests_until - started
+        if started < self._pauses_until:
+            return self._pauses_until - started
         if self._objects.unread or self._objects.active is None:
             # Which upgrade goes on is unknown: every node stays as it is, in service or out of it.
-            return REST_S
+            return PAUSE_S
         if self._led_from is None:
             self._led_from = started
             self._reports.seed(self._written())
@@ -139,14 +141,14 @@ class DriverUpgrades:
         seen = await self._reader.cluster()
         upgrades = await self._decide(owners, seen)
         read_at = self._now().monotonic
-        self._rests_until = read_at + min((read_at - started) * (1 / SHARE - 1), BUSY_S)
+        self._pauses_until = read_at + min((read_at - started) * (1 / SHARE - 1), BUSY_S)
         failed = await self._execute(upgrades, seen)
-        self._tell(owners, upgrades, failed)
+        self._record(owners, upgrades, failed)
         await self._status.write(self._objects, self._reports)
         return self._next_s(upgrades)
 
     async def _decide(
-        self, owners: "Mapping[str, UpgradeTerms]", seen: "SeenCluster"
+        self, owners: "Mapping[str, UpgradeParameters]", seen: "SeenCluster"
     ) -> "dict[str, OwnerUpgrade]":
         """Return what is done now; pods are read where they decide, and of some nodes that wait where one could start."""
         entries = self._reports.by_node()
@@ -254,9 +256,9 @@ class DriverUpgrades:
         self._pauses.pop(name, None)
         return True
 
-    def _tell(
+    def _record(
         self,
-        owners: "Mapping[str, UpgradeTerms]",
+        owners: "Mapping[str, UpgradeParameters]",
         upgrades: "Mapping[str, OwnerUpgrade]",
         failed: "Collection[NodeName]",
     ) -> None:
@@ -287,7 +289,7 @@ class DriverUpgrades:
             for action in answer.actions
             if isinstance(action, WaitUntil)
         ]
-        return min((BUSY_S if is_busy else REST_S, *waits))
+        return min((BUSY_S if is_busy else PAUSE_S, *waits))
 
     def _written(self) -> "dict[str, tuple[NodeUpgradeStatus, ...]]":
         """Return the entries that an earlier leader wrote."""
@@ -344,9 +346,9 @@ def _key(_context: ControllerContext, _changed: object) -> tuple[str, ...]:
     return (KEY,)
 
 
-FURTHER_RBAC: Final = (*upgrade_reader.RBAC, *node_actions.RBAC, *upgrade_status.RBAC)
-"""Of a server with `node_software.enabled`: not among the rights that every server has."""
-FURTHER_NAMESPACED_RBAC: Final = (*upgrade_reader.NAMESPACED_RBAC, *node_actions.NAMESPACED_RBAC)
+FURTHER_RBAC: Final = (*reader.RBAC, *node_actions.RBAC, *status.RBAC)
+"""Rights of a server with `node_software.enabled`: not among the rights that every server has."""
+FURTHER_NAMESPACED_RBAC: Final = (*reader.NAMESPACED_RBAC, *node_actions.NAMESPACED_RBAC)
 
 SPEC: Final = ControllerSpec(
     name="driver.upgrade",

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 FIELD_MANAGER: Final = "gpu-control-plane/pod-security"
 ACTION: Final = "LabelNamespace"
-"""Of events."""
+"""Action of events."""
 CONFLICT_RETRY_S: Final = 0.5
 
 _log = structlog.get_logger()

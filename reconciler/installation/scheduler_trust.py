@@ -31,12 +31,12 @@ if TYPE_CHECKING:
     from kube.event_recorder import EventRecorder
 
 ACTION: Final = "RestartScheduler"
-"""Of events."""
+"""Action of events."""
 AUTHORITIES_KEY: Final = "ca.crt"
 CHECK_EVERY_S: Final = 5.0
-"""Between two reads of the CAs, as often as the server checks its own certificates."""
+"""Seconds between two reads of the CAs, as often as the server checks its own certificates."""
 RESTART_INTERVAL_S: Final = 300.0
-"""Between two restarts, whatever happens to the Secret: a rollout has ended by then."""
+"""Seconds between two restarts, whatever happens to the Secret: a rollout has ended by then."""
 CONFLICT_RETRY_S: Final = 1.0
 
 _log = structlog.get_logger()

@@ -20,7 +20,7 @@ from reconciler.controller_spec import ControllerSpec
 
 if TYPE_CHECKING:
     from kube.client import KubeClient
-    from reconciler.settings import EndpointTerms
+    from reconciler.settings import EndpointParameters
 
 FIELD_MANAGER: Final = "gpu-control-plane/endpoint"
 RECHECK_S: Final = 5.0
@@ -42,7 +42,7 @@ class _EndpointSlice(Model, frozen=True):
     endpoints: tuple[_Endpoint, ...] | None = None
     ports: tuple[_Port, ...] | None = None
 
-    def leads_to(self, terms: "EndpointTerms") -> bool:
+    def leads_to(self, terms: "EndpointParameters") -> bool:
         return self.endpoints == (_Endpoint(addresses=(terms.address,)),) and self.ports == (
             _Port(port=terms.port),
         )
@@ -52,7 +52,7 @@ class _Service(Model, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
 
 
-def build_endpoint_slice(terms: "EndpointTerms", service_uid: str) -> dict[str, Any]:
+def build_endpoint_slice(terms: "EndpointParameters", service_uid: str) -> dict[str, Any]:
     """Return the slice, which is deleted together with its Service."""
     return {
         "apiVersion": ENDPOINT_SLICES.api_version,
@@ -93,7 +93,7 @@ def build_endpoint_slice(terms: "EndpointTerms", service_uid: str) -> dict[str, 
 class ServiceEndpoint:
     """Leads one Service to this replica."""
 
-    def __init__(self, client: "KubeClient", terms: "EndpointTerms") -> None:
+    def __init__(self, client: "KubeClient", terms: "EndpointParameters") -> None:
         self._client = client
         self._terms = terms
 

@@ -15,7 +15,7 @@ from inventory.discovery.labels import label_report
 from inventory.discovery.merge import merge, merged_labels
 from inventory.discovery.node import (
     FRESH_FOR,
-    InventoryTerms,
+    InventoryParameters,
     has_inventory,
     incompleteness_of,
     is_managed,
@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     from pool.model import NodeFacts
     from reconciler.controller_spec import Reconcile
     from reconciler.runtime.device_store import DeviceStore
-    from reconciler.sinks.node_feature_sink import NodeFeatureSink
+    from reconciler.sinks.node_feature import NodeFeatureSink
 
 RBAC: Final = (
     PolicyRule(resources=("nodes",), verbs=("get",)),
@@ -82,7 +82,7 @@ RBAC: Final = (
 )
 
 REFUSED_AGAIN_S: Final = 10.0
-"""Until a node with a rejected UUID is reconciled again: the end of the duplicate triggers nothing."""
+"""Seconds until a node with a rejected UUID is reconciled again: the end of the duplicate triggers nothing."""
 
 
 @final
@@ -91,7 +91,7 @@ class KnownDevices:
     """Stores that the controller reads."""
 
     index: "IndexFigures"
-    """For nodes, and for claimants of UUIDs."""
+    """Index for nodes, and for claimants of UUIDs."""
     devices: "DeviceStore"
     inventories: "Store[GPUNodeInventory]"
     features: "NodeFeatureSink"
@@ -108,7 +108,7 @@ class NodeInventory:
         recorder: "EventRecorder",
         *,
         now: "Callable[[], Instant]",
-        terms: InventoryTerms,
+        terms: InventoryParameters,
     ) -> None:
         self._known = known
         self._now = now
@@ -128,13 +128,13 @@ class NodeInventory:
         node = self._known.index.nodes.get(name)
         devices = self._known.devices.on_node(name)
         inventory = self._known.inventories.by_name.get(name)
-        if not self._writer.are_shown(name):
+        if not self._writer.are_written(name):
             return SEEN_WITHIN_S
         self._gauges.show(name, devices, inventory)
         if node is None:
             return await self._remove_all(name, devices, inventory)
         self._gone_since.pop(name, None)
-        merged = self._look(node, devices)
+        merged = self._merge(node, devices)
         devices = self._with_namesakes(name, devices, merged)
         managed = is_managed(node.labels, self._terms)
         uuids = uuids_of(devices, merged)
@@ -145,13 +145,13 @@ class NodeInventory:
             is_managed=managed,
             claimants={uuid: self._known.index.devices.with_part(uuid) for uuid in uuids},
         )
-        if has_inventory(merged, devices, plan, is_shown=inventory is not None):
+        if has_inventory(merged, devices, plan, is_visible=inventory is not None):
             await self._write_devices(node, plan)
             metadata = await self._write_inventory(node, plan, merged, devices=devices)
             if metadata is not None:
                 self._record(metadata, plan, merged)
         self._events.duplicates(devices)
-        next_s = self._next_look_s(merged)
+        next_s = self._next_read_s(merged)
         return min(next_s or math.inf, REFUSED_AGAIN_S) if plan.refused else next_s
 
     def _record(self, metadata: "ObjectMeta", plan: "DevicePlan", merged: "MergedReport") -> None:
@@ -162,7 +162,7 @@ class NodeInventory:
         wanted = (*(item for _, item in plan.keep), *plan.create)
         self._events.contradictory_links(metadata, wanted)
 
-    def _look(self, node: "NodeFacts", devices: "Sequence[GPUDevice]") -> "MergedReport":
+    def _merge(self, node: "NodeFacts", devices: "Sequence[GPUDevice]") -> "MergedReport":
         features = self._known.features.on_node(node.name)
         labels = source_labels(node)
         return merge(
@@ -201,8 +201,8 @@ class NodeInventory:
             device, wanted = kept
             await self._writer.disown(GPU_DEVICES, device.metadata)
             if not shows_device(device, wanted, now):
-                shown = device.status.conditions
-                status = device_body(wanted, device.metadata, shown=shown, now=now)
+                current = device.status.conditions
+                status = device_body(wanted, device.metadata, current=current, now=now)
                 await self._writer.apply_device(node.name, wanted.name, status)
 
         await write_in_order(plan.create, create, at_a_time=DEVICES_AT_A_TIME)
@@ -224,9 +224,9 @@ class NodeInventory:
             if created is None:
                 return None
             metadata = created
-            shown = GPUNodeInventoryStatus()
+            current = GPUNodeInventoryStatus()
         else:
-            metadata, shown = inventory.metadata, inventory.status
+            metadata, current = inventory.metadata, inventory.status
             await self._writer.disown(GPU_NODE_INVENTORIES, metadata)
         by_hand = [device for device in devices if not is_ours(device) and device.node == node.name]
         wanted = [*(item for _, item in plan.keep), *plan.create]
@@ -243,8 +243,8 @@ class NodeInventory:
             passed_through=passed_through(merged, statuses),
         )
         now = self._now().utc
-        status = inventory_status(judged, merged, shown, generation=metadata.generation, now=now)
-        if inventory is None or not shows_inventory(shown, status, merged):
+        status = inventory_status(judged, merged, current, generation=metadata.generation, now=now)
+        if inventory is None or not shows_inventory(current, status, merged):
             await self._writer.apply_inventory(node.name, inventory_body(status))
         return metadata
 
@@ -281,7 +281,7 @@ class NodeInventory:
         self._gone_since.pop(name, None)
         self._events.forget(name, devices)
 
-    def _next_look_s(self, merged: "MergedReport") -> float | None:
+    def _next_read_s(self, merged: "MergedReport") -> float | None:
         """Return when a heartbeat that does not come would be missed."""
         if merged.heartbeat is None:
             return None

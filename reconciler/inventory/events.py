@@ -140,7 +140,7 @@ class InventoryEvents:
             return
         text = (
             f"devices contradict each other about their links, the weaker report counts:"
-            f" {listing(map(_told, new))}; compare `nvidia-smi topo --matrix` on the node"
+            f" {listing(map(_conflict_text, new))}; compare `nvidia-smi topo --matrix` on the node"
         )
         self._recorder.warning(
             ObjectReference.to(GPU_NODE_INVENTORIES, inventory),
@@ -219,7 +219,7 @@ class InventoryEvents:
             self._duplicates.pop(device.name, None)
 
 
-def _told(conflict: "LinkConflict") -> str:
+def _conflict_text(conflict: "LinkConflict") -> str:
     link, answer = conflict.link, conflict.answer
     if link.peer == conflict.device:
         return f"{conflict.device} reports a link to itself"

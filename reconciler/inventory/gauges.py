@@ -72,8 +72,8 @@ class InventoryGauges:
         DEVICES_STALE.set(0)
 
     def _show_conditions(self, node: "NodeName", inventory: "GPUNodeInventory | None") -> None:
-        shown = inventory.status.conditions if inventory is not None else None
-        conditions = {item.type: item.status for item in shown or ()}
+        current = inventory.status.conditions if inventory is not None else None
+        conditions = {item.type: item.status for item in current or ()}
         for condition in self._conditions.get(node, frozenset()) - conditions.keys():
             INVENTORY_CONDITION.remove(node, condition)
         for condition, status in conditions.items():

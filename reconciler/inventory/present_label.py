@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pool.index.figures import IndexFigures
     from pool.model import NodeFacts
     from reconciler.runtime.device_store import DeviceStore
-    from reconciler.sinks.node_feature_sink import NodeFeatureSink
+    from reconciler.sinks.node_feature import NodeFeatureSink
 
 RBAC: Final = (PolicyRule(resources=("nodes",), verbs=("patch",)),)
 CONFLICT_RETRY_S: Final = 0.5
@@ -88,8 +88,8 @@ class NodePresentLabel:
 
     async def _write(self, node: "NodeFacts", *, is_present: bool) -> float | None:
         """Apply the label or its absence, which the API server refuses where another manager has it."""
-        shown = ObjectMeta(name=node.name, uid=node.uid, resource_version=node.resource_version)
-        if self._expected.unseen(node.name, shown) is is_present:
+        current = ObjectMeta(name=node.name, uid=node.uid, resource_version=node.resource_version)
+        if self._expected.unseen(node.name, current) is is_present:
             return None
         labels = {PRESENT_LABEL: "true"} if is_present else {}
         body = {

@@ -33,18 +33,18 @@ def device_body(
     wanted: "WantedDevice",
     metadata: "ObjectMeta",
     *,
-    shown: "Sequence[Condition] | None" = None,
+    current: "Sequence[Condition] | None" = None,
     now: dt.datetime,
 ) -> dict[str, object]:
     """Return our part of a device's status, given the conditions that it shows."""
-    return dict(own_status(wanted, [_stale(wanted, metadata, shown=shown, now=now)]))
+    return dict(own_status(wanted, [_stale(wanted, metadata, current=current, now=now)]))
 
 
 def shows_device(device: "GPUDevice", wanted: "WantedDevice", now: dt.datetime) -> bool:
     """Say whether the device shows the wanted status."""
-    shown = device.status.conditions or ()
-    stale = _stale(wanted, device.metadata, shown=shown, now=now)
-    return device_shows(device.status, wanted.status) and stale in shown
+    current = device.status.conditions or ()
+    stale = _stale(wanted, device.metadata, current=current, now=now)
+    return device_shows(device.status, wanted.status) and stale in current
 
 
 def newly_stale(plan: "DevicePlan") -> "list[WantedDevice]":
@@ -64,13 +64,13 @@ class Judged:
     """Findings about a node as a whole."""
 
     names: "Sequence[str]"
-    """Of its devices."""
+    """Names of its devices."""
     faulted: int
     """How many of them report a fault."""
     managed: bool
     managed_label: str
     kernel: str
-    """By its kubelet; empty where it does not say."""
+    """Kernel as named by its kubelet; empty where it does not say."""
     """The label that decides it."""
     incomplete: "IncompleteInventory | None"
     passed_through: "Sequence[str]" = ()
@@ -80,14 +80,16 @@ class Judged:
 def inventory_status(
     judged: Judged,
     merged: "MergedReport",
-    shown: GPUNodeInventoryStatus,
+    current: GPUNodeInventoryStatus,
     *,
     generation: int,
     now: dt.datetime,
 ) -> GPUNodeInventoryStatus:
     """Return our part of the status that a node's inventory should show, given what it shows."""
     beat, incomplete = merged.heartbeat, judged.incomplete
-    dated = functools.partial(new_condition, shown=shown.conditions, generation=generation, now=now)
+    dated = functools.partial(
+        new_condition, current=current.conditions, generation=generation, now=now
+    )
     opted_out = f"label {judged.managed_label} of the node keeps its devices out of every pool"
     # The API server keeps the order in which conditions were first written: the most important one comes first,
     # and readiness, which writes it, has not seen the object yet.
@@ -100,13 +102,13 @@ def inventory_status(
     return GPUNodeInventoryStatus(
         devices=sorted(judged.names),
         device_counts=DeviceCounts(total=len(judged.names), faulted=judged.faulted),
-        driver=versions_of(merged, shown.driver),
-        system=system_of(merged, shown.system, kernel=judged.kernel),
+        driver=versions_of(merged, current.driver),
+        system=system_of(merged, current.system, kernel=judged.kernel),
         kubelet=merged.kubelet,
         managed=judged.managed,
-        last_heartbeat=shown.last_heartbeat if beat is None else format_time(beat),
+        last_heartbeat=current.last_heartbeat if beat is None else format_time(beat),
         conditions=[
-            *(() if shown.conditions else (unjudged,)),
+            *(() if current.conditions else (unjudged,)),
             dated(
                 InventoryCondition.MANAGED_DISABLED,
                 InventoryManaged.MANAGED if judged.managed else InventoryManaged.DISABLED,
@@ -138,7 +140,7 @@ def _completeness(judged: Judged) -> tuple[InventoryIncomplete, str]:
 
 
 def shows_inventory(
-    shown: GPUNodeInventoryStatus, wanted: GPUNodeInventoryStatus, merged: "MergedReport"
+    current: GPUNodeInventoryStatus, wanted: GPUNodeInventoryStatus, merged: "MergedReport"
 ) -> bool:
     """Say whether the inventory shows the wanted status.
 
@@ -146,14 +148,14 @@ def shows_inventory(
     minute.
     """
     return (
-        sorted(shown.devices or ()) == (wanted.devices or [])
-        and _our_counts(shown) == _our_counts(wanted)
-        and shown.driver == wanted.driver
-        and shown.system == wanted.system
-        and shown.kubelet == wanted.kubelet
-        and shown.managed is wanted.managed
-        and (not merged.is_silent or shown.last_heartbeat == wanted.last_heartbeat)
-        and all(condition in (shown.conditions or ()) for condition in wanted.conditions or ())
+        sorted(current.devices or ()) == (wanted.devices or [])
+        and _our_counts(current) == _our_counts(wanted)
+        and current.driver == wanted.driver
+        and current.system == wanted.system
+        and current.kubelet == wanted.kubelet
+        and current.managed is wanted.managed
+        and (not merged.is_silent or current.last_heartbeat == wanted.last_heartbeat)
+        and all(condition in (current.conditions or ()) for condition in wanted.conditions or ())
     )
 
 
@@ -183,7 +185,7 @@ def _stale(
     wanted: "WantedDevice",
     metadata: "ObjectMeta",
     *,
-    shown: "Sequence[Condition] | None",
+    current: "Sequence[Condition] | None",
     now: dt.datetime,
 ) -> "Condition":
     staleness = wanted.staleness
@@ -193,7 +195,7 @@ def _stale(
         staleness.message or "the sources of its facts report",
         status=staleness.is_stale,
         keeps_text=not staleness.is_stale,
-        shown=shown,
+        current=current,
         generation=metadata.generation,
         now=now,
     )

@@ -22,7 +22,7 @@ from kernelcache.cache_conditions import CacheState, cache_condition, state_of_c
 from kernelcache.cache_counts import CacheOnNode
 from kernelcache.warm_policy import warm_below
 from reconciler.kernelcache.device_targets import ANY_POOL, fitting_nodes
-from reconciler.sinks.gkm_cache_node_sink import WARM
+from reconciler.sinks.gkm_cache_node import WARM
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from api.kinds.gkmcache import CacheImageFacts, GKMCache
     from api.names import NodeName
     from reconciler.kernelcache.device_targets import DeviceTargets
-    from reconciler.sinks.gkm_cache_node_sink import DigestsOnNode
+    from reconciler.sinks.gkm_cache_node import DigestsOnNode
 
 
 @final
@@ -42,7 +42,7 @@ class CacheResolution:
 
     digest: "Digest | None" = None
     image: "CacheImageFacts | None" = None
-    """Beside every digest."""
+    """Facts of the image, beside every digest."""
     fault: str = ""
     """Why the cache has no image."""
 
@@ -58,13 +58,13 @@ class CacheSurroundings:
 
 def status_of_cache(
     cache: "GKMCache",
-    shown: GKMCacheStatus,
+    current: GKMCacheStatus,
     resolution: CacheResolution,
     *,
     around: CacheSurroundings,
     now: "dt.datetime",
 ) -> GKMCacheStatus:
-    """Return the status; it is `shown` itself where nothing differs, so that its time stays."""
+    """Return the status; it is `current` itself where nothing differs, so that its time stays."""
     image, nodes = resolution.image, around.nodes
     fitting = (
         fitting_nodes(around.targets.of_pool(ANY_POOL), image.targets)
@@ -78,13 +78,13 @@ def status_of_cache(
         warm_below=_warm_below(cache, fitting),
         pools=_pools(resolution, around) or None,
         conditions=cache_condition(
-            state, shown.conditions, generation=cache.metadata.generation, now=now
+            state, current.conditions, generation=cache.metadata.generation, now=now
         ),
         counts=_counts(cache, resolution.digest, nodes),
-        last_updated=shown.last_updated,
+        last_updated=current.last_updated,
     )
-    if status == shown:
-        return shown
+    if status == current:
+        return current
     return msgspec.structs.replace(status, last_updated=format_time(now))
 
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, final
 
 from api.kinds.gkmcache import CacheConditionType
 from api.status_conditions import find_condition, parse_time
-from kernelcache.cache_conditions import shown_state
+from kernelcache.cache_conditions import reported_state
 from telemetry.kernel_cache_metrics import CACHES, NODES_OF_CACHES, OUTDATED_SINCE, PODS_OF_CACHES
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Shown:
+class _Published:
     """What the gauges say of one cache."""
 
     state: str
@@ -29,21 +29,23 @@ class CacheGauges:
     """Sets the gauges, one cache at a time."""
 
     def __init__(self) -> None:
-        self._shown: dict[CacheName, _Shown] = {}
+        self._current: dict[CacheName, _Published] = {}
         forget_kernel_caches()
 
     def show(self, name: "CacheName", status: "GKMCacheStatus") -> None:
-        before = self._shown.get(name)
+        before = self._current.get(name)
         now = _read(status, before)
         self._replace(name, before, now)
-        self._shown[name] = now
+        self._current[name] = now
 
     def forget(self, name: "CacheName") -> None:
         """Drop a cache that is gone."""
-        before = self._shown.pop(name, None)
+        before = self._current.pop(name, None)
         self._replace(name, before, None)
 
-    def _replace(self, name: "CacheName", before: _Shown | None, now: _Shown | None) -> None:
+    def _replace(
+        self, name: "CacheName", before: _Published | None, now: _Published | None
+    ) -> None:
         for item, sign in ((before, -1), (now, 1)):
             if item is None:
                 continue
@@ -68,10 +70,10 @@ def forget_kernel_caches() -> None:
         CACHES.labels(state.value)
 
 
-def _read(status: "GKMCacheStatus", before: _Shown | None) -> _Shown:
+def _read(status: "GKMCacheStatus", before: _Published | None) -> _Published:
     counts = status.counts
-    return _Shown(
-        state=shown_state(status.conditions).type.value,
+    return _Published(
+        state=reported_state(status.conditions).type.value,
         nodes={
             "in_use": counts.nodes_in_use,
             "not_in_use": counts.nodes_not_in_use,
@@ -86,11 +88,13 @@ def _read(status: "GKMCacheStatus", before: _Shown | None) -> _Shown:
     )
 
 
-def _outdated_since(status: "GKMCacheStatus", before: _Shown | None) -> float | None:
+def _outdated_since(status: "GKMCacheStatus", before: _Published | None) -> float | None:
     """Return since when: an error that hides the condition Outdated does not begin the time again."""
     if before is not None and before.outdated_since is not None:
         return before.outdated_since
     conditions = status.conditions or ()
-    shown = find_condition(conditions, CacheConditionType.OUTDATED) or next(iter(conditions), None)
-    since = parse_time(shown.last_transition_time) if shown is not None else None
+    current = find_condition(conditions, CacheConditionType.OUTDATED) or next(
+        iter(conditions), None
+    )
+    since = parse_time(current.last_transition_time) if current is not None else None
     return since.timestamp() if since is not None else None

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from api.names import NodeName
     from kube.client import KubeClient
     from pool.index.figures import IndexFigures
-    from reconciler.sinks.gkm_cache_node_sink import CacheNodeFacts, GKMCacheNodeSink
+    from reconciler.sinks.gkm_cache_node import CacheNodeFacts, GKMCacheNodeSink
 
 RBAC: Final = (
     PolicyRule(resources=(NODES.plural,), verbs=("get",)),

@@ -13,28 +13,23 @@ from typing import TYPE_CHECKING, Final, final
 import structlog
 
 from api.image_reference import parse_digest
-from api.names import (
-    CACHE_FINALIZER,
-    CLUSTER_CACHE_FINALIZER,
-    MUTATION_SIGNATURE_ANNOTATION,
-)
+from api.kinds.gkmcache import CacheConditionType
+from api.names import CACHE_FINALIZER, CLUSTER_CACHE_FINALIZER, MUTATION_SIGNATURE_ANNOTATION
 from api.text import truncate
-from kernelcache.signatures.mutation_signature import SignedWith
+from kernelcache.cache_conditions import reported_state
+from kernelcache.signatures.mutation import SignedWith
 from kube.errors import ApiError, Conflict, NotFound
+from kube.event_recorder import ObjectReference
 from kube.resources import CLUSTER_GKM_CACHES, GKM_CACHES
 from manifests.install.rbac import PolicyRule
 from reconciler.controller_spec import ControllerContext, ControllerSpec, Trigger
-from reconciler.kernelcache.cache_events import record_cache
-from reconciler.kernelcache.cache_figures import (
-    CacheResolution,
-    CacheSurroundings,
-    status_of_cache,
-)
+from reconciler.kernelcache.cache_figures import CacheResolution, CacheSurroundings, status_of_cache
 from reconciler.kernelcache.cache_gauges import CacheGauges
 from reconciler.kernelcache.device_targets import device_targets
 from reconciler.runtime.controller import STATUS_SHARE
 from reconciler.runtime.expectations import Expectations
 from reconciler.runtime.status import StatusWriter
+from telemetry.reasons import EventReason
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,8 +42,35 @@ if TYPE_CHECKING:
     from kube.resources import Resource
     from reconciler.controller_spec import CacheProof
     from reconciler.kernelcache.device_targets import DeviceTargets
-    from reconciler.sinks.gkm_cache_node_sink import GKMCacheNodeSink
-    from reconciler.sinks.gkm_cache_sink import GKMCacheSink
+    from reconciler.sinks.gkm_cache import GKMCacheSink
+    from reconciler.sinks.gkm_cache_node import GKMCacheNodeSink
+
+ACTION: Final = "ServeCache"
+
+
+def record_cache(
+    recorder: "EventRecorder",
+    resource: "Resource",
+    cache: "GKMCache",
+    *,
+    before: "GKMCacheStatus",
+    after: "GKMCacheStatus",
+) -> None:
+    """Record what a status that was just written says for the first time."""
+    regarding = ObjectReference.to(resource, cache.metadata)
+    if after.resolved_digest and after.resolved_digest != before.resolved_digest:
+        instead = (
+            f" in place of {before.resolved_digest}: pods that mount it keep it until they end"
+            if before.resolved_digest
+            else ""
+        )
+        note = f"image {cache.spec.image} is {after.resolved_digest}{instead}"
+        recorder.normal(regarding, EventReason.KERNEL_CACHE_RESOLVED, note, action=ACTION)
+    state = reported_state(after.conditions)
+    was = reported_state(before.conditions)
+    if state.type is CacheConditionType.ERROR and was.type is not CacheConditionType.ERROR:
+        recorder.warning(regarding, EventReason.KERNEL_CACHE_FAILED, state.message, action=ACTION)
+
 
 RBAC: Final = (
     PolicyRule(
@@ -66,10 +88,10 @@ FIELD_MANAGER: Final = "gpu-control-plane/cache-status"
 WORKERS: Final = 4
 CONFLICT_RETRY_S: Final = 0.5
 """The watch shows the newer object within this."""
-LOOK_S: Final = 300.0
-"""Between two looks at a cache of which nothing changes: keys are rotated without a change of it."""
+CHECK_S: Final = 300.0
+"""Seconds between two looks at a cache of which nothing changes: keys are rotated without a change of it."""
 SIGN_AGAIN_S: Final = 300.0
-"""Between two requests to admission to sign a cache again: each asks the image's registry."""
+"""Seconds between two requests to admission to sign a cache again: each asks the image's registry."""
 DOUBTED_S: Final = 150.0
 """How long a cache that was proven keeps its digest while it is not: replicas read a new key within a minute of each
 other. No node pulls meanwhile what the status does not name."""
@@ -168,7 +190,7 @@ class CacheStatusReconciler:
                 cache, [finalizer for finalizer in finalizers if finalizer != ours]
             )
             return None
-        await self._write_status(cache, _kept(self._shown(cache)))
+        await self._write_status(cache, _kept(self._current(cache)))
         return None
 
     async def _serve(self, cache: "GKMCache") -> float:
@@ -181,26 +203,26 @@ class CacheStatusReconciler:
         finalizers, ours = cache.metadata.finalizers or [], _finalizer(cache)
         if ours not in finalizers:
             await self._write_finalizers(cache, [*finalizers, ours])
-            return LOOK_S
+            return CHECK_S
         if await self._write_status(cache, judged.resolution):
-            return LOOK_S
+            return CHECK_S
         if judged.needs_signature:
             await self._sign_again(cache)
             return self._until_next_request(cache)
         self._asked.pop(cache.cache_name, None)
-        return LOOK_S
+        return CHECK_S
 
     async def _doubt(self, cache: "GKMCache", fault: str) -> float:
         """Have a cache that is not proven signed again; it loses its digest if that does not help."""
         if await self._sign_again(cache):
             return SIGNED_WITHIN_S
-        asked, shown = self._asked[cache.cache_name], self._shown(cache)
+        asked, current = self._asked[cache.cache_name], self._current(cache)
         left_s = asked.since + DOUBTED_S - self._now().monotonic
-        if shown.resolved_digest and left_s > 0:
-            await self._write_status(cache, _kept(shown))
+        if current.resolved_digest and left_s > 0:
+            await self._write_status(cache, _kept(current))
             return left_s
-        told = f"{fault}; {asked.refusal}" if asked.refusal else fault
-        await self._write_status(cache, CacheResolution(fault=told))
+        reported = f"{fault}; {asked.refusal}" if asked.refusal else fault
+        await self._write_status(cache, CacheResolution(fault=reported))
         return self._until_next_request(cache)
 
     def _judge(self, cache: "GKMCache") -> _Judged:
@@ -245,18 +267,18 @@ class CacheStatusReconciler:
     def _until_next_request(self, cache: "GKMCache") -> float:
         asked = self._asked.get(cache.cache_name)
         now = self._now().monotonic
-        return max(SIGNED_WITHIN_S, asked.again_at - now) if asked is not None else LOOK_S
+        return max(SIGNED_WITHIN_S, asked.again_at - now) if asked is not None else CHECK_S
 
-    def _shown(self, cache: "GKMCache") -> "GKMCacheStatus":
+    def _current(self, cache: "GKMCache") -> "GKMCacheStatus":
         """Return the status at the API server, with a write that the watch has not shown yet."""
         return self._expected.unseen(cache.cache_name, cache.metadata) or cache.status
 
     async def _write_status(self, cache: "GKMCache", resolution: CacheResolution) -> bool:
         """Write the status where it differs, of the object that was judged; return whether it was written."""
-        name, shown = cache.cache_name, self._shown(cache)
+        name, current = cache.cache_name, self._current(cache)
         status = status_of_cache(
             cache,
-            shown,
+            current,
             resolution,
             around=CacheSurroundings(
                 nodes=self._sources.nodes.of_cache(name), targets=self._sources.targets
@@ -264,7 +286,7 @@ class CacheStatusReconciler:
             now=self._now().utc,
         )
         self._gauges.show(name, status)
-        if status is shown:
+        if status is current:
             return False
         resource, meta = _resource(cache), cache.metadata
         written = await self._writers[resource].apply(
@@ -276,7 +298,7 @@ class CacheStatusReconciler:
         )
         if written is not None:
             self._expected.expect(name, status, written)
-            record_cache(self._recorder, resource, cache, before=shown, after=status)
+            record_cache(self._recorder, resource, cache, before=current, after=status)
         return True
 
     async def _write_finalizers(self, cache: "GKMCache", finalizers: "list[str]") -> None:
@@ -302,8 +324,8 @@ def _finalizer(cache: "GKMCache") -> str:
     return CACHE_FINALIZER if cache.metadata.namespace else CLUSTER_CACHE_FINALIZER
 
 
-def _kept(shown: "GKMCacheStatus") -> CacheResolution:
-    return CacheResolution(digest=parse_digest(shown.resolved_digest), image=shown.image)
+def _kept(current: "GKMCacheStatus") -> CacheResolution:
+    return CacheResolution(digest=parse_digest(current.resolved_digest), image=current.image)
 
 
 def _complete(status: "GKMCacheStatus") -> dict[str, object]:

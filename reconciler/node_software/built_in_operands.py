@@ -14,7 +14,7 @@ from manifests import constants
 from operands.nvidia.built_in import telemetry
 from operands.nvidia.policy_states import BUILT_IN_STATES, STATE_NAMES
 from operands.rollout import outdated_nodes
-from reconciler.node_software.software_objects import RESOURCES, cure_of
+from reconciler.node_software.objects import RESOURCES, cure_of
 from reconciler.node_software.wanted_states import wanted_state
 from reconciler.runtime.object_applier import ACTION
 from telemetry.metrics import BOOTSTRAP_HANDLER_ERRORS, DAEMON_SET_OUTDATED
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from kube.event_recorder import EventRecorder
     from operands.nvidia.policy_operands import PolicyOperands
     from operands.operand_state import ServedKinds
-    from reconciler.node_software.software_objects import StateOutcome, WantedState
+    from reconciler.node_software.objects import StateOutcome, WantedState
     from reconciler.runtime.object_applier import Refusal
 
 _NAMES: Final = frozenset(state.name for state in BUILT_IN_STATES)
@@ -72,7 +72,7 @@ class BuiltInOperands:
         for refusal in refused:
             BOOTSTRAP_HANDLER_ERRORS.labels(refusal.state).inc()
         faults = [item.fault[1] for item in own.values() if item.fault is not None]
-        self._tell(refused, faults)
+        self._record(refused, faults)
         found = {item["metadata"]["name"]: item for of in own.values() for item in of.daemon_sets}
         for name in constants.OPERANDS:
             if name in found:
@@ -80,7 +80,7 @@ class BuiltInOperands:
             else:
                 DAEMON_SET_OUTDATED.remove(name)
 
-    def _tell(self, refused: "list[Refusal]", faults: list[str]) -> None:
+    def _record(self, refused: "list[Refusal]", faults: list[str]) -> None:
         text = refused[0].text if refused else faults[0] if faults else ""
         if text == self._reported:
             return

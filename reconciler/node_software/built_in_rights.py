@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from manifests.constants import FEATURE_DISCOVERY, FORMER_OPERANDS
 from manifests.install.rbac import PolicyRule
 from operands.nvidia.policy_states import everything_built_in
-from reconciler.node_software.software_objects import RESOURCES
+from reconciler.node_software.objects import RESOURCES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

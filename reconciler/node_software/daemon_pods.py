@@ -1,7 +1,7 @@
 """Readiness of DaemonSets of the node software, with pods and ControllerRevisions where their status is not enough.
 
 Neither kind is watched: pods are listed by the selector of a DaemonSet that is not ready, and not more often than its
-status changes, or every `LOOK_S`.
+status changes, or every `CHECK_S`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -35,7 +35,7 @@ NAMESPACED_RBAC: Final = (
     PolicyRule(resources=("pods",), verbs=("list",)),
     PolicyRule(group="apps", resources=("controllerrevisions",), verbs=("list",)),
 )
-LOOK_S: Final = 15.0
+CHECK_S: Final = 15.0
 """Reasons of pods change while the status of their DaemonSet does not: within this they are shown."""
 _USUAL: Final = frozenset({"PodInitializing"})
 
@@ -70,7 +70,7 @@ class _PodStatus(Model, frozen=True):
     container_statuses: list[ReportedContainer] | None = None
 
 
-class OperandPodShown(Model, frozen=True):
+class OperandPodStatus(Model, frozen=True):
     """The part of a pod that shows how far it is."""
 
     metadata: ObjectMeta = ObjectMeta()
@@ -83,7 +83,7 @@ class _Revision(Model, frozen=True):
     revision: int = 0
 
 
-def daemon_pod(pod: OperandPodShown) -> DaemonPod:
+def daemon_pod(pod: OperandPodStatus) -> DaemonPod:
     """Return the facts of a pod."""
     meta, status = pod.metadata, pod.status
     owner = next(
@@ -116,7 +116,7 @@ def _meant_for(spec: _PodSpec) -> str:
     return "of a pod that is not bound"
 
 
-def _reason(pod: OperandPodShown) -> str:
+def _reason(pod: OperandPodStatus) -> str:
     status = pod.status
     if pod.metadata.deletion_timestamp is not None:
         return "its pod is being deleted"
@@ -144,7 +144,7 @@ def _reason(pod: OperandPodShown) -> str:
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Look:
+class _PodReading:
     version: str
     until: float
     found: DaemonSetReadiness
@@ -158,7 +158,7 @@ class DaemonSetRollouts:
         self._client = client
         self._namespace = namespace
         self._now = now
-        self._looks: dict[str, _Look] = {}
+        self._readings: dict[str, _PodReading] = {}
         # uid of a DaemonSet that is not ready -> the last look at its pods
 
     async def readiness(
@@ -174,20 +174,20 @@ class DaemonSetRollouts:
     async def _one(
         self, live: Json, labels_by_node: Mapping[str, Mapping[str, str]]
     ) -> DaemonSetReadiness:
-        told = by_status(live)
+        reported = by_status(live)
         uid, version = live["metadata"]["uid"], live["metadata"].get("resourceVersion", "")
-        if told.is_ready or not version:
+        if reported.is_ready or not version:
             # Without a version it was written a moment ago.
-            self._looks.pop(uid, None)
-            return told
-        now, look = self._now().monotonic, self._looks.get(uid)
-        if look is not None and look.version == version and now < look.until:
-            return look.found
+            self._readings.pop(uid, None)
+            return reported
+        now, reading = self._now().monotonic, self._readings.get(uid)
+        if reading is not None and reading.version == version and now < reading.until:
+            return reading.found
         selector = ",".join(
             f"{key}={value}" for key, value in live["spec"]["selector"]["matchLabels"].items()
         )
         pods = await self._client.list_as(
-            PODS, OperandPodShown, daemon_pod, namespace=self._namespace, label_selector=selector
+            PODS, OperandPodStatus, daemon_pod, namespace=self._namespace, label_selector=selector
         )
         found = by_pods(
             live,
@@ -195,7 +195,7 @@ class DaemonSetRollouts:
             newest_revision=await self._newest_revision(uid, selector),
             nodes=selected_nodes(live, labels_by_node),
         )
-        self._looks[uid] = _Look(version=version, until=now + LOOK_S, found=found)
+        self._readings[uid] = _PodReading(version=version, until=now + CHECK_S, found=found)
         return found
 
     async def _newest_revision(self, uid: str, selector: str) -> str:

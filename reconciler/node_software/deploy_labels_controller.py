@@ -31,14 +31,14 @@ if TYPE_CHECKING:
     from api.names import NodeName
     from kube.client import KubeClient
     from kube.event_recorder import EventRecorder
-    from operands.nvidia.deploy_labels import LabelTerms
+    from operands.nvidia.deploy_labels import LabelParameters
     from pool.index.figures import IndexFigures
     from pool.model import NodeFacts
     from reconciler.sinks.operator_objects import OperatorObjects
 
 RBAC: Final = (PolicyRule(resources=("nodes",), verbs=("patch",)),)
 ACTION: Final = "LabelNode"
-"""Of events."""
+"""Action of events."""
 HOLD_S: Final = 300.0
 """Node Feature Discovery is restarted, rolled out or repaired within this, and moves no driver meanwhile."""
 RESTORE_PAUSE_S: Final = 10.0
@@ -68,12 +68,12 @@ def nodes_with_labels(index: "IndexFigures") -> "list[NodeName]":
 
 
 @final
-class CurrentTerms:
+class CurrentParameters:
     """The terms of the policy that counts, and the moments when they change."""
 
     def __init__(self, objects: "OperatorObjects") -> None:
         self._objects = objects
-        self.terms: LabelTerms | None = None
+        self.terms: LabelParameters | None = None
         self.is_read = True
         """Whether every ClusterPolicy could be read: otherwise nodes keep their labels as they are."""
         self.is_policy_going = False
@@ -95,8 +95,8 @@ class CurrentTerms:
         self.is_policy_going = policy is not None and self.terms is None
 
 
-def current_terms(context: ControllerContext) -> CurrentTerms:
-    found = CurrentTerms(context.stores.operator_objects)
+def current_terms(context: ControllerContext) -> CurrentParameters:
+    found = CurrentParameters(context.stores.operator_objects)
     context.follow(context.stores.operator_objects.changes, found.object_changed)
     return found
 
@@ -109,7 +109,7 @@ class NodeDeployLabels:
         self,
         client: "KubeClient",
         index: "IndexFigures",
-        current: CurrentTerms,
+        current: CurrentParameters,
         *,
         recorder: "EventRecorder",
         now: "Callable[[], Instant]",
@@ -143,7 +143,7 @@ class NodeDeployLabels:
             labelled_node(self._index, node), self._current.terms, expired=expired
         )
         self._keep_time(name, change, expired, now=now)
-        self._tell(node, change)
+        self._record(node, change)
         if not change:
             return self._next_s(name, now)
         paused_s = self._pause_s(name, change, now)
@@ -187,8 +187,8 @@ class NodeDeployLabels:
             wanted["labels"] = dict(change.labels)
         if change.annotations:
             wanted["annotations"] = dict(change.annotations)
-        shown = ObjectMeta(name=node.name, uid=node.uid, resource_version=node.resource_version)
-        if self._expected.unseen(node.name, shown) == wanted:
+        current = ObjectMeta(name=node.name, uid=node.uid, resource_version=node.resource_version)
+        if self._expected.unseen(node.name, current) == wanted:
             return self._next_s(node.name, self._now().monotonic)
         # Of a newer object another writer may have changed the labels.
         body = {"metadata": {**wanted, "resourceVersion": node.resource_version}}
@@ -198,7 +198,7 @@ class NodeDeployLabels:
             return None
         except Conflict:
             return CONFLICT_RETRY_S
-        self._expected.expect_newer(node.name, wanted, shown)
+        self._expected.expect_newer(node.name, wanted, current)
         now = self._now().monotonic
         since = self._held_since.pop(node.name, {})
         if held := {hold: since.get(hold, now) for hold in change.held}:
@@ -210,9 +210,9 @@ class NodeDeployLabels:
     def _note_restored(self, node: "NodeFacts", change: LabelChange, now: float) -> None:
         if not change.restored:
             return
-        _, told = self._restored.get(node.name, (0.0, frozenset()))
-        new = [key for key in change.restored if key not in told]
-        self._restored[node.name] = (now, told.union(new))
+        _, reported = self._restored.get(node.name, (0.0, frozenset()))
+        new = [key for key in change.restored if key not in reported]
+        self._restored[node.name] = (now, reported.union(new))
         if not new:
             return
         self._recorder.normal(
@@ -223,9 +223,9 @@ class NodeDeployLabels:
             action=ACTION,
         )
 
-    def _tell(self, node: "NodeFacts", change: LabelChange) -> None:
+    def _record(self, node: "NodeFacts", change: LabelChange) -> None:
         """Tell mistakes in labels, each once as long as it stays."""
-        found = frozenset(note.message for note in change.notes if note.is_told)
+        found = frozenset(note.message for note in change.notes if note.is_reported)
         before = self._noted.pop(node.name, frozenset())
         if found:
             self._noted[node.name] = found

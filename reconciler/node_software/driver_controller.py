@@ -43,13 +43,13 @@ from reconciler.controller_spec import ControllerSpec, Trigger
 from reconciler.node_software.config_map_keys import ConfigMapKeys
 from reconciler.node_software.daemon_pods import DaemonSetRollouts
 from reconciler.node_software.gpu_nodes import gpu_nodes, software_groups
-from reconciler.node_software.operator_status_writer import OperatorStatusWriter
-from reconciler.node_software.software_objects import (
+from reconciler.node_software.objects import (
     RESOURCES,
     SoftwareObjects,
     StateOutcome,
     refusal_text,
 )
+from reconciler.node_software.operator_status_writer import OperatorStatusWriter
 from reconciler.node_software.wanted_states import wanted_state
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from operands.nvidia.node_software import HostSoftware
     from reconciler.controller_spec import ControllerContext, Reconcile
     from reconciler.node_software.gpu_nodes import GpuNodes
-    from reconciler.settings import NodeSoftwareTerms
+    from reconciler.settings import NodeSoftwareParameters
     from reconciler.sinks.operator_objects import OperatorObjects
 
 Json = dict[str, Any]
@@ -76,7 +76,7 @@ KINDS: Final = {
     for kind, resource in RESOURCES.items()
     if kind not in {"RuntimeClass", "Service", "ServiceMonitor", "PrometheusRule"}
 }
-"""Of the objects of a driver."""
+"""Kinds of the objects of a driver."""
 NOT_READY_S: Final = 5.0
 RECHECK_S: Final = 10.0
 REMOVAL_S: Final = 1.0
@@ -108,7 +108,7 @@ class DriverController:
         objects: "OperatorObjects",
         nodes: "GpuNodes",
         *,
-        terms: "NodeSoftwareTerms",
+        terms: "NodeSoftwareParameters",
         recorder: "EventRecorder",
         now: "Callable[[], Instant]",
     ) -> None:
@@ -210,7 +210,9 @@ class DriverController:
             left=tuple(outcome.left),
             daemon_sets=await self._rollouts.readiness(outcome.daemon_sets, labels),
         )
-        states = [state_status(facts, shown=self._status.shown_states(driver), now=self._now().utc)]
+        states = [
+            state_status(facts, current=self._status.current_states(driver), now=self._now().utc)
+        ]
         overall = overall_readiness(
             f"{KIND} {name}",
             states,
@@ -254,7 +256,7 @@ class DriverController:
             driver,
             state=NVIDIADriverState.NOT_READY,
             overall=overall,
-            states=self._status.shown_states(driver),
+            states=self._status.current_states(driver),
         )
         return NOT_READY_S
 

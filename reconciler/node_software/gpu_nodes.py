@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from reconciler.controller_spec import ControllerContext
 
 _TRUE: Final = "true"
-_AT_REST: Final = frozenset({UpgradeState.UNKNOWN.value, UpgradeState.UPGRADE_DONE.value})
+_IDLE: Final = frozenset({UpgradeState.UNKNOWN.value, UpgradeState.UPGRADE_DONE.value})
 
 
 @final
@@ -97,7 +97,7 @@ class GpuNodes:
 def is_upgrading(labels: "Mapping[str, str]") -> bool:
     """Say whether the driver of a node is being upgraded, or is to be, or could not be."""
     is_skipped = labels.get(UPGRADE_SKIP_LABEL) == _TRUE
-    return not is_skipped and labels.get(UPGRADE_STATE_LABEL, "") not in _AT_REST
+    return not is_skipped and labels.get(UPGRADE_STATE_LABEL, "") not in _IDLE
 
 
 def software_groups(labels_by_node: "Mapping[str, Mapping[str, str]]") -> tuple[HostSoftware, ...]:

@@ -45,10 +45,10 @@ class OperatorStatusWriter:
         self._writer = StatusWriter(client, resource, field_manager)
         self._expected: Expectations[str, Json] = Expectations(now)
 
-    def shown_states(self, item: "OperatorObject") -> "Sequence[StateStatus]":
+    def current_states(self, item: "OperatorObject") -> "Sequence[StateStatus]":
         """Return the states at the API server, with a write that the watch has not shown yet."""
-        shown = self._expected.unseen(item.metadata.name, item.metadata) or _shown(item)
-        states: Sequence[StateStatus] = shown["states"]
+        current = self._expected.unseen(item.metadata.name, item.metadata) or _current(item)
+        states: Sequence[StateStatus] = current["states"]
         return states
 
     async def write(
@@ -66,13 +66,13 @@ class OperatorStatusWriter:
             KubeError: it is not known whether the status was written.
         """
         meta = item.metadata
-        before = self._expected.unseen(meta.name, meta) or _shown(item)
+        before = self._expected.unseen(meta.name, meta) or _current(item)
         status = {
             "state": state,
             "namespace": self._namespace,
             "conditions": operator_conditions(
                 overall,
-                shown=before["conditions"],
+                current=before["conditions"],
                 generation=meta.generation,
                 now=self._now().utc,
             ),
@@ -129,7 +129,7 @@ class OperatorStatusWriter:
             return
 
 
-def _shown(item: "OperatorObject") -> Json:
+def _current(item: "OperatorObject") -> Json:
     status = item.status
     return {
         "state": status.state,

@@ -33,7 +33,8 @@ from operands.nvidia.policy_status import (
     overall_readiness,
     state_status,
 )
-from operands.nvidia.states import state_driver, state_vgpu_manager
+from operands.nvidia.states import driver as state_driver
+from operands.nvidia.states import vgpu_manager
 from reconciler.controller_spec import ControllerSpec, Trigger
 from reconciler.installation.pod_security import NamespacePodSecurity
 from reconciler.node_software import built_in_rights
@@ -42,8 +43,7 @@ from reconciler.node_software.config_map_keys import ConfigMapKeys
 from reconciler.node_software.daemon_pods import DaemonSetRollouts
 from reconciler.node_software.deploy_labels_controller import nodes_with_labels
 from reconciler.node_software.gpu_nodes import gpu_nodes, is_upgrading, software_groups
-from reconciler.node_software.operator_status_writer import OperatorStatusWriter
-from reconciler.node_software.software_objects import (
+from reconciler.node_software.objects import (
     BUILT_IN_RESOURCES,
     RESOURCES,
     SoftwareObjects,
@@ -51,6 +51,7 @@ from reconciler.node_software.software_objects import (
     WantedState,
     refusal_text,
 )
+from reconciler.node_software.operator_status_writer import OperatorStatusWriter
 from reconciler.node_software.wanted_states import wanted_state
 from reconciler.operator_gauges import (
     PolicyFigures,
@@ -74,7 +75,7 @@ if TYPE_CHECKING:
     from operands.operand_state import OperandState, ServedKinds
     from reconciler.controller_spec import ControllerContext, Reconcile
     from reconciler.node_software.gpu_nodes import GpuNodes
-    from reconciler.settings import NodeSoftwareTerms
+    from reconciler.settings import NodeSoftwareParameters
     from reconciler.sinks.operator_objects import OperatorObjects
 
 FIELD_MANAGER: Final = "gpu-control-plane/operands"
@@ -86,7 +87,7 @@ NFD_MISSING_S: Final = 45.0
 RECHECK_S: Final = 10.0
 """An object that was edited is put back within this, and a kind that comes is used."""
 REMOVAL_S: Final = 1.0
-"""Between two looks at objects that are being removed."""
+"""Seconds between two looks at objects that are being removed."""
 MOST_REFUSED_S: Final = 60.0
 """Longest pause while the API server refuses an object."""
 CONFLICT_RETRY_S: Final = 0.5
@@ -105,7 +106,7 @@ class PolicyController:
         objects: "OperatorObjects",
         nodes: "GpuNodes",
         *,
-        terms: "NodeSoftwareTerms",
+        terms: "NodeSoftwareParameters",
         built_in: "PolicyOperands",
         recorder: "EventRecorder",
         now: "Callable[[], Instant]",
@@ -217,9 +218,9 @@ class PolicyController:
             [*wanted, *own], live, propagation=lambda state: _propagation(policy, state)
         )
         self._built_in.report({item.name: outcomes[item.name] for item in own})
-        shown = self._status.shown_states(policy)
+        current = self._status.current_states(policy)
         states = [
-            await self._state_status(item, outcomes[item.name], labels, shown=shown)
+            await self._state_status(item, outcomes[item.name], labels, current=current)
             for item in wanted
         ]
         drivers = policy.spec.driver
@@ -241,7 +242,7 @@ class PolicyController:
         outcome: StateOutcome,
         labels: Mapping[str, Mapping[str, str]],
         *,
-        shown: "Sequence[StateStatus]",
+        current: "Sequence[StateStatus]",
     ) -> "StateStatus":
         facts = StateFacts(
             name=wanted.name,
@@ -251,23 +252,21 @@ class PolicyController:
             left=tuple(outcome.left),
             daemon_sets=await self._rollouts.readiness(outcome.daemon_sets, labels),
         )
-        return state_status(facts, shown=shown, now=self._now().utc)
+        return state_status(facts, current=current, now=self._now().utc)
 
     async def _wanted(
         self, policy: "ClusterPolicy", software: "tuple[HostSoftware, ...]", served: "ServedKinds"
     ) -> list[WantedState]:
         """Build the states where something changed since the last time."""
         base = self._operands(policy, software, {})
-        names = state_driver.config_maps_of_policy(base) | state_vgpu_manager.config_maps_of_policy(
-            base
-        )
+        names = state_driver.config_maps_of_policy(base) | vgpu_manager.config_maps_of_policy(base)
         keys = await self._config_maps.of(names)
         inputs = (policy.metadata.name, policy.spec, software, served, keys)
         if self._built[0] != inputs:
             settings = self._operands(policy, software, keys)
             without = {
                 state_driver.NAME: state_driver.nodes_without_driver(settings),
-                state_vgpu_manager.NAME: state_vgpu_manager.nodes_without_manager(settings),
+                vgpu_manager.NAME: vgpu_manager.nodes_without_manager(settings),
             }
             wanted = [
                 wanted_state(state, settings, served, without=without.get(state.name, {}))
@@ -328,7 +327,7 @@ class PolicyController:
             " object stays as it is"
         )
         overall = OverallReadiness(reason=BadReason.RECONCILE_FAILED, message=text)
-        await self._write(policy, overall, self._status.shown_states(policy))
+        await self._write(policy, overall, self._status.current_states(policy))
         return NOT_READY_S
 
     async def _tear_down(self, policy: "ClusterPolicy") -> float | None:
@@ -373,7 +372,7 @@ class PolicyController:
     async def _wait_for(self, policy: "ClusterPolicy", left: str) -> float:
         text = f"{KIND} is being deleted; still there: {left}"
         overall = OverallReadiness(reason=BadReason.OPERAND_NOT_READY, message=text)
-        await self._write(policy, overall, self._status.shown_states(policy))
+        await self._write(policy, overall, self._status.current_states(policy))
         return REMOVAL_S
 
     async def _write(

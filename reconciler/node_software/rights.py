@@ -15,7 +15,7 @@ from operands.asset_files import load_assets
 from operands.nvidia.policy_states import POLICY_STATES
 from reconciler.node_software import daemon_pods
 from reconciler.node_software.built_in_rights import passed_on
-from reconciler.node_software.software_objects import RESOURCES
+from reconciler.node_software.objects import RESOURCES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from manifests.node.device_plugin import signed
 from operands.nvidia.policy_operands import StateFault, StateSettingsError
-from reconciler.node_software.software_objects import WantedState
+from reconciler.node_software.objects import WantedState
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

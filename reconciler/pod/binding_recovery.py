@@ -1,4 +1,4 @@
-"""`binding.settling`: reads pods whose binding is in doubt, or accepted but not yet observed.
+"""`binding.resolving`: reads pods whose binding is in doubt, or accepted but not yet observed.
 
 The happy path never comes here: the watch retires a written binding within milliseconds.
 """
@@ -43,9 +43,9 @@ class BindingRecovery:
         while True:
             await asyncio.sleep(PERIOD_S)
             for reservation in self._due():
-                await self._settle(reservation)
+                await self._resolve(reservation)
 
-    async def _settle(self, reservation: "Reservation") -> None:
+    async def _resolve(self, reservation: "Reservation") -> None:
         try:
             outcome = await recover_binding(reservation, self._context)
         except Exception as error:  # noqa: BLE001  # the per-item boundary: counted, retried

@@ -47,7 +47,7 @@ HEAD: Final = 32
 """Pods at the head of the queue that are left alone however slowly it moves. At 300 pods/s, more than
 kube-scheduler takes off in a period and the time of one write."""
 AHEAD_S: Final = 2.0
-"""As many as left the queue within this are its head too. A pod that is scheduled so soon gains little, and
+"""Seconds: as many as left the queue within this are its head too. A pod that is scheduled so soon gains little, and
 the write costs kube-apiserver, which may be the bottleneck, as much as it saves the rest."""
 WRITERS: Final = 8
 """Writes at a time."""

@@ -4,64 +4,113 @@ The condition `api.names.UNITS_CONDITION` is False with the reason of the wait, 
 units any more. kube-scheduler ignores it: a change of a status moves no pod in its queues. The Event is recorded with
 each new reason, and not with new figures.
 
-Nothing waits for it, so it takes little: a look a second, which writes `WRITES_A_LOOK` times at most, scans of the
+Nothing waits for it, so it takes little: a look a second, which writes `WRITES_A_ROUND` times at most, scans of the
 waiting pods that become rarer as these become more, and `SHARE` of the time for explanations. Pods that are alike share one. Which pods have a turn is
-`reconciler.pod.explanation_turns`'s.
+`reconciler.pod.explanation_queue`'s.
 """
 
 import asyncio
 import math
 from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NoReturn, Protocol, final
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol, final
 
 import structlog
 
-from api.names import RESOURCE_PREFIX
+from api.names import RESOURCE_PREFIX, UNITS_CONDITION
+from api.status_conditions import format_time
+from api.text import MAX_MESSAGE_LENGTH, truncate, units
 from kube.backoff import Backoff
 from kube.batches import STEP, steps
 from kube.errors import ApiError, Conflict, Invalid, KubeError, one_line
 from kube.event_recorder import ObjectReference
 from kube.resources import PODS
 from manifests.install.rbac import PolicyRule
-from pool.model import PodPhase
+from pool.model import PodPhase, UnitsCondition
 from reconciler.controller_spec import TaskSpec
-from reconciler.pod.explanation_turns import ExplanationTurns, says_that_it_waits
+from reconciler.pod.explanation_queue import ExplanationTurns, says_that_it_waits
 from reconciler.pod.shared_explanations import SharedExplanations
-from reconciler.pod.units_condition import condition_body, next_condition, satisfied
 from reconciler.pool.index_changes import index_changes
 from reconciler.runtime.status import StatusWriter
+from telemetry.conditions import PodUnitsAvailable
 from telemetry.metrics import TASK_FAILURES
 from telemetry.reasons import EventReason
 
 if TYPE_CHECKING:
+    import datetime as dt
     from collections.abc import Callable
     from enum import Enum
 
     from api.names import PodUid, PoolName
-    from pool.model import PodFacts, UnitsCondition
+    from pool.model import PodFacts
+    from pool.reservations.reservation import Reservation
     from reconciler.controller_spec import ControllerContext
     from reconciler.pod.shared_explanations import WaitText
+
+
+def next_condition(
+    current: UnitsCondition | None,
+    *,
+    is_true: bool,
+    reason: "Enum",
+    message: str,
+    now: "dt.datetime",
+) -> UnitsCondition | None:
+    """Return the condition to write; None where the shown one says the same, or is True and stays so."""
+    message = truncate(message, MAX_MESSAGE_LENGTH)
+    written = transitioned = format_time(now)
+    if current is not None and current.is_true is is_true:
+        if is_true or (current.reason, current.message) == (reason.value, message):
+            return None
+        transitioned = current.transitioned or written
+    return UnitsCondition(is_true, reason.value, message, transitioned, written)
+
+
+def condition_body(condition: UnitsCondition) -> dict[str, Any]:
+    """Return it as it is in the status of a pod; `lastProbeTime` is the time of the write."""
+    return {
+        "type": UNITS_CONDITION,
+        "status": "True" if condition.is_true else "False",
+        "reason": condition.reason,
+        "message": condition.message,
+        "lastProbeTime": condition.written,
+        "lastTransitionTime": condition.transitioned,
+    }
+
+
+def satisfied(
+    pod: "PodFacts", reservation: "Reservation | None"
+) -> "tuple[PodUnitsAvailable, str] | None":
+    """Return reason and message of a pod that does not wait any more; None where it has no units."""
+    wanted = f"{units(pod.demand.units)} of {pod.demand.resource}"
+    if pod.phase is not PodPhase.PENDING and pod.node is not None:
+        return PodUnitsAvailable.ALLOCATED, f"{wanted} are allocated on node {pod.node}"
+    if reservation is not None and reservation.has_units:
+        node = reservation.node
+        return PodUnitsAvailable.RESERVED, f"{wanted} are reserved on node {node}"
+    return None
+
 
 FIELD_MANAGER: Final = "gpu-control-plane/pod-explanation"
 RBAC: Final = (PolicyRule(resources=("pods/status",), verbs=("patch",)),)
 TASK: Final = "pod.explanation"
 ACTION: Final = "Explaining"
-"""Of the Event."""
+"""Action of the Event."""
 
 PERIOD_S: Final = 1.0
 PERIOD_A_POD_S: Final = 250e-6
-"""Between two scans, for each waiting pod: a scan takes about 2 us a pod, and so 1 % of the time at most."""
-WRITES_A_LOOK: Final = 10
-"""In a period of a second at least, hence the most writes in a second."""
+"""Seconds between two scans, for each waiting pod: a scan takes about 2 us a pod, and so 1 % of the time at most."""
+WRITES_A_ROUND: Final = 10
+"""Most writes in a period of a second at least, hence the most writes in a second."""
 WRITES_A_POD: Final = 2
 """The condition and the Event."""
 SHARE: Final = 0.01
-"""Of the time, for explanations: one for a pool of 1,000 nodes takes some 10 ms, and is used for a second then."""
+"""Share of the time, for explanations: one for a pool of 1,000 nodes takes some 10 ms, and is used for a second
+then."""
 MOST_EXPLAINED_S: Final = 0.02
 """Time for explanations of one moment, but for the one that exceeds it."""
 ADOPT_EVERY_S: Final = 60.0
-"""Between two searches of all pods for conditions that another leader left."""
+"""Seconds between two searches of all pods for conditions that another leader left."""
 FIRST_BACKOFF_S: Final = 1.0
 MAX_BACKOFF_S: Final = 60.0
 
@@ -122,7 +171,7 @@ class WaitExplanation:
         while True:
             await asyncio.sleep(PERIOD_S)
             try:
-                await self.look()
+                await self.explain()
             except KubeError as error:
                 delay_s = backoff.fail()
                 _log.warning(
@@ -136,7 +185,7 @@ class WaitExplanation:
         """Have the pods that wait for the resource explained again."""
         self._turns.note_change(resource, self._now().monotonic)
 
-    async def look(self) -> None:
+    async def explain(self) -> None:
         """Explain pods whose turn it is, and write what they do not say yet.
 
         Raises:
@@ -147,7 +196,7 @@ class WaitExplanation:
         now = self._now().monotonic
         if self._round is None or self._round.is_over(now):
             self._round = _Round(self._explainer(), now)
-        self._writes_left = WRITES_A_LOOK
+        self._writes_left = WRITES_A_ROUND
         for count in range(len(self._due)):
             if self._writes_left < WRITES_A_POD:
                 return
@@ -192,7 +241,7 @@ class WaitExplanation:
     async def _explain(self, pod: "PodFacts", round_: _Round) -> None:
         text = self._text_of(pod, round_)
         if text is None or (text.is_available and not says_that_it_waits(pod)):
-            self._turns.settle(pod.uid, self._now().monotonic, as_of=round_.as_of)
+            self._turns.explained(pod.uid, self._now().monotonic, as_of=round_.as_of)
             return
         await self._say(
             pod, text.reason, text.message, is_true=text.is_available, as_of=round_.as_of
@@ -217,17 +266,17 @@ class WaitExplanation:
     async def _say(
         self, pod: "PodFacts", reason: "Enum", message: str, *, is_true: bool, as_of: float
     ) -> None:
-        now, shown = self._now(), pod.units_condition
+        now, current = self._now(), pod.units_condition
         condition = next_condition(
-            shown, is_true=is_true, reason=reason, message=message, now=now.utc
+            current, is_true=is_true, reason=reason, message=message, now=now.utc
         )
         if condition is None:
-            self._turns.settle(pod.uid, now.monotonic, as_of=as_of)
+            self._turns.explained(pod.uid, now.monotonic, as_of=as_of)
             return
         self._writes_left -= 1
         if not await self._write(pod, condition, as_of) or is_true:
             return
-        if shown is None or shown.is_true or shown.reason != condition.reason:
+        if current is None or current.is_true or current.reason != condition.reason:
             self._writes_left -= 1
             self._recorder.warning(
                 ObjectReference.to(PODS, pod),

@@ -74,7 +74,7 @@ class PoolAllocations:
             reason,
             text,
             status=reason is not PoolMaintenance.NONE,
-            shown=pool.status.conditions,
+            current=pool.status.conditions,
             generation=pool.metadata.generation,
             now=self._now().utc,
         )

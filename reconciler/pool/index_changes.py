@@ -7,20 +7,22 @@ gauges that belong to no single pool, and counts units over time.
 import asyncio
 from typing import TYPE_CHECKING, Any, Final, NoReturn, final
 
+from api.kinds.gpupool import Strategy
 from kube.batches import steps
 from kube.event_source import EventSource
 from pool.index.change_log import Changes
+from pool.placement.fragmentation.placement_costs import PlacementCosts
+from pool.value_ranking import demand_on, free_room
 from reconciler.controller_spec import ControllerContext, TaskSpec, Trigger
-from reconciler.pool.device_info import DeviceInfo
 from reconciler.pool.gauges import showing_sums
 from reconciler.pool.namespace_usage import NamespaceUsage
-from reconciler.pool.node_values import NodeValues
 from reconciler.pool.unit_seconds import UnitSeconds
 from reconciler.pool.usage import waiting_pods
 from reconciler.pool.useful_devices import UsefulDevices
+from telemetry.metrics import DEVICE_INFO
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Iterable
 
     from api.clock import Instant
     from api.kinds.gpudevice import GPUDevice
@@ -28,9 +30,77 @@ if TYPE_CHECKING:
     from pool.allocation_reader import AllocationReader
     from pool.catalog import Catalog
     from pool.index.device_index import DeviceIndex
+    from pool.index.figures import IndexFigures
+    from pool.model import PoolFacts
+
+NODES_A_STEP: Final = 500
+"""They take a millisecond."""
+
+
+@final
+class NodeValues:
+    """Ranks the nodes of pools by their recent demand."""
+
+    def __init__(self, index: "DeviceIndex") -> None:
+        self._index = index
+
+    async def refresh(self) -> None:
+        """Rank the nodes of pools anew whose demand has changed, or the price of room for large pods."""
+        for pool in self._index.pools():
+            if pool.strategy is Strategy.LEAST_FRAGMENTATION:
+                await self._refresh(pool)
+
+    async def _refresh(self, pool: "PoolFacts") -> None:
+        ranking = self._index.state(pool.name).ranking
+        target = demand_on(pool, self._index)
+        costs = None if ranking is None else ranking.costs
+        is_new = costs is None or costs.target != target
+        if costs is None or is_new:
+            costs = await asyncio.to_thread(PlacementCosts, pool, target)
+        if await self._is_repriced(costs) or is_new:
+            self._index.rank(costs)
+
+    async def _is_repriced(self, costs: PlacementCosts) -> bool:
+        free, rooms = 0, costs.no_room()
+        nodes = list(self._index.state(costs.pool.name).nodes().values())
+        for node in steps(nodes, NODES_A_STEP):
+            some_free, some_rooms = free_room(costs, node)
+            free += some_free
+            rooms = [a + b for a, b in zip(rooms, some_rooms, strict=True)]
+            await asyncio.sleep(0)
+        return costs.reprice(free, rooms)
+
+
+@final
+class DeviceInfo:
+    """Sets the series of one device at a time."""
+
+    def __init__(
+        self, index: "IndexFigures", device_of: "Callable[[DeviceName], GPUDevice | None]"
+    ) -> None:
+        self._index = index
+        self._device_of = device_of
+
+    def update(self, devices: "Iterable[DeviceName]") -> None:
+        """Show these devices as they are now; those that are gone have no series."""
+        for name in devices:
+            values = self._values(name)
+            if values is None:
+                DEVICE_INFO.discard(name)
+            else:
+                DEVICE_INFO.put(name, values)
+
+    def _values(self, name: "DeviceName") -> tuple[str, ...] | None:
+        entry = self._index.devices.get(name)
+        if entry is None or not entry.facts.uuid:
+            return None
+        facts, device = entry.facts, self._device_of(name)
+        product = "" if device is None else device.status.product
+        return facts.uuid, name, facts.node, facts.pool or "", product
+
 
 PERIOD_S: Final = 0.25
-NODE_LOOKS: Final = 5
+NODE_CHECKS: Final = 5
 """Looks for changed nodes in a period: they change seldom, and pods wait for a node that starts."""
 DEVICE_DELAY_S: Final = 1.0
 """A pod's reservation, commitment and binding follow each other within this; the device is written once."""
@@ -72,14 +142,14 @@ class IndexChangeDispatcher:
         self._usage = NamespaceUsage(index, reader)
         self._device_info = DeviceInfo(index, device_of)
         self.device_delay_s = 0.0
-        """After which a published device is written: none in the initial list."""
+        """Seconds after which a published device is written: none in the initial list."""
 
     async def run(self) -> None:
         """Work until cancelled."""
         try:
             await self._run()
         finally:
-            self._settle()
+            self._count()
             self._index.changes.leave()
 
     async def _run(self) -> NoReturn:
@@ -91,31 +161,31 @@ class IndexChangeDispatcher:
             | frozenset(entry.facts.node for entry in self._index.devices.all()),
         )
         self._usage.begin()
-        self._unit_seconds.look(self._catalog.pools, self._now().monotonic)
+        self._unit_seconds.count_changes(self._catalog.pools, self._now().monotonic)
         await self._publish(everything)
         await self._show_devices(everything.devices)
         self.device_delay_s = DEVICE_DELAY_S
         round_ = 0
         while True:
             changes = self._index.changes.take()
-            self._unit_seconds.look(self._catalog.pools, self._now().monotonic)
+            self._unit_seconds.count_changes(self._catalog.pools, self._now().monotonic)
             await self._publish(changes)
             await self._show_devices(changes.devices)
             self._publish_waiting()
             if round_ % GAUGES_EVERY == 0:
-                self._settle()
+                self._count()
                 await self._values.refresh()
                 await self._set_gauges()
             round_ += 1
-            for _ in range(NODE_LOOKS - 1):
-                await asyncio.sleep(PERIOD_S / NODE_LOOKS)
+            for _ in range(NODE_CHECKS - 1):
+                await asyncio.sleep(PERIOD_S / NODE_CHECKS)
                 await self._publish_nodes(self._index.changes.take_nodes())
-            await asyncio.sleep(PERIOD_S / NODE_LOOKS)
+            await asyncio.sleep(PERIOD_S / NODE_CHECKS)
 
-    def _settle(self) -> None:
+    def _count(self) -> None:
         now = self._now().monotonic
-        self._unit_seconds.settle(self._catalog.pools, now)
-        self._usage.settle(now)
+        self._unit_seconds.count(self._catalog.pools, now)
+        self._usage.count(now)
 
     async def _show_devices(self, devices: "Collection[DeviceName]") -> None:
         for device in steps(list(devices), SERIES_A_TURN):

@@ -10,8 +10,9 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final, final
 
 from api.kinds.gpupool import AllocationMode
-from api.names import GROUP, POOL_FINALIZER
+from api.names import GROUP, POOL_FINALIZER, pool_node_label
 from api.status_conditions import true_since
+from api.text import listed
 from inventory.pools.maintenance import (
     MaintenancePlan,
     MaintenanceStep,
@@ -26,7 +27,6 @@ from kube.resources import GPU_POOLS
 from manifests.install.rbac import PolicyRule
 from reconciler.controller_spec import ControllerContext, ControllerSpec
 from reconciler.pool.effective_allocation import PoolAllocations, maintenance_of
-from reconciler.pool.remains import PoolRemains
 from reconciler.pool.usage import usage_of
 from reconciler.pool.validation_cache import POOLS, VALIDITY, validity_cache
 from reconciler.pool.workloads import naming_workloads
@@ -37,7 +37,7 @@ from telemetry.conditions import PoolMaintenance
 from telemetry.reasons import EventReason
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     from api.clock import Instant
     from api.kinds.gpupool import GPUPool
@@ -50,18 +50,66 @@ if TYPE_CHECKING:
     from pool.index.figures import IndexFigures
     from reconciler.controller_spec import Reconcile
 
+
+@final
+class PoolRemains:
+    """Finds every object that names a pool."""
+
+    def __init__(
+        self,
+        index: "IndexFigures",
+        workloads: "Callable[[PoolName], Iterable[str]]",
+    ) -> None:
+        """Take the caches.
+
+        Args:
+            index: the devices that name a pool, and the nodes with their labels.
+            workloads: names the objects of a pool in our namespace, as `DaemonSet x`.
+        """
+        self._index = index
+        self._workloads = workloads
+
+    def of(self, pool: "PoolName") -> tuple[str, ...]:
+        """Return the remains as texts; empty once the finalizer may go. Reads every node."""
+        return tuple(
+            text
+            for text in (
+                _named("device", self._owned(pool)),
+                _named("node label", self._labelled(pool)),
+                _named("workload", self._workloads(pool)),
+            )
+            if text
+        )
+
+    def _owned(self, pool: "PoolName") -> "Iterator[str]":
+        for names in self._index.state(pool).devices_by_node.values():
+            yield from names
+
+    def _labelled(self, pool: "PoolName") -> "Iterator[str]":
+        label = pool_node_label(pool)
+        return (node.name for node in self._index.nodes.values() if label in node.labels)
+
+
+def _named(noun: str, names: "Iterable[str]") -> str:
+    found = list(names)
+    if not found:
+        return ""
+    count = f"1 {noun}" if len(found) == 1 else f"{len(found)} {noun}s"
+    return f"{count} ({listed(found)})"
+
+
 RBAC: Final = (
     PolicyRule(group=GROUP, resources=("gpupools", "gpupools/status"), verbs=("patch",)),
 )
 
 ACTION: Final = "LeadPool"
-LOOK_S: Final = 2.0
-"""Between two reconciles of a pool that is in maintenance or being deleted."""
+CHECK_S: Final = 2.0
+"""Seconds between two reconciles of a pool that is in maintenance or being deleted."""
 CONFLICT_RETRY_S: Final = 0.5
 """The watch shows the newer object within this."""
 FIRST_PAUSE_S: Final = 5.0
 MAX_PAUSE_S: Final = 60.0
-"""Between two attempts to evict pods that budgets protect; the first pause is the time
+"""Seconds between two attempts to evict pods that budgets protect; the first pause is the time
 in which the disruption controller counts again."""
 
 _REASONS: Final = {
@@ -165,7 +213,7 @@ class PoolLifecycle:
                 progress.recorded = _Recorded.TERMINATING
                 text = f"being deleted; waiting for {pods_text(usage.pods)}"
                 self._warn(pool, EventReason.POOL_TERMINATING, text)
-            return LOOK_S
+            return CHECK_S
         left = [finalizer for finalizer in finalizers if finalizer != POOL_FINALIZER]
         await self._write_finalizers(pool, left)
         return None
@@ -186,7 +234,7 @@ class PoolLifecycle:
             allocation_state.release_reservations(pool.name)
         if pool.is_in_maintenance or began is not None:
             if not self._is_known_to_allocation_state(pool):
-                return LOOK_S
+                return CHECK_S
             usage = usage_of(allocation_state.reader, self._context.index, pool.name)
         plan = plan_allocation(
             pool,
@@ -197,7 +245,7 @@ class PoolLifecycle:
         )
         match plan.step:
             case MaintenanceStep.RECORD | MaintenanceStep.NOTHING:
-                await self._rest(pool, progress, plan)
+                await self._end(pool, progress, plan)
                 return None
             case MaintenanceStep.SWITCH:
                 return await self._switch(pool, progress, usage)
@@ -209,7 +257,7 @@ class PoolLifecycle:
                 MaintenanceStep.WAIT | MaintenanceStep.REBUILD | MaintenanceStep.BLOCKED
             ):  # pragma: no branch  # mypy: none is missing
                 await self._report(pool, progress, plan)
-                return LOOK_S
+                return CHECK_S
 
     def _is_known_to_allocation_state(self, pool: "GPUPool") -> bool:
         """Say whether the index counts units by the pool's status: it lags behind our own writes."""
@@ -220,7 +268,7 @@ class PoolLifecycle:
             facts.slices_per_device,
         ) == (allocation.mode, allocation.mig_profile, allocation.slices_per_device)
 
-    async def _rest(self, pool: "GPUPool", progress: _Progress, plan: MaintenancePlan) -> None:
+    async def _end(self, pool: "GPUPool", progress: _Progress, plan: MaintenancePlan) -> None:
         """Report that the pool is as specified; a new pool gets its allocation recorded."""
         if not await self._allocations.write(pool, PoolMaintenance.NONE, plan.text):
             return
@@ -248,7 +296,7 @@ class PoolLifecycle:
             progress.recorded = _Recorded.NOTHING
             return None
         progress.recorded = _Recorded.BEGUN
-        return LOOK_S
+        return CHECK_S
 
     async def _report(self, pool: "GPUPool", progress: _Progress, plan: MaintenancePlan) -> None:
         """Report the maintenance: in the condition, and each step once as an Event."""
@@ -272,14 +320,14 @@ class PoolLifecycle:
         await self._report(pool, progress, plan)
         due = [pod for pod in plan.pods if pod.uid not in progress.evicted]
         if now < progress.evict_at or not due:
-            return LOOK_S
+            return CHECK_S
         ended = await self._evicting.evict(due)
         progress.evicted |= {pod.uid for pod in ended.done}
         progress.protected = _protected_text(ended)
         progress.pause_s = FIRST_PAUSE_S if ended.done else min(MAX_PAUSE_S, progress.pause_s * 2)
         progress.evict_at = now + progress.pause_s
         await self._report(self._allocations.as_written(pool), progress, plan)
-        return LOOK_S
+        return CHECK_S
 
     def _warn(self, pool: "GPUPool", reason: EventReason, text: str) -> None:
         self._context.recorder.warning(
@@ -294,10 +342,10 @@ class PoolLifecycle:
 
 def _recorded_before(pool: "GPUPool") -> _Recorded:
     """Return the last Event of an earlier process, by the pool's condition."""
-    shown = maintenance_of(pool)
-    if shown is None or shown.status != "True":
+    current = maintenance_of(pool)
+    if current is None or current.status != "True":
         return _Recorded.NOTHING
-    return _Recorded.OVERDUE if shown.reason == PoolMaintenance.OVERDUE.value else _Recorded.BEGUN
+    return _Recorded.OVERDUE if current.reason == PoolMaintenance.OVERDUE.value else _Recorded.BEGUN
 
 
 def _protected_text(ended: Evicted) -> str:

@@ -73,7 +73,7 @@ class NamespaceUsage:
             if change:
                 self._move(group, change, now)
 
-    def settle(self, now: float) -> None:
+    def count(self, now: float) -> None:
         """Count every group until now; one that has had no units for long loses its series."""
         for group, (since, units) in list(self._since.items()):
             if units:

@@ -49,9 +49,9 @@ _TaintKey = tuple[str, str]
 
 def label_changes(labels: "Mapping[str, str]", wanted: set[str]) -> dict[str, str | None]:
     """Return the merge patch that makes the wanted keys the only ones with our prefix."""
-    shown = {key for key in labels if key.startswith(POOL_NODE_LABEL_PREFIX)}
-    added: dict[str, str | None] = dict.fromkeys(sorted(wanted - shown), "")
-    return {**added, **dict.fromkeys(sorted(shown - wanted))}
+    current = {key for key in labels if key.startswith(POOL_NODE_LABEL_PREFIX)}
+    added: dict[str, str | None] = dict.fromkeys(sorted(wanted - current), "")
+    return {**added, **dict.fromkeys(sorted(current - wanted))}
 
 
 def taints_of(node: "NodeFacts", wanted: "Iterable[Taint]") -> "tuple[list[NodeTaint], str]":

@@ -40,7 +40,7 @@ Devices = tuple[ConfiguredDevice, ...]
 
 @final
 class PluginConfigFacts:
-    """The devices of all pools by pool and node; kept up to date by `look_at` and `looking_at_pool`."""
+    """The devices of all pools by pool and node; kept up to date by `read_node` and `rereading_pool`."""
 
     def __init__(self, devices: "DeviceStore", catalog: "Catalog") -> None:
         self._devices = devices
@@ -55,13 +55,13 @@ class PluginConfigFacts:
     def hydrating(self) -> "Iterator[None]":
         """Read every node once, in steps; before that a pool would seem to have no devices.
 
-        Idempotent, also beside `look_at`.
+        Idempotent, also beside `read_node`.
         """
         if self._is_complete:
             return
         for item in steps(sorted(self._devices.nodes()), NODES_A_STEP):
             for node in item:
-                self.look_at(node)
+                self.read_node(node)
             yield
         self._is_complete = True
 
@@ -77,7 +77,7 @@ class PluginConfigFacts:
         """Return the seconds for which changes of the pool's devices are gathered into one list."""
         return COALESCE_S + len(self._gpus.get(pool, ())) / NODES_A_SECOND
 
-    def look_at(self, node: "NodeName") -> "set[PoolName]":
+    def read_node(self, node: "NodeName") -> "set[PoolName]":
         """Read the devices of a node; return the pools whose devices changed."""
         devices = self._devices.on_node(node)
         wanted = {pool for device in devices if (pool := device_facts(device).pool) is not None}
@@ -89,7 +89,7 @@ class PluginConfigFacts:
             self._pools_on.pop(node, None)
         return changed
 
-    def looking_at_pool(self, pool: "PoolName") -> "Iterator[None]":
+    def rereading_pool(self, pool: "PoolName") -> "Iterator[None]":
         """Read the pool's object, in steps: its devices may have other units now."""
         for item in steps(tuple(self._gpus.get(pool, ())), NODES_A_STEP):
             for node in item:
@@ -138,7 +138,7 @@ class NodePluginConfigs:
         self._exported = exported
 
     async def reconcile(self, node: "NodeName") -> float | None:
-        for pool in sorted(self._exported.look_at(node)):
+        for pool in sorted(self._exported.read_node(node)):
             self._exported.changes.publish(pool)
         return None
 

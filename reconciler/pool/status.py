@@ -1,6 +1,6 @@
 """`pool.status`: capacity, phase and conditions of a GPUPool, and the pool's gauges.
 
-`reconciler.pool.pool_conditions` decides; the write is one server-side apply of the status, on a difference only.
+`reconciler.pool.conditions` decides; the write is one server-side apply of the status, on a difference only.
 """
 
 from typing import TYPE_CHECKING, Final, final
@@ -14,6 +14,7 @@ from kube.event_recorder import ObjectReference
 from kube.resources import GPU_POOLS
 from manifests.install.rbac import PolicyRule
 from reconciler.controller_spec import ControllerSpec
+from reconciler.pool.conditions import OURS, PoolFigures, status_of
 from reconciler.pool.gauges import (
     forget_pool,
     forget_slots,
@@ -23,7 +24,6 @@ from reconciler.pool.gauges import (
     show_slots,
 )
 from reconciler.pool.index_changes import WAITING
-from reconciler.pool.pool_conditions import OURS, PoolFigures, status_of
 from reconciler.pool.usage import usage_of, waiting_pods
 from reconciler.pool.validation_cache import POOLS, VALIDITY, validity_cache
 from reconciler.runtime.controller import STATUS_SHARE
@@ -103,15 +103,15 @@ class PoolStatus:
             return None
         state = self._index.state(name)
         figures = self._figures(pool, state)
-        shown = self._shown(pool)
-        status = status_of(pool, shown, figures, now=self._now().utc)
+        current = self._current(pool)
+        status = status_of(pool, current, figures, now=self._now().utc)
         self._show(pool, state, status)
-        if status != _our_part(shown):
+        if status != _our_part(current):
             written = await self._writer.apply(name, _complete(status))
             if written is None:
                 return None
             self._expected.expect(name, status, written)
-        self._record(pool, shown, status)
+        self._record(pool, current, status)
         return None
 
     def _figures(self, pool: "GPUPool", state: "PoolState") -> PoolFigures:
@@ -132,7 +132,7 @@ class PoolStatus:
             occupants=usage_of(self._reader, self._index, pool.name).pods if is_ending else (),
         )
 
-    def _shown(self, pool: "GPUPool") -> GPUPoolStatus:
+    def _current(self, pool: "GPUPool") -> GPUPoolStatus:
         """Return the status at the API server, with a write that the watch has not shown yet."""
         return self._expected.unseen(pool.name, pool.metadata) or pool.status
 
@@ -157,11 +157,11 @@ class PoolStatus:
         forget_pool(name)
         self._recorded.pop(name, None)
 
-    def _record(self, pool: "GPUPool", shown: GPUPoolStatus, status: GPUPoolStatus) -> None:
+    def _record(self, pool: "GPUPool", current: GPUPoolStatus, status: GPUPoolStatus) -> None:
         """Record conditions that became True; an earlier process recorded the ones that are shown."""
         recorded = self._recorded.get(pool.name)
         if recorded is None:
-            recorded = _true_ones(shown)
+            recorded = _true_ones(current)
         now_true = self._recorded[pool.name] = _true_ones(status)
         for type_ in sorted(now_true - recorded, key=lambda item: item.value):
             found = find_condition(status.conditions, type_)

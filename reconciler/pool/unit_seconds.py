@@ -22,9 +22,9 @@ class UnitState(StrEnum):
     """States of units; each unit of a pool is in one of them."""
 
     USED = "used"
-    """Of a bound pod."""
+    """Units of a bound pod."""
     RESERVED = "reserved"
-    """Of a pod that is not bound yet."""
+    """Units of a pod that is not bound yet."""
     FREE = "free"
     WITHHELD = "withheld"
     """Free, and given to no pod."""
@@ -39,7 +39,7 @@ class UnitSeconds:
         self._since: dict[PoolName, tuple[float, Capacity]] = {}
         # pool -> until when it is counted, and its capacity from then on
 
-    def look(self, pools: "Collection[PoolName]", now: float) -> None:
+    def count_changes(self, pools: "Collection[PoolName]", now: float) -> None:
         """Count pools whose capacity has changed. A pool that is gone is counted no further."""
         for gone in self._since.keys() - set(pools):
             del self._since[gone]
@@ -50,9 +50,9 @@ class UnitSeconds:
                 self._count(name, now)
                 self._since[name] = now, capacity
 
-    def settle(self, pools: "Collection[PoolName]", now: float) -> None:
+    def count(self, pools: "Collection[PoolName]", now: float) -> None:
         """Look, and count every pool until now."""
-        self.look(pools, now)
+        self.count_changes(pools, now)
         for name, (_, capacity) in list(self._since.items()):
             self._count(name, now)
             self._since[name] = now, capacity

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pool.placement.topology import Topology
 
 NODES_A_STEP: Final = 200
-"""Of 8 devices each; they take 2 ms."""
+"""Nodes of 8 devices each; they take 2 ms."""
 ANY, ALIGNED = "any", "aligned"
 """Values of the label `topology`."""
 _PLENTY_OF_CPU: Final = 2**31
@@ -66,10 +66,10 @@ class UsefulDevices:
                 if not node.is_reservable or not node.free:
                     continue
                 entries = self._index.devices_on(pool.name, name)
-                rests = tuple(unit * entry.free.bit_count() for entry in entries)
+                remaining = tuple(unit * entry.free.bit_count() for entry in entries)
                 cpu, _ = self._index.free_cpu_and_memory(name)
-                free += sum(rests)
-                lost += loss.of(_ANY_MODEL, _PLENTY_OF_CPU if cpu is None else cpu, rests)
+                free += sum(remaining)
+                lost += loss.of(_ANY_MODEL, _PLENTY_OF_CPU if cpu is None else cpu, remaining)
                 idle = sum(
                     1 << position
                     for position, entry in enumerate(entries)

@@ -63,7 +63,7 @@ NAMESPACED_RBAC: Final = (
 )
 FIELD_MANAGER: Final = "gpu-control-plane/pool-workloads"
 ACTION: Final = "ServePool"
-"""Of events."""
+"""Action of events."""
 MANY_NODES: Final = 200
 """A list of fewer is built in 2 ms."""
 SEEN_WITHIN_S: Final = 10.0
@@ -100,7 +100,7 @@ class _Desired:
     form: object
     """The part of the pool that its workloads depend on."""
     revision: int
-    """Of its devices."""
+    """Revision of its devices."""
     objects: list[Json]
 
 
@@ -184,7 +184,7 @@ class PoolWorkloads:
         before = self._desired_by_pool.get(name)
         form = (pool.metadata.uid, pool.spec, pool.allocation)
         if before is None or before.form != form:
-            for _ in self._exported.looking_at_pool(name):
+            for _ in self._exported.rereading_pool(name):
                 await asyncio.sleep(0)
         revision = self._exported.revision(name)
         if before is not None and (before.form, before.revision) == (form, revision):

@@ -1,6 +1,6 @@
 """`node.bootstrap`: readiness of a node's GPU software, and whether its devices may be assigned to pools.
 
-Writes phase, operands, monitoring and the conditions of `reconciler.readiness.readiness_conditions` of a GPUNodeInventory, whose
+Writes phase, operands, monitoring and the conditions of `reconciler.readiness.conditions` of a GPUNodeInventory, whose
 other fields are `node.inventory`'s; judging is `inventory.readiness.phases`'s.
 """
 
@@ -11,9 +11,10 @@ import msgspec
 
 from api.kinds.gpunodeinventory import GPUNodeInventoryStatus, Monitoring
 from api.names import GROUP, NodeName
-from api.status_conditions import format_time
+from api.status_conditions import format_time, parse_time
 from inventory.readiness.phases import assess_readiness
 from inventory.readiness.software import NodeSoftwareFacts
+from kube.event_recorder import ObjectReference
 from kube.resources import GPU_NODE_INVENTORIES
 from manifests.install.rbac import PolicyRule
 from reconciler.controller_spec import (
@@ -25,13 +26,13 @@ from reconciler.controller_spec import (
     devices,
 )
 from reconciler.dcgm.scraper import dcgm_scraper
-from reconciler.readiness.dcgm_heartbeat import is_heartbeat_due
-from reconciler.readiness.gauges import BootstrapGauges
-from reconciler.readiness.readiness_conditions import OURS, conditions_of, recalled
-from reconciler.readiness.readiness_events import record_missing
+from reconciler.readiness.conditions import OURS, conditions_of, recalled
 from reconciler.runtime.expectations import Expectations
 from reconciler.runtime.status import StatusWriter
 from reconciler.sinks.agent_reports import AgentReports
+from telemetry.conditions import InventoryCondition, NodeSoftware
+from telemetry.metrics import BOOTSTRAP_CONDITION, BOOTSTRAP_PHASE, BOOTSTRAP_READY
+from telemetry.reasons import EventReason
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -41,8 +42,8 @@ if TYPE_CHECKING:
     from api.kinds.gpunodeinventory import BootstrapPhase, GPUNodeInventory, OperandStatus
     from api.meta import Condition
     from api.names import DeviceName
-    from inventory.readiness.phases import BootstrapState
-    from inventory.readiness.software import BootstrapTerms
+    from inventory.readiness.phases import BootstrapState, NodeReadiness
+    from inventory.readiness.software import BootstrapParameters
     from kube.client import KubeClient
     from kube.event_recorder import EventRecorder
     from kube.store import Store
@@ -51,6 +52,111 @@ if TYPE_CHECKING:
     from reconciler.runtime.device_store import DeviceStore
     from reconciler.sinks.operand_pod_sink import OperandPodSink
 
+
+@final
+class BootstrapGauges:
+    """Sets the gauges of one node at a time; the leader is their only owner."""
+
+    def __init__(self) -> None:
+        self._phases: dict[NodeName, str] = {}
+        self._true: dict[NodeName, frozenset[str]] = {}
+
+    def show(
+        self, node: "NodeName", readiness: "NodeReadiness", conditions: "Iterable[Condition]"
+    ) -> None:
+        """Set the node's gauges."""
+        BOOTSTRAP_READY.labels(node).set(readiness.obstacle is None)
+        phase = readiness.phase.value
+        if self._phases.get(node) != phase:
+            self._forget_phase(node)
+            BOOTSTRAP_PHASE.labels(node, phase).set(1)
+            self._phases[node] = phase
+        true = frozenset(condition.type for condition in conditions if condition.status == "True")
+        before = self._true.get(node, frozenset())
+        for type_ in before - true:
+            BOOTSTRAP_CONDITION.remove(node, type_)
+        for type_ in true - before:
+            BOOTSTRAP_CONDITION.labels(node, type_).set(1)
+        self._true[node] = true
+
+    def forget(self, node: "NodeName") -> None:
+        """Drop the gauges of a node that is gone."""
+        if node not in self._phases:
+            return
+        self._forget_phase(node)
+        BOOTSTRAP_READY.remove(node)
+        for type_ in self._true.pop(node):
+            BOOTSTRAP_CONDITION.remove(node, type_)
+
+    def forget_all(self) -> None:
+        """Drop the gauges of all nodes."""
+        for gauge in (BOOTSTRAP_READY, BOOTSTRAP_PHASE, BOOTSTRAP_CONDITION):
+            gauge.clear()
+        self._phases.clear()
+        self._true.clear()
+
+    def _forget_phase(self, node: "NodeName") -> None:
+        phase = self._phases.pop(node, None)
+        if phase is not None:
+            BOOTSTRAP_PHASE.remove(node, phase)
+
+
+ACTION: Final = "Judge"
+_REASONS: Final = {
+    InventoryCondition.DRIVER_MISSING.value: EventReason.DRIVER_MISSING,
+    InventoryCondition.TOOLKIT_MISSING.value: EventReason.TOOLKIT_MISSING,
+    InventoryCondition.GFD_READY.value: EventReason.FEATURE_DISCOVERY_MISSING,
+    InventoryCondition.MONITORING_MISSING.value: EventReason.MONITORING_MISSING,
+}
+
+
+def record_missing(
+    recorder: "EventRecorder",
+    inventory: "GPUNodeInventory",
+    *,
+    current: "Iterable[Condition]",
+    written: "Iterable[Condition]",
+) -> None:
+    """Record each part that was just written as not ready, and was not shown so before."""
+    before = {item.type for item in current if _is_missing(item)}
+    for item in written:
+        if _is_missing(item) and item.type in _REASONS and item.type not in before:
+            recorder.warning(
+                ObjectReference.to(GPU_NODE_INVENTORIES, inventory.metadata),
+                _REASONS[item.type],
+                item.message,
+                action=ACTION,
+            )
+
+
+def _is_missing(condition: "Condition") -> bool:
+    return condition.reason == NodeSoftware.NOT_READY.value
+
+
+PERIOD_S: Final = 600.0
+"""5,000 nodes are eight writes a second; their agents' heartbeats are eighty."""
+
+
+def is_heartbeat_due(
+    current: str | None, heard_at: "dt.datetime", *, now: "dt.datetime", freshness_s: float
+) -> bool:
+    """Say whether the time is worth a write of its own.
+
+    Args:
+        current: the time that the inventory shows.
+        heard_at: when the exporter was last heard, as this process knows it.
+        now: for its age.
+        freshness_s: the exporter is silent after that long.
+    """
+    reported_at = parse_time(current or "")
+    if reported_at is None:
+        return True
+    moved_s = (heard_at.replace(microsecond=0) - reported_at).total_seconds()
+    is_silent = (now - heard_at).total_seconds() > freshness_s
+    # A time in the future was written by a wrong clock.
+    return moved_s != 0 and (is_silent or abs(moved_s) >= PERIOD_S)
+
+
 RBAC: Final = (PolicyRule(group=GROUP, resources=("gpunodeinventories/status",), verbs=("patch",)),)
 
 FIELD_MANAGER: Final = "gpu-control-plane/node-bootstrap"
@@ -58,7 +164,7 @@ DEVICES_DELAY_S: Final = 0.1
 """A node's devices change in bursts (found, assigned, reserved), and a look costs 0.1 ms: 1 % of a core for ten nodes
 whose devices change all the time."""
 _UNTOLD: Final = GPUNodeInventoryStatus()
-"""Of an inventory that `node.inventory` has just created: its first status follows, and brings the node here."""
+"""Facts of an inventory that `node.inventory` has just created: its first status follows, and brings the node here."""
 
 
 @final
@@ -75,7 +181,7 @@ class NodeSources:
     dcgm_heard_at: "Callable[[NodeName], dt.datetime | None]"
     """When the node's DCGM exporter was last heard, None before its first page."""
 
-    def sight(self, node: NodeName, inventory: "GPUNodeInventory") -> NodeSoftwareFacts:
+    def facts(self, node: NodeName, inventory: "GPUNodeInventory") -> NodeSoftwareFacts:
         devices = self.devices.on_node(node)
         driver = inventory.status.driver
         return NodeSoftwareFacts(
@@ -85,7 +191,7 @@ class NodeSources:
             faulted=sum(1 for device in devices if device.is_faulted),
             has_driver=bool(driver.version) or any(device.status.uuid for device in devices),
             has_toolkit=bool(driver.toolkit_version),
-            operands=self.operands.sights(node),
+            operands=self.operands.facts(node),
             heartbeat_age_s=self._heartbeat_age_s(node),
             has_workloads=any(self._is_in_use(device.name) for device in devices),
         )
@@ -108,7 +214,7 @@ class NodeBootstrap:
         client: "KubeClient",
         sources: NodeSources,
         *,
-        terms: "BootstrapTerms",
+        terms: "BootstrapParameters",
         recorder: "EventRecorder",
         now: "Callable[[], Instant]",
     ) -> None:
@@ -136,38 +242,40 @@ class NodeBootstrap:
         before = self._remembered.get(node)
         readiness = assess_readiness(
             recalled(inventory.status) if before is None else before,
-            self._sources.sight(node, inventory),
+            self._sources.facts(node, inventory),
             self._terms,
             now=now.monotonic,
         )
         self._remembered[node] = readiness.bootstrap
-        shown = self._shown(node, inventory)
+        current = self._current(node, inventory)
         conditions = conditions_of(
-            readiness, shown.conditions, generation=inventory.metadata.generation, now=now.utc
+            readiness, current.conditions, generation=inventory.metadata.generation, now=now.utc
         )
-        operands = (_dated(operand, shown.operands, now=now.utc) for operand in readiness.operands)
+        operands = (
+            _dated(operand, current.operands, now=now.utc) for operand in readiness.operands
+        )
         wanted = _Part(
             phase=readiness.phase,
             operands=_by_name(operands),
-            monitoring=shown.monitoring,
+            monitoring=current.monitoring,
             conditions=_in_order(conditions),
         )
         heard_at = self._sources.dcgm_heard_at(node)
         if heard_at is not None and (
-            wanted != shown or self._is_due(shown.monitoring, heard_at, now.utc)
+            wanted != current or self._is_due(current.monitoring, heard_at, now.utc)
         ):
             monitoring = Monitoring(last_heartbeat=format_time(heard_at))
             wanted = replace(wanted, monitoring=monitoring)
         self._gauges.show(node, readiness, conditions)
-        if wanted != shown and await self._write(node, wanted):
+        if wanted != current and await self._write(node, wanted):
             record_missing(
-                self._recorder, inventory, shown=shown.conditions, written=wanted.conditions
+                self._recorder, inventory, current=current.conditions, written=wanted.conditions
             )
-        return readiness.look_again_s
+        return readiness.recheck_after_s
 
-    def _is_due(self, shown: Monitoring, heard_at: "dt.datetime", now: "dt.datetime") -> bool:
+    def _is_due(self, current: Monitoring, heard_at: "dt.datetime", now: "dt.datetime") -> bool:
         freshness_s = self._terms.heartbeat_freshness_s
-        return is_heartbeat_due(shown.last_heartbeat, heard_at, now=now, freshness_s=freshness_s)
+        return is_heartbeat_due(current.last_heartbeat, heard_at, now=now, freshness_s=freshness_s)
 
     async def _write(self, node: NodeName, wanted: "_Part") -> bool:
         """Write our part; return False where the inventory is gone."""
@@ -183,7 +291,7 @@ class NodeBootstrap:
             self._expected.expect(node, wanted, written)
         return written is not None
 
-    def _shown(self, node: NodeName, inventory: "GPUNodeInventory") -> "_Part":
+    def _current(self, node: NodeName, inventory: "GPUNodeInventory") -> "_Part":
         """Return our part of the status, with a write that the watch has not shown yet."""
         unseen = self._expected.unseen(node, inventory.metadata)
         if unseen is not None:
@@ -213,11 +321,11 @@ class _Part:
 
 
 def _dated(
-    operand: "OperandStatus", shown: "Iterable[OperandStatus]", *, now: "dt.datetime"
+    operand: "OperandStatus", current: "Iterable[OperandStatus]", *, now: "dt.datetime"
 ) -> "OperandStatus":
     """Return a component with the time from which on it is ready, or is not."""
     as_before = (
-        item.since for item in shown if (item.name, item.ready) == (operand.name, operand.ready)
+        item.since for item in current if (item.name, item.ready) == (operand.name, operand.ready)
     )
     since = next(as_before, "") or format_time(now)
     return msgspec.structs.replace(operand, since=since)

@@ -28,9 +28,9 @@ STATUS_SHARE: Final = 0.1
 """A worker's share of time for status writes: nothing waits for them, and each costs kube-apiserver as much
 processor time as a pod. At 4 ms a write a worker writes 25 times a second; at 200 ms, as in a burst of pods,
 once in two seconds. Changes that arrive meanwhile are written together."""
-MAX_REST_S: Final = 5.0
+MAX_PAUSE_S: Final = 5.0
 """Longest rest, whatever the write took."""
-MIN_REST_S: Final = 0.005
+MIN_PAUSE_S: Final = 0.005
 """Shorter rests are skipped: a reconcile without a write awaits nothing."""
 TIMER_SLACK_S: Final = 1e-6
 """A timer may fire by a rounding error before the due time that it was set for; waiting for the rest,
@@ -72,7 +72,7 @@ class Controller(Generic[Key]):
         self._reconcile = reconcile
         self._clock = clock
         self._workers = workers
-        self._rest = 1 / share - 1
+        self._pause_per_second = 1 / share - 1
         # in units of the time that a key took
         self._due_by_key: dict[Key, float] = {}
         self._queue: list[tuple[float, int, Key]] = []
@@ -121,9 +121,9 @@ class Controller(Generic[Key]):
             finally:
                 self._running.discard(key)
                 self._release(key)
-            rest_s = min(self._rest * (self._clock.monotonic() - started), MAX_REST_S)
+            pause_s = min(self._pause_per_second * (self._clock.monotonic() - started), MAX_PAUSE_S)
             # A reconcile that finds nothing to write awaits nothing, and 40,000 may be due.
-            await asyncio.sleep(rest_s if rest_s >= MIN_REST_S else 0)
+            await asyncio.sleep(pause_s if pause_s >= MIN_PAUSE_S else 0)
 
     async def _next(self) -> Key:
         while True:

@@ -36,14 +36,14 @@ class _Write(Generic[T]):
     is_before: bool = False
     """The version is the one that was read; the one that the write made is not known."""
 
-    def is_seen(self, shown: "ObjectMeta | None") -> bool:
+    def is_seen(self, current: "ObjectMeta | None") -> bool:
         if self.is_deletion:
-            return shown is None or shown.uid != self.uid
-        if shown is None:
+            return current is None or current.uid != self.uid
+        if current is None:
             return False
-        order = compared(shown.resource_version, self.version)
+        order = compared(current.resource_version, self.version)
         if order is None:
-            return self.is_before or shown.uid != self.uid
+            return self.is_before or current.uid != self.uid
         return order > 0 if self.is_before else order >= 0
 
 
@@ -72,21 +72,21 @@ class Expectations(Generic[Key, T]):
         """Expect that the object of this uid is gone."""
         self._put(key, _Write(self._until(), uid, "", value, is_deletion=True))
 
-    def unseen(self, key: Key, shown: "ObjectMeta | None") -> T | None:
+    def unseen(self, key: Key, current: "ObjectMeta | None") -> T | None:
         """Return the value that was written and is not in the object as it is shown."""
         write = self._writes.get(key)
         if write is None:
             return None
-        if self._now().monotonic < write.until and not write.is_seen(shown):
+        if self._now().monotonic < write.until and not write.is_seen(current):
             return write.value
         del self._writes[key]
         return None
 
-    def are_seen(self, shown: "Callable[[Key], ObjectMeta | None]") -> bool:
+    def are_seen(self, current: "Callable[[Key], ObjectMeta | None]") -> bool:
         """Say whether the watch shows every write."""
         now = self._now().monotonic
         for key, write in list(self._writes.items()):
-            if now >= write.until or write.is_seen(shown(key)):
+            if now >= write.until or write.is_seen(current(key)):
                 del self._writes[key]
         return not self._writes
 

@@ -6,6 +6,7 @@ time that this happens again. Both are reported once on the object, and counted.
 """
 
 import contextlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, final
 
@@ -13,17 +14,17 @@ import structlog
 
 from api.meta import PartialObjectMetadata, compared
 from api.names import CONFIG_HASH_ANNOTATION
+from api.quantity import canonical_quantity
 from api.text import truncate
 from kube.backoff import Backoff
 from kube.errors import ApiError, Forbidden, MethodNotAllowed, NotFound
 from kube.event_recorder import ObjectReference
 from operands.operand_state import OPTIONAL_KINDS
-from reconciler.runtime.desired_fields import first_difference
 from telemetry.metrics import OBJECT_CONFLICTS
 from telemetry.reasons import EventReason
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from api.clock import Instant
     from api.meta import ObjectMeta
@@ -32,10 +33,66 @@ if TYPE_CHECKING:
     from kube.resources import Resource
     from reconciler.runtime.live_objects import ObjectName
 
+_AMOUNTS: Final = ("requests", "limits")
+"""Their quantities are stored in another form than they may be written in."""
+
+
+def first_difference(desired: Mapping[str, Any], current: Mapping[str, Any]) -> str:
+    """Return the path of a field of the desired object that the live one lacks or has otherwise; empty: there is none.
+
+    `apiVersion` and `kind` do not count.
+    """
+    fields = {key: value for key, value in desired.items() if key not in {"apiVersion", "kind"}}
+    return _difference(fields, current, "").removeprefix(".")
+
+
+def _difference(wanted: object, current: object, path: str) -> str:
+    """Return the path of the first difference.
+
+    Items of keyed lists are found by their key, since an apply leaves those of others there; all other
+    lists are one value.
+    """
+    match wanted, current:
+        case dict(), dict():
+            pairs = [(f".{key}", value, current.get(key)) for key, value in wanted.items()]
+            if path.endswith(_AMOUNTS):
+                pairs = [(key, _stored(value), amount) for key, value, amount in pairs]
+        case list(), list():
+            key = _key_of(wanted)
+            if key is None:
+                is_same = len(wanted) == len(current) and not any(
+                    _difference(item, other, "[]")
+                    for item, other in zip(wanted, current, strict=True)
+                )
+                return "" if is_same else path
+            by_key = {item.get(key): item for item in current}
+            pairs = [(f"[{item[key]}]", item, by_key.get(item[key])) for item in wanted]
+        case _:
+            return "" if wanted == current else path
+    found = (_difference(value, other, path + key) for key, value, other in pairs)
+    return next(filter(None, found), "")
+
+
+def _stored(amount: object) -> object:
+    """Return a quantity as the API server stores it."""
+    try:
+        return canonical_quantity(str(amount))
+    except ValueError:
+        return amount
+
+
+def _key_of(items: Sequence[object]) -> str | None:
+    """Return the merge key of a list's items; None for an atomic list."""
+    for key in ("mountPath", "uid", "name"):
+        if items and all(isinstance(item, dict) and key in item for item in items):
+            return key
+    return None
+
+
 Json = dict[str, Any]
 
 ACTION: Final = "ApplyOperand"
-"""Of events."""
+"""Action of events."""
 MAX_ANSWER: Final = 512
 """Characters of the API server's answer in a text."""
 FIRST_PAUSE_S: Final = 10.0
@@ -66,8 +123,8 @@ class Refusal:
         answers = (": ".join(filter(None, (cause.field, cause.message))) for cause in causes)
         answer = "; ".join(filter(None, answers)) or error.message
         reason = error.reason or type(error).__name__
-        shown = f"{error.status} {reason}: {answer}"
-        return f"{self.kind} {self.name or '*'}: {truncate(' '.join(shown.split()), MAX_ANSWER)}"
+        current = f"{error.status} {reason}: {answer}"
+        return f"{self.kind} {self.name or '*'}: {truncate(' '.join(current.split()), MAX_ANSWER)}"
 
 
 @final
@@ -153,14 +210,14 @@ class ObjectApplier:
         answer = await self._client.apply(
             self._resources[name[0]], body, field_manager=self._field_manager
         )
-        meta, shown = answer.decode(PartialObjectMetadata).metadata, answer.decode(dict[str, Any])
+        meta, current = answer.decode(PartialObjectMetadata).metadata, answer.decode(dict[str, Any])
         known = self._known[name] = _Known(digest, meta.uid, meta.resource_version)
         if before is not None and is_same:
             known.conflict, known.until = before.conflict, before.until
             if was := before.undone(found, meta):
                 self._note_conflict(name[0], meta, known=known, was=was)
-        if difference := first_difference(body, shown):
-            known.stored = _content(body, shown)
+        if difference := first_difference(body, current):
+            known.stored = _content(body, current)
             if before is None or not is_same or before.stored is None:
                 self._report(
                     name[0],
@@ -253,17 +310,17 @@ def _name_of(body: Json) -> "ObjectName":
     return body["kind"], body["metadata"]["name"]
 
 
-def _digest_of(shown: Json) -> str:
-    digest: str = (shown["metadata"].get("annotations") or {}).get(CONFIG_HASH_ANNOTATION, "")
+def _digest_of(current: Json) -> str:
+    digest: str = (current["metadata"].get("annotations") or {}).get(CONFIG_HASH_ANNOTATION, "")
     return digest
 
 
-def _content(body: Json, shown: Json) -> Json:
+def _content(body: Json, current: Json) -> Json:
     """Return what a write of ours may have set: neither status nor what every write changes."""
-    meta = shown["metadata"]
+    meta = current["metadata"]
     kept = {key: meta.get(key) for key in ("labels", "annotations")}
     return {
-        key: shown.get(key)
+        key: current.get(key)
         for key in body
         if key not in {"apiVersion", "kind", "metadata", "status"}
     } | {"metadata": kept}

@@ -12,7 +12,7 @@ import msgspec
 from api.foreign.core import Affinity
 from kube.batches import steps
 from manifests.node.device_plugin import signed
-from operands.upgrade.upgrade_terms import NodeLimit
+from operands.upgrade.parameters import NodeLimit
 from pool.model import Constraints
 
 if TYPE_CHECKING:

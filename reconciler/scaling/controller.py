@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final, final
 from api.kinds.autoscaling import ScalingBackend
 from api.names import GROUP, SCALE_REQUEST_LABEL, PoolName
 from autoscaling.node_planner import plan
+from autoscaling.parameters import scaling_terms
 from autoscaling.scaling_model import RequestPhase
-from autoscaling.terms import scaling_terms
 from kube.errors import KubeError
 from manifests.install.rbac import PolicyRule
 from pool.model import PodPhase
@@ -22,20 +22,20 @@ from reconciler.pool.validation_cache import POOLS
 from reconciler.scaling.backends.built_backends import build_backends
 from reconciler.scaling.backends.node_autoscaler import ForeignObjectError
 from reconciler.scaling.backends.signal_pods import NAMESPACED_RBAC
-from reconciler.scaling.demand.demand_batch import DemandBatch
+from reconciler.scaling.demand.batch import DemandBatch
 from reconciler.scaling.demand.passed_over import PassedOverNodes
 from reconciler.scaling.demand.place_reader import RBAC as PLACES_RBAC
 from reconciler.scaling.demand.place_reader import place_reader
-from reconciler.scaling.pool_scaling_events import record_cancels, record_short_nodes
-from reconciler.scaling.probe import BackendProbe
-from reconciler.scaling.scaling_gauges import (
+from reconciler.scaling.gauges import (
     count_signal,
     forget_scaling,
     show_leaks,
     show_requests,
     show_waits,
 )
-from reconciler.scaling.scaling_record import ScalingRecord
+from reconciler.scaling.pool_events import record_cancels, record_short_nodes
+from reconciler.scaling.probe import BackendProbe
+from reconciler.scaling.record import ScalingRecord
 from reconciler.scaling.view import PoolScaling, scaling_view
 from reconciler.scaling.waiting_events import WaitingPodEvents
 
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
     from api.kinds.gpupool import GPUPool
     from api.names import NodeName
-    from autoscaling.scaling_model import ObservedRequest, ScalingPlan, ScalingTerms
+    from autoscaling.scaling_model import ObservedRequest, ScalingParameters, ScalingPlan
     from pool.model import PodFacts, PoolFacts
     from reconciler.controller_spec import Reconcile
     from reconciler.scaling.backends.node_autoscaler import NodeAutoscaler
@@ -54,11 +54,11 @@ from reconciler.scaling.view import ScalingView
 CLAIM_DELAY_S: Final = 0.25
 """Gathers the changes of NodeClaims and nodes, which come in bursts."""
 CATCH_UP_S: Final = 0.1
-"""Between two looks for what was written in the caches."""
+"""Seconds between two looks for what was written in the caches."""
 BUSY_S: Final = 5.0
-"""Between two looks at a pool with waiting pods or requests: deadlines and back-offs end without a change."""
+"""Seconds between two looks at a pool with waiting pods or requests: deadlines and back-offs end without a change."""
 IDLE_S: Final = 60.0
-"""Between two looks at a pool that scales: its devices are counted by the hour."""
+"""Seconds between two looks at a pool that scales: its devices are counted by the hour."""
 WORKERS: Final = 4
 """Pools at a time: most of the time goes to writes."""
 RBAC: Final = (
@@ -126,7 +126,7 @@ class PoolScaler:
     async def _scale(
         self,
         pool: "GPUPool",
-        terms: "ScalingTerms",
+        terms: "ScalingParameters",
         waiting: "list[PodFacts]",
         *,
         chosen: "ChosenBackend",
@@ -164,7 +164,7 @@ class PoolScaler:
     async def _carry_out(
         self,
         backend: "NodeAutoscaler",
-        terms: "ScalingTerms",
+        terms: "ScalingParameters",
         decided: "ScalingPlan",
         *,
         observed: "tuple[ObservedRequest, ...]",
@@ -186,15 +186,15 @@ class PoolScaler:
                     refused = refused or error
                 else:
                     count_signal(wanted.pool)
-            await backend.settle(terms)
+            await backend.reconcile(terms)
         except (ForeignObjectError, KubeError) as error:
             return refused or error
         return refused
 
     async def _leave_backend(self, pool: "GPUPool", used: ScalingBackend) -> None:
         """Withdraw what another backend wrote before: that of this term's last look, or of the status."""
-        shown = self._record.shown(pool)
-        before = self._used.get(pool.name) or (shown.backend if shown is not None else None)
+        current = self._record.current(pool)
+        before = self._used.get(pool.name) or (current.backend if current is not None else None)
         if before is not None and before is not used:
             is_signal = used is ScalingBackend.KARPENTER_SIGNAL
             await self._withdraw(pool.name, before, keeps_signals=is_signal)
@@ -203,8 +203,8 @@ class PoolScaler:
     async def _stop(self, name: PoolName, pool: "GPUPool | None") -> None:
         """Leave nothing of a pool that does not scale, or is gone; its pods lose their gates by `pool.capacity`."""
         self._show_leaks(name, len(self._stores.scale_signals.of(name)))
-        shown = self._record.shown(pool) if pool is not None else None
-        before = self._used.get(name) or (shown.backend if shown is not None else None)
+        current = self._record.current(pool) if pool is not None else None
+        before = self._used.get(name) or (current.backend if current is not None else None)
         await self._withdraw(name, before or ScalingBackend.NONE, keeps_signals=False)
         self._record.forget(name)
         if pool is not None:

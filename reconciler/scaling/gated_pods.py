@@ -38,7 +38,7 @@ WRITERS: Final = 8
 REFUSED_FOR_S: Final = 60.0
 """Pause before a pod that may not be written is tried again; others get the units meanwhile."""
 TASK: Final = "pool.capacity"
-"""In the metric of failures."""
+"""Label value in the metric of failures."""
 SAME_EXPIRY_S: Final = 1.0
 """Expiry is kept on the monotonic clock; converted to UTC it differs by rounding."""
 

@@ -43,8 +43,8 @@ from reconciler.runtime.expectations import Expectations
 from reconciler.scaling.capacity_holds import constraints_of, request_of
 from reconciler.scaling.gated_pods import RBAC as POD_RBAC
 from reconciler.scaling.gated_pods import gated_pods, order
+from reconciler.scaling.gauges import observe_handover
 from reconciler.scaling.requested_nodes import units_on
-from reconciler.scaling.scaling_gauges import observe_handover
 from reconciler.scaling.view import scaling_view
 
 if TYPE_CHECKING:
@@ -58,11 +58,11 @@ if TYPE_CHECKING:
 
 RBAC: Final = (*POD_RBAC, PolicyRule(resources=("nodes",), verbs=("patch",)))
 NAMESPACED_RBAC: Final = (PolicyRule(resources=("pods",), verbs=("delete",)),)
-"""Of signals; pods are listed under the right of `pod.index`."""
+"""Rights of signals; pods are listed under the right of `pod.index`."""
 
 VIEW_AGAIN_S: Final = 0.5
-"""After the start of a term `pool.scaling` has not yet planned which pods a node is for."""
-SETTLED_WITHIN_S: Final = 30.0
+"""Seconds to wait where, after the start of a term `pool.scaling` has not yet planned which pods a node is for."""
+STABLE_WITHIN_S: Final = 30.0
 """How long labels and taints of the pool, and taints of others that its pods do not tolerate, are waited for. A taint
 that stays must not keep a paid node from its other pods for ever."""
 
@@ -115,7 +115,7 @@ class NodeHandover:
         now = self._now().monotonic
         since = self._ready_since.setdefault(name, now)
         pods = self._pods_of(request)
-        if now - since < SETTLED_WITHIN_S and not self._is_settled(node, pools, pods):
+        if now - since < STABLE_WITHIN_S and not self._is_complete(node, pools, pods):
             return VIEW_AGAIN_S
         return await self._hand_over(node, request, pools=pools, pods=pods)
 
@@ -193,7 +193,7 @@ class NodeHandover:
             and self._reader.ledger.of_pod(pod.uid) is None
         ]
 
-    def _is_settled(
+    def _is_complete(
         self, node: "NodeFacts", pools: "Sequence[PoolFacts]", pods: "Sequence[PodFacts]"
     ) -> bool:
         """Say whether the pods could go to the node, but for the startup taint, and only the pool's pods could."""

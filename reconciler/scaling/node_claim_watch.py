@@ -17,19 +17,18 @@ import structlog
 
 from api.names import NodeName
 from autoscaling.claim_failure import claim_failure
+from autoscaling.parameters import scaling_terms
 from autoscaling.request_ids import is_id_of
 from autoscaling.request_lifecycle import foreign_claims
-from autoscaling.request_look import DEVICES_WITHIN
+from autoscaling.request_state import DEVICES_WITHIN
 from autoscaling.scaling_model import ObservedRequest, RequestId, RequestPhase
-from autoscaling.terms import scaling_terms
 from kube.errors import Conflict, NotFound
 from kube.event_recorder import ObjectReference
 from kube.resources import GPU_POOLS, NODE_CLAIMS, PODS
 from manifests.install.rbac import PolicyRule
 from reconciler.controller_spec import ControllerSpec, Trigger
 from reconciler.pool.index_changes import NODES
-from reconciler.scaling.requested_nodes import requested_node
-from reconciler.scaling.scaling_events import (
+from reconciler.scaling.events import (
     foreign_claim,
     node_failed,
     node_launched,
@@ -37,16 +36,17 @@ from reconciler.scaling.scaling_events import (
     node_registered,
     node_without_devices,
 )
-from reconciler.scaling.scaling_gauges import count_duplicate
+from reconciler.scaling.gauges import count_duplicate
+from reconciler.scaling.requested_nodes import requested_node
 from reconciler.scaling.view import scaling_view
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from api.names import PodUid
-    from autoscaling.scaling_model import ClaimFacts, ScalingTerms
+    from autoscaling.scaling_model import ClaimFacts, ScalingParameters
     from reconciler.controller_spec import ControllerContext, Reconcile
-    from reconciler.scaling.scaling_events import ScalingEvent
+    from reconciler.scaling.events import ScalingEvent
     from reconciler.scaling.view import ScalingView
 
 RBAC: Final = (
@@ -54,9 +54,9 @@ RBAC: Final = (
 )
 
 LEAST_WATCH_S: Final = 120.0
-"""Before the first deletion of a term: stores, clocks and agents settle."""
+"""Seconds before the first deletion of a term: stores, clocks and agents settle."""
 VIEW_AGAIN_S: Final = 2.0
-"""Until `pool.scaling` has looked at a NodeClaim that is new."""
+"""Seconds until `pool.scaling` has looked at a NodeClaim that is new."""
 VIEW_WITHIN_S: Final = 60.0
 MOST_PODS: Final = 20
 """Pods that get an Event about one node."""
@@ -86,7 +86,7 @@ class _Watched:
     pods: "tuple[PodUid, ...]" = ()
     due_at: float | None = None
     """When it is deleted unless its node has devices."""
-    is_foreign_told: bool = False
+    is_foreign_reported: bool = False
     is_duplicate_counted: bool = False
 
 
@@ -124,17 +124,17 @@ class NodeClaimWatch:
         if claim.request is not None:
             watched.pods = self._view.pods_of(claim.request) or watched.pods
         observed = self._observed(claim, terms)
-        self._tell(watched, observed)
+        self._report(watched, observed)
         if claim.is_terminating or claim.initialized.is_true:
             return None
         self._count_duplicate(watched, terms)
-        again_s = self._tell_foreign(watched, terms)
+        again_s = self._report_foreign(watched, terms)
         due_s = await self._delete_when_due(watched, terms)
         return min((item for item in (again_s, due_s) if item is not None), default=None)
 
     # --- what it is ---
 
-    def _terms_of(self, claim: "ClaimFacts") -> "ScalingTerms | None":
+    def _terms_of(self, claim: "ClaimFacts") -> "ScalingParameters | None":
         """Return the terms of the pool that caused a NodeClaim; None for any other."""
         for name in sorted(self._catalog.pools):
             pool, facts = self._catalog.pools[name], self._index.pool(name)
@@ -149,7 +149,7 @@ class NodeClaimWatch:
                 return terms
         return None
 
-    def _observed(self, claim: "ClaimFacts", terms: "ScalingTerms") -> ObservedRequest:
+    def _observed(self, claim: "ClaimFacts", terms: "ScalingParameters") -> ObservedRequest:
         """Return the request as this NodeClaim and its Node alone show it."""
         facts = self._index.nodes.get(NodeName(claim.node)) if claim.node else None
         node = requested_node(self._index, terms.pool, facts) if facts is not None else None
@@ -173,7 +173,7 @@ class NodeClaimWatch:
 
     # --- Events ---
 
-    def _tell(self, watched: _Watched, observed: ObservedRequest) -> None:
+    def _report(self, watched: _Watched, observed: ObservedRequest) -> None:
         """Record a stage that is new; of a NodeClaim of an earlier term the stage that it has was recorded then."""
         before, stage = watched.stage, self._stage(observed)
         if stage <= before or watched.facts.request is None:
@@ -189,16 +189,16 @@ class NodeClaimWatch:
             case Stage.READY:
                 self._record(watched, node_ready(observed))
             case Stage.ENDED if before is not Stage.READY:
-                self._tell_failure(watched)
+                self._report_failure(watched)
             case _:
                 pass
 
     def _end(self, watched: _Watched) -> None:
         """Record the end of a NodeClaim that was deleted unseen."""
         if watched.stage not in {Stage.UNKNOWN, Stage.READY, Stage.ENDED}:
-            self._tell_failure(watched)
+            self._report_failure(watched)
 
-    def _tell_failure(self, watched: _Watched) -> None:
+    def _report_failure(self, watched: _Watched) -> None:
         """Record that a NodeClaim went before its node was ready, for the reason that its last facts show."""
         claim = self._last_facts(watched.facts)
         terms = self._terms_of(claim)
@@ -222,11 +222,11 @@ class NodeClaimWatch:
     def _last_facts(self, claim: "ClaimFacts") -> "ClaimFacts":
         return next((item for item in self._claims.deleted() if item.uid == claim.uid), claim)
 
-    def _tell_foreign(self, watched: _Watched, terms: "ScalingTerms") -> float | None:
+    def _report_foreign(self, watched: _Watched, terms: "ScalingParameters") -> float | None:
         """Record a NodeClaim without a request, once `pool.scaling` has seen it; return when to look again."""
         claim = watched.facts
         seen = self._view.pools.get(terms.pool.name)
-        if claim.request is None or watched.is_foreign_told:
+        if claim.request is None or watched.is_foreign_reported:
             return None
         if seen is None or all(
             item.claim is None or item.claim.uid != claim.uid for item in seen.observed
@@ -234,7 +234,7 @@ class NodeClaimWatch:
             age_s = self._now().monotonic - watched.seen_at
             return VIEW_AGAIN_S if age_s < VIEW_WITHIN_S else None
         if claim.uid in {item.uid for item in foreign_claims(seen.observed)}:
-            watched.is_foreign_told = True
+            watched.is_foreign_reported = True
             self._record_on_pool(terms, foreign_claim(terms.pool.name, claim))
         return None
 
@@ -244,12 +244,12 @@ class NodeClaimWatch:
             if pod is not None:
                 event.record(self._recorder, ObjectReference.to(PODS, pod))
 
-    def _record_on_pool(self, terms: "ScalingTerms", event: "ScalingEvent") -> None:
+    def _record_on_pool(self, terms: "ScalingParameters", event: "ScalingEvent") -> None:
         pool = self._catalog.pools.get(terms.pool.name)
         if pool is not None:
             event.record(self._recorder, ObjectReference.to(GPU_POOLS, pool.metadata))
 
-    def _count_duplicate(self, watched: _Watched, terms: "ScalingTerms") -> None:
+    def _count_duplicate(self, watched: _Watched, terms: "ScalingParameters") -> None:
         """Count a NodeClaim that is not the first one of its request."""
         claim = watched.facts
         if claim.request is None or watched.is_duplicate_counted:
@@ -265,7 +265,7 @@ class NodeClaimWatch:
 
     # --- what is deleted ---
 
-    async def _delete_when_due(self, watched: _Watched, terms: "ScalingTerms") -> float | None:
+    async def _delete_when_due(self, watched: _Watched, terms: "ScalingParameters") -> float | None:
         """Delete a NodeClaim whose time for devices is over; return the seconds until then.
 
         Raises:
@@ -298,7 +298,7 @@ class NodeClaimWatch:
         )
         return True
 
-    def _has_devices(self, claim: "ClaimFacts", terms: "ScalingTerms") -> bool:
+    def _has_devices(self, claim: "ClaimFacts", terms: "ScalingParameters") -> bool:
         """Say whether the node has a device of the pool that is not faulted, or one that a pod has."""
         node = NodeName(claim.node)
         if not claim.node:

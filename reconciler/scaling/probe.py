@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from api.clock import Instant
-    from autoscaling.scaling_model import ScalingTerms
+    from autoscaling.scaling_model import ScalingParameters
     from kube.client import KubeClient
     from kube.resources import Resource
 
@@ -28,7 +28,7 @@ class ChosenBackend:
 
     backend: ScalingBackend
     reason: BackendReady = BackendReady.READY
-    """Of the condition BackendReady."""
+    """Reason of the condition BackendReady."""
     message: str = ""
     """What is missing, and the cure; empty where the backend is the one of the spec."""
 
@@ -58,7 +58,7 @@ class BackendProbe:
         self._served: dict[Resource, tuple[float, bool]] = {}
         # kind -> when it was asked for, and whether it is served
 
-    async def choose(self, terms: "ScalingTerms") -> ChosenBackend:
+    async def choose(self, terms: "ScalingParameters") -> ChosenBackend:
         """Return the pool's backend.
 
         Raises:

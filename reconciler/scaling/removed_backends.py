@@ -12,7 +12,7 @@ from api.foreign.karpenter import NODE_POOL_LABEL
 from api.kinds.autoscaling import REMOVED_BACKENDS, ScalingBackend
 from api.meta import PartialObjectMetadata
 from api.names import SCALING_POOL_LABEL, PoolName
-from autoscaling.terms import scaling_terms
+from autoscaling.parameters import scaling_terms
 from autoscaling.warm_nodes import keep_nodes
 from kube.errors import Invalid, NotFound
 from kube.resources import CAPACITY_BUFFERS, NODE_POOLS
@@ -21,21 +21,21 @@ from reconciler.controller_spec import ControllerContext, ControllerSpec
 from reconciler.pool.validation_cache import POOLS
 
 if TYPE_CHECKING:
-    from autoscaling.scaling_model import ScalingTerms
+    from autoscaling.scaling_model import ScalingParameters
 
 BUFFER_RBAC: Final = (
     PolicyRule(
         group=CAPACITY_BUFFERS.group, resources=("capacitybuffers",), verbs=("list", "patch")
     ),
 )
-"""In our namespace."""
+"""Rights in our namespace."""
 REPLICAS_RBAC: Final = (
     PolicyRule(group=NODE_POOLS.group, resources=("nodepools/scale",), verbs=("patch",)),
 )
 NO_POOL: Final = PoolName("")
 """Key of the buffers: those of pools that are gone too."""
-LOOK_AGAIN_S: Final = 60.0
-"""Between two checks of a static NodePool: pods that end change no node."""
+RECHECK_AFTER_S: Final = 60.0
+"""Seconds between two checks of a static NodePool: pods that end change no node."""
 
 
 @final
@@ -60,7 +60,7 @@ class RemovedBackends:
         if terms is None or terms.backend not in self._named & {ScalingBackend.KARPENTER_STATIC}:
             return None
         await self._lower_replicas(terms)
-        return LOOK_AGAIN_S
+        return RECHECK_AFTER_S
 
     async def _empty_buffers(self) -> None:
         """Set the replicas of all buffers to 0, by which Karpenter lets their nodes go; a deleted buffer keeps them."""
@@ -81,7 +81,7 @@ class RemovedBackends:
                 CAPACITY_BUFFERS, patch, name=buffer.metadata.name, namespace=self._namespace
             )
 
-    async def _lower_replicas(self, terms: "ScalingTerms") -> None:
+    async def _lower_replicas(self, terms: "ScalingParameters") -> None:
         in_use = self._nodes_in_use(terms)
         for name in sorted({shape.node_pool for shape in terms.shapes}):
             facts = self._node_pools.get(name)
@@ -96,7 +96,7 @@ class RemovedBackends:
             except (NotFound, Invalid):
                 continue  # another client changed the replicas; the watch is about to show it
 
-    def _nodes_in_use(self, terms: "ScalingTerms") -> "Counter[str]":
+    def _nodes_in_use(self, terms: "ScalingParameters") -> "Counter[str]":
         """Return for each NodePool how many nodes pods of any pool use, or minUnits and warmUnits need."""
         kept = keep_nodes(terms, self._index.state(terms.pool.name).nodes())
         return Counter(

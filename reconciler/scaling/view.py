@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from autoscaling.scaling_model import (
         ObservedRequest,
         RequestId,
+        ScalingParameters,
         ScalingPlan,
-        ScalingTerms,
         ShapeHistory,
         Supply,
     )
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class PoolScaling:
     """What `pool.scaling` saw and decided at one time."""
 
-    terms: "ScalingTerms"
+    terms: "ScalingParameters"
     supply: "Supply"
     plan: "ScalingPlan"
     observed: "tuple[ObservedRequest, ...]"

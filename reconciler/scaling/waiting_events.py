@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Final, final
 
 from kube.event_recorder import ObjectReference
 from kube.resources import PODS
-from reconciler.scaling.scaling_events import (
+from reconciler.scaling.events import (
     node_awaited,
     node_requested,
     request_blocked,
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from autoscaling.scaling_model import ObservedRequest, ScalingPlan
     from kube.event_recorder import EventRecorder
     from pool.model import PodFacts
-    from reconciler.scaling.scaling_events import ScalingEvent
+    from reconciler.scaling.events import ScalingEvent
 
-MOST_A_LOOK: Final = 100
+MOST_A_PASS: Final = 100
 """Events about pods of one pool at one look: the recorder's queue has room for ten such pools."""
 
 
@@ -30,7 +30,7 @@ class WaitingPodEvents:
 
     def __init__(self, recorder: "EventRecorder") -> None:
         self._recorder = recorder
-        self._told: dict[PoolName, dict[PodUid, str]] = {}
+        self._reported: dict[PoolName, dict[PodUid, str]] = {}
         # pool -> pod -> id of the request, or reason, of its last Event
 
     def record(
@@ -42,7 +42,7 @@ class WaitingPodEvents:
         observed: "Sequence[ObservedRequest]",
     ) -> None:
         """Record what is new, for the first pods of the queue; the others get theirs at the next looks."""
-        before, news = self._told.get(pool, {}), dict(_news(plan, observed))
+        before, news = self._reported.get(pool, {}), dict(_news(plan, observed))
         after: dict[PodUid, str] = {}
         count = 0
         for pod in waiting:
@@ -52,16 +52,16 @@ class WaitingPodEvents:
             key, event = found
             if before.get(pod.uid) == key:
                 after[pod.uid] = key
-            elif count < MOST_A_LOOK:
+            elif count < MOST_A_PASS:
                 count += 1
                 after[pod.uid] = key
                 if pod.uid not in plan.waits:
                     event = without(event, pod.selection)
                 event.record(self._recorder, ObjectReference.to(PODS, pod))
-        self._told[pool] = after
+        self._reported[pool] = after
 
     def forget(self, pool: "PoolName") -> None:
-        self._told.pop(pool, None)
+        self._reported.pop(pool, None)
 
 
 def _news(

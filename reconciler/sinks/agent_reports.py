@@ -15,7 +15,7 @@ _NOTHING: "Final[Mapping[str, tuple[str, str]]]" = {}
 
 
 class AgentFeatures(Protocol):
-    """NodeFeatures of the agents; `reconciler.sinks.node_feature_sink.NodeFeatureSink`."""
+    """NodeFeatures of the agents; `reconciler.sinks.node_feature.NodeFeatureSink`."""
 
     def heartbeat(self, node: "NodeName") -> "dt.datetime | None":
         """Return the time of the agent's heartbeat, if it has one."""

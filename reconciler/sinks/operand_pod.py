@@ -31,7 +31,7 @@ DEFAULT_APPS: Final[Mapping[Operand, tuple[str, ...]]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OperandTerms:
+class OperandParameters:
     """Which pods are operands."""
 
     apps: Mapping[Operand, tuple[str, ...]] = field(default_factory=lambda: DEFAULT_APPS)
@@ -137,7 +137,7 @@ class OperandPod:
         return f"pod {self.ref} is not ready{cause}"
 
 
-def projection(terms: OperandTerms) -> "Callable[[OperandPodObject], OperandPod | None]":
+def projection(terms: OperandParameters) -> "Callable[[OperandPodObject], OperandPod | None]":
     """Return the projection of pods to facts; it returns None for other pods."""
     operands = {app: operand for operand, apps in terms.apps.items() for app in apps}
 
@@ -152,7 +152,7 @@ def projection(terms: OperandTerms) -> "Callable[[OperandPodObject], OperandPod 
     return project
 
 
-def _operand_pod(pod: OperandPodObject, operand: Operand, terms: OperandTerms) -> OperandPod:
+def _operand_pod(pod: OperandPodObject, operand: Operand, terms: OperandParameters) -> OperandPod:
     inits = pod.status.init_container_statuses or ()
     is_ready = pod.metadata.deletion_timestamp is None and any(
         condition.type == "Ready" and condition.status == "True"
@@ -189,7 +189,7 @@ def _has_passed(status: _ContainerStatus) -> bool:
     return status.ready or (ended is not None and ended.exit_code == 0)
 
 
-def _metrics_port(spec: _OperandSpec, terms: OperandTerms) -> int:
+def _metrics_port(spec: _OperandSpec, terms: OperandParameters) -> int:
     for container in spec.containers or ():
         for port in container.ports or ():
             if port.name == METRICS_PORT_NAME and 0 < port.container_port < 65536:

@@ -34,9 +34,9 @@ class OperandPodSink:
         self.presence: EventSource[Operand] = EventSource()
         """Operands of which the first pod came, or the last one went."""
 
-    def sights(self, node: "NodeName") -> dict[Operand, OperandFacts]:
+    def facts(self, node: "NodeName") -> dict[Operand, OperandFacts]:
         """Return the facts of every operand on a node."""
-        return {operand: self._sight(operand, node) for operand in Operand}
+        return {operand: self._facts_of(operand, node) for operand in Operand}
 
     def exporter(self, node: "NodeName") -> "OperandPod | None":
         """Return the node's DCGM exporter, if one is ready and has an address."""
@@ -96,7 +96,7 @@ class OperandPodSink:
         pods = [item for item in self._store.of(node).values() if item.operand is operand]
         return min(pods, key=lambda pod: (not pod.is_ready, pod.ref), default=None)
 
-    def _sight(self, operand: Operand, node: "NodeName") -> OperandFacts:
+    def _facts_of(self, operand: Operand, node: "NodeName") -> OperandFacts:
         pod = self._best(operand, node)
         if pod is None:
             return OperandFacts(is_anywhere=self._count[operand] > 0)

@@ -23,7 +23,7 @@ RBAC: Final = (
         verbs=("list", "watch"),
     ),
 )
-"""Of a server that serves both kinds."""
+"""Rights of a server that serves both kinds."""
 
 
 @final

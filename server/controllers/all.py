@@ -28,9 +28,9 @@ from reconciler.readiness import controller as readiness
 from reconciler.scaling import (
     capacity_holds,
     handover,
-    kept_nodes,
     leaving_nodes,
     node_claim_watch,
+    protected_nodes,
     removed_backends,
 )
 from reconciler.scaling import controller as scaling
@@ -63,7 +63,7 @@ CONTROLLERS: "Final[tuple[ControllerSpec | TaskSpec, ...]]" = (
     handover.SPEC,
     capacity_holds.SPEC,
     leaving_nodes.SPEC,
-    kept_nodes.SPEC,
+    protected_nodes.SPEC,
     removed_backends.SPEC,
     index_changes.SPEC,
     requeue.SPEC,

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Final
 
 from api.foreign.core import Toleration
 from api.meta import SelectorOperator, SelectorRequirement
-from inventory.debounce import DebounceTerms
-from inventory.discovery.node import InventoryTerms
-from inventory.health.device import IGNORED_XIDS, HealthDebounceTerms
-from inventory.readiness.software import BootstrapTerms, Operand
+from inventory.debounce import DebounceLimits
+from inventory.discovery.node import InventoryParameters
+from inventory.health.device import IGNORED_XIDS, HealthDebounceLimits
+from inventory.readiness.software import BootstrapParameters, Operand
 from manifests.constants import (
     HTTPS_PORT_NAME,
     METRICS_PATH,
@@ -33,8 +33,8 @@ from operands.operand_state import ServedKinds
 from reconciler.installation.scheduler_trust import AUTHORITIES_KEY
 from reconciler.settings import (
     ControllerSettings,
-    EndpointTerms,
-    NodeSoftwareTerms,
+    EndpointParameters,
+    NodeSoftwareParameters,
 )
 from server.controllers.built_in_policy import built_in_policy
 from server.settings import BadSettingsError
@@ -61,13 +61,13 @@ def controller_settings(settings: "Settings") -> ControllerSettings:
     return ControllerSettings(
         workloads=workloads,
         operands=built_in_policy(settings, workloads),
-        inventory=InventoryTerms(
+        inventory=InventoryParameters(
             managed_label=inventory.managed_label,
             is_managed_by_default=inventory.managed_by_default,
             gone_for=dt.timedelta(seconds=inventory.node_gone_s),
         ),
         bootstrap=_bootstrap_terms(settings),
-        health=HealthDebounceTerms(
+        health=HealthDebounceLimits(
             ignored_xids=frozenset(health.ignored_xids),
             period_s=health.period_s,
             freshness_s=settings.bootstrap.heartbeat_freshness_s,
@@ -86,13 +86,13 @@ def controller_settings(settings: "Settings") -> ControllerSettings:
     )
 
 
-def _node_software_terms(settings: "Settings") -> NodeSoftwareTerms:
+def _node_software_terms(settings: "Settings") -> NodeSoftwareParameters:
     given = {
         name: value
         for name, value in os.environ.items()
         if name.endswith(_IMAGE_VARIABLE) and value
     }
-    return NodeSoftwareTerms(
+    return NodeSoftwareParameters(
         is_enabled=settings.node_software.enabled,
         namespace=settings.namespace,
         environment={**given, **settings.node_software.images},
@@ -118,15 +118,15 @@ def _scheduler_authorities(tls: "TlsSettings") -> "Path | None":
     return None if directory is None else directory / AUTHORITIES_KEY
 
 
-def _endpoint_terms(settings: "Settings") -> EndpointTerms:
-    return EndpointTerms(
+def _endpoint_terms(settings: "Settings") -> EndpointParameters:
+    return EndpointParameters(
         namespace=settings.namespace,
         address=settings.listen.advertised_address or "",
         port=settings.listen.port,
     )
 
 
-def _bootstrap_terms(settings: "Settings") -> BootstrapTerms:
+def _bootstrap_terms(settings: "Settings") -> BootstrapParameters:
     terms = settings.bootstrap
     policy = built_in_policy(settings, workload_settings(settings))
     runs = {
@@ -135,7 +135,7 @@ def _bootstrap_terms(settings: "Settings") -> BootstrapTerms:
         Operand.DCGM: policy.spec.dcgm.is_enabled,
         Operand.DCGM_EXPORTER: policy.spec.dcgm_exporter.is_enabled,
     }
-    return BootstrapTerms(
+    return BootstrapParameters(
         requirements={
             Operand.VALIDATOR: terms.validator.requirement,
             Operand.GFD: terms.gfd.requirement,
@@ -143,7 +143,7 @@ def _bootstrap_terms(settings: "Settings") -> BootstrapTerms:
             Operand.DCGM_EXPORTER: terms.dcgm_exporter.requirement,
         },
         installed=frozenset(item for item, is_run in runs.items() if is_run),
-        debounce=DebounceTerms(period_s=terms.period_s),
+        debounce=DebounceLimits(period_s=terms.period_s),
         heartbeat_freshness_s=terms.heartbeat_freshness_s,
     )
 

@@ -4,18 +4,18 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from admission.admission_webhooks import (
-    mutate_pod,
-    validate_gpudevice,
-    validate_gpupool,
-    validate_node,
-    validate_pod,
-)
 from admission.cache_webhooks import (
     mutate_clustergkmcache,
     mutate_gkmcache,
     validate_clustergkmcache,
     validate_gkmcache,
+)
+from admission.webhooks import (
+    mutate_pod,
+    validate_gpudevice,
+    validate_gpupool,
+    validate_node,
+    validate_pod,
 )
 from http_edge.exposition import Exposition
 from http_edge.replies import TEXT, Reply
@@ -29,7 +29,7 @@ from telemetry.usage_metrics import USAGE_REGISTRY
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from admission.caches.cache_context import CacheAdmissionContext
+    from admission.caches.context import CacheAdmissionContext
     from admission.context import AdmissionContext
     from admission.review import AdmissionResult
     from api.clock import Clock

@@ -167,8 +167,8 @@ class Webhook(DecidedEndpoint["AdmissionResult"]):
         media_type = media_type.partition(b";")[0].strip().lower()
         if media_type == _JSON:
             return None
-        shown = one_line(media_type.decode(errors="replace"))
-        text = f"Content-Type must be {JSON}, not {shown}"
+        quoted = one_line(media_type.decode(errors="replace"))
+        text = f"Content-Type must be {JSON}, not {quoted}"
         return Unread(415, "UnsupportedMediaType", text)
 
     def answer_unread(self, unread: Unread, remote: str | None) -> Reply:

@@ -2,9 +2,9 @@
 
 from typing import TYPE_CHECKING, final
 
-from admission.caches.cache_context import CacheAdmissionContext, ClusterVerification
+from admission.caches.context import CacheAdmissionContext, ClusterVerification
 from api.kinds.gkmcache import SignerIdentity, Verification
-from kernelcache.signatures.signature_policy import SignaturePolicy, read_signature_policy
+from kernelcache.signatures.policy import SignaturePolicy, read_signature_policy
 from server.kernelcache.mutation_key_secret import MutationKeySecret
 from server.kernelcache.registry_images import TIMEOUT_S, RegistryImages
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, NoReturn, final
 
 from api.kinds.gkmcache import GKMCache
 from kernelcache.admitted_image import CacheRevision, ProvenImage, proven_image
-from kernelcache.signatures.mutation_signature import MIN_MUTATION_KEY_BYTES, MutationKeys
+from kernelcache.signatures.mutation import MIN_MUTATION_KEY_BYTES, MutationKeys
 from manifests.constants import CACHE_KEY_SECRET
 from manifests.install.rbac import PolicyRule
 from server.signing.shared_keys import SharedKeys

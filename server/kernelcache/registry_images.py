@@ -12,7 +12,7 @@ from weakref import WeakValueDictionary
 
 import structlog
 
-from admission.caches.cache_images import (
+from admission.caches.images import (
     ImageFault,
     ImageQuestion,
     ResolvedImage,
@@ -21,13 +21,9 @@ from admission.caches.cache_images import (
 )
 from api.version import VERSION
 from kernelcache.admitted_image import AdmittedImage
-from kernelcache.image_format import (
-    CacheImageError,
-    config_descriptor,
-    facts_of,
-    read_cache_image,
-)
+from kernelcache.image_format import CacheImageError, config_descriptor, facts_of, read_cache_image
 from kernelcache.signatures.image_signatures import verify_signatures
+from kernelcache.signatures.trust_root import TrustRoot, TrustRootError, read_trust_root
 from kube.pull_secrets import PullSecretReader, PullSecretUnusableError
 from oci.docker_config import parse_docker_configs
 from oci.errors import PlatformMissing, RegistryError, RegistryTimedOut, RegistryUnreachable
@@ -36,27 +32,82 @@ from oci.registry_client import FetchedManifest, RegistryClient
 from oci.registry_connections import RegistryConnections
 from oci.registry_settings import RegistrySettings
 from oci.signature_reading import read_signatures
-from server.kernelcache.trust_root_file import TrustRootFile
 from telemetry.kernel_cache_metrics import RESOLUTION_DURATION, VERIFICATIONS
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from api.clock import Clock
     from api.image_reference import Digest, ImageReference
     from api.kinds.gkmcache import CacheImageFacts
-    from kernelcache.signatures.signature_verdict import SignatureVerdict
+    from kernelcache.signatures.verdict import SignatureVerdict
     from kube.client import KubeClient
-    from oci.signature_reading import ShownSignatures
+    from oci.signature_reading import FoundSignatures
     from pool.catalog import Catalog
     from server.kernel_cache_settings import KernelCacheSettings
+
+POLL_EVERY_S: Final = 10.0
+
+
+@final
+class TrustRootFile:
+    """Looks at the file when it is asked, at most every `POLL_EVERY_S`; without a file there is no trust root.
+
+    A file that cannot be used is reported once, and the trust root before it stays good.
+    """
+
+    def __init__(self, path: "Path | None", clock: "Clock") -> None:
+        self._path = path
+        self._clock = clock
+        self._lock = asyncio.Lock()
+        self._read_at: float | None = None
+        self._changed_ns: int | None = None
+        # modification time of what was read last, good or not
+        self._trust_root: TrustRoot | None = None
+        self._fault = ""
+
+    async def current(self) -> TrustRoot | None:
+        """Return the trust root; the first call with a file imports `sigstore`, some 0.6 s."""
+        if self._path is None:
+            return None
+        async with self._lock:
+            now = self._clock.monotonic()
+            if self._read_at is None or now - self._read_at >= POLL_EVERY_S:
+                self._read_at = now
+                await self._load(self._path)
+        return self._trust_root
+
+    async def _load(self, path: "Path") -> None:
+        try:
+            changed_ns = (await asyncio.to_thread(path.stat)).st_mtime_ns
+            if changed_ns == self._changed_ns:
+                return
+            content = await asyncio.to_thread(path.read_bytes)
+            self._changed_ns = changed_ns
+            self._trust_root = await asyncio.to_thread(read_trust_root, content)
+        except OSError as error:
+            self._note(error.strerror or str(error))
+        except TrustRootError as error:
+            self._note(str(error))
+        else:
+            self._fault = ""
+            _log.info("trust root loaded", file=str(path))
+
+    def _note(self, fault: str) -> None:
+        if fault != self._fault:
+            _log.error("trust root cannot be used", file=str(self._path), error=fault)
+        self._fault = fault
+
 
 TIMEOUT_S: Final = 2.0
 """The API server waits three seconds for the webhook (`manifests.install.webhooks.TIMEOUT_S`)."""
 AT_A_TIME: Final = 16
 """Questions that are asked at once; more wait, within their time."""
 OF_A_NAMESPACE: Final = 4
-"""Of them, those of one namespace, and those of ClusterGKMCaches: a registry that hangs keeps no others out."""
+"""Share of calls: of them, those of one namespace, and those of ClusterGKMCaches: a registry that hangs keeps no
+others out."""
 _PLATFORMS: Final = tuple(ImagePlatform(architecture=item) for item in ("amd64", "arm64"))
-"""Of an index: nodes take the image of their own, and the facts are those of the first that there is."""
+"""Platforms of an index: nodes take the image of their own, and the facts are those of the first that there is."""
 _UNKNOWN: Final = "unknown namespaces"
 """No namespace has such a name."""
 _FAILED: Final = "failed"
@@ -197,7 +248,7 @@ class RegistryImages:
             return (await client.resolve(reference)).digest
 
     async def _verify(
-        self, question: ImageQuestion, digest: "Digest", signatures: "ShownSignatures"
+        self, question: ImageQuestion, digest: "Digest", signatures: "FoundSignatures"
     ) -> "list[SignatureVerdict]":
         trust_root = await self._trust_root.current()
         return [
@@ -218,7 +269,7 @@ class RegistryImages:
 
 async def _both(
     client: RegistryClient, reference: "ImageReference", digest: "Digest", *, is_signed: bool
-) -> "tuple[CacheImageFacts, ShownSignatures | None]":
+) -> "tuple[CacheImageFacts, FoundSignatures | None]":
     """Return what the image says, and its signatures where they matter, read at the same time."""
     if not is_signed:
         return await _facts(client, reference, digest), None

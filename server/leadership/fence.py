@@ -42,7 +42,7 @@ class Fence:
         self._name = name
         self._holder = holder
         self._number = 0
-        """Of our current term, or of the one that we try to begin."""
+        """Number of our current term, or of the one that we try to begin."""
         self._ended = 0
         """Highest number of a term of ours that is over: a number is never used twice."""
 
@@ -65,7 +65,7 @@ class Fence:
             LeadershipLostError: nothing was written.
             KubeError: the outcome is unknown; Conflict where another replica wrote meanwhile.
         """
-        stored = await self._look()
+        stored = await self._read()
         if self._is_ours(stored):
             return
         self._number = max(self._ended, 0 if stored is None else stored.spec.number) + 1
@@ -92,9 +92,9 @@ class Fence:
         Raises:
             KubeError: the term could not be read.
         """
-        return self._is_ours(await self._look())
+        return self._is_ours(await self._read())
 
-    async def _look(self) -> GPUControlPlaneTerm | None:
+    async def _read(self) -> GPUControlPlaneTerm | None:
         try:
             return await self._client.get(GPU_CONTROL_PLANE_TERMS, GPUControlPlaneTerm, self._name)
         except NotFound:

@@ -30,8 +30,8 @@ _log = structlog.get_logger()
 CATCH_UP_BACKOFF_S: Final = 0.1
 CATCH_UP_BACKOFF_CAP_S: Final = 5.0
 """The CRD may be missing until an operator applies it; no pod is bound until then."""
-LOOK_PAUSE_S: Final = 0.5
-"""Between two checks of the term: Bindings are also refused for other reasons."""
+CHECK_PAUSE_S: Final = 0.5
+"""Seconds between two checks of the term: Bindings are also refused for other reasons."""
 
 
 class Election(Protocol):
@@ -71,7 +71,7 @@ class Takeover:
         fence: TermFence,
         catch_up: "Callable[[], Awaitable[None]]",
         *,
-        settle_s: float,
+        wait_s: float,
         rng: "random.Random | None" = None,
     ) -> None:
         """Prepare.
@@ -80,14 +80,14 @@ class Takeover:
             election: the Lease.
             fence: the term object.
             catch_up: reads all bindings of earlier leaders.
-            settle_s: wait for writes of a leader that did not release the Lease.
+            wait_s: wait for writes of a leader that did not release the Lease.
             rng: jitter of retries.
         """
         self._rng = rng
         self._election = election
         self._fence = fence
         self._catch_up = catch_up
-        self._settle_s = settle_s
+        self._wait_s = wait_s
         self._begun: Term | None = None
         """Term of the Lease for which the term object was written last."""
         self._taken_over: Term | None = None
@@ -136,7 +136,7 @@ class Takeover:
                 self._was_overtaken = True
                 return
             backoff.succeed()
-            await asyncio.sleep(LOOK_PAUSE_S)
+            await asyncio.sleep(CHECK_PAUSE_S)
 
     async def take_over(self) -> None:
         """Return once this replica decides."""
@@ -163,7 +163,7 @@ class Takeover:
                 lambda: self._election.term is term and self._election.is_leading()
             )
             if self._was_overtaken or not term.follows_release:
-                await asyncio.sleep(self._settle_s)
+                await asyncio.sleep(self._wait_s)
             await self._catch_up()
             self._was_overtaken = False
         # A leader of another term by now has all of this before it.

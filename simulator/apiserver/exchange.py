@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 JSON: Final = "application/json"
 MAX_BODY_BYTES: Final = 3 * 1024 * 1024
-"""As the real server."""
+"""Most bytes of a body, as the real server."""
 
 
 @final

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
     from simulator.apiserver.resource_types import Registry
     from simulator.apiserver.reviews import Reviewer
-    from simulator.apiserver.store.object_store import ObjectStore
+    from simulator.apiserver.store.objects import ObjectStore
 
 Json = dict[str, Any]
 
@@ -102,7 +102,7 @@ class Frontend:
             "platform": "simulator",
         }
         self.open_watches: set[Callable[[], None]] = set()
-        """For each the call that cuts its connection."""
+        """Open watches: for each the call that cuts its connection."""
         self._backend = backend
 
     def drop_watches(self) -> None:

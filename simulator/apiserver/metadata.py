@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from simulator.apiserver.resource_types import ResourceType
-    from simulator.apiserver.store.object_store import Stored
+    from simulator.apiserver.store.objects import Stored
 
 Json = dict[str, Any]
 

@@ -59,18 +59,18 @@ def resolve(path: str, registry: "Registry") -> RequestTarget:
     """
     parts = [part for part in path.split("/") if part]
     match parts:
-        case ["api", version, *rest]:
+        case ["api", version, *remaining]:
             group = ""
-        case ["apis", group, version, *rest]:
+        case ["apis", group, version, *remaining]:
             pass
         case _:
             raise no_such_path()
     namespace = ""
-    if len(rest) >= 3 and rest[0] == "namespaces" and rest[2] not in _OF_NAMESPACES:
-        namespace, rest = rest[1], rest[2:]
-    if not 1 <= len(rest) <= 3:
+    if len(remaining) >= 3 and remaining[0] == "namespaces" and remaining[2] not in _OF_NAMESPACES:
+        namespace, remaining = remaining[1], remaining[2:]
+    if not 1 <= len(remaining) <= 3:
         raise no_such_path()
-    plural, name, subresource = (*rest, "", "")[:3]
+    plural, name, subresource = (*remaining, "", "")[:3]
     resource = registry.find(group, version, plural)
     if resource is None or (namespace and not resource.namespaced):
         raise no_such_path()

@@ -13,7 +13,7 @@ from simulator.apiserver.in_process import InProcessTransport
 from simulator.apiserver.metadata import fill_new, timestamp
 from simulator.apiserver.resource_types import NAMESPACES, PRIORITY_CLASSES, Registry
 from simulator.apiserver.reviews import Reviewer
-from simulator.apiserver.store.object_store import ObjectStore, StoreBackup
+from simulator.apiserver.store.objects import ObjectStore, StoreBackup
 from simulator.apiserver.strategies.table import strategy_of
 from simulator.apiserver.webhooks.chain import AdmissionChain
 from simulator.apiserver.write.binding import PodBinder

@@ -58,17 +58,17 @@ class KarpenterTimes:
     """In seconds: about those of Karpenter and of a fast cloud."""
 
     batch_s: float = 1.0
-    """From a signal to its NodeClaim."""
+    """Seconds from a signal to its NodeClaim."""
     retry_s: float = 10.0
-    """From the end of a NodeClaim to the next one for its signal."""
+    """Seconds from the end of a NodeClaim to the next one for its signal."""
     launch_s: float = 0.2
     registration_s: float = 0.5
-    """From launch to the Node."""
+    """Seconds from launch to the Node."""
     validation_s: float = 20.0
     """An empty node stays so long beyond `consolidateAfter`."""
     termination_s: float = 0.2
     poll_s: float = 0.25
-    """Between two passes while time alone may make something due."""
+    """Seconds between two passes while time alone may make something due."""
 
 
 @final
@@ -279,7 +279,7 @@ class FakeKarpenter:
 
     async def _report(self, pool: NodePool) -> None:
         """Write a NodePool's condition and resources, where they change."""
-        name, shown = pool.metadata.name, pool.status.resources or {}
+        name, current = pool.metadata.name, pool.status.resources or {}
         claims = [
             item
             for item in self._claims.by_name.values()
@@ -292,8 +292,8 @@ class FakeKarpenter:
         status: Json = {
             "resources": {
                 key: f"{used[key]}m"
-                for key in {*used, *shown}
-                if key not in shown or parse_milli(str(shown[key])) != used[key]
+                for key in {*used, *current}
+                if key not in current or parse_milli(str(current[key])) != used[key]
             }
         }
         if not pool.status.conditions:
@@ -307,15 +307,16 @@ class FakeKarpenter:
         self, claim: NodeClaim, changes: dict[str, tuple[Any, str]], status: Json | None = None
     ) -> None:
         """Write conditions by their type, as status and reason; nothing where all are shown."""
-        shown = {item.type: item for item in claim.status.conditions or ()}
+        current = {item.type: item for item in claim.status.conditions or ()}
         now = format_time(self._clock.utc_now())
         changed = {
             type_: Condition(type=type_, status=value, reason=reason, last_transition_time=now)
             for type_, (value, reason) in changes.items()
-            if type_ not in shown or (shown[type_].status, shown[type_].reason) != (value, reason)
+            if type_ not in current
+            or (current[type_].status, current[type_].reason) != (value, reason)
         }
         if changed:
-            conditions = msgspec.to_builtins(list({**shown, **changed}.values()))
+            conditions = msgspec.to_builtins(list({**current, **changed}.values()))
             body = {"status": {"conditions": conditions, **(status or {})}}
             name = claim.metadata.name
             await self._client.merge_patch(NODE_CLAIMS, body, name=name, subresource="status")

@@ -22,7 +22,7 @@ class Offering:
     zone: str
     capacity_type: str
     price_milli: int
-    """Of an hour, in thousandths."""
+    """Price of an hour, in thousandths."""
 
     @property
     def labels(self) -> dict[str, str]:

@@ -5,6 +5,7 @@ its pods are replaced one by one, with OnDelete when they are deleted. The statu
 """
 
 import asyncio
+import hashlib
 from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NoReturn, final
@@ -23,13 +24,50 @@ from kube.store import Store
 from pool.facts import node_facts
 from pool.model import Constraints
 from pool.placement.planner import may_go_to
-from simulator.node.controller_revisions import revision_body, revision_hash
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from api.clock import Clock
     from kube.client import KubeClient
+
+Json = dict[str, Any]
+
+_DIGITS: Final = 10
+
+
+def revision_hash(template: "Mapping[str, Any]") -> str:
+    """Return the hash of a pod template."""
+    content = msgspec.json.encode(template, order="deterministic")
+    return hashlib.sha256(content).hexdigest()[:_DIGITS]
+
+
+def revision_body(owner: "Mapping[str, Any]", labels: "Mapping[str, str]", *, hash_: str) -> Json:
+    """Return a revision, without its number.
+
+    Args:
+        owner: metadata of the DaemonSet: name, namespace and uid.
+        labels: of its template.
+        hash_: of its template.
+    """
+    reference = {
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet",
+        "name": owner["name"],
+        "uid": owner["uid"],
+        "controller": True,
+    }
+    return {
+        "apiVersion": CONTROLLER_REVISIONS.api_version,
+        "kind": CONTROLLER_REVISIONS.kind,
+        "metadata": {
+            "name": f"{owner['name']}-{hash_}",
+            "namespace": owner["namespace"],
+            "labels": {**labels, REVISION_LABEL: hash_},
+            "ownerReferences": [reference],
+        },
+    }
+
 
 RETRY_S: Final = 1.0
 _TOLERATED: Final = (
@@ -78,7 +116,7 @@ class _Revisions:
     """Revisions of one DaemonSet."""
 
     numbers: dict[str, int]
-    """By hash."""
+    """Numbers by hash."""
     newest: str = ""
 
 
@@ -96,7 +134,7 @@ class FakeDaemonSets:
         self._changed = asyncio.Event()
         self._revisions: dict[str, tuple[str, _Revisions]] = {}
         # uid of a DaemonSet -> its name and revisions
-        self._told: dict[str, dict[str, int]] = {}
+        self._reported: dict[str, dict[str, int]] = {}
         # uid of a DaemonSet -> the status that was written last
 
     async def run(self) -> NoReturn:
@@ -146,12 +184,12 @@ class FakeDaemonSets:
         for uid, item in live.items():
             total = sum(owner.metadata.uid == uid for owner, _ in wanted.values())
             await self._replace_one(item, pods[uid])
-            await self._tell(item, pods[uid], total)
+            await self._write_status(item, pods[uid], total)
 
     async def _keep_revisions(self, live: dict[str, DaemonSet]) -> None:
         for uid in self._revisions.keys() - live.keys():
             name, revisions = self._revisions.pop(uid)
-            self._told.pop(uid, None)
+            self._reported.pop(uid, None)
             for hash_ in revisions.numbers:
                 await self._delete_revision(f"{name}-{hash_}")
         for uid, item in live.items():
@@ -253,7 +291,9 @@ class FakeDaemonSets:
         _, revisions = self._revisions[owner.metadata.uid]
         return pod.metadata.label(REVISION_LABEL) == revisions.newest
 
-    async def _tell(self, owner: DaemonSet, pods: "Sequence[_DaemonPod]", total: int) -> None:
+    async def _write_status(
+        self, owner: DaemonSet, pods: "Sequence[_DaemonPod]", total: int
+    ) -> None:
         """Write the status where it has changed."""
         meta = owner.metadata
         ready = sum(pod.is_ready for pod in pods)
@@ -267,7 +307,7 @@ class FakeDaemonSets:
             "numberAvailable": ready,
             "numberUnavailable": max(0, total - ready),
         }
-        if self._told.get(meta.uid) == status:
+        if self._reported.get(meta.uid) == status:
             return
         try:
             await self._client.merge_patch(
@@ -279,7 +319,7 @@ class FakeDaemonSets:
             )
         except NotFound:
             return
-        self._told[meta.uid] = status
+        self._reported[meta.uid] = status
 
 
 def _affinity_to(node: str, affinity: "Mapping[str, Any]") -> dict[str, Any]:

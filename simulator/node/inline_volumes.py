@@ -179,8 +179,8 @@ class InlineVolumes:
             node_info = _Call(NODE_GET_INFO, NodeGetInfoRequest(), NodeGetInfoResponse)
             await _call(endpoint, NODE_SERVICE, node_info)
             registered = RegistrationStatus(plugin_registered=True)
-            told = _Call(NOTIFY_STATUS, registered, RegistrationStatusResponse)
-            await _call(socket, PLUGIN_REGISTRATION_SERVICE, told)
+            reported = _Call(NOTIFY_STATUS, registered, RegistrationStatusResponse)
+            await _call(socket, PLUGIN_REGISTRATION_SERVICE, reported)
             return endpoint
         return None
 

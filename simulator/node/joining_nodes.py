@@ -38,9 +38,9 @@ class NodeBehaviour:
     """What the nodes of a NodePool do."""
 
     ready_after_s: float = 0.2
-    """From registration to readiness."""
+    """Seconds from registration to readiness."""
     devices_after_s: float | None = 0.5
-    """From readiness to the agent's report; None: it never comes."""
+    """Seconds from readiness to the agent's report; None: it never comes."""
     product: str = "NVIDIA H200"
     mig_profile: str = ""
     mig_instances: int = 0
@@ -134,13 +134,13 @@ class JoiningNodes:
         await self._client.merge_patch(NODES, status, name=name, subresource="status")
         # What the node lifecycle controller does then.
         node = await self._client.get(NODES, Node, name)
-        shown = node.spec.taints or ()
+        current = node.spec.taints or ()
         kept = [
             {"key": item.key, "value": item.value, "effect": item.effect}
-            for item in shown
+            for item in current
             if item.key != NOT_READY_TAINT
         ]
-        if len(kept) < len(shown):
+        if len(kept) < len(current):
             version = {"resourceVersion": node.metadata.resource_version}
             body = {"metadata": version, "spec": {"taints": kept}}
             await self._client.merge_patch(NODES, body, name=name)

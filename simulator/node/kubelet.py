@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
 START_S: Final = 0.05
 RETRY_S: Final = 0.5
-"""Until a container that has failed is started again, for which a real kubelet begins with 10 s; and a volume mounted
+"""Seconds until a container that has failed is started again, for which a real kubelet begins with 10 s; and a
+volume mounted
 again, for which it begins with 0.5 s."""
 FAILED_MOUNT: Final = "FailedMount"
 
@@ -173,19 +174,19 @@ class FakeKubelet:
         for name in names:
             await self._start_container(pod, name)
         status = {"phase": "Running", "conditions": _ready("True")}
-        shown = _statuses(names, up={name: {} for name in names})
-        await self._write(pod, status | {"containerStatuses": shown})
+        current = _statuses(names, up={name: {} for name in names})
+        await self._write(pod, status | {"containerStatuses": current})
 
     async def _mount(self, pod: Pod) -> None:
         """Return once the pod's volumes are mounted; what keeps them from it is shown by Events meanwhile."""
-        shown = ""
+        current = ""
         while True:
             try:
                 await self._volumes.mount(pod)
             except VolumeNotReadyError as error:
-                if shown != str(error):
-                    shown = str(error)
-                    await self._warn(pod, shown)
+                if current != str(error):
+                    current = str(error)
+                    await self._warn(pod, current)
                 await asyncio.sleep(RETRY_S)
             else:
                 return
@@ -226,15 +227,15 @@ class FakeKubelet:
 
     async def _start_container(self, pod: Pod, name: str) -> None:
         """Return once the container is up; its failures are shown meanwhile."""
-        shown = ""
+        current = ""
         while True:
             await asyncio.sleep(START_S)
             try:
                 await self._runtime.start(pod, name)
             except ContainerFailedError as error:
-                if shown != str(error):
-                    shown = str(error)
-                    await self._write(pod, self._failed(pod, name, shown))
+                if current != str(error):
+                    current = str(error)
+                    await self._write(pod, self._failed(pod, name, current))
                 await asyncio.sleep(RETRY_S)
             else:
                 return

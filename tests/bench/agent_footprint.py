@@ -27,7 +27,8 @@ def footprint(pid: int) -> Footprint:
     """Return the memory of a process now."""
     lines = Path(f"/proc/{pid}/smaps_rollup").read_text("ascii").splitlines()[1:]
     fields = {
-        name: int(rest.split()[0]) for name, _, rest in (line.partition(":") for line in lines)
+        name: int(remaining.split()[0])
+        for name, _, remaining in (line.partition(":") for line in lines)
     }
     rss, pss, anonymous = (fields[name] * KIB / MIB for name in ("Rss", "Pss", "Anonymous"))
     return Footprint(rss, pss, anonymous)

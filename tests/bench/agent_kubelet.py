@@ -47,10 +47,10 @@ class AllocationState:
         """Pod's name -> its units; none while it is being admitted."""
 
     def list_pods(self) -> list[PodUnits]:
-        return [self._shown(name) for name in self.given]
+        return [self._current(name) for name in self.given]
 
     def find_pod(self, namespace: str, name: str) -> PodUnits | None:
-        return self._shown(name) if namespace == NAMESPACE and name in self.given else None
+        return self._current(name) if namespace == NAMESPACE and name in self.given else None
 
     def allocatable(self) -> "Mapping[str, Sequence[str]]":
         return {}
@@ -58,7 +58,7 @@ class AllocationState:
     def in_use(self) -> set[str]:
         return {unit for units in self.given.values() for unit in units}
 
-    def _shown(self, name: str) -> PodUnits:
+    def _current(self, name: str) -> PodUnits:
         units = self.given[name]
         held = {self._resource: units} if units else {}
         return PodUnits(NAMESPACE, name, (ContainerUnits(CONTAINER, held),))

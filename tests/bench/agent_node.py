@@ -106,9 +106,9 @@ class Node:
             version="v1", pool=POOL, resource=RESOURCE, slices=self.slices, nodes={NODE: devices}
         )
         (self.folder / CONFIG_KEY).write_bytes(msgspec.json.encode(config))
-        self.tell_health()
+        self.publish_health()
 
-    def tell_health(self, faulty: str = "") -> None:
+    def publish_health(self, faulty: str = "") -> None:
         """Say as the node's agent does which device has a fault."""
         devices = [
             NodeDevice(

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from simulator.apiserver.resource_types import ResourceType
-    from simulator.apiserver.store.object_store import Collection
+    from simulator.apiserver.store.objects import Collection
 
 PODS = ("", "v1", "pods")
 NODES = ("", "v1", "nodes")

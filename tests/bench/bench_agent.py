@@ -44,7 +44,7 @@ UNITS = 4
 """A pod asks for at most so many."""
 SEEN_WITHIN_S = 0.05
 """The watch has shown a pod by then; kubelet's and ours bring it at the same time."""
-SETTLED_S = 5.0
+STABLE_S = 5.0
 """After work, until what follows from it is done."""
 PROBES = {"/readyz": 5.0, "/livez": 20.0, "/metrics": 15.0}
 """How often kubelet and Prometheus ask."""
@@ -245,7 +245,7 @@ def _results_of(
 
 async def _idle(agent: "AgentProcess", form: Form, sizes: "Sizes") -> Result:
     """What it takes when nothing happens but probes."""
-    await asyncio.sleep(min(SETTLED_S, sizes.agent_idle_s))
+    await asyncio.sleep(min(STABLE_S, sizes.agent_idle_s))
     began, spent = time.perf_counter(), cpu_s(agent.pid)
     async with aiohttp.ClientSession() as session:
         due = dict.fromkeys(PROBES, began)
@@ -319,7 +319,7 @@ async def _changes(node: "Node", agent: "AgentProcess", form: Form, sizes: "Size
     for number in range(sizes.agent_changes):
         faulty = node.devices[number // 2 % len(node.devices)].uuid if number % 2 == 0 else ""
         wanted = form.slices if faulty else 0
-        node.tell_health(faulty)
+        node.publish_health(faulty)
         took.append(await agent.wait(lambda: node.faulty() == wanted, "told of health"))  # noqa: B023
         memory.append(footprint(agent.pid).rss)
     tenth = max(1, len(memory) // 10)

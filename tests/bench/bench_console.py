@@ -26,14 +26,14 @@ from console.data.answers.pod_trials import MOST_TIMES, try_pods
 from console.data.state.watched_pods import see_pod
 from console.visibility import Visibility
 from pool.facts import node_facts
-from reconciler.sinks.device_sink import observe_device
+from reconciler.sinks.device import observe_device
 from tests.bench.report import Result, at_most, checked, in_ms
 from tests.bench.world import DEVICES, WHOLE, World, a_pod
 from tests.support.console_feed import (
     EVERYTHING,
     SECTIONS,
     ConsoleFeed,
-    ShownPage,
+    ConsoleView,
     next_whole_event,
     waiting_events,
 )
@@ -130,7 +130,7 @@ class _Console:
     async def ticks(self, count: int) -> Result:
         """Let pods end and come again, and make rows and events of it."""
         stream = self._feed.open()
-        page = ShownPage()
+        page = ConsoleView()
         page.apply(await next_whole_event(stream))
         samples: list[float] = []
         for number in range(count):
@@ -183,7 +183,7 @@ class _Console:
     def answers(self, count: int) -> list[Result]:
         """Ask about a pod that waits, and about pods that do not exist."""
         self._feed.put(a_pod("waits", WHOLE, DEVICES + 1))
-        self._feed.settle()
+        self._feed.flush()
         viewer, state, rows = self._feed.viewer(), self._feed.state, self._feed.rows
         details, trials = [], []
         for _ in range(count):
@@ -215,7 +215,7 @@ class _Console:
                 self._feed.state.pods.discard(pod)
 
     def _check(self, event: bytes, visibility: Visibility) -> None:
-        page = ShownPage()
+        page = ConsoleView()
         page.apply(event)
         assert page.sections == {name: self._feed.section(name, visibility) for name in SECTIONS}
         checked("snapshot")

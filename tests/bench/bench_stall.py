@@ -19,7 +19,7 @@ RELISTS = "gpu_informer_relists_total{"
 KINDS = ("pools", "devices", "nodes", "namespaces", "pods")
 TURNS_A_SECOND = 1_000
 PATIENCE_S = 60.0
-SETTLE_S = 3.0
+PAUSE_S = 3.0
 """The start is another subject: its lists, and every device looked at once."""
 
 
@@ -33,7 +33,7 @@ async def measure(sizes: "Sizes") -> list[Result]:
             async with measured_server(directory, api.url) as server:
                 await server.wait_ready()
                 await server.wait_capacity(total=World(nodes=size.nodes).units(), used=size.pods)
-                await asyncio.sleep(SETTLE_S if sizes.stall_s > SETTLE_S else 0)
+                await asyncio.sleep(PAUSE_S if sizes.stall_s > PAUSE_S else 0)
                 idle = await server.next_turns(_whole(sizes.stall_s / 3))
                 api.change(sizes.events_per_s)
                 await server.next_turns(1)

@@ -31,7 +31,7 @@ class Kind:
         self.history: deque[tuple[int, bytes]] = deque(maxlen=HISTORY)
         self.changed = asyncio.Event()
 
-    def tell(self, version: int, event: str, body: Json) -> None:
+    def send(self, version: int, event: str, body: Json) -> None:
         self.history.append((version, msgspec.json.encode({"type": event, "object": body}) + b"\n"))
         self.changed.set()
         self.changed = asyncio.Event()
@@ -79,7 +79,7 @@ class DrivenApi:
         """Delete a pod at once."""
         pod = self._kind("pods").objects.pop(name)
         self._forget_units(pod)
-        self._tell("pods", "DELETED", pod)
+        self._send("pods", "DELETED", pod)
 
     async def until_ungated(self, name: str) -> None:
         """Wait until nothing keeps a pod from being scheduled."""
@@ -95,17 +95,17 @@ class DrivenApi:
     def _store(self, resource: str, body: Json) -> Json:
         name = body["metadata"]["name"]
         event = "MODIFIED" if name in self._kind(resource).objects else "ADDED"
-        stored = self._tell(resource, event, body)
+        stored = self._send(resource, event, body)
         self._kind(resource).objects[name] = stored
         return stored
 
-    def _tell(self, resource: str, event: str, body: Json) -> Json:
+    def _send(self, resource: str, event: str, body: Json) -> Json:
         self._version += 1
         metadata = {**body["metadata"], "resourceVersion": str(self._version)}
         metadata.setdefault("uid", f"{resource}-{metadata['name']}")
-        told = {**body, "metadata": metadata}
-        self._kind(resource).tell(self._version, event, told)
-        return told
+        reported = {**body, "metadata": metadata}
+        self._kind(resource).send(self._version, event, reported)
+        return reported
 
     def _forget_units(self, pod: Json) -> None:
         for unit in _units_of(pod):

@@ -30,7 +30,7 @@ def build(*arguments: Any, **options: Any) -> ControlPlane:
     return _planes[-1]
 
 
-async def tell_turns() -> None:
+async def print_turns() -> None:
     """Ask for a turn every millisecond; tell the longest waits of each second."""
     until, gap_s, cpu_s = time.perf_counter() + 1, 0.0, 0.0
     came, spent = time.perf_counter(), time.thread_time()
@@ -44,8 +44,8 @@ async def tell_turns() -> None:
                 + len(list(plane.allocation_state.reader.pods.all()))
                 for plane in _planes
             )
-            told = {"gap_ms": gap_s * 1e3, "cpu_ms": cpu_s * 1e3, "known": known}
-            sys.stdout.write(json.dumps(told) + "\n")
+            reported = {"gap_ms": gap_s * 1e3, "cpu_ms": cpu_s * 1e3, "known": known}
+            sys.stdout.write(json.dumps(reported) + "\n")
             sys.stdout.flush()
             until, gap_s, cpu_s = now + 1, 0.0, 0.0
             now, used = time.perf_counter(), time.thread_time()
@@ -56,7 +56,7 @@ async def main(settings_file: Path) -> None:
     settings = load_settings([], settings_file)
     logs = configure_logs(settings.log_level)
     async with asyncio.TaskGroup() as group:
-        turns = group.create_task(tell_turns())
+        turns = group.create_task(print_turns())
         await wiring.serve(settings, logs)
         turns.cancel()
 

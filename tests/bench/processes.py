@@ -113,13 +113,13 @@ class ApiServer:
 
     def change(self, per_s: int) -> None:
         """Have objects change so many times a second from now on."""
-        self._tell(f"change {per_s}")
+        self._send(f"change {per_s}")
 
     def expire_watches(self) -> None:
         """End every watch, and answer the next one that resumes with 410."""
-        self._tell("expire")
+        self._send("expire")
 
-    def _tell(self, command: str) -> None:
+    def _send(self, command: str) -> None:
         assert self._process.stdin is not None
         self._process.stdin.write(command + "\n")
         self._process.stdin.flush()
@@ -156,7 +156,7 @@ class MeasuredServer:
         self._directory = directory
         self.port = port
         self.turns: list[Turns] = []
-        self._told = asyncio.Condition()
+        self._reported = asyncio.Condition()
 
     @property
     def rss_mib(self) -> float:
@@ -223,8 +223,8 @@ class MeasuredServer:
     async def next_turns(self, seconds: int) -> list[Turns]:
         """Return what is told of so many seconds from now on; one that has begun does not count."""
         start = len(self.turns) + 1
-        async with self._told:
-            await self._told.wait_for(lambda: len(self.turns) >= start + seconds)
+        async with self._reported:
+            await self._reported.wait_for(lambda: len(self.turns) >= start + seconds)
         return self.turns[start : start + seconds]
 
     async def listen(self) -> None:
@@ -236,9 +236,9 @@ class MeasuredServer:
         transport, _ = await loop.connect_read_pipe(lambda: protocol, self._process.stdout)
         try:
             async for line in reader:
-                async with self._told:
+                async with self._reported:
                     self.turns.append(Turns(**json.loads(line)))
-                    self._told.notify_all()
+                    self._reported.notify_all()
         finally:
             transport.close()
             await asyncio.sleep(0)

@@ -37,11 +37,11 @@ from kube.config.connection import StaticConnection
 from pool.facts import node_facts, pod_facts
 from pool.model import ContainerDemand, ContainerRole, Demand, PodFacts, PodPhase
 from reconciler.pod.reservation_expiry import ReservationExpiry
-from reconciler.sinks.device_sink import observe_device
-from reconciler.sinks.namespace_sink import NamespaceSink
-from reconciler.sinks.node_sink import NodeSink
-from reconciler.sinks.pod_sink import PodSink
-from reconciler.sinks.pool_sink import PoolSink
+from reconciler.sinks.device import observe_device
+from reconciler.sinks.namespace import NamespaceSink
+from reconciler.sinks.node import NodeSink
+from reconciler.sinks.pod import PodSink
+from reconciler.sinks.pool import PoolSink
 from server.process import ControlPlane
 from server.settings import LeadershipSettings, ListenSettings, Settings
 from telemetry.logs import configure_logs
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-SHOWN_EVERY_S: Final = 0.01
+PUBLISHED_EVERY_S: Final = 0.01
 GONE_AFTER_S: Final = 5.0
 
 
@@ -148,7 +148,7 @@ async def show_pods(plane: ControlPlane) -> None:
     """Do what the pods' watch does: show each admitted pod soon, and its end a few seconds later."""
     allocation_state, now = plane.allocation_state, plane.clock.instant
     admitted: list[Reservation] = []
-    shown: deque[tuple[float, PodUid]] = deque()
+    current: deque[tuple[float, PodUid]] = deque()
     tie = allocation_state.tie
 
     def tie_and_note(id_: ReservationId, uid: PodUid, *, name: str, now: Instant) -> bool:
@@ -160,7 +160,7 @@ async def show_pods(plane: ControlPlane) -> None:
 
     allocation_state.tie = tie_and_note  # type: ignore[method-assign]  # instead of a whole watch
     while True:
-        await asyncio.sleep(SHOWN_EVERY_S)
+        await asyncio.sleep(PUBLISHED_EVERY_S)
         for item in admitted:
             if item.uid is None:
                 continue
@@ -172,10 +172,10 @@ async def show_pods(plane: ControlPlane) -> None:
                 phase=PodPhase.PENDING,
             )
             allocation_state.observe_pod(pod, now())
-            shown.append((now().monotonic + GONE_AFTER_S, item.uid))
+            current.append((now().monotonic + GONE_AFTER_S, item.uid))
         admitted.clear()
-        while shown and shown[0][0] <= now().monotonic:
-            allocation_state.discard_pod(shown.popleft()[1])
+        while current and current[0][0] <= now().monotonic:
+            allocation_state.discard_pod(current.popleft()[1])
 
 
 def _as(kind: type[T], objects: "Iterable[dict[str, Any]]") -> "Iterable[T]":

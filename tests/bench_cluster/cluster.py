@@ -113,8 +113,8 @@ class BenchCluster:
         await self.take_away(self.admission)
 
     async def _is_served(self) -> bool:
-        shown = objects.capacity(await self.api.get(POOL.path))
-        assert shown.get("total") == sum(self.gpus.values()), f"{shown}"
+        current = objects.capacity(await self.api.get(POOL.path))
+        assert current.get("total") == sum(self.gpus.values()), f"{current}"
         listing = await self.api.get(nodes.NODES, labelSelector=_LABEL)
         assert len(listing["items"]) == len(self.gpus), f"{len(listing['items'])} nodes labelled"
         listing = await self.api.get(objects.DEVICES)

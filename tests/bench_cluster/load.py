@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 NAMESPACE = "bench"
 CLIENTS = 32
 _BOUND_WITHIN_S = 180
-_SETTLED_S = 2
+_STABLE_S = 2
 _BOUND = {"fieldSelector": "spec.nodeName!="}
 
 
@@ -122,7 +122,7 @@ async def wait_for_nominations(api: client.ApiClient) -> None:
     before = -1
     while (now := await nominated()) != before:
         before = now
-        await asyncio.sleep(_SETTLED_S)
+        await asyncio.sleep(_STABLE_S)
 
 
 async def delete_all(api: client.ApiClient) -> None:

@@ -74,8 +74,8 @@ def main() -> int:
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: sys.exit(FAILED))  # so that lanes end before this program
     print(f"{', '.join(SECOND_LANE)} run beside the others; their output follows at the end")
-    with _started(second, shown=False) as beside, _started(first, shown=True) as shown:
-        statuses = [shown.wait(), beside.wait()]
+    with _started(second, current=False) as beside, _started(first, current=True) as current:
+        statuses = [current.wait(), beside.wait()]
     sys.stdout.write(second.output.read_text(encoding="utf-8", errors="replace"))
     if set(statuses) - {PASSED, FAILED}:
         return max(statuses)
@@ -91,7 +91,7 @@ def _run_again(failed: "Sequence[outcomes.Outcome]") -> int:
     tests = dict.fromkeys(outcome.test for outcome in failed)
     print(f"\n{len(tests)} failed and run once more, alone", flush=True)
     again = Lane("again", ("--run-again", *tests))
-    with _started(again, shown=True) as process:
+    with _started(again, current=True) as process:
         status = process.wait()
     if status != PASSED:
         return status
@@ -106,7 +106,7 @@ def _run_again(failed: "Sequence[outcomes.Outcome]") -> int:
 
 
 @contextlib.contextmanager
-def _started(lane: Lane, *, shown: bool) -> "Iterator[subprocess.Popen[bytes]]":
+def _started(lane: Lane, *, current: bool) -> "Iterator[subprocess.Popen[bytes]]":
     """Start a lane, and end it with this program; its output goes to the terminal, or into a file."""
     lane.outcomes.parent.mkdir(exist_ok=True)
     lane.outcomes.write_bytes(b"")
@@ -115,8 +115,8 @@ def _started(lane: Lane, *, shown: bool) -> "Iterator[subprocess.Popen[bytes]]":
         process = subprocess.Popen(
             lane.command(),
             cwd=ROOT,
-            stdout=None if shown else output,
-            stderr=None if shown else subprocess.STDOUT,
+            stdout=None if current else output,
+            stderr=None if current else subprocess.STDOUT,
             preexec_fn=partial(end_with_parent, os.getpid()),  # noqa: PLW1509  # this program has no thread yet
         )
         try:

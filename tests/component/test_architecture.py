@@ -24,7 +24,7 @@ from console.processes.local_console import serving_page, viewer_of
 from kube.informer import Informer
 from kube.resources import DAEMON_SETS, GPU_DEVICES
 from manifests.constants import FILTER_PATH, MUTATE_PODS_PATH
-from reconciler.sinks.device_sink import DeviceSink, observe_device
+from reconciler.sinks.device import DeviceSink, observe_device
 from tests.component.agent.kernelcache.cache_node import a_cache_node, an_image
 from tests.component.agent.node import Agent, whole_devices
 from tests.component.kernelcache.conftest import serving_caches
@@ -114,7 +114,7 @@ async def test_node_feature_to_device() -> None:
             await cluster.publish(
                 agent_feature("n1", [agent_device("n1", 0)], heartbeat=cluster.now())
             )
-            await cluster.settle()
+            await cluster.until_stable()
         assert len(await cluster.gpus()) == 1
     assert_walked("NodeFeature to GPUDevice", called)
 
@@ -137,7 +137,7 @@ async def test_device_event_to_index() -> None:
             with traced() as called:
                 feature = agent_feature("n1", [agent_device("n1", 0)], heartbeat=cluster.now())
                 await cluster.publish(feature)
-                await cluster.settle()
+                await cluster.until_stable()
                 await until(lambda: bool(sink.store.names()))
             task.cancel()
     assert_walked("GPUDevice event to index", called)
@@ -148,7 +148,7 @@ async def test_changed_device_to_a_viewers_page() -> None:
     async with an_inventory_run() as cluster, asyncio.TaskGroup() as group:
         await cluster.add_node()
         await cluster.publish(agent_feature("n1", [agent_device("n1", 0)], heartbeat=cluster.now()))
-        await cluster.settle()
+        await cluster.until_stable()
         (name,) = await cluster.gpus()
         scope = ReadScope.whole(system_namespace="gpu-control-plane")
         console = ConsoleCluster(cluster.client, clock, scope=scope, origin="a test")
@@ -197,7 +197,7 @@ async def test_cluster_policy_to_daemon_set() -> None:
         await world.add_node()
         await world.add_policy()
         with traced() as called:
-            await world.settle()
+            await world.until_stable()
         assert await world.objects_of(DAEMON_SETS)
     assert_walked("ClusterPolicy to DaemonSet", called)
 
@@ -228,7 +228,7 @@ async def test_waiting_pods_to_requests_for_nodes() -> None:
     async with a_run_of_waiting_pods() as run:
         await run.add_pods("a", "b", "c")
         with traced() as called:
-            await run.look()
+            await run.run_pass()
         assert len(await run.ids()) == 2
     assert_walked("Waiting pods to requests for nodes", called)
 

@@ -51,15 +51,15 @@ async def run(arguments: argparse.Namespace) -> int:
         async with fleet.installed(), client.open_client(cluster.kubeconfig()) as api:
 
             async def attempt(tried: list[Step]) -> Report:
-                return await Run(api, cluster, fleet, say, tells_steps=arguments.verbose).carry_out(
-                    tried
-                )
+                return await Run(
+                    api, cluster, fleet, say, prints_steps=arguments.verbose
+                ).carry_out(tried)
 
             report = await attempt(steps)
             say(f"happened: {', '.join(f'{n} {what}' for what, n in sorted(report.used.items()))}")
             if not report.violations:
                 say(
-                    f"no violation in {len(report.sights)} changes; {len(report.bound)} pods were "
+                    f"no violation in {len(report.observations)} changes; {len(report.bound)} pods were "
                     f"bound, {report.refused} could not be created, somebody served for "
                     f"{report.served:.0%} of the time; {report.upgrades} upgrades of nodes began, "
                     f"which took at most {report.most_away} away at once"

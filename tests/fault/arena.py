@@ -17,12 +17,12 @@ import aiohttp
 from tests.cluster.environment import client, nodes, pods
 from tests.cluster.system.objects import DEVICES, POOLS, a_container, a_device, a_pool_object
 from tests.cluster.system.objects import Pool as PoolNames
-from tests.fault import sights
+from tests.fault import observations
 from tests.fault.growing_pool import GrowingPool
 from tests.fault.steps import DEVICES_PER_NODE, NODES, SLICED, SLICES, WHOLE
 from tests.fault.unreadable_objects import UnreadableObjects
-from tests.fault.upgrades.driver_rollout import NODE_LABELS, NODES_AWAY_AT_REST, DriverRollout
-from tests.fault.upgrades.upgrade_sights import (
+from tests.fault.upgrades.driver_rollout import NODE_LABELS, NODES_AWAY_IDLE, DriverRollout
+from tests.fault.upgrades.upgrade_observations import (
     ADMIN,
     CORDONED,
     GUARDED_PODS,
@@ -87,18 +87,18 @@ class Arena:
         ]
         self._has_node = [True] * NODES
 
-    def has(self, thing: sights.Thing) -> bool:
+    def has(self, thing: observations.Thing) -> bool:
         """Say whether a thing that is not in the namespace belongs to the arena."""
         match thing:
-            case sights.Pod():
+            case observations.Pod():
                 return True
-            case sights.Pool():
+            case observations.Pool():
                 return thing.name in (*self.pools, self.growing.name)
             case DriverPod():
                 return thing.node.startswith(f"{self._name}-")
             case DriverSet():
                 return thing.owner == self.drivers.policy
-            case sights.Claim():
+            case observations.Claim():
                 return thing.pool == self.growing.name
             case _:
                 return thing.name.startswith(f"{self._name}-")
@@ -330,7 +330,7 @@ class Arena:
     async def heal(self) -> None:
         """Bring back what is gone and faulty, and let upgrades go on; what was moved stays where it is."""
         await self.unreadable.put_back(self.insist)
-        await self.drivers.set_limits(self.insist, 0, NODES_AWAY_AT_REST)
+        await self.drivers.set_limits(self.insist, 0, NODES_AWAY_IDLE)
         for node in range(NODES):
             await self.bring_node_back(node)
             await self.set_cordon(node, is_cordoned=False)
@@ -392,7 +392,7 @@ class Arena:
         offered = dict.fromkeys(self.pools, 0)
         for slot in self._gpus[node]:
             offered[self.pools[slot.pool]] += SLICES if slot.pool == SLICED else 1
-        return {sights.PREFIX + pool: units for pool, units in offered.items()}
+        return {observations.PREFIX + pool: units for pool, units in offered.items()}
 
     async def _offer(self, node: int) -> None:
         await self.insist(

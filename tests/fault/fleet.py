@@ -223,7 +223,7 @@ class Fleet:
                 within=60,
             )
 
-    async def look_after(self) -> NoReturn:
+    async def supervise(self) -> NoReturn:
         """Probe the replicas, and start again those that ended, until cancelled."""
         async with aiohttp.ClientSession(timeout=_PROBE_TIMEOUT) as session:
             ended_at: dict[int, float] = {}

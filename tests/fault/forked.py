@@ -65,7 +65,7 @@ class ForkedServer:
         self._arguments = list(arguments)
         self._env = dict(env)
         self._pid: int | None = None
-        self._was_told_to_end = False
+        self._was_asked_to_end = False
         self.crashes: list[int] = []
         """Exit statuses of lives that ended as nobody asked: neither by SIGKILL nor well."""
 
@@ -77,7 +77,7 @@ class ForkedServer:
         """Start it; returns at once, ready or not."""
         if self.running:
             raise AssertionError(f"the server of {self.log_path} is running")
-        self._was_told_to_end = False
+        self._was_asked_to_end = False
         request = {"start": self._arguments, "log": str(self.log_path), "env": self._env}
         self._pid = self._forks.ask(request)
         self._forks.run.started(self._required_pid())
@@ -95,7 +95,7 @@ class ForkedServer:
 
     async def terminate(self, *, within: float) -> None:
         """Ask it to end, and return when it has; past `within` that is a failure."""
-        self._was_told_to_end = True
+        self._was_asked_to_end = True
         self._signal(signal.SIGTERM)
         self._signal(signal.SIGCONT)  # a paused process would never see it
         deadline = asyncio.get_running_loop().time() + within
@@ -118,7 +118,7 @@ class ForkedServer:
 
     def _ended_by_sigterm(self, status: int) -> bool:
         """Say whether it was told to end in its first or last moments, when it listens to no signal."""
-        return status == -signal.SIGTERM and self._was_told_to_end
+        return status == -signal.SIGTERM and self._was_asked_to_end
 
     def _signal(self, number: signal.Signals) -> None:
         if self._pid is not None:

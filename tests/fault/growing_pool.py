@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 from tests.cluster.environment import binaries, client
 from tests.cluster.system import installation
 from tests.cluster.system.objects import POOLS
-from tests.fault.sights import PREFIX
+from tests.fault.observations import PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator

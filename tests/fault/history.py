@@ -16,8 +16,8 @@ import aiohttp
 from tests.cluster.environment import client
 from tests.cluster.system.installation import CLUSTER_POLICIES, NAMESPACE
 from tests.fault.growing_pool import NODE_CLAIMS
-from tests.fault.sights import Claim, Device, Node, Pod, Pool, Sight, Thing, thing_of
-from tests.fault.upgrades.upgrade_sights import DRIVERS, DriverPod, DriverSet, Policy
+from tests.fault.observations import Claim, Device, Node, Observation, Pod, Pool, Thing, thing_of
+from tests.fault.upgrades.upgrade_observations import DRIVERS, DriverPod, DriverSet, Policy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -28,20 +28,20 @@ API: Final = "/apis/gpu.deckhouse.io/v1alpha1"
 
 @final
 class History:
-    """Watches from `follow` on; `sights` grows."""
+    """Watches from `follow` on; `observations` grows."""
 
     def __init__(
         self,
         api: client.ApiClient,
         namespace: str,
         is_ours: "Callable[[Thing], bool]",
-        on_sight: "Callable[[Sight], None]",
+        on_view: "Callable[[Observation], None]",
     ) -> None:
         """Watch pods of one namespace, and of the rest what is ours."""
-        self.sights: list[Sight] = []
+        self.observations: list[Observation] = []
         self._api = api
         self._is_ours = is_ours
-        self._on_sight = on_sight
+        self._on_view = on_view
         self._paths = {
             "pods": f"/api/v1/namespaces/{namespace}/pods",
             "nodes": "/api/v1/nodes",
@@ -91,12 +91,12 @@ class History:
 
     async def _is_level(self, kind: str) -> bool:
         listing = await self._api.get(self._paths[kind], **self._selectors.get(kind, {}))
-        shown = {}
+        reported = {}
         for item in listing["items"]:
             thing = thing_of(kind, item)
             if thing is not None and self._is_ours(thing):
-                shown[item["metadata"]["uid"]] = thing
-        return shown == self._known[kind]
+                reported[item["metadata"]["uid"]] = thing
+        return reported == self._known[kind]
 
     async def _follow(self, kind: str) -> NoReturn:
         while True:
@@ -164,17 +164,17 @@ class History:
             return
         else:
             known[uid] = thing
-        sight = Sight(
+        observation = Observation(
             at=self.now(), version=version, is_gone=is_gone, thing=thing, is_exact=is_exact
         )
-        self.sights.append(sight)
-        self._on_sight(sight)
+        self.observations.append(observation)
+        self._on_view(observation)
 
 
-def describe(sight: Sight) -> str:
+def describe(observation: Observation) -> str:
     """Return one line."""
-    gone = "gone: " if sight.is_gone else ""
-    return f"{sight.at:8.3f} v{sight.version} {gone}{_text_of(sight.thing)}"
+    gone = "gone: " if observation.is_gone else ""
+    return f"{observation.at:8.3f} v{observation.version} {gone}{_text_of(observation.thing)}"
 
 
 def _text_of(thing: Thing) -> str:
@@ -186,9 +186,11 @@ def _text_of(thing: Thing) -> str:
         case Device():
             faulty = " faulty" if thing.is_faulty else ""
             where = f"in {thing.pool or 'no pool'}"
-            return f"device {thing.name} {thing.uuid} {where}{faulty} {thing.state} {thing.shown}"
+            return (
+                f"device {thing.name} {thing.uuid} {where}{faulty} {thing.state} {thing.reported}"
+            )
         case Pool():
-            return f"pool {thing.name} {dict(thing.shown)}"
+            return f"pool {thing.name} {dict(thing.reported)}"
         case Node():
             marks = "" if thing.upgrade is None else f" {thing.upgrade}"
             is_open = "open" if thing.is_open else "closed"

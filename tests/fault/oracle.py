@@ -22,9 +22,9 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar, final
 
+from tests.fault.observations import Device, Node, Observation, Pod, Pool
 from tests.fault.rules.bought_nodes import BoughtNodes
 from tests.fault.rules.pool_membership import PoolMembership
-from tests.fault.sights import Device, Node, Pod, Pool, Sight
 from tests.fault.upgrades.upgrade_oracle import LATENESS_S, UpgradeOracle
 
 if TYPE_CHECKING:
@@ -79,46 +79,46 @@ class Oracle:
         self._bought = BoughtNodes()
         self.upgrades = UpgradeOracle()
 
-    def see(self, sight: Sight) -> list[Violation]:
+    def see(self, observation: Observation) -> list[Violation]:
         """Take in one sight; return what it shows to be wrong."""
-        self._bought.see(sight)
-        upgrading = _violations(self.upgrades.see(sight))
-        return [*self._see_move(sight), *self._see(sight), *upgrading]
+        self._bought.see(observation)
+        upgrading = _violations(self.upgrades.see(observation))
+        return [*self._see_move(observation), *self._see(observation), *upgrading]
 
-    def _see_move(self, sight: Sight) -> "Iterator[Violation]":
-        text = self._membership.see(sight)
+    def _see_move(self, observation: Observation) -> "Iterator[Violation]":
+        text = self._membership.see(observation)
         if text is not None:
-            yield Violation(rule=TWO_POOLS, text=text, about=frozenset({sight.thing.name}))
+            yield Violation(rule=TWO_POOLS, text=text, about=frozenset({observation.thing.name}))
 
-    def _see(self, sight: Sight) -> list[Violation]:
-        match sight.thing:
+    def _see(self, observation: Observation) -> list[Violation]:
+        match observation.thing:
             case Pod() as pod:
-                return self._see_pod(pod, sight)
+                return self._see_pod(pod, observation)
             case Device() as device:
-                _keep(self._devices, device, sight)
-                self._note_places(sight.at)
+                _keep(self._devices, device, observation)
+                self._note_places(observation.at)
             case Pool() as pool:
-                _keep(self._pools, pool, sight)
-                self._note_places(sight.at)
+                _keep(self._pools, pool, observation)
+                self._note_places(observation.at)
             case Node() as node:
-                _keep(self._nodes, node, sight)
+                _keep(self._nodes, node, observation)
             case _:
                 pass
         return []
 
     # --- always ----------------------------------------------------------------------------------
 
-    def _see_pod(self, pod: Pod, sight: Sight) -> list[Violation]:
+    def _see_pod(self, pod: Pod, observation: Observation) -> list[Violation]:
         before = self._pods.get(pod.uid)
         found: list[Violation] = []
-        is_live = pod.is_live and not sight.is_gone
+        is_live = pod.is_live and not observation.is_gone
         if before is not None and before.is_live and is_live:
             found += _changes(before, pod)
         elif is_live:
-            found += [*self._faults_of_binding(pod, sight.at), *self._take(pod)]
+            found += [*self._faults_of_binding(pod, observation.at), *self._take(pod)]
         elif before is not None:
             self._free(before)
-        if sight.is_gone:
+        if observation.is_gone:
             self._pods.pop(pod.uid, None)
         else:
             self._pods[pod.uid] = pod
@@ -264,11 +264,11 @@ class Oracle:
     def _wrong_pools(self) -> "Iterator[Violation]":
         for pool in self._pools.values():
             counted = self.count(pool)
-            shown = {key: pool.shown.get(key, 0) for key in counted}
-            if shown != counted:
+            reported = {key: pool.reported.get(key, 0) for key in counted}
+            if reported != counted:
                 yield Violation(
                     rule="a pool's status shows what is",
-                    text=f"pool {pool.name} shows {shown}, counted {counted}",
+                    text=f"pool {pool.name} shows {reported}, counted {counted}",
                     about=frozenset({pool.name}),
                 )
 
@@ -277,10 +277,10 @@ class Oracle:
             pool = self._pools.get(device.pool)
             units = pool.units_of(device) if pool is not None else ()
             expected = (len(units), 0, self._taken(device, pool) if pool is not None else 0)
-            if device.shown != expected:
+            if device.reported != expected:
                 yield Violation(
                     rule="a device's status shows what is",
-                    text=f"device {device.name} shows capacity, reserved, allocated {device.shown}, "
+                    text=f"device {device.name} shows capacity, reserved, allocated {device.reported}, "
                     f"counted {expected}",
                     about=frozenset({device.name, *units}),
                 )
@@ -291,8 +291,8 @@ def _violations(faults: "Iterable[Fault]") -> "Iterator[Violation]":
         yield Violation(rule=rule, text=text, about=about)
 
 
-def _keep(kept: dict[str, T], thing: T, sight: Sight) -> None:
-    if sight.is_gone:
+def _keep(kept: dict[str, T], thing: T, observation: Observation) -> None:
+    if observation.is_gone:
         kept.pop(thing.name, None)
     else:
         kept[thing.name] = thing

@@ -20,8 +20,8 @@ from tests.cluster.environment import pods, polling
 from tests.fault.arena import Arena
 from tests.fault.history import History, describe
 from tests.fault.injecting import SERVES_WITHIN_S, Injecting
+from tests.fault.observations import Pod
 from tests.fault.oracle import Oracle, Violation
-from tests.fault.sights import Pod
 from tests.fault.steps import FIRST_UPGRADE, LAST_UPGRADE
 
 if TYPE_CHECKING:
@@ -32,17 +32,17 @@ if TYPE_CHECKING:
     from tests.cluster.environment import control_plane as control_planes
     from tests.fault.breaking import Fault
     from tests.fault.fleet import Fleet
-    from tests.fault.sights import Sight
+    from tests.fault.observations import Observation
     from tests.fault.steps import Step
 
 PACE_S: Final = 0.12
 NOTHING_OF_A_REQUEST: Final = "nothing of a request for a node is left over"
 USED_UP_WITHIN_S: Final = 240.0
 """A fault that kills a server waits until another one serves, and a fault of a binding until units are free: see
-`SETTLED_WITHIN_S`."""
+`STABLE_WITHIN_S`."""
 WATCHED_WITHIN_S: Final = 25.0
 """For faults of watches: not every watch has an event in time, however long the run waits."""
-SETTLED_WITHIN_S: Final = 480.0
+STABLE_WITHIN_S: Final = 480.0
 """Without a step forward: a long run ends with pods that wait for a hundred nodes. A reservation that a step gave two
 minutes keeps units from others for so long, if its own pod cannot be scheduled; a binding of which nobody knows the end
 keeps them for one. A shape of a pool that scales rests for more than three minutes once a request for it has failed, and
@@ -51,7 +51,7 @@ _RARE: Final = frozenset({"eviction", "pod deletion"})
 """Targets of which pods that come and go cause no request; an upgrade may not come so far in time."""
 _POLLED_EVERY_S: Final = 0.25
 _BOUND_WITHIN_S: Final = 5.0
-_STEADY_LOOKS: Final = 3
+_STEADY_READS: Final = 3
 """So many looks in a row must find everything right."""
 _USE_UP_FROM: Final = 500_000
 _FILL_FROM: Final = 1_000_000
@@ -73,7 +73,7 @@ class Report:
     """How many steps were begun."""
     carried_out: list[tuple[float, str]] = field(default_factory=list)
     """When, and which step or fault."""
-    sights: "list[Sight]" = field(default_factory=list)
+    observations: "list[Observation]" = field(default_factory=list)
     bound: set[str] = field(default_factory=set)
     """uids of the pods that were bound."""
     refused: int = 0
@@ -92,9 +92,9 @@ class Report:
         about = self.violations[0].about
         lines = [(at, f"{at:8.3f} --- {text}") for at, text in self.carried_out]
         lines += [
-            (sight.at, describe(sight))
-            for sight in self.sights
-            if any(name in describe(sight) for name in about)
+            (observation.at, describe(observation))
+            for observation in self.observations
+            if any(name in describe(observation) for name in about)
         ]
         return "\n".join(text for _, text in sorted(lines))
 
@@ -110,12 +110,12 @@ class Run:
         fleet: "Fleet",
         progress: "Callable[[str], None]",
         *,
-        tells_steps: bool = False,
+        prints_steps: bool = False,
     ) -> None:
         self._api = api
         self._fleet = fleet
         self._progress = progress
-        self._tells_steps = tells_steps
+        self._prints_steps = prints_steps
         self._arena = Arena(api, control_plane)
         self._oracle = Oracle()
         self._report = Report()
@@ -130,7 +130,7 @@ class Run:
         fleet.armed.disarm()
         fleet.armed.used.clear()
         history = History(self._api, self._arena.namespace, self._arena.has, self._see)
-        self._report.sights = history.sights
+        self._report.observations = history.observations
         fleet.armed.on_use = lambda fault, call: self._report.carried_out.append(
             (history.now(), f"it happens: {fault.name}, {fault.target} {call.pod} {call.node}")
         )
@@ -139,7 +139,7 @@ class Run:
             stack.enter_context(self._arena.growing.played())
             async with asyncio.TaskGroup() as group:
                 watching = group.create_task(history.follow(), name="history")
-                caring = group.create_task(fleet.look_after(), name="fleet")
+                caring = group.create_task(fleet.supervise(), name="fleet")
                 work = group.create_task(self._work(steps, history))
                 stop = group.create_task(self._violated.wait())
                 crashes = group.create_task(self._watch_for_crashes())
@@ -159,10 +159,10 @@ class Run:
         self._report.most_away = self._oracle.upgrades.most_away
         return self._report
 
-    def _see(self, sight: "Sight") -> None:
-        if isinstance(sight.thing, Pod) and sight.thing.node:
-            self._report.bound.add(sight.thing.uid)
-        found = self._oracle.see(sight)
+    def _see(self, observation: "Observation") -> None:
+        if isinstance(observation.thing, Pod) and observation.thing.node:
+            self._report.bound.add(observation.thing.uid)
+        found = self._oracle.see(observation)
         if found and not self._is_going_back:
             self._report.violations.extend(found)
             self._violated.set()
@@ -177,7 +177,7 @@ class Run:
 
     async def _work(self, steps: "Sequence[Step]", history: History) -> None:
         await self._arena.build()
-        await self._settle("the pools have their units", history, self._begun)
+        await self._until_stable("the pools have their units", history, self._begun)
         self._progress(f"arena {self._arena.namespace} is ready")
         self._oracle.upgrades.all_is_known(history.now())
         # Whatever the steps are, they fall into an upgrade.
@@ -189,12 +189,12 @@ class Run:
             for number, step in enumerate(steps):
                 self._report.reached = number + 1
                 self._report.carried_out.append((history.now(), f"{number}: {step}"))
-                if self._tells_steps:
+                if self._prints_steps:
                     self._progress(f"{history.now():8.3f} {number}: {step}")
                 await self._injecting.carry_out(step)
                 await asyncio.sleep(PACE_S)
                 if (number + 1) % 50 == 0:
-                    self._progress(f"{number + 1} steps, {len(history.sights)} changes seen")
+                    self._progress(f"{number + 1} steps, {len(history.observations)} changes seen")
             probes = self._fleet.probes
             self._report.served = probes[True] / max(1, probes.total())
             self._report.refused = self._arena.refused
@@ -269,7 +269,7 @@ class Run:
         await self._fleet.serving(SERVES_WITHIN_S)
         await self._arena.heal()
         await self._arena.ungate_all()
-        await self._settle("bound what fits", history, self._quiet)
+        await self._until_stable("bound what fits", history, self._quiet)
         self._note(history, "all pods are deleted")
         drivers = self._arena.drivers
         self._oracle.upgrades.release_guards()
@@ -277,7 +277,7 @@ class Run:
         await self._arena.delete_all_pods()
         for name in await drivers.request_failed(self._arena.insist):
             self._note(history, f"another upgrade of {name} is asked for")
-        await self._settle("given everything back", history, self._remains)
+        await self._until_stable("given everything back", history, self._remains)
         self._note(history, "every unit is asked for")
         wanted = 0
         for index, name in enumerate(self._arena.pools):
@@ -286,13 +286,13 @@ class Run:
                     _FILL_FROM + wanted, index, "1", is_important=False, is_gated=False
                 )
                 wanted += 1
-        await self._settle("given every unit out", history, lambda: self._unfilled(wanted))
+        await self._until_stable("given every unit out", history, lambda: self._unfilled(wanted))
 
     def _note(self, history: History, text: str) -> None:
         self._report.carried_out.append((history.now(), text))
         self._progress(text)
 
-    async def _settle(
+    async def _until_stable(
         self,
         what: str,
         history: History,
@@ -301,18 +301,18 @@ class Run:
         """Wait until nothing is other than expected; what still is when no less becomes of it is a violation."""
         now = asyncio.get_running_loop().time
         began = history.now()
-        looks, fewest = 0, sys.maxsize
+        steady, fewest = 0, sys.maxsize
         seen: Sequence[Violation] = ()
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(SETTLED_WITHIN_S) as deadline:
-                while looks < _STEADY_LOOKS:
+            async with asyncio.timeout(STABLE_WITHIN_S) as deadline:
+                while steady < _STEADY_READS:
                     await asyncio.sleep(_POLLED_EVERY_S)
                     await history.caught_up()
                     seen = await expectations()
-                    looks = 0 if seen else looks + 1
+                    steady = 0 if seen else steady + 1
                     if len(seen) < fewest:
                         fewest = len(seen)
-                        deadline.reschedule(now() + SETTLED_WITHIN_S)
+                        deadline.reschedule(now() + STABLE_WITHIN_S)
                 self._progress(f"{what} after {history.now() - began:.1f} s")
                 return
         self._report.violations.extend(seen)

@@ -23,7 +23,7 @@ DEMANDS = (
     a_demand(1, 4, roles=(INIT, MAIN)),
 )
 LATE = ("doubtful", "bound")
-NODE_FIGURES = inspect.get_annotations(PoolNode).keys() - {"room", "rest", "misfit"}
+NODE_FIGURES = inspect.get_annotations(PoolNode).keys() - {"room", "remaining", "incompatibility"}
 CAPACITY_FIGURES = inspect.get_annotations(Capacity)
 
 

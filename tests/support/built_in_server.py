@@ -9,11 +9,11 @@ from operands.nvidia.policy_operands import PolicyOperands
 from pool.allocation_state import AllocationState
 from pool.model import NodeFacts
 from reconciler.node_software.gpu_nodes import GpuNodes
+from reconciler.node_software.objects import BUILT_IN_RESOURCES
 from reconciler.node_software.policy_controller import PolicyController
-from reconciler.node_software.software_objects import BUILT_IN_RESOURCES
 from reconciler.runtime.live_objects import LiveObjects, list_objects
-from reconciler.settings import NodeSoftwareTerms
-from reconciler.sinks.node_sink import NodeSink
+from reconciler.settings import NodeSoftwareParameters
+from reconciler.sinks.node import NodeSink
 from reconciler.sinks.operator_objects import OperatorObjects
 
 
@@ -31,7 +31,7 @@ def a_built_in_server(
         client,
         OperatorObjects(),
         GpuNodes(index),
-        terms=NodeSoftwareTerms(),
+        terms=NodeSoftwareParameters(),
         built_in=policy,
         recorder=recorder,
         now=now,

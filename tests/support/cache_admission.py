@@ -12,16 +12,16 @@ from admission.cache_webhooks import (
     validate_clustergkmcache,
     validate_gkmcache,
 )
-from admission.caches.cache_context import CacheAdmissionContext, ClusterVerification
-from admission.caches.cache_images import ImageFault, ImageQuestion, ResolvedImage
+from admission.caches.context import CacheAdmissionContext, ClusterVerification
+from admission.caches.images import ImageFault, ImageQuestion, ResolvedImage
 from api.image_reference import Digest
 from api.kinds.gkmcache import CacheImageFacts, KernelTarget, Verification
 from api.names import GKM_ANNOTATIONS
 from kernelcache.admitted_image import AdmittedImage
-from kernelcache.signatures.mutation_signature import MutationKeys
+from kernelcache.signatures.mutation import MutationKeys
+from kernelcache.signatures.policy import SignaturePolicy, read_signature_policy
 from kernelcache.signatures.public_keys import VerificationKey
-from kernelcache.signatures.signature_policy import SignaturePolicy, read_signature_policy
-from kernelcache.signatures.signature_verdict import (
+from kernelcache.signatures.verdict import (
     KeySigner,
     SignatureFault,
     SignatureProblem,

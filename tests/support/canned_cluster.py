@@ -69,7 +69,7 @@ class CannedDevice:
         return self.kind.units - self.used.total() - self.reserved.total()
 
     @property
-    def look(self) -> str:
+    def display(self) -> str:
         if self.trouble:
             return self.trouble
         if not self.kind.name:
@@ -192,11 +192,11 @@ class CannedCluster:
         self.dirty["devices"].add(device.name)
         self.dirty["pools"].add(device.kind.name)
 
-    def set_trouble(self, name: str, look: str) -> None:
+    def set_trouble(self, name: str, trouble: str) -> None:
         """Make a device faulted or draining, or neither ("")."""
 
         def change(device: CannedDevice) -> None:
-            device.trouble = look
+            device.trouble = trouble
 
         self._touch(self.devices[name], change)
         self.dirty["health"].add(f"GPUDevice {name}")

@@ -368,7 +368,7 @@ def device_row(device: CannedDevice) -> DeviceRow:
     return DeviceRow(
         node=device.node,
         address=device.address,
-        look=device.look,
+        look=device.display,
         pool=device.kind.name,
         product=device.kind.product,
         units=device.kind.units,

@@ -100,13 +100,13 @@ class ClusterState:
             self.set_device(f"d{number}", {})
 
     def new_allocation_state(self) -> AllocationState:
-        self.settled: list[int] = []
-        """An entry for each call of `on_settled` since `wakes` looked."""
+        self.reported: list[int] = []
+        """An entry for each call of `on_reported` since `wakes` looked."""
         self.unreported: set[str] = set()
         self.layout = ""
         return AllocationState(
             on_end=lambda ended: self.ends_reported.append(ended.reservation.id),
-            on_settled=lambda: self.settled.append(1),
+            on_reported=lambda: self.reported.append(1),
         )
 
     def a_pool_spec(self, pick: Pick) -> dict[str, Any]:
@@ -212,7 +212,7 @@ class ClusterState:
         self.model.say(node, said)
         self.allocation_state.observe_reports(NodeName(node), naive_facts.reports(said))
 
-    def looks_right(self) -> None:
+    def holds(self) -> None:
         """The cheap checks, after every step."""
         for pool in POOLS:
             agreement.figures_add_up(self.allocation_state, pool)
@@ -223,7 +223,7 @@ class ClusterState:
         self.wakes()
 
     def wakes(self) -> None:
-        """`on_settled` is called when a pod is reported or gone; a change of devices or pools does not call it."""
+        """`on_reported` is called when a pod is reported or gone; a change of devices or pools does not call it."""
         layout = repr((self.model.devices, self.model.pools))
         unreported = {
             str(uid)
@@ -232,8 +232,8 @@ class ClusterState:
             for uid in self.allocation_state.reader.unreported(facts, NodeName(node))
         }
         if layout == self.layout and not self.unreported <= unreported:
-            assert self.settled
-        self.settled.clear()
+            assert self.reported
+        self.reported.clear()
         self.unreported, self.layout = unreported, layout
 
     def agrees(self) -> None:

@@ -14,16 +14,16 @@ from api.kinds.gpunodeinventory import GPUNodeInventory
 from api.kinds.gpupool import GPUPool
 from console.console_data import EventStream
 from console.data.read_scope import ReadScope
-from console.data.state.cluster_state import ClusterState
+from console.data.state.cluster import ClusterState
 from console.data.state.watched_pods import see_pod
-from console.data.streams.stream_hub import StreamHub
-from console.data.streams.viewer_stream import ViewerStream
+from console.data.streams.hub import StreamHub
+from console.data.streams.viewer import ViewerStream
 from console.data.tables.cluster_rows import ClusterRows
 from console.data.tables.seen_rows import RowViewer
 from console.rows import ConsoleChange, ConsoleSnapshot, ViewerRow
 from console.visibility import Visibility
 from pool.facts import node_facts
-from reconciler.sinks.device_sink import observe_device
+from reconciler.sinks.device import observe_device
 from tests.support.cluster_objects import Object
 
 NOW = dt.datetime(2026, 11, 23, 23, tzinfo=dt.UTC)
@@ -58,7 +58,7 @@ class ConsoleFeed:
         self.hub = StreamHub(self.state, self.rows, origin="objects of the test")
         for object_ in objects:
             self.put(object_)
-        self.settle()
+        self.flush()
 
     def put(self, content: Object) -> None:
         """Let an object be there, as the watch shows it; one that may not be read changes nothing."""
@@ -84,7 +84,7 @@ class ConsoleFeed:
         self.rows.step()
         self.hub.publish()
 
-    def settle(self) -> None:
+    def flush(self) -> None:
         """Tick until nothing is left to do."""
         self.tick()
         while self.rows.is_behind or self.rows.has_moved:
@@ -153,8 +153,8 @@ async def waiting_events(stream: EventStream) -> list[bytes]:
 
 def decoded(event: bytes) -> ConsoleSnapshot | ConsoleChange:
     """Return what an event of the stream says."""
-    head, data, *rest = event.split(b"\n")
-    assert rest == [b"", b""]
+    head, data, *remaining = event.split(b"\n")
+    assert remaining == [b"", b""]
     kind = head.removeprefix(b"event: ")
     body = data.removeprefix(b"data: ")
     if kind == b"snapshot":
@@ -166,7 +166,7 @@ def decoded(event: bytes) -> ConsoleSnapshot | ConsoleChange:
 SECTIONS = ("pools", "nodes", "devices", "waiting", "reservations", "ended", "shares", "health")
 
 
-class ShownPage:
+class ConsoleView:
     """What a page shows that applies each event."""
 
     def __init__(self) -> None:

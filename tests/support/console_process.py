@@ -33,9 +33,9 @@ class ConsoleProcess:
     async def ended(self) -> tuple[int, list[str]]:
         """Return the exit status, and what was still to be read of the log."""
         async with asyncio.timeout(LIMIT_S):
-            _, rest = await self.process.communicate()
+            _, remaining = await self.process.communicate()
         assert self.process.returncode is not None
-        return self.process.returncode, rest.decode().splitlines()
+        return self.process.returncode, remaining.decode().splitlines()
 
 
 @asynccontextmanager

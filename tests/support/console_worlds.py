@@ -74,7 +74,7 @@ class ConsoleWorld:
                 *[self._reserve] * 3,
                 *[self._end_pod] * 2,
                 *[self._delete_pod] * 3,
-                self._tell_pod,
+                self._change_pod,
                 self._change_node,
                 self._change_device,
                 self._change_device,
@@ -176,7 +176,7 @@ class ConsoleWorld:
         if self.pods:
             self._remove(self._one(self.pods))
 
-    def _tell_pod(self) -> None:
+    def _change_pod(self) -> None:
         """Let kube-scheduler and the leader say something of a pod."""
         pending = list(self._pending())
         if pending:

@@ -130,7 +130,7 @@ def imported(tools: Path, folder: Path, name: str) -> tuple[Path, str]:
     return prefix.with_suffix(".key"), public.decode()
 
 
-def shown(registry: Registry, digest: str, form: str) -> dict[str, object]:
+def current(registry: Registry, digest: str, form: str) -> dict[str, object]:
     """Return the manifest of the signatures, and its blobs in Base64: digest -> content."""
     tag = digest.replace(":", "-")
     if form == "simple-signing":
@@ -156,7 +156,7 @@ def samples(tools: Path, registry: Registry) -> list[dict[str, object]]:
                 sign(tools, key, f"{registry.address}/{REPOSITORY}@{digest}", form)
                 found.append(
                     {"key": name, "form": form, "digest": digest, "publicKey": public}
-                    | shown(registry, digest, form)
+                    | current(registry, digest, form)
                 )
     return found
 

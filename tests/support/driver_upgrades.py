@@ -14,9 +14,9 @@ from api.driver_upgrade import (
     UpgradeState,
 )
 from api.names import NodeName, PodUid
-from operands.upgrade.cluster_upgrade import CLUSTER_POLICY, OwnerUpgrade, plan_upgrades
-from operands.upgrade.upgrade_actions import NodeUpgrade, ReportReason, UpgradeAction, WaitUntil
-from operands.upgrade.upgrade_facts import (
+from operands.upgrade.actions import NodeUpgrade, ReportReason, UpgradeAction, WaitUntil
+from operands.upgrade.cluster import CLUSTER_POLICY, OwnerUpgrade, plan_upgrades
+from operands.upgrade.facts import (
     DriverPod,
     DriverRevision,
     DriverUse,
@@ -26,9 +26,9 @@ from operands.upgrade.upgrade_facts import (
     UpgradeTimes,
     ValidatorPod,
 )
-from operands.upgrade.upgrade_reasons import UpgradeReason
-from operands.upgrade.upgrade_record import UpgradeRecord
-from operands.upgrade.upgrade_terms import EvictionTerms, UpgradeTerms
+from operands.upgrade.parameters import EvictionLimits, UpgradeParameters
+from operands.upgrade.reasons import UpgradeReason
+from operands.upgrade.record import UpgradeRecord
 
 NOW = dt.datetime(2026, 5, 4, 3, 0, tzinfo=dt.UTC)
 LONG_AGO = NOW - dt.timedelta(days=30)
@@ -43,9 +43,9 @@ NOT_READY = (ValidatorPod(name="validator", is_ready=False, message="cuda-valida
 ON_NODE = (HostProcess(4242, "nvtop"),)
 
 
-def the_terms(**fields: Any) -> UpgradeTerms:
-    known: dict[str, Any] = {"auto_upgrade": True, "pod_deletion": EvictionTerms()}
-    return UpgradeTerms(**known | fields)
+def the_terms(**fields: Any) -> UpgradeParameters:
+    known: dict[str, Any] = {"auto_upgrade": True, "pod_deletion": EvictionLimits()}
+    return UpgradeParameters(**known | fields)
 
 
 def a_driver(revision: DriverRevision = CURRENT, **fields: Any) -> DriverPod:
@@ -104,7 +104,7 @@ def out_of_service(state: str, **fields: Any) -> UpgradeNode:
 
 def plan(
     nodes: Iterable[UpgradeNode],
-    terms: UpgradeTerms | Mapping[str, UpgradeTerms] | None = None,
+    terms: UpgradeParameters | Mapping[str, UpgradeParameters] | None = None,
     *,
     now: dt.datetime = NOW,
     leading_since: dt.datetime = LONG_AGO,
@@ -113,14 +113,14 @@ def plan(
     return plan_upgrades(policies, nodes, UpgradeTimes(now=now, leading_since=leading_since))
 
 
-def step(node: UpgradeNode, terms: UpgradeTerms | None = None, **times: Any) -> NodeUpgrade:
+def step(node: UpgradeNode, terms: UpgradeParameters | None = None, **times: Any) -> NodeUpgrade:
     """Return the answer for the only node of a cluster."""
     (upgrade,) = plan([node], terms, **times).values()
     (answer,) = upgrade.nodes
     return answer
 
 
-def outcome(node: UpgradeNode, terms: UpgradeTerms | None = None) -> tuple[str, UpgradeReason]:
+def outcome(node: UpgradeNode, terms: UpgradeParameters | None = None) -> tuple[str, UpgradeReason]:
     progress = step(node, terms).progress
     return progress.state.value, progress.reason
 

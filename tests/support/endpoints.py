@@ -130,9 +130,9 @@ class OneConnection:
 
     async def feed(self, *pieces: bytes) -> None:
         self._waiting.extend(pieces)
-        await self.settle()
+        await self.drain()
 
-    async def settle(self) -> None:
+    async def drain(self) -> None:
         """Deliver what can be delivered, and give tasks their turns."""
         for _ in range(5):
             while self._waiting and not self.transport.is_paused and not self.transport.is_closed:

@@ -112,7 +112,7 @@ class Device:
         self.uncorrectable_errors = None if self.uncorrectable_errors is None else 0
         self.is_lost = False
 
-    def shown(self) -> DriverDevice:
+    def current(self) -> DriverDevice:
         if self.is_lost:
             return DriverDevice(
                 address=self.address, uuid=self.uuid, minor=self.minor, product="", is_lost=True
@@ -186,15 +186,15 @@ class FakeDriver:
         for device in devices:
             self.plug(device)
         self.changes: list[Change] = []
-        self.looks = 0
+        self.reads = 0
         self.before_change: Callable[[Change], None] = lambda _: None
         """Called right before each primitive, as for what happens between a check and a step."""
-        self.looks_hang_s: float | None = None
+        self.reads_hang_s: float | None = None
         """A look fails after so long, as with a device that fell off; events are told nevertheless."""
         self._unavailable: DriverUnavailableError | None = None
         self._answer_after_s = 0.0
         self._events: list[DriverEvent] = []
-        self._told = asyncio.Event()
+        self._reported = asyncio.Event()
         self._serial = 0
         self._failures: dict[int, BaseException] = {}
         self._attempts = 0
@@ -216,7 +216,7 @@ class FakeDriver:
 
     def emit(self, event: DriverEvent) -> None:
         self._events.append(event)
-        self._told.set()
+        self._reported.set()
 
     def emit_xid(self, uuid: str, code: int) -> None:
         """`uuid` may be empty: the driver does not say which device."""
@@ -236,7 +236,7 @@ class FakeDriver:
             reason, text or f"the driver is away: {reason.value}"
         )
         self._answer_after_s = after_s
-        self._told.set()
+        self._reported.set()
 
     def come_back(self, *, is_restarted: bool = True) -> None:
         """Answer again; a driver that was loaded anew counts from 0, and has lost no device."""
@@ -259,18 +259,18 @@ class FakeDriver:
 
     async def read(self) -> DriverSnapshot:
         await self._answer()
-        if self.looks_hang_s is not None:
-            await asyncio.sleep(self.looks_hang_s)
+        if self.reads_hang_s is not None:
+            await asyncio.sleep(self.reads_hang_s)
             raise DriverUnavailableError(
                 AgentDegraded.DRIVER_HANGS, "the reading did not return in time"
             )
-        self.looks += 1
+        self.reads += 1
         return DriverSnapshot(
             driver_version=self.driver_version,
             cuda_version=self.cuda_version,
             devices=tuple(
                 sorted(
-                    (device.shown() for device in self.devices if device.is_listed),
+                    (device.current() for device in self.devices if device.is_listed),
                     key=lambda device: device.address,
                 )
             ),
@@ -280,10 +280,10 @@ class FakeDriver:
         await self._answer()
         try:
             async with asyncio.timeout(within_s):
-                await self._told.wait()
+                await self._reported.wait()
         except TimeoutError:
             return ()
-        self._told.clear()
+        self._reported.clear()
         await self._answer()
         events, self._events = self._events, []
         return events

@@ -26,7 +26,7 @@ ACTIONS: Final[dict[str, int]] = {
     "extend": 1,
     "leave": 1,
     "bind": 28,
-    "settle": 4,
+    "until_stable": 4,
     "stranger": 3,
     "report": 5,
     "preempt": 3,
@@ -77,7 +77,7 @@ class Played(Protocol):
     """A cluster that histories are played on; its actions are methods that are given a picker."""
 
     def __init__(self, pick: Any) -> None: ...
-    def looks_right(self) -> None: ...
+    def holds(self) -> None: ...
     def agrees(self) -> None: ...
     def ends(self) -> None: ...
 
@@ -129,7 +129,7 @@ def _episode(
             getattr(cluster, action)(dice)
         finally:
             history.append(Step(action, tuple(picks)))
-        cluster.looks_right()
+        cluster.holds()
         if number % AGREE_EVERY == 0:
             cluster.agrees()
     cluster.agrees()
@@ -145,7 +145,7 @@ def failure_of(
         cluster = new_cluster(Script(start.picks))
         for step in steps:
             getattr(cluster, step.action)(Script(step.picks))
-            cluster.looks_right()
+            cluster.holds()
             cluster.agrees()
         cluster.ends()
     except Exception as error:  # noqa: BLE001  # whatever it is, it is the failure
@@ -163,9 +163,9 @@ def smallest_failing(
         before = len(steps)
         position = 0
         while position < len(steps):
-            rest = steps[:position] + steps[position + size :]
-            if fails([start, *rest]) is not None:
-                steps = rest
+            remaining = steps[:position] + steps[position + size :]
+            if fails([start, *remaining]) is not None:
+                steps = remaining
             else:
                 position += size
         if size > 1:

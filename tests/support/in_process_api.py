@@ -20,7 +20,7 @@ from kube.transport import ApiRequest
 from simulator.apiserver.in_process import InProcessTransport
 from simulator.apiserver.resource_types import PODS
 from simulator.apiserver.server import InMemoryApiServer
-from simulator.apiserver.store.object_store import StoreBackup
+from simulator.apiserver.store.objects import StoreBackup
 from tests.support.loop_clock import LoopClock
 
 Json = dict[str, Any]

@@ -222,14 +222,14 @@ async def signal(cluster: ScalingCluster, node_pool: str, number: int, request: 
 async def release(cluster: ScalingCluster, node: str) -> None:
     """Remove the startup taint of a node, as the hand-over does."""
     while True:
-        shown = await cluster.client.get(NODES, Node, node)
+        current = await cluster.client.get(NODES, Node, node)
         kept = [
             msgspec.to_builtins(taint)
-            for taint in shown.spec.taints or ()
+            for taint in current.spec.taints or ()
             if taint.key != AGENT_NOT_READY_TAINT
         ]
         body: Json = {
-            "metadata": {"resourceVersion": shown.metadata.resource_version},
+            "metadata": {"resourceVersion": current.metadata.resource_version},
             "spec": {"taints": kept},
         }
         try:
@@ -314,10 +314,10 @@ async def registered(cluster: ScalingCluster, trace: Trace) -> str:
 
 
 async def _until(trace: Trace, holds: Callable[[], bool]) -> None:
-    async def shown() -> Json:
+    async def current() -> Json:
         return trace.to_json()
 
-    await until(f"trace of {trace.node_pool}", shown, lambda _: holds())
+    await until(f"trace of {trace.node_pool}", current, lambda _: holds())
 
 
 def _reason(condition: Any) -> str:

@@ -42,7 +42,7 @@ class Counted:
         return found
 
 
-def shown(name: str) -> dict[tuple[str, ...], float]:
+def exported(name: str) -> dict[tuple[str, ...], float]:
     """Return a gauge by label values."""
     ASKED.add(name)
     return {

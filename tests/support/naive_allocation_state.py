@@ -68,18 +68,18 @@ class NaiveAllocationState:
         if pod["phase"] != "bound":
             return []
         assigned = list(dict.fromkeys(itertools.chain(*(pod["devices"] or {}).values())))
-        told = self.told_of(pod)
-        has = {unit for _, _, unit in told}
+        reported = self.reported_of(pod)
+        has = {unit for _, _, unit in reported}
         if not has:
             return assigned
         silent = [
             units
             for name, units in (pod["devices"] or {}).items()
-            if name not in {c for c, _, _ in told}
+            if name not in {c for c, _, _ in reported}
         ]
         others = [unit for unit in [*itertools.chain(*silent), *assigned] if unit not in has]
-        lacking = max(0, pod["size"] - len(has))
-        return [*has, *list(dict.fromkeys(others))[:lacking]]
+        shortfall = max(0, pod["size"] - len(has))
+        return [*has, *list(dict.fromkeys(others))[:shortfall]]
 
     def claims(self) -> list[tuple[str, list[str]]]:
         """What pods have, those that went and are still reported among them."""
@@ -97,7 +97,7 @@ class NaiveAllocationState:
             uid: pod for uid, pod in self.left.items() if pod["node"] != node or uid in said
         }
 
-    def told_of(self, pod: dict[str, Any]) -> list[tuple[str, str, str]]:
+    def reported_of(self, pod: dict[str, Any]) -> list[tuple[str, str, str]]:
         """The report of the pod's node, of devices on that node and resources that the pod asked for."""
         resources = dict(pod["astray"]) or {pod["resource"]: 0}
         return [
@@ -280,7 +280,7 @@ class NaiveAllocationState:
             if (pod["phase"], pod["node"]) != ("bound", node):
                 continue
             asked = {
-                item: count - len({unit for _, what, unit in self.told_of(pod) if what == item})
+                item: count - len({unit for _, what, unit in self.reported_of(pod) if what == item})
                 for item, count in pod["astray"]
             } or {pod["resource"]: pod["size"] - len(self.observed_units(pod))}
             if asked.get(resource, 0) > 0:
@@ -447,8 +447,8 @@ class NaiveAllocationState:
             "used": sum(node["used"] + min(node["unaccounted"], node["free"]) for node in nodes),
             "available": sum(map(self.room, nodes)),
         }
-        rest = found["total"] - found["reserved"] - found["used"] - found["available"]
-        return {**found, "unhealthy": rest}
+        remaining = found["total"] - found["reserved"] - found["used"] - found["available"]
+        return {**found, "unhealthy": remaining}
 
     def room(self, node: dict[str, Any]) -> int:
         """Units that a pod which exists may be given on a node where new pods may go."""

@@ -26,14 +26,15 @@ def _serves(
     if not containers:
         return True
     (role, units), *others = containers
-    rest = tuple(others)
+    remaining = tuple(others)
     if len(handed_on) > units:
         # kubelet takes any of them, so each choice must be right.
         picks = {
             tuple(sorted(combination)) for combination in itertools.combinations(handed_on, units)
         }
         return all(
-            is_valid(pick, slices) and _serves(rest, free, _left(handed_on, pick, role), slices)
+            is_valid(pick, slices)
+            and _serves(remaining, free, _left(handed_on, pick, role), slices)
             for pick in picks
         )
     wanted = units - len(handed_on)
@@ -42,7 +43,7 @@ def _serves(
         if not is_valid(has, slices) or any(fresh.count(at) > free[at] for at in fresh):
             continue
         left = tuple(count - fresh.count(at) for at, count in enumerate(free))
-        if _serves(rest, left, has if role is ContainerRole.INIT else (), slices):
+        if _serves(remaining, left, has if role is ContainerRole.INIT else (), slices):
             return True
     return False
 
@@ -50,8 +51,8 @@ def _serves(
 def _left(
     handed_on: tuple[int, ...], pick: tuple[int, ...], role: ContainerRole
 ) -> tuple[int, ...]:
-    rest = list(handed_on)
+    remaining = list(handed_on)
     if role is not ContainerRole.INIT:
         for at in pick:
-            rest.remove(at)
-    return tuple(rest)
+            remaining.remove(at)
+    return tuple(remaining)

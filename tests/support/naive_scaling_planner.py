@@ -24,15 +24,15 @@ def fewest_new_nodes(
             return 0
         best: int | None = None
         for item in set(left):
-            rest = _minus(item, pods[at])
-            if rest is not None:
+            remaining = _minus(item, pods[at])
+            if remaining is not None:
                 others = list(left)
                 others.remove(item)
-                best = _less(best, search(at + 1, tuple(sorted([*others, rest]))))
+                best = _less(best, search(at + 1, tuple(sorted([*others, remaining]))))
         for shape in set(shapes):
-            rest = _minus(shape, pods[at])
-            if rest is not None:
-                found = search(at + 1, tuple(sorted([*left, rest])))
+            remaining = _minus(shape, pods[at])
+            if remaining is not None:
+                found = search(at + 1, tuple(sorted([*left, remaining])))
                 best = _less(best, None if found is None else found + 1)
         return best
 

@@ -22,7 +22,7 @@ WITHHELD_BY = "gpu.deckhouse.io/units-withheld-by"
 AGENT = "gpu.deckhouse.io/deploy.node-agent"
 DRIVER = "nvidia.com/gpu.deploy.driver"
 EXTERNAL = ("node-maintenance-required", "post-maintenance-required")
-AT_REST = ("", "upgrade-done")
+IDLE = ("", "upgrade-done")
 MOVING = (
     "cordon-required",
     "wait-for-jobs-required",
@@ -32,7 +32,7 @@ MOVING = (
     "validation-required",
     "uncordon-required",
 )
-KNOWN = (*AT_REST, "upgrade-required", *MOVING, "upgrade-failed", *EXTERNAL)
+KNOWN = (*IDLE, "upgrade-required", *MOVING, "upgrade-failed", *EXTERNAL)
 
 
 @dataclass(frozen=True)
@@ -57,8 +57,8 @@ class Numbers:
         if not self.unavailable.endswith("%"):
             return None
         percent = min(max(int(self.unavailable.removesuffix("%")), 0), 100)
-        whole, rest = divmod(percent * total, 100)
-        return whole + (1 if rest else 0)
+        whole, remaining = divmod(percent * total, 100)
+        return whole + (1 if remaining else 0)
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class NaiveUpgrades:
     def _before(self, machine: Machine, now: int) -> Memory:
         written, label = self.memories.get(machine.name), machine.state
         state = label if label in KNOWN else ""
-        is_resting = state in AT_REST
+        is_resting = state in IDLE
         if written is not None and written.state == label:
             if written.since is None or written.since > now:
                 return replace(written, since=None if is_resting else now)
@@ -260,8 +260,8 @@ class _Node:
             has_agent = AGENT not in self.machine.labels and self.is_agent_ready
             is_free = self.old_serves or (self.new_is_ready and has_agent)
             return state if self.is_out and self.machine.is_wanted and not is_free else ""
-        if state in AT_REST:
-            return self._from_rest()
+        if state in IDLE:
+            return self._from_remaining()
         if state == "upgrade-required":
             return self._from_required(starts)
         if state == "upgrade-failed":
@@ -274,7 +274,7 @@ class _Node:
         following: str = getattr(self, "_from_" + state.replace("-", "_"))(clock)
         return following
 
-    def _from_rest(self) -> str:
+    def _from_remaining(self) -> str:
         state = self.memory.state
         is_outdated = any(
             not driver.is_orphan and driver.revision not in {None, self.world.revision}
@@ -420,7 +420,7 @@ class _Node:
                 digest=self.world.digest,
                 replaces=uids[-1] if self.is_requested and uids else before.replaces,
             )
-        if state == "upgrade-required" and before.state in AT_REST:
+        if state == "upgrade-required" and before.state in IDLE:
             return replace(after, attempt=1)
         if state == "upgrade-required" and before.state == "upgrade-failed":
             is_first = self.is_requested or before.revision not in {"", str(self.world.revision)}

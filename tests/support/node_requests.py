@@ -6,7 +6,7 @@ from api.foreign.core import Taint
 from api.kinds.autoscaling import ScalingBackend
 from api.meta import SelectorOperator, SelectorRequirement
 from api.names import PodUid
-from autoscaling.scaling_model import NodeRequest, RequestId, ScalingTerms, ShapeTerms
+from autoscaling.scaling_model import NodeRequest, RequestId, ScalingParameters, ShapeParameters
 from pool.compute_resources import ComputeResources
 from tests.support.builders import a_pool
 
@@ -21,17 +21,19 @@ def a_requirement(
     )
 
 
-def a_shape(name: str = "two", devices: int = 2, **changes: Any) -> ShapeTerms:
+def a_shape(name: str = "two", devices: int = 2, **changes: Any) -> ShapeParameters:
     fields: dict[str, Any] = {
         "name": name,
         "node_pool": "training",
         "devices": devices,
         "units_per_device": 1,
     }
-    return ShapeTerms(**{**fields, **changes})
+    return ShapeParameters(**{**fields, **changes})
 
 
-def some_terms(*shapes: ShapeTerms, pool: str = "training", **changes: Any) -> ScalingTerms:
+def some_terms(
+    *shapes: ShapeParameters, pool: str = "training", **changes: Any
+) -> ScalingParameters:
     found = shapes or (a_shape(),)
     fields: dict[str, Any] = {
         "pool": a_pool(pool, largest_shape=max(item.units for item in found)),
@@ -39,7 +41,7 @@ def some_terms(*shapes: ShapeTerms, pool: str = "training", **changes: Any) -> S
         "backend": ScalingBackend.KARPENTER_SIGNAL,
         "shapes": found,
     }
-    return ScalingTerms(**{**fields, **changes})
+    return ScalingParameters(**{**fields, **changes})
 
 
 def a_node_request(id_: str = "training-1a2b3c4d", **changes: Any) -> NodeRequest:

@@ -43,13 +43,13 @@ def parsed(expression: str, variables: Mapping[str, str] = GRAFANA) -> promql.Ex
 def selectors(expression: promql.Expr) -> list[promql.VectorSelector]:
     found: list[promql.VectorSelector] = []
 
-    def look(one: promql.Expr) -> None:
+    def collect(one: promql.Expr) -> None:
         if isinstance(one, promql.MatrixSelector):
             found.append(one.vector_selector)
         elif isinstance(one, promql.VectorSelector):
             found.append(one)
 
-    promql.walk(expression, look)
+    promql.walk(expression, collect)
     return found
 
 

@@ -25,8 +25,8 @@ def faults(body: dict[str, Any], crd: dict[str, Any]) -> list[str]:
     """Return the fields of an object that strict validation by the definition's schema rejects."""
     version = body["apiVersion"].rpartition("/")[2]
     schema = next(item for item in crd["spec"]["versions"] if item["name"] == version)["schema"]
-    shown = {key: value for key, value in body.items() if key != "metadata"}
-    return list(_faults(shown, schema["openAPIV3Schema"], ""))
+    current = {key: value for key, value in body.items() if key != "metadata"}
+    return list(_faults(current, schema["openAPIV3Schema"], ""))
 
 
 _TYPES = {"string": str, "integer": int, "boolean": bool, "array": list, "object": dict}
@@ -46,11 +46,11 @@ def _faults(value: Any, schema: dict[str, Any], path: str) -> "Any":
         return
     for key in set(schema.get("required", ())) - value.keys():
         yield f"{path}.{key}: missing"
-    properties, rest = schema.get("properties", {}), schema.get("additionalProperties")
+    properties, remaining = schema.get("properties", {}), schema.get("additionalProperties")
     for key, item in value.items():
         if key in properties:
             yield from _faults(item, properties[key], f"{path}.{key}")
-        elif isinstance(rest, dict):
-            yield from _faults(item, rest, f"{path}.{key}")
-        elif not rest and not schema.get("x-kubernetes-preserve-unknown-fields"):
+        elif isinstance(remaining, dict):
+            yield from _faults(item, remaining, f"{path}.{key}")
+        elif not remaining and not schema.get("x-kubernetes-preserve-unknown-fields"):
             yield f"{path}.{key}: unknown field"

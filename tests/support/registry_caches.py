@@ -6,7 +6,7 @@ from typing import Any
 
 from api.image_reference import Digest
 from kernelcache.image_format import OCI_CONFIG, OCI_INDEX, OCI_LAYER, OCI_MANIFEST
-from kernelcache.signatures.signature_material import SimpleSigning
+from kernelcache.signatures.material import SimpleSigning
 from tests.support.registry_double import RegistryDouble
 from tests.support.sigstore_instance import (
     BUNDLE,

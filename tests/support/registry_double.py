@@ -20,14 +20,14 @@ from aiohttp import web
 
 from api.image_reference import ImageReference
 from kernelcache.image_format import OCI_MANIFEST, BlobDescriptor
-from simulator.registry.in_memory_registry import received_request
-from simulator.registry.registry_content import (
+from simulator.registry.content import (
     A_REPOSITORY,
     FIRST_TAG,
     ReceivedRequest,
     RegistryContent,
     split_path,
 )
+from simulator.registry.in_memory import received_request
 from tests.support.canned_api import _drop, _hang
 
 USER, PASSWORD = "puller", "secret-word"
@@ -215,10 +215,10 @@ class RegistryDouble:
         return web.Response(status=401, headers={"WWW-Authenticate": challenge})
 
     def _is_good(self, authorization: str) -> bool:
-        scheme, _, rest = authorization.partition(" ")
+        scheme, _, remaining = authorization.partition(" ")
         if self.auth == "token":
-            return scheme == "Bearer" and rest in self.tokens
-        return scheme == "Basic" and self._is_user(rest)
+            return scheme == "Bearer" and remaining in self.tokens
+        return scheme == "Basic" and self._is_user(remaining)
 
     def _is_user(self, pair: str) -> bool:
         user, _, password = base64.b64decode(pair).decode().partition(":")

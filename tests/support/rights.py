@@ -12,7 +12,7 @@ from reconciler.node_software import built_in_rights as rights
 from reconciler.scaling import node_claim_watch
 from reconciler.scaling.backends import signal_pods
 from reconciler.scaling.demand import place_reader
-from reconciler.sinks import gkm_cache_sink
+from reconciler.sinks import gkm_cache
 from server.rbac import build_roles
 from simulator.apiserver.requestlog import LoggedRequest
 from tests.support.running_server import SERVER_USER
@@ -63,7 +63,7 @@ def rights_of_volumes() -> set[Right]:
 
 def rights_of_kernel_caches(_namespace: str = constants.DEFAULT_NAMESPACE) -> set[Right]:
     """Return the rights on kernel caches and on the nodes' objects of them."""
-    rules = (gkm_cache_sink.RBAC, cache_status.RBAC, cache_node_cleanup.RBAC)
+    rules = (gkm_cache.RBAC, cache_status.RBAC, cache_node_cleanup.RBAC)
     return rights_of([(of, "*") for of in rules])
 
 
@@ -90,20 +90,20 @@ def asked_by(request: LoggedRequest) -> set[Right]:
     """
     parts = request.path.strip("/").split("/")
     is_of_group = len(parts) > 1 and parts[0] == "apis"
-    group, rest = (parts[1], parts[3:]) if is_of_group else ("", parts[2:])
-    if not rest:
+    group, remaining = (parts[1], parts[3:]) if is_of_group else ("", parts[2:])
+    if not remaining:
         return set()  # discovery, which every account may read
     namespace = "*"
-    if len(rest) > 2 and rest[0] == "namespaces":
-        namespace, rest = rest[1], rest[2:]
-    elif len(rest) == 2 and rest[0] == "namespaces":
-        namespace = rest[1]  # of a Namespace the API server takes its own name
-    name = rest[1] if len(rest) > 1 else ""
-    resource = "/".join((rest[0], *rest[2:]))
+    if len(remaining) > 2 and remaining[0] == "namespaces":
+        namespace, remaining = remaining[1], remaining[2:]
+    elif len(remaining) == 2 and remaining[0] == "namespaces":
+        namespace = remaining[1]  # of a Namespace the API server takes its own name
+    name = remaining[1] if len(remaining) > 1 else ""
+    resource = "/".join((remaining[0], *remaining[2:]))
     verbs: tuple[str, ...]
     if request.method == "GET":
         verbs = ("get",) if name else ("watch",) if "watch=" in request.query else ("list",)
-    elif request.method == "PATCH" and "force=" in request.query and len(rest) == 2:
+    elif request.method == "PATCH" and "force=" in request.query and len(remaining) == 2:
         verbs = ("create", "patch")
     else:
         verbs = (_VERBS[request.method],)

@@ -154,7 +154,7 @@ class Cluster:
     async def stored_pod(self, name: str) -> Pod:
         return await self.client.get(PODS, Pod, name, namespace="default")
 
-    async def settled(self) -> None:
+    async def until_stable(self) -> None:
         """Wait until nobody has written anything but Leases for longer than controllers wait to coalesce."""
         quiet_for, before = 0, -1
         while quiet_for < 50:

@@ -16,8 +16,8 @@ from autoscaling.scaling_model import (
     ObservedRequest,
     RequestedNode,
     RequestPhase,
-    ScalingTerms,
-    ShapeTerms,
+    ScalingParameters,
+    ShapeParameters,
     SignalFacts,
 )
 from tests.support.builders import a_pool
@@ -27,10 +27,10 @@ POOL = a_pool()
 ID = request_id(POOL, "pod-1", "large")
 OTHER_ID = request_id(POOL, "pod-2", "large")
 SHAPES = (
-    ShapeTerms(
+    ShapeParameters(
         name="large", node_pool="whole", devices=8, units_per_device=1, price_micro=8_000_000
     ),
-    ShapeTerms(
+    ShapeParameters(
         name="small", node_pool="whole", devices=1, units_per_device=1, price_micro=1_500_000
     ),
 )
@@ -40,14 +40,14 @@ def after(seconds: float) -> dt.datetime:
     return START + dt.timedelta(seconds=seconds)
 
 
-def the_terms(**changes: Any) -> ScalingTerms:
+def the_terms(**changes: Any) -> ScalingParameters:
     fields: dict[str, Any] = {
         "pool": POOL,
         "generation": 1,
         "backend": ScalingBackend.KARPENTER_SIGNAL,
         "shapes": SHAPES,
     }
-    return ScalingTerms(**{**fields, **changes})
+    return ScalingParameters(**{**fields, **changes})
 
 
 def a_signal(at_s: float = 0, **changes: Any) -> SignalFacts:
@@ -92,7 +92,7 @@ def a_requested_node(at_s: float = 60, *, units: int = 0, **changes: Any) -> Req
     return RequestedNode(**{**fields, **changes})
 
 
-def shown(request: ObservedRequest) -> ScaleRequestStatus:
+def current(request: ObservedRequest) -> ScaleRequestStatus:
     """Return a request as the status shows it."""
     message = request.message
     return ScaleRequestStatus(
@@ -107,13 +107,13 @@ def shown(request: ObservedRequest) -> ScaleRequestStatus:
 
 
 @dataclasses.dataclass
-class Looks:
+class RequestHistory:
     """Looks at one pool in a row; each knows the status of the one before."""
 
-    terms: ScalingTerms = dataclasses.field(default_factory=the_terms)
+    terms: ScalingParameters = dataclasses.field(default_factory=the_terms)
     known: tuple[ScaleRequestStatus, ...] = ()
 
-    def look(
+    def observe(
         self,
         at_s: float,
         *,
@@ -131,11 +131,11 @@ class Looks:
             known=self.known,
             deleted=deleted,
         )
-        self.known = tuple(map(shown, found))
+        self.known = tuple(map(current, found))
         return found
 
     def one(self, at_s: float, **objects: Any) -> ObservedRequest:
-        (found,) = self.look(at_s, **objects)
+        (found,) = self.observe(at_s, **objects)
         return found
 
     def phase(self, at_s: float, **objects: Any) -> RequestPhase:

@@ -29,9 +29,9 @@ from simulator.karpenter.fake_karpenter import KarpenterTimes
 from tests.support.node_bound import surplus
 from tests.support.random_day import PodLife, RandomDay, random_day
 from tests.support.scaling_double import SERVER, DoubleCluster, a_scaling_cluster
-from tests.support.scaling_stories import POOL_LABEL, ScalingPool, Sight, check_units, shape
+from tests.support.scaling_stories import POOL_LABEL, Measurement, ScalingPool, check_units, shape
 
-LOOK_S: Final = 0.5
+POLL_S: Final = 0.5
 WITHIN_S: Final = 3_600.0
 """Of a day and its evening. A shape that fails is left alone for minutes, up to half an hour."""
 EMPTY_NODE_S: Final = 20
@@ -131,7 +131,7 @@ class NodeTally:
             item.of(self._pool) for item in (watched.pods, watched.claims, watched.nodes)
         )
 
-    def look(self, units_of: dict[str, int]) -> None:
+    def sample(self, units_of: dict[str, int]) -> None:
         """Judge the requests that are new, and count NodeClaims; the units are those of the pods by name."""
         pods = self.pods
         self._used |= {pod.spec.node_name for pod in pods.values() if pod.spec.node_name}
@@ -231,7 +231,7 @@ class LivedDay:
 
     async def _pass(self, now_s: float, node_pool: str) -> None:
         """Look, before the demand changes; then change it, and let some time go by."""
-        self._tally.look(self._units)
+        self._tally.sample(self._units)
         self._start_pods(now_s)
         await self._end_pods(now_s)
         if self._day.outage is not None:
@@ -244,7 +244,7 @@ class LivedDay:
             async with asyncio.TaskGroup() as group:
                 for life in burst.pods:
                     group.create_task(self._create_pod(life, now_s))
-        await asyncio.sleep(LOOK_S)
+        await asyncio.sleep(POLL_S)
 
     async def _create_pod(self, life: PodLife, now_s: float) -> None:
         self.figures.pods += 1
@@ -318,7 +318,7 @@ async def live_days(folder: Path, seeds: Iterable[int], *, at_once: int) -> list
 
 @asynccontextmanager
 async def _a_cluster_for_days(folder: Path) -> AsyncIterator[tuple[DoubleCluster, WatchedPools]]:
-    async with a_scaling_cluster(folder, KarpenterTimes(poll_s=LOOK_S), SELDOM) as cluster:
+    async with a_scaling_cluster(folder, KarpenterTimes(poll_s=POLL_S), SELDOM) as cluster:
         body = {"metadata": {"name": URGENT}, "value": 10, "preemptionPolicy": "Never"}
         head = {"apiVersion": PRIORITY_CLASSES.api_version, "kind": PRIORITY_CLASSES.kind}
         await cluster.client.create(PRIORITY_CLASSES, head | body)
@@ -348,6 +348,6 @@ def _has_no_taint(node: Node) -> bool:
     )
 
 
-def _reserved_and_used(seen: Sight) -> tuple[int, int]:
+def _reserved_and_used(seen: Measurement) -> tuple[int, int]:
     capacity = seen.pool.status.capacity
     return capacity.reserved, capacity.used

@@ -16,7 +16,7 @@ from simulator.node.joining_nodes import JoiningNodes, NodeBehaviour
 from simulator.node.kubelet import FakeKubelet
 from simulator.node.pool_plugins import PoolPlugins
 from simulator.scheduler.extender_client import ExtenderClient
-from simulator.scheduler.fake_scheduler import FakeScheduler
+from simulator.scheduler.fake import FakeScheduler
 from tests.support.loop_clock import ServerClock
 from tests.support.polling import until_async
 from tests.support.running_server import Cluster, RunningServer, a_cluster, settings_for

@@ -16,15 +16,15 @@ async def one_pod_from_zero(cluster: ScalingCluster) -> None:
     await pool.until("the pod has the gate", lambda seen: seen.gated == ["zero-one-a"])
     await pool.until("a node is asked for", lambda seen: len(seen.signals) == 1)
     await pool.until("there is a NodeClaim", lambda seen: len(seen.claims) == 1)
-    sight = await pool.until_bound("zero-one-a")
-    assert sight.instance_types() == ["gpu-1x"]
+    measured = await pool.until_bound("zero-one-a")
+    assert measured.instance_types() == ["gpu-1x"]
     await pool.until("no signal is left", lambda seen: not seen.signals)
     await cluster.finish("zero-one-a")
     await pool.until("the node goes", lambda seen: not seen.nodes and not seen.claims)
     await pool.ends_clean()
 
 
-async def a_pod_is_told_how_far_its_node_is(cluster: ScalingCluster) -> None:
+async def a_pod_reports_how_far_its_node_is(cluster: ScalingCluster) -> None:
     """Events on the waiting pod: what was asked for, its NodeClaim, its node, its devices."""
     pool = ScalingPool(cluster, "told")
     node_pool = await pool.create_node_pool("any", "gpu-1x")
@@ -32,7 +32,7 @@ async def a_pod_is_told_how_far_its_node_is(cluster: ScalingCluster) -> None:
     await pool.create([shape("one", 1, "gpu-1x", nodePool=node_pool)])
     await pool.create_pod("told-a")
     for reason in ("GPUNodeRequested", "GPUNodeLaunched", "GPUNodeRegistered", "GPUNodeReady"):
-        await pool.until_told(reason)
+        await pool.until_reported(reason)
     await pool.until_bound("told-a")
     await pool.ends_clean()
 
@@ -43,8 +43,8 @@ async def eight_pods_from_zero(cluster: ScalingCluster) -> None:
     node_pool = await pool.create_node_pool("any", "gpu-8x")
     await pool.create([shape("eight", 8, "gpu-8x", nodePool=node_pool)])
     names = await pool.create_pods(8)
-    sight = await pool.until_bound(*names)
-    assert len(sight.claims) == 1
+    measured = await pool.until_bound(*names)
+    assert len(measured.claims) == 1
     await pool.ends_clean()
 
 
@@ -54,8 +54,8 @@ async def fifty_pods_from_zero(cluster: ScalingCluster) -> None:
     node_pool = await pool.create_node_pool("any", "gpu-8x")
     await pool.create([shape("eight", 8, "gpu-8x", nodePool=node_pool)], maxInFlight=20)
     names = await pool.create_pods(50)
-    sight = await pool.until_bound(*names)
-    assert len(sight.claims) == len(sight.nodes) == 7
+    measured = await pool.until_bound(*names)
+    assert len(measured.claims) == len(measured.nodes) == 7
     await pool.ends_clean()
 
 
@@ -69,8 +69,8 @@ async def a_hundred_pods_for_twenty_nodes(cluster: ScalingCluster) -> None:
         maxInFlight=30,
     )
     names = await pool.create_pods(100, 4)
-    sight = await pool.until_bound(*names, within_s=180)
-    assert len(sight.claims) == 20
+    measured = await pool.until_bound(*names, within_s=180)
+    assert len(measured.claims) == 20
     await pool.ends_clean(within_s=180)
 
 
@@ -83,8 +83,8 @@ async def time_slices_from_zero(cluster: ScalingCluster) -> None:
         allocation={"mode": "TimeSlice", "slicesPerDevice": 10},
     )
     names = await pool.create_pods(10)
-    sight = await pool.until_bound(*names)
-    assert len(sight.claims) == 1
+    measured = await pool.until_bound(*names)
+    assert len(measured.claims) == 1
     await pool.ends_clean()
 
 
@@ -98,8 +98,8 @@ async def mig_instances_from_zero(cluster: ScalingCluster) -> None:
         allocation={"mode": "MIG", "migProfile": "1g.10gb"},
     )
     names = await pool.create_pods(8)
-    sight = await pool.until_bound(*names)
-    assert len(sight.claims) == 2
+    measured = await pool.until_bound(*names)
+    assert len(measured.claims) == 2
     await pool.ends_clean()
 
 
@@ -111,8 +111,8 @@ async def two_two_and_one(cluster: ScalingCluster) -> None:
     async with asyncio.TaskGroup() as group:
         for name, units in (("packed-a", 2), ("packed-b", 2), ("packed-c", 1)):
             group.create_task(pool.create_pod(name, units))
-    sight = await pool.until_bound("packed-a", "packed-b", "packed-c")
-    assert len(sight.claims) == 2
+    measured = await pool.until_bound("packed-a", "packed-b", "packed-c")
+    assert len(measured.claims) == 2
     await pool.ends_clean()
 
 
@@ -125,8 +125,8 @@ async def two_pools_at_once(cluster: ScalingCluster) -> None:
     for pool in pools:
         await pool.create_pods(2)
     for pool in pools:
-        sight = await pool.until_bound(f"{pool.name}-p0", f"{pool.name}-p1")
-        assert len(sight.nodes) == 2
+        measured = await pool.until_bound(f"{pool.name}-p0", f"{pool.name}-p1")
+        assert len(measured.nodes) == 2
     for pool in pools:
         await pool.ends_clean()
 
@@ -139,12 +139,12 @@ async def a_node_pool_at_its_limit(cluster: ScalingCluster) -> None:
     )
     await pool.create([shape("one", 1, "gpu-1x", nodePool=node_pool)])
     names = await pool.create_pods(3)
-    sight = await pool.until("two run", lambda seen: len(seen.bound) == 2)
-    await pool.until_told("GPUNodeRequestBlocked", "NodePoolLimit")
+    measured = await pool.until("two run", lambda seen: len(seen.bound) == 2)
+    await pool.until_reported("GPUNodeRequestBlocked", "NodePoolLimit")
     await pool.until("no signal is left", lambda seen: not seen.signals)
-    await cluster.finish(sight.bound[0])
-    sight = await pool.until("the third one runs", lambda seen: set(seen.bound) == set(names))
-    assert len(sight.claims) == 2
+    await cluster.finish(measured.bound[0])
+    measured = await pool.until("the third one runs", lambda seen: set(seen.bound) == set(names))
+    assert len(measured.claims) == 2
     await _release(pool, node_pool)
 
 
@@ -155,7 +155,7 @@ async def a_pool_at_its_most_units(cluster: ScalingCluster) -> None:
     await pool.create([shape("two", 2, "gpu-2x", nodePool=node_pool)], maxUnits=4)
     await pool.create_pods(5)
     await pool.until("four run", lambda seen: len(seen.bound) == 4)
-    await pool.until_told("GPUNodeRequestBlocked", "MaxUnits")
+    await pool.until_reported("GPUNodeRequestBlocked", "MaxUnits")
     await pool.ends_clean()
 
 
@@ -169,9 +169,9 @@ async def a_budget_ends(cluster: ScalingCluster) -> None:
     )
     await pool.create_pods(3)
     await pool.until("two run", lambda seen: len(seen.bound) == 2)
-    await pool.until_told("GPUNodeRequestBlocked", "BudgetPerHour")
-    sight = await pool.sight()
-    assert len(sight.claims) == 2
+    await pool.until_reported("GPUNodeRequestBlocked", "BudgetPerHour")
+    measured = await pool.measured()
+    assert len(measured.claims) == 2
     await pool.ends_clean()
 
 
@@ -182,8 +182,8 @@ async def warm_units(cluster: ScalingCluster) -> None:
     await pool.create([shape("one", 1, "gpu-1x", nodePool=node_pool)], warmUnits=1)
     await pool.until("a node is warm", lambda seen: seen.pool.status.capacity.available == 1)
     await pool.create_pod("warm-a")
-    sight = await pool.sight()
-    assert sight.gated == []
+    measured = await pool.measured()
+    assert measured.gated == []
     await pool.until_bound("warm-a")
     await pool.until("another one is warm", lambda seen: seen.units == 2)
     await pool.patch({"spec": {"autoscaling": {"warmUnits": 0}}})
@@ -195,10 +195,10 @@ async def least_units(cluster: ScalingCluster) -> None:
     pool = ScalingPool(cluster, "least")
     node_pool = await pool.create_node_pool("any", "gpu-2x")
     await pool.create([shape("two", 2, "gpu-2x", nodePool=node_pool)], minUnits=3)
-    sight = await pool.until("two nodes are there", lambda seen: seen.units == 4)
+    measured = await pool.until("two nodes are there", lambda seen: seen.units == 4)
     await asyncio.sleep(60)
-    assert {node.metadata.name for node in (await pool.sight()).nodes} == {
-        node.metadata.name for node in sight.nodes
+    assert {node.metadata.name for node in (await pool.measured()).nodes} == {
+        node.metadata.name for node in measured.nodes
     }
     await pool.patch({"spec": {"autoscaling": {"minUnits": 0}}})
     await pool.ends_clean(within_s=900)
@@ -212,7 +212,7 @@ async def _release(pool: ScalingPool, node_pool: str) -> None:
 
 GROWTH: Final[tuple[Story, ...]] = (
     one_pod_from_zero,
-    a_pod_is_told_how_far_its_node_is,
+    a_pod_reports_how_far_its_node_is,
     eight_pods_from_zero,
     fifty_pods_from_zero,
     a_hundred_pods_for_twenty_nodes,

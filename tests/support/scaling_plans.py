@@ -15,9 +15,9 @@ from autoscaling.scaling_model import (
     ObservedRequest,
     RequestedNode,
     RequestPhase,
+    ScalingParameters,
     ScalingPlan,
-    ScalingTerms,
-    ShapeTerms,
+    ShapeParameters,
     SignalFacts,
     Supply,
 )
@@ -29,17 +29,17 @@ from tests.support.builders import EPOCH, a_device, a_node, a_pod_facts, a_pool,
 NOW = EPOCH + dt.timedelta(hours=1)
 
 
-def a_shape(name: str = "eight", devices: int = 8, **changes: Any) -> ShapeTerms:
+def a_shape(name: str = "eight", devices: int = 8, **changes: Any) -> ShapeParameters:
     fields: dict[str, Any] = {
         "name": name,
         "node_pool": "whole",
         "devices": devices,
         "units_per_device": 1,
     }
-    return ShapeTerms(**{**fields, **changes})
+    return ShapeParameters(**{**fields, **changes})
 
 
-def some_terms(*shapes: ShapeTerms, **changes: Any) -> ScalingTerms:
+def some_terms(*shapes: ShapeParameters, **changes: Any) -> ScalingParameters:
     pool: PoolFacts = changes.pop("pool", a_pool(strategy=Strategy.BIN_PACK))
     fields: dict[str, Any] = {
         "pool": pool,
@@ -49,7 +49,7 @@ def some_terms(*shapes: ShapeTerms, **changes: Any) -> ScalingTerms:
         "max_in_flight": 100,
         "max_nodes_per_hour": 600,
     }
-    return ScalingTerms(**{**fields, **changes})
+    return ScalingParameters(**{**fields, **changes})
 
 
 def an_index(pool: PoolFacts | None = None) -> DeviceIndex:
@@ -87,7 +87,7 @@ def a_waiting_pod(name: str = "p", units: int = 1, **changes: Any) -> PodFacts:
 
 
 def planned(
-    terms: ScalingTerms,
+    terms: ScalingParameters,
     waiting: Sequence[PodFacts],
     index: DeviceIndex | None = None,
     **supply: Any,

@@ -80,7 +80,7 @@ class ScalingCluster(Protocol):
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
-class Sight:
+class Measurement:
     """What the API server shows of a pool at one time."""
 
     pool: GPUPool
@@ -170,11 +170,11 @@ class ScalingPool:
     name: str
     node_pools: list[str] = dataclasses.field(default_factory=list)
 
-    async def sight(self) -> Sight:
+    async def measured(self) -> Measurement:
         pool = await self.cluster.client.get(GPU_POOLS, GPUPool, self.name)
         return dataclasses.replace(await self.left(), pool=pool)
 
-    async def left(self) -> Sight:
+    async def left(self) -> Measurement:
         """Return the sight without the GPUPool, which may be gone."""
         client, label = self.cluster.client, f"{POOL_LABEL}={self.name}"
         pods = await client.list_(PODS, Pod, namespace=self.cluster.namespace, label_selector=label)
@@ -186,7 +186,7 @@ class ScalingPool:
         )
         claims = await client.list_(NODE_CLAIMS, NodeClaim, label_selector=label)
         nodes = await client.list_(NODES, Node, label_selector=label)
-        return Sight(
+        return Measurement(
             pool=GPUPool(),
             pods={item.metadata.name: item for item in pods.items},
             signals=tuple(signals.items),
@@ -195,7 +195,7 @@ class ScalingPool:
         )
 
     async def until_left(
-        self, what: str, holds: Callable[[Sight], bool], *, within_s: float = WITHIN_S
+        self, what: str, holds: Callable[[Measurement], bool], *, within_s: float = WITHIN_S
     ) -> None:
         await until(f"pool {self.name}: {what}", self.left, holds, within_s=within_s)
 
@@ -206,20 +206,20 @@ class ScalingPool:
         await insist(functools.partial(patch, name=node_pool))
 
     async def until(
-        self, what: str, holds: Callable[[Sight], bool], *, within_s: float = WITHIN_S
-    ) -> Sight:
+        self, what: str, holds: Callable[[Measurement], bool], *, within_s: float = WITHIN_S
+    ) -> Measurement:
         """Return the first sight that it holds for."""
-        return await until(f"pool {self.name}: {what}", self.sight, holds, within_s=within_s)
+        return await until(f"pool {self.name}: {what}", self.measured, holds, within_s=within_s)
 
-    async def until_bound(self, *names: str, within_s: float = WITHIN_S) -> Sight:
+    async def until_bound(self, *names: str, within_s: float = WITHIN_S) -> Measurement:
         """Wait until these pods are bound, and check that no unit has two of them."""
-        sight = await self.until(
+        measured = await self.until(
             f"pods {', '.join(names)} are bound",
             lambda seen: set(names) <= set(seen.bound),
             within_s=within_s,
         )
-        check_units(sight.pods.values())
-        return sight
+        check_units(measured.pods.values())
+        return measured
 
     def node_pool_name(self, name: str) -> str:
         """Return the name of a NodePool of this pool, of five characters.
@@ -335,7 +335,9 @@ class ScalingPool:
             ]
         return found
 
-    async def until_told(self, reason: str, says: str = "", *, within_s: float = WITHIN_S) -> str:
+    async def until_reported(
+        self, reason: str, says: str = "", *, within_s: float = WITHIN_S
+    ) -> str:
         """Return the note of an Event about the pool or one of its pods."""
 
         async def notes() -> list[str]:
@@ -371,8 +373,8 @@ class ScalingPool:
             await insist(functools.partial(self.cluster.client.delete, NODE_POOLS, name))
 
 
-def has_nothing(sight: Sight) -> bool:
-    return not (sight.pods or sight.signals or sight.claims or sight.nodes)
+def has_nothing(measured: Measurement) -> bool:
+    return not (measured.pods or measured.signals or measured.claims or measured.nodes)
 
 
 def shape(name: str, devices: int, *types: str, **more: Any) -> Json:

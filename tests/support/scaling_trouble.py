@@ -12,18 +12,18 @@ from kube.resources import NODE_CLAIMS, NODE_POOLS, NODES, PODS
 from manifests import constants
 from tests.support.scaling_stories import (
     Json,
+    Measurement,
     ScalingCluster,
     ScalingPool,
-    Sight,
     Story,
     insist,
     shape,
 )
 
 
-def is_registered(sight: Sight) -> bool:
+def is_registered(measured: Measurement) -> bool:
     """Say whether Karpenter has registered a node: it leaves an instance alone that it never did."""
-    return any(node.metadata.label(REGISTERED_LABEL) for node in sight.nodes)
+    return any(node.metadata.label(REGISTERED_LABEL) for node in measured.nodes)
 
 
 async def no_capacity_for_the_first_shape(cluster: ScalingCluster) -> None:
@@ -39,9 +39,9 @@ async def no_capacity_for_the_first_shape(cluster: ScalingCluster) -> None:
         ]
     )
     await pool.create_pod("scarce-a")
-    sight = await pool.until_bound("scarce-a")
-    assert sight.instance_types() == ["gpu-2x"]
-    await pool.until_told("GPUNodeFailed", "scarce")
+    measured = await pool.until_bound("scarce-a")
+    assert measured.instance_types() == ["gpu-2x"]
+    await pool.until_reported("GPUNodeFailed", "scarce")
     await pool.until(
         "the shape rests",
         lambda seen: any(item.name == "first" for item in seen.scaling.shapes or ()),
@@ -61,9 +61,9 @@ async def a_node_without_devices(cluster: ScalingCluster) -> None:
     )
     await pool.create_pod("bare-a")
     await pool.until("a node is there", lambda seen: len(seen.nodes) == 1)
-    await pool.until_told("GPUNodeWithoutDevices", within_s=16.5 * 60)
-    sight = await pool.until_bound("bare-a", within_s=45 * 60)
-    assert "gpu-2x" in sight.instance_types()
+    await pool.until_reported("GPUNodeWithoutDevices", within_s=16.5 * 60)
+    measured = await pool.until_bound("bare-a", within_s=45 * 60)
+    assert "gpu-2x" in measured.instance_types()
     await pool.ends_clean(within_s=20 * 60)
 
 
@@ -74,12 +74,12 @@ async def a_node_lost_before_its_devices(cluster: ScalingCluster) -> None:
     await cluster.set_nodes(node_pool, devices_after_s=None)
     await pool.create([shape("one", 1, "gpu-1x", nodePool=node_pool)])
     await pool.create_pod("lost-a")
-    sight = await pool.until("a node is registered", is_registered)
+    measured = await pool.until("a node is registered", is_registered)
     await cluster.set_nodes(node_pool, devices_after_s=0.5)
-    name = sight.claims[0].metadata.name
+    name = measured.claims[0].metadata.name
     await insist(functools.partial(cluster.client.delete, NODE_CLAIMS, name))
-    sight = await pool.until_bound("lost-a", within_s=600)
-    assert name not in [claim.metadata.name for claim in sight.claims]
+    measured = await pool.until_bound("lost-a", within_s=600)
+    assert name not in [claim.metadata.name for claim in measured.claims]
     await pool.ends_clean()
 
 
@@ -105,7 +105,7 @@ async def demand_that_vanishes_after_the_launch(cluster: ScalingCluster) -> None
     await cluster.set_nodes(node_pool, devices_after_s=3.0)
     await pool.create([shape("one", 1, "gpu-1x", nodePool=node_pool)])
     await pool.create_pod("late-a")
-    sight = await pool.until("a node is there", lambda seen: len(seen.nodes) == 1)
+    measured = await pool.until("a node is there", lambda seen: len(seen.nodes) == 1)
     await pool.delete_pods("late-a")
     await pool.until(
         "the node is ready", lambda seen: seen.units == 1 and not seen.with_startup_taint
@@ -113,7 +113,7 @@ async def demand_that_vanishes_after_the_launch(cluster: ScalingCluster) -> None
     await pool.create_pod("late-b")
     after = await pool.until_bound("late-b")
     assert [node.metadata.uid for node in after.nodes] == [
-        node.metadata.uid for node in sight.nodes
+        node.metadata.uid for node in measured.nodes
     ]
     await pool.ends_clean(within_s=300)
 
@@ -144,7 +144,7 @@ async def drift_under_running_pods(cluster: ScalingCluster) -> None:
         functools.partial(cluster.client.merge_patch, NODE_POOLS, template, name=node_pool)
     )
     await asyncio.sleep(30)
-    after = await pool.sight()
+    after = await pool.measured()
     assert [node.metadata.uid for node in after.nodes] == [
         node.metadata.uid for node in before.nodes
     ]
@@ -163,20 +163,21 @@ async def a_node_that_goes_under_a_reservation(cluster: ScalingCluster) -> None:
     await asyncio.sleep(
         8
     )  # until its request is over: one that ends before counts as a failure of the shape
-    sight = await pool.sight()
+    measured = await pool.measured()
     await pool.create_pod("leaving-b")
     await pool.until("the second waits", lambda seen: seen.gated == ["leaving-b"])
-    (old,) = sight.claims
+    (old,) = measured.claims
     await insist(functools.partial(cluster.client.delete, NODE_CLAIMS, old.metadata.name))
-    sight = await pool.until_bound("leaving-b", within_s=180)
+    measured = await pool.until_bound("leaving-b", within_s=180)
     assert (
-        sight.pods["leaving-b"].spec.node_name != sight.pods.get("leaving-a", Pod()).spec.node_name
+        measured.pods["leaving-b"].spec.node_name
+        != measured.pods.get("leaving-a", Pod()).spec.node_name
     )
     await pool.consolidate(node_pool, "0s")
     await pool.ends_clean(within_s=120)
 
 
-STEPS: Final[dict[str, Callable[[Sight], bool]]] = {
+STEPS: Final[dict[str, Callable[[Measurement], bool]]] = {
     "gated": lambda seen: bool(seen.gated),
     "signalled": lambda seen: bool(seen.signals),
     "claimed": lambda seen: bool(seen.claims),
@@ -199,8 +200,8 @@ async def the_server_is_killed_at_every_step(cluster: ScalingCluster) -> None:
         await pool.create_pod(f"killed-{step}-a")
         await pool.until(step, is_there)
         await cluster.kill_server()
-        sight = await pool.until_bound(f"killed-{step}-a", within_s=180)
-        assert len(sight.claims) == 1, sight
+        measured = await pool.until_bound(f"killed-{step}-a", within_s=180)
+        assert len(measured.claims) == 1, measured
         await pool.ends_clean()
 
 
@@ -212,8 +213,8 @@ async def karpenter_is_killed(cluster: ScalingCluster) -> None:
     await pool.create_pod("restarted-a")
     await pool.until("there is a NodeClaim", lambda seen: len(seen.claims) == 1)
     await cluster.kill_karpenter()
-    sight = await pool.until_bound("restarted-a", within_s=180)
-    assert len(sight.claims) == 1
+    measured = await pool.until_bound("restarted-a", within_s=180)
+    assert len(measured.claims) == 1
     await pool.ends_clean()
 
 
@@ -222,7 +223,7 @@ async def a_node_pool_that_cannot_serve(cluster: ScalingCluster) -> None:
     pool = ScalingPool(cluster, "wrong")
     await pool.create([shape("one", 1, "gpu-1x", nodePool=pool.node_pool_name("any"))])
     await pool.create_pod("wrong-a")
-    await pool.until_told(
+    await pool.until_reported(
         "GPUNodeRequestBlocked", f'there is no NodePool "{pool.node_pool_name("any")}"'
     )
     node_pool = await pool.create_node_pool("any", "gpu-1x")
@@ -233,9 +234,9 @@ async def a_node_pool_that_cannot_serve(cluster: ScalingCluster) -> None:
     await insist(functools.partial(cluster.client.merge_patch, NODE_POOLS, listed, name=node_pool))
     await pool.until("the fault is seen", lambda seen: seen.has_condition("NodePoolValid", "False"))
     await pool.create_pod("wrong-b")
-    await pool.until_told("GPUNodeRequestBlocked", SCALE_REQUEST_LABEL)
-    sight = await pool.sight()
-    assert not sight.signals
+    await pool.until_reported("GPUNodeRequestBlocked", SCALE_REQUEST_LABEL)
+    measured = await pool.measured()
+    assert not measured.signals
     await pool.ends_clean()
 
 
@@ -249,8 +250,8 @@ async def a_pod_that_no_shape_has(cluster: ScalingCluster) -> None:
     await pool.create([one])
     selector = {"topology.kubernetes.io/zone": "zone-b"}
     await pool.create_pod("picky-a", nodeSelector=selector)
-    await pool.until_told("GPUNodeRequestBlocked", "NoShape")
-    assert not (await pool.sight()).signals
+    await pool.until_reported("GPUNodeRequestBlocked", "NoShape")
+    assert not (await pool.measured()).signals
     await pool.create_pod("picky-b", nodeSelector={"topology.kubernetes.io/zone": "zone-a"})
     await pool.until_bound("picky-b")
     await pool.ends_clean()
@@ -300,8 +301,8 @@ async def a_signal_that_is_tampered_with(cluster: ScalingCluster) -> None:
     await cluster.set_capacity(node_pool, is_available=False)
     await pool.create([shape("one", 1, "gpu-1x", nodePool=node_pool)])
     await pool.create_pod("tampered-a")
-    sight = await pool.until("a node is asked for", lambda seen: len(seen.signals) == 1)
-    first = sight.signals[0].metadata
+    measured = await pool.until("a node is asked for", lambda seen: len(seen.signals) == 1)
+    first = measured.signals[0].metadata
     delete = functools.partial(cluster.client.delete, PODS, first.name, grace_period_s=0)
     await insist(functools.partial(delete, namespace=constants.DEFAULT_NAMESPACE))
     await cluster.set_capacity(node_pool, is_available=True)
@@ -316,7 +317,7 @@ async def a_node_claim_of_somebody_else(cluster: ScalingCluster) -> None:
     await pool.create([shape("one", 1, "gpu-1x", nodePool=node_pool)])
     await pool.create_pod("foreign-a")
     await pool.until_bound("foreign-a")
-    node = (await pool.sight()).nodes[0]
+    node = (await pool.measured()).nodes[0]
     label = {"metadata": {"labels": {SCALE_REQUEST_LABEL: "foreign-of-nobody"}}}
     await insist(
         functools.partial(cluster.client.merge_patch, NODES, label, name=node.metadata.name)

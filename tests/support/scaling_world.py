@@ -14,8 +14,8 @@ from autoscaling.scaling_model import (
     ObservedRequest,
     RequestId,
     RequestPhase,
+    ScalingParameters,
     ScalingPlan,
-    ScalingTerms,
     Supply,
 )
 from pool.allocation_state import AllocationState, PlacementRequest
@@ -27,7 +27,7 @@ from tests.support.scaling_plans import NOW, an_index, launched, ready, signalle
 
 @dataclass(slots=True)
 class ScalingWorld:
-    terms: ScalingTerms
+    terms: ScalingParameters
     now: dt.datetime = NOW
     state: AllocationState = field(init=False)
     waiting: dict[PodUid, PodFacts] = field(default_factory=dict)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from api.clock import Instant
     from pool.model import PodFacts, PoolFacts
     from pool.reservations.reservation import Reservation
-    from scheduler.ports import BindOutcome, PodBinding, PodRef, PodSighting, ReportPort
+    from scheduler.ports import BindOutcome, PodBinding, PodReading, PodRef, ReportPort
 
 LOST = BindUnknown("no answer within 3 s")
 
@@ -41,7 +41,7 @@ class FakeBinder:
 
     bindings: "list[PodBinding]" = field(default_factory=list)
     """Every Binding that was sent."""
-    looks: "list[PodRef]" = field(default_factory=list)
+    reads: "list[PodRef]" = field(default_factory=list)
     bound: dict[str, SeenBound] = field(default_factory=dict)
     """uid -> what the API server has."""
     gone: set[str] = field(default_factory=set)
@@ -49,7 +49,7 @@ class FakeBinder:
     """Answers of the next writes, none of which is carried out."""
     lose_next: bool = False
     """Carry the next write out, and lose the answer."""
-    blind: "PodSighting | BaseException | None" = None
+    blind: "PodReading | BaseException | None" = None
     """Outcome of every read."""
     sent: asyncio.Event = field(default_factory=asyncio.Event)
     """A call is under way."""
@@ -79,8 +79,8 @@ class FakeBinder:
             return LOST
         return BindWritten()
 
-    async def look(self, pod: "PodRef", *, within_s: float | None = None) -> "PodSighting":
-        self.looks.append(pod)
+    async def read(self, pod: "PodRef", *, within_s: float | None = None) -> "PodReading":
+        self.reads.append(pod)
         await self._wait()
         if isinstance(self.blind, BaseException):
             raise self.blind

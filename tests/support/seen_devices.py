@@ -42,7 +42,7 @@ def said(address: str = FIRST, uuid: str = "GPU-1", **changes: Any) -> DriverDev
     return DriverDevice(address=address, uuid=uuid, **{**fields, **changes})
 
 
-def look(*devices: DriverDevice) -> DriverSnapshot:
+def snapshot(*devices: DriverDevice) -> DriverSnapshot:
     return DriverSnapshot(driver_version="570.86.15", cuda_version="12.8", devices=devices)
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import aiohttp
 
-from admission.caches.cache_context import CacheAdmissionContext
+from admission.caches.context import CacheAdmissionContext
 from certs.bundle import KeyPair, Requirements, ServingBundle
 from certs.issuance import issue_authority, issue_client, issue_serving, new_key
 from certs.pem import DecodedPair, decode_pair

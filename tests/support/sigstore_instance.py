@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric.utils import Prehashed
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from kernelcache.signatures.signature_material import SigstoreBundle, SimpleSigning
+from kernelcache.signatures.material import SigstoreBundle, SimpleSigning
 
 START = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 SIGNED_AT = dt.datetime(2026, 5, 1, 12, 0, tzinfo=dt.UTC)

@@ -346,7 +346,7 @@ class SmallCluster(ClusterState):
             self.land(uid)
         self.binding_ends(uid, pick(("at once", "late", "never")))
 
-    def settle(self, pick: Pick) -> None:
+    def until_stable(self, pick: Pick) -> None:
         """A late answer arrives, or the same Binding is sent again, or the pod is read."""
         if not self.sent:
             return

@@ -24,10 +24,10 @@ from api.kinds.nvidia.upgrade_policy import (
     PodDeletion,
     WaitForCompletion,
 )
-from operands.upgrade import upgrade_actions as acts
-from operands.upgrade.cluster_upgrade import CLUSTER_POLICY, OwnerUpgrade, plan_upgrades
-from operands.upgrade.upgrade_facts import UpgradeTimes
-from operands.upgrade.upgrade_terms import UpgradeTerms, read_terms
+from operands.upgrade import actions as acts
+from operands.upgrade.cluster import CLUSTER_POLICY, OwnerUpgrade, plan_upgrades
+from operands.upgrade.facts import UpgradeTimes
+from operands.upgrade.parameters import UpgradeParameters, read_terms
 from tests.support.naive_upgrades import KNOWN, MOVING, Memory, NaiveUpgrades, Numbers
 from tests.support.upgrade_world import (
     OPERAND,
@@ -73,12 +73,12 @@ ACTIONS: Final[dict[str, int]] = {
 SIZES = (1, 1, 2, 2, 3, 3, 4, 5, 5, 8, 8, 13, 20)
 LARGE = (50, 200)
 RARELY = 100
-PASSES_TO_REST = 400
+PASSES_TO_IDLE = 400
 QUIET_PASSES = 3
 """A driver pod that is gone is there again, and ready, in two."""
 
 
-def terms_of(numbers: Numbers) -> UpgradeTerms:
+def terms_of(numbers: Numbers) -> UpgradeParameters:
     """Return the terms of the policy as its author writes it."""
     policy = ClusterUpgradePolicy(
         auto_upgrade=numbers.is_on,
@@ -413,7 +413,7 @@ class UpgradeHistory:
 
     # What is looked at after each action
 
-    def looks_right(self) -> None:
+    def holds(self) -> None:
         for machine in self.world.machines.values():
             is_known = machine.cordoner != "us" or machine.state or machine.is_withheld
             assert is_known, f"{machine.name} is cordoned by us, and nothing says why"
@@ -427,7 +427,7 @@ class UpgradeHistory:
         """Whatever happened, everything that can finish finishes, once nothing stands in its way any more."""
         self._heal()
         quiet, upgrade = 0, OwnerUpgrade()
-        for _ in range(PASSES_TO_REST):
+        for _ in range(PASSES_TO_IDLE):
             self.world.pass_time(120)
             self._heal_pods()
             upgrade, expected = self.planned()

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from reconciler.driver_upgrade.upgrade_objects import UpgradePod
+from reconciler.driver_upgrade.objects import UpgradePod
 
 
 def owner(uid: str = "ds", kind: str = "DaemonSet") -> list[dict[str, Any]]:

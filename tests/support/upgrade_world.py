@@ -19,8 +19,8 @@ from api.driver_upgrade import (
     UPGRADE_STATE_LABEL,
 )
 from api.names import NodeName, PodUid
-from operands.upgrade import upgrade_actions as acts
-from operands.upgrade.upgrade_facts import (
+from operands.upgrade import actions as acts
+from operands.upgrade.facts import (
     DriverPod,
     DriverRevision,
     DriverUse,

@@ -10,7 +10,7 @@ import pytest
 from agent.validator.checked_node import CheckedNode
 from agent.validator.ready_files import ReadyFiles
 from agent.validator.steps import Failed, Outcome, Passed, ValidationStep
-from api.nodefiles.poolconfig import HandOut
+from api.nodefiles.poolconfig import DeviceInjection
 from tests.support.nvml.library import FakeNvml, NoCompilerError, NvmlDevice
 
 CDI_KIND = "gpu.deckhouse.io/gpu"
@@ -21,7 +21,9 @@ _SHARED = ("nvidiactl", "nvidia-uvm")
 class ValidatedNode:
     """A root directory with all that the checks read."""
 
-    def __init__(self, folder: Path, *devices: NvmlDevice, hand_out: HandOut = HandOut.CDI) -> None:
+    def __init__(
+        self, folder: Path, *devices: NvmlDevice, hand_out: DeviceInjection = DeviceInjection.CDI
+    ) -> None:
         self.root = folder / "host"
         self.devices = devices
         try:

@@ -33,7 +33,7 @@ from pool.model import (
 from pool.placement.planner import Placed
 from pool.reservations.reservation import ReservationPhase
 from tests.support.builders import a_demand, a_device, a_node, a_pod_facts, a_pool, at
-from tests.support.cache_wishes import LLAMA, a_known_cache
+from tests.support.cache_demands import LLAMA, a_known_cache
 
 Option = TypeVar("Option")
 

@@ -96,8 +96,8 @@ def is_setting(parts: list[str]) -> bool:
 
 
 def is_file(file: str, function: str) -> bool:
-    first, _, rest = file.partition("/")
-    if not rest:
+    first, _, remaining = file.partition("/")
+    if not remaining:
         return True  # of whatever folder the text is about
     if file.startswith(MADE) or not (ROOT / first).is_dir():
         return True
@@ -113,8 +113,8 @@ def is_below(folder: Path, parts: list[str]) -> bool:
             continue
         module = folder / f"{part}.py"
         home = module if module.exists() else folder / "__init__.py"
-        rest = parts[number + (home is module) :]
-        return home.exists() and defines(tree_of(home), rest)
+        remaining = parts[number + (home is module) :]
+        return home.exists() and defines(tree_of(home), remaining)
     return True
 
 

@@ -39,8 +39,8 @@ def with_tests(page: str) -> str:
 
     def entry(match: re.Match[str]) -> str:
         files = [file for file in found[int(match[1])] if file.startswith("tests/")]
-        shown = ", ".join(f"`{file}`" for file in files)
-        return f"{match[1]}. {match[2]}" + (f"\n   Tests: {shown}" if files else "")
+        current = ", ".join(f"`{file}`" for file in files)
+        return f"{match[1]}. {match[2]}" + (f"\n   Tests: {current}" if files else "")
 
     return ENTRY.sub(entry, page)
 

@@ -70,14 +70,6 @@ METRIC_HOMES = tuple(
         *("node_software_metrics", "usage_metrics"),
     )
 )
-SHARED_FILE_NAMES = {
-    "context": "what the functions of the package are given",
-    "errors": "the tree of exceptions of a package",
-    "main": "an entry point",
-    "rbac": "rights: those of the agent, those of the server, their manifests",
-    "settings": "the settings of a process",
-}
-"""File name -> its one meaning in every package that has it."""
 WITH_CIRCLES = {
     "scheduler": "the context keeps demands, which are read from pods with a context",
     "server": "`shutdown` names the type of what it stops",
@@ -203,14 +195,6 @@ def test_no_class_name_has_two_meanings():
         if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
     )
     assert packages_by_name(classes) == {}
-
-
-def test_a_file_name_that_two_packages_have_means_the_same_in_both():
-    files = ((path.stem, path) for path in SOURCES if not path.stem.startswith("__"))
-    shared = packages_by_name(files)
-    assert {name: shared[name] for name in sorted(shared.keys() - SHARED_FILE_NAMES.keys())} == {}
-    assert SHARED_FILE_NAMES.keys() - shared.keys() == set()
-    assert len(SHARED_FILE_NAMES) <= 5
 
 
 def test_a_package_exports_nothing_and_says_what_it_is_for():

@@ -26,13 +26,13 @@ from api.kinds.autoscaling import AutoscalingStatus
 from api.kinds.leadershipterm import GPUControlPlaneTerm
 from api.names import NodeName
 from autoscaling.device_hours import advanced, totals_from, usage_statuses
-from autoscaling.device_use import DeviceUse, UsageLook
+from autoscaling.device_use import DeviceUse, UsageSample
 from autoscaling.nodes_per_hour import counted_from
 from autoscaling.shape_history import history_from
 from operands.nvidia.deploy_record import parse_record
-from operands.upgrade.upgrade_facts import UpgradeNode
-from operands.upgrade.upgrade_reasons import UpgradeReason
-from operands.upgrade.upgrade_record import UpgradeRecord, read_record
+from operands.upgrade.facts import UpgradeNode
+from operands.upgrade.reasons import UpgradeReason
+from operands.upgrade.record import UpgradeRecord, read_record
 from tests.support.builders import a_demand
 
 RELEASES = sorted((Path(__file__).parents[1] / "data" / "stored").iterdir())
@@ -49,7 +49,7 @@ def written(release: Path, file: str, later: dict[str, Any]) -> str:
 
 
 class KnownKey:
-    """Signs as `server.reservations.reservation_signer`, with the key of the stored reservation."""
+    """Signs as `server.reservations.signer`, with the key of the stored reservation."""
 
     def sign(self, content: bytes) -> str:
         digest = hmac.digest(b"k" * 32, content, hashlib.sha256)[:16]
@@ -155,8 +155,8 @@ def test_money_of_a_use_of_the_next_version_stays_spent():
     text = (RELEASES[-1] / "autoscaling.json").read_text(encoding="utf-8")
     status = msgspec.json.decode(text.replace('"busy"', '"parked"'), type=AutoscalingStatus)
     totals = totals_from(status, AT + dt.timedelta(hours=1))
-    later = advanced(totals, UsageLook(devices={}, micro={}), AT + dt.timedelta(hours=2))
+    later = advanced(totals, UsageSample(devices={}, micro={}), AT + dt.timedelta(hours=2))
     assert later.spent_micro == 3_250_000
-    shown = {usage.state: usage.cost for usage in usage_statuses(later)}
-    assert shown["parked"] == "3.25"
-    assert {use.value for use in DeviceUse} == shown.keys() - {"parked"}
+    current = {usage.state: usage.cost for usage in usage_statuses(later)}
+    assert current["parked"] == "3.25"
+    assert {use.value for use in DeviceUse} == current.keys() - {"parked"}

@@ -26,10 +26,10 @@ from api.nodefiles.node_pods_file import NodePodsFile
 from api.nodefiles.pluginproblems import PluginProblem
 from api.nodefiles.poolconfig import PoolConfig
 from inventory.discovery.sources import feature_report
-from operands.nvidia.label_change import LabelledNode, LabelWish, change_of
-from operands.upgrade.upgrade_facts import UpgradeNode
-from operands.upgrade.upgrade_reasons import UpgradeReason
-from operands.upgrade.upgrade_record import UpgradeRecord, read_record
+from operands.nvidia.label_change import DesiredLabels, LabelledNode, change_of
+from operands.upgrade.facts import UpgradeNode
+from operands.upgrade.reasons import UpgradeReason
+from operands.upgrade.record import UpgradeRecord, read_record
 from pool.facts import reports_of
 
 RELEASES = sorted((Path(__file__).parents[1] / "data" / "agents").iterdir())
@@ -188,8 +188,8 @@ def test_labels_of_operands_of_the_next_version_stay_recorded_and_go_with_all_ot
     later = "nvidia.com/gpu.deploy.operand-of-the-next-version"
     driver = "nvidia.com/gpu.deploy.driver"
     node = LabelledNode(labels={later: "true", driver: "true"}, recorded=f"{driver},{later}")
-    kept = change_of(node, LabelWish(values={driver: "true"}))
+    kept = change_of(node, DesiredLabels(values={driver: "true"}))
     assert not kept.labels
     assert not kept.annotations
-    removed = change_of(node, LabelWish(is_removal=True))
+    removed = change_of(node, DesiredLabels(is_removal=True))
     assert removed.labels == {driver: None, later: None}

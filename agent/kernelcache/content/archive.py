@@ -74,7 +74,7 @@ class ArchiveEntry:
     """Permission bits, set-uid, set-gid and sticky, as the archive has them."""
 
 
-def shown(name: str) -> str:
+def current(name: str) -> str:
     """Return a foreign name for a message."""
     return f'"{truncate(ascii(name)[1:-1])}"'
 
@@ -151,7 +151,7 @@ class _LongNames:
         if kind is None or any(key.startswith("GNU.sparse.") for key in pax):
             raise LayerRefusedError(
                 LayerFault.BAD_ENTRY,
-                f"the archive's entry {shown(raw)} has the type {ascii(info.type)[2:-1]}, which is"
+                f"the archive's entry {current(raw)} has the type {ascii(info.type)[2:-1]}, which is"
                 " no plain file: sparse and continued files are not extracted",
             )
         if kind is EntryKind.FILE and raw.endswith("/"):
@@ -188,7 +188,7 @@ def _next_header(stream: "GzipStream") -> tarfile.TarInfo | None:
 
 def _read_padding(stream: "GzipStream") -> None:
     """Read what follows the first block of zeros: more of them, to a record's end."""
-    for part in stream.rest():
+    for part in stream.remaining():
         data = bytes(part).lstrip(b"\0")
         if data:
             raise LayerRefusedError(
@@ -240,7 +240,7 @@ def _size_of(info: tarfile.TarInfo, pax: dict[str, str], kind: EntryKind) -> int
     size = info.size if text is None else int(text)
     if size and kind is not EntryKind.FILE:
         # Readers disagree on whether data follows then: what one takes for data another takes for entries.
-        raise _damaged(f"the entry {shown(info.name)} is {kind.value}, and has {size} bytes")
+        raise _damaged(f"the entry {current(info.name)} is {kind.value}, and has {size} bytes")
     return size
 
 
@@ -265,7 +265,7 @@ def _relative(raw: str) -> str:
 
 
 def _bad_name(raw: str, why: str) -> LayerRefusedError:
-    return LayerRefusedError(LayerFault.BAD_NAME, f"the archive's entry {shown(raw)} {why}")
+    return LayerRefusedError(LayerFault.BAD_NAME, f"the archive's entry {current(raw)} {why}")
 
 
 def _damaged(why: str) -> LayerRefusedError:

@@ -28,7 +28,7 @@ class LayerFault(Enum):
     NOT_GZIP = "not gzip"
     ZSTD = "zstd"
     DAMAGED = "damaged"
-    """Of the compression or of the archive."""
+    """Damage of the compression or of the archive."""
     CUT = "cut"
     TRAILING_DATA = "trailing data"
     TOO_LARGE = "too large"

@@ -20,8 +20,8 @@ import msgspec
 from agent.kernelcache.content.archive import (
     ArchiveEntry,
     EntryKind,
+    current,
     read_entries,
-    shown,
     too_many_entries,
 )
 from agent.kernelcache.content.errors import LayerFault, LayerRefusedError, StoreError, StoreFault
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 FILE_MODE: Final = 0o444
 DIRECTORY_MODE: Final = 0o555
 WRITABLE_MODE: Final = 0o755
-"""Of directories during extraction."""
+"""Writable mode of directories during extraction."""
 OWN_TIME_NS: Final = 315_532_800 * 10**9
 """1980-01-01: of every file, so that two nodes have the same; zip files, which pods may make, have none before."""
 
@@ -50,7 +50,7 @@ _CREATED: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CL
 _OPENED: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _OWNER_ONLY: Final = 0o600
 _TARFILE_FILTERS: Final = hasattr(tarfile, "data_filter")
-"""From Python 3.11.4 on; the image has Debian's 3.11.2."""
+"""Whether tarfile has filters, from Python 3.11.4 on; the image has Debian's 3.11.2."""
 _SET_ID: Final = stat.S_ISUID | stat.S_ISGID
 
 _ELF: Final = b"\x7fELF"
@@ -65,7 +65,7 @@ class ExtractedLayer:
     """What was extracted."""
 
     size_bytes: int
-    """Of all files."""
+    """Size in bytes of all files."""
     disk_bytes: int
     """What files and directories take of the disk: whole blocks, and at least one for each of them."""
     files: int
@@ -151,7 +151,7 @@ class _CacheFiles:
         if depth > MAX_DEPTH:
             raise LayerRefusedError(
                 LayerFault.BAD_NAME,
-                f"the archive's entry {shown(entry.name)} has {depth} directories above it; at most"
+                f"the archive's entry {current(entry.name)} has {depth} directories above it; at most"
                 f" {MAX_DEPTH} are possible",
             )
         _filter(entry, name, self._path)
@@ -255,7 +255,7 @@ def _name_in_cache(entry: ArchiveEntry, cache_type: CacheType) -> str | None:
     ):
         raise LayerRefusedError(
             LayerFault.BAD_ENTRY,
-            f"the archive's entry {shown(entry.name)} is {entry.kind.value}: a cache has files and"
+            f"the archive's entry {current(entry.name)} is {entry.kind.value}: a cache has files and"
             " directories only",
         )
     # Directories with set-gid are common where a cache was made on a volume with an fsGroup. Rights are our own,
@@ -263,7 +263,7 @@ def _name_in_cache(entry: ArchiveEntry, cache_type: CacheType) -> str | None:
     if entry.kind is EntryKind.FILE and entry.mode & _SET_ID:
         raise LayerRefusedError(
             LayerFault.BAD_ENTRY,
-            f"the archive's entry {shown(entry.name)} has set-uid or set-gid (mode"
+            f"the archive's entry {current(entry.name)} has set-uid or set-gid (mode"
             f" {entry.mode & 0o7777:04o}): remove the bit, and build the image again",
         )
     return "" if is_top else entry.name[len(cache_type.cache_directory) :]
@@ -293,7 +293,7 @@ def _bad_manifest(cache_type: CacheType, why: str) -> LayerRefusedError:
 def _duplicate(name: str) -> LayerRefusedError:
     return LayerRefusedError(
         LayerFault.DUPLICATE,
-        f"the archive's entry {shown(name)} is there twice, or lies below a file",
+        f"the archive's entry {current(name)} is there twice, or lies below a file",
     )
 
 
@@ -308,7 +308,7 @@ def _filter(entry: ArchiveEntry, name: str, directory: "Path") -> None:
         tarfile.data_filter(info, str(directory))
     except tarfile.FilterError as error:
         raise LayerRefusedError(
-            LayerFault.BAD_NAME, f"the archive's entry {shown(entry.name)} is refused: {error}"
+            LayerFault.BAD_NAME, f"the archive's entry {current(entry.name)} is refused: {error}"
         ) from error
 
 

@@ -73,7 +73,7 @@ class GzipStream:
         for _ in self.parts(size):
             pass
 
-    def rest(self) -> "Iterator[memoryview]":
+    def remaining(self) -> "Iterator[memoryview]":
         """Yield all further bytes in parts."""
         while not self.is_at_end():
             yield from self.parts(len(self._ready))

@@ -8,9 +8,9 @@ from typing import Final, final
 GIB: Final = 2**30
 
 MAX_COMPONENT_BYTES: Final = 255
-"""Of a file's name (NAME_MAX)."""
+"""Most bytes of a file's name (NAME_MAX)."""
 MAX_NAME_BYTES: Final = 4095
-"""Of an entry's name (PATH_MAX without the NUL)."""
+"""Most bytes of an entry's name (PATH_MAX without the NUL)."""
 MAX_DEPTH: Final = 64
 """Directories above a file; Triton's caches have one, vLLM's about six."""
 MAX_EXPANSION: Final = 200
@@ -20,9 +20,9 @@ EXPANSION_FROM_BYTES: Final = 16 * 2**20
 MAX_GZIP_MEMBERS: Final = 500_000
 """eStargz compresses each file, and each 4 MiB of one, as members of their own."""
 MAX_HEADER_BYTES: Final = 64 * 1024
-"""Of a pax header: names, times and extended attributes of one entry."""
+"""Most bytes of a pax header: names, times and extended attributes of one entry."""
 MAX_CACHE_MANIFEST_BYTES: Final = 8 * 2**20
-"""Of the layer's manifest.json: some 300 bytes for a kernel."""
+"""Most bytes of the layer's manifest.json: some 300 bytes for a kernel."""
 
 
 BLOCK_BYTES: Final = 4096
@@ -72,9 +72,10 @@ class ExtractionLimits:
     """Limits of one layer."""
 
     archive_bytes: int = 8 * GIB
-    """Of the decompressed archive, its headers included."""
+    """Bytes of the decompressed archive, its headers included."""
     disk_bytes: int | None = None
-    """Of the disk that the extracted files take, where the node's quota leaves fewer; None is no limit of its own."""
+    """Bytes of the disk that the extracted files take, where the node's quota leaves fewer; None is no limit of
+    its own."""
     floor: FreeSpaceFloor = FreeSpaceFloor()
     entries: int = 100_000
     """Entries of the archive, and the directories that they imply."""

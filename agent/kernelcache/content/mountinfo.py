@@ -65,8 +65,8 @@ def _overlaid(fields: list[bytes]) -> str | None:
     """Return the first lower directory of an overlay; None of other file systems."""
     # Some tags, a hyphen, type, source, options of the file system:
     # - overlay overlay ro,lowerdir=/store/content/sha256-1/files:/proc/self/fd/9
-    _, _, rest = b" ".join(fields).partition(_SEPARATOR)
-    match rest.split(b" "):
+    _, _, remaining = b" ".join(fields).partition(_SEPARATOR)
+    match remaining.split(b" "):
         case [b"overlay", _, options]:
             found = (part for part in options.split(b",") if part.startswith(_LOWER))
             value = _unescaped(next(found, b"").removeprefix(_LOWER))

@@ -49,9 +49,10 @@ class StoredContent:
 
     digest: Digest
     cache_type: str
-    """As in the image's labels; nothing here depends on it, so that a content of a later version's type is served."""
+    """Cache type as in the image's labels; nothing here depends on it, so that a content of a later version's type
+    is served."""
     size_bytes: int
-    """Of its files."""
+    """Size in bytes of its files."""
     disk_bytes: int
     """What they take of the disk; the quota counts these."""
     files: int
@@ -71,7 +72,7 @@ class FoundContents:
     damaged: frozenset[Digest]
     """Contents without a readable record."""
     names: "Mapping[CacheName, Digest]"
-    """Of the contents that are there."""
+    """Names of the contents that are there."""
 
 
 @final

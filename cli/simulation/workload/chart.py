@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 WIDTH: Final = 760
 _HEIGHT: Final = 280
-"""Of a panel."""
+"""Height of a panel."""
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 20, 34, 48
 _LEGEND_ROW: Final = 18
 _LEGEND_COLUMN: Final = 170
@@ -74,12 +74,12 @@ def _legend(names: "Sequence[str]", columns: int) -> "Iterator[str]":
 
 
 def _panel(panel: Panel, names: "Sequence[str]") -> "Iterator[str]":
-    shown = [
+    printed = [
         Line(line.name, [point for point in line.points if point[0] >= panel.x_from])
         for line in panel.lines
     ]
-    xs = [x for line in shown for x, _ in line.points]
-    ys = [y for line in shown for _, y in line.points]
+    xs = [x for line in printed for x, _ in line.points]
+    ys = [y for line in printed for _, y in line.points]
     x_range = _spread(min(xs, default=0.0), max(xs, default=1.0))
     lowest = min([0.0, *ys] if panel.y_from_zero else ys, default=0.0)
     y_range = _rounded(lowest, max(ys, default=1.0))
@@ -104,7 +104,7 @@ def _panel(panel: Panel, names: "Sequence[str]") -> "Iterator[str]":
     yield (
         f'<text x="{middle}" y="{bottom + 36}" text-anchor="middle">{escape(panel.x_label)}</text>'
     )
-    for line in shown:
+    for line in printed:
         points = " ".join(f"{_x(x, x_range)},{_y(y, y_range)}" for x, y in line.points)
         yield f'<polyline points="{points}" fill="none" {_stroke(names.index(line.name))}/>'
 

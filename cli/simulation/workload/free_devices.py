@@ -71,8 +71,8 @@ class FreeDevices:
 
     def free_milli_on(self, node: "NodeName", pool: str | None = None) -> int:
         """Return the free milli of a node's devices, of one pool or of all."""
-        rests = self._rests(node)
-        return sum(sum(item) for name, item in rests.items() if pool in {None, name})
+        free = self._remaining(node)
+        return sum(sum(item) for name, item in free.items() if pool in {None, name})
 
     def sizes(self) -> list[PoolSize]:
         """Return the size of each pool."""
@@ -84,7 +84,9 @@ class FreeDevices:
             return
         free, _ = self._snapshot.index.free_cpu_and_memory(node)
         cpu = _UNKNOWN_CPU if free is None else free
-        self._losses.measure(self._number[node], self._rests(node), model=_ANY_MODEL, cpu_milli=cpu)
+        self._losses.measure(
+            self._number[node], self._remaining(node), model=_ANY_MODEL, cpu_milli=cpu
+        )
 
     def positions(self, placed: "Placed") -> tuple[int, ...]:
         """Return the positions of a pod's devices on its node."""
@@ -95,11 +97,11 @@ class FreeDevices:
             if not chosen.isdisjoint(entry.layout.ids)
         )
 
-    def _rests(self, node: "NodeName") -> dict[str, list[int]]:
-        rests: dict[str, list[int]] = {}
+    def _remaining(self, node: "NodeName") -> dict[str, list[int]]:
+        free: dict[str, list[int]] = {}
         for pool, entry in self._entries(node):
-            rests.setdefault(pool.name, []).append(entry.free.bit_count() * unit_milli(pool))
-        return rests
+            free.setdefault(pool.name, []).append(entry.free.bit_count() * unit_milli(pool))
+        return free
 
     def _entries(self, node: "NodeName") -> "Iterator[tuple[PoolFacts, DeviceEntry]]":
         for pool in self.nodes.get(node, ()):

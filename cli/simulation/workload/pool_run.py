@@ -13,16 +13,16 @@ from api.text import nearest
 from cli.simulation.errors import BadInputError
 from cli.simulation.pod_file import pod_of_object
 from cli.simulation.pod_scheduling import PodCreator, question_of, request_of
-from cli.simulation.workload.run_report import Axis
-from cli.simulation.workload.snapshot_cluster import POOL_SPEC, SnapshotCluster, WorkloadPod
-from cli.simulation.workload.workload_file import read_workload
-from cli.simulation.workload.workload_run import (
+from cli.simulation.workload.run import (
     Scenario,
     axis_of,
     inflated_name,
     lines_of,
     unknown_pool,
 )
+from cli.simulation.workload.run_report import Axis
+from cli.simulation.workload.snapshot_cluster import POOL_SPEC, SnapshotCluster, WorkloadPod
+from cli.simulation.workload.workload_file import read_workload
 from pool.compute_resources import requested
 from pool.layout import most_units_of_a_device
 from pool.placement.fragmentation.target_workload import WHOLE_DEVICE
@@ -50,7 +50,7 @@ class PoolCluster:
     objects: "ClusterObjects"
     snapshot_of: "Callable[[ClusterObjects], Snapshot]"
     username: str = ""
-    """Of the creator of the workload's pods."""
+    """Username of the creator of the workload's pods."""
     groups: tuple[str, ...] = ()
 
     def with_strategy(self, strategy: str) -> "Snapshot":

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pool.index.reader import IndexReader
 
 
-class Lack(IntEnum):
+class Shortage(IntEnum):
     """The first thing that a node lacks for a pod, in this order."""
 
     ACCESS = 0
@@ -42,51 +42,53 @@ _APART: Final = frozenset(
     }
 )
 _REFUSALS: Final = {
-    Lack.ACCESS: RefusalCause.EXCLUDED,
-    Lack.UNITS: RefusalCause.DEVICES,
-    Lack.TOPOLOGY: RefusalCause.TOPOLOGY,
-    Lack.CPU: RefusalCause.CPU,
-    Lack.MEMORY: RefusalCause.MEMORY,
-    Lack.PODS: RefusalCause.PODS,
-    Lack.NOTHING: RefusalCause.DEVICES,
+    Shortage.ACCESS: RefusalCause.EXCLUDED,
+    Shortage.UNITS: RefusalCause.DEVICES,
+    Shortage.TOPOLOGY: RefusalCause.TOPOLOGY,
+    Shortage.CPU: RefusalCause.CPU,
+    Shortage.MEMORY: RefusalCause.MEMORY,
+    Shortage.PODS: RefusalCause.PODS,
+    Shortage.NOTHING: RefusalCause.DEVICES,
 }
 _IDLE: Final = {
-    Lack.ACCESS: IdleCause.EXCLUDED,
-    Lack.UNITS: IdleCause.HOLE,
-    Lack.TOPOLOGY: IdleCause.TOPOLOGY,
-    Lack.CPU: IdleCause.CPU,
-    Lack.MEMORY: IdleCause.MEMORY,
-    Lack.PODS: IdleCause.PODS,
-    Lack.NOTHING: IdleCause.HOLE,
+    Shortage.ACCESS: IdleCause.EXCLUDED,
+    Shortage.UNITS: IdleCause.HOLE,
+    Shortage.TOPOLOGY: IdleCause.TOPOLOGY,
+    Shortage.CPU: IdleCause.CPU,
+    Shortage.MEMORY: IdleCause.MEMORY,
+    Shortage.PODS: IdleCause.PODS,
+    Shortage.NOTHING: IdleCause.HOLE,
 }
 
 
-def lack_of(question: "PoolQuestion", node: "NodeName", snapshot: "Snapshot") -> Lack:
+def shortage_of(question: "PoolQuestion", node: "NodeName", snapshot: "Snapshot") -> Shortage:
     """Return what a node of the pool lacks for a pod."""
     index = snapshot.index
     facts = index.nodes.get(node)
     if facts is None or exclusion_of(facts, question.pod.constraints):
-        return Lack.ACCESS
+        return Shortage.ACCESS
     refusal = index.view(question.pool.name, question.demand).refusals.get(node)
     if refusal is not None:
-        return Lack.TOPOLOGY if refusal.reason in _APART else Lack.UNITS
-    return lack_of_resources(index, node, question.pod.facts.requests)
+        return Shortage.TOPOLOGY if refusal.reason in _APART else Shortage.UNITS
+    return shortage_of_resources(index, node, question.pod.facts.requests)
 
 
-def lack_of_resources(index: "IndexReader", node: "NodeName", wanted: "ComputeResources") -> Lack:
+def shortage_of_resources(
+    index: "IndexReader", node: "NodeName", wanted: "ComputeResources"
+) -> Shortage:
     """Return which resource of a node does not suffice; one of unknown size has all."""
     cpu, memory = index.free_cpu_and_memory(node)
     if cpu is not None and cpu < wanted.cpu_milli:
-        return Lack.CPU
+        return Shortage.CPU
     if memory is not None and memory < wanted.memory_mib:
-        return Lack.MEMORY
+        return Shortage.MEMORY
     places = index.free_pods(node)
-    return Lack.PODS if places is not None and places < 1 else Lack.NOTHING
+    return Shortage.PODS if places is not None and places < 1 else Shortage.NOTHING
 
 
-def cause_of(lack: Lack) -> RefusalCause:
+def cause_of(shortage: Shortage) -> RefusalCause:
     """Return the cause of a refusal by what the nearest node lacks."""
-    return _REFUSALS[lack]
+    return _REFUSALS[shortage]
 
 
 def idle_causes(
@@ -105,10 +107,10 @@ def idle_causes(
             free = devices.free_milli_on(node, pool.name)
             if not free:
                 continue
-            lacks = [
-                lack_of(question, node, snapshot)
+            shortages = [
+                shortage_of(question, node, snapshot)
                 for question in pending
                 if question.pool.name == pool.name
             ]
-            milli[_IDLE[max(lacks)] if lacks else IdleCause.NOT_ASKED] += free
+            milli[_IDLE[max(shortages)] if shortages else IdleCause.NOT_ASKED] += free
     return dict(milli)

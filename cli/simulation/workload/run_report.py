@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     _Hours = dict[tuple[str, str], float]
 
 _POINTS: Final = 200
-"""Of a curve in a report: more than a picture shows."""
+"""Points of a curve in a report: more than a picture shows."""
 _HOUR_S: Final = 3600
 
 
@@ -49,7 +49,7 @@ class SizeReport(AnswerModel, frozen=True, omit_defaults=False):
 class DeviceHours(AnswerModel, frozen=True, omit_defaults=False):
     busy: float
     idle: float | None = None
-    """From the first arrival to the last end; absent for a namespace."""
+    """Idle hours from the first arrival to the last end; absent for a namespace."""
 
 
 class StrategyReport(AnswerModel, frozen=True, omit_defaults=False):
@@ -60,7 +60,7 @@ class StrategyReport(AnswerModel, frozen=True, omit_defaults=False):
     pods: int
     not_placed: int
     allocated: float
-    """At the end; for a workload in time, the mean from the first arrival to the last event."""
+    """Allocated share at the end; for a workload in time, the mean from the first arrival to the last event."""
     peak_allocated: float
     fragmented: float
     """Like `allocated`."""
@@ -74,7 +74,7 @@ class StrategyReport(AnswerModel, frozen=True, omit_defaults=False):
     waited: int
     """Pods that were not placed at once, and were later."""
     mean_wait_s: float
-    """Of all placed pods."""
+    """Mean wait, in seconds, of all placed pods."""
     longest_wait_s: float
     hours_by_pool: dict[str, DeviceHours]
     hours_by_namespace: dict[str, DeviceHours]
@@ -91,7 +91,7 @@ class RunReport(AnswerModel, frozen=True, omit_defaults=False):
     devices: int
     pods: int
     demand: float
-    """Of all pods, as a share of the devices."""
+    """Demand of all pods, as a share of the devices."""
     strategies: list[StrategyReport]
     notes: list[str]
     """What the workload asks beyond the cluster, and what of the cluster is left out."""

@@ -19,11 +19,11 @@ from cli.simulation.pod_scheduling import (
 )
 from cli.simulation.workload.free_devices import FreeDevices, left_out
 from cli.simulation.workload.refusal_causes import (
-    Lack,
+    Shortage,
     cause_of,
     idle_causes,
-    lack_of,
-    lack_of_resources,
+    shortage_of,
+    shortage_of_resources,
 )
 from pool.layout import most_units_of_a_device
 from pool.model import Constraints, PodPhase, UnitlessPod
@@ -224,17 +224,17 @@ class SnapshotCluster:
 
     def _cause(self, question: "PoolQuestion") -> RefusalCause:
         nodes = self._snapshot.index.state(question.pool.name).devices_by_node
-        lacks = (lack_of(question, node, self._snapshot) for node in nodes)
-        return cause_of(max(lacks, default=Lack.ACCESS))
+        shortages = (shortage_of(question, node, self._snapshot) for node in nodes)
+        return cause_of(max(shortages, default=Shortage.ACCESS))
 
     def _cause_of_plain(self, pod: WorkloadPod) -> RefusalCause:
         snapshot, constraints = self._snapshot, _constraints(pod)
-        lacks = [
-            lack_of_resources(snapshot.index, name, pod.requests)
+        shortages = [
+            shortage_of_resources(snapshot.index, name, pod.requests)
             for name in self._nodes
             if not exclusion_of(snapshot.index.nodes[name], constraints)
         ]
-        return cause_of(max(lacks, default=Lack.ACCESS))
+        return cause_of(max(shortages, default=Shortage.ACCESS))
 
     def _demand(self, pod: WorkloadPod) -> PodDemand:
         question, priority = (

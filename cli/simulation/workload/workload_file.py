@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _MOST_PODS: Final = 1_000_000
 _MIB: Final = 2**20
 _MOST: Final = 10**15
-"""Of CPUs and bytes; no node has as many."""
+"""Greatest number of CPUs and bytes; no node has as many."""
 
 _Count = Annotated[int, msgspec.Meta(ge=1, le=_MOST_PODS)]
 
@@ -47,11 +47,11 @@ class PodGroup(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="
     """Products of devices that they take; all if left out."""
     count: _Count = 1
     arrival: str | int | float = 0
-    """Of the first pod: seconds, or a duration such as 1h30m."""
+    """Arrival of the first pod: seconds, or a duration such as 1h30m."""
     every: str | int | float = 0
-    """Between two pods of the group; 0: together."""
+    """Time between two pods of the group; 0: together."""
     duration: str | int | float | None = None
-    """From placement to end; left out: a pod never ends."""
+    """Time from placement to end; left out: a pod never ends."""
     template: dict[str, Any] | None = None
     """Pod template, as in a Job, in place of pool, units, cpu, memory and models."""
 
@@ -66,7 +66,7 @@ class ReadWorkload:
 
     pods: tuple[SimulatedPod, ...]
     objects: "tuple[Object | None, ...]"
-    """By pod: the object whose pod it is, where there is one. Then its sizes are in that alone."""
+    """Objects by pod: the object whose pod it is, where there is one. Then its sizes are in that alone."""
 
 
 def read_workload(file: "Path") -> ReadWorkload:

@@ -4,13 +4,13 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from console.data.explanations.wait_explanations import explained_wait
+from console.data.explanations.waits import explained_wait
 from console.data.tables.pod_rows import pool_name_of, wait_entry, waits
 from console.rows import NodeFigures, PodDetail
 from telemetry.remedy_texts import node_reason
 
 if TYPE_CHECKING:
-    from console.data.state.cluster_state import ClusterState
+    from console.data.state.cluster import ClusterState
     from console.data.tables.cluster_rows import ClusterRows
     from console.data.tables.seen_rows import RowViewer
     from pool.what_if.explanation import NodeExplanation

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, final
 
-from admission.pods.pod_patch import missing_tolerations
+from admission.pods.patch import missing_tolerations
 from api.foreign.core import PodSpec
 from api.kinds.gpupool import WhenExhausted
 from api.names import NodeName, PodUid, PoolName, ReservationId
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from console.console_data import PodTrial
-    from console.data.explanations.wait_explanations import WaitExplanations
-    from console.data.state.cluster_state import ClusterState
+    from console.data.explanations.waits import WaitExplanations
+    from console.data.state.cluster import ClusterState
     from console.data.tables.seen_rows import RowViewer
     from pool.what_if.explanation import Explanation
 
@@ -176,7 +176,7 @@ class _TriedPods:
     pool: PoolFacts
     pod: PodFacts
     nodes: list[NodeName] = field(default_factory=list)
-    """Of each pod that was placed, in their order."""
+    """Nodes of each pod that was placed, in their order."""
 
     def place(self, times: int) -> None:
         """Place pods until one is not placed: those behind it are equal."""

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
     from api.kinds.gpupool import GPUPool
     from api.names import DeviceName, NodeName, PoolName
-    from console.data.state.cluster_state import ClusterState
+    from console.data.state.cluster import ClusterState
 
 KEPT_S: Final = 5.0
 """An answer is that old at most: the labels of a node, or the annotation of a device, wake nobody."""
@@ -47,19 +47,19 @@ class JoinableDevices:
         """Return those of the first nodes by name."""
         known = self._found.get(pool.name)
         if known is None or now - known[0] >= KEPT_S:
-            known = self._found[pool.name] = (now, self._look(pool))
+            known = self._found[pool.name] = (now, self._find(pool))
         return known[1]
 
-    def _look(self, pool: "GPUPool") -> list[JoinableDevice]:
+    def _find(self, pool: "GPUPool") -> list[JoinableDevice]:
         found: list[JoinableDevice] = []
-        nodes = looked_at = 0
+        nodes = count = 0
         for node in sorted(self._by_node):
             some = sorted(self._by_node[node])
-            looked_at += len(some)
+            count += len(some)
             joinable = self._on_node(node, some, pool)
             found += joinable
             nodes += bool(joinable)
-            if nodes >= _MOST_NODES or looked_at >= _MOST_DEVICES:
+            if nodes >= _MOST_NODES or count >= _MOST_DEVICES:
                 break
         return found
 

@@ -16,14 +16,14 @@ from console.data.state.watched_pods import see_pod
 from kube.informer import Informer, Selection
 from kube.resources import GPU_DEVICES, GPU_NODE_INVENTORIES, GPU_POOLS, LEASES, NODES, PODS
 from pool.facts import node_facts
-from reconciler.sinks.device_sink import observe_device
+from reconciler.sinks.device import observe_device
 from telemetry.tasks import start_all
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from api.clock import Clock
-    from console.data.state.cluster_state import ClusterState
+    from console.data.state.cluster import ClusterState
     from kube.client import KubeClient
 
 INTERRUPTED_AFTER_S: Final = 5.0

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from api.clock import Clock
 
 _MOST_DRIFT: Final = dt.timedelta(seconds=1)
-"""Of the wall clock against the monotonic one; beyond it the wall clock was set."""
+"""Most drift of the wall clock against the monotonic one; beyond it the wall clock was set."""
 
 
 @final

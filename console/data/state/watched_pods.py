@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pool.model import PodFacts
 
 _MOST_WORDS: Final = 1024
-"""Of kube-scheduler's message, which others may write, too."""
+"""Most words of kube-scheduler's message, which others may write, too."""
 
 
 @final

@@ -11,15 +11,15 @@ import msgspec
 
 from api.text import legible_json
 from api.version import VERSION
-from console.data.tables.row_table import SECTIONS
+from console.data.tables.table import SECTIONS
 from console.rows import SCHEMA
 from kube.batches import steps
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 
-    from console.data.tables.row_table import Section, TableRow, TableRows
     from console.data.tables.seen_rows import RowViewer
+    from console.data.tables.table import Section, TableRow, TableRows
     from console.rows import PoolHistory, Row, ViewerRow
 
 ROWS_A_PART: Final = 1_000

@@ -4,18 +4,38 @@ import asyncio
 from typing import TYPE_CHECKING, Final, final
 
 from console.data.streams.event_bytes import change_event, snapshot_parts
-from console.data.streams.shared_snapshot import SharedSnapshot
 from console.data.tables.seen_rows import RowViewer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from console.data.state.moments import Moments
-    from console.data.streams.viewer_stream import ViewerStream
+    from console.data.streams.viewer import ViewerStream
     from console.data.tables.cluster_rows import ClusterRows
-    from console.data.tables.row_table import RowChanges, Section
+    from console.data.tables.table import RowChanges, Section
     from console.rows import Row
     from console.visibility import Visibility
+
+MOST_LATER: Final = 256 * 1024
+"""Bytes of changes after which a new snapshot is made: a viewer takes both."""
+
+
+@final
+class SharedSnapshot:
+    def __init__(self) -> None:
+        self.parts: list[bytes] = []
+        self.later: list[bytes] = []
+        """Events since it was taken, also while it was made."""
+        self._later_bytes = 0
+
+    def add(self, event: bytes) -> None:
+        self.later.append(event)
+        self._later_bytes += len(event)
+
+    @property
+    def is_old(self) -> bool:
+        return self._later_bytes > MOST_LATER
+
 
 KEEP_ALIVE_S: Final = 15.0
 
@@ -106,9 +126,9 @@ class ViewerGroup:
         for section, rows in changes.items():
             seen: dict[str, Row | None] = {}
             for key, (before, after) in rows.items():
-                shown = self.viewer.row(before) if before is not None else None
+                current = self.viewer.row(before) if before is not None else None
                 row = self.viewer.row(after) if after is not None else None
-                if shown != row:
+                if current != row:
                     seen[key] = row
             if seen:
                 found[section] = seen

@@ -1,32 +1,120 @@
 """Rows of a cluster, made again for what has changed: the cost of a step grows with that, and not with the cluster."""
 
+from collections import deque
 from itertools import islice
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, TypeVar, final
 
 from console.data.explanations.joinable_devices import JoinableDevices
-from console.data.explanations.wait_explanations import IDLE_S, WaitExplanations
+from console.data.explanations.waits import IDLE_S, WaitExplanations
 from console.data.tables import health_rows
 from console.data.tables.device_rows import device_row, node_row
-from console.data.tables.namespace_shares import NamespaceShares
-from console.data.tables.pod_rows import reservation_row, wait_entry
-from console.data.tables.pool_histories import PoolHistories
+from console.data.tables.pod_rows import reservation_row, units_of_pod, wait_entry
 from console.data.tables.pool_rows import PoolRows
-from console.data.tables.row_table import RowTable
+from console.data.tables.table import RowTable
 from console.data.tables.waiting_pods import WaitingPods
+from console.rows import PoolHistory, PoolRow, ShareRow
 
 if TYPE_CHECKING:
+    import datetime as dt
     from collections.abc import Callable, Mapping, Sequence
 
     from api.names import DeviceName, NodeName, PodUid, PoolName, ReservationId
-    from console.data.state.cluster_state import ClusterState
+    from console.data.state.cluster import ClusterState
     from console.data.tables.health_rows import HealthEntry
-    from console.rows import PoolRow
+    from console.data.tables.pod_rows import SharePart
+    from console.data.tables.table import TableRow
+
+EVERY_S: Final = 10.0
+KEPT: Final = 360
+"""An hour."""
+
+
+@final
+class PoolHistories:
+    """A ring of figures for each pool that there is."""
+
+    def __init__(self) -> None:
+        self._due = 0.0
+        self._figures: dict[str, deque[tuple[int, ...]]] = {}
+        # pool -> seconds since the epoch, used, reserved, free, withheld, waiting
+
+    def sample(self, pools: "Mapping[str, TableRow]", monotonic: float, now: "dt.datetime") -> None:
+        """Take the figures of all pools where it is time."""
+        if monotonic < self._due:
+            return
+        self._due = monotonic + EVERY_S
+        for gone in self._figures.keys() - pools.keys():
+            del self._figures[gone]
+        at = int(now.timestamp())
+        for name, row in pools.items():
+            if isinstance(row, PoolRow):
+                figures = self._figures.setdefault(name, deque(maxlen=KEPT))
+                figures.append((at, row.used, row.reserved, row.free, row.withheld, row.waiting))
+
+    def rows(self) -> dict[str, PoolHistory]:
+        return {name: _history(figures) for name, figures in self._figures.items()}
+
+
+def _history(figures: "deque[tuple[int, ...]]") -> PoolHistory:
+    at, used, reserved, free, withheld, waiting = zip(*figures, strict=True)
+    return PoolHistory(
+        at=at, used=used, reserved=reserved, free=free, withheld=withheld, waiting=waiting
+    )
+
+
+@final
+class NamespaceShares:
+    def __init__(self, cluster: "ClusterState") -> None:
+        self._cluster = cluster
+        self._by_pod: dict[PodUid, SharePart] = {}
+        self._sums: dict[str, list[int]] = {}
+        # key of the row -> pods, used, reserved, waiting; whole numbers, so that what is taken away is what was added
+
+    def update(self, uid: "PodUid") -> set[str]:
+        """Look again at a pod that has changed; return the keys of rows that change."""
+        before, after = self._by_pod.get(uid), units_of_pod(self._cluster, uid)
+        if before == after:
+            return set()
+        changed: set[str] = set()
+        if before is not None:
+            changed.add(self._count(before, -1))
+            del self._by_pod[uid]
+        if after is not None:
+            changed.add(self._count(after, 1))
+            self._by_pod[uid] = after
+        return changed
+
+    def row(self, key: str) -> ShareRow | None:
+        """Return a row; None where no pod has or wants units any more."""
+        sums = self._sums.get(key)
+        if sums is None:
+            return None
+        namespace, _, pool = key.partition(" ")
+        pods, used, reserved, waiting = sums
+        return ShareRow(
+            namespace=namespace,
+            pool=pool,
+            pods=pods,
+            used=used,
+            reserved=reserved,
+            waiting=waiting,
+        )
+
+    def _count(self, share: "SharePart", by: int) -> str:
+        key = f"{share.namespace} {share.pool}"
+        sums = self._sums.setdefault(key, [0, 0, 0, 0])
+        for place, units in enumerate((1, share.used, share.reserved, share.waiting)):
+            sums[place] += by * units
+        if not sums[0]:
+            del self._sums[key]
+        return key
+
 
 Key = TypeVar("Key")
 
 MOST_ROWS: Final = 500
-"""In one step: some 10 ms, and an event of a hundred kilobytes."""
+"""Most rows in one step: some 10 ms, and an event of a hundred kilobytes."""
 
 
 @final
@@ -74,7 +162,7 @@ class ClusterRows:
             unreadable: numbers of objects that cannot be decoded, by resource.
         """
         cluster = self._cluster
-        cluster.settle()
+        cluster.flush()
         changed, left = cluster.changed, MOST_ROWS
         left = self._each(changed.pods, left, self._make_pod)
         left = self._each(changed.pools, left, self._make_pool)

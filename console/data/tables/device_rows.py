@@ -4,14 +4,14 @@ from typing import TYPE_CHECKING
 
 from api.names import PodUid, ReservationId
 from console.rows import DeviceRow, NodeRow, SeenNodeState
-from inventory.device_look import DeviceFigures, figures_of
+from inventory.display_state import DeviceFigures, figures_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from api.kinds.gpudevice import GPUDevice
     from api.names import DeviceName, NodeName
-    from console.data.state.cluster_state import ClusterState
+    from console.data.state.cluster import ClusterState
     from pool.index.devices import DeviceEntry
 
 
@@ -24,7 +24,7 @@ def device_row(cluster: "ClusterState", name: "DeviceName") -> DeviceRow | None:
     return DeviceRow(
         node=entry.facts.node,
         address=device.status.pci.address,
-        look=figures.look.word,
+        look=figures.display.word,
         pool=entry.facts.pool or "",
         product=device.status.product,
         units=figures.units,

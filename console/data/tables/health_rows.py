@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from api.names import DeviceName, NodeName, PoolName
-    from console.data.state.cluster_state import ClusterState
+    from console.data.state.cluster import ClusterState
 
 LEADER = "leader"
 SCHEDULER = "kube-scheduler"
@@ -31,7 +31,7 @@ class HealthEntry(msgspec.Struct, frozen=True):
 
     row: HealthRow
     gist: HealthRow | None = None
-    """For those who may not see the pods of all namespaces: the text may name pods."""
+    """Row for those who may not see the pods of all namespaces: the text may name pods."""
     is_of_node: bool = False
     """It says what state a node is in."""
 

@@ -11,8 +11,8 @@ from telemetry.explanation_texts import CACHES_NOT_READ
 
 if TYPE_CHECKING:
     from api.names import PodUid, ReservationId
-    from console.data.explanations.wait_explanations import ExplainedWait
-    from console.data.state.cluster_state import ClusterState
+    from console.data.explanations.waits import ExplainedWait
+    from console.data.state.cluster import ClusterState
     from console.data.state.watched_pods import WatchedPod
     from pool.model import PodFacts
     from pool.what_if.explanation import AnyRemedy

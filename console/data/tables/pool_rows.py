@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from api.kinds.gpupool import Access, GPUPool
     from api.meta import LabelSelector
     from api.names import PoolName
-    from console.data.state.cluster_state import ClusterState
+    from console.data.state.cluster import ClusterState
 
 _READY: Final = "Ready"
 

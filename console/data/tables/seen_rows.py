@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from console.data.state.moments import Moments
-    from console.data.tables.row_table import Section, TableRow
+    from console.data.tables.table import Section, TableRow
     from console.rows import HealthRow, Row, WaitingRow
     from console.visibility import Visibility
     from pool.what_if.explanation import AnyRemedy, UnitsHolder
@@ -105,7 +105,7 @@ class RowViewer:
         return tuple(
             remedy_text(remedy, reader)
             for remedy in remedies
-            if self.visibility.nodes or not _tells(remedy)
+            if self.visibility.nodes or not _is_reported(remedy)
         )
 
     def holder(self, holder: "UnitsHolder", at: float) -> HolderEntry:
@@ -146,6 +146,6 @@ class RowViewer:
         return entry.row if self._sees_all else entry.gist or entry.row
 
 
-def _tells(remedy: "AnyRemedy") -> bool:
+def _is_reported(remedy: "AnyRemedy") -> bool:
     """Say whether a remedy tells the state of a node."""
     return isinstance(remedy, UnitsReturn) and remedy.cause in _OF_NODES

@@ -1,7 +1,7 @@
 // Made from console/rows.py by `make console`.
 export const SCHEMA = "console.gpu.deckhouse.io/v1alpha1";
 
-export type DeviceLook = "free" | "reserved" | "partly used" | "used" | "draining" | "faulted" | "in no pool";
+export type DisplayState = "free" | "reserved" | "partly used" | "used" | "draining" | "faulted" | "in no pool";
 
 export type UnitWaitReason = "UnitsAvailable" | "ReservationPending" | "PoolMissing" | "PoolClosed" | "SchedulingGated" | "PodTooLarge" | "CachesFitNoDevice" | "NodesExcluded" | "UnitsExhausted" | "UnitsFragmented" | "UnitsNotAligned" | "NodesClosed";
 
@@ -45,7 +45,7 @@ export interface DeviceRow {
   readonly node: string;
   /** PCI address: the order within a node. */
   readonly address: string;
-  /** A word of `DeviceLook`: free, reserved, partly used, used, draining, faulted, in no pool. */
+  /** A word of `DisplayState`: free, reserved, partly used, used, draining, faulted, in no pool. */
   readonly look: string;
   readonly pool?: string;
   readonly product?: string;

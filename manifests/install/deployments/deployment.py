@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 
 USER: Final = 65532
-"""Of the image; the group too, so that the files of mounted Secrets can be read."""
+"""User of the image; the group too, so that the files of mounted Secrets can be read."""
 
 
 @final

@@ -170,7 +170,7 @@ PRODUCTS: Final[Mapping[str, VgpuProduct]] = {
     ),
     "6000D": VgpuProduct(devices=("2BB9",), gigabytes=84, workstation=(84,), compute=(84,)),
 }
-"""By the name that is the start of their types."""
+"""Products by the name that is the start of their types."""
 
 
 @cache

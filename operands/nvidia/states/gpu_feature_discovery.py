@@ -6,7 +6,7 @@ The containers of config-manager run the device plugin's image, as upstream's do
 from typing import TYPE_CHECKING, Any, Final
 
 from operands.asset_files import load_assets
-from operands.nvidia.devices.device_access import set_device_access
+from operands.nvidia.devices.access import set_device_access
 from operands.nvidia.devices.plugin_configuration import (
     CONFIG_MANAGERS,
     set_configuration,
@@ -20,7 +20,7 @@ from operands.nvidia.policy_transforms import (
     set_block,
     set_image,
 )
-from operands.nvidia.states import state_operator_validation
+from operands.nvidia.states import operator_validation
 from operands.operand_state import OperandState
 from operands.transforms import container_of, pod_spec_of, set_env, the, without_volume
 
@@ -73,7 +73,7 @@ def _with_directories(
 
 STATE: Final = OperandState(
     name=NAME,
-    needs=(state_operator_validation.NAME,),
+    needs=(operator_validation.NAME,),
     is_enabled=lambda settings: settings.spec.gfd.is_enabled,
     build=_build,
 )

@@ -6,7 +6,7 @@ With the toolkit's plugin of the container runtime (NRI) pods need none.
 from typing import Any, Final
 
 from operands.asset_files import load_assets
-from operands.nvidia.devices.device_access import runtime_class_of
+from operands.nvidia.devices.access import runtime_class_of
 from operands.nvidia.policy_operands import PolicyOperands
 from operands.nvidia.policy_transforms import finish_policy, set_operator_metadata
 from operands.operand_state import OperandState

@@ -25,12 +25,12 @@ class ExpectedLoss:
         self._shapes = target.frequent(COVERED)
         self._by_model: dict[str, _ModelLoss] = {}
 
-    def of(self, model: str, cpu_milli: int, rests: "Sequence[int]") -> float:
+    def of(self, model: str, cpu_milli: int, free: "Sequence[int]") -> float:
         """Return F of a node with these free milli of its devices, in any order."""
         loss = self._by_model.get(model)
         if loss is None:
             loss = self._by_model[model] = _ModelLoss(self._shapes, model)
-        return loss.of(cpu_milli, rests)
+        return loss.of(cpu_milli, free)
 
 
 class _ModelLoss:
@@ -45,22 +45,24 @@ class _ModelLoss:
         self._sizes = sorted({shape.milli for shape, _ in shapes if shape.milli})
         self._known: dict[tuple[int, ...], float] = {}
 
-    def of(self, cpu_milli: int, rests: "Sequence[int]") -> float:
+    def of(self, cpu_milli: int, free: "Sequence[int]") -> float:
         # More CPU makes no difference until one more shape has enough of it.
-        key = (bisect_right(self._cpu_steps, cpu_milli), *sorted(rests))
+        key = (bisect_right(self._cpu_steps, cpu_milli), *sorted(free))
         known = self._known.get(key)
         if known is None:
             if len(self._known) >= _CACHED:
                 self._known.clear()
-            known = self._known[key] = self._sum(cpu_milli, rests)
+            known = self._known[key] = self._sum(cpu_milli, free)
         return known
 
-    def _sum(self, cpu_milli: int, rests: "Sequence[int]") -> float:
-        total = sum(rests)
+    def _sum(self, cpu_milli: int, free: "Sequence[int]") -> float:
+        total = sum(free)
         if not total:
             return 0.0
-        too_small = {size: sum(rest for rest in rests if rest < size) for size in self._sizes}
-        enough = {size: sum(rest >= size for rest in rests) for size in self._sizes}
+        too_small = {
+            size: sum(remaining for remaining in free if remaining < size) for size in self._sizes
+        }
+        enough = {size: sum(remaining >= size for remaining in free) for size in self._sizes}
         both = gpu = cpu = with_cpu = without_cpu = no_access = 0.0
         for needed_cpu, size, devices, p, is_taken in self._wanted:
             has_cpu = cpu_milli >= needed_cpu

@@ -66,12 +66,12 @@ class NodeValue:
         self._least = self._rooms[0].devices if self._rooms else whole + 1
 
     def of_state(
-        self, rests: "Sequence[int]", cpu_milli: int | None, memory_mib: int | None = None
+        self, free: "Sequence[int]", cpu_milli: int | None, memory_mib: int | None = None
     ) -> float:
         """Return V of free milli by device, free CPU and free memory; None where one is unknown."""
         fill = self.fill
-        filled = sum(fill[rest] for rest in rests)
-        return self.of(filled, rests.count(self._whole), cpu_milli, memory_mib=memory_mib)
+        filled = sum(fill[remaining] for remaining in free)
+        return self.of(filled, free.count(self._whole), cpu_milli, memory_mib=memory_mib)
 
     def of(
         self, filled: float, idle: int, cpu_milli: int | None, *, memory_mib: int | None = None
@@ -139,7 +139,7 @@ def expected_fill(
     sizes = sorted((size // step, weight / total) for size, weight in weights.items())
     values = [0.0] * (whole // step + 1)
     for _ in range(_OFFERS):
-        values = [_after_offer(values, rest, sizes) for rest in range(len(values))]
+        values = [_after_offer(values, remaining, sizes) for remaining in range(len(values))]
     return [values[milli // step] * step for milli in range(whole + 1)]
 
 
@@ -155,16 +155,16 @@ def _drop_smallest(weights: dict[int, float], whole: int) -> None:
 
 
 def _after_offer(
-    values: "Sequence[float]", rest: int, sizes: "Sequence[tuple[int, float]]"
+    values: "Sequence[float]", remaining: int, sizes: "Sequence[tuple[int, float]]"
 ) -> float:
     kept = 1.0
     value = 0.0
     for size, weight in sizes:
-        if size > rest:
+        if size > remaining:
             break
-        value += weight * (size + values[rest - size])
+        value += weight * (size + values[remaining - size])
         kept -= weight
-    return value + kept * values[rest]
+    return value + kept * values[remaining]
 
 
 def _per_device(

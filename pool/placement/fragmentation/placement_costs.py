@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
     from pool.model import PoolFacts
 
-    Rests = tuple[int, ...]
+    FreeMilli = tuple[int, ...]
     """Free milli of each device, in ascending order."""
 
 STEP: Final = 10
 """Milli to which costs are rounded, so that nodes of nearly one value are filled in their order."""
 INSUFFICIENT: Final = 1 << 24
-"""Above every other cost: kube-scheduler is likely to refuse the node."""
+"""Cost above every other cost: kube-scheduler is likely to refuse the node."""
 _CPU_STEP: Final = 500
 _MEMORY_STEP: Final = 1024
 """Milli and MiB to which free CPU and memory are rounded down where a loss is kept: what pods without units request
@@ -39,10 +39,10 @@ _STATES: Final = 1 << 14
 _USUAL_SIZES: Final = (1, 2, 4, 8)
 
 
-class Rest(msgspec.Struct, frozen=True, gc=False):
+class RemainingRoom(msgspec.Struct, frozen=True, gc=False):
     """What is left of a node."""
 
-    devices: "Rests"
+    devices: "FreeMilli"
     cpu_milli: int | None
     """CPU that no pod requests; None where it is unknown."""
     memory_mib: int | None = None
@@ -74,10 +74,12 @@ class PlacementCosts:
         """Return zeros for the sizes of `rooms`."""
         return [0] * len(self._prices.shapes)
 
-    def rooms(self, rest: Rest) -> tuple[int, ...]:
+    def rooms(self, remaining: RemainingRoom) -> tuple[int, ...]:
         """Return how many pods of each size of several devices a node has room for."""
-        idle = rest.devices.count(self._whole)
-        return self._prices.rooms(_ANY_MODEL, idle, rest.cpu_milli, memory_mib=rest.memory_mib)
+        idle = remaining.devices.count(self._whole)
+        return self._prices.rooms(
+            _ANY_MODEL, idle, remaining.cpu_milli, memory_mib=remaining.memory_mib
+        )
 
     def reprice(self, free_milli: int, rooms: "Iterable[int]") -> bool:
         """Price the room that all nodes have together; say whether costs have changed by that."""
@@ -87,46 +89,46 @@ class PlacementCosts:
         self._lost.cache_clear()
         return True
 
-    def lost(self, rest: Rest, shape: TargetShape) -> int:
+    def lost(self, remaining: RemainingRoom, shape: TargetShape) -> int:
         """Return what the value of a node loses by a pod, in steps of `STEP` milli."""
-        cpu, memory = rest.cpu_milli, rest.memory_mib
+        cpu, memory = remaining.cpu_milli, remaining.memory_mib
         return self._lost(
-            rest.devices,
+            remaining.devices,
             None if cpu is None else cpu // _CPU_STEP,
             None if memory is None else memory // _MEMORY_STEP,
             shape,
         )
 
-    def of(self, rest: Rest, shape: TargetShape) -> int:
+    def of(self, remaining: RemainingRoom, shape: TargetShape) -> int:
         """Return the cost by which nodes are ordered: the loss, and whether CPU and memory are enough."""
-        cpu, memory = rest.cpu_milli, rest.memory_mib
+        cpu, memory = remaining.cpu_milli, remaining.memory_mib
         is_enough = (cpu is None or cpu >= shape.cpu_milli) and (
             memory is None or memory >= shape.memory_mib
         )
-        return self.lost(rest, shape) + (0 if is_enough else INSUFFICIENT)
+        return self.lost(remaining, shape) + (0 if is_enough else INSUFFICIENT)
 
     def _lost_in_steps(  # noqa: PLR0917  # the key of what is kept
-        self, rests: "Rests", cpu: int | None, memory: int | None, shape: TargetShape
+        self, free: "FreeMilli", cpu: int | None, memory: int | None, shape: TargetShape
     ) -> int:
         cpu_milli = None if cpu is None else cpu * _CPU_STEP
         memory_mib = None if memory is None else memory * _MEMORY_STEP
-        before = self._of_state(rests, cpu_milli, memory_mib)
+        before = self._of_state(free, cpu_milli, memory_mib)
         after = self._of_state(
-            rests_after(rests, shape),
+            free_after(free, shape),
             None if cpu_milli is None else cpu_milli - shape.cpu_milli,
             None if memory_mib is None else memory_mib - shape.memory_mib,
         )
         return round((before - after) / STEP)
 
 
-def rests_after(rests: "Rests", shape: TargetShape) -> "Rests":
+def free_after(free: "FreeMilli", shape: TargetShape) -> "FreeMilli":
     """Return the rests without a pod's devices: distinct ones while there are any, the fullest first."""
-    after = list(rests)
+    after = list(free)
     left = shape.devices
     while left:
         before = left
-        for position, rest in enumerate(after):
-            if left and rest and rest >= shape.milli:
+        for position, remaining in enumerate(after):
+            if left and remaining and remaining >= shape.milli:
                 after[position] -= shape.milli
                 left -= 1
         if left == before:

@@ -20,7 +20,7 @@ class TargetShape(msgspec.Struct, frozen=True, order=True, cache_hash=True):
 
     cpu_milli: int
     milli: int
-    """Of each device: 1000 is a whole one; 0 with no devices."""
+    """Thousandths of each device: 1000 is a whole one; 0 with no devices."""
     devices: int
     models: tuple[str, ...] = ()
     """Device models that such a pod takes; empty: all."""

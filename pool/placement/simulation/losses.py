@@ -24,18 +24,18 @@ class Losses:
         self.total_milli: float = 0
 
     def measure(
-        self, node: int, rests: "Mapping[str, Sequence[int]]", *, model: str, cpu_milli: int
+        self, node: int, free: "Mapping[str, Sequence[int]]", *, model: str, cpu_milli: int
     ) -> None:
         """Measure a node that is new or has changed.
 
         Args:
             node: its index.
-            rests: by pool, the free milli of each device.
+            free: by pool, the free milli of each device.
             model: of its devices.
             cpu_milli: its free CPU.
         """
         loss = sum(
-            self._by_pool[pool].of(model, cpu_milli, of_pool) for pool, of_pool in rests.items()
+            self._by_pool[pool].of(model, cpu_milli, of_pool) for pool, of_pool in free.items()
         )
         self.total_milli += loss - self._by_node.get(node, 0)
         self._by_node[node] = loss

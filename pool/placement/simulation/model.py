@@ -29,4 +29,4 @@ class SimulatedPod(msgspec.Struct, frozen=True):
     """Models of nodes that it takes; empty: all."""
     arrival_s: float = 0.0
     duration_s: float | None = None
-    """From its placement to its end; None: it never ends."""
+    """Seconds from its placement to its end; None: it never ends."""

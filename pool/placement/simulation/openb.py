@@ -23,7 +23,7 @@ class TracePod(msgspec.Struct, frozen=True):
     memory_mib: int
     devices: int
     milli: int
-    """Of each device."""
+    """Thousandths of each device."""
     models: tuple[str, ...]
     created_s: int | None
     deleted_s: int | None

@@ -34,11 +34,11 @@ class PodDemand(msgspec.Struct, frozen=True):
     pool: str = ""
     """Empty: it asks for no devices."""
     milli: int = 0
-    """Of all devices."""
+    """Thousandths of all devices."""
     devices: float = 0.0
     """The same in devices."""
     priority: int = 0
-    """Of waiting pods the highest is tried first."""
+    """Priority: of waiting pods the highest is tried first."""
 
 
 class PlacingCluster(Protocol):

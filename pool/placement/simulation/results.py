@@ -65,9 +65,9 @@ class Curve:
 
     time_s: "array[float]"
     arrived_milli: "array[int]"
-    """Of devices, asked for by all pods that have arrived."""
+    """Thousandths of devices, asked for by all pods that have arrived."""
     allocated_milli: "array[int]"
-    """Of devices, that pods of the workload or others before it have."""
+    """Thousandths of devices, that pods of the workload or others before it have."""
     fragmentation_milli: "array[float]"
     """FGD's: expected milli that the next pod of the target workload cannot use."""
     waiting: "array[int]"
@@ -81,16 +81,16 @@ class Result:
     strategy: str
     seed: int
     capacity_milli: int
-    """Of all devices."""
+    """Thousandths of all devices."""
     curve: Curve
     nodes: "array[int]"
-    """By pod: index of its node in the cluster; -1 where it was never placed."""
+    """Nodes by pod: index of its node in the cluster; -1 where it was never placed."""
     devices: tuple[tuple[int, ...], ...]
-    """By pod: positions of its devices on that node."""
+    """Devices by pod: positions of its devices on that node."""
     waited_s: "array[float]"
-    """By pod: from arrival to placement; not a number where it was never placed."""
+    """Seconds of waiting by pod: from arrival to placement; not a number where it was never placed."""
     refused: dict[str, Refused]
-    """By size of the demand: "cpu only", "share", "1", "2", "4", "8" or another number of devices."""
+    """Refused pods by size of the demand: "cpu only", "share", "1", "2", "4", "8" or another number of devices."""
     refusal_causes: dict[RefusalCause, int]
     """Pods by the cause of their (first) refusal."""
     first_refusal: float | None
@@ -98,7 +98,7 @@ class Result:
     idle_milli: dict[IdleCause, int]
     """Free at the end, by cause."""
     busy_device_s: dict[str, float]
-    """By pool: device-seconds that pods of the workload had."""
+    """Busy time by pool: device-seconds that pods of the workload had."""
 
     @property
     def allocation(self) -> float:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, final
 
 from api.names import AGENT_NOT_READY_TAINT, NodeName
 from api.status_conditions import parse_time
-from autoscaling.request_look import COMPLETE_WITHIN
+from autoscaling.request_state import COMPLETE_WITHIN
 from autoscaling.scaling_model import Failure, ObservedRequest, RequestPhase
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from api.names import PoolName
     from autoscaling.scaling_model import (
         NodeRequest,
-        ScalingTerms,
+        ScalingParameters,
         SignalFacts,
     )
     from reconciler.informer_stores import InformerStores
@@ -49,7 +49,7 @@ class BalloonPods:
         self._pods = pods
 
     def observe(
-        self, terms: "ScalingTerms", *, now: dt.datetime, known: "Sequence[ScaleRequestStatus]"
+        self, terms: "ScalingParameters", *, now: dt.datetime, known: "Sequence[ScaleRequestStatus]"
     ) -> tuple[ObservedRequest, ...]:
         before: dict[str, ScaleRequestStatus] = {item.id: item for item in known}
         signals = self._stores.scale_signals.of(terms.pool.name).values()
@@ -63,13 +63,13 @@ class BalloonPods:
     def is_caught_up(self, pool: "PoolName") -> bool:
         return self._pods.is_caught_up(pool)
 
-    async def ensure(self, request: "NodeRequest", terms: "ScalingTerms") -> None:
+    async def ensure(self, request: "NodeRequest", terms: "ScalingParameters") -> None:
         await self._pods.ensure(request, terms)
 
     async def cancel(self, observed: ObservedRequest) -> None:
         await self._pods.cancel(observed)
 
-    async def settle(self, terms: "ScalingTerms") -> None:
+    async def reconcile(self, terms: "ScalingParameters") -> None:
         """Do nothing: kube-scheduler writes the condition of a balloon."""
 
     async def withdraw(self, pool: "PoolName") -> None:
@@ -77,7 +77,7 @@ class BalloonPods:
 
     def _request(
         self,
-        terms: "ScalingTerms",
+        terms: "ScalingParameters",
         signal: "SignalFacts",
         *,
         known: "ScaleRequestStatus | None",
@@ -106,7 +106,9 @@ class BalloonPods:
             signals=(signal,),
         )
 
-    def _phase(self, terms: "ScalingTerms", signal: "SignalFacts") -> "tuple[RequestPhase, str]":
+    def _phase(
+        self, terms: "ScalingParameters", signal: "SignalFacts"
+    ) -> "tuple[RequestPhase, str]":
         if not signal.node:
             return (
                 RequestPhase.SIGNALLED,

@@ -1,19 +1,51 @@
 """All backends by their kind, built without I/O."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, final
 
 from api.kinds.autoscaling import ScalingBackend
 from manifests.constants import NAME
 from reconciler.scaling.backends.balloon_pods import BalloonPods
 from reconciler.scaling.backends.karpenter_signal import KarpenterSignal
-from reconciler.scaling.backends.no_autoscaler import NoAutoscaler
 from reconciler.scaling.backends.signal_pods import SignalPods
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    import datetime as dt
+    from collections.abc import Mapping, Sequence
 
+    from api.kinds.autoscaling import ScaleRequestStatus
+    from api.names import PoolName
+    from autoscaling.scaling_model import NodeRequest, ObservedRequest, ScalingParameters
     from reconciler.controller_spec import ControllerContext
     from reconciler.scaling.backends.node_autoscaler import NodeAutoscaler
+
+
+@final
+class NoAutoscaler:
+    """Asks for nothing and sees nothing."""
+
+    def observe(
+        self,
+        terms: "ScalingParameters",
+        *,
+        now: "dt.datetime",
+        known: "Sequence[ScaleRequestStatus]",
+    ) -> "tuple[ObservedRequest, ...]":
+        return ()
+
+    def is_caught_up(self, pool: "PoolName") -> bool:
+        return True
+
+    async def ensure(self, request: "NodeRequest", terms: "ScalingParameters") -> None:
+        """Do nothing."""
+
+    async def cancel(self, observed: "ObservedRequest") -> None:
+        """Do nothing."""
+
+    async def reconcile(self, terms: "ScalingParameters") -> None:
+        """Do nothing."""
+
+    async def withdraw(self, pool: "PoolName") -> None:
+        """Do nothing."""
 
 
 def build_backends(context: "ControllerContext") -> "Mapping[ScalingBackend, NodeAutoscaler]":

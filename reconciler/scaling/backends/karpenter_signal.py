@@ -18,7 +18,7 @@ if TYPE_CHECKING:
         NodeRequest,
         ObservedRequest,
         RequestId,
-        ScalingTerms,
+        ScalingParameters,
     )
     from reconciler.informer_stores import InformerStores
     from reconciler.scaling.backends.signal_pods import SignalPods
@@ -37,7 +37,7 @@ class KarpenterSignal:
         signals: "SignalPods",
         now: "Callable[[], Instant]",
         *,
-        create: "Callable[[NodeRequest, ScalingTerms], Awaitable[bool]] | None" = None,
+        create: "Callable[[NodeRequest, ScalingParameters], Awaitable[bool]] | None" = None,
     ) -> None:
         """Take the stores and the writer of signals; `create` creates another kind of pod in place of a signal."""
         self._stores = stores
@@ -48,7 +48,11 @@ class KarpenterSignal:
         # pool -> request whose signal may have been created -> until when the watch is awaited
 
     def observe(
-        self, terms: "ScalingTerms", *, now: "dt.datetime", known: "Sequence[ScaleRequestStatus]"
+        self,
+        terms: "ScalingParameters",
+        *,
+        now: "dt.datetime",
+        known: "Sequence[ScaleRequestStatus]",
     ) -> "tuple[ObservedRequest, ...]":
         return observed_requests(
             terms,
@@ -64,13 +68,13 @@ class KarpenterSignal:
         unseen = self._unseen.get(pool)
         if not unseen:
             return True
-        shown = {item.request for item in self._stores.scale_signals.of(pool).values()}
+        current = {item.request for item in self._stores.scale_signals.of(pool).values()}
         now = self._now().monotonic
-        left = {id_: until for id_, until in unseen.items() if id_ not in shown and now < until}
+        left = {id_: until for id_, until in unseen.items() if id_ not in current and now < until}
         self._unseen[pool] = left
         return not left
 
-    async def ensure(self, request: "NodeRequest", terms: "ScalingTerms") -> None:
+    async def ensure(self, request: "NodeRequest", terms: "ScalingParameters") -> None:
         unseen = self._unseen.setdefault(request.pool, {})
         unseen[request.id] = self._now().monotonic + SEEN_WITHIN_S
         try:
@@ -84,7 +88,7 @@ class KarpenterSignal:
         for signal in observed.signals:
             await self._signals.delete(signal)
 
-    async def settle(self, terms: "ScalingTerms") -> None:
+    async def reconcile(self, terms: "ScalingParameters") -> None:
         """Write the condition of signals that lack it: without it Karpenter does not see them."""
         for signal in list(self._stores.scale_signals.of(terms.pool.name).values()):
             if not signal.is_marked and not signal.is_terminating:

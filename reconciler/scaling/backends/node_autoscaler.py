@@ -8,7 +8,7 @@ if TYPE_CHECKING:
 
     from api.kinds.autoscaling import ScaleRequestStatus
     from api.names import PoolName
-    from autoscaling.scaling_model import NodeRequest, ObservedRequest, ScalingTerms
+    from autoscaling.scaling_model import NodeRequest, ObservedRequest, ScalingParameters
 
 
 class ForeignObjectError(Exception):
@@ -22,14 +22,18 @@ class NodeAutoscaler(Protocol):
     """
 
     def observe(
-        self, terms: "ScalingTerms", *, now: "dt.datetime", known: "Sequence[ScaleRequestStatus]"
+        self,
+        terms: "ScalingParameters",
+        *,
+        now: "dt.datetime",
+        known: "Sequence[ScaleRequestStatus]",
     ) -> "tuple[ObservedRequest, ...]":
         """Return the requests of a pool that left a trace in the API, from stores alone."""
 
     def is_caught_up(self, pool: "PoolName") -> bool:
         """Say whether the stores show what was written for the pool: a plan before that asks twice."""
 
-    async def ensure(self, request: "NodeRequest", terms: "ScalingTerms") -> None:
+    async def ensure(self, request: "NodeRequest", terms: "ScalingParameters") -> None:
         """Ask for the node, unless that was done before.
 
         Raises:
@@ -39,7 +43,7 @@ class NodeAutoscaler(Protocol):
     async def cancel(self, observed: "ObservedRequest") -> None:
         """Withdraw a request; a node that was launched for it is kept."""
 
-    async def settle(self, terms: "ScalingTerms") -> None:
+    async def reconcile(self, terms: "ScalingParameters") -> None:
         """Write what belongs to the pool as a whole, as conditions that are missing.
 
         Raises:

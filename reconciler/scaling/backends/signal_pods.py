@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from api.clock import Instant
-    from autoscaling.scaling_model import NodeRequest, RequestId, ScalingTerms, SignalFacts
+    from autoscaling.scaling_model import NodeRequest, RequestId, ScalingParameters, SignalFacts
     from kube.client import KubeClient
 
 NAMESPACED_RBAC: Final = (
@@ -41,7 +41,7 @@ class SignalPods:
         self._image = image
         self._now = now
 
-    async def create(self, request: "NodeRequest", terms: "ScalingTerms") -> bool:
+    async def create(self, request: "NodeRequest", terms: "ScalingParameters") -> bool:
         """Create the signal of a request and write its condition; return whether it is new.
 
         Raises:
@@ -53,7 +53,7 @@ class SignalPods:
         await self._mark(request.id, uid)
         return is_new
 
-    async def create_balloon(self, request: "NodeRequest", terms: "ScalingTerms") -> bool:
+    async def create_balloon(self, request: "NodeRequest", terms: "ScalingParameters") -> bool:
         """Create the balloon of a request, which kube-scheduler marks; return whether it is new.
 
         Raises:

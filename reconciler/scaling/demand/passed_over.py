@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pool.model import NodeFacts, PodFacts, PoolFacts
 
 PASSED_OVER_S: Final = 120.0
-"""After the minute in which kube-scheduler tries a pod anew: it has tried at least twice."""
+"""Seconds after the minute in which kube-scheduler tries a pod anew: it has tried at least twice."""
 
 
 @final
@@ -40,7 +40,7 @@ class _PassedOver:
     """What is known of one pod."""
 
     since: float | None = None
-    """Since when units are free that it does not get."""
+    """Time since when units are free that it does not get."""
     left_out: dict[str, set[str]] = field(default_factory=dict)
     """Label -> values of the nodes that it is not bound to."""
 
@@ -118,11 +118,11 @@ class PassedOverNodes:
             SelectorRequirement(key=key, operator=SelectorOperator.NOT_IN, values=sorted(values))
             for key, values in sorted(known.left_out.items())
         ]
-        told = tuple(
+        reported = tuple(
             f"nodes with {item.key} {listed(item.values or ())}, where units are free and kube-scheduler does not bind the pod"
             for item in excluded
         )
         narrowed = with_terms(selection, [NodeSelectorTerm(match_expressions=excluded)])
         return dataclasses.replace(
-            pod, selection=structs.replace(narrowed, untold=(*selection.untold, *told))
+            pod, selection=structs.replace(narrowed, untold=(*selection.untold, *reported))
         )

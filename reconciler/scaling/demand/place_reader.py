@@ -57,7 +57,7 @@ _PAGE: Final = 500
 _Key = tuple[str, str | PeerRule]
 """Namespace, and the name of a claim or a rule about other pods."""
 _Nodes = tuple[NodeName, ...]
-"""Of the pods that a rule is about, each as often as it has one."""
+"""Nodes of the pods that a rule is about, each as often as it has one."""
 
 
 @final

@@ -31,7 +31,7 @@ _ZONES_OF_DRIVERS: Final = frozenset(
 )
 """Labels of volumes whose values are those of `ZONE_LABEL`."""
 _MOST_TERMS: Final = 64
-"""Of one pod: the alternatives of several volumes multiply."""
+"""Most terms of one pod: the alternatives of several volumes multiply."""
 
 
 @final
@@ -40,7 +40,7 @@ class Place:
     """What one volume, or one rule about other pods, says of the node."""
 
     terms: tuple[NodeSelectorTerm, ...] = ()
-    """Of which one must hold; none: it may be anywhere."""
+    """Terms of which one must hold; none: it may be anywhere."""
     untold: str = ""
     """What labels do not say; empty where they say all."""
     undecided: str = ""

@@ -90,8 +90,8 @@ class Ownership:
         for share in self.shares:
             if share.manager == keep or paths.isdisjoint(share.paths):
                 shares.append(share)
-            elif rest := share.paths - paths:
-                shares.append(replace(share, paths=rest))
+            elif remaining := share.paths - paths:
+                shares.append(replace(share, paths=remaining))
         return Ownership(tuple(shares))
 
     def with_share(self, manager: Manager, paths: "frozenset[Path]", now: str) -> "Ownership":
@@ -114,8 +114,8 @@ class Ownership:
         touched = difference.changed | difference.removed
         if not touched:
             return self
-        rest = self.without(touched, keep=manager)
-        return rest.with_share(
+        remaining = self.without(touched, keep=manager)
+        return remaining.with_share(
             manager, (self.of(manager) - difference.removed) | difference.changed, now
         )
 

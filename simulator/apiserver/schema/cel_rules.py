@@ -54,7 +54,7 @@ class CelRules:
     rules: "tuple[Mapping[str, Any], ...]" = ()
     properties: "Mapping[str, CelRules]" = field(default_factory=dict)
     values: "CelRules | None" = None
-    """Of a map."""
+    """Values of a map."""
     items: "CelRules | None" = None
     item_schema: "Mapping[str, Any]" = field(default_factory=dict)
     keys: tuple[str, ...] = ()
@@ -112,7 +112,7 @@ def _validate(
         fault = _fault(rule, value, old)
         if fault is not None:
             at = f"{path}{rule.get('fieldPath', '')}".removeprefix(".")
-            yield _error(rule, at or "<nil>", shown=rules.type_name, fault=fault)
+            yield _error(rule, at or "<nil>", current=rules.type_name, fault=fault)
     if isinstance(value, dict):
         before = old if isinstance(old, dict) else {}
         for key, item in value.items():
@@ -138,16 +138,16 @@ def _fault(rule: "Mapping[str, Any]", value: object, old: object) -> str | None:
         return f"{error} evaluating rule: {message}"
 
 
-def _error(rule: "Mapping[str, Any]", path: str, *, shown: str, fault: str) -> InvalidField:
+def _error(rule: "Mapping[str, Any]", path: str, *, current: str, fault: str) -> InvalidField:
     match rule.get("reason"):
         case "FieldValueForbidden":
             return forbidden_field(path, fault)
         case "FieldValueRequired":
             return required(path, fault)
         case "FieldValueDuplicate":
-            return duplicate_value(path, shown)
+            return duplicate_value(path, current)
         case _:
-            return invalid_value(path, shown, fault)
+            return invalid_value(path, current, fault)
 
 
 def _root(body: Json) -> Json:

@@ -159,18 +159,18 @@ def path_text(paths: frozenset[Path]) -> msgspec.Raw:
 
 def show(path: Path) -> str:
     """Return the path in the form of messages: `.status.conditions[type="Ready"].status`."""
-    shown = ""
+    quoted = ""
     for element in path:
         kind, text = element[:2], element[2:]
         if kind == "f:":
-            shown += "." + text
+            quoted += "." + text
         elif kind == "k:":
             keys = msgspec.json.decode(text)
-            shown += (
+            quoted += (
                 "["
                 + ",".join(f"{k}={msgspec.json.encode(v).decode()}" for k, v in keys.items())
                 + "]"
             )
         else:
-            shown += f"[={text}]"
-    return shown
+            quoted += f"[={text}]"
+    return quoted

@@ -284,5 +284,5 @@ def _untyped_list(value: list[Any], schema: "Mapping[str, Any]", path: str) -> "
                 f"key fields {names} (and doesn't have default values for any key fields)"
             )
     for _, duplicate in _duplicates(value, schema):
-        shown = msgspec.json.encode(duplicate).decode()
-        yield f"{path}: duplicate entries for key [={shown}]"
+        quoted = msgspec.json.encode(duplicate).decode()
+        yield f"{path}: duplicate entries for key [={quoted}]"

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from simulator.apiserver.resource_types import ResourceType
-    from simulator.apiserver.store.object_store import Collection, Stored
+    from simulator.apiserver.store.objects import Collection, Stored
     from simulator.apiserver.store.selectors import ListSelection
 
 Json = dict[str, Any]
@@ -66,11 +66,11 @@ def encode_list(
             "must start a new list without the continue parameter."
         )
     start = ("", "") if token is None else (token.namespace, token.name)
-    rest = ordered[bisect_right(ordered, start, key=_key_of) :]
+    remaining = ordered[bisect_right(ordered, start, key=_key_of) :]
     selected = (
-        rest
+        remaining
         if selection.is_everything
-        else [stored for stored in rest if selection.matches(stored.body)]
+        else [stored for stored in remaining if selection.matches(stored.body)]
     )
     page = selected[:limit] if limit else selected
     metadata: Json = {"resourceVersion": str(version)}

@@ -76,7 +76,7 @@ class ListSelection:
             labels = metadata.get("labels") or {}
             if not all(requirement.matches(labels) for requirement in self._labels):
                 return False
-        return all((_look_up(body, path) == value) is equal for path, equal, value in self._fields)
+        return all((_find(body, path) == value) is equal for path, equal, value in self._fields)
 
 
 def _parse_fields(resource: "ResourceType", text: str) -> "list[tuple[tuple[str, ...], bool, str]]":
@@ -103,7 +103,7 @@ def _parse_fields(resource: "ResourceType", text: str) -> "list[tuple[tuple[str,
     return found
 
 
-def _look_up(body: Json, path: tuple[str, ...]) -> str:
+def _find(body: Json, path: tuple[str, ...]) -> str:
     value: object = body
     for key in path:
         value = value.get(key) if isinstance(value, dict) else None

@@ -13,13 +13,13 @@ import msgspec
 
 from simulator.apiserver.apply.ownership import Ownership
 from simulator.apiserver.errors import expired
-from simulator.apiserver.store.object_store import encode, event_line
+from simulator.apiserver.store.objects import encode, event_line
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
 
     from simulator.apiserver.resource_types import ResourceType
-    from simulator.apiserver.store.object_store import Change, Collection, Revision, Stored
+    from simulator.apiserver.store.objects import Change, Collection, Revision, Stored
     from simulator.apiserver.store.selectors import ListSelection
 
 Json = dict[str, Any]

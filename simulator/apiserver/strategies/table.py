@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Final, final
 from simulator.apiserver import cel_evaluator
 from simulator.apiserver.errors import InvalidField, invalid_value, required, unsupported_value
 from simulator.apiserver.strategies import (
-    crd_strategy,
-    daemonset_strategy,
-    event_strategy,
-    pod_strategy,
+    crd,
+    daemonset,
+    event,
+    pod,
 )
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def strategy_of(resource: "ResourceType") -> WriteStrategy:
 def _check_lease(body: Json) -> None:
     spec = body.get("spec") or {}
     for field in ("acquireTime", "renewTime"):
-        event_strategy.check_micro_time("Lease", spec.get(field))
+        event.check_micro_time("Lease", spec.get(field))
 
 
 def _validate_lease(body: Json, _old: Json | None) -> "Iterator[InvalidField]":
@@ -158,7 +158,7 @@ def _validate_webhooks(body: Json, _old: Json | None) -> "Iterator[InvalidField]
 
 
 def _begin_definition(body: Json, now: str) -> None:
-    body["status"] = crd_strategy.established(body, now)
+    body["status"] = crd.established(body, now)
 
 
 def _default_priority_class(body: Json) -> None:
@@ -169,22 +169,20 @@ def _default_priority_class(body: Json) -> None:
 _PLAIN = WriteStrategy()
 _WEBHOOKS = WriteStrategy(default=_default_webhooks, validate=_validate_webhooks)
 _BUILT_IN: Final = {
-    "Pod": WriteStrategy(
-        default=pod_strategy.default, begin=pod_strategy.begin, validate=pod_strategy.validate
-    ),
+    "Pod": WriteStrategy(default=pod.default, begin=pod.begin, validate=pod.validate),
     "Node": WriteStrategy(default=_default_node, begin=_begin_node),
     "Namespace": WriteStrategy(default=_default_namespace, begin=_begin_namespace),
-    "Event": WriteStrategy(check=event_strategy.check_times, validate=event_strategy.validate),
+    "Event": WriteStrategy(check=event.check_times, validate=event.validate),
     "Lease": WriteStrategy(check=_check_lease, validate=_validate_lease),
     "DaemonSet": WriteStrategy(
-        default=daemonset_strategy.default,
-        begin=daemonset_strategy.begin,
-        validate=daemonset_strategy.validate,
+        default=daemonset.default,
+        begin=daemonset.begin,
+        validate=daemonset.validate,
     ),
     "PriorityClass": WriteStrategy(default=_default_priority_class),
     "MutatingWebhookConfiguration": _WEBHOOKS,
     "ValidatingWebhookConfiguration": _WEBHOOKS,
     "CustomResourceDefinition": WriteStrategy(
-        default=crd_strategy.default, begin=_begin_definition, validate=crd_strategy.validate
+        default=crd.default, begin=_begin_definition, validate=crd.validate
     ),
 }

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from simulator.apiserver.resource_types import ResourceType
-    from simulator.apiserver.store.object_store import ObjectStore
+    from simulator.apiserver.store.objects import ObjectStore
 
 Json = dict[str, Any]
 

@@ -14,7 +14,7 @@ import msgspec
 from simulator.apiserver import metadata
 from simulator.apiserver.errors import bad_request, conflict, forbidden, not_found
 from simulator.apiserver.resource_types import NAMESPACES, PODS
-from simulator.apiserver.strategies import pod_strategy
+from simulator.apiserver.strategies import pod
 from simulator.apiserver.webhooks.chain import AdmissionAttributes
 from simulator.apiserver.write.object_writer import WriteResult
 from simulator.apiserver.write.request_body import decode_json
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from api.clock import Clock
     from simulator.apiserver.resource_types import ResourceType
-    from simulator.apiserver.store.object_store import ObjectStore, Stored
+    from simulator.apiserver.store.objects import ObjectStore, Stored
     from simulator.apiserver.webhooks.chain import AdmissionChain
     from simulator.apiserver.write.effects import Effects
     from simulator.apiserver.write.request_body import Caller, RequestTarget
@@ -133,7 +133,7 @@ class Deleter:
         """Return the object's last state and whether it is gone."""
         if resource is NAMESPACES:
             return self._end_namespace(stored)
-        wanted_s = pod_strategy.deletion_grace_s(stored.body, grace_s) if resource is PODS else 0
+        wanted_s = pod.deletion_grace_s(stored.body, grace_s) if resource is PODS else 0
         found = stored.body["metadata"]
         if "deletionTimestamp" in found:
             # A grace can only be shortened.

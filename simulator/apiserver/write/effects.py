@@ -7,13 +7,13 @@ controller would do, and removed with its last object.
 from typing import TYPE_CHECKING, Any, final
 
 from simulator.apiserver.resource_types import CUSTOM_RESOURCE_DEFINITIONS, NAMESPACES
-from simulator.apiserver.strategies import crd_strategy
+from simulator.apiserver.strategies import crd
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from simulator.apiserver.resource_types import Registry, ResourceType
-    from simulator.apiserver.store.object_store import ObjectStore, Stored
+    from simulator.apiserver.store.objects import ObjectStore, Stored
 
 Json = dict[str, Any]
 
@@ -28,7 +28,7 @@ class Effects:
 
     def stored(self, resource: "ResourceType", stored: "Stored") -> None:
         if resource is CUSTOM_RESOURCE_DEFINITIONS:
-            served = crd_strategy.to_resource(stored.body)
+            served = crd.to_resource(stored.body)
             spec = stored.body["spec"]
             self._registry.discard(spec["group"], spec["names"]["plural"])
             if served is not None:
@@ -41,7 +41,7 @@ class Effects:
             self._remove_empty_namespace(namespace)
 
     def _remove_instances(self, definition: Json) -> None:
-        served = crd_strategy.to_resource(definition)
+        served = crd.to_resource(definition)
         if served is None:
             return
         collection = self._store.collection(served)

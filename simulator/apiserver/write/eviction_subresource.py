@@ -18,7 +18,7 @@ from simulator.apiserver.write.object_writer import WriteResult
 
 if TYPE_CHECKING:
     from api.clock import Clock
-    from simulator.apiserver.store.object_store import ObjectStore, Stored
+    from simulator.apiserver.store.objects import ObjectStore, Stored
     from simulator.apiserver.webhooks.chain import AdmissionChain
     from simulator.apiserver.write.delete import Deleter
     from simulator.apiserver.write.request_body import Caller, RequestTarget

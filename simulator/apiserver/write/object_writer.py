@@ -24,8 +24,8 @@ from simulator.apiserver.errors import (
 )
 from simulator.apiserver.resource_types import NAMESPACES, PODS, PRIORITY_CLASSES
 from simulator.apiserver.schema.fields import Difference, ownable
-from simulator.apiserver.store.object_store import encode
-from simulator.apiserver.strategies import pod_strategy
+from simulator.apiserver.store.objects import encode
+from simulator.apiserver.strategies import pod
 from simulator.apiserver.strategies.table import strategy_of
 from simulator.apiserver.webhooks.chain import AdmissionAttributes
 from simulator.apiserver.write.request_body import adopt, check_uid, drop_unknown_fields
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from api.clock import Clock
     from simulator.apiserver.resource_types import ResourceType
-    from simulator.apiserver.store.object_store import ObjectStore, Stored
+    from simulator.apiserver.store.objects import ObjectStore, Stored
     from simulator.apiserver.webhooks.chain import AdmissionChain
     from simulator.apiserver.write.effects import Effects
     from simulator.apiserver.write.request_body import Caller, RequestTarget
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 
 _ATTEMPTS: Final = 5
-"""As many as the real server makes for a patch that names no version."""
+"""Attempts: as many as the real server makes for a patch that names no version."""
 
 
 @final
@@ -357,7 +357,7 @@ class Writer:
         strategy.check(body)
         strategy.default(body)
         if resource is PODS and old is None:
-            pod_strategy.assign_priority(body, self._priority_class)
+            pod.assign_priority(body, self._priority_class)
         if old is not None:
             metadata.keep_system_fields(body, old)
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 
-_SHOWN_BYTES: Final = 30
+_QUOTED_BYTES: Final = 30
 FIELD_VALIDATIONS: Final = ("Strict", "Warn", "Ignore")
 
 
@@ -77,10 +77,10 @@ def decode_json(raw: bytes, kind: str) -> Json:
     try:
         body = msgspec.json.decode(raw)
     except msgspec.DecodeError as error:
-        shown = raw[:_SHOWN_BYTES].decode(errors="replace")
+        quoted = raw[:_QUOTED_BYTES].decode(errors="replace")
         raise bad_request(
             f"the object provided is unrecognized (must be of type {kind}): couldn't get "
-            f"version/kind; json parse error: {error} ({shown})"
+            f"version/kind; json parse error: {error} ({quoted})"
         ) from error
     if not isinstance(body, dict):
         raise bad_request(
@@ -99,10 +99,10 @@ def decode_object(raw: bytes, target: RequestTarget) -> Json:
     resource = target.resource
     body = decode_json(raw, resource.kind)
     if resource.is_custom and not body.get("kind"):
-        shown = raw[:_SHOWN_BYTES].decode(errors="replace")
+        quoted = raw[:_QUOTED_BYTES].decode(errors="replace")
         raise bad_request(
             f"the object provided is unrecognized (must be of type {resource.kind}): Object 'Kind' "
-            f"is missing in '{shown}'"
+            f"is missing in '{quoted}'"
         )
     return adopt(body, target)
 

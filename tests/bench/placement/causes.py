@@ -34,13 +34,13 @@ def idle(
         by_pool.setdefault(ask.pool, []).append(ask)
     milli: Counter[IdleCause] = Counter()
     for node in nodes:
-        for pool, rests in node.rests.items():
-            for rest in filter(None, rests):
-                milli[_cause(node, rest, by_pool.get(pool, ()))] += rest
+        for pool, left in node.remaining.items():
+            for remaining in filter(None, left):
+                milli[_cause(node, remaining, by_pool.get(pool, ()))] += remaining
     return dict(milli)
 
 
-def _cause(node: "NodeState", rest: int, pending: "Sequence[Ask]") -> IdleCause:
+def _cause(node: "NodeState", remaining: int, pending: "Sequence[Ask]") -> IdleCause:
     """Return what is lacking to the pending pod that is nearest to fitting on this device."""
     if not pending:
         return IdleCause.NOT_ASKED
@@ -48,7 +48,7 @@ def _cause(node: "NodeState", rest: int, pending: "Sequence[Ask]") -> IdleCause:
     for ask in pending:
         reached = met(node, ask)
         # The node may have room for this pod on another device than this one.
-        if reached > Met.MODEL and ask.devices and rest < ask.milli:
+        if reached > Met.MODEL and ask.devices and remaining < ask.milli:
             reached = Met.MODEL
         nearest = max(nearest, reached)
     return _CAUSES[nearest]

@@ -45,8 +45,13 @@ def _shares(share: float) -> Made:
         cpu, shares, ones, many = _split(pods)
         if share >= 1:
             return _drawn([(shares, 1)], len(pods), rng)
-        rest = 1 - share
-        groups = [(cpu, 0.13), (shares, 0.87 * share), (ones, 0.86 * rest), (many, 0.01 * rest)]
+        remaining = 1 - share
+        groups = [
+            (cpu, 0.13),
+            (shares, 0.87 * share),
+            (ones, 0.86 * remaining),
+            (many, 0.01 * remaining),
+        ]
         return _drawn(groups, len(pods), rng)
 
     return made
@@ -57,8 +62,13 @@ def _several(share: float) -> Made:
 
     def made(pods: Sequence[TracePod], rng: random.Random) -> list[TracePod]:
         cpu, shares, ones, many = _split(pods)
-        rest = 1 - share
-        groups = [(cpu, 0.13), (shares, 0.38 * rest), (ones, 0.49 * rest), (many, 0.87 * share)]
+        remaining = 1 - share
+        groups = [
+            (cpu, 0.13),
+            (shares, 0.38 * remaining),
+            (ones, 0.49 * remaining),
+            (many, 0.87 * share),
+        ]
         return _drawn(groups, len(pods), rng)
 
     return made

@@ -28,14 +28,14 @@ class LeastFragmentation:
         self._values: dict[tuple[str, str], NodeValue] = {}
         self._before: dict[tuple[str, int], _Before] = {}
         self._rooms = {
-            pool: _PoolRooms(target, pool, [node for node in nodes if node.rests.get(pool)])
+            pool: _PoolRooms(target, pool, [node for node in nodes if node.remaining.get(pool)])
             for pool, target in targets.items()
         }
 
     def changed(self, node: "NodeState") -> "Iterable[int]":
         """Note that a node has changed; return the indices of all nodes whose scores have."""
         indices = {node.index}
-        for pool in node.rests:
+        for pool in node.remaining:
             for index in self._rooms[pool].changed(node):
                 indices.add(index)
                 self._before.pop((pool, index), None)
@@ -52,25 +52,25 @@ class LeastFragmentation:
     def _best(self, node: "NodeState", ask: "Ask") -> "tuple[float, Choice]":
         after = None if node.cpu == UNKNOWN else node.cpu - ask.cpu_milli
         others = 0.0
-        if ask.rules is None or len(node.rests) > 1:
-            for pool in node.rests:
+        if ask.rules is None or len(node.remaining) > 1:
+            for pool in node.remaining:
                 if pool != ask.pool:
                     _, filled, idle, before = self._state(node, pool)
                     others += self._value(pool, node.model).of(filled, idle, after) - before
         if ask.rules is None:
             return round(others / _STEP), ()
         pool, whole = ask.rules.name, ask.rules.whole
-        rests = node.rests[pool]
+        left = node.remaining[pool]
         value = self._value(pool, node.model)
         fill = value.fill
         _, filled, idle, before = self._state(node, pool)
         best: tuple[float, Choice] = float("-inf"), ()
-        for choice in choices(rests, ask):
+        for choice in choices(left, ask):
             filled_after, idle_after = filled, idle
             for position, milli in choice:
-                rest = rests[position]
-                filled_after += fill[rest - milli] - fill[rest]
-                idle_after -= rest == whole
+                remaining = left[position]
+                filled_after += fill[remaining - milli] - fill[remaining]
+                idle_after -= remaining == whole
             difference = others + value.of(filled_after, idle_after, after) - before
             score = round(difference / _STEP)
             if score > best[0]:
@@ -82,9 +82,9 @@ class LeastFragmentation:
         known = self._before.get(key)
         if known is None or known[0] != node.generation:
             value = self._value(pool, node.model)
-            rests = node.rests[pool]
-            filled = sum(value.fill[rest] for rest in rests)
-            idle = rests.count(node.wholes[pool])
+            left = node.remaining[pool]
+            filled = sum(value.fill[remaining] for remaining in left)
+            idle = left.count(node.wholes[pool])
             cpu = None if node.cpu == UNKNOWN else node.cpu
             known = node.generation, filled, idle, value.of(filled, idle, cpu)
             self._before[key] = known
@@ -108,7 +108,7 @@ class _PoolRooms:
         self.prices = RoomPrices(target)
         self.whole = nodes[0].wholes[pool] if nodes else 1
         self._by_node = {node.index: self._of(node) for node in nodes}
-        self._free = {node.index: sum(node.rests[pool]) for node in nodes}
+        self._free = {node.index: sum(node.remaining[pool]) for node in nodes}
         self._all_free = sum(self._free.values())
         self._total = [
             sum(rooms[index] for rooms in self._by_node.values())
@@ -118,7 +118,7 @@ class _PoolRooms:
 
     def changed(self, node: "NodeState") -> "Iterable[int]":
         """Return the nodes that a new price makes worth more or less."""
-        free = sum(node.rests[self._pool])
+        free = sum(node.remaining[self._pool])
         self._all_free += free - self._free[node.index]
         self._free[node.index] = free
         before, after = self._by_node[node.index], self._of(node)
@@ -136,6 +136,6 @@ class _PoolRooms:
         ]
 
     def _of(self, node: "NodeState") -> tuple[int, ...]:
-        idle = node.rests[self._pool].count(self.whole)
+        idle = node.remaining[self._pool].count(self.whole)
         cpu = None if node.cpu == UNKNOWN else node.cpu
         return self.prices.rooms(node.model, idle, cpu)

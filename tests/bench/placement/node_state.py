@@ -88,10 +88,10 @@ class Ask:
         if self.devices:
             milli = self.milli if self.is_share else WHOLE_DEVICE
             return TargetShape(self.cpu_milli, milli, self.devices, self.models)
-        whole, rest = divmod(self.milli, self.rules.whole)
+        whole, remaining = divmod(self.milli, self.rules.whole)
         if whole:
             return TargetShape(self.cpu_milli, WHOLE_DEVICE, whole, self.models)
-        return TargetShape(self.cpu_milli, rest, 1, self.models)
+        return TargetShape(self.cpu_milli, remaining, 1, self.models)
 
 
 @dataclass(slots=True)
@@ -103,7 +103,7 @@ class NodeState:
     cpu: int
     memory: int
     pods: int
-    rests: dict[str, list[int]]
+    remaining: dict[str, list[int]]
     """pool -> free milli by position among its devices."""
     positions: dict[str, tuple[int, ...]]
     """pool -> positions on the node."""
@@ -116,10 +116,10 @@ class NodeState:
 
     @classmethod
     def of(cls, index: int, node: "SimulatedNode", pools: "Mapping[str, PoolRules]") -> "NodeState":
-        rests: dict[str, list[int]] = {}
+        remaining: dict[str, list[int]] = {}
         positions: dict[str, list[int]] = {}
         for position, device in enumerate(node.devices):
-            rests.setdefault(device.pool, []).append(device.free * pools[device.pool].unit)
+            remaining.setdefault(device.pool, []).append(device.free * pools[device.pool].unit)
             positions.setdefault(device.pool, []).append(position)
         return cls(
             index,
@@ -127,9 +127,9 @@ class NodeState:
             UNKNOWN if node.cpu_milli is None else node.cpu_milli,
             UNKNOWN if node.memory_mib is None else node.memory_mib,
             UNKNOWN if node.pods is None else node.pods,
-            rests,
+            remaining,
             {pool: tuple(of_pool) for pool, of_pool in positions.items()},
-            {pool: pools[pool].whole for pool in rests},
+            {pool: pools[pool].whole for pool in remaining},
         )
 
     def take(self, ask: Ask, memory: int, choice: Choice) -> None:
@@ -150,9 +150,9 @@ class NodeState:
             self.pods -= sign
         if ask.rules is None:
             return
-        rests = self.rests[ask.rules.name]
+        remaining = self.remaining[ask.rules.name]
         for position, milli in choice:
-            rests[position] -= sign * milli
+            remaining[position] -= sign * milli
         running = self.sizes.get(ask.size, 0) + sign
         if running:
             self.sizes[ask.size] = running
@@ -186,19 +186,19 @@ class Asks:
         rules = self.pools[pod.pool]
         if rules.placement is not SlicePlacement.SAME_DEVICE:
             return Ask(index, rules, pod.units * rules.unit, 0, pod.cpu_milli, pod.models)
-        whole, rest = divmod(pod.units, rules.units_per_device)
+        whole, remaining = divmod(pod.units, rules.units_per_device)
         if not whole:
-            return Ask(index, rules, rest * rules.unit, 1, pod.cpu_milli, pod.models)
+            return Ask(index, rules, remaining * rules.unit, 1, pod.cpu_milli, pod.models)
         # A demand that is no multiple fits nowhere, as admission refuses it.
-        milli = rules.whole if not rest else rules.whole + 1
+        milli = rules.whole if not remaining else rules.whole + 1
         return Ask(index, rules, milli, whole, pod.cpu_milli, pod.models)
 
 
-def devices_fit(rests: "list[int]", ask: Ask) -> bool:
+def devices_fit(left: "list[int]", ask: Ask) -> bool:
     """Say whether free devices of the pool are enough."""
     if ask.devices:
-        return sum(rest >= ask.milli for rest in rests) >= ask.devices
-    return sum(rests) >= ask.milli
+        return sum(remaining >= ask.milli for remaining in left) >= ask.devices
+    return sum(left) >= ask.milli
 
 
 class Met(IntEnum):
@@ -216,46 +216,49 @@ def met(node: NodeState, ask: Ask) -> Met:
     if ask.models and node.model not in ask.models:
         return Met.NOTHING
     if ask.rules is not None:
-        rests = node.rests.get(ask.rules.name)
-        if rests is None:
+        remaining = node.remaining.get(ask.rules.name)
+        if remaining is None:
             return Met.NOTHING
-        if not (max(rests) >= ask.milli if ask.devices == 1 else devices_fit(rests, ask)):
+        if not (max(remaining) >= ask.milli if ask.devices == 1 else devices_fit(remaining, ask)):
             return Met.MODEL
     if node.cpu < ask.cpu_milli:
         return Met.DEVICES
     return Met.ALL if node.pods > 0 else Met.CPU
 
 
-def choices(rests: "list[int]", ask: Ask) -> "list[Choice]":
+def choices(left: "list[int]", ask: Ask) -> "list[Choice]":
     """Return the different ways to take devices, by position: one for each distinct rest that a share fits into."""
     if ask.is_share:
         seen: set[int] = set()
         different: list[Choice] = []
-        for position, rest in enumerate(rests):
-            if rest >= ask.milli and rest not in seen:
-                seen.add(rest)
+        for position, remaining in enumerate(left):
+            if remaining >= ask.milli and remaining not in seen:
+                seen.add(remaining)
                 different.append(((position, ask.milli),))
         return different
     if ask.devices:
-        free = [position for position, rest in enumerate(rests) if rest >= ask.milli]
+        free = [position for position, remaining in enumerate(left) if remaining >= ask.milli]
         return [tuple((position, ask.milli) for position in free[: ask.devices])]
-    return [spread_units(rests, ask, fullest_first=True)] if ask.rules is not None else [()]
+    return [spread_units(left, ask, fullest_first=True)] if ask.rules is not None else [()]
 
 
-def spread_units(rests: "list[int]", ask: Ask, *, fullest_first: bool) -> Choice:
+def spread_units(free_milli: "list[int]", ask: Ask, *, fullest_first: bool) -> Choice:
     """Take units round by round, one from each device before a second from any (`plan_devices`)."""
     assert ask.rules is not None
     unit = ask.rules.unit
     order = sorted(
-        (position for position, rest in enumerate(rests) if rest >= unit),
-        key=lambda position: (rests[position] if fullest_first else -rests[position], position),
+        (position for position, remaining in enumerate(free_milli) if remaining >= unit),
+        key=lambda position: (
+            free_milli[position] if fullest_first else -free_milli[position],
+            position,
+        ),
     )
     taken = dict.fromkeys(order, 0)
     left = ask.milli
     while left:
         before = left
         for position in order:
-            if left and rests[position] - taken[position] >= unit:
+            if left and free_milli[position] - taken[position] >= unit:
                 taken[position] += unit
                 left -= unit
         assert left < before, "the demand was found to fit"

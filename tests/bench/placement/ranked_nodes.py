@@ -79,7 +79,7 @@ class RankedNodes:
             for device in node.devices
         )
         self.taken_milli = self.capacity_milli - sum(
-            sum(map(sum, node.rests.values())) for node in self._nodes
+            sum(map(sum, node.remaining.values())) for node in self._nodes
         )
         self._placed: dict[int, tuple[NodeState, Choice]] = {}
 
@@ -135,7 +135,7 @@ class RankedNodes:
         self._measure(node)
 
     def _measure(self, node: NodeState) -> None:
-        self._losses.measure(node.index, node.rests, model=node.model, cpu_milli=node.cpu)
+        self._losses.measure(node.index, node.remaining, model=node.model, cpu_milli=node.cpu)
 
     def _measured_targets(self) -> dict[str, TargetWorkload]:
         """Return each pool's target workload as this workload has it; pods without devices count in all."""

@@ -68,8 +68,8 @@ def _random(context: StartState) -> Scoring:
 
     def choose(node: "NodeState", ask: "Ask") -> "Choice":
         if not ask.is_share:
-            return choices(_rests(node, ask), ask)[0]
-        fitting = [i for i, rest in enumerate(_rests(node, ask)) if rest >= ask.milli]
+            return choices(_remaining(node, ask), ask)[0]
+        fitting = [i for i, remaining in enumerate(_remaining(node, ask)) if remaining >= ask.milli]
         return ((fitting[generator.below(len(fitting))], ask.milli),)
 
     def pick(scores: list[float], _best: float) -> int:
@@ -104,14 +104,16 @@ def _packing(_context: StartState) -> Scoring:
     def score(node: "NodeState", ask: "Ask") -> float:
         if ask.rules is None:
             return 0
-        rests, whole = _rests(node, ask), ask.rules.whole
-        idle = rests.count(whole)
-        if idle == len(rests):
+        left, whole = _remaining(node, ask), ask.rules.whole
+        idle = left.count(whole)
+        if idle == len(left):
             return max(33 - idle, idle)
-        taken = sorted(rest for rest in rests if rest >= ask.milli)[: ask.devices or None]
+        taken = sorted(remaining for remaining in left if remaining >= ask.milli)[
+            : ask.devices or None
+        ]
         if opened := taken.count(whole):
             return max(50 - opened, 33)
-        return max(100 - sum(rest * 100 // whole for rest in taken) // 10, 50)
+        return max(100 - sum(remaining * 100 // whole for remaining in taken) // 10, 50)
 
     return Scoring("GpuPacking", score, tightest)
 
@@ -129,7 +131,10 @@ def _fgd(context: StartState) -> Scoring:
     losses = {pool: ExpectedLoss(target) for pool, target in context.targets.items()}
 
     def loss(node: "NodeState", cpu: int) -> float:
-        return sum(losses[pool].of(node.model, cpu, rests) for pool, rests in node.rests.items())
+        return sum(
+            losses[pool].of(node.model, cpu, remaining)
+            for pool, remaining in node.remaining.items()
+        )
 
     def best(node: "NodeState", ask: "Ask") -> "tuple[int, Choice]":
         before = loss(node, node.cpu)
@@ -138,11 +143,11 @@ def _fgd(context: StartState) -> Scoring:
         best_choice: Choice = ()
         if ask.rules is None:
             return _sigmoid(before - loss(node, cpu)), ()
-        rests = node.rests[ask.rules.name]
-        for choice in choices(rests, ask):
-            _apply(rests, choice, 1)
+        remaining = node.remaining[ask.rules.name]
+        for choice in choices(remaining, ask):
+            _apply(remaining, choice, 1)
             score = _sigmoid(before - loss(node, cpu))
-            _apply(rests, choice, -1)
+            _apply(remaining, choice, -1)
             if score > best_score:
                 best_score, best_choice = score, choice
         return best_score, best_choice
@@ -166,12 +171,12 @@ def _spread(_context: StartState) -> Scoring:
     """The emptiest node, and of its devices the emptiest."""
 
     def choose(node: "NodeState", ask: "Ask") -> "Choice":
-        rests = _rests(node, ask)
+        remaining = _remaining(node, ask)
         if ask.is_share:
-            return max(choices(rests, ask), key=lambda choice: rests[choice[0][0]])
+            return max(choices(remaining, ask), key=lambda choice: remaining[choice[0][0]])
         if ask.rules is not None and not ask.devices:
-            return spread_units(rests, ask, fullest_first=False)
-        return choices(rests, ask)[0]
+            return spread_units(remaining, ask, fullest_first=False)
+        return choices(remaining, ask)[0]
 
     return Scoring("Spread", lambda node, _ask: _free(node), choose)
 
@@ -191,19 +196,19 @@ STRATEGIES: Final[dict[str, Callable[[StartState], Scoring]]] = {
 
 def tightest(node: "NodeState", ask: "Ask") -> "Choice":
     """Return the way to take devices that leaves the smallest rest."""
-    rests = _rests(node, ask)
+    remaining = _remaining(node, ask)
     if ask.is_share:
-        return min(choices(rests, ask), key=lambda choice: rests[choice[0][0]])
-    return choices(rests, ask)[0]
+        return min(choices(remaining, ask), key=lambda choice: remaining[choice[0][0]])
+    return choices(remaining, ask)[0]
 
 
-def _rests(node: "NodeState", ask: "Ask") -> list[int]:
-    return node.rests[ask.rules.name] if ask.rules is not None else []
+def _remaining(node: "NodeState", ask: "Ask") -> list[int]:
+    return node.remaining[ask.rules.name] if ask.rules is not None else []
 
 
-def _apply(rests: list[int], choice: "Choice", sign: int) -> None:
+def _apply(remaining: list[int], choice: "Choice", sign: int) -> None:
     for position, milli in choice:
-        rests[position] -= sign * milli
+        remaining[position] -= sign * milli
 
 
 def _cpu(node: "NodeState") -> int:
@@ -211,7 +216,7 @@ def _cpu(node: "NodeState") -> int:
 
 
 def _free(node: "NodeState") -> int:
-    return sum(sum(rests) for rests in node.rests.values())
+    return sum(sum(remaining) for remaining in node.remaining.values())
 
 
 def _sigmoid(difference: float) -> int:

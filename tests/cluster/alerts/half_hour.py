@@ -67,15 +67,15 @@ class HalfHour:
     async def a_node_has_no_driver(self) -> None:
         """Nothing places the DaemonSets yet: kwok would say of the validator's pod that all is well."""
         await nodes.create_kwok_nodes(self.api, 1, prefix=f"{self._mark}-bare")
-        await self._tell_of_a_bus(self.bare)
+        await self._publish_bus(self.bare)
         await self._condition(self.bare, "DriverMissing", "True")
         await self._seen(f'gpu_bootstrap_condition{{condition="DriverMissing",node="{self.bare}"}}')
         await self._seen(f'gpu_inventory_devices_total{{node="{self.bare}"}}')
 
-    async def nodes_tell_of_their_devices(self) -> None:
+    async def nodes_publish_their_devices(self) -> None:
         await nodes.create_kwok_nodes(self.api, 2, prefix=self._mark, labels=gfd_labels(GPUS))
         for node in (self.first, self.second):
-            await self._tell(node)
+            await self._send(node)
         for node in (self.first, self.second):
             await self._condition(node, "ReadyForPooling", "True")
         found = (await self.api.get(DEVICES))["items"]
@@ -141,7 +141,7 @@ class HalfHour:
         (free,) = (
             number for number in range(GPUS) if uuid_of(self.first, number) not in self._pages.pods
         )
-        await self._tell(self.first, {free: {"health": "Unhealthy", "health.reason": "Xid 79"}})
+        await self._send(self.first, {free: {"health": "Unhealthy", "health.reason": "Xid 79"}})
         await self._figures(self.train, unhealthy=1)
         await self._degrade_agent()
         await self._seen("gpu_device_faulted_total > 0")
@@ -165,7 +165,7 @@ class HalfHour:
         await self._figures(self.notebooks, total=4 * GPUS, used=0)
 
     async def pods_end(self, plugin: "PluginProcess") -> None:
-        await self._tell(self.first)
+        await self._send(self.first)
         await self._figures(self.train, unhealthy=0)
         await plugin.stop_kubelet()
         await self._seen("gpu_agent_plugin_registered == 0")
@@ -197,7 +197,7 @@ class HalfHour:
     async def _offer(self, node: str, pool: str, units: int) -> None:
         await nodes.set_extended_resources(self.api, node, {PREFIX + pool: units})
 
-    async def _tell(self, node: str, sick: "Mapping[int, dict[str, str]] | None" = None) -> None:
+    async def _send(self, node: str, sick: "Mapping[int, dict[str, str]] | None" = None) -> None:
         """Write what the node's agent says of its devices, and what some of them have."""
         devices = [
             agent_device(node, number, of=GPUS, **(sick or {}).get(number, {}))
@@ -205,7 +205,7 @@ class HalfHour:
         ]
         await apply_feature(self.api, agent_feature(node, devices, heartbeat=self._now()))
 
-    async def _tell_of_a_bus(self, node: str) -> None:
+    async def _publish_bus(self, node: str) -> None:
         """Write what the agent says of a node without a driver: a device, by its place on the bus only."""
         device = agent_device(node, 0)
         on_bus = {name: device[name] for name in device if name.startswith("pci.")}
@@ -245,9 +245,9 @@ class HalfHour:
 
     async def _figures(self, pool: str, **wanted: int) -> None:
         async def has() -> bool:
-            shown = await self.api.get(f"{POOLS}/{pool}")
-            seen = capacity(shown)
-            assert {key: seen.get(key) for key in wanted} == wanted, f"{shown.get('status')}"
+            current = await self.api.get(f"{POOLS}/{pool}")
+            seen = capacity(current)
+            assert {key: seen.get(key) for key in wanted} == wanted, f"{current.get('status')}"
             return True
 
         await polling.eventually(has, what=f"{pool} with {wanted}", every=0.2)

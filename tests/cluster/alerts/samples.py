@@ -38,9 +38,9 @@ class Series:
     """A minute."""
 
     def lines(self) -> Iterator[str]:
-        shown = ",".join(f'{name}="{value}"' for name, value in self.labels.items())
+        current = ",".join(f'{name}="{value}"' for name, value in self.labels.items())
         for index in range(COUNT):
-            yield f"{self.name}{{{shown}}} {self.value + self.growth * index} {START + STEP_S * index}\n"
+            yield f"{self.name}{{{current}}} {self.value + self.growth * index} {START + STEP_S * index}\n"
 
 
 _VALUES: Final[dict[str, tuple[str, ...]]] = {

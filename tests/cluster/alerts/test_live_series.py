@@ -24,7 +24,7 @@ from manifests.monitoring.scaling_alerts import RECORDING_RULES
 from tests.cluster.alerts.device_pages import device_pages
 from tests.cluster.alerts.half_hour import GPUS, HalfHour
 from tests.cluster.alerts.plugin_process import plugin_process
-from tests.cluster.alerts.unshown import UNSEEN_ANSWERS, UNSEEN_SERIES
+from tests.cluster.alerts.unpublished import UNSEEN_ANSWERS, UNSEEN_SERIES
 from tests.cluster.environment import binaries, client, components, nodes, polling
 from tests.cluster.environment.control_plane import ControlPlane
 from tests.cluster.environment.kubectl import Kubectl
@@ -104,7 +104,7 @@ async def play(
                 since = time.time()  # noqa: TID251  # as Prometheus counts
                 await story.a_node_has_no_driver()
                 await scheduler.start()
-                await story.nodes_tell_of_their_devices()
+                await story.nodes_publish_their_devices()
                 await story.pools_take_them()
                 await story.pods_are_bound(plugin)
                 await story.a_reservation_expires()
@@ -214,10 +214,10 @@ def is_unseen(expression: promql_parser.Expr) -> bool:
 @pytest.mark.parametrize("name", QUERIES)
 async def test_a_panel_shows_what_happened(name: str, watched: Watched):
     expression = ours(QUERIES[name])
-    is_shown = await watched.shows(expression)
+    is_visible = await watched.shows(expression)
     if name in UNSEEN_ANSWERS or is_unseen(promql_parser.parse(expression)):
         return
-    assert is_shown, expression
+    assert is_visible, expression
 
 
 @pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert.name)

@@ -41,7 +41,7 @@ class Setup:
     def pool(self, letter: str) -> str:
         return f"{self.node}-{letter}"
 
-    async def settle(self) -> None:
+    async def until_stable(self) -> None:
         """Look until nothing is written any more."""
         before: list[str] = []
         for _ in range(20):
@@ -94,7 +94,7 @@ async def setup(control_plane, api, _kinds) -> AsyncIterator[Setup]:
 async def test_device_comes_into_its_pool_and_leaves_it_when_its_pod_has_ended(setup):
     """Lesson 7."""
     await setup.process.annotate(setup.device, setup.pool("a"))
-    await setup.settle()
+    await setup.until_stable()
     assert await setup.owner() == setup.pool("a")
     inventory = await setup.api.get(f"{INVENTORIES}/{setup.node}")
     assigned = [{"pool": setup.pool("a"), "devices": [setup.device]}]
@@ -103,12 +103,12 @@ async def test_device_comes_into_its_pool_and_leaves_it_when_its_pod_has_ended(s
     index = setup.process.cluster.allocation_state.index
     index.set_observed(PodUid("p"), (UnitId(f"GPU-{setup.device}"),))
     await setup.process.annotate(setup.device, None)
-    await setup.settle()
+    await setup.until_stable()
     assert await setup.owner() == setup.pool("a")
     assert (await setup.process.condition(setup.device, "Draining"))["status"] == "True"
 
     index.set_observed(PodUid("p"), ())
-    await setup.settle()
+    await setup.until_stable()
     assert await setup.owner() is None
     assert await setup.process.assigned(setup.device) == ("False", "NoPoolWantsIt")
     assert await setup.process.condition(setup.device, "Draining") == {}
@@ -125,7 +125,7 @@ async def test_pool_that_another_manager_wrote_is_released(setup):
     path = f"{DEVICES}/{setup.device}/status"
     await setup.api.patch(path, body, kind="apply", fieldManager="somebody")
 
-    await setup.settle()
+    await setup.until_stable()
 
     assert await setup.owner() is None
 
@@ -162,9 +162,9 @@ async def test_conditions_of_others_stay_and_ours_are_shown_by_kubectl(setup, ku
         fieldManager="health",
     )
     await setup.process.annotate(setup.device, "no-such-pool")
-    await setup.settle()
+    await setup.until_stable()
 
     assert (await setup.process.condition(setup.device, "Healthy"))["status"] == "True"
-    shown = (await kubectl("get", "gdev", setup.device, "-o", "wide")).stdout
-    assert "PoolNotFound" in shown
-    assert "pool not found: create it, or correct the annotation" in shown
+    current = (await kubectl("get", "gdev", setup.device, "-o", "wide")).stdout
+    assert "PoolNotFound" in current
+    assert "pool not found: create it, or correct the annotation" in current

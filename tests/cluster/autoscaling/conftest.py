@@ -130,8 +130,8 @@ async def make_node_pool(
         path = f"{karpenter.NODE_POOLS}/{name}"
 
         async def ready() -> bool:
-            shown = (await api.conditions(path)).get("Ready", {})
-            assert shown.get("status") == "True", f"{shown}"
+            current = (await api.conditions(path)).get("Ready", {})
+            assert current.get("status") == "True", f"{current}"
             return True
 
         await polling.eventually(ready, what=f"NodePool {name} ready")

@@ -82,11 +82,11 @@ class RealScalingCluster:
         lines = []
         for path in (DEVICES, f"{API}/gpunodeinventories"):
             for entry in (await self.api.get(path))["items"]:
-                shown = [
+                current = [
                     f"{item['type']}={item['status']}/{item['reason']}: {item.get('message', '')}"
                     for item in entry.get("status", {}).get("conditions") or []
                 ]
-                lines.append(f"{entry['metadata']['name']}: {'; '.join(shown)}")
+                lines.append(f"{entry['metadata']['name']}: {'; '.join(current)}")
         return "\n".join(lines)
 
     async def kill_server(self) -> None:

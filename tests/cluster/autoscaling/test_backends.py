@@ -16,7 +16,7 @@ from tests.cluster.autoscaling.real_cluster import NODE_CLASS
 from tests.cluster.environment import karpenter, polling
 from tests.cluster.environment.server_process import with_image
 from tests.cluster.system.installation import NAMESPACE
-from tests.support.scaling_stories import POOL_LABEL, ScalingPool, Sight, shape
+from tests.support.scaling_stories import POOL_LABEL, Measurement, ScalingPool, shape
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -100,7 +100,7 @@ def a_buffer() -> list[dict[str, Any]]:
     ]
 
 
-def was_removed(seen: Sight) -> bool:
+def was_removed(seen: Measurement) -> bool:
     """Say whether signals are in use, and BackendReady says why."""
     return seen.scaling.backend is ScalingBackend.KARPENTER_SIGNAL and any(
         (condition.type, condition.status, condition.reason)
@@ -118,7 +118,7 @@ async def by_signals(cluster: "RealScalingCluster") -> None:
     await pool.until("signals are in use", was_removed)
     await pool.create_pod("buffered-a")
     await pool.until_bound("buffered-a")
-    await pool.until_told("GPUNodeRequested")
+    await pool.until_reported("GPUNodeRequested")
     await pool.ends_clean()
 
 
@@ -148,10 +148,10 @@ async def replicas_follow_the_pods(cluster: "RealScalingCluster") -> None:
     await pool.until_bound("static-a")
     await pool.patch({"spec": {"autoscaling": {"backend": ScalingBackend.KARPENTER_STATIC.value}}})
     await pool.until("signals are in use", was_removed)
-    sight = await pool.until(
+    measured = await pool.until(
         "the empty node goes", lambda seen: len(seen.nodes) == 1, within_s=STATIC_WITHIN_S
     )
-    assert sight.pods["static-a"].spec.node_name == sight.nodes[0].metadata.name
+    assert measured.pods["static-a"].spec.node_name == measured.nodes[0].metadata.name
     await pool.ends_clean(within_s=STATIC_WITHIN_S)
 
 

@@ -60,8 +60,8 @@ async def test_a_balloon_is_unschedulable_then_bound_and_gives_way_to_the_pod(
         return not found or found["spec"].get("nodeName") == NODE
 
     await polling.eventually(is_bound, what="the balloon is on the new node")
-    sight = await pool.until_bound("balloon-a")
-    assert sight.pods["balloon-a"].spec.node_name == NODE
+    measured = await pool.until_bound("balloon-a")
+    assert measured.pods["balloon-a"].spec.node_name == NODE
     await pool.until("no balloon is left", lambda seen: not seen.signals)
     await pool.until("no startup taint is left", lambda seen: not seen.with_startup_taint)
     await pool.delete_pods("balloon-a")
@@ -75,10 +75,10 @@ async def until_unschedulable(api: "ApiClient", pool: ScalingPool) -> "JsonObjec
     async def found() -> "JsonObject":
         signals = (await pool.left()).signals
         assert signals, "there is no balloon"
-        shown = await api.get(f"{pods.collection(NAMESPACE)}/{signals[0].metadata.name}")
-        conditions = {item["type"]: item for item in shown["status"].get("conditions") or []}
+        current = await api.get(f"{pods.collection(NAMESPACE)}/{signals[0].metadata.name}")
+        conditions = {item["type"]: item for item in current["status"].get("conditions") or []}
         assert conditions.get("PodScheduled", {}).get("reason") == "Unschedulable", f"{conditions}"
-        return shown
+        return current
 
     return await polling.eventually(found, what="the balloon is unschedulable")
 

@@ -52,9 +52,9 @@ async def condition(api: client.ApiClient, claim: str, kind: str, status: str) -
     """Wait until a condition of a NodeClaim has a status; return its reason."""
 
     async def has() -> str:
-        shown = (await api.conditions(f"{karpenter.CLAIMS}/{claim}")).get(kind, {})
-        assert shown.get("status") == status, f"{kind}: {shown}"
-        return str(shown["reason"])
+        current = (await api.conditions(f"{karpenter.CLAIMS}/{claim}")).get(kind, {})
+        assert current.get("status") == status, f"{kind}: {current}"
+        return str(current["reason"])
 
     return await polling.eventually(has, what=f"{kind}={status} of {claim}")
 
@@ -64,10 +64,10 @@ async def release(api: client.ApiClient, node: str) -> None:
     path = f"{nodes.NODES}/{node}"
 
     async def removed() -> bool:
-        shown = await api.get(path)
-        taints = shown["spec"].get("taints") or []
+        current = await api.get(path)
+        taints = current["spec"].get("taints") or []
         kept = [taint for taint in taints if taint["key"] != AGENT_NOT_READY_TAINT]
-        version = shown["metadata"]["resourceVersion"]
+        version = current["metadata"]["resourceVersion"]
         try:
             await api.patch(
                 path, {"metadata": {"resourceVersion": version}, "spec": {"taints": kept}}
@@ -102,15 +102,17 @@ async def test_signal_gets_one_node_of_its_id_and_the_empty_node_goes(
     registered = clock()
 
     async def waits_for_the_taint() -> bool:
-        shown = (await api.conditions(f"{karpenter.CLAIMS}/{name}"))["Initialized"]
-        assert (shown["status"], shown["reason"]) == ("Unknown", "StartupTaintsExist"), f"{shown}"
+        current = (await api.conditions(f"{karpenter.CLAIMS}/{name}"))["Initialized"]
+        assert (current["status"], current["reason"]) == ("Unknown", "StartupTaintsExist"), (
+            f"{current}"
+        )
         return True
 
     await polling.eventually(waits_for_the_taint, what="the startup taint keeps it")
     node = (await api.get(f"{karpenter.CLAIMS}/{name}"))["status"]["nodeName"]
-    shown = await api.get(f"{nodes.NODES}/{node}")
-    assert shown["metadata"]["labels"][SCALE_REQUEST_LABEL] == request
-    assert shown["metadata"]["labels"]["node.kubernetes.io/instance-type"] == "gpu-4x"
+    current = await api.get(f"{nodes.NODES}/{node}")
+    assert current["metadata"]["labels"][SCALE_REQUEST_LABEL] == request
+    assert current["metadata"]["labels"]["node.kubernetes.io/instance-type"] == "gpu-4x"
     print(f"NodeClaim -> Registered {registered - began:.1f} s")
 
     async def has_the_taint_alone() -> bool:

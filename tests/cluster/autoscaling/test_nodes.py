@@ -52,8 +52,8 @@ async def test_node_of_a_hand_made_signal_serves_its_pool(
             satisfied=lambda all_: any(units_of(item, pool) == "2" for item in all_.values()),
             labelSelector=f"{SCALE_REQUEST_LABEL}={request}",
         )
-    ((node, shown),) = found.items()
-    assert AGENT_NOT_READY_TAINT in {item["key"] for item in shown["spec"].get("taints", ())}
+    ((node, current),) = found.items()
+    assert AGENT_NOT_READY_TAINT in {item["key"] for item in current["spec"].get("taints", ())}
 
     async def plugin_runs() -> bool:
         selector = f"gpu.deckhouse.io/pool={pool.name}"

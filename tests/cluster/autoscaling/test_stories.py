@@ -57,20 +57,20 @@ async def play(
     clock = asyncio.get_running_loop().time
     faults: list[str] = []
 
-    async def tell(story: "Story") -> None:
+    async def publish(story: "Story") -> None:
         began = clock()
         outcome = "passed"
         try:
             await story(cluster)
         except Exception as fault:  # noqa: BLE001  # the others go on
             outcome = "failed"
-            told = "".join(traceback.format_exception(fault)[-2:])
-            faults.append(f"{story.__name__}: {told}\n{await cluster.devices()}")
+            reported = "".join(traceback.format_exception(fault)[-2:])
+            faults.append(f"{story.__name__}: {reported}\n{await cluster.devices()}")
         progress(f"{story.__name__} {outcome} after {clock() - began:.0f} s")
 
     async with asyncio.TaskGroup() as group:
         for story in chosen:
-            group.create_task(tell(story))
+            group.create_task(publish(story))
     if faults:
         pytest.fail(f"{len(faults)} of {len(chosen)} stories:\n" + "\n".join(faults), pytrace=False)
 

@@ -54,7 +54,7 @@ class Timeline:
     node_of: dict[str, str] = field(default_factory=dict)
     """Pod -> its node."""
     claims: dict[str, float] = field(default_factory=dict)
-    told: dict[str, float] = field(default_factory=dict)
+    recorded: dict[str, float] = field(default_factory=dict)
     """Node -> its agent's report."""
     steps: dict[str, dict[str, float]] = field(default_factory=dict)
     """Step -> node, device or pod that took it."""
@@ -70,7 +70,7 @@ class Timeline:
     def bound_after_s(self) -> list[float]:
         """Return the times from the report of a pod's node until the pod was bound, sorted."""
         bound = self.steps["pod bound"]
-        return sorted(at - self.told[self.node_of[name]] for name, at in bound.items())
+        return sorted(at - self.recorded[self.node_of[name]] for name, at in bound.items())
 
     def results(self, subject: str, *aims: Aim) -> list[Result]:
         """Return the figures for docs/performance.md; the aims are of the pods and of all NodeClaims."""
@@ -102,10 +102,12 @@ class Timeline:
         lines = [
             "s after the agent's report, last of a node | median | longest | after the step before, median"
         ]
-        before = self.told
+        before = self.recorded
         for step in STEPS:
             taken = self._by_node(step)
-            after = [at - self.told[node] for node, at in taken.items() if node in self.told]
+            after = [
+                at - self.recorded[node] for node, at in taken.items() if node in self.recorded
+            ]
             since = [at - before[node] for node, at in taken.items() if node in before]
             if not after or not since:
                 lines.append(f"{step}: not seen")
@@ -135,7 +137,9 @@ class Timeline:
         self.claims.setdefault(one["metadata"]["name"], now)
 
     def feature(self, now: float, one: "JsonObject") -> None:
-        self.told.setdefault(one["metadata"]["name"].removeprefix("gpu-control-plane-agent-"), now)
+        self.recorded.setdefault(
+            one["metadata"]["name"].removeprefix("gpu-control-plane-agent-"), now
+        )
 
     def device(self, now: float, one: "JsonObject") -> None:
         name, status = one["metadata"]["name"], one.get("status", {})

@@ -37,10 +37,10 @@ async def release_namespace(api: ApiClient, helm: Helm, kubectl: Kubectl) -> "As
     await api.create("/api/v1/namespaces", {"metadata": {"name": name, "labels": labels}})
     yield name
     await helm("uninstall", RELEASE, "--namespace", name, "--no-hooks", "--ignore-not-found")
-    rest = [item for item in helm.template({}, namespace=name) if not _is_definition(item)]
+    remaining = [item for item in helm.template({}, namespace=name) if not _is_definition(item)]
     await kubectl(
         *("delete", "--ignore-not-found", "--wait=false", "-f", "-"),
-        stdin=yaml.safe_dump_all(rest),
+        stdin=yaml.safe_dump_all(remaining),
     )
     await kubectl("delete", "namespace", name, "--wait=false")
 

@@ -84,7 +84,7 @@ class AuditLog:
 
     async def mark(self) -> int:
         """Return the present moment, for `since`."""
-        return (await self._settled())[1]
+        return (await self._until_stable())[1]
 
     async def writes(
         self, since: int = 0, *, user: str | None = None, resource: str | None = None
@@ -93,7 +93,7 @@ class AuditLog:
 
         `user` and `resource` (`pods/binding`) select; None selects everything.
         """
-        end, _ = await self._settled()
+        end, _ = await self._until_stable()
         return [
             write
             for write in map(_write, self._read(since, end))
@@ -104,7 +104,7 @@ class AuditLog:
 
     async def rights_used(self, user: str) -> set[Right]:
         """Return what all requests of the user took that were not forbidden; reads of our own only."""
-        end, _ = await self._settled()
+        end, _ = await self._until_stable()
         return {
             right
             for event in self._read(0, end)
@@ -112,7 +112,7 @@ class AuditLog:
             for right in _rights(event)
         }
 
-    async def _settled(self) -> tuple[int, int]:
+    async def _until_stable(self) -> tuple[int, int]:
         """Write a marker; return where it begins and ends in the file.
 
         The server logs a request at its end, a moment after the client has the answer. The marker

@@ -216,9 +216,9 @@ def _assets() -> dict[str, Path]:
         return {}
     directory = Path(configured)
     found = {name: directory / name for name in _ASSETS if os.access(directory / name, os.X_OK)}
-    lacking = [name for name in _REQUIRED_ASSETS if name not in found]
-    if lacking:
+    shortfall = [name for name in _REQUIRED_ASSETS if name not in found]
+    if shortfall:
         raise AssertionError(
-            f"KUBEBUILDER_ASSETS={configured} has no executable {' and no '.join(lacking)}"
+            f"KUBEBUILDER_ASSETS={configured} has no executable {' and no '.join(shortfall)}"
         )
     return found

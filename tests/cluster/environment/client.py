@@ -89,8 +89,8 @@ class ApiClient:
 
     async def conditions(self, path: str) -> dict[str, JsonObject]:
         """Return type -> condition of the object; none until somebody has written them."""
-        shown: list[JsonObject] = (await self.status(path)).get("conditions") or []
-        return {item["type"]: item for item in shown}
+        current: list[JsonObject] = (await self.status(path)).get("conditions") or []
+        return {item["type"]: item for item in current}
 
     async def create(self, path: str, body: "Mapping[str, Any]", **params: str) -> JsonObject:
         return await self._request("POST", path, body=body, params=params)

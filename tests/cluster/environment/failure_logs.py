@@ -13,7 +13,7 @@ Sizes = dict[str, int]
 _WORSE: Final = frozenset({"warning", "warn", "error", "critical", "fatal"})
 _LAST: Final = 3
 """Lines that are shown of each log, of whatever level."""
-_SHOWN: Final = 12
+_MOST_LINES: Final = 12
 """Lines that are shown of each log, at most."""
 _WIDTH: Final = 300
 
@@ -32,22 +32,22 @@ def logged_since(directory: "Path", before: Sizes) -> str:
         with (directory / name).open("rb") as log:
             log.seek(start)
             lines = log.read(size - start).decode("utf-8", "replace").splitlines()
-        if shown := _worth_showing(lines):
-            parts.append("\n".join([f"{name}, {len(lines)} lines:", *shown]))
+        if current := _worth_printing(lines):
+            parts.append("\n".join([f"{name}, {len(lines)} lines:", *current]))
     return "\n".join(parts)
 
 
-def _worth_showing(lines: "Iterable[str]") -> list[str]:
+def _worth_printing(lines: "Iterable[str]") -> list[str]:
     """Return lines of a log in JSON; other programs write too much that is of no interest here."""
     levels = [(line, _level(line)) for line in lines]
     known = [(line, level) for line, level in levels if level is not None]
     first_of_last = len(known) - _LAST
-    shown = [
+    current = [
         line[:_WIDTH]
         for number, (line, level) in enumerate(known)
         if level in _WORSE or number >= first_of_last
     ]
-    return shown[-_SHOWN:]
+    return current[-_MOST_LINES:]
 
 
 def _level(line: str) -> str | None:

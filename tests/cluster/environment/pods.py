@@ -132,9 +132,9 @@ async def report_end(api: client.ApiClient, pod: "JsonObject", phase: str) -> No
     """End the containers of a running pod as its kubelet reports it; `phase` may be Failed."""
     metadata = pod["metadata"]
     path = f"{collection(metadata['namespace'])}/{metadata['name']}"
-    shown = pod.get("status", {}).get("containerStatuses", [])
+    current = pod.get("status", {}).get("containerStatuses", [])
     terminated = {"ready": False, "started": False, "state": {"terminated": {"exitCode": 0}}}
-    status = {"phase": phase, "containerStatuses": [item | terminated for item in shown]}
+    status = {"phase": phase, "containerStatuses": [item | terminated for item in current]}
     await api.as_node(pod["spec"]["nodeName"]).patch(f"{path}/status", {"status": status})
 
 

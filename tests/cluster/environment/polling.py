@@ -18,7 +18,7 @@ T = TypeVar("T")
 PATIENCE_S: Final = 120.0
 """Default of all waits for a fact, far beyond what any takes on a busy machine: only a failing test waits so long."""
 
-_ANSWER_SHOWN = 600
+_ANSWER_QUOTED = 600
 """Characters of a refused probe's answer that are quoted; /readyz lists ~50 checks."""
 
 
@@ -85,7 +85,7 @@ def https_probe(
             ):
                 if response.status == 200:
                     return None
-                return f"{url} said {response.status} {(await response.text())[:_ANSWER_SHOWN]}"
+                return f"{url} said {response.status} {(await response.text())[:_ANSWER_QUOTED]}"
         except (aiohttp.ClientError, TimeoutError) as error:
             return f"{url}: {type(error).__name__} {error}"
 

@@ -215,12 +215,12 @@ class Run:
         shutil.rmtree(self.scratch, ignore_errors=True)
 
     def started(self, process_group: int) -> None:
-        self._tell(f"+{process_group}\n")
+        self._send(f"+{process_group}\n")
 
     def ended(self, process_group: int) -> None:
-        self._tell(f"-{process_group}\n")
+        self._send(f"-{process_group}\n")
 
-    def _tell(self, line: str) -> None:
+    def _send(self, line: str) -> None:
         pipe = self._reaper.stdin
         if pipe is None or pipe.closed:
             return

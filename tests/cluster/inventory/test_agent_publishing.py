@@ -88,7 +88,7 @@ async def agent(control_plane, api, namespace, _kinds) -> AsyncIterator[Publishi
         async def is_served() -> bool:
             # The API server answers so while it sets up the storage of a new kind.
             with suppress(TooManyRequests, NotFound):
-                await made.publisher.settle()
+                await made.publisher.reconcile()
                 return True
             return False
 
@@ -105,7 +105,7 @@ def generations(feature: dict[str, Any]) -> tuple[str, int]:
 async def test_a_heartbeat_changes_the_annotation_and_nothing_else(agent: Publishing):
     before = await agent.feature()
     agent.publisher._clock = Later()
-    await agent.publisher.settle()
+    await agent.publisher.reconcile()
     after = await agent.feature()
     assert generations(after) == generations(before)
     assert after["spec"] == before["spec"]
@@ -134,26 +134,26 @@ class Later:
 async def test_the_next_heartbeat_undoes_what_somebody_did(agent: Publishing, harm):
     want = (await agent.feature())["spec"]
     await agent.patch(harm)
-    await agent.publisher.settle()
+    await agent.publisher.reconcile()
     found = await agent.feature()
     assert found["spec"] == want
     assert found["metadata"]["labels"] == {"nfd.node.kubernetes.io/node-name": agent.node}
     before = generations(found)
-    await agent.publisher.settle()
+    await agent.publisher.reconcile()
     assert generations(await agent.feature()) == before
 
 
 async def test_one_that_was_deleted_is_made_again(agent: Publishing):
     uid, _ = generations(await agent.feature())
     await agent.client.delete(NODE_FEATURES, feature_name(agent.node), namespace=agent.namespace)
-    await agent.publisher.settle()
+    await agent.publisher.reconcile()
     assert generations(await agent.feature())[0] != uid
 
 
 async def test_a_restart_takes_the_object_over(agent: Publishing):
     before = await agent.feature()
     agent.begin()
-    await agent.publisher.settle()
+    await agent.publisher.reconcile()
     after = await agent.feature()
     assert generations(after) == generations(before)
     assert after["metadata"]["ownerReferences"] == before["metadata"]["ownerReferences"]
@@ -193,12 +193,12 @@ async def test_the_condition_stands_beside_others(agent: Publishing):
         subresource="status",
     )
     condition = DegradedConditionWriter(client, problems, SystemClock(), node=agent.node)
-    assert await condition.settle()
+    assert await condition.reconcile()
     problems.set("driver", AgentDegraded.DRIVER_HANGS, "no answer")
-    assert await condition.settle()
+    assert await condition.reconcile()
     found: dict[str, Any] = await client.get(GPU_NODE_INVENTORIES, dict, agent.node)
-    shown = {item["type"]: item["reason"] for item in found["status"]["conditions"]}
-    assert shown == {"InfraDegraded": "Fine", "AgentDegraded": "DriverHangs"}
+    current = {item["type"]: item["reason"] for item in found["status"]["conditions"]}
+    assert current == {"InfraDegraded": "Fine", "AgentDegraded": "DriverHangs"}
     again = DegradedConditionWriter(client, problems, SystemClock(), node=agent.node)
-    assert not await again.settle()
+    assert not await again.reconcile()
     await client.delete(GPU_NODE_INVENTORIES, agent.node)

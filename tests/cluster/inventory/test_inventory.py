@@ -73,7 +73,7 @@ class Site:
     node: str
     time: ShiftedTime
 
-    async def settle(self) -> float:
+    async def until_stable(self) -> float:
         """Observe and reconcile until nothing is written; return how many writes there were."""
         began = writes()
         before = -1.0
@@ -181,10 +181,10 @@ async def test_devices_are_made_once_and_a_settled_node_costs_no_write(site: Sit
     await site.world.label_all({**rule_labels(2), **gfd_labels(2)}, site.node)
     devices = [agent_device(site.node, number, of=2) for number in range(2)]
     await site.world.publish(agent_feature(site.node, devices, heartbeat=site.world.now()))
-    assert await site.settle() == 6
-    assert await site.settle() == 0
+    assert await site.until_stable() == 6
+    assert await site.until_stable() == 0
     site.world.restart()
-    assert await site.settle() == 0
+    assert await site.until_stable() == 0
     first, second = ours(await site.world.gpus(), site.node)
     assert first.status.uuid == uuid_of(site.node, 0)
     assert first.status.product == "NVIDIA-H200"
@@ -199,7 +199,7 @@ async def test_what_a_source_says_no_more_stays_and_fields_of_others_are_left_al
 ):
     feature = gpu_feature(site.node, 1)
     await site.world.publish(feature)
-    await site.settle()
+    await site.until_stable()
     (device,) = ours(await site.world.gpus(), site.node)
     status = {"poolRef": {"name": "a"}, "state": "Assigned"}
     await api.patch(
@@ -214,7 +214,7 @@ async def test_what_a_source_says_no_more_stays_and_fields_of_others_are_left_al
         fieldManager="another",
     )
     await site.world.withdraw(feature)
-    await site.settle()
+    await site.until_stable()
     stale = await site.world.gpu(device.name)
     assert condition(stale, "Stale")[:2] == ("True", "SourceSilent")
     assert (stale.status.uuid, stale.status.product) == (device.status.uuid, device.status.product)
@@ -223,12 +223,12 @@ async def test_what_a_source_says_no_more_stays_and_fields_of_others_are_left_al
 
 async def test_node_that_is_gone_takes_its_devices_with_it_after_a_grace(site: Site, api):
     await site.world.publish(gpu_feature(site.node, 2))
-    await site.settle()
+    await site.until_stable()
     await api.delete(f"/api/v1/nodes/{site.node}")
-    assert await site.settle() == 0
+    assert await site.until_stable() == 0
     assert len(ours(await site.world.gpus(), site.node)) == 2
     site.time.ahead_s += DEFAULT_GONE_FOR.total_seconds()
-    assert await site.settle() == 3
+    assert await site.until_stable() == 3
     assert ours(await site.world.gpus(), site.node) == []
     await site.world.observe()
     assert site.node not in site.world.inventories.by_name
@@ -237,7 +237,7 @@ async def test_node_that_is_gone_takes_its_devices_with_it_after_a_grace(site: S
 async def test_garbage_collector_leaves_the_devices_of_a_node_that_is_made_again(site: Site, api):
     """It takes what the Node owned that is gone: when it took that, it has looked."""
     await site.world.publish(gpu_feature(site.node, 2))
-    await site.settle()
+    await site.until_stable()
     before = ours(await site.world.gpus(), site.node)
     path = f"/api/v1/nodes/{site.node}"
     uid = (await api.get(path))["metadata"]["uid"]
@@ -247,6 +247,6 @@ async def test_garbage_collector_leaves_the_devices_of_a_node_that_is_made_again
     await api.delete(path)
     await api.create("/api/v1/nodes", {"metadata": {"name": site.node}})
     await until_gone(api, f"{maps}/{site.node}")
-    assert await site.settle() == 0
+    assert await site.until_stable() == 0
     after = ours(await site.world.gpus(), site.node)
     assert [item.metadata.uid for item in after] == [item.metadata.uid for item in before]

@@ -11,7 +11,7 @@ import pytest
 
 from api.names import DEVICES_ANNOTATION
 from manifests import constants
-from manifests.caches.cache_crds import build_cache_crds
+from manifests.caches.crds import build_cache_crds
 from manifests.install.annotation_policy import build_annotation_policy
 from manifests.install.crds import build_crds
 from manifests.install.server_policy import OwnObjects, build_server_policies

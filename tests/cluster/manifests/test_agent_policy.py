@@ -11,7 +11,7 @@ from agent.driver_processes import process_reporter
 from api.foreign.nodefeature import GPU_INSTANCES, NODE_NAME_LABEL
 from api.names import GKM_GROUP
 from manifests import constants
-from manifests.caches.cache_crds import build_cache_crds
+from manifests.caches.crds import build_cache_crds
 from manifests.install.agent_policy import build_agent_policy
 from manifests.yaml import render
 from server.rbac import build_agent_roles
@@ -148,12 +148,12 @@ async def test_an_agent_reports_processes_and_takes_them_back(site: Site, log_in
         return answer["status"]
 
     processes = [{"command": "nvtop", "pid": 70}, {"command": "python3", "uid": "u", "pod": "p"}]
-    told = await report(driverProcesses=processes, driverProcessesOmitted=3)
-    assert [process["command"] for process in told["driverProcesses"]] == ["nvtop", "python3"]
-    told = await report()
-    assert "driverProcesses" not in told
-    assert told.get("driverProcessesOmitted", 0) == 0
-    assert told["driver"]["version"]
+    reported = await report(driverProcesses=processes, driverProcessesOmitted=3)
+    assert [process["command"] for process in reported["driverProcesses"]] == ["nvtop", "python3"]
+    reported = await report()
+    assert "driverProcesses" not in reported
+    assert reported.get("driverProcessesOmitted", 0) == 0
+    assert reported["driver"]["version"]
 
 
 async def test_an_agent_tells_of_no_other_node(site: Site, log_in: "LogIn"):

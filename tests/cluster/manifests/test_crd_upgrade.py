@@ -178,8 +178,8 @@ async def apply(kubectl, api: client.ApiClient, crds: list[Json]) -> None:
             )
             for part in ("spec", "status"):
                 wanted = schema_of(crd)["properties"].get(part, {}).get("properties", {})
-                shown = schema["properties"].get(part, {}).get("properties", {})
-                assert wanted.keys() == shown.keys(), kind
+                current = schema["properties"].get(part, {}).get("properties", {})
+                assert wanted.keys() == current.keys(), kind
             assert schema.get("description") == schema_of(crd).get("description"), kind
         return True
 

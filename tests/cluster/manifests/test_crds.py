@@ -58,8 +58,8 @@ async def test_kubectl_shows_capacity_of_pools(api, kubectl, pools):
         "NAME MODE TOTAL USED HELD FREE LARGEST WAITING PHASE"
         " RESOURCE UNHEALTHY NODES STRATEGY WHY CONFLICT DELETED AGE"
     )
-    shown = "train Exclusive 8 3 1 4 3 5 Ready gpu.deckhouse.io/train 0 2 BinPack"
-    assert row.split()[:-1] == shown.split()
+    current = "train Exclusive 8 3 1 4 3 5 Ready gpu.deckhouse.io/train 0 2 BinPack"
+    assert row.split()[:-1] == current.split()
 
 
 async def test_devices_are_shown_and_selected_by_node_and_state(api, kubectl, pools):
@@ -68,13 +68,13 @@ async def test_devices_are_shown_and_selected_by_node_and_state(api, kubectl, po
     await api.create(DEVICES, example)
     await api.patch(f"{DEVICES}/{name}/status", {"status": example["status"]})
     try:
-        shown = (await kubectl("get", "gdev", "-o", "wide")).stdout
+        current = (await kubectl("get", "gdev", "-o", "wide")).stdout
         here = await api.get(DEVICES, fieldSelector="status.nodeName=gpu-node-1")
         faulted = await api.get(DEVICES, fieldSelector="status.state=Faulted")
     finally:
         await api.delete(f"{DEVICES}/{name}")
     for value in ("gpu-node-1", "train", "Assigned", "NVIDIA-A100-SXM4-80GB", "0000:17:00.0"):
-        assert value in shown
+        assert value in current
     assert [device["metadata"]["name"] for device in here["items"]] == [name]
     assert faulted["items"] == []
 

@@ -203,10 +203,10 @@ async def test_kubectl_shows_the_state_that_is_missing(api, kubectl, both):
     ]
     await api.patch(path, {"status": {"state": "notReady", "states": states}})
     resource = OURS[both]["metadata"]["name"]
-    shown = (await kubectl("get", resource, "-o", "wide")).stdout
+    current = (await kubectl("get", resource, "-o", "wide")).stdout
     for value in ("STATUS", "notReady", "NOT-READY", "state-driver", message):
-        assert value in shown
-    assert "state-operator-metrics" not in shown
+        assert value in current
+    assert "state-operator-metrics" not in current
 
 
 async def test_kubectl_refuses_an_unknown_field_and_explains_every_known_one(kubectl):

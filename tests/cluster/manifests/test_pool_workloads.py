@@ -24,10 +24,10 @@ from manifests.node.device_plugin import (
 )
 from manifests.yaml import render
 from reconciler.pool.workloads import FIELD_MANAGER
-from reconciler.runtime.desired_fields import first_difference
+from reconciler.runtime.object_applier import first_difference
 from server.controllers.settings import workload_settings
 from server.settings import Settings
-from simulator.apiserver.strategies import daemonset_strategy
+from simulator.apiserver.strategies import daemonset
 from tests.cluster.environment import polling
 
 if TYPE_CHECKING:
@@ -167,7 +167,7 @@ async def test_the_server_in_memory_adds_the_same(
     for body in daemon_sets(rendered(namespace, **settings)):
         real = await applied(api, body)
         ours = copy.deepcopy(body)
-        daemonset_strategy.default(ours)
+        daemonset.default(ours)
         template = ours["spec"]["template"]["metadata"]
         # It is null in older answers, and left out in newer ones.
         template.pop("creationTimestamp")

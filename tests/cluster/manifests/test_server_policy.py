@@ -18,7 +18,7 @@ from api.names import (
 from manifests import constants
 from manifests.node.device_plugin import WorkloadSettings
 from reconciler.installation.service_endpoint import build_endpoint_slice
-from reconciler.settings import EndpointTerms
+from reconciler.settings import EndpointParameters
 from tests.cluster.environment import client, polling
 from tests.cluster.manifests import objects
 from tests.cluster.manifests.conftest import (
@@ -256,7 +256,7 @@ async def test_it_has_its_secrets_and_makes_no_token(name, server, api):
 
 
 async def test_it_leads_one_service_to_itself(server):
-    terms = EndpointTerms(namespace=NAMESPACE, address="192.0.2.1", port=8443)
+    terms = EndpointParameters(namespace=NAMESPACE, address="192.0.2.1", port=8443)
     body = build_endpoint_slice(terms, service_uid="0")
     await server.create(SLICES, body, dryRun="All")
     other_name = body["metadata"] | {"name": "foreign"}

@@ -66,12 +66,12 @@ async def test_the_double_of_other_nodes_leaves_it_alone(
     pod = node.a_pod("no-image", image="localhost/nobody-made-it:1")
     await api.create(pods.collection(namespace), pod)
 
-    def is_told(found: client.JsonObject) -> bool:
+    def is_reported(found: client.JsonObject) -> bool:
         statuses = found["status"].get("containerStatuses", [])
         reasons = [status["state"].get("waiting", {}).get("reason") for status in statuses]
         return reasons == ["ErrImageNeverPull"]
 
-    found = await pods.wait_for_pod(api, namespace, "no-image", is_told)
+    found = await pods.wait_for_pod(api, namespace, "no-image", is_reported)
     assert found["status"]["phase"] == "Pending"
 
 

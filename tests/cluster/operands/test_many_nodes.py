@@ -13,7 +13,7 @@ import pytest
 
 from api.names import OPERAND_LABEL, PRESENT_LABEL
 from http_edge.system_clock import SystemClock
-from reconciler.node_software.software_objects import BUILT_IN_RESOURCES as RESOURCES
+from reconciler.node_software.objects import BUILT_IN_RESOURCES as RESOURCES
 from tests.cluster.environment import client, nodes, polling
 from tests.cluster.environment.audit import AuditLog, Write
 from tests.cluster.environment.client import ApiClient
@@ -148,10 +148,10 @@ async def until_present(api: ApiClient, names: Iterable[str], *, within: float) 
     await polling.eventually(are_present, what="labels of nodes", within=within)
 
 
-async def until_at_rest(audit: AuditLog) -> None:
+async def until_idle(audit: AuditLog) -> None:
     """Return once the server has written nothing for three seconds."""
 
-    async def is_at_rest() -> bool:
+    async def is_idle() -> bool:
         mark = await audit.mark()
         await asyncio.sleep(3)
         written = await audit.writes(mark, user=SERVER_USER)
@@ -159,7 +159,7 @@ async def until_at_rest(audit: AuditLog) -> None:
         assert not moving, f"{moving}"
         return True
 
-    await polling.eventually(is_at_rest, what="a server at rest", within=120)
+    await polling.eventually(is_idle, what="a server at rest", within=120)
 
 
 async def written(audit: AuditLog, mark: int) -> list[Write]:
@@ -235,7 +235,7 @@ async def test_a_label_of_a_node_is_followed_by_one_write_of_it(
     await until_present(api, fleet.names[:1], within=WITHIN_S)
     await label(api, fleet.names[1:])
     await until_present(api, fleet.names, within=WITHIN_S)
-    await until_at_rest(audit)
+    await until_idle(audit)
     on_nodes = await audit.writes(mark, user=SERVER_USER, resource="nodes")
     assert Counter(node.name for node in on_nodes) == Counter(fleet.names)
 
@@ -255,7 +255,7 @@ async def test_quiet_nodes_with_all_operands_cost_leases_and_heartbeats(
     await until_ready(api, fleet)
     if is_long:
         await until_reported_idle(api, fleet)
-    await until_at_rest(audit)
+    await until_idle(audit)
     mark = await audit.mark()
     quiet_s = QUIET_IF_LONG_S if is_long else QUIET_S
     # A stretch of real time is what this is about.
@@ -263,11 +263,11 @@ async def test_quiet_nodes_with_all_operands_cost_leases_and_heartbeats(
         await asyncio.sleep(AGENT_HEARTBEAT_S)
         await heartbeats(api, fleet)
     found = await audit.writes(mark, user=SERVER_USER)
-    rest = Counter((item.resource, item.name) for item in found if item.resource != "leases")
+    remaining = Counter((item.resource, item.name) for item in found if item.resource != "leases")
     # The exporters' heartbeats: once in ten minutes.
     allowed = {("gpunodeinventories/status", name) for name in fleet.running} if is_long else set()
-    assert rest.keys() <= allowed, f"{rest}"
-    assert all(count <= 1 for count in rest.values()), f"{rest}"
+    assert remaining.keys() <= allowed, f"{remaining}"
+    assert all(count <= 1 for count in remaining.values()), f"{remaining}"
 
 
 async def test_a_setting_is_one_write_of_the_object_that_has_it(
@@ -282,7 +282,7 @@ async def test_a_setting_is_one_write_of_the_object_that_has_it(
         return "90" in str(found["spec"]["template"]["spec"]["containers"])
 
     await polling.eventually(is_right, what="the setting", within=WITHIN_S)
-    await until_at_rest(audit)
+    await until_idle(audit)
     writes = await written(audit, mark)
     assert [(write.verb, write.name) for write in writes] == [("patch", "gpu-feature-discovery")]
 
@@ -298,7 +298,7 @@ async def test_a_switch_is_one_write_an_object(fleet: Fleet, api: ApiClient, aud
         return True
 
     await polling.eventually(is_gone, what="no object of the operand", within=WITHIN_S)
-    await until_at_rest(audit)
+    await until_idle(audit)
     deleted = Counter((item.verb, item.resource, item.name) for item in await written(audit, mark))
     assert deleted == Counter(("delete", plural, name) for plural, name in before)
 
@@ -310,7 +310,7 @@ async def test_a_switch_is_one_write_an_object(fleet: Fleet, api: ApiClient, aud
         return True
 
     await polling.eventually(is_back, what="all objects of the operand", within=WITHIN_S)
-    await until_at_rest(audit)
+    await until_idle(audit)
     made = Counter((item.verb, item.resource, item.name) for item in await written(audit, mark))
     assert made == Counter(("patch", plural, name) for plural, name in before)
 

@@ -344,9 +344,9 @@ async def test_servers_of_two_versions_write_once_when_the_leader_changes(operan
         await server.reconcile(KEY)
         assert await operands.versions() == written
         live = await read_operands(operands.client, operands.namespace)
-        shown = render(live.objects.values())
-        assert f"image: {settings.spec.validator.image}" in shown
-        assert f"image: {others.spec.validator.image}" not in shown
+        current = render(live.objects.values())
+        assert f"image: {settings.spec.validator.image}" in current
+        assert f"image: {others.spec.validator.image}" not in current
     # What a state of the other version would leave.
     unknown = {
         "apiVersion": "v1",
@@ -386,11 +386,11 @@ async def test_a_namespace_without_rights_is_told_once_and_stops_nothing_else(
     await kubectl("delete", "rolebinding", "workloads", "-n", operands.namespace)
     server = operands.server(ALL_ON)
 
-    async def is_told() -> bool:
+    async def is_reported() -> bool:
         await server.reconcile(KEY)
         return bool(operands.events.events)
 
-    await polling.eventually(is_told, what="the Event")
+    await polling.eventually(is_reported, what="the Event")
     for _ in range(3):
         await server.reconcile(KEY)
     (event,) = operands.events.events

@@ -17,7 +17,7 @@ import yaml
 
 from manifests.nvidia.operator_crds import build_operator_crds
 from manifests.yaml import render
-from reconciler.node_software.software_objects import RESOURCES
+from reconciler.node_software.objects import RESOURCES
 from simulator.node.nfd import node_feature_crd
 from tests.cluster.environment import client, components, definitions, nodes, polling
 from tests.cluster.environment.audit import AuditLog, Write
@@ -129,15 +129,15 @@ async def written(software: NodeSoftware, mark: int) -> list[Write]:
     return [item for item in found if item.resource in WRITTEN]
 
 
-async def until_at_rest(software: NodeSoftware) -> None:
-    async def is_at_rest() -> bool:
+async def until_idle(software: NodeSoftware) -> None:
+    async def is_idle() -> bool:
         mark = await software.audit.mark()
         await asyncio.sleep(2)
         moving = Counter(item.resource for item in await written(software, mark))
         assert not moving, f"{moving}"
         return True
 
-    await polling.eventually(is_at_rest, what="a server at rest")
+    await polling.eventually(is_idle, what="a server at rest")
 
 
 async def join(
@@ -212,15 +212,15 @@ class Installation:
         found = NodeSoftware(self._control_plane, self._kubectl, server)
         await asyncio.gather(server.start(), scheduler.start(), self._join(found))
         # Labels and inventories of nodes, which come without any policy.
-        await until_at_rest(found)
+        await until_idle(found)
         return found
 
     async def _join(self, software: NodeSoftware) -> None:
         kinds = ((UBUNTU, "ubuntu"), (RHEL, "rhel"))
-        takes_pods, rest = RUNNING // len(kinds), (ALL - RUNNING) // len(kinds)
+        takes_pods, remaining = RUNNING // len(kinds), (ALL - RUNNING) // len(kinds)
         plan = [
             *((system, f"soft-{name}", takes_pods, takes_pods) for system, name in kinds),
-            *((system, f"soft-many-{name}", rest, 0) for system, name in kinds),
+            *((system, f"soft-many-{name}", remaining, 0) for system, name in kinds),
         ]
         async with client.open_client(self._control_plane.kubeconfig()) as api:
             for system, prefix, count, taking in plan:

@@ -6,8 +6,8 @@ from typing import Any
 
 from api.names import OPERAND_LABEL
 from operands.nvidia.policy_states import STATE_NAMES
+from reconciler.node_software.objects import RESOURCES
 from reconciler.node_software.policy_controller import MOST_REFUSED_S
-from reconciler.node_software.software_objects import RESOURCES
 from tests.cluster.environment import client, polling
 from tests.cluster.environment.client import ApiClient
 from tests.cluster.operator_states.conftest import (
@@ -148,11 +148,11 @@ async def until_ready(api: ApiClient, path: str = f"{CLUSTER_POLICIES}/{POLICY}"
     async def is_ready() -> Json:
         found = await api.get(path)
         status: Json = found.get("status", {})
-        shown = {item["type"]: item for item in status.get("conditions", ())}
-        ready, error = shown.get("Ready", {}), shown.get("Error", {})
-        assert ready.get("observedGeneration") == found["metadata"]["generation"], f"{shown}"
-        assert (ready["status"], ready["reason"]) == ("True", "Reconciled"), f"{shown}"
-        assert (error["status"], error["reason"]) == ("False", "Ready"), f"{shown}"
+        current = {item["type"]: item for item in status.get("conditions", ())}
+        ready, error = current.get("Ready", {}), current.get("Error", {})
+        assert ready.get("observedGeneration") == found["metadata"]["generation"], f"{current}"
+        assert (ready["status"], ready["reason"]) == ("True", "Reconciled"), f"{current}"
+        assert (error["status"], error["reason"]) == ("False", "Ready"), f"{current}"
         assert status["state"] == "ready"
         return status
 

@@ -27,7 +27,7 @@ from tests.cluster.operator_states.conftest import (
     RUNNING,
     NodeSoftware,
     join,
-    until_at_rest,
+    until_idle,
     written,
 )
 from tests.cluster.operator_states.policies import (
@@ -95,9 +95,9 @@ async def test_many_nodes_cost_one_write_an_object_and_none_at_rest(
     progress(f"Ready {time.monotonic() - begun:.1f} s after the start of kubectl apply")
     found = await objects(api)
     assert sum(item.get("objects", 0) for item in status["states"]) == len(found)
-    shown = {item["metadata"]["labels"][OPERAND_LABEL] for item in found.values()}
-    assert shown == CONTAINER_STATES
-    await until_at_rest(software)
+    current = {item["metadata"]["labels"][OPERAND_LABEL] for item in found.values()}
+    assert current == CONTAINER_STATES
+    await until_idle(software)
     writes = await written(software, mark)
     failed = [write for write in writes if not write.succeeded]
     # Kubelets change nodes as well: a patch of what has changed since is made again.
@@ -109,9 +109,13 @@ async def test_many_nodes_cost_one_write_an_object_and_none_at_rest(
     assert of_objects == Counter(found.keys()), of_objects - Counter(found.keys())
     of_nodes = Counter(write.name for write in writes if write.resource == "nodes")
     assert of_nodes == Counter(software.systems.keys()), of_nodes.most_common(3)
-    rest = Counter(write.resource for write in writes if write.resource not in {*PLURALS, "nodes"})
-    progress(f"{len(found)} objects, {len(of_nodes)} nodes: one write each; besides: {dict(rest)}")
-    assert rest.pop("clusterpolicies") == 1  # its finalizer
+    remaining = Counter(
+        write.resource for write in writes if write.resource not in {*PLURALS, "nodes"}
+    )
+    progress(
+        f"{len(found)} objects, {len(of_nodes)} nodes: one write each; besides: {dict(remaining)}"
+    )
+    assert remaining.pop("clusterpolicies") == 1  # its finalizer
 
     quiet = await software.audit.mark()
     # A stretch of real time is what this is about.
@@ -125,14 +129,14 @@ async def test_the_published_sample_is_ready_with_every_state_listed(
     await put(api, sample("ClusterPolicy")["spec"])
     status = await until_ready(api)
     assert status["namespace"] == NAMESPACE
-    shown = {item["name"]: item for item in status["states"]}
-    assert list(shown) == list(STATE_NAMES)
-    disabled = {name for name, item in shown.items() if item["state"] == "disabled"}
+    current = {item["name"]: item for item in status["states"]}
+    assert list(current) == list(STATE_NAMES)
+    disabled = {name for name, item in current.items() if item["state"] == "disabled"}
     assert disabled == DISABLED_IN_SAMPLE
-    assert {item["state"] for item in shown.values()} == {"ready", "disabled"}
+    assert {item["state"] for item in current.values()} == {"ready", "disabled"}
     for name in ("state-driver", "state-container-toolkit", "state-operator-validation"):
-        counts = shown[name]["nodesReady"], shown[name]["nodesTotal"]
-        assert counts == (RUNNING, RUNNING), f"{shown[name]}"
+        counts = current[name]["nodesReady"], current[name]["nodesTotal"]
+        assert counts == (RUNNING, RUNNING), f"{current[name]}"
     listed = await api.get(PODS)
     pods = Counter(
         item["spec"]["nodeName"] for item in listed["items"] if item["status"]["phase"] == "Running"
@@ -243,18 +247,18 @@ async def test_an_edit_is_put_back_and_told_once(
 
     await polling.eventually(is_put_back, what="the DaemonSet of before")
 
-    async def is_told() -> list[Json]:
+    async def is_reported() -> list[Json]:
         listed = await api.get(EVENTS, fieldSelector="reason=GPUOperandRestored")
         found = [item for item in listed["items"] if item["regarding"]["name"] == name]
         assert found, "no Event"
         return found
 
-    (event,) = await polling.eventually(is_told, what="the Event")
+    (event,) = await polling.eventually(is_reported, what="the Event")
     assert event["regarding"]["kind"] == "DaemonSet"
     assert "another client changed this object" in event["note"]
     assert "series" not in event or event["series"] is None
     await until_ready(api)
-    await until_at_rest(software)
+    await until_idle(software)
     writes = [item for item in await written(software, mark) if item.resource == "daemonsets"]
     assert [write.name for write in writes] == [name]
 
@@ -309,7 +313,7 @@ async def test_a_second_policy_is_ignored(software: NodeSoftware, api: ApiClient
     assert error["status"] == "True"
     assert POLICY in error["message"]
     await kubectl("delete", "clusterpolicy", second)
-    await until_at_rest(software)
+    await until_idle(software)
     writes = Counter((item.resource, item.name) for item in await written(software, mark))
     assert writes.keys() == {("clusterpolicies/status", second)}
 
@@ -350,8 +354,8 @@ async def test_two_drivers_that_select_one_node_change_nothing(
 
     async def is_everywhere() -> bool:
         """A DaemonSet's status follows the labels of its nodes a moment later."""
-        (shown,) = (await api.status(path))["states"]
-        assert (shown["nodesReady"], shown["nodesTotal"]) == (RUNNING, RUNNING)
+        (current,) = (await api.status(path))["states"]
+        assert (current["nodesReady"], current["nodesTotal"]) == (RUNNING, RUNNING)
         return True
 
     await polling.eventually(is_everywhere, what="the driver on all nodes")
@@ -404,7 +408,7 @@ async def test_a_deleted_policy_leaves_in_order_and_takes_nothing_of_others(
         for item in (await api.get(nodes.NODES))["items"]
     }
     assert before[node][NVIDIA_PRESENT_LABEL] == "true"
-    await until_at_rest(software)
+    await until_idle(software)
     mark, begun = await software.audit.mark(), time.monotonic()
     await kubectl("delete", "clusterpolicy", POLICY, timeout_s=polling.PATIENCE_S)
     progress(f"deleted with {len(found)} objects after {time.monotonic() - begun:.1f} s")

@@ -13,9 +13,9 @@ from api.kinds.gpudevice import GPUDevice
 from api.kinds.gpunodeinventory import GPUNodeInventory
 from api.names import API_VERSION
 from http_edge.system_clock import SystemClock
-from inventory.debounce import DebounceTerms
-from inventory.health.device import HealthDebounceTerms
-from inventory.readiness.software import BootstrapTerms
+from inventory.debounce import DebounceLimits
+from inventory.health.device import HealthDebounceLimits
+from inventory.readiness.software import BootstrapParameters
 from kube.client import KubeClient
 from kube.config.discovery import load_configuration
 from kube.informer import Informer, Selection
@@ -26,8 +26,8 @@ from reconciler.controller_spec import ControllerContext
 from reconciler.dcgm import scraper
 from reconciler.device import health
 from reconciler.readiness import controller as readiness
-from reconciler.sinks.device_sink import observe_device
-from reconciler.sinks.operand_pod import OperandPodObject, OperandTerms, projection
+from reconciler.sinks.device import observe_device
+from reconciler.sinks.operand_pod import OperandParameters, OperandPodObject, projection
 from server.controllers.manager import ControllerManager
 from server.controllers.settings import controller_settings
 from server.kernelcache.mutation_key_secret import MutationKeySecret
@@ -92,7 +92,7 @@ class Setup:
         seen = [await self.api.get(f"{path}/{self.node}") for path in (INVENTORIES, DEVICES)]
         return [item["metadata"]["resourceVersion"] for item in seen]
 
-    async def at_rest(self) -> list[str]:
+    async def idle(self) -> list[str]:
         """Return the versions once none has changed for some periods: conditions are several writes."""
 
         async def unchanged() -> list[str]:
@@ -154,11 +154,11 @@ async def _follow(kubeconfig: str, setup: Setup) -> None:
     clock, stores = SystemClock(), new_stores()
     settings = replace(
         controller_settings(Settings()),
-        bootstrap=BootstrapTerms(debounce=DebounceTerms(period_s=PERIOD_S)),
-        health=HealthDebounceTerms(period_s=PERIOD_S / 2),
+        bootstrap=BootstrapParameters(debounce=DebounceLimits(period_s=PERIOD_S)),
+        health=HealthDebounceLimits(period_s=PERIOD_S / 2),
         scrape_period_s=PERIOD_S,
     )
-    terms = OperandTerms(namespaces=frozenset({setup.namespace}))
+    terms = OperandParameters(namespaces=frozenset({setup.namespace}))
     configuration = await load_configuration(clock, kubeconfig=kubeconfig)
     async with KubeClient(configuration, clock) as kube:
         informers: list[Informer[Any]] = [
@@ -221,7 +221,7 @@ async def test_a_fresh_node_is_ready_and_follows_its_operands(setup: Setup):
 async def test_pods_of_a_pool_are_no_operands_for_the_api_server_either(setup: Setup):
     """Lesson 20."""
     await setup.becomes(INVENTORIES, "ReadyForPooling", ("True", "Ready"))
-    before = await setup.at_rest()
+    before = await setup.idle()
     of_a_pool = {"gpu.deckhouse.io/pool": "a100"}
     await setup.run_operand("nvidia-operator-validator", ready=False, labels=of_a_pool)
     await asyncio.sleep(PERIOD_S * 5)
@@ -237,7 +237,7 @@ async def test_a_device_fails_and_comes_back_and_nothing_is_written_in_between(s
     setup.exporter.page = device_lines(setup.uuid, xid=79)
     await setup.becomes(DEVICES, "Healthy", ("False", "XIDError"))
     await setup.becomes(INVENTORIES, "ReadyForPooling", ("False", "DevicesFaulted"))
-    before, asked = await setup.at_rest(), setup.exporter.asked
+    before, asked = await setup.idle(), setup.exporter.asked
     await polling.eventually(lambda: setup.exporter.asked > asked + 5, what="five more pages")
     assert await setup.versions() == before
     setup.exporter.page = device_lines(setup.uuid)

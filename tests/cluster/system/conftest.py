@@ -102,12 +102,12 @@ def figures(api: client.ApiClient) -> "Callable[..., Awaitable[dict[str, int]]]"
     """`await figures(pool, used=3)`: wait until the pool's status says so; return all figures."""
 
     async def wait(pool: Pool, **wanted: int) -> dict[str, int]:
-        async def shown() -> dict[str, int] | None:
+        async def current() -> dict[str, int] | None:
             found = capacity(await api.get(pool.path))
             assert {key: found.get(key) for key in wanted} == wanted, f"{found}"
             return found
 
-        return await polling.eventually(shown, what=f"status of {pool.name} with {wanted}")
+        return await polling.eventually(current, what=f"status of {pool.name} with {wanted}")
 
     return wait
 
@@ -139,9 +139,9 @@ async def wait_until_served(api: client.ApiClient, pool: Pool, *, total: int) ->
     """Wait for the capacity in the status, and for the labels that pods of the pool require."""
 
     async def served() -> bool:
-        shown = await api.get(pool.path)
-        assert shown["metadata"].get("finalizers"), "a pool that could go at once"
-        assert capacity(shown).get("total") == total, f"{shown.get('status')}"
+        current = await api.get(pool.path)
+        assert current["metadata"].get("finalizers"), "a pool that could go at once"
+        assert capacity(current).get("total") == total, f"{current.get('status')}"
         for node in pool.nodes:
             labels = (await api.get(f"/api/v1/nodes/{node}"))["metadata"]["labels"]
             assert f"pool.gpu.deckhouse.io/{pool.name}" in labels, f"labels of {node}: {labels}"

@@ -259,8 +259,10 @@ class GpuSystem:
             for match in _REFUSED.finditer(str(line))
         }
         async with client.open_client(self._control_plane.kubeconfig()) as api:
-            lacking = [right for right in sorted(refused) if not await _granted(api, *right)]
-        assert not lacking, f"the rendered roles lack (name, verb, resource, API group): {lacking}"
+            shortfall = [right for right in sorted(refused) if not await _granted(api, *right)]
+        assert not shortfall, (
+            f"the rendered roles lack (name, verb, resource, API group): {shortfall}"
+        )
 
     async def metrics(self) -> "Metrics":
         """Read /metrics of the server, a page that was written after the call."""

@@ -81,13 +81,13 @@ async def test_pod_of_a_controller_meets_the_same_rules(make_pool, api, namespac
     path = f"/apis/apps/v1/namespaces/{namespace}/deployments"
     await api.create(path, a_deployment("workload", pool, replicas=1))
 
-    async def told() -> bool:
+    async def reported() -> bool:
         conditions = (await api.conditions(f"{path}/workload")).values()
         return any(
             "is not open to this pod" in condition.get("message", "") for condition in conditions
         )
 
-    await polling.eventually(told, what="the refusal in the Deployment's conditions")
+    await polling.eventually(reported, what="the refusal in the Deployment's conditions")
     assert (await api.get(pods.collection(namespace)))["items"] == []
 
 

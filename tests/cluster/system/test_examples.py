@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 @pytest.fixture
 async def examples(system, kubectl):
     """The objects of `gpu-control-plane render examples`; those that can be created are deleted after."""
-    shown = list(yaml.safe_load_all(await system.render("examples")))
-    yield shown
-    for example in shown:
+    current = list(yaml.safe_load_all(await system.render("examples")))
+    yield current
+    for example in current:
         namespace = example["metadata"].get("namespace")
         pool = ["gpool", example["metadata"]["name"]] if example["kind"] == "GPUPool" else []
         target = ["namespace", namespace] if namespace else pool

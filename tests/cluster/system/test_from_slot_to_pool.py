@@ -57,7 +57,7 @@ class PoolRun:
     def resource(self) -> str:
         return PREFIX + self.pool
 
-    async def tell(self, node: str, *devices: dict[str, str]) -> None:
+    async def publish(self, node: str, *devices: dict[str, str]) -> None:
         """Write what the node's agent says of its devices."""
         feature = agent_feature(node, list(devices), heartbeat=dt.datetime.now(dt.UTC))  # noqa: TID251  # the agent's own clock
         await apply_feature(self.api, feature)
@@ -66,14 +66,14 @@ class PoolRun:
         found = (await self.api.get(DEVICES))["items"]
         return [item for item in found if item.get("status", {}).get("nodeName") in self.nodes]
 
-    async def shown(self) -> "JsonObject":
+    async def current(self) -> "JsonObject":
         return await self.api.get(f"{POOLS}/{self.pool}")
 
     async def figures(self, **wanted: int) -> None:
         """Wait until the pool's status has these figures."""
 
         async def has() -> bool:
-            pool = await self.shown()
+            pool = await self.current()
             seen = capacity(pool)
             assert {key: seen.get(key) for key in wanted} == wanted, f"{pool.get('status')}"
             return True
@@ -122,15 +122,15 @@ class PoolRun:
         found: dict[str, list[str]] = await polling.eventually(are, what=f"{names} run")
         return found
 
-    async def told(self, reason: str, name: str) -> None:
+    async def recorded(self, reason: str, name: str) -> None:
         """Wait until an Event says so of an object."""
 
-        async def is_told() -> bool:
+        async def is_reported() -> bool:
             path, selector = "/apis/events.k8s.io/v1/events", f"reason={reason}"
             found = (await self.api.get(path, fieldSelector=selector))["items"]
             return name in [item["regarding"]["name"] for item in found]
 
-        await polling.eventually(is_told, what=f"{reason} of {name}")
+        await polling.eventually(is_reported, what=f"{reason} of {name}")
 
 
 @pytest.fixture
@@ -158,7 +158,9 @@ async def test_a_pool_lives_from_its_first_device_to_its_last(
 
     # Nodes tell of their devices, and become ready for pooling.
     for node in pool_run.nodes:
-        await pool_run.tell(node, *(agent_device(node, number, of=GPUS) for number in range(GPUS)))
+        await pool_run.publish(
+            node, *(agent_device(node, number, of=GPUS) for number in range(GPUS))
+        )
     await polling.eventually(lambda: _are_ready(pool_run), what="nodes ready for pooling")
     found = await pool_run.devices()
     assert {item["status"]["product"] for item in found} == {"NVIDIA-H200"}
@@ -182,7 +184,7 @@ async def test_a_pool_lives_from_its_first_device_to_its_last(
     devices = {item["status"]["uuid"] for item in found}
     assert sorted(unit for given in units.values() for unit in given) == sorted(devices)
     await pool_run.figures(used=4, available=0, largestFree=0)
-    await _is_shown_in_words(pool_run, kubectl)
+    await _is_described(pool_run, kubectl)
 
     # Devices are cut into slices while pods run: a budget holds it up, and going on needs no restart.
     budget = f"/apis/policy/v1/namespaces/{pool_run.namespace}/poddisruptionbudgets"
@@ -206,7 +208,7 @@ async def test_a_pool_lives_from_its_first_device_to_its_last(
     await pool_run.figures(total=16, available=16)
     await pool_run.condition("Maintenance", "False")
     await polling.eventually(lambda: _slices(pool_run, 4), what="the plugins' list is of slices")
-    await pool_run.told("GPUPoolReconfigured", pool_run.pool)
+    await pool_run.recorded("GPUPoolReconfigured", pool_run.pool)
     await pool_run.advertise(GPUS * 4)
     names = [f"slice-{number}" for number in range(6)]
     await pool_run.run(*names)
@@ -217,14 +219,14 @@ async def test_a_pool_lives_from_its_first_device_to_its_last(
     node = pool_run.nodes[0]
     sick = agent_device(node, 0, of=GPUS, health="Unhealthy", **{"health.reason": "Xid 79"})
     well = [agent_device(node, number, of=GPUS) for number in range(GPUS)]
-    await pool_run.tell(node, sick, well[1])
+    await pool_run.publish(node, sick, well[1])
     on_sick = sum(given[0].startswith(sick["uuid"]) for given in sliced.values())
     await pool_run.figures(unhealthy=4 - on_sick, used=6)
     sick_device = next(item for item in found if item["status"]["uuid"] == sick["uuid"])
-    await pool_run.told("GPUDeviceFaulted", sick_device["metadata"]["name"])
+    await pool_run.recorded("GPUDeviceFaulted", sick_device["metadata"]["name"])
     await polling.eventually(lambda: _counts_devices(pool_run, node, faulted=1), what="the fault")
     await pool_run.running(*names)
-    await pool_run.tell(node, *well)
+    await pool_run.publish(node, *well)
     await pool_run.figures(unhealthy=0, used=6)
 
     # A GPU is pulled: its device goes, and the others keep everything.
@@ -232,7 +234,7 @@ async def test_a_pool_lives_from_its_first_device_to_its_last(
     before = {
         device["metadata"]["name"]: device["metadata"]["uid"] for device in await pool_run.devices()
     }
-    await pool_run.tell(other, agent_device(other, 1))
+    await pool_run.publish(other, agent_device(other, 1))
     await polling.eventually(lambda: _count_is(pool_run, 3), what="the pulled device is gone")
     after = {
         device["metadata"]["name"]: device["metadata"]["uid"] for device in await pool_run.devices()
@@ -245,8 +247,8 @@ async def test_a_pool_lives_from_its_first_device_to_its_last(
     message = await pool_run.condition("Ready", "False")
     assert message.startswith("Terminating")
     assert names[0] in message
-    shown = await _columns(kubectl, "gpool", pool_run.pool)
-    assert shown["PHASE"] == "Terminating"
+    current = await _columns(kubectl, "gpool", pool_run.pool)
+    assert current["PHASE"] == "Terminating"
     for name in names:
         await api.delete(f"/api/v1/namespaces/{pool_run.namespace}/pods/{name}")
     await until_gone(api, f"{POOLS}/{pool_run.pool}")
@@ -268,11 +270,11 @@ async def _columns(kubectl: "Kubectl", kind: str, name: str) -> dict[str, str]:
     return dict(zip(header.split(), row.split(), strict=True))
 
 
-async def _is_shown_in_words(pool_run: PoolRun, kubectl: "Kubectl") -> None:
+async def _is_described(pool_run: PoolRun, kubectl: "Kubectl") -> None:
     node = pool_run.nodes[0]
     await polling.eventually(lambda: _counts_devices(pool_run, node, pooled=GPUS), what="counts")
-    shown = await _columns(kubectl, "gni", node)
-    assert [shown[column] for column in ("DEVICES", "POOLED", "FAULTED", "POOLABLE")] == [
+    current = await _columns(kubectl, "gni", node)
+    assert [current[column] for column in ("DEVICES", "POOLED", "FAULTED", "POOLABLE")] == [
         *map(str, (GPUS, GPUS, 0)),
         "True",
     ]
@@ -292,9 +294,9 @@ async def _counts_devices(pool_run: PoolRun, node: str, **wanted: int) -> bool:
 
 async def _are_served(pool_run: PoolRun) -> bool:
     for node in pool_run.nodes:
-        shown = await pool_run.api.get(f"/api/v1/nodes/{node}")
-        assert f"pool.gpu.deckhouse.io/{pool_run.pool}" in shown["metadata"]["labels"]
-        taints = shown["spec"].get("taints", [])
+        current = await pool_run.api.get(f"/api/v1/nodes/{node}")
+        assert f"pool.gpu.deckhouse.io/{pool_run.pool}" in current["metadata"]["labels"]
+        taints = current["spec"].get("taints", [])
         assert {"key": "gpus", "value": "only", "effect": "NoSchedule"} in taints, f"{taints}"
     listed = (await pool_run.config())["nodes"]
     assert {node: len(devices) for node, devices in listed.items()} == dict.fromkeys(
@@ -326,9 +328,9 @@ async def _check_nothing_left(pool_run: PoolRun) -> None:
     for path in (CONFIG_MAPS, DAEMON_SETS):
         assert (await pool_run.api.get(path, labelSelector=selector))["items"] == []
     for node in pool_run.nodes:
-        shown = await pool_run.api.get(f"/api/v1/nodes/{node}")
-        assert not [key for key in shown["metadata"]["labels"] if pool_run.pool in key]
-        assert not [item for item in shown["spec"].get("taints", []) if item["key"] == "gpus"]
+        current = await pool_run.api.get(f"/api/v1/nodes/{node}")
+        assert not [key for key in current["metadata"]["labels"] if pool_run.pool in key]
+        assert not [item for item in current["spec"].get("taints", []) if item["key"] == "gpus"]
     assert [device["status"].get("poolRef") for device in await pool_run.devices()] == [None] * 3
 
 

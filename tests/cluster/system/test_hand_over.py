@@ -142,7 +142,7 @@ async def test_leader_that_ends_orderly_costs_no_pod_creation(
         for stream in range(4):
             group.create_task(create_on_and_on(stream))
         await asyncio.sleep(1)
-        told = time.monotonic()
+        reported = time.monotonic()
         replicas.service.terminate(leader)
         ended = group.create_task(replicas.servers[leader].terminate())
         ready = await replicas.until_routed(other_than=leader)
@@ -153,9 +153,11 @@ async def test_leader_that_ends_orderly_costs_no_pod_creation(
         api, namespace, lambda found: all_bound(found, created), within=90
     )
 
-    print(f"SIGTERM: ready {ready - told:.2f} s; {created} pods created, none refused, all bound")
+    print(
+        f"SIGTERM: ready {ready - reported:.2f} s; {created} pods created, none refused, all bound"
+    )
     check_devices(found.values())
-    assert ready - told < 1 + SLACK_S
+    assert ready - reported < 1 + SLACK_S
 
 
 @pytest.fixture

@@ -103,8 +103,8 @@ async def test_devices_in_no_pool_are_found_by_their_selector(
             await add_device(api, device)
         done = await kubectl_gpu("why", "big", "-n", namespace)
         assert f"4 devices of {node} are in no pool and would make room" in done.stdout
-        shown = await kubectl_gpu("nodes", node, "-o", "json")
-        (row,) = json.loads(shown.stdout)["items"]
+        printed = await kubectl_gpu("nodes", node, "-o", "json")
+        (row,) = json.loads(printed.stdout)["items"]
         assert {item["look"] for item in row["devices"]} == {"in no pool"}
     finally:
         for name in names:
@@ -113,13 +113,13 @@ async def test_devices_in_no_pool_are_found_by_their_selector(
 
 
 async def test_every_verb_answers(big, pool, namespace, kubectl_gpu):
-    async def are_pools_shown():
+    async def are_pools_listed():
         pools = await kubectl_gpu("pools", pool.name, "--no-headers")
         assert pools.stdout.split()[:6] == [pool.name, "Exclusive", "8", "3", "0", "5"], pools
         assert pools.stdout.split()[-2:] == ["5/2/0/0", "Ready"]
         return True
 
-    async def are_devices_shown():
+    async def are_devices_listed():
         nodes = await kubectl_gpu("nodes", "--pool", pool.name, "--no-headers")
         rows = {line.split()[0]: line.split()[1] for line in nodes.stdout.splitlines()[:2]}
         assert rows.keys() == set(pool.nodes)
@@ -127,8 +127,8 @@ async def test_every_verb_answers(big, pool, namespace, kubectl_gpu):
         return True
 
     # The statuses of pool and devices follow the pods.
-    await polling.eventually(are_pools_shown, what="the pool is shown as it is")
-    await polling.eventually(are_devices_shown, what="the devices are shown as they are")
+    await polling.eventually(are_pools_listed, what="the pool is shown as it is")
+    await polling.eventually(are_devices_listed, what="the devices are shown as they are")
     who = await kubectl_gpu("who", "-n", namespace, "--no-headers")
     assert who.stdout.split() == [namespace, pool.name, "3", "3", "0", "4"]
     waiting = await kubectl_gpu("why", "-n", namespace, "--no-headers")
@@ -142,8 +142,8 @@ async def test_every_verb_answers(big, pool, namespace, kubectl_gpu):
 async def test_a_user_of_a_namespace_reads_the_words_of_the_leader(
     big, alice, api, namespace, kubectl_gpu
 ):
-    told = {"type": UNITS_CONDITION, "status": "False", "reason": "UnitsFragmented"}
-    conditions = {"status": {"conditions": [{**told, "message": "at most 3 on one node"}]}}
+    reported = {"type": UNITS_CONDITION, "status": "False", "reason": "UnitsFragmented"}
+    conditions = {"status": {"conditions": [{**reported, "message": "at most 3 on one node"}]}}
     await api.patch(
         f"{big}/status", conditions, content_type="application/strategic-merge-patch+json"
     )
@@ -203,8 +203,8 @@ async def test_a_dump_answers_as_the_cluster_does(big, pool, namespace, kubectl_
     ]
     assert live["explanation"] == dumped["explanation"]
     assert live["explanation"]["reason"] == "UnitsFragmented"
-    shown = await kubectl_gpu("pools", pool.name, "--no-headers", "--from", file)
-    assert shown.stdout.split()[0] == pool.name
+    printed = await kubectl_gpu("pools", pool.name, "--no-headers", "--from", file)
+    assert printed.stdout.split()[0] == pool.name
 
 
 async def test_who_may_not_list_all_gets_a_dump_that_says_so_or_none(

@@ -36,12 +36,12 @@ async def create(make_pool, api, namespace):
 def fails(pattern: str):
     """Return a condition: kube-scheduler could not ask us about the pod, and says so in these words."""
 
-    def is_told(pod) -> bool:
+    def is_reported(pod) -> bool:
         condition = pods.scheduled_condition(pod)
         is_error = condition.get("reason") == "SchedulerError"
         return is_error and re.search(pattern, condition["message"]) is not None
 
-    return is_told
+    return is_reported
 
 
 async def test_the_scheduler_trusts_a_new_authority_once_it_was_restarted(

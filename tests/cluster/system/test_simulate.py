@@ -43,8 +43,8 @@ def simulate(tmp_path):
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
         )
-        shown, said = await process.communicate()
-        return process.returncode, shown.decode(), said.decode()
+        current, said = await process.communicate()
+        return process.returncode, current.decode(), said.decode()
 
     return run
 
@@ -61,14 +61,14 @@ async def test_what_is_said_of_a_pod_comes_true(
     too_much["metadata"]["namespace"] = namespace
 
     system.server.kill9()
-    status, shown, said = await simulate(
+    status, current, said = await simulate(
         {"apiVersion": "v1", "kind": "Pod", **wanted},
         control_plane.kubeconfig(),
         "--output",
         "json",
     )
     assert (status, said) == (0, "")
-    answer = json.loads(shown)
+    answer = json.loads(current)
     placement = answer["decision"]["placement"]
     assert answer.get("partial", []) == []
     await system.restore()
@@ -80,13 +80,13 @@ async def test_what_is_said_of_a_pod_comes_true(
         unit for device in placement["devices"] for unit in device["units"]
     )
 
-    status, shown, said = await simulate(
+    status, current, said = await simulate(
         {"apiVersion": "v1", "kind": "Pod", **too_much}, control_plane.kubeconfig()
     )
     assert (status, said) == (0, "")
-    assert "would wait: no node takes it now" in shown
-    assert "ask for 1 unit: node" in shown
-    assert "when before (3 units) ends, the pod fits on" in shown
+    assert "would wait: no node takes it now" in current
+    assert "ask for 1 unit: node" in current
+    assert "when before (3 units) ends, the pod fits on" in current
 
 
 async def test_an_account_that_may_only_list_pods_learns_which_lists_it_lacks(
@@ -94,8 +94,8 @@ async def test_an_account_that_may_only_list_pods_learns_which_lists_it_lacks(
 ):
     pool = await make_pool()
     pod = {"apiVersion": "v1", "kind": "Pod", **a_pod("wanted", pool)}
-    status, shown, said = await simulate(pod, a_reader_of_pods)
-    assert (status, shown) == (1, "")
+    status, current, said = await simulate(pod, a_reader_of_pods)
+    assert (status, current) == (1, "")
     assert "gpupools may not be listed with this account: no pool is known" in said
     assert "a simulation needs gpupools and gpudevices" in said
     assert said.count("\n") == 1

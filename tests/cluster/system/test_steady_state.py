@@ -24,12 +24,12 @@ async def test_kubectl_shows_the_figures_of_a_pool_right_after_a_load(
     await status_says(api, pool, waiting=0)
 
     header, row = (await kubectl("get", "gpool", pool.name)).stdout.splitlines()
-    shown = dict(zip(header.split(), row.split(), strict=True))
+    current = dict(zip(header.split(), row.split(), strict=True))
     columns = ("TOTAL", "USED", "HELD", "FREE", "WAITING")
-    assert [shown[column] for column in columns] == ["8", "6", "0", "2", "0"]
+    assert [current[column] for column in columns] == ["8", "6", "0", "2", "0"]
     # Two units on one node, or one on each: LARGEST says which.
-    assert shown["LARGEST"] in {"1", "2"}
-    assert (shown["MODE"], shown["PHASE"]) == ("Exclusive", "Ready")
+    assert current["LARGEST"] in {"1", "2"}
+    assert (current["MODE"], current["PHASE"]) == ("Exclusive", "Ready")
 
     # Of more than one node has, a pod waits, and is counted.
     await api.create(pods.collection(namespace), a_pod("large", pool, units=3))
@@ -106,7 +106,7 @@ async def test_quiet_system_writes_nothing_but_its_lease(make_pool, api, namespa
     await figures(pool, used=1, reserved=0)
     # A device's state is written when a burst is over, and what the test before this one has left is
     # cleared away.
-    await polling.eventually(lambda: _is_at_rest(audit), what="a server at rest")
+    await polling.eventually(lambda: _is_idle(audit), what="a server at rest")
     mark = await audit.mark()
 
     # A stretch of real time is what this is about.
@@ -117,7 +117,7 @@ async def test_quiet_system_writes_nothing_but_its_lease(make_pool, api, namespa
     assert len(written) <= QUIET_S
 
 
-async def _is_at_rest(audit: AuditLog) -> bool:
+async def _is_idle(audit: AuditLog) -> bool:
     """Say whether the server has written nothing for two seconds."""
     mark = await audit.mark()
     await asyncio.sleep(2)

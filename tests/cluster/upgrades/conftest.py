@@ -151,8 +151,8 @@ class Upgrades:
 
         async def have_it() -> bool:
             found = await self.drivers()
-            lacking = {name for name in names if found.get(name) != version}
-            assert not lacking, f"{len(lacking)} without {version}: {sorted(lacking)[:5]}"
+            shortfall = {name for name in names if found.get(name) != version}
+            assert not shortfall, f"{len(shortfall)} without {version}: {sorted(shortfall)[:5]}"
             return True
 
         every = 0.5 if len(names) < 50 else 2

@@ -62,12 +62,12 @@ async def test_budget_holds_the_node_of_its_pod_alone(
 async def test_cordoned_hidden_and_deleted_nodes_beside_others(
     upgrades: Upgrades, gpu_nodes: CreateNodes, api: client.ApiClient
 ):
-    hidden, *rest = names = [
+    hidden, *remaining = names = [
         *await gpu_nodes(1, prefix="hidden", resources={"pods": 0}),
         *await gpu_nodes(4, prefix="beside"),
     ]
-    cordoned, leaving, *plain = rest
-    await upgrades.until_driven(rest, await upgrades.roll_out())
+    cordoned, leaving, *plain = remaining
+    await upgrades.until_driven(remaining, await upgrades.roll_out())
     await api.patch(f"{nodes.NODES}/{cordoned}", {"spec": {"unschedulable": True}})
     version = await upgrades.roll_out()
 

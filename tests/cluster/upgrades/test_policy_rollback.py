@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from manifests.nvidia.operator_crds import build_operator_crds
 from manifests.yaml import render
 from tests.cluster.environment import definitions, polling
-from tests.cluster.operator_states.conftest import until_at_rest
+from tests.cluster.operator_states.conftest import until_idle
 from tests.cluster.system.installation import NAMESPACE
 from tests.cluster.upgrades.conftest import DRIVER, FAILED, PODS, POLICY, CreateNodes, Upgrades
 from tests.support.next_version import NEXT, next_version_of
@@ -79,7 +79,7 @@ async def test_no_driver_leaves_and_no_node_is_given_back_until_the_next_version
             return True
 
         await polling.eventually(is_unread, what="a policy that cannot be read")
-        await until_at_rest(upgrades.software)
+        await until_idle(upgrades.software)
         assert await drivers_and_nodes(api, upgrades, names) == before
         # The next version is back, and so is a value that every version knows.
         await install(kubectl, following)

@@ -60,5 +60,5 @@ async def test_200_nodes_of_which_a_tenth_fails(
     assert failed == set(broken)
     assert {entries[name]["reason"] for name in broken} == {"DriverCrashes"}
     for name in broken:
-        told = [event for event in await upgrades.events(name) if event["type"] == "Warning"]
-        assert any("restarted 11 times" in item["note"] for item in told), name
+        reported = [event for event in await upgrades.events(name) if event["type"] == "Warning"]
+        assert any("restarted 11 times" in item["note"] for item in reported), name

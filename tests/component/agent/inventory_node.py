@@ -195,6 +195,6 @@ class InventoryNode:
         ]
         return {element["attributes"]["pci.address"]: element["attributes"] for element in elements}
 
-    def condition_shown(self) -> str:
+    def condition_reported(self) -> str:
         (one,) = self.api.objects["gpunodeinventories", "n1"]["status"]["conditions"]
         return str(one["reason"])

@@ -24,7 +24,7 @@ from agent.problems.registry import ProblemRegistry
 from api.foreign.core import Pod
 from api.kinds.gpupool import SlicePlacement
 from api.nodefiles.node_pods_file import PODS_FILE, NodePodsFile, NodePodUnits
-from api.nodefiles.poolconfig import CONFIG_KEY, HandOut
+from api.nodefiles.poolconfig import CONFIG_KEY, DeviceInjection
 from http_edge.system_clock import SystemClock
 from telemetry.reasons import EventReason
 from tests.support.kubelet.admission import KubeletOfNode
@@ -78,7 +78,10 @@ def config_of(*uuids: str, pool: str = "whole", **more: Any) -> bytes:
 
 @asynccontextmanager
 async def a_plugin(
-    kubelet: PluginsOfKubelet, mounted: MountedConfig, *, hand_out: HandOut = HandOut.CDI
+    kubelet: PluginsOfKubelet,
+    mounted: MountedConfig,
+    *,
+    hand_out: DeviceInjection = DeviceInjection.CDI,
 ) -> AsyncIterator[PluginServers]:
     """The plugin of a pool on node n1; it reads each change of the file at once."""
     served = PluginServers(kubelet.directory, SystemClock(), hand_out=hand_out)
@@ -143,11 +146,11 @@ class Agent:
             kubelet.plugins.directory,
             clock,
             **{
-                "hand_out": HandOut.CDI,
+                "hand_out": DeviceInjection.CDI,
                 "devices": DevicesFile(folder),
                 "allocator": self.allocator,
                 "problems": self.problems,
-                "tells_numa_nodes": lambda: True,
+                "reports_numa_nodes": lambda: True,
                 **more,
             },
         )

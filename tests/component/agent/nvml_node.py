@@ -28,8 +28,8 @@ class NvmlNode:
     """Devices bound to the kernel's driver."""
 
     async def device(self, uuid: str) -> DriverDevice:
-        look = await self.driver.read()
-        return next(device for device in look.devices if device.uuid == uuid)
+        snapshot = await self.driver.read()
+        return next(device for device in snapshot.devices if device.uuid == uuid)
 
     async def event(self) -> DriverEvent:
         """Return the next event; TimeoutError after ten seconds without one."""

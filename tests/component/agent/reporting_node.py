@@ -115,8 +115,8 @@ class ReportingNode:
         await self.client.create(GPU_NODE_INVENTORIES, body)
 
     async def entries(self) -> list[ContainerDevices]:
-        shown = await self.client.get(GPU_NODE_INVENTORIES, GPUNodeInventory, NODE)
-        return shown.status.allocations or []
+        current = await self.client.get(GPU_NODE_INVENTORIES, GPUNodeInventory, NODE)
+        return current.status.allocations or []
 
     async def said(self) -> dict[str, str]:
         """What is reported: container of a pod's uid -> its units."""

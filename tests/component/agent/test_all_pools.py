@@ -9,7 +9,7 @@ import pytest
 from agent.api_cache import NodeObjects
 from agent.plugin.config_sources import ClusterSource
 from agent.plugin.servers import PluginServers
-from api.nodefiles.poolconfig import HandOut
+from api.nodefiles.poolconfig import DeviceInjection
 from http_edge.system_clock import SystemClock
 from kube.resources import GPU_DEVICES, GPU_POOLS
 from manifests.install.crds import build_crds
@@ -31,7 +31,7 @@ async def cluster() -> AsyncIterator[Cluster]:
 @asynccontextmanager
 async def an_agent(cluster: Cluster, kubelet: PluginsOfKubelet) -> AsyncIterator[PluginServers]:
     clock = SystemClock()
-    served = PluginServers(kubelet.directory, clock, hand_out=HandOut.CDI)
+    served = PluginServers(kubelet.directory, clock, hand_out=DeviceInjection.CDI)
     objects = NodeObjects(cluster.client, clock, node="n1")
     work = [ClusterSource(objects, served).run(), served.run()]
     work += [informer.run() for informer in objects.informers]

@@ -94,7 +94,7 @@ class History:
             await asyncio.sleep(due - asyncio.get_running_loop().time())
             getattr(self.agent, what)(pod)
 
-    def _tell(self, what: str, pod: Pod) -> None:
+    def _record(self, what: str, pod: Pod) -> None:
         due = asyncio.get_running_loop().time() + self.chance.random() * MAX_LAG_S
         self._watch.put_nowait((due, what, pod))
 
@@ -134,7 +134,7 @@ class History:
         pod = a_bound_pod(name, assigned=assigned, resource=offer.resource, **shape)
         bound = BoundPod(pod, offer.resource, shape, assigned or {})
         self.live[pod.metadata.uid] = bound
-        self._tell("show", pod)
+        self._record("show", pod)
         return bound
 
     async def admit(self, bound: BoundPod) -> None:
@@ -147,7 +147,7 @@ class History:
                 if can_have_it:
                     raise
                 self.live.pop(uid)
-                self._tell("forget", bound.pod)
+                self._record("forget", bound.pod)
                 return
             self.check()
             if can_have_it:
@@ -190,7 +190,7 @@ class History:
             for uid in self.chance.sample(sorted(self.live), k=min(len(self.live), 3)):
                 if self.kubelet.units_of(uid):
                     self.kubelet.end(uid)
-                    self._tell("forget", self.live.pop(uid).pod)
+                    self._record("forget", self.live.pop(uid).pod)
 
     async def burst(self) -> None:
         pods = [self.make() for _ in range(self.chance.randint(1, 5))]
@@ -221,14 +221,14 @@ class History:
             await self._registered()
 
     async def _registered(self) -> None:
-        def is_shown() -> bool:
+        def is_visible() -> bool:
             return not self.agent.served.missing and all(
                 self.kubelet.plugins.devices.get(item.resource)
                 == tuple(u.to_message() for u in item.units)
                 for item in self.advertised()
             )
 
-        await until(is_shown)
+        await until(is_visible)
 
     async def step(self) -> None:
         step = self.chance.choices(

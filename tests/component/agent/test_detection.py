@@ -57,9 +57,9 @@ async def test_device_is_told_once_and_forgotten_with_it(cluster: Cluster, tmp_p
     function = put_function(tmp_path, "0000:3b:00.0")
     assert await report(cluster, tmp_path) == ["PATCH"]
     assert await report(cluster, tmp_path) == []
-    shown = await feature(cluster)
+    current = await feature(cluster)
     node = await cluster.client.get(NODES, dict[str, Any], "n1")
-    (owner,) = shown["metadata"]["ownerReferences"]
+    (owner,) = current["metadata"]["ownerReferences"]
     assert owner["uid"] == node["metadata"]["uid"]
     function.rename(tmp_path / "pulled")
     assert await report(cluster, tmp_path) == ["DELETE"]
@@ -88,19 +88,19 @@ async def test_process_is_small_tells_of_devices_and_stops_when_told(
 ):
     put_function(folder / "sys", "0000:3b:00.0")
 
-    async def is_told() -> bool:
+    async def is_reported() -> bool:
         try:
-            shown = await cluster.client.get(
+            current = await cluster.client.get(
                 NODE_FEATURES, NodeFeature, NAME, namespace=DEFAULT_NAMESPACE
             )
         except NotFound:
             return False
-        return feature_report(shown).labels["gpu.deckhouse.io/device-count"] == "1"
+        return feature_report(current).labels["gpu.deckhouse.io/device-count"] == "1"
 
     async with a_process(
         node="n1", roles="detect", sysfs=folder / "sys", kubeconfig=cluster.kubeconfig()
     ) as process:
-        await until_async(is_told)
+        await until_async(is_reported)
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
         await until(lambda: not children.read_text("ascii"))
         assert footprint(process.pid).rss <= RSS_MIB

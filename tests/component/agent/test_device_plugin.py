@@ -8,7 +8,7 @@ import grpc
 import pytest
 
 from api.kubelet.proto.deviceplugin_pb2 import CDIDevice
-from api.nodefiles.poolconfig import PACKED_CONFIG_KEY, HandOut
+from api.nodefiles.poolconfig import PACKED_CONFIG_KEY, DeviceInjection
 from telemetry.metrics import REGISTRY
 from tests.component.agent.node import RESOURCE, MountedConfig, a_plugin, config_of
 from tests.support.kubelet.plugins import PluginsOfKubelet
@@ -156,7 +156,7 @@ async def test_slices_of_one_device_are_one_device_to_the_container(
     kubelet: PluginsOfKubelet, mounted: MountedConfig
 ):
     mounted.put_devices("GPU-1", "GPU-2", slices=2)
-    async with a_plugin(kubelet, mounted, hand_out=HandOut.ENVIRONMENT):
+    async with a_plugin(kubelet, mounted, hand_out=DeviceInjection.ENVIRONMENT):
         await until(lambda: kubelet.capacity(RESOURCE) == 4)
         response = await kubelet.allocate(RESOURCE, ["GPU-2::1", "GPU-1::0", "GPU-1::1"])
         assert response.envs == {

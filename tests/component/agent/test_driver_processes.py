@@ -21,7 +21,7 @@ from tests.support.loop_clock import LoopClock
 
 pytestmark = pytest.mark.looptime
 NVTOP = OpenProcess(70, "nvtop")
-SHOWN = DriverProcess(command="nvtop", pid=70)
+CURRENT = DriverProcess(command="nvtop", pid=70)
 MINUTE = 60.0
 STATUS = "/apis/gpu.deckhouse.io/v1alpha1/gpunodeinventories/n1/status"
 
@@ -61,7 +61,7 @@ async def reporting(node: ReportingNode, search: Search) -> AsyncIterator[None]:
         task.cancel()
 
 
-async def shown(node: ReportingNode) -> list[DriverProcess] | None:
+async def current(node: ReportingNode) -> list[DriverProcess] | None:
     found = await node.client.get(GPU_NODE_INVENTORIES, GPUNodeInventory, NODE)
     return found.status.driver_processes
 
@@ -87,10 +87,10 @@ async def test_lasting_processes_are_shown_and_taken_back_when_they_end(
     search.reading = {NVTOP: None}
     async with reporting(node, search):
         await asyncio.sleep(MINUTE)
-        assert await shown(node) == [SHOWN]
+        assert await current(node) == [CURRENT]
         search.reading = {}
         await asyncio.sleep(MINUTE)
-        assert await shown(node) is None
+        assert await current(node) is None
         assert writes(node) == 2
 
 
@@ -101,10 +101,10 @@ async def test_pod_is_named_as_the_watch_shows_it(node: ReportingNode, search: S
     async with reporting(node, search):
         await asyncio.sleep(MINUTE)
         named = DriverProcess(command="python3", namespace="default", pod="train", uid=pod.uid)
-        assert await shown(node) == [SHOWN, named]
+        assert await current(node) == [CURRENT, named]
         node.pods.discard(pod)
         await asyncio.sleep(MINUTE)
-        assert await shown(node) == [SHOWN, named]
+        assert await current(node) == [CURRENT, named]
         assert writes(node) == 1
 
 
@@ -168,7 +168,7 @@ async def test_restarted_agent_keeps_the_name_of_a_pod_that_is_gone(
     node.pods.discard(pod)
     async with reporting(node, search):
         await asyncio.sleep(MINUTE)
-    assert [item.pod for item in await shown(node) or ()] == ["train"]
+    assert [item.pod for item in await current(node) or ()] == ["train"]
 
 
 async def test_more_than_fit_are_counted(node: ReportingNode, search: Search):
@@ -188,11 +188,11 @@ async def test_report_stays_while_the_kernel_does_not_answer(node: ReportingNode
         search.error = DriverUnavailableError(AgentDegraded.DRIVER_HANGS, "it hangs")
         with capture_logs() as logs:
             await asyncio.sleep(10 * MINUTE)
-        assert await shown(node) == [SHOWN]
+        assert await current(node) == [CURRENT]
         assert [log["error"] for log in logs] == ["it hangs"]
         search.error, search.reading = None, {}
         await asyncio.sleep(MINUTE)
-        assert await shown(node) is None
+        assert await current(node) is None
 
 
 async def test_where_processes_are_hidden_nothing_is_reported_and_the_log_says_so_once(
@@ -205,7 +205,7 @@ async def test_where_processes_are_hidden_nothing_is_reported_and_the_log_says_s
     with capture_logs() as logs:
         async with reporting(node, search):
             await asyncio.sleep(10 * MINUTE)
-    assert await shown(node) is None
+    assert await current(node) is None
     said = [log["error"] for log in logs if log["log_level"] == "warning"]
     assert said == ["set hostPID"]
 
@@ -219,7 +219,7 @@ async def test_write_that_fails_is_repeated_and_a_problem_until_then(
         await asyncio.sleep(20)
         assert node.problems.summary().reason is AgentDegraded.NOT_PUBLISHED
         await asyncio.sleep(5 * MINUTE)
-        assert await shown(node) == [SHOWN]
+        assert await current(node) == [CURRENT]
         assert node.problems.summary().reason is AgentDegraded.AS_EXPECTED
 
 
@@ -228,7 +228,7 @@ async def test_write_whose_answer_is_lost_is_not_repeated(node: ReportingNode, s
     node.api.faults.reset_after("PATCH", STATUS)
     async with reporting(node, search):
         await asyncio.sleep(5 * MINUTE)
-        assert await shown(node) == [SHOWN]
+        assert await current(node) == [CURRENT]
     assert writes(node) == 1
 
 
@@ -239,7 +239,7 @@ async def test_node_without_an_inventory_is_no_problem_and_gets_its_report_later
         assert node.problems.summary().reason is AgentDegraded.AS_EXPECTED
         await node.add_inventory()
         await asyncio.sleep(5 * MINUTE)
-        assert await shown(node) == [SHOWN]
+        assert await current(node) == [CURRENT]
 
 
 async def test_report_comes_back_where_the_object_was_created_again(
@@ -251,4 +251,4 @@ async def test_report_comes_back_where_the_object_was_created_again(
         await node.client.delete(GPU_NODE_INVENTORIES, NODE)
         await node.add_inventory()
         await asyncio.sleep(15 * MINUTE)
-        assert await shown(node) == [SHOWN]
+        assert await current(node) == [CURRENT]

@@ -28,7 +28,7 @@ from api.kubelet.proto.deviceplugin_pb2 import (
     PreStartContainerRequest,
 )
 from api.nodefiles.node_devices_file import DEVICES_FILE
-from api.nodefiles.poolconfig import HandOut
+from api.nodefiles.poolconfig import DeviceInjection
 from http_edge.system_clock import SystemClock
 from telemetry.conditions import AgentDegraded
 from telemetry.metrics import REGISTRY
@@ -167,7 +167,7 @@ async def test_a_device_that_the_node_calls_unhealthy_is_shown_so_within_a_secon
 async def test_without_their_files_devices_are_not_offered_where_files_are_handed_out(
     node: KubeletOfNode, folder: Path
 ):
-    agent = Agent(node, folder, hand_out=HandOut.DEVICES)
+    agent = Agent(node, folder, hand_out=DeviceInjection.DEVICES)
     async with agent.running(whole_devices(1)):
         await until(lambda: node.plugins.capacity(RESOURCE) == 1)
         assert node.plugins.allocatable(RESOURCE) == 0

@@ -32,9 +32,12 @@ class Watched:
     def __init__(self) -> None:
         self.clock = LoopClock()
         self.driver = FakeDriver(a_device("GPU-1"), a_device("GPU-2"))
-        self.told: list[float] = []
+        self.reported: list[float] = []
         self.watch = HealthWatch(
-            self.driver, HealthTracker(), self.clock, on_change=lambda: self.told.append(self.now)
+            self.driver,
+            HealthTracker(),
+            self.clock,
+            on_change=lambda: self.reported.append(self.now),
         )
 
     @property
@@ -44,7 +47,7 @@ class Watched:
     def reasons(self) -> list[str]:
         return [self.watch.health(uuid).reason for uuid in ("GPU-1", "GPU-2")]
 
-    async def look(self) -> None:
+    async def observe(self) -> None:
         self.watch.observe(await self.driver.read())
 
 
@@ -52,7 +55,7 @@ class Watched:
 async def watched() -> AsyncIterator[Watched]:
     """That has looked once, and waits for events."""
     watched = Watched()
-    await watched.look()
+    await watched.observe()
     async with asyncio.TaskGroup() as group:
         task = group.create_task(watched.watch.run())
         await asyncio.sleep(0)
@@ -68,7 +71,7 @@ async def test_an_event_is_signalled_at_once(watched: Watched):
     at = watched.now
     watched.driver.emit_xid("GPU-1", 79)
     await asyncio.sleep(0.001)
-    assert watched.told == [at]
+    assert watched.reported == [at]
     assert watched.reasons() == ["Xid79", ""]
 
 
@@ -77,7 +80,7 @@ async def test_events_that_come_together_are_signalled_once(watched: Watched):
     watched.driver.emit_xid("GPU-2", 48)
     watched.driver.emit_double_bit_ecc("GPU-2")
     await asyncio.sleep(0.001)
-    assert len(watched.told) == 1
+    assert len(watched.reported) == 1
     assert watched.reasons() == ["Xid79", "Xid48"]
 
 
@@ -85,12 +88,12 @@ async def test_an_event_without_a_change_of_health_is_counted_and_not_signalled(
     faults, ignored = counted(EventKind.XID, "fault"), counted(EventKind.XID, "ignored")
     watched.driver.emit_xid("GPU-1", 31)
     await asyncio.sleep(1.0)
-    assert watched.told == []
+    assert watched.reported == []
     watched.driver.emit_xid("GPU-1", 79)
     await asyncio.sleep(1.0)
     watched.driver.emit_xid("GPU-1", 79)
     await asyncio.sleep(1.0)
-    assert len(watched.told) == 1
+    assert len(watched.reported) == 1
     assert counted(EventKind.XID, "fault") == faults + 2
     assert counted(EventKind.XID, "ignored") == ignored + 1
 
@@ -100,16 +103,16 @@ async def test_a_change_of_health_is_logged_with_its_device(watched: Watched):
         watched.driver.emit_xid("GPU-1", 79)
         await asyncio.sleep(1.0)
         watched.driver.device("GPU-1").is_lost = True
-        await watched.look()
+        await watched.observe()
         watched.driver.device("GPU-1").reset()
-        await watched.look()
-    told = [line for line in logs if line["event"] == "device health changed"]
-    assert [(line["before"], line["after"], line["log_level"]) for line in told] == [
+        await watched.observe()
+    reported = [line for line in logs if line["event"] == "device health changed"]
+    assert [(line["before"], line["after"], line["log_level"]) for line in reported] == [
         ("Healthy", "Xid79", "warning"),
         ("Xid79", "Lost", "warning"),
         ("Lost", "Healthy", "info"),
     ]
-    assert {(line["device"], line["address"]) for line in told} == {("GPU-1", "0000:17:00.0")}
+    assert {(line["device"], line["address"]) for line in reported} == {("GPU-1", "0000:17:00.0")}
 
 
 async def test_devices_are_counted_by_health(watched: Watched):
@@ -124,7 +127,7 @@ async def test_devices_are_counted_by_health(watched: Watched):
     await asyncio.sleep(0.001)
     assert devices() == {"Healthy": 1, "Unhealthy": 1, "Lost": 0}
     watched.driver.device("GPU-2").is_lost = True
-    await watched.look()
+    await watched.observe()
     assert devices() == {"Healthy": 0, "Unhealthy": 1, "Lost": 1}
 
 
@@ -168,17 +171,17 @@ async def test_a_driver_that_was_unloaded_begins_again_and_one_that_hung_does_no
     # A driver that does not answer says nothing, however long.
     assert watched.reasons() == ["Xid79", ""]
     watched.driver.come_back()
-    await watched.look()
+    await watched.observe()
     assert watched.reasons() == [expected, ""]
 
 
 async def test_looks_heal_after_the_quiet_time(watched: Watched):
     watched.driver.emit_xid("GPU-1", 79)
     await asyncio.sleep(299.0)
-    await watched.look()
+    await watched.observe()
     assert watched.reasons() == ["Xid79", ""]
     await asyncio.sleep(2.0)
-    await watched.look()
+    await watched.observe()
     assert watched.watch.health("GPU-1") == HEALTHY
 
 
@@ -225,7 +228,7 @@ async def test_a_fault_is_in_the_file_of_devices_within_a_second_while_the_drive
         ]
         await asyncio.sleep(2.0)
         assert unhealthy() == []
-        driver.looks_hang_s = 5.0
+        driver.reads_hang_s = 5.0
         await asyncio.sleep(0.1)
         driver.emit_xid("GPU-1", 79)
         await asyncio.sleep(0.01)
@@ -237,7 +240,7 @@ async def test_a_fault_is_in_the_file_of_devices_within_a_second_while_the_drive
         # And so it stays while the driver says nothing.
         await asyncio.sleep(3600.0)
         assert unhealthy() == [("GPU-1", "Xid79")]
-        driver.looks_hang_s = None
+        driver.reads_hang_s = None
         await asyncio.sleep(15.0)
         assert unhealthy() == []
         for task in tasks:

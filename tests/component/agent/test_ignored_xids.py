@@ -8,7 +8,7 @@ from structlog.testing import capture_logs
 
 from agent.context import AgentContext
 from agent.driver.port import DriverEvent, EventKind
-from agent.roles.inventory_role import InventoryRole
+from agent.roles.inventory import InventoryRole
 from agent.settings import AgentRole, AgentSettings
 from tests.support.loop_clock import LoopClock
 

@@ -34,19 +34,19 @@ async def test_devices_are_in_the_files_and_published(node: InventoryNode):
         assert file.shared.mounts[0].host_path == "/usr/lib64/libcuda.so.1"
         assert [device["name"] for device in node.files.cdi()["devices"]] == ["GPU-1", "GPU-2"]
         await asyncio.sleep(3)
-        assert node.condition_shown() == "AsExpected"
+        assert node.condition_reported() == "AsExpected"
 
 
 async def test_a_quiet_hour_costs_heartbeats_and_no_other_write(node: InventoryNode):
     async with node.running():
         await asyncio.sleep(3)
         node.api.writes.clear()
-        before, looks = node.files.versions(), node.driver.looks
+        before, reads = node.files.versions(), node.driver.reads
         await asyncio.sleep(3600)
         assert node.files.versions() == before
     assert set(node.api.writes) == {("json_patch", FEATURES)}
     assert node.api.count("json_patch", FEATURES) == 60
-    assert node.driver.looks - looks in range(350, 362)
+    assert node.driver.reads - reads in range(350, 362)
 
 
 async def test_a_restart_writes_nothing_but_a_heartbeat(node: InventoryNode):

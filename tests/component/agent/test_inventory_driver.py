@@ -40,12 +40,12 @@ async def test_without_its_driver_the_pci_facts_are_published_and_the_files_stay
         }
         assert node.files.versions() == before
         await asyncio.sleep(5)
-        assert node.condition_shown() == reason.value
+        assert node.condition_reported() == reason.value
         node.driver.come_back()
         await asyncio.sleep(2.5)
         assert node.published()[SECOND]["uuid"] == "GPU-2"
         await asyncio.sleep(3)
-        assert node.condition_shown() == "AsExpected"
+        assert node.condition_reported() == "AsExpected"
 
 
 @pytest.mark.parametrize("reason", [AgentDegraded.DRIVER_HANGS, AgentDegraded.DRIVER_FAILS])
@@ -106,14 +106,14 @@ async def test_the_driver_is_asked_when_the_kernel_loads_or_unloads_it(
     path = tmp_path / name
     async with node.running():
         await asyncio.sleep(3.5)
-        before = node.driver.looks
+        before = node.driver.reads
         if path.is_symlink():
             path.unlink()
         else:
             path.parent.mkdir(parents=True)
             path.touch()
         await asyncio.sleep(1.5)
-        assert node.driver.looks == before + 1
+        assert node.driver.reads == before + 1
 
 
 async def test_a_fault_is_in_the_file_at_once_and_published(node: InventoryNode):
@@ -138,11 +138,11 @@ async def test_a_fault_outlives_a_restart_of_the_agent(node: InventoryNode):
 
 async def test_many_pokes_are_few_looks(node: InventoryNode):
     async with node.running():
-        before = node.driver.looks
+        before = node.driver.reads
         for _ in range(100):
             node.inventory.trigger()
             await asyncio.sleep(0.01)
-        assert node.driver.looks - before <= 7
+        assert node.driver.reads - before <= 7
 
 
 async def test_a_partitioned_device_is_published_when_the_inventory_is_triggered(

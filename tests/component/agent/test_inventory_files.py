@@ -57,14 +57,14 @@ async def test_a_file_that_cannot_be_written_is_a_problem_and_the_last_one_stays
         device.instances = [GpuInstance(1, "1g.10gb", "MIG-1")]
         await asyncio.sleep(15)
         assert broken.read_bytes() == before
-        assert node.condition_shown() == "NotPublished"
+        assert node.condition_reported() == "NotPublished"
         assert str(broken) in node.problems.summary().text
         # The rest goes on.
         assert "MIG-1" in node.published()[SECOND]["mig.instances"]
         is_full = False
         await asyncio.sleep(15)
         assert b"MIG-1" in broken.read_bytes()
-        assert node.condition_shown() == "AsExpected"
+        assert node.condition_reported() == "AsExpected"
 
 
 async def test_a_removed_file_comes_back(node: InventoryNode):
@@ -90,12 +90,12 @@ async def test_a_missing_device_file_is_a_problem_and_its_device_is_not_in_the_s
     async with node.running():
         await asyncio.sleep(3)
         assert [device["name"] for device in node.files.cdi()["devices"]] == ["GPU-1"]
-        assert node.condition_shown() == "NotPublished"
+        assert node.condition_reported() == "NotPublished"
         assert "nvidia1 of device GPU-2" in node.problems.summary().text
         node.files.make_device("nvidia1")
         await asyncio.sleep(13)
         assert len(node.files.cdi()["devices"]) == 2
-        assert node.condition_shown() == "AsExpected"
+        assert node.condition_reported() == "AsExpected"
 
 
 async def test_a_node_without_a_device_any_more_has_no_specification(tmp_path: Path):
@@ -112,22 +112,22 @@ async def test_a_node_without_a_device_any_more_has_no_specification(tmp_path: P
 
 
 async def test_libraries_are_looked_for_where_a_directory_of_theirs_changed(tmp_path: Path):
-    looks = []
+    reads = []
 
     def counted(root: Path, first: str) -> DriverFiles:
-        looks.append(root)
+        reads.append(root)
         return find_driver_files(root, first)
 
     node = InventoryNode(tmp_path, *two_devices(), find=counted)
     async with node.running():
         await asyncio.sleep(60)
-        assert len(looks) == 1
+        assert len(reads) == 1
         libraries = node.files.paths.driver_root / "usr/lib64"
         (libraries / "libnvidia-ml.so.1").write_text("a library")
         # The clock of a file system is coarse.
         os.utime(libraries, ns=(1, 1))
         await asyncio.sleep(11)
-        assert len(looks) == 2
+        assert len(reads) == 2
         mounts = node.files.devices().shared.mounts
         assert "libnvidia-ml.so.1" in mounts[-1].container_path
         assert any(

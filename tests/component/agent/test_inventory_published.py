@@ -55,9 +55,9 @@ class Agent:
         """Look, publish; return what was written."""
         self.world.api.requests.clear()
         self.node.inventory.read_bus()
-        await self.node.inventory.look_at_driver()
-        await self.node.publisher.settle()
-        await self.node.condition.settle()
+        await self.node.inventory.read_driver()
+        await self.node.publisher.reconcile()
+        await self.node.condition.reconcile()
         return [
             f"{write.method} {write.path.rpartition('/')[2]}"
             for write in self.world.api.requests.writes()
@@ -79,9 +79,9 @@ async def agent(world: InventoryRun, tmp_path: Path) -> Agent:
     made = Agent(world, tmp_path)
     # The inventory of the node is made of what is published.
     made.node.inventory.read_bus()
-    await made.node.inventory.look_at_driver()
-    await made.node.publisher.settle()
-    await world.settle()
+    await made.node.inventory.read_driver()
+    await made.node.publisher.reconcile()
+    await world.until_stable()
     return made
 
 
@@ -119,10 +119,10 @@ async def test_nothing_new_is_a_heartbeat_a_minute_that_changes_no_device(
     assert after["metadata"]["generation"] == before["metadata"]["generation"]
     assert after["metadata"]["annotations"] != before["metadata"]["annotations"]
     assert after["spec"] == before["spec"]
-    assert await world.settle() == 0
+    assert await world.until_stable() == 0
     agent.pass_time(100)
     await world.observe()
-    assert await world.settle() == 0
+    assert await world.until_stable() == 0
 
 
 async def test_it_is_owned_by_its_node(agent: Agent, world: InventoryRun):
@@ -169,14 +169,14 @@ async def test_a_foreign_change_is_undone_with_the_heartbeat(
 async def test_without_a_driver_known_facts_stay_and_are_stale(agent: Agent, world: InventoryRun):
     agent.node.driver.go_away(AgentDegraded.DRIVER_MISSING)
     await agent.step()
-    await world.settle()
+    await world.until_stable()
     device = await world.gpu("n1-0000-17-00.0")
     assert (device.status.uuid, device.status.memory_mib) == ("GPU-1", 81559)
     assert condition(device, "Stale")[0] == "True"
     assert world.features.health(NodeName("n1")) == {}
     agent.node.driver.come_back()
     await agent.step()
-    await world.settle()
+    await world.until_stable()
     assert condition(await world.gpu("n1-0000-17-00.0"), "Stale")[0] == "False"
 
 
@@ -185,7 +185,7 @@ async def test_a_lost_device_stays_a_device_and_is_reported_as_lost(
 ):
     agent.node.driver.device("GPU-2").is_listed = False
     await agent.step()
-    await world.settle()
+    await world.until_stable()
     assert (await world.gpu("n1-0000-18-00.0")).status.uuid == "GPU-2"
     assert world.features.health(NodeName("n1"))["GPU-2"][0] == "Lost"
 
@@ -195,7 +195,7 @@ async def test_instances_are_seen_once_they_are_complete(agent: Agent, world: In
     device.is_mig_enabled = True
     device.instances = [GpuInstance(1, "1g.10gb", "MIG-1"), GpuInstance(2, "1g.10gb")]
     await agent.step()
-    await world.settle()
+    await world.until_stable()
     mig = (await world.gpu("n1-0000-17-00.0")).status.mig
     assert [instance.uuid for instance in mig.instances or ()] == ["MIG-1"]
 
@@ -208,11 +208,11 @@ async def test_the_condition_stands_beside_those_of_the_control_plane(
     inventory = await world.inventory()
     assert condition(inventory, "AgentDegraded") == ("True", "DriverHangs", "no answer within 5 s")
     assert condition(inventory, "InventoryIncomplete")[0] == "False"
-    assert await world.settle() == 0
+    assert await world.until_stable() == 0
     # One that had everything applied by others keeps ours.
     agent.pass_time(1)
     await world.label(nvidia="changed")
-    await world.settle()
+    await world.until_stable()
     assert condition(await world.inventory(), "AgentDegraded")[1] == "DriverHangs"
     assert await agent.step() == []
     agent.node.driver.come_back()
@@ -224,7 +224,7 @@ async def test_a_cluster_without_the_kind_is_a_clear_problem(world: InventoryRun
     agent = Agent(world, tmp_path)
     await world.client.delete(CUSTOM_RESOURCE_DEFINITIONS, "nodefeatures.nfd.k8s-sigs.io")
     agent.node.inventory.read_bus()
-    await agent.node.inventory.look_at_driver()
+    await agent.node.inventory.read_driver()
     async with asyncio.timeout(LIMIT_S), asyncio.TaskGroup() as group:
         task = group.create_task(agent.node.publisher.run())
         await agent.node.problems.changed.wait()
@@ -233,7 +233,7 @@ async def test_a_cluster_without_the_kind_is_a_clear_problem(world: InventoryRun
     assert problem.reason is AgentDegraded.NOT_PUBLISHED
     assert "is Node Feature Discovery installed" in problem.text
     await world.client.create(CUSTOM_RESOURCE_DEFINITIONS, node_feature_crd())
-    await agent.node.publisher.settle()
+    await agent.node.publisher.reconcile()
     assert (await feature(world))["metadata"]["name"] == FEATURE
 
 
@@ -249,19 +249,19 @@ async def test_whichever_request_breaks_the_next_try_makes_it_right(
     else:
         getattr(faults, way)("", "", nth=nth)
     agent.node.inventory.read_bus()
-    await agent.node.inventory.look_at_driver()
+    await agent.node.inventory.read_driver()
     for _ in range(3):
         try:
-            await agent.node.publisher.settle()
+            await agent.node.publisher.reconcile()
         except KubeError:
             continue
         break
     faults.clear()
     agent.pass_time(HEARTBEAT_S + 1)
-    await agent.node.publisher.settle()
+    await agent.node.publisher.reconcile()
     found = await feature(world)
     assert len(found["spec"]["features"]["instances"]["gpu.deckhouse.io/device"]["elements"]) == 2
     assert found["metadata"]["ownerReferences"]
     agent.world.api.requests.clear()
-    await agent.node.publisher.settle()
+    await agent.node.publisher.reconcile()
     assert agent.world.api.requests.writes() == []

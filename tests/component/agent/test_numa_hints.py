@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tests.support.kubelet.admission import KubeletOfNode
 
 
-def told(node: "KubeletOfNode") -> list[list[int]]:
+def reported(node: "KubeletOfNode") -> list[list[int]]:
     return [[at.ID for at in device.topology.nodes] for device in node.plugins.devices[RESOURCE]]
 
 
@@ -32,27 +32,27 @@ def hints(node: "KubeletOfNode") -> NumaHints:
 async def test_it_is_told_none_and_all_as_hints_become_useful(
     node: "KubeletOfNode", folder: "Path", hints: NumaHints
 ):
-    agent = Agent(node, folder, tells_numa_nodes=lambda: hints.are_useful)
+    agent = Agent(node, folder, reports_numa_nodes=lambda: hints.are_useful)
     async with agent.running(numa_devices(0, 1)):
         await hints.read()
-        assert told(node) == [[], []]
+        assert reported(node) == [[], []]
         node.pod_resources.cpus = [0, 1]
         await hints.read()
-        await until(lambda: told(node) == [[0], [1]])
+        await until(lambda: reported(node) == [[0], [1]])
         node.pod_resources.cpus = []
         await hints.read()
-        await until(lambda: told(node) == [[], []])
+        await until(lambda: reported(node) == [[], []])
 
 
 async def test_they_are_useful_beside_memory_and_foreign_devices_with_numa_nodes(
     node: "KubeletOfNode", hints: NumaHints
 ):
-    shown = node.pod_resources
-    shown.manages_memory = True
-    shown.cpus = [0, 1]
+    current = node.pod_resources
+    current.manages_memory = True
+    current.cpus = [0, 1]
     await hints.read()
     assert hints.aligned == ("cpu", "memory")
-    shown.manages_memory, shown.cpus = False, []
+    current.manages_memory, current.cpus = False, []
     await hints.read()
     assert not hints.are_useful
 
@@ -92,7 +92,7 @@ async def test_without_numa_nodes_a_policy_leaves_pods_their_devices(
 ):
     """kubelet would take a device of NUMA node 0 for each of them."""
     node.aligns = True
-    agent = Agent(node, folder, tells_numa_nodes=lambda: False)
+    agent = Agent(node, folder, reports_numa_nodes=lambda: False)
     async with agent.running(numa_devices(0, 0, 1, 1)):
         for device in (3, 0, 2, 1):
             pod = a_bound_pod(f"p{device}", main={"main": 1}, assigned={"main": (f"GPU-{device}",)})

@@ -187,10 +187,10 @@ async def test_call_that_hangs_fails_in_time_then_at_once_and_recovers(tmp_path:
         assert time.monotonic() - started < 1.5  # Ten waits would be three.
         node.nvml.unhang()
         async with asyncio.timeout(LIMIT_S):
-            await looked(node)
+            await read(node)
 
 
-async def looked(node: NvmlNode) -> None:
+async def read(node: NvmlNode) -> None:
     while True:
         try:
             await node.driver.read()
@@ -227,7 +227,7 @@ async def test_fresh_threads_are_tried_and_there_are_few(tmp_path: Path) -> None
         assert len(call_threads() - before) == MAX_STUCK
         node.nvml.unhang()
         async with asyncio.timeout(LIMIT_S):
-            await looked(node)
+            await read(node)
         # Those that returned late have ended, each with its session.
         await until(lambda: len(call_threads() - before) == 1)
         node.nvml.restart_driver("600")
@@ -242,7 +242,7 @@ async def test_fresh_thread_answers_while_another_is_stuck(tmp_path: Path) -> No
         with node.nvml.edit() as lines:
             lines["hang.nvmlDeviceGetSerial"] = lines.pop("hang.nvmlDeviceGetName")
         async with asyncio.timeout(LIMIT_S):
-            await looked(node)
+            await read(node)
 
 
 async def test_process_ends_while_calls_hang(tmp_path: Path) -> None:
@@ -283,13 +283,13 @@ async def test_looks_and_events_at_once_under_load(tmp_path: Path) -> None:
             while len(heard) < 100:
                 heard.update(event.code for event in await node.driver.wait_for_events(1.0))
 
-        async def look() -> None:
+        async def snapshot() -> None:
             while len(heard) < 100:
                 assert len((await node.driver.read()).devices) == 4
 
         async with asyncio.timeout(LIMIT_S), asyncio.TaskGroup() as group:
             group.create_task(hear())
-            group.create_task(look())
-            group.create_task(look())
+            group.create_task(snapshot())
+            group.create_task(snapshot())
             for code in range(1000, 1100):
                 await asyncio.to_thread(node.nvml.emit_xid, devices[code % 4].uuid, code)

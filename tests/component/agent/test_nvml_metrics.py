@@ -13,7 +13,7 @@ from agent.driver.device_fields import DeviceField
 from agent.driver.port import DriverEvent, EventKind
 from agent.errors import DriverUnavailableError
 from agent.kubelet.pod_processes import pods_of_processes
-from agent.roles.inventory_role import InventoryRole
+from agent.roles.inventory import InventoryRole
 from agent.settings import AgentRole, AgentSettings
 from http_edge.system_clock import SystemClock
 from telemetry.conditions import AgentDegraded
@@ -123,8 +123,8 @@ async def test_process_of_an_instance_is_not_one_of_the_rest_of_its_device(tmp_p
         parts = {"gi.7": "0 4", "ci.7.0": "1 MIG-a", "gi.8": "2 5", "ci.8.0": "1 MIG-b"}
         node.nvml.set(device.uuid, **parts, **{"busy.7": "7", "processes": "7,9"})
         found = await node.driver.measure(LIMIT_S, reads_processes=True)
-    shown = {sample.unit or sample.uuid: sample.processes for sample in found.samples}
-    assert shown == {device.uuid: {9}, "MIG-a": {7}, "MIG-b": frozenset()}
+    current = {sample.unit or sample.uuid: sample.processes for sample in found.samples}
+    assert current == {device.uuid: {9}, "MIG-a": {7}, "MIG-b": frozenset()}
 
 
 async def test_values_that_no_device_has_are_left_out_of_the_page(tmp_path: Path):

@@ -39,15 +39,15 @@ async def test_devices_are_those_of_nvidia_smi(driver: NvmlDriver) -> None:
     if program is None:
         pytest.skip("there is no nvidia-smi to compare with")
     query = "uuid,pci.bus_id,name,memory.total,compute_cap,driver_version"
-    told = await asyncio.to_thread(
+    reported = await asyncio.to_thread(
         subprocess.run,
         [program, f"--query-gpu={query}", "--format=csv,noheader,nounits"],
         capture_output=True,
         text=True,
         check=True,
     )
-    expected = sorted(tuple(line.split(", ")) for line in told.stdout.splitlines())
-    look = await driver.read()
+    expected = sorted(tuple(line.split(", ")) for line in reported.stdout.splitlines())
+    snapshot = await driver.read()
     assert expected == sorted(
         (
             device.uuid,
@@ -55,9 +55,9 @@ async def test_devices_are_those_of_nvidia_smi(driver: NvmlDriver) -> None:
             device.product,
             str(device.memory_mib),
             device.compute_capability,
-            look.driver_version,
+            snapshot.driver_version,
         )
-        for device in look.devices
+        for device in snapshot.devices
     )
 
 
@@ -77,17 +77,17 @@ async def test_quiet_devices_have_no_events(driver: NvmlDriver) -> None:
 
 
 async def test_metrics_of_every_device_are_plausible(driver: NvmlDriver) -> None:
-    look = await driver.read()
+    snapshot = await driver.read()
     found = await driver.measure(10.0, reads_processes=True)
     whole = [sample for sample in found.samples if sample.gpu_instance is None]
     assert found.changed == 0
-    assert {item.uuid for item in whole} == {device.uuid for device in look.devices}
+    assert {item.uuid for item in whole} == {device.uuid for device in snapshot.devices}
     every_device = {DeviceField.GPU_TEMP, DeviceField.SM_CLOCK, DeviceField.MEM_CLOCK}
     for item in whole:
         assert every_device <= item.values.keys()
     page = page_of(found.samples, {}, pools={}, node="n1")
     assert page.implausible == []
-    memory = {device.uuid: device.memory_mib or 0 for device in look.devices}
+    memory = {device.uuid: device.memory_mib or 0 for device in snapshot.devices}
     for sample in found.samples:
         if DeviceField.FB_USED in sample.values:
             size = sample.values[DeviceField.FB_USED] + sample.values[DeviceField.FB_FREE]

@@ -71,11 +71,11 @@ async def test_a_finished_device_is_read_now_and_then_only_whatever_the_triggers
     node = PartitioningNode(a_mig_device(1))
     async with node.running():
         await asyncio.sleep(10.0)
-        before = node.fake.looks
+        before = node.fake.reads
         for _ in range(1000):
             node.partitioner.trigger()
             await asyncio.sleep(0.3)
-        assert 8 <= node.fake.looks - before <= 12
+        assert 8 <= node.fake.reads - before <= 12
 
 
 async def test_a_destroyed_instance_comes_back():
@@ -290,7 +290,7 @@ async def test_a_lost_device_is_a_matter_of_its_health_alone():
         await asyncio.sleep(3600.0)
         assert node.events == []
         assert node.problems.summary() == NO_PROBLEM
-        assert node.fake.looks < 130
+        assert node.fake.reads < 130
         node.fake.come_back()
         await asyncio.sleep(31.0)
         assert node.device.layout == SEVEN
@@ -400,7 +400,7 @@ async def test_a_layout_that_another_program_keeps_changing_is_left_after_a_whil
 
 async def test_partitioning_continues_after_the_driver_went_away_in_the_middle():
     node = PartitioningNode(a_mig_device(1))
-    failures = series("gpu_task_failures_total", task="card.partitioning")
+    failures = series("gpu_task_failures_total", task="device.partitioning")
     before = samples()[failures]
 
     def leave(change: Change) -> None:

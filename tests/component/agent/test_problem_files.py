@@ -21,7 +21,7 @@ from agent.problems.file_reader import (
 )
 from agent.problems.file_writer import ProblemsFileWriter
 from agent.problems.registry import NO_PROBLEM, Problem, ProblemRegistry
-from api.nodefiles.pluginproblems import MAX_BYTES, STALE_S, TELL_EVERY_S, PluginProblem
+from api.nodefiles.pluginproblems import MAX_BYTES, STALE_S, WRITE_EVERY_S, PluginProblem
 from telemetry.conditions import AgentDegraded
 from tests.support.loop_clock import ServerClock
 
@@ -56,7 +56,7 @@ class Node:
         return path
 
     def summary(self) -> Problem:
-        self.reader.look()
+        self.reader.read()
         return self.problems.summary()
 
 
@@ -119,7 +119,7 @@ async def test_the_first_problem_makes_the_directory(tmp_path: Path):
     node = Node(tmp_path / "run" / "plugins")
     plugin = Plugin(node)
     plugin.problems.set("x", BAD, "text")
-    plugin.file.settle()
+    plugin.file.write()
     assert node.summary().reason is BAD
 
 
@@ -158,7 +158,7 @@ async def test_a_problem_that_lasts_is_touched_and_not_written(node: Node):
         await asyncio.sleep(2)
         before = plugin.file.path.stat()
         os.utime(plugin.file.path, (1, 1))
-        await asyncio.sleep(TELL_EVERY_S + 1)
+        await asyncio.sleep(WRITE_EVERY_S + 1)
         after = plugin.file.path.stat()
         assert after.st_ino == before.st_ino
         assert after.st_mtime_ns >= before.st_mtime_ns
@@ -169,7 +169,7 @@ async def test_a_removed_file_comes_back(node: Node):
         plugin.problems.set("x", BAD, "text")
         await asyncio.sleep(2)
         plugin.file.path.unlink()
-        await asyncio.sleep(TELL_EVERY_S + 1)
+        await asyncio.sleep(WRITE_EVERY_S + 1)
         assert node.summary().reason is BAD
 
 
@@ -263,11 +263,11 @@ async def test_a_disk_that_cannot_be_written_is_logged_once_and_tried_again(node
     async with Plugin(node, replace=replace_or_fail).running() as plugin:
         with capture_logs() as logs:
             plugin.problems.set("x", BAD, "text")
-            await asyncio.sleep(5 * TELL_EVERY_S)
+            await asyncio.sleep(5 * WRITE_EVERY_S)
         failed = [line for line in logs if line["event"] == "problems not written"]
         assert [line["error"] for line in failed] == ["No space left on device"]
         is_full = False
-        await asyncio.sleep(TELL_EVERY_S + 1)
+        await asyncio.sleep(WRITE_EVERY_S + 1)
         assert plugin.file.path.exists()
 
 
@@ -275,7 +275,7 @@ async def test_a_long_name_of_a_pool_makes_a_file_name(node: Node):
     pool = "p" * 253
     plugin = Plugin(node, pool)
     plugin.problems.set("x", BAD, "text")
-    plugin.file.settle()
+    plugin.file.write()
     (path,) = node.directory.iterdir()
     assert msgspec.json.decode(path.read_bytes(), type=PluginProblem).pool == pool
     assert node.summary().reason is BAD

@@ -21,8 +21,8 @@ from tests.support.running_server import Cluster, a_cluster
 
 async def condition(cluster: Cluster) -> tuple[str, str]:
     """Reason and message of AgentDegraded."""
-    shown = await cluster.client.get(GPU_NODE_INVENTORIES, GPUNodeInventory, "n1")
-    for item in shown.status.conditions or ():
+    current = await cluster.client.get(GPU_NODE_INVENTORIES, GPUNodeInventory, "n1")
+    for item in current.status.conditions or ():
         if item.type == "AgentDegraded":
             return item.reason, item.message
     return "", ""
@@ -39,7 +39,7 @@ async def test_an_invalid_config_file_is_in_the_nodes_condition_until_it_is_corr
         pytest.skip(str(missing))
     mounted = MountedConfig(folder / "pool")
     mounted.put(b"rubbish")
-    told = folder / "run" / "plugins"
+    reported = folder / "run" / "plugins"
     async with a_cluster(folder) as cluster:
         await cluster.install()
         await cluster.client.create(
@@ -86,7 +86,7 @@ async def test_an_invalid_config_file_is_in_the_nodes_condition_until_it_is_corr
             mounted.put_devices("GPU-1")
             await until(lambda: node.plugins.capacity(RESOURCE) == 1)
             await until_async(is_over)
-            assert list(told.iterdir()) == []
+            assert list(reported.iterdir()) == []
 
             mounted.put(b"rubbish again")
             await until_async(is_reported)
@@ -94,5 +94,5 @@ async def test_an_invalid_config_file_is_in_the_nodes_condition_until_it_is_corr
             async with asyncio.timeout(LIMIT_S):
                 _, error = await plugin.communicate()
             assert plugin.returncode == OK, error.decode()
-            assert list(told.iterdir()) == []
+            assert list(reported.iterdir()) == []
             await until_async(is_over)

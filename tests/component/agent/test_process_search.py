@@ -15,7 +15,7 @@ from agent.driver_processes import process_reporter
 from agent.driver_processes.open_drivers import OpenProcess
 from agent.driver_processes.process_search import ProcessSearch
 from agent.errors import HiddenProcessesError
-from agent.roles.inventory_role import InventoryRole
+from agent.roles.inventory import InventoryRole
 from agent.settings import AgentRole, AgentSettings
 from api.kinds.gpunodeinventory import DriverProcess, GPUNodeInventory
 from api.names import API_VERSION, PodUid
@@ -131,12 +131,12 @@ async def test_agent_reports_what_it_finds_on_its_node(
         kernel.start(7, "nvtop")
         process = kernel.start(8, "python3", f"/kubepods/besteffort/pod{uid}/cafe")
 
-        async def shown() -> list[DriverProcess] | None:
+        async def current() -> list[DriverProcess] | None:
             found = await client.get(GPU_NODE_INVENTORIES, GPUNodeInventory, "n1")
             return found.status.driver_processes
 
         async def shows(*wanted: DriverProcess) -> bool:
-            return await shown() == list(wanted)
+            return await current() == list(wanted)
 
         context = AgentContext(settings, client, SystemClock())
         role = InventoryRole(context, None)

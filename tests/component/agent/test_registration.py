@@ -13,7 +13,7 @@ from agent.plugin.servers import PluginServers
 from agent.plugin.service import DevicePluginService
 from agent.problems.registry import ProblemRegistry
 from api.kubelet.deviceplugin import KUBELET_SOCKET
-from api.nodefiles.poolconfig import HandOut
+from api.nodefiles.poolconfig import DeviceInjection
 from http_edge.system_clock import SystemClock
 from telemetry.conditions import AgentDegraded
 from tests.support.builders import EPOCH
@@ -88,7 +88,7 @@ async def test_a_kubelet_that_dropped_it_is_told_before_the_next_look(
 ):
     """Pods are rejected meanwhile."""
     monkeypatch.setattr("agent.plugin.servers.RECONCILE_EVERY_S", 3600)
-    servers = PluginServers(kubelet.directory, SystemClock(), hand_out=HandOut.CDI)
+    servers = PluginServers(kubelet.directory, SystemClock(), hand_out=DeviceInjection.CDI)
     units = (Unit(id="GPU-1", device="GPU-1"),)
     servers.advertise([AdvertisedUnits("whole", RESOURCE, units)])
     async with asyncio.TaskGroup() as group:
@@ -124,9 +124,9 @@ async def test_a_refusal_is_told_and_tried_again_more_and_more_seldom(
         await kubelet.restart()
         await served.reconcile()
     await served.close()
-    told = [line for line in lines if line["event"] == "not registered"]
-    assert [line["retry_in_s"] for line in told] == [0.05, 0.1, 0.2, 0.4, 0.05]
-    assert told[0]["error"] == 'UNKNOWN: the ResourceName "whole" is invalid'
+    reported = [line for line in lines if line["event"] == "not registered"]
+    assert [line["retry_in_s"] for line in reported] == [0.05, 0.1, 0.2, 0.4, 0.05]
+    assert reported[0]["error"] == 'UNKNOWN: the ResourceName "whole" is invalid'
     assert kubelet.registrations == []
     summary = problems.summary()
     assert summary.reason is AgentDegraded.NOT_REGISTERED
@@ -144,8 +144,8 @@ async def test_a_socket_that_cannot_be_had_ends_nothing_and_is_tried_again(
         for _ in range(5):
             await served.reconcile()
             clock.seconds += FIRST_RETRY_S
-    told = [line for line in lines if line["event"] == "not registered"]
-    assert [line["retry_in_s"] for line in told] == [0.05, 0.1, 0.2]
+    reported = [line for line in lines if line["event"] == "not registered"]
+    assert [line["retry_in_s"] for line in reported] == [0.05, 0.1, 0.2]
     assert problems.summary().reason is AgentDegraded.NOT_REGISTERED
     assert str(directory) in problems.summary().text
     directory.mkdir()

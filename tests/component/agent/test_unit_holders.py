@@ -33,7 +33,7 @@ class Node:
         self.pods = pods or NodePods()
         self.problems = ProblemRegistry()
         self.running: set[PodUid] = set()
-        self.looks = 0
+        self.reads = 0
         self.allocated: list[str] = []
         self.over: list[bool] = []
         self.path = folder / PODS_FILE
@@ -41,7 +41,7 @@ class Node:
         self.synced.set()
 
     def find(self, uids: Collection[PodUid]) -> set[PodUid]:
-        self.looks += 1
+        self.reads += 1
         return self.running & set(uids)
 
     def show(self, pod: Pod) -> None:
@@ -54,7 +54,7 @@ class Node:
         assert found is not None
         self.pods.discard(found)
 
-    def told(self) -> dict[str, NodePodUnits]:
+    def reported(self) -> dict[str, NodePodUnits]:
         if not self.path.exists():
             return {}
         said = msgspec.json.decode(self.path.read_bytes(), type=NodePodsFile)
@@ -74,7 +74,7 @@ class Node:
         )
 
     @asynccontextmanager
-    async def told_of(self) -> AsyncIterator[UnitHolders]:
+    async def reported_of(self) -> AsyncIterator[UnitHolders]:
         made = self.occupants()
         async with asyncio.TaskGroup() as group:
             task = group.create_task(made.run())
@@ -97,38 +97,38 @@ UID = PodUid("uid-p")
 async def test_pods_are_listed_with_their_allocated_or_assigned_units(node: Node):
     node.show(a_pod())
     node.show(a_bound_pod("none", resource="example.test/nic"))
-    async with node.told_of():
-        await until(lambda: "p" in node.told())
-        assert node.told() == {
+    async with node.reported_of():
+        await until(lambda: "p" in node.reported())
+        assert node.reported() == {
             "p": NodePodUnits(uid=UID, namespace="default", name="p", units=["GPU-1"])
         }
         node.allocated = ["GPU-2"]
-        await until(lambda: node.told()["p"].units == ["GPU-2"])
-    assert node.looks == 0
+        await until(lambda: node.reported()["p"].units == ["GPU-2"])
+    assert node.reads == 0
 
 
-@pytest.mark.parametrize("shown", ["deleted", "ended"])
-async def test_a_pod_that_is_over_is_told_until_its_processes_are_gone(node: Node, shown: str):
+@pytest.mark.parametrize("current", ["deleted", "ended"])
+async def test_a_pod_that_is_over_is_told_until_its_processes_are_gone(node: Node, current: str):
     node.show(a_pod())
     node.running = {UID}
-    async with node.told_of() as occupants:
-        await until(lambda: "p" in node.told())
-        if shown == "deleted":
+    async with node.reported_of() as occupants:
+        await until(lambda: "p" in node.reported())
+        if current == "deleted":
             node.delete("p")
         else:
             node.show(a_pod(phase="Succeeded"))
         assert set(occupants.terminated()) == {UID}
-        await until(lambda: node.told()["p"].is_over)
-        looks = node.looks
-        await until(lambda: node.looks > looks + 3)
+        await until(lambda: node.reported()["p"].is_over)
+        reads = node.reads
+        await until(lambda: node.reads > reads + 3)
         assert (set(occupants.terminated()), node.over) == ({UID}, [])
         node.running = set()
-        await until(lambda: node.told() == {})
+        await until(lambda: node.reported() == {})
         assert (set(occupants.terminated()), node.over) == (set(), [True])
         # Nobody is looked at any more.
-        looks = node.looks
+        reads = node.reads
         await asyncio.sleep(60)
-        assert node.looks == looks
+        assert node.reads == reads
 
 
 async def test_a_pod_whose_phase_is_contradicted_is_alive(node: Node):
@@ -137,61 +137,61 @@ async def test_a_pod_whose_phase_is_contradicted_is_alive(node: Node):
         {"phase": "Succeeded", "containerStatuses": [{"state": {"running": {}}}]}, type(pod.status)
     )
     node.show(msgspec.structs.replace(pod, status=runs))
-    async with node.told_of() as occupants:
-        await until(lambda: "p" in node.told())
-        assert (set(occupants.terminated()), node.told()["p"].is_over) == (set(), False)
+    async with node.reported_of() as occupants:
+        await until(lambda: "p" in node.reported())
+        assert (set(occupants.terminated()), node.reported()["p"].is_over) == (set(), False)
 
 
 async def test_a_pod_that_the_watch_shows_again_is_alive(node: Node):
     node.show(a_pod())
     node.running = {UID}
-    async with node.told_of() as occupants:
-        await until(lambda: "p" in node.told())
+    async with node.reported_of() as occupants:
+        await until(lambda: "p" in node.reported())
         node.delete("p")
-        await until(lambda: node.told()["p"].is_over)
+        await until(lambda: node.reported()["p"].is_over)
         node.show(a_pod())
-        await until(lambda: not node.told()["p"].is_over)
+        await until(lambda: not node.reported()["p"].is_over)
         assert set(occupants.terminated()) == set()
 
 
 async def test_an_agent_that_restarts_takes_up_what_was_told(node: Node):
     node.show(a_pod())
-    async with node.told_of():
-        await until(lambda: "p" in node.told())
+    async with node.reported_of():
+        await until(lambda: "p" in node.reported())
     node.delete("p")
     node.running = {UID}
-    async with node.told_of() as occupants:
-        await until(lambda: node.told()["p"].is_over)
+    async with node.reported_of() as occupants:
+        await until(lambda: node.reported()["p"].is_over)
         node.running = set()
-        await until(lambda: node.told() == {})
+        await until(lambda: node.reported() == {})
         assert set(occupants.terminated()) == set()
 
 
 async def test_an_agent_that_restarts_keeps_what_ended_meanwhile_and_has_processes(node: Node):
     """The pod garbage collector ended it, as its Node was gone; the machine ran on, and a finalizer keeps the pod."""
     node.show(a_pod())
-    async with node.told_of():
-        await until(lambda: "p" in node.told())
+    async with node.reported_of():
+        await until(lambda: "p" in node.reported())
     node.running = {UID}
     node.show(a_pod(phase="Failed"))
-    async with node.told_of():
-        await until(lambda: node.told()["p"].is_over)
-        assert node.told()["p"].units == ["GPU-1"]
+    async with node.reported_of():
+        await until(lambda: node.reported()["p"].is_over)
+        assert node.reported()["p"].units == ["GPU-1"]
         node.running = set()
-        await until(lambda: node.told() == {})
+        await until(lambda: node.reported() == {})
 
 
 async def test_a_file_that_makes_no_sense_is_replaced(node: Node):
     node.path.write_text("[" * 100_000)
     node.show(a_pod())
-    async with node.told_of():
+    async with node.reported_of():
         await until(lambda: node.path.read_text()[0] == "{")
-        assert node.told().keys() == {"p"}
+        assert node.reported().keys() == {"p"}
 
 
 async def test_nothing_is_told_before_the_pods_are_known(node: Node):
     node.synced.clear()
-    async with node.told_of():
+    async with node.reported_of():
         await asyncio.sleep(5)
         assert not node.path.exists()
 
@@ -199,8 +199,8 @@ async def test_nothing_is_told_before_the_pods_are_known(node: Node):
 async def test_processes_that_stay_are_told(node: Node):
     node.show(a_pod())
     node.running = {UID}
-    async with node.told_of():
-        await until(lambda: "p" in node.told())
+    async with node.reported_of():
+        await until(lambda: "p" in node.reported())
         node.delete("p")
         await asyncio.sleep(STUCK_AFTER_S - 1)
         assert node.problems.summary().reason is AgentDegraded.AS_EXPECTED
@@ -215,11 +215,11 @@ async def test_processes_that_stay_are_told(node: Node):
 async def test_a_file_that_cannot_be_written_is_told_and_tried_again(node: Node):
     node.path.mkdir()
     node.show(a_pod())
-    async with node.told_of():
+    async with node.reported_of():
         await until(lambda: node.problems.summary().reason is AgentDegraded.NOT_PUBLISHED)
         node.path.rmdir()
         await until(lambda: node.problems.summary().reason is AgentDegraded.AS_EXPECTED)
-        assert node.told().keys() == {"p"}
+        assert node.reported().keys() == {"p"}
 
 
 @asynccontextmanager
@@ -250,7 +250,7 @@ async def test_what_a_gone_pod_has_is_reported_until_its_processes_are_gone(tmp_
         node.pods.discard(pod)
         await asyncio.sleep(30)
         assert await node.said() == {"uid-p/main": "GPU-7"}
-        assert beside.told()["p"].units == ["GPU-7"]
+        assert beside.reported()["p"].units == ["GPU-7"]
         beside.running = set()
         await until_async(partial(is_said, node, {}), within_s=1.0)
 
@@ -270,7 +270,7 @@ async def test_what_an_init_container_of_a_gone_pod_has_is_held_until_its_proces
         node.pods.discard(pod)
         await asyncio.sleep(30)
         assert await node.said() == said
-        assert beside.told()["p"].units == list(units)
+        assert beside.reported()["p"].units == list(units)
         beside.running = set()
         await until_async(partial(is_said, node, {}), within_s=1.0)
 

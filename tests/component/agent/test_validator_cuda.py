@@ -25,12 +25,12 @@ def node(tmp_path: Path) -> Iterator[ValidatedNode]:
     node.nvml.unhang()
 
 
-async def look(node: ValidatedNode, probe_s: float = LIMIT_S) -> Outcome:
-    return await CudaCheck(node.checked, SystemClock(), probe_s=probe_s).look()
+async def snapshot(node: ValidatedNode, probe_s: float = LIMIT_S) -> Outcome:
+    return await CudaCheck(node.checked, SystemClock(), probe_s=probe_s).run()
 
 
 async def test_every_device_is_copied_on(node: ValidatedNode):
-    assert text_of(await look(node)) == "copied on 2 devices and MIG instances"
+    assert text_of(await snapshot(node)) == "copied on 2 devices and MIG instances"
 
 
 async def test_every_mig_instance_is_copied_on(tmp_path: Path):
@@ -39,7 +39,7 @@ async def test_every_mig_instance_is_copied_on(tmp_path: Path):
         for number in range(2):
             lines[f"gpu.0.gi.{number}"] = f"0 {number}"
             lines[f"gpu.0.ci.{number}.0"] = f"0 MIG-0000000{number}-0000-0000-0000-000000000000"
-    assert text_of(await look(node)) == "copied on 3 devices and MIG instances"
+    assert text_of(await snapshot(node)) == "copied on 3 devices and MIG instances"
 
 
 @pytest.mark.parametrize(
@@ -60,14 +60,14 @@ async def test_a_call_that_fails_is_named(
     node: ValidatedNode, function: str, code: int, cause: str
 ):
     node.nvml.fail(function, code, times=-1)
-    text = cause_of(await look(node))
+    text = cause_of(await snapshot(node))
     assert text.startswith(f"device {UUID}: {cause}")
     assert text.endswith("(and 1 more devices fail)")
 
 
 async def test_memory_that_is_taken_is_named(node: ValidatedNode):
     node.nvml.set(OTHER, cuda_free_bytes=1024)
-    assert cause_of(await look(node)) == (
+    assert cause_of(await snapshot(node)) == (
         f"device {OTHER}: cuMemAlloc_v2: CUDA_ERROR_OUT_OF_MEMORY: no process is on the device, and its memory"
         " is taken: reset the device or restart the node"
     )
@@ -75,7 +75,7 @@ async def test_memory_that_is_taken_is_named(node: ValidatedNode):
 
 async def test_a_wrong_result_is_named(node: ValidatedNode):
     node.nvml.set(OTHER, cuda_flips=1)
-    assert cause_of(await look(node)) == (
+    assert cause_of(await snapshot(node)) == (
         f"device {OTHER}: byte 524288 of 1048576 differs after a copy in its memory:"
         " take the device out of service"
     )
@@ -86,24 +86,24 @@ async def test_a_call_that_hangs_is_named_in_time(node: ValidatedNode):
     cause = ""
     for within_s in (1.0, 5.0, LIMIT_S):  # A busy machine may not be there after a second.
         if "cuCtxCreate_v2" not in cause:
-            cause = cause_of(await look(node, within_s))
+            cause = cause_of(await snapshot(node, within_s))
     assert f"device {UUID}: cuCtxCreate_v2 does not return" in cause
 
 
 async def test_a_child_that_is_killed_is_named(node: ValidatedNode):
     node.nvml.kill_at("cuMemcpyHtoD_v2")
-    assert "cuMemcpyHtoD_v2 ended the process (exit status -9)" in cause_of(await look(node))
+    assert "cuMemcpyHtoD_v2 ended the process (exit status -9)" in cause_of(await snapshot(node))
 
 
 async def test_another_device_in_its_place_is_named(node: ValidatedNode):
     node.nvml.set(UUID, cuda_uuid=OTHER)
-    assert "CUDA shows another device in its place" in cause_of(await look(node))
+    assert "CUDA shows another device in its place" in cause_of(await snapshot(node))
 
 
 async def test_a_device_with_processes_is_not_tried(node: ValidatedNode):
     node.nvml.run_process(UUID, 4711)
     node.nvml.set(UUID, cuda_free_bytes=0)
-    assert text_of(await look(node)) == (
+    assert text_of(await snapshot(node)) == (
         f"copied on 1 devices and MIG instances; in use, not tried: {UUID}"
     )
 
@@ -111,22 +111,22 @@ async def test_a_device_with_processes_is_not_tried(node: ValidatedNode):
 async def test_an_exclusive_device_that_is_in_use_passes(node: ValidatedNode):
     """The process came after the driver was asked."""
     node.nvml.set(UUID, compute_mode=3, held=1)
-    assert text_of(await look(node))
+    assert text_of(await snapshot(node))
 
 
 async def test_a_prohibited_device_is_named_with_the_cure(node: ValidatedNode):
     node.nvml.set(UUID, compute_mode=2)
-    assert "run nvidia-smi -c DEFAULT" in cause_of(await look(node))
+    assert "run nvidia-smi -c DEFAULT" in cause_of(await snapshot(node))
 
 
 async def test_a_library_that_is_none_is_named(node: ValidatedNode):
     node.nvml.cuda_library.write_bytes(b"no library")
-    assert "dlopen" in cause_of(await look(node))
+    assert "dlopen" in cause_of(await snapshot(node))
 
 
 async def test_a_missing_library_is_named(node: ValidatedNode):
     node.nvml.cuda_library.unlink()
-    assert "there is no libcuda.so.1 under" in cause_of(await look(node))
+    assert "there is no libcuda.so.1 under" in cause_of(await snapshot(node))
 
 
 async def test_the_child_has_no_credentials(
@@ -136,7 +136,7 @@ async def test_the_child_has_no_credentials(
     monkeypatch.setenv("KUBERNETES_TOKEN", "secret")
     node.nvml.hang("cuInit")
     async with asyncio.TaskGroup() as group:
-        task = group.create_task(look(node))
+        task = group.create_task(snapshot(node))
         found: list[bytes] = []
         async with asyncio.timeout(LIMIT_S):
             while not found:
@@ -158,4 +158,4 @@ def environments_with(uuid: str) -> list[bytes]:
 
 async def test_without_a_driver_nothing_is_tried(node: ValidatedNode):
     node.nvml.unload_driver()
-    assert "modprobe nvidia" in cause_of(await look(node))
+    assert "modprobe nvidia" in cause_of(await snapshot(node))

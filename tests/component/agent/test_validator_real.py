@@ -20,10 +20,10 @@ def node() -> CheckedNode:
 
 
 async def test_the_driver_passes(node: CheckedNode):
-    assert text_of(await DriverCheck(node, SystemClock()).look()).startswith("driver ")
+    assert text_of(await DriverCheck(node, SystemClock()).run()).startswith("driver ")
 
 
 async def test_memory_of_every_idle_device_is_copied_to_and_from(node: CheckedNode):
     if node.cuda_library() is None:
         pytest.skip("this machine has NVIDIA's driver without libcuda")
-    assert text_of(await CudaCheck(node, SystemClock()).look()).startswith("copied on ")
+    assert text_of(await CudaCheck(node, SystemClock()).run()).startswith("copied on ")

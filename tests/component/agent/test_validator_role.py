@@ -15,7 +15,7 @@ import pytest
 from agent.api_cache import NodeObjects
 from agent.context import AgentContext
 from agent.errors import StepFailedError
-from agent.roles.validator_role import ValidatorRole
+from agent.roles.validator import ValidatorRole
 from agent.settings import AgentRole, AgentSettings
 from agent.validator.step_run import StepTimes
 from agent.validator.steps import DEFAULT_STEPS
@@ -70,7 +70,7 @@ async def running(
     *,
     deadline_s: float = LIMIT_S,
     plugin_s: float = LIMIT_S,
-    look_s: float = 0.02,
+    check_s: float = 0.02,
 ) -> AsyncIterator[ValidatorRole]:
     """Run the role until the end of the block, and close it."""
     clock = SystemClock()
@@ -79,7 +79,7 @@ async def running(
         AgentContext(settings_of(node), cluster.client, clock),
         objects,
         times=StepTimes(deadline_s=deadline_s, retry_s=0.02),
-        look_s=look_s,
+        check_s=check_s,
         plugin_s=plugin_s,
     )
     try:
@@ -142,7 +142,7 @@ async def test_the_first_look_waits_for_the_pools(node: ValidatedNode, cluster: 
     """A node would be ready one interval later."""
     for step in DEFAULT_STEPS:
         node.files.write(step, {"BY": "init"})
-    async with running(node, cluster, look_s=10 * LIMIT_S) as role:
+    async with running(node, cluster, check_s=10 * LIMIT_S) as role:
         await until(lambda: role.missing == [])
         assert node.ready() == ALL
 

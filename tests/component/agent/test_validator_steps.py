@@ -28,13 +28,13 @@ class Scripted:
 
     def __init__(self, *outcomes: Outcome) -> None:
         self.left = list(outcomes)
-        self.looks = 0
+        self.reads = 0
 
     def signature(self) -> object:
         return None
 
-    async def look(self) -> Outcome:
-        self.looks += 1
+    async def run(self) -> Outcome:
+        self.reads += 1
         return self.left.pop(0) if len(self.left) > 1 else self.left[0]
 
 
@@ -55,7 +55,7 @@ async def run_with(node: ValidatedNode, check: Scripted, step: ValidationStep) -
 async def test_a_step_is_repeated_until_it_passes(node: ValidatedNode):
     check = Scripted(Failed("no driver"), Failed("no driver"), Passed("driver", {"A": "b"}))
     assert await run_with(node, check, ValidationStep.DRIVER) == 10
-    assert check.looks == 3
+    assert check.reads == 3
     assert node.ready() == ["driver"]
 
 
@@ -66,7 +66,7 @@ async def test_a_step_ends_at_its_deadline_with_its_last_cause(node: ValidatedNo
     with pytest.raises(StepFailedError, match="driver: no files"):
         await run_with(node, check, ValidationStep.DRIVER)
     assert LoopClock().monotonic() == 60
-    assert check.looks == 13
+    assert check.reads == 13
     assert node.ready() == []
 
 
@@ -83,7 +83,7 @@ async def test_the_files_of_a_step_and_of_later_ones_go_before_its_first_look(no
 @pytest.mark.looptime
 async def test_a_check_that_never_ends_is_ended(node: ValidatedNode):
     class Endless(Scripted):
-        async def look(self) -> Outcome:
+        async def run(self) -> Outcome:
             await asyncio.Event().wait()
             return Passed("never")
 

@@ -7,7 +7,7 @@ import pytest
 
 from agent.validator.steps import Outcome
 from agent.validator.toolkit_check import ToolkitCheck
-from api.nodefiles.poolconfig import HandOut
+from api.nodefiles.poolconfig import DeviceInjection
 from http_edge.system_clock import SystemClock
 from tests.support.nvml.library import a_device
 from tests.support.validated_node import ValidatedNode, cause_of, text_of
@@ -21,38 +21,38 @@ def node(tmp_path: Path) -> ValidatedNode:
     return ValidatedNode(tmp_path, a_device(0), a_device(1))
 
 
-async def look(node: ValidatedNode) -> Outcome:
-    return await ToolkitCheck(node.checked, SystemClock()).look()
+async def snapshot(node: ValidatedNode) -> Outcome:
+    return await ToolkitCheck(node.checked, SystemClock()).run()
 
 
 async def test_a_specification_with_all_devices_passes(node: ValidatedNode):
     node.specify()
-    assert text_of(await look(node)) == "CDI devices of the kind gpu.deckhouse.io/gpu: 2"
+    assert text_of(await snapshot(node)) == "CDI devices of the kind gpu.deckhouse.io/gpu: 2"
 
 
 async def test_a_specification_in_yaml_passes(node: ValidatedNode):
     """nvidia-ctk writes YAML; JSON is YAML, too."""
     path = node.specify()
     path.rename(path.with_suffix(".yaml"))
-    assert text_of(await look(node))
+    assert text_of(await snapshot(node))
 
 
 async def test_a_missing_specification_is_named(node: ValidatedNode):
-    assert cause_of(await look(node)).startswith(
+    assert cause_of(await snapshot(node)).startswith(
         "no CDI specification of the kind gpu.deckhouse.io/gpu in /etc/cdi or /var/run/cdi: the node agent writes"
     )
 
 
 async def test_a_device_that_the_specification_lacks_is_named(node: ValidatedNode):
     node.specify(UUID)
-    assert f"lacks device {OTHER}" in cause_of(await look(node))
+    assert f"lacks device {OTHER}" in cause_of(await snapshot(node))
 
 
 async def test_a_device_that_the_driver_lost_is_not_needed(node: ValidatedNode):
     """The agent knows it from before; its driver has none of its facts."""
     node.specify(UUID)
     node.nvml.unplug(OTHER)
-    assert text_of(await look(node))
+    assert text_of(await snapshot(node))
 
 
 @pytest.mark.parametrize(
@@ -101,28 +101,30 @@ async def test_a_specification_that_no_runtime_takes_is_explained(
     node: ValidatedNode, changes: dict[str, Any], cause: str
 ):
     node.specify(**changes)
-    assert cause in cause_of(await look(node))
+    assert cause in cause_of(await snapshot(node))
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe", b"[" * 5000])
 async def test_a_file_that_cannot_be_read_is_named(node: ValidatedNode, content: bytes):
     node.specify().write_bytes(content)
-    assert "gpu.deckhouse.io-gpu.json: " in cause_of(await look(node))
+    assert "gpu.deckhouse.io-gpu.json: " in cause_of(await snapshot(node))
 
 
 async def test_two_files_with_one_device_are_a_conflict(node: ValidatedNode):
     path = node.specify()
     path.with_name("copy.json").write_bytes(path.read_bytes())
-    assert "two CDI specifications of one directory have the device" in cause_of(await look(node))
+    assert "two CDI specifications of one directory have the device" in cause_of(
+        await snapshot(node)
+    )
 
 
 async def test_the_second_directory_wins(node: ValidatedNode):
     node.specify(
         directory="etc/cdi", containerEdits={"mounts": [{"hostPath": "/no", "containerPath": "/x"}]}
     )
-    assert "/no is missing" in cause_of(await look(node))
+    assert "/no is missing" in cause_of(await snapshot(node))
     node.specify()
-    assert text_of(await look(node))
+    assert text_of(await snapshot(node))
 
 
 async def test_an_absolute_link_is_followed_on_the_node(node: ValidatedNode):
@@ -130,24 +132,24 @@ async def test_an_absolute_link_is_followed_on_the_node(node: ValidatedNode):
     node.specify(directory="run/cdi")
     (node.root / "var").mkdir()
     (node.root / "var" / "run").symlink_to("/run")
-    assert text_of(await look(node))
+    assert text_of(await snapshot(node))
 
 
 async def test_nvidias_runtime_is_needed_where_it_hands_out(tmp_path: Path):
-    node = ValidatedNode(tmp_path, a_device(0), hand_out=HandOut.ENVIRONMENT)
-    assert "nvidia-container-runtime is not on the node" in cause_of(await look(node))
+    node = ValidatedNode(tmp_path, a_device(0), hand_out=DeviceInjection.ENVIRONMENT)
+    assert "nvidia-container-runtime is not on the node" in cause_of(await snapshot(node))
     program = node.root / "usr" / "bin" / "nvidia-container-runtime"
     program.parent.mkdir(parents=True)
     program.touch()
-    assert text_of(await look(node)) == "nvidia-container-runtime"
+    assert text_of(await snapshot(node)) == "nvidia-container-runtime"
 
 
 async def test_libraries_are_needed_where_kubelet_hands_out_files(tmp_path: Path):
-    node = ValidatedNode(tmp_path, a_device(0), hand_out=HandOut.DEVICES)
-    assert text_of(await look(node)) == "the driver's libraries"
+    node = ValidatedNode(tmp_path, a_device(0), hand_out=DeviceInjection.DEVICES)
+    assert text_of(await snapshot(node)) == "the driver's libraries"
     node.nvml.library.unlink()
     node.nvml.cuda_library.unlink()
-    assert "install NVIDIA's driver" in cause_of(await look(node))
+    assert "install NVIDIA's driver" in cause_of(await snapshot(node))
 
 
 def test_the_signature_changes_with_the_files(node: ValidatedNode):

@@ -364,6 +364,6 @@ def test_rights_on_webhook_configurations_are_limited_to_ours():
 
 
 def test_rights_on_secrets_are_limited_to_ours_but_for_their_creation():
-    create, rest = namespaced_rbac("one", "other")
+    create, remaining = namespaced_rbac("one", "other")
     assert (create.verbs, create.names) == (("create",), ())
-    assert (rest.verbs, rest.names) == (("get", "patch"), ("one", "other"))
+    assert (remaining.verbs, remaining.names) == (("get", "patch"), ("one", "other"))

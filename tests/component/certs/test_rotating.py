@@ -326,6 +326,6 @@ async def test_no_log_line_or_error_shows_key_material():
         except CertificateError as error:
             errors.append(error)
     assert any(line["event"] == "certificates renewed" for line in lines)
-    shown = repr(lines) + repr(errors) + repr(store.secrets) + repr(Bundle())
-    assert "BEGIN" not in shown
-    assert "PRIVATE" not in shown
+    current = repr(lines) + repr(errors) + repr(store.secrets) + repr(Bundle())
+    assert "BEGIN" not in current
+    assert "PRIVATE" not in current

@@ -200,10 +200,10 @@ def test_ends_of_leaf_and_ca_are_shown():
     # another CA before it must not be taken for the leaf's own
     serving(replace(bundle, trust_pem=OTHER.trust_pem + bundle.trust_pem))
     for label, pem in (("leaf", bundle.serving.certificate_pem), ("ca", bundle.trust_pem)):
-        shown = REGISTRY.get_sample_value(
+        current = REGISTRY.get_sample_value(
             "gpu_certificate_not_after_timestamp_seconds", {"certificate": label}
         )
-        assert shown == certificate(pem).not_after.timestamp()
+        assert current == certificate(pem).not_after.timestamp()
 
 
 def test_no_log_line_of_a_load_shows_key_material():

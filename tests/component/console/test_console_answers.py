@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from console.console_data import PodTrial
-from console.edge.question_limits import VIEWER_BURST
+from console.edge.console_application import VIEWER_BURST
 from console.edge.viewer_limits import ViewerLimits
 from tests.support.canned_console import (
     ALL_SEEN,

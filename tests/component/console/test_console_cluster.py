@@ -9,7 +9,7 @@ import pytest
 
 from console.console_data import ConsoleData, PodTrial
 from console.data.console_cluster import ConsoleCluster
-from console.data.read_scope import NothingToShowError, ReadScope, find_scope
+from console.data.read_scope import NothingReadableError, ReadScope, find_scope
 from console.rows import ConsoleSnapshot, HealthRow, RowHealth
 from console.visibility import Visibility
 from kube.client import KubeClient
@@ -28,7 +28,7 @@ from manifests.install.crds import build_crds
 from simulator.apiserver.server import InMemoryApiServer
 from tests.support.client_of_api import an_api_with_client
 from tests.support.cluster_objects import Object
-from tests.support.console_feed import EVERYTHING, VIEWER, ShownPage, decoded, next_whole_event
+from tests.support.console_feed import EVERYTHING, VIEWER, ConsoleView, decoded, next_whole_event
 from tests.support.loop_clock import LoopClock
 from tests.support.next_version import NEXT, allow_next_version
 from tests.support.plugin_cluster import a_fragmented_cluster
@@ -95,7 +95,7 @@ async def page_of(cluster: ConsoleData, visibility: Visibility = EVERYTHING) -> 
     return page
 
 
-class LivePage(ShownPage):
+class LivePage(ConsoleView):
     def __init__(self, stream: Any) -> None:
         super().__init__()
         self.stream = stream
@@ -105,7 +105,7 @@ class LivePage(ShownPage):
         self.apply(event)
         return decoded(event)
 
-    async def until_shown(self, section: str, key: str, **fields: object) -> None:
+    async def until_visible(self, section: str, key: str, **fields: object) -> None:
         """Read until a row has these values."""
         async with asyncio.timeout(LIMIT_S):
             while not self.shows(section, key, **fields):
@@ -121,15 +121,15 @@ async def test_a_page_shows_the_cluster_and_what_changes_in_it():
         page = await page_of(cluster)
         assert page.shows("pools", "training", total=8, used=3, free=5, largest_free=3, waiting=1)
         assert page.shows("devices", "gpu-1-0", look="used", holders=("ml-team/train-b",))
-        await page.until_shown("waiting", "ml-team/big", reason="UnitsFragmented")
+        await page.until_visible("waiting", "ml-team/big", reason="UnitsFragmented")
         assert "ask for 3 units: node gpu-0 would take the pod now" in (
             page.sections["waiting"]["ml-team/big"].remedies
         )
         await client.delete(PODS, "train-b", namespace="ml-team", grace_period_s=0)
-        await page.until_shown("devices", "gpu-1-0", look="free", holders=())
-        await page.until_shown("pools", "training", used=1, free=7)
+        await page.until_visible("devices", "gpu-1-0", look="free", holders=())
+        await page.until_visible("pools", "training", used=1, free=7)
         await client.merge_patch(NODES, {"spec": {"unschedulable": True}}, name="gpu-0")
-        await page.until_shown("health", "Node gpu-0", state=RowHealth.WARNING)
+        await page.until_visible("health", "Node gpu-0", state=RowHealth.WARNING)
         detail = cluster.device("gpu-1-1", EVERYTHING)
         assert detail is not None
         assert detail.row.look == "free"
@@ -148,7 +148,7 @@ async def test_an_object_that_cannot_be_decoded_stays_as_it_was_and_is_told():
         await client.merge_patch(
             GPU_DEVICES, {"status": {"state": NEXT}}, name="gpu-1-0", subresource="status"
         )
-        await page.until_shown("health", "unreadable gpudevices", state=RowHealth.WARNING)
+        await page.until_visible("health", "unreadable gpudevices", state=RowHealth.WARNING)
         assert page.shows("devices", "gpu-1-0", look="used", holders=("ml-team/train-b",))
         page.stream.close()
 
@@ -170,13 +170,13 @@ async def test_an_api_server_that_goes_away_is_told_and_comes_back():
     async with a_cluster() as (api, client), running(client) as cluster:
         page = await page_of(cluster)
         await api.stop()
-        await page.until_shown("health", "watch of gpudevices", state=RowHealth.WARNING)
+        await page.until_visible("health", "watch of gpudevices", state=RowHealth.WARNING)
         await api.start()
         async with asyncio.timeout(LIMIT_S):
             while any(item.startswith("watch of") for item in page.sections["health"]):
                 await page.read()
         await client.merge_patch(NODES, {"spec": {"unschedulable": True}}, name="gpu-0")
-        await page.until_shown("health", "Node gpu-0", state=RowHealth.WARNING)
+        await page.until_visible("health", "Node gpu-0", state=RowHealth.WARNING)
 
 
 async def test_a_watch_that_is_listed_anew_loses_nothing():
@@ -185,7 +185,7 @@ async def test_a_watch_that_is_listed_anew_loses_nothing():
         api.drop_watches()
         api.forget_history()
         await client.delete(PODS, "train-b", namespace="ml-team", grace_period_s=0)
-        await page.until_shown("devices", "gpu-1-0", look="free", holders=())
+        await page.until_visible("devices", "gpu-1-0", look="free", holders=())
 
 
 async def test_the_leader_is_the_holder_of_the_lease():
@@ -200,7 +200,7 @@ async def test_the_leader_is_the_holder_of_the_lease():
             "spec": {"holderIdentity": "replica-1", "renewTime": now},
         }
         await put(client, lease)
-        await page.until_shown("health", "leader", text="replica-1 leads")
+        await page.until_visible("health", "leader", text="replica-1 leads")
         assert isinstance(page.sections["health"]["leader"], HealthRow)
 
 
@@ -249,7 +249,9 @@ async def test_the_scope_is_found_by_trying(forbidden: tuple[str, ...], expected
 async def test_without_pools_or_devices_there_is_nothing_to_show(resource: Resource):
     async with a_cluster() as (api, client):
         api.faults.fail("GET", f"/{resource.plural}$", 403, times=FOR_EVER)
-        with pytest.raises(NothingToShowError, match=f"{resource.plural}.gpu.deckhouse.io may not"):
+        with pytest.raises(
+            NothingReadableError, match=f"{resource.plural}.gpu.deckhouse.io may not"
+        ):
             await find_scope(client, namespace="ml-team", system_namespace=SYSTEM)
 
 

@@ -12,7 +12,7 @@ from demo.console_page import console_page
 from demo.fleet import name_of
 from demo.life_script import CreatePod, FailDevice
 from demo.living_cluster import NODES, POOLS, LivingCluster, device_table, living_cluster
-from tests.support.console_feed import ShownPage
+from tests.support.console_feed import ConsoleView
 
 WITHIN_S = 120.0
 Sections = dict[str, dict[str, Any]]
@@ -30,22 +30,24 @@ async def test_the_page_shows_what_happens_on_the_cluster(tmp_path: Path):
         async with session.get(f"{url}/api/v1/login", headers=login) as answer:
             assert answer.status == 204, await answer.text()
         async with session.get(f"{url}/api/v1/stream") as stream:
-            page = ShownPage()
-            shown = await until(stream, page, lambda shown: len(shown["devices"]) == 8 * len(NODES))
-            assert {name: item.total for name, item in shown["pools"].items()} == {
+            page = ConsoleView()
+            current = await until(
+                stream, page, lambda current: len(current["devices"]) == 8 * len(NODES)
+            )
+            assert {name: item.total for name, item in current["pools"].items()} == {
                 item.name: item.units for item in POOLS
             }
-            assert {item.phase for item in shown["pools"].values()} == {"Ready"}
-            assert sum(not item.pool for item in shown["devices"].values()) == 4
-            assert {item.state for item in shown["health"].values()} == {RowHealth.GOOD}
+            assert {item.phase for item in current["pools"].values()} == {"Ready"}
+            assert sum(not item.pool for item in current["devices"].values()) == 4
+            assert {item.state for item in current["health"].values()} == {RowHealth.GOOD}
             pod = await next_pod(living)
-            await until(stream, page, lambda shown: is_shown(pod, shown))
+            await until(stream, page, lambda current: is_visible(pod, current))
             device = await next_fault(living)
-            await until(stream, page, lambda shown: shown["devices"][device].look == "faulted")
+            await until(stream, page, lambda current: current["devices"][device].look == "faulted")
 
 
 async def until(
-    stream: aiohttp.ClientResponse, page: ShownPage, holds: Callable[[Sections], bool]
+    stream: aiohttp.ClientResponse, page: ConsoleView, holds: Callable[[Sections], bool]
 ) -> Sections:
     """Take events until the page shows something."""
     async with asyncio.timeout(WITHIN_S):
@@ -54,10 +56,10 @@ async def until(
     return page.sections
 
 
-def is_shown(pod: CreatePod, shown: Sections) -> bool:
+def is_visible(pod: CreatePod, current: Sections) -> bool:
     ref = f"{pod.namespace}/{pod.name}"
-    holds = any(ref in device.holders for device in shown["devices"].values())
-    return holds or ref in shown["waiting"]
+    holds = any(ref in device.holders for device in current["devices"].values())
+    return holds or ref in current["waiting"]
 
 
 async def next_pod(living: LivingCluster) -> CreatePod:

@@ -41,9 +41,9 @@ async def common_name(context: ssl.SSLContext, *, name: str | None = None) -> st
         _, writer = await asyncio.open_connection(
             "127.0.0.1", port, ssl=client, server_hostname=name or "127.0.0.1"
         )
-        shown = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+        current = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
         writer.close()
-    (found,) = x509.load_der_x509_certificate(shown).subject
+    (found,) = x509.load_der_x509_certificate(current).subject
     return str(found.value)
 
 
@@ -56,8 +56,8 @@ async def test_it_is_shown_with_and_without_a_name(
     certificate.load()
     assert await common_name(certificate.context, name=name) == "first"
     expected = x509.load_pem_x509_certificate(files.certificate.read_bytes()).not_valid_after_utc
-    shown = sample("gpu_certificate_not_after_timestamp_seconds", certificate="leaf")
-    assert shown == expected.timestamp()
+    current = sample("gpu_certificate_not_after_timestamp_seconds", certificate="leaf")
+    assert current == expected.timestamp()
 
 
 async def test_a_key_of_another_kind_is_taken(tmp_path: Path, files: CertificateFiles) -> None:

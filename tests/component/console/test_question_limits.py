@@ -6,7 +6,7 @@ import pytest
 
 from console.console_data import PodTrial
 from console.edge.console_answers import RefusedError
-from console.edge.question_limits import (
+from console.edge.console_application import (
     ALL_BURST,
     MAX_VIEWERS,
     VIEWER_A_SECOND,

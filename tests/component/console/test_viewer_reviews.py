@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from console.edge.token_login import ReviewedViewer
-from console.processes.viewer_reviews import ConsoleReviews
+from console.processes.cluster_console import ConsoleReviews
 from http_edge.reviews.review_cache import TokenRefusal
 from kube.client import KubeClient
 from kube.config.connection import StaticConnection

@@ -144,8 +144,8 @@ async def test_a_stream_does_not_end_inside_an_event(console: ServedConsole) -> 
         assert await reply.content.readuntil(b"[1,") == console.data.snapshot
         console.application.streams.end_all("the console is being stopped")
         console.data.streams[0].send(b"2]\n\n")
-        rest = await reply.content.read()
-    assert rest.startswith(b"2]\n\nevent: end\n")
+        remaining = await reply.content.read()
+    assert remaining.startswith(b"2]\n\nevent: end\n")
     assert sample("gpu_console_events_sent_total") == sent + 1
 
 

@@ -4,8 +4,8 @@ import dataclasses
 
 import pytest
 
+from tests.fault.observations import Claim, Observation, Pod, Pool, thing_of
 from tests.fault.rules.bought_nodes import DEMAND_LASTS_S, HOUR_S, BoughtNodes
-from tests.fault.sights import Claim, Pod, Pool, Sight, thing_of
 
 
 class Story:
@@ -20,7 +20,9 @@ class Story:
         self.at += after
         version = round(self.at)
         self.rule.see(
-            Sight(at=self.at, version=version, is_gone=is_gone, thing=thing, is_exact=is_exact)
+            Observation(
+                at=self.at, version=version, is_gone=is_gone, thing=thing, is_exact=is_exact
+            )
         )
 
     def buy(self, name: str, **how) -> None:

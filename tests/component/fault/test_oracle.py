@@ -4,27 +4,27 @@ import json
 
 import pytest
 
+from tests.fault.observations import Device, Node, Observation, Pod, Pool
 from tests.fault.oracle import Oracle
-from tests.fault.sights import Device, Node, Pod, Pool, Sight
 from tests.fault.upgrades.upgrade_oracle import LATENESS_S
 
 
-class ShownCluster:
+class ReportedCluster:
     """Shows an oracle what happens, a second apart, and keeps what it says."""
 
     def __init__(self) -> None:
         self.oracle = Oracle()
         self.violations: list[str] = []
         self.at = 0.0
-        self.show(Pool(name="a", shown=_figures(total=2, available=2)))
+        self.show(Pool(name="a", reported=_figures(total=2, available=2)))
         self.show(Node(name="n", offers={"a": 2}))
         for number in (0, 1):
             self.show(a_device(number))
 
     def show(self, thing, *, is_gone: bool = False, after: float = 1.0) -> None:
         self.at += after
-        sight = Sight(at=self.at, version=round(self.at), is_gone=is_gone, thing=thing)
-        self.violations += [violation.rule for violation in self.oracle.see(sight)]
+        observation = Observation(at=self.at, version=round(self.at), is_gone=is_gone, thing=thing)
+        self.violations += [violation.rule for violation in self.oracle.see(observation)]
 
     def expectations(self) -> list[str]:
         return [violation.rule for violation in self.oracle.expectations()]
@@ -35,7 +35,7 @@ def _figures(**figures: int) -> dict[str, int]:
 
 
 def a_device(number: int, **changes) -> Device:
-    given = {"node": "n", "uuid": f"GPU-{number}", "pool": "a", "shown": (1, 0, 0)} | changes
+    given = {"node": "n", "uuid": f"GPU-{number}", "pool": "a", "reported": (1, 0, 0)} | changes
     return Device(name=f"n-{number}", **{"assigned": given["pool"], **given})
 
 
@@ -55,16 +55,16 @@ WRONG_DEVICE = "a device's status shows what is"
 
 
 @pytest.fixture
-def cluster() -> ShownCluster:
-    return ShownCluster()
+def cluster() -> ReportedCluster:
+    return ReportedCluster()
 
 
 def test_nothing_is_wrong_with_two_pods_on_two_devices(cluster):
     cluster.show(a_pod("p", {"c": ["GPU-0"]}))
     cluster.show(a_pod("q", {"c": ["GPU-1"]}))
     for number in (0, 1):
-        cluster.show(a_device(number, shown=(1, 0, 1)))
-    cluster.show(Pool(name="a", shown=_figures(total=2, used=2)))
+        cluster.show(a_device(number, reported=(1, 0, 1)))
+    cluster.show(Pool(name="a", reported=_figures(total=2, used=2)))
     assert (cluster.violations, cluster.expectations()) == ([], [])
 
 
@@ -195,27 +195,27 @@ def test_pod_that_fits_no_usable_device_may_wait(cluster):
 
 @pytest.mark.parametrize("figure", ["total", "reserved", "used", "available", "unhealthy"])
 def test_figure_of_a_pool_that_is_not_what_is_counted_is_found(cluster, figure):
-    shown = _figures(total=2, available=2)
-    cluster.show(Pool(name="a", shown=shown | {figure: shown[figure] + 1}))
+    reported = _figures(total=2, available=2)
+    cluster.show(Pool(name="a", reported=reported | {figure: reported[figure] + 1}))
     assert cluster.expectations() == [WRONG_POOL]
 
 
 def test_free_units_of_unusable_devices_are_counted_as_unhealthy(cluster):
     cluster.show(a_device(0, is_faulty=True))
-    cluster.show(Pool(name="a", shown=_figures(total=2, available=1, unhealthy=1)))
+    cluster.show(Pool(name="a", reported=_figures(total=2, available=1, unhealthy=1)))
     assert cluster.expectations() == []
 
 
-@pytest.mark.parametrize("shown", [(0, 0, 0), (1, 1, 0), (1, 0, 1)])
-def test_units_of_a_device_that_are_not_what_is_counted_are_found(cluster, shown):
-    cluster.show(a_device(0, shown=shown))
+@pytest.mark.parametrize("reported", [(0, 0, 0), (1, 1, 0), (1, 0, 1)])
+def test_units_of_a_device_that_are_not_what_is_counted_are_found(cluster, reported):
+    cluster.show(a_device(0, reported=reported))
     assert cluster.expectations() == [WRONG_DEVICE]
 
 
 def test_device_cut_again_under_a_pod_counts_as_taken_whole():
-    cluster = ShownCluster()
+    cluster = ReportedCluster()
     cluster.show(a_pod("p", {"c": ["GPU-0"]}))
-    cluster.show(Pool(name="a", slices=4, shown=_figures(total=8, used=4, available=4)))
-    cluster.show(a_device(0, shown=(4, 0, 4)))
-    cluster.show(a_device(1, shown=(4, 0, 0)))
+    cluster.show(Pool(name="a", slices=4, reported=_figures(total=8, used=4, available=4)))
+    cluster.show(a_device(0, reported=(4, 0, 4)))
+    cluster.show(a_device(1, reported=(4, 0, 0)))
     assert cluster.expectations() == []

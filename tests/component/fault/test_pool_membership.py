@@ -4,8 +4,8 @@ import json
 
 import pytest
 
+from tests.fault.observations import Device, Observation, Pod, Pool, Thing
 from tests.fault.oracle import RELEASED, TAKEN_AWAY, TWO_POOLS, Oracle
-from tests.fault.sights import Device, Pod, Pool, Sight, Thing
 from tests.fault.upgrades.upgrade_oracle import LATENESS_S
 
 
@@ -20,8 +20,10 @@ class Story:
     def show(
         self, version: int, thing: Thing, *, is_gone: bool = False, is_exact: bool = True
     ) -> None:
-        sight = Sight(at=self.at, version=version, is_gone=is_gone, thing=thing, is_exact=is_exact)
-        self.seen += [item.rule for item in self.oracle.see(sight) if item.rule == TWO_POOLS]
+        observation = Observation(
+            at=self.at, version=version, is_gone=is_gone, thing=thing, is_exact=is_exact
+        )
+        self.seen += [item.rule for item in self.oracle.see(observation) if item.rule == TWO_POOLS]
 
     def in_the_end(self, rule: str = TAKEN_AWAY) -> list[str]:
         return [

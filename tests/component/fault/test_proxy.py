@@ -188,12 +188,12 @@ async def test_faults_befall_only_their_target(proxied):
 
 
 async def test_who_asks_is_told_of_every_fault_and_its_request(proxied):
-    told: list[tuple[str, str]] = []
-    proxied.armed.on_use = lambda fault, call: told.append((fault.name, call.pod))
+    reported: list[tuple[str, str]] = []
+    proxied.armed.on_use = lambda fault, call: reported.append((fault.name, call.pod))
     proxied.arm(Breakage.STATUS)
     await proxied.bind()
     await proxied.bind()
-    assert told == [("it", "p")]
+    assert reported == [("it", "p")]
 
 
 async def test_fault_that_ends_a_server_waits_until_it_may(proxied):

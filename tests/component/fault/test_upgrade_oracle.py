@@ -4,21 +4,9 @@ import dataclasses
 
 import pytest
 
+from tests.fault.observations import Node, Observation, Pod, thing_of
 from tests.fault.oracle import Oracle
-from tests.fault.sights import Node, Pod, Sight, thing_of
-from tests.fault.upgrades.upgrade_oracle import (
-    BOUND_TO_WITHHELD,
-    DRIVER_TAKEN_AWAY,
-    DRIVERS_DELETED,
-    GIVEN_BACK_EARLY,
-    LATENESS_S,
-    PAST_A_BUDGET,
-    TOO_MANY_AT_ONCE,
-    TOO_MANY_AWAY,
-    UNCORDONED_BY_US,
-    UPGRADES_END,
-)
-from tests.fault.upgrades.upgrade_sights import (
+from tests.fault.upgrades.upgrade_observations import (
     CORDONED,
     DEVICE_LABEL,
     DONE,
@@ -30,6 +18,18 @@ from tests.fault.upgrades.upgrade_sights import (
     DriverSet,
     Policy,
     UpgradeMarks,
+)
+from tests.fault.upgrades.upgrade_oracle import (
+    BOUND_TO_WITHHELD,
+    DRIVER_TAKEN_AWAY,
+    DRIVERS_DELETED,
+    GIVEN_BACK_EARLY,
+    LATENESS_S,
+    PAST_A_BUDGET,
+    TOO_MANY_AT_ONCE,
+    TOO_MANY_AWAY,
+    UNCORDONED_BY_US,
+    UPGRADES_END,
 )
 
 RULES = frozenset(
@@ -68,10 +68,10 @@ class Story:
 
     def show(self, thing, *, after: float = 1.0, is_gone: bool = False, is_exact: bool = True):
         self.at += after
-        sight = Sight(
+        observation = Observation(
             at=self.at, version=round(self.at), is_gone=is_gone, thing=thing, is_exact=is_exact
         )
-        self.seen += [item.rule for item in self.oracle.see(sight) if item.rule in RULES]
+        self.seen += [item.rule for item in self.oracle.see(observation) if item.rule in RULES]
 
     def mark(self, name: str, marks: UpgradeMarks, **how) -> None:
         self.show(Node(name=name, upgrade=marks), **how)
@@ -328,8 +328,10 @@ def test_pod_whose_end_is_seen_after_that_of_the_driver_is_judged_by_versions(st
         (dataclasses.replace(a_driver("a"), is_deleted=True), deleted_at, False),
         (a_pod(), deleted_at - 1, True),
     ):
-        sight = Sight(at=deleted_at, version=round(version), is_gone=is_gone, thing=thing)
-        story.oracle.see(sight)
+        observation = Observation(
+            at=deleted_at, version=round(version), is_gone=is_gone, thing=thing
+        )
+        story.oracle.see(observation)
     assert story.in_the_end() == []
 
 

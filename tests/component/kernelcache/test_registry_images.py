@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from admission.caches.cache_images import (
+from admission.caches.images import (
     ImageFault,
     ImageQuestion,
     RequiredSigners,
@@ -20,11 +20,16 @@ from admission.caches.cache_images import (
 from api.cache_name import CacheName
 from api.image_reference import parse_image_reference
 from api.kinds.gkmcache import Verification
-from kernelcache.signatures.signature_policy import read_signature_policy
+from kernelcache.signatures.policy import read_signature_policy
 from kube.client import KubeClient
 from kube.config.connection import StaticConnection
-from server.kernelcache.registry_images import AT_A_TIME, OF_A_NAMESPACE, RegistryImages
-from server.kernelcache.trust_root_file import LOOK_EVERY_S, TrustRootFile
+from server.kernelcache.registry_images import (
+    AT_A_TIME,
+    OF_A_NAMESPACE,
+    POLL_EVERY_S,
+    RegistryImages,
+    TrustRootFile,
+)
 from tests.component.kernelcache.conftest import NAMESPACE, a_catalog, cache_settings
 from tests.support.loop_clock import LoopClock
 from tests.support.polling import until
@@ -201,7 +206,7 @@ async def test_a_registry_leads_to_no_address_that_is_not_public(
 
 
 @pytest.mark.parametrize(
-    ("body", "told"),
+    ("body", "reported"),
     [
         ("INTERNAL PAGE: password hunter2", "answers 404 to GET; check"),
         (
@@ -211,13 +216,13 @@ async def test_a_registry_leads_to_no_address_that_is_not_public(
     ],
 )
 async def test_the_answer_has_nothing_of_a_registrys_body_but_codes_of_the_protocol(
-    registry: CacheRegistry, body: str, told: str
+    registry: CacheRegistry, body: str, reported: str
 ) -> None:
     registry.push()
     registry.double.will_fail(Status(404, text=body), "GET", "/manifests/")
     async with images_of(registry) as images:
         text = await refusal_of(images, a_question(registry))
-    assert told in text
+    assert reported in text
     assert "hunter2" not in text
 
 
@@ -256,7 +261,7 @@ async def test_the_trust_root_is_read_again_when_its_file_changes(tmp_path: Path
     path.write_bytes(other.trust_root_file())
     os.utime(path, ns=(2, 2))
     assert await root.current() is first
-    clock.now += LOOK_EVERY_S
+    clock.now += POLL_EVERY_S
     second = await root.current()
     assert second is not None
     assert second.transparency_logs != first.transparency_logs
@@ -264,10 +269,10 @@ async def test_the_trust_root_is_read_again_when_its_file_changes(tmp_path: Path
         path.write_text(json.dumps({}))
         os.utime(path, ns=(3, 3))
         for _ in range(3):
-            clock.now += LOOK_EVERY_S
+            clock.now += POLL_EVERY_S
             assert await root.current() is second
         path.unlink()
-        clock.now += LOOK_EVERY_S
+        clock.now += POLL_EVERY_S
         assert await root.current() is second
     assert [log["event"] for log in logs] == ["trust root cannot be used"] * 2
 

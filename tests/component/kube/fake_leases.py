@@ -17,17 +17,17 @@ from kube.errors import (
     Undecodable,
     Unreachable,
 )
-from kube.leader_election import LeaderElection, Lease, LeaseClient, LeaseTerms
+from kube.leader_election import LeaderElection, Lease, LeaseClient, LeaseTimes
 from kube.resources import LEASES, Resource
 from tests.support.loop_clock import LoopClock
 
-TERMS = LeaseTerms(
+TERMS = LeaseTimes(
     namespace="gpu",
     name="engine",
     lease_duration_s=15,
     renew_deadline_s=10,
     retry_s=2,
-    look_s=2,
+    poll_s=2,
 )
 
 
@@ -144,7 +144,7 @@ class Candidate:
         name: str,
         clock: LoopClock | None = None,
         *,
-        terms: LeaseTerms = TERMS,
+        terms: LeaseTimes = TERMS,
     ) -> None:
         self.clock = clock or LoopClock()
         self.election = LeaderElection(

@@ -24,10 +24,10 @@ class SteppingMirror(Mirror):
     def __init__(self) -> None:
         super().__init__()
         self.turns = 0
-        self.told_at: list[int] = []
+        self.reported_at: list[int] = []
 
     def upsert(self, item: Pod) -> None:
-        self.told_at.append(self.turns)
+        self.reported_at.append(self.turns)
         asyncio.get_running_loop().call_soon(self.take_turn)
         super().upsert(item)
 
@@ -106,7 +106,7 @@ async def test_the_first_list_is_told_in_one_go_and_a_later_one_in_steps(
         await api.until_seen(4)
     assert sink.calls[:2] == ["replace_all", "replacing"]
     assert sink.pods.keys() == {f"p{number}" for number in range(1, 6)}
-    assert len(set(sink.told_at)) == 5, "others had a turn between any two steps"
+    assert len(set(sink.reported_at)) == 5, "others had a turn between any two steps"
 
 
 async def test_others_get_their_turn_while_a_thousand_events_of_one_read_are_told(
@@ -117,8 +117,8 @@ async def test_others_get_their_turn_while_a_thousand_events_of_one_read_are_tol
     api.will_answer(a_list(), Stream([burst]))
     async with running(an_informer(client, clock, sink)):
         await asyncio.sleep(1)
-    assert len(sink.told_at) == 1_000
-    _, most = Counter(sink.told_at).most_common(1)[0]
+    assert len(sink.reported_at) == 1_000
+    _, most = Counter(sink.reported_at).most_common(1)[0]
     assert most <= 50
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from kube.client import WriteResponse
 from kube.errors import Unreachable
-from kube.leader_election import LeaderElection, Lease, LeaseTerms, Term
+from kube.leader_election import LeaderElection, Lease, LeaseTimes, Term
 from kube.resources import LEASES, Resource
 from telemetry.metrics import REGISTRY
 from tests.component.kube.fake_leases import TERMS, Candidate, FakeLeases, running
@@ -235,7 +235,7 @@ async def test_times_with_which_two_could_lead_are_refused(
 ) -> None:
     lease, deadline, retry = times
     with pytest.raises(ValueError, match="renew deadline"):
-        LeaseTerms(
+        LeaseTimes(
             namespace=TERMS.namespace,
             name=TERMS.name,
             lease_duration_s=lease,
@@ -244,7 +244,7 @@ async def test_times_with_which_two_could_lead_are_refused(
         )
 
 
-HASTY = LeaseTerms(namespace=TERMS.namespace, name=TERMS.name)
+HASTY = LeaseTimes(namespace=TERMS.namespace, name=TERMS.name)
 
 
 async def test_by_default_a_dead_leader_is_followed_within_three_seconds_less_the_take_over(

@@ -99,9 +99,9 @@ async def test_a_token_that_is_gone_for_a_while_is_used_on_and_told_once(
             files.token.write_text("")
             await client.delete(NODES, "n")
     assert tokens(api) == ["Bearer first"] * 3 + ["Bearer back"] * 2
-    told = [line["error"] for line in logs]
-    assert [str(files.token) in text for text in told] == [True, True]
-    assert ("cannot be read" in told[0], "is empty" in told[1]) == (True, True)
+    reported = [line["error"] for line in logs]
+    assert [str(files.token) in text for text in reported] == [True, True]
+    assert ("cannot be read" in reported[0], "is empty" in reported[1]) == (True, True)
 
 
 async def test_a_file_that_did_not_change_is_not_read_again(

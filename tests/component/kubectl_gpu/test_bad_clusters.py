@@ -263,9 +263,9 @@ async def test_a_selector_that_is_none(cluster: ListedCluster):
 async def test_a_terminal_of_40_columns(cluster: ListedCluster, verb: tuple[str, ...]):
     """Through a real terminal: no line is longer."""
     arguments = [*verb, "--server", cluster.api.url]
-    shown = await asyncio.to_thread(run_in_terminal, arguments, cluster, columns=40)
-    assert shown.strip()
-    too_long = [line for line in shown.splitlines() if len(line) > 40]
+    printed = await asyncio.to_thread(run_in_terminal, arguments, cluster, columns=40)
+    assert printed.strip()
+    too_long = [line for line in printed.splitlines() if len(line) > 40]
     assert too_long == []
 
 
@@ -279,8 +279,8 @@ async def test_a_reader_that_goes_away(cluster: ListedCluster):
         env=cluster.environment(),
         stdout=asyncio.subprocess.PIPE,
     )
-    shown, _ = await process.communicate()
-    assert shown.decode().startswith("NODE ")
+    printed, _ = await process.communicate()
+    assert printed.decode().startswith("NODE ")
     assert (cluster.directory / "errors").read_text() == ""
 
 

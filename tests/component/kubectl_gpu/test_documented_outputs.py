@@ -15,13 +15,13 @@ def test_there_are_examples_of_every_verb_that_reads():
     assert {command.split()[0] for command, _ in EXAMPLES} >= {"why", "pools", "nodes", "who"}
 
 
-@pytest.mark.parametrize(("command", "shown"), EXAMPLES)
+@pytest.mark.parametrize(("command", "current"), EXAMPLES)
 async def test_an_example_is_what_the_command_prints(
-    cluster: ListedCluster, command: str, shown: str
+    cluster: ListedCluster, command: str, current: str
 ):
     done = await cluster.run(*command.split())
     assert done.returncode == 0, done.stderr
-    assert without_ages(done.stdout) == without_ages(shown)
+    assert without_ages(done.stdout) == without_ages(current)
 
 
 def without_ages(text: str) -> list[list[str]]:

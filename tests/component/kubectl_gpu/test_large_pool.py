@@ -61,8 +61,8 @@ async def test_why_in_a_pool_of_8_000_devices(cluster: ListedCluster):
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
-    shown, said = await process.communicate()
-    explanation = json.loads(shown)["explanation"]
+    printed, said = await process.communicate()
+    explanation = json.loads(printed)["explanation"]
     assert (explanation["reason"], explanation["largestFree"]) == ("UnitsFragmented", 3)
     assert explanation["capacity"]["total"] == 8 * NODES
     assert explanation["free"] == NODES - 2 + 3

@@ -18,10 +18,10 @@ POOL = "labelSelector"
 async def test_why_names_the_figures_the_holders_and_what_would_help(cluster: ListedCluster):
     done = await cluster.run("why", "big", "-n", "ml-team")
     assert (done.returncode, done.stderr) == (ANSWERED, "")
-    first, *rest = done.stdout.splitlines()
+    first, *remaining = done.stdout.splitlines()
     assert first.startswith("ml-team/big has waited ")
     assert first.endswith(" for 4 units of pool training")
-    assert rest == [
+    assert remaining == [
         "  4 units of pool training requested, 5 of 8 are free, at most 3 on one node",
         "  NODE   FREE  USED  RESERVED  WITHHELD  TAKEN BY     BECAUSE",
         "  gpu-0     3     1         0         0  train-a (1)  4 requested, 3 free (1 used of 4)",
@@ -185,8 +185,8 @@ async def test_a_change_draws_the_table_again_and_an_interrupt_ends_it(cluster: 
         stdout=asyncio.subprocess.PIPE,
     )
     async with asyncio.timeout(120):
-        shown, _ = await process.communicate()
-    text = shown.decode()
+        printed, _ = await process.communicate()
+    text = printed.decode()
     assert text.index("Ready") < text.index("Maintenance")
     assert process.returncode == ANSWERED
 

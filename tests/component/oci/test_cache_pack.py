@@ -15,7 +15,7 @@ from cli.main import run
 from kernelcache.image_format import CacheType, config_descriptor, read_cache_image
 from oci.platforms import ImagePlatform
 from oci.registry_client import RegistryClient
-from simulator.registry.registry_content import sha256
+from simulator.registry.content import sha256
 from simulator.registry.triton_cache import KERNEL, write_triton_cache
 from tests.component.oci.conftest import Connect, a_login
 from tests.support.loop_clock import LoopClock

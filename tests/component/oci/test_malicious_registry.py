@@ -49,10 +49,10 @@ from kernelcache.signatures.image_signing import (
     sign_bundle,
     sign_payload,
 )
-from kernelcache.signatures.signature_material import BUNDLE_ARTIFACT_TYPE, SIMPLE_SIGNING_TYPE
-from kernelcache.signatures.signature_policy import read_signature_policy
-from kernelcache.signatures.signature_verdict import SignatureVerified
+from kernelcache.signatures.material import BUNDLE_ARTIFACT_TYPE, SIMPLE_SIGNING_TYPE
+from kernelcache.signatures.policy import read_signature_policy
 from kernelcache.signatures.signing_keys import SigningKey
+from kernelcache.signatures.verdict import SignatureVerified
 from oci.docker_config import DockerConfig
 from oci.errors import RegistryError
 from oci.platforms import ImagePlatform
@@ -62,7 +62,7 @@ from oci.registry_push import RegistryPush
 from oci.registry_settings import RegistrySettings
 from oci.signature_push import SignaturePush
 from oci.signature_reading import read_signatures
-from simulator.registry.registry_content import sha256
+from simulator.registry.content import sha256
 from tests.support.registry_double import Cut, Fault, Lie, RegistryDouble, Status
 from tests.support.sigstore_instance import new_key, public_pem
 from tests.support.strategies import json_values
@@ -317,8 +317,8 @@ class Shelf:
         )
         listed = grown_referrers(None, referrer)
         if self._malice.has_referrers_api:
-            shown = self._changed("referrers", listed).decode("utf-8", "replace")
-            answer = Status(200, {"Content-Type": OCI_INDEX}, shown)
+            current = self._changed("referrers", listed).decode("utf-8", "replace")
+            answer = Status(200, {"Content-Type": OCI_INDEX}, current)
             self._registry.will_fail(answer, "GET", "/referrers/", times=10)
         else:
             self._manifest("referrers", OCI_INDEX, listed, referrers_tag(honest))
@@ -358,9 +358,9 @@ async def pull(connections: RegistryConnections, reference: ImageReference, sign
     """Do what admission and a node do; return the outcome."""
     client = RegistryClient(connections, DockerConfig(), SystemClock())
     found = await client.resolve(reference)
-    shown = await read_signatures(client, reference, found.digest)
+    current = await read_signatures(client, reference, found.digest)
     verdict = verify_signatures(
-        found.digest, shown.materials, policy=POLICY, trust_root=None, unread=shown.problems
+        found.digest, current.materials, policy=POLICY, trust_root=None, unread=current.problems
     )
     check_text(verdict.message)
     if isinstance(verdict, SignatureVerified):

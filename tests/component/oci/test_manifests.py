@@ -18,7 +18,7 @@ from oci.errors import (
 )
 from oci.platforms import ImagePlatform
 from oci.registry_client import RegistryClient
-from simulator.registry.registry_content import sha256
+from simulator.registry.content import sha256
 from tests.support.loop_clock import LoopClock
 from tests.support.registry_double import Cut, Hang, Lie, RegistryDouble, Status
 

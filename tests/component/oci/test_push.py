@@ -14,7 +14,7 @@ from oci.errors import (
     UnexpectedAnswer,
 )
 from oci.registry_push import RegistryPush
-from simulator.registry.registry_content import sha256
+from simulator.registry.content import sha256
 from tests.component.oci.conftest import Connect, a_login
 from tests.support.loop_clock import LoopClock
 from tests.support.registry_double import Cut, Lie, RegistryDouble, Status

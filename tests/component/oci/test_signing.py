@@ -19,9 +19,9 @@ from api.image_reference import Digest, ImageReference
 from cli.exit_status import FAILED, MISUSED, OK
 from cli.main import run
 from kernelcache.image_format import OCI_INDEX, BlobDescriptor
-from kernelcache.signatures.signature_material import MAX_SIGNATURES, SIMPLE_SIGNING_TYPE
+from kernelcache.signatures.material import MAX_SIGNATURES, SIMPLE_SIGNING_TYPE
 from oci.registry_client import referrers_tag, signature_tag
-from simulator.registry.registry_content import sha256
+from simulator.registry.content import sha256
 from simulator.registry.triton_cache import write_triton_cache
 from tests.support.registry_double import Lie, RegistryDouble, Status
 from tests.support.sigstore_instance import (

@@ -89,7 +89,7 @@ class AssignmentRun:
         self.contested.clear()
         return self.cluster.writes()
 
-    async def settle(self) -> None:
+    async def until_stable(self) -> None:
         """Step until nothing is written any more."""
         for _ in range(20):
             if not await self.step():

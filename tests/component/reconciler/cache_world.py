@@ -1,6 +1,6 @@
 """Kernel caches at an API server in memory, as users, admission and nodes leave them, and the leader's controllers.
 
-Nothing runs by itself: `settle` shows the world to the process and reconciles every key until nothing is written.
+Nothing runs by itself: `until_stable` shows the world to the process and reconciles every key until nothing is written.
 Admission is played by `admit`: it signs what has no signature, as the webhook does within a request.
 """
 
@@ -26,7 +26,7 @@ from kernelcache.admitted_image import (
     image_annotations,
     proven_image,
 )
-from kernelcache.signatures.mutation_signature import MutationKeys
+from kernelcache.signatures.mutation import MutationKeys
 from kube.client import KubeClient
 from kube.errors import AlreadyExists, KubeError, NotFound
 from kube.resources import (
@@ -40,15 +40,15 @@ from kube.resources import (
     NODES,
     Resource,
 )
-from manifests.caches.cache_crds import build_cache_crds
+from manifests.caches.crds import build_cache_crds
 from manifests.install.crds import build_crds
 from pool.facts import node_facts
 from reconciler.kernelcache.cache_node_cleanup import CacheNodeCleanup
 from reconciler.kernelcache.cache_status import CacheSources, CacheStatusReconciler
 from reconciler.kernelcache.device_targets import DeviceTargets
-from reconciler.sinks.device_sink import observe_device
-from reconciler.sinks.gkm_cache_node_sink import observe_cache_node
-from reconciler.sinks.gkm_cache_sink import observe_cache
+from reconciler.sinks.device import observe_device
+from reconciler.sinks.gkm_cache import observe_cache
+from reconciler.sinks.gkm_cache_node import observe_cache_node
 from simulator.apiserver.server import InMemoryApiServer
 from simulator.apiserver.webhooks.chain import User
 from tests.support.client_of_api import a_client
@@ -177,7 +177,7 @@ class CacheWorld:
             await reconciling
         await self.after_step()
 
-    async def settle(self, *, user: str = LEADER) -> None:
+    async def until_stable(self, *, user: str = LEADER) -> None:
         """Observe and reconcile until nothing is written any more."""
         for _ in range(MOST_ROUNDS):
             await self.observe()

@@ -33,16 +33,15 @@ from pool.allocation_state import AllocationState
 from pool.catalog import Catalog
 from pool.facts import node_facts, pod_facts
 from reconciler.device.state import DeviceStatus
-from reconciler.pool.lifecycle import LifecycleDependencies, PoolLifecycle
+from reconciler.pool.lifecycle import LifecycleDependencies, PoolLifecycle, PoolRemains
 from reconciler.pool.node_labels import PoolNodeLabels
-from reconciler.pool.remains import PoolRemains
 from reconciler.pool.status import PoolStatus
 from reconciler.pool.validation_cache import PoolValidityCache
 from reconciler.runtime.device_store import DeviceStore
-from reconciler.sinks.device_sink import DeviceSink, observe_device
-from reconciler.sinks.node_sink import NodeSink
-from reconciler.sinks.pod_sink import PodSink
-from reconciler.sinks.pool_sink import PoolSink
+from reconciler.sinks.device import DeviceSink, observe_device
+from reconciler.sinks.node import NodeSink
+from reconciler.sinks.pod import PodSink
+from reconciler.sinks.pool import PoolSink
 from simulator.apiserver.server import InMemoryApiServer
 from telemetry.metrics import REGISTRY
 from tests.support.client_of_api import an_api_with_client

@@ -253,7 +253,7 @@ class History:
         given = [*taken, *(unit for units in bound.values() for unit in units)]
         assert len(given) == len(set(given)), given
 
-    async def comes_to_rest(self) -> None:
+    async def becomes_idle(self) -> None:
         """All controllers run until nothing changes; kubelets and agents have told everything."""
         self.run.api.faults.clear()
         for _ in range(DESPITE_FAULTS):
@@ -281,12 +281,12 @@ class History:
             facts = index.nodes[name]
             figures = index.state(POOL).node(name)
             units = figures.total if figures is not None else 0
-            is_told = 0 < units <= dict(facts.pool_units).get(f"{RESOURCE_PREFIX}{POOL}", 0)
+            is_reported = 0 < units <= dict(facts.pool_units).get(f"{RESOURCE_PREFIX}{POOL}", 0)
             if LEAVES["key"] in keys:
                 assert [item for item in state.ledger.all() if item.node == name] == []
                 continue
-            assert (AGENT_NOT_READY_TAINT in keys) is not is_told
-            assert (f"scale-{request_of(name)}" in signals) is not is_told
+            assert (AGENT_NOT_READY_TAINT in keys) is not is_reported
+            assert (f"scale-{request_of(name)}" in signals) is not is_reported
         pool = index.pool(POOL)
         assert pool is not None
         for pod in (await self.run.pods()).values():

@@ -28,8 +28,8 @@ from api.names import (
     PoolName,
     ReservationId,
 )
+from autoscaling.parameters import scaling_terms
 from autoscaling.scaling_model import RequestId, ScalingPlan, Supply
-from autoscaling.terms import scaling_terms
 from kernelcache.cache_index import CacheIndex
 from kube.client import KubeClient
 from kube.errors import KubeError
@@ -135,7 +135,7 @@ class Process:
     async def give(self) -> float | None:
         return await self.capacity.reconcile(POOL)
 
-    async def settle(self) -> None:
+    async def until_stable(self) -> None:
         """Run all controllers until nothing is written any more."""
         for _ in range(NOTHING_LEFT):
             await self.observe()

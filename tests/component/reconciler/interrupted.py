@@ -78,7 +78,7 @@ class AdmissionSetup:
         uid = PodUid((await self.pod(name)).metadata.uid)
         return BindRequest(PodRef("default", name, uid), NodeName("n1"))
 
-    async def settle_all(self) -> None:
+    async def reconcile_all(self) -> None:
         for reservation in self.context.allocation_state.reader.ledger.unsettled():
             await recover_binding(reservation, self.context)
 
@@ -87,7 +87,7 @@ class AdmissionSetup:
         self.no_commitment_is_forgotten()
         for wait_s in (0.0, MAY_LAND_S + 1):
             self.cluster.time.seconds += wait_s
-            await self.settle_all()
+            await self.reconcile_all()
             await self.cluster.observe()
 
     def no_commitment_is_forgotten(self) -> None:

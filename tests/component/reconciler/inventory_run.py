@@ -1,6 +1,6 @@
 """An API server in memory with our kinds and NFD's, and the inventory of one process that follows it.
 
-Nothing runs by itself: `observe` shows the world to the sinks, and `settle` reconciles a node until nothing
+Nothing runs by itself: `observe` shows the world to the sinks, and `until_stable` reconciles a node until nothing
 is left to do.
 """
 
@@ -16,7 +16,7 @@ from api.foreign.nodefeature import NodeFeature
 from api.kinds.gpudevice import GPUDevice
 from api.kinds.gpunodeinventory import GPUNodeInventory
 from api.names import API_VERSION, NodeName
-from inventory.discovery.node import InventoryTerms
+from inventory.discovery.node import InventoryParameters
 from kube.client import KubeClient
 from kube.errors import NotFound
 from kube.resources import (
@@ -31,9 +31,9 @@ from pool.facts import node_facts
 from pool.index.device_index import DeviceIndex
 from reconciler.inventory.controller import KnownDevices, NodeInventory
 from reconciler.inventory.present_label import NodePresentLabel
-from reconciler.sinks.device_sink import DeviceSink, observe_device
-from reconciler.sinks.node_feature_sink import NodeFeatureSink, observe_feature
-from reconciler.sinks.node_sink import NodeSink
+from reconciler.sinks.device import DeviceSink, observe_device
+from reconciler.sinks.node import NodeSink
+from reconciler.sinks.node_feature import NodeFeatureSink, observe_feature
 from simulator.apiserver.server import InMemoryApiServer
 from simulator.node.nfd import NAMESPACE, node_feature_crd
 from tests.support.client_of_api import an_api_with_client
@@ -78,14 +78,14 @@ class InventoryRun:
             ),
             self.recorder,
             now=self.time.now,
-            terms=InventoryTerms(),
+            terms=InventoryParameters(),
         )
         self.present_label = NodePresentLabel(
             self.client,
             self.index,
             self.features,
             devices=self.devices.store,
-            absent_for_s=InventoryTerms().gone_for.total_seconds(),
+            absent_for_s=InventoryParameters().gone_for.total_seconds(),
             now=self.time.now,
         )
 
@@ -110,7 +110,7 @@ class InventoryRun:
         features = await self.client.list_as(NODE_FEATURES, NodeFeature, observe_feature)
         self.features.replace_all(features.items)
 
-    async def settle(self, *nodes: str) -> int:
+    async def until_stable(self, *nodes: str) -> int:
         """Observe and reconcile until nothing is written; return how many writes there were."""
         total = 0
         for _ in range(ROUNDS):

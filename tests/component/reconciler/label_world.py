@@ -17,8 +17,8 @@ from pool.facts import node_facts
 from reconciler.informer_stores import InformerStores
 from reconciler.node_software import deploy_labels_controller
 from reconciler.pool import index_changes
-from reconciler.settings import NodeSoftwareTerms
-from reconciler.sinks.device_sink import observe_device
+from reconciler.settings import NodeSoftwareParameters
+from reconciler.sinks.device import observe_device
 from server.controllers.manager import ControllerManager
 from simulator.apiserver.server import InMemoryApiServer
 from tests.support.client_of_api import an_api_with_client
@@ -27,7 +27,7 @@ from tests.support.loop_clock import ServerClock
 from tests.support.recorded_events import RecordedEvents
 
 SPECS = (index_changes.SPEC, deploy_labels_controller.SPEC)
-SETTLES_S = 3.0
+STABLE_S = 3.0
 """Virtual: several looks for changed nodes."""
 
 
@@ -66,9 +66,9 @@ class LabelWorld:
         self.api.requests.clear()
         return found
 
-    async def settled(self) -> list[str]:
+    async def until_stable(self) -> list[str]:
         """Let the leader see what happened, and return the paths that were written since the last call."""
-        await asyncio.sleep(SETTLES_S)
+        await asyncio.sleep(STABLE_S)
         return self.writes()
 
     def events(self) -> list[tuple[str, str]]:
@@ -118,7 +118,7 @@ class LabelWorld:
             client=self.client,
             recorder=self.recorder,
             clock=ServerClock(),
-            node_software=NodeSoftwareTerms(is_enabled=True),
+            node_software=NodeSoftwareParameters(is_enabled=True),
         )
         async with context.ending, asyncio.TaskGroup() as group:
             await ControllerManager(context, SPECS).start(group)

@@ -1,6 +1,6 @@
 """ClusterPolicies and NVIDIADrivers at an API server in memory, nodes with a GPU, and the leader's controllers of both.
 
-Nothing runs by itself: `observe` shows the world to the process, `settle` reconciles until nothing is written. The
+Nothing runs by itself: `observe` shows the world to the process, `until_stable` reconciles until nothing is written. The
 DaemonSet controller is played by `roll_out`, which makes the status that it would.
 """
 
@@ -32,10 +32,10 @@ from pool.allocation_state import AllocationState
 from pool.facts import node_facts
 from reconciler.node_software.driver_controller import DriverController
 from reconciler.node_software.gpu_nodes import GpuNodes
+from reconciler.node_software.objects import RESOURCES
 from reconciler.node_software.policy_controller import KEY, PolicyController
-from reconciler.node_software.software_objects import RESOURCES
-from reconciler.settings import NodeSoftwareTerms
-from reconciler.sinks.node_sink import NodeSink
+from reconciler.settings import NodeSoftwareParameters
+from reconciler.sinks.node import NodeSink
 from reconciler.sinks.operator_objects import OperatorObjects
 from simulator.apiserver.server import InMemoryApiServer
 from tests.support.client_of_api import an_api_with_client
@@ -109,7 +109,7 @@ class OperatorWorld:
         self.node_sink = NodeSink(index)
         self.nodes = GpuNodes(index)
         self.labelled: list[NodeName] = []
-        terms = NodeSoftwareTerms(
+        terms = NodeSoftwareParameters(
             is_enabled=True, namespace=NAMESPACE, environment=self.environment
         )
         self.policy = PolicyController(
@@ -149,7 +149,7 @@ class OperatorWorld:
             await self.drivers.reconcile(name)
         return pause
 
-    async def settle(self) -> int:
+    async def until_stable(self) -> int:
         """Step until nothing is written; return the number of writes."""
         total = 0
         for _ in range(MOST_PASSES):
@@ -160,7 +160,7 @@ class OperatorWorld:
             total += found
         raise AssertionError(f"still writing after {MOST_PASSES} passes")
 
-    async def settle_in_trouble(self) -> None:
+    async def until_stable_in_trouble(self) -> None:
         """Step until nothing is written, whatever fails meanwhile."""
         for _ in range(MOST_PASSES):
             self.writes()
@@ -372,9 +372,9 @@ class OperatorWorld:
 
     async def ready(self) -> None:
         """Bring everything up: applied, pods ready, and the status says so."""
-        await self.settle()
+        await self.until_stable()
         await self.roll_out()
-        await self.settle()
+        await self.until_stable()
         self.writes()
 
 

@@ -16,7 +16,7 @@ STATUS = ("PATCH", "/apis/gpu.deckhouse.io/v1alpha1/gpupools/whole/status")
 POOL = ("PATCH", "/apis/gpu.deckhouse.io/v1alpha1/gpupools/whole")
 
 
-async def look(cluster: Cluster, *, times: int = 1) -> float | None:
+async def run_pass(cluster: Cluster, *, times: int = 1) -> float | None:
     """Reconcile, and let the watch catch up."""
     again: float | None = None
     for _ in range(times):
@@ -25,9 +25,9 @@ async def look(cluster: Cluster, *, times: int = 1) -> float | None:
     return again
 
 
-async def settle(cluster: Cluster) -> None:
+async def until_stable(cluster: Cluster) -> None:
     """A pool whose finalizer and allocation are written."""
-    await look(cluster, times=2)
+    await run_pass(cluster, times=2)
     cluster.writes()
     cluster.events()
 

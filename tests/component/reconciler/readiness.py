@@ -11,8 +11,8 @@ from api.foreign.core import Node, Pod
 from api.kinds.gpudevice import GPUDevice
 from api.kinds.gpunodeinventory import GPUNodeInventory
 from api.names import API_VERSION, NodeName
-from inventory.health.device import ExporterSample, HealthDebounceTerms
-from inventory.readiness.software import BootstrapTerms
+from inventory.health.device import ExporterSample, HealthDebounceLimits
+from inventory.readiness.software import BootstrapParameters
 from kube.client import KubeClient
 from kube.resources import (
     GPU_DEVICES,
@@ -25,14 +25,13 @@ from manifests.install.crds import build_crds
 from pool.allocation_state import AllocationState
 from pool.facts import node_facts, pod_facts
 from reconciler.controller_spec import ControllerContext
-from reconciler.device.fault_events import FaultEvents
-from reconciler.device.health import DeviceHealthController, HealthSources
+from reconciler.device.health import DeviceHealthController, FaultEvents, HealthSources
 from reconciler.readiness.controller import NodeBootstrap, NodeSources
-from reconciler.sinks.device_sink import DeviceSink, observe_device
-from reconciler.sinks.node_sink import NodeSink
-from reconciler.sinks.operand_pod import OperandPodObject, OperandTerms, projection
+from reconciler.sinks.device import DeviceSink, observe_device
+from reconciler.sinks.node import NodeSink
+from reconciler.sinks.operand_pod import OperandParameters, OperandPodObject, projection
 from reconciler.sinks.operand_pod_sink import OperandPodSink
-from reconciler.sinks.pod_sink import PodSink
+from reconciler.sinks.pod import PodSink
 from simulator.apiserver.server import InMemoryApiServer
 from tests.support.builders import a_pool
 from tests.support.client_of_api import an_api_with_client
@@ -85,7 +84,7 @@ class Process:
         self.bootstrap = NodeBootstrap(
             client,
             sources,
-            terms=BootstrapTerms(),
+            terms=BootstrapParameters(),
             recorder=self.bootstrap_recorder,
             now=time.now,
         )
@@ -98,7 +97,7 @@ class Process:
             self.devices.store,
             speaking,
             events=FaultEvents(self.recorder, self.allocation_state.reader),
-            terms=HealthDebounceTerms(),
+            terms=HealthDebounceLimits(),
             now=time.now,
         )
 
@@ -120,10 +119,10 @@ class Process:
         self.pods.replace_all(pods.items)
         inventories = await client.list_(GPU_NODE_INVENTORIES, GPUNodeInventory)
         self.inventories.replace_all(inventories.items)
-        operands = await client.list_as(PODS, OperandPodObject, projection(OperandTerms()))
+        operands = await client.list_as(PODS, OperandPodObject, projection(OperandParameters()))
         self.operands.replace_all(operands.items)
 
-    async def look(self, *, times: int = 1, every_s: float = 10.0) -> float | None:
+    async def run_pass(self, *, times: int = 1, every_s: float = 10.0) -> float | None:
         """See and judge the node so often, time passing in between; return when it wants the next."""
         again_s: float | None = None
         for number in range(times):

@@ -1,6 +1,6 @@
 """`pool.scaling` of one process at an API server in memory, with what others write scripted by the test.
 
-Nothing runs by itself: `look` shows the world to the caches, as informers would, and reconciles the pool until it
+Nothing runs by itself: `run_pass` shows the world to the caches, as informers would, and reconciles the pool until it
 has planned.
 """
 
@@ -29,10 +29,10 @@ from manifests.install.crds import build_crds
 from pool.facts import node_facts, pod_facts
 from reconciler.scaling.controller import SPEC
 from reconciler.scaling.view import ScalingView, scaling_view
-from reconciler.sinks.device_sink import observe_device
-from reconciler.sinks.karpenter_sink import observe_claim, observe_node_pool
-from reconciler.sinks.pod_sink import PodSink
-from reconciler.sinks.scale_signal_sink import LABEL_SELECTOR, SignalPod, observe_signal
+from reconciler.sinks.device import observe_device
+from reconciler.sinks.karpenter import observe_claim, observe_node_pool
+from reconciler.sinks.pod import PodSink
+from reconciler.sinks.scale_signal import LABEL_SELECTOR, SignalPod, observe_signal
 from simulator.apiserver.server import InMemoryApiServer
 from simulator.karpenter.karpenter_crds import karpenter_crds
 from tests.support.client_of_api import a_client, an_api_with_client
@@ -110,7 +110,7 @@ class ScalingRun:
         )
         stores.scale_signals.replace_all(signals.items)
 
-    async def look(self, pool: PoolName = POOL) -> float | None:
+    async def run_pass(self, pool: PoolName = POOL) -> float | None:
         """Show the world and reconcile, until the waiting pods are planned; return when to look again."""
         await self.observe()
         again_s = await self.reconcile(pool)

@@ -10,7 +10,7 @@ from kube.client import KubeClient
 from kube.resources import PODS
 from manifests.constants import DEFAULT_NAMESPACE
 from reconciler.scaling.backends.signal_pods import SignalPods
-from reconciler.sinks.scale_signal_sink import (
+from reconciler.sinks.scale_signal import (
     LABEL_SELECTOR,
     SignalPod,
     observe_signal,

@@ -41,7 +41,7 @@ async def test_two_replicas_that_want_a_device_for_two_pools_make_one_owner(clus
 
     assert await one.owners() == {"n1-0": "other"}
     for replica in (one, two):
-        await replica.settle()
+        await replica.until_stable()
     assert await one.step() == []
     assert await two.step() == []
     assert await one.owners() == {"n1-0": "other"}
@@ -69,7 +69,7 @@ async def test_release_on_an_old_sight_takes_nothing_off(cluster):
     await one.reconcile()
 
     assert await one.owners() == {"n1-0": "whole"}
-    await one.settle()
+    await one.until_stable()
     assert await one.assigned() == ("True", "Assigned")
 
 
@@ -108,23 +108,23 @@ async def test_cut_at_any_write_the_next_leader_brings_it_to_rest(change: str, i
             one = await a_node(cluster)
             if change != "claim":
                 await one.annotate("n1-0", "whole")
-                await one.settle()
+                await one.until_stable()
             want = await _change(one, change)
             faults = cluster.api.faults
             lose = faults.reset_after if is_written else faults.reset_before
             lose("PATCH", "/status$", nth=number)
             try:
-                await one.settle()
+                await one.until_stable()
             except Unreachable:
                 cuts += 1
             else:
                 break
             other = AssignmentRun(cluster, replica=True)
-            await other.settle()
+            await other.until_stable()
             assert await other.owners() == {"n1-0": want}
             assert await other.step() == []
-            shown = (await other.pools_of()).get("assigned", [])
-            assert shown == ([{"pool": want, "devices": ["n1-0"]}] if want else [])
+            current = (await other.pools_of()).get("assigned", [])
+            assert current == ([{"pool": want, "devices": ["n1-0"]}] if want else [])
     assert cuts >= WRITES[change] - 1
 
 
@@ -136,7 +136,7 @@ async def test_cancelled_anywhere_a_reconcile_leaves_what_the_next_one_finishes(
             await one.observe()
             is_through = await runs_through(one.reconcile(), cancel_at=number)
             one.start()
-            await one.settle()
+            await one.until_stable()
             assert await one.owners() == {"n1-0": "whole"}
             assert await one.step() == []
             return is_through

@@ -71,31 +71,31 @@ def test_a_balloon_is_a_valid_pod_that_keeps_away_from_the_pools_nodes():
 
 async def test_each_node_is_a_balloon_once(run: ScalingRun):
     await run.add_pods("a", "b", "c")
-    await run.look()
+    await run.run_pass()
     asked = await run.ids()
     assert len(asked) == 2
     run.start(scaling_backends=ALL)
-    await run.look()
+    await run.run_pass()
     assert await run.ids() == asked
     assert await phases(run) == ["Signalled", "Signalled"]
 
 
 async def test_a_balloon_stays_while_its_node_has_no_device(run: ScalingRun):
     await run.add_pods("a")
-    await run.look()
+    await run.run_pass()
     await run.add_node("n1", devices=0)
     await bind(run, "n1")
-    await run.look()
+    await run.run_pass()
     assert await phases(run) == ["Registered"]
     assert len(await run.signals()) == 1
 
 
 async def test_a_balloon_on_a_node_with_devices_is_removed(run: ScalingRun):
     await run.add_pods("a")
-    await run.look()
+    await run.run_pass()
     await run.add_node("n1")
     await bind(run, "n1")
-    await run.look()
+    await run.run_pass()
     assert await run.signals() == []
 
 
@@ -104,50 +104,50 @@ async def test_a_balloon_on_a_node_that_is_starting_stays_and_no_second_node_is_
 ):
     """Its units count for nobody yet: without the balloon the pod would seem to need another node."""
     await run.add_pods("a")
-    await run.look()
+    await run.run_pass()
     asked = await run.ids()
     await run.add_node("n1")
     startup_taint = {"key": AGENT_NOT_READY_TAINT, "effect": "NoSchedule"}
     await run.admin.merge_patch(NODES, {"spec": {"taints": [startup_taint]}}, name="n1")
     await bind(run, "n1")
-    await run.look()
+    await run.run_pass()
     assert await run.ids() == asked
     assert await phases(run) == ["Registered"]
 
     await run.admin.merge_patch(NODES, {"spec": {"taints": None}}, name="n1")
-    await run.look()
-    await run.look()
+    await run.run_pass()
+    await run.run_pass()
     assert await run.signals() == []
 
 
 async def test_a_balloon_that_is_never_bound_is_given_up(run: ScalingRun):
     await run.add_pods("a")
-    await run.look()
+    await run.run_pass()
     asked = await run.ids()
     run.clock.wall_offset_s += 17 * 60
-    await run.look()
+    await run.run_pass()
     assert await run.ids() != asked
 
 
 async def test_a_pool_that_stops_scaling_leaves_no_balloon(run: ScalingRun):
     await run.add_pods("a")
-    await run.look()
+    await run.run_pass()
     await run.set_spec(autoscaling=None)
-    await run.look()
+    await run.run_pass()
     assert await run.signals() == []
 
 
 async def test_a_node_with_fewer_devices_than_promised_is_a_failure_of_the_shape(run: ScalingRun):
     await run.add_pods("a", units=2)
-    await run.look()
+    await run.run_pass()
     await run.add_node("n1", devices=1)
     await bind(run, "n1")
-    await run.look()
+    await run.run_pass()
     assert await phases(run) == ["Incomplete"]
     await asyncio.sleep(180)
-    await run.look()
+    await run.run_pass()
     (shape,) = (await run.status())["shapes"]
     assert (shape["reason"], shape["nodesWithoutDevices"]) == ("FewerDevicesThanPromised", 1)
     assert "promises 2" in shape["message"]
-    await run.look()
+    await run.run_pass()
     assert await run.signals() == []

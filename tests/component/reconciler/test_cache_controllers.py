@@ -19,7 +19,7 @@ from reconciler.informer_stores import InformerStores
 from reconciler.kernelcache import cache_node_cleanup, cache_status
 from reconciler.kernelcache.cache_gauges import forget_kernel_caches
 from reconciler.pool import index_changes
-from reconciler.sinks.device_sink import observe_device
+from reconciler.sinks.device import observe_device
 from server.controllers.manager import ControllerManager
 from server.informers import build_cache_informers
 from telemetry.metrics import REGISTRY
@@ -219,8 +219,8 @@ async def test_gauges_say_what_the_caches_do_and_since_when_one_is_outdated(worl
         await world.report("a", {"llama": {D1: a_digest(outdated, pods=3)}})
 
         async def is_outdated() -> bool:
-            (shown,) = (await world.cache()).status.conditions or []
-            return shown.type == "Outdated"
+            (current,) = (await world.cache()).status.conditions or []
+            return current.type == "Outdated"
 
         await until_true(is_outdated)
         since = gauge("outdated_since_seconds", cache=str(LLAMA))

@@ -51,15 +51,15 @@ async def lives(world: CacheWorld) -> None:
     running = a_digest(CacheConditionType.RUNNING, pods=1)
     for node in ("a", "gone"):
         await world.report(node, {"llama": {D1: running}, "qwen": {D1: running}})
-    await world.settle()
+    await world.until_stable()
     await world.change_image(image="registry.example/llama:2", digest=D2)
-    await world.settle()
+    await world.until_stable()
     await world.remove_node("gone")
     await world.delete(QWEN)
-    await world.settle()
+    await world.until_stable()
     await world.report("a", {"llama": {D1: a_digest(CacheConditionType.OUTDATED, pods=1)}})
     world.admission_keys = world.proof.keys = NEXT_KEYS
-    await world.settle()
+    await world.until_stable()
 
 
 async def ends_well(world: CacheWorld) -> None:
@@ -67,11 +67,11 @@ async def ends_well(world: CacheWorld) -> None:
     for _ in range(3):
         # Longer than anything waits: for an admission that refused, and for writes that were not seen.
         world.time.seconds += 400
-        await world.settle()
+        await world.until_stable()
     cache = await world.cache()
-    (shown,) = cache.status.conditions or []
+    (current,) = cache.status.conditions or []
     counts = cache.status.counts
-    assert (cache.status.resolved_digest, shown.type) == (D2, "Outdated")
+    assert (cache.status.resolved_digest, current.type) == (D2, "Outdated")
     assert (counts.nodes, counts.pods_outdated, counts.pods_running) == (1, 1, 0)
     assert cache.metadata.finalizers == [CACHE_FINALIZER]
     assert not await world.is_there(QWEN)

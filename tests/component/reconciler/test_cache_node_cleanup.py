@@ -29,14 +29,14 @@ async def world() -> AsyncIterator[CacheWorld]:
         await found.report("a", RUNNING)
         await found.report("b", RUNNING)
         await found.report("b", {"shared": {D1: a_digest()}}, namespace="")
-        await found.settle()
+        await found.until_stable()
         yield found
 
 
 async def test_a_node_that_is_gone_takes_its_objects_along(world: CacheWorld):
     """G1."""
     await world.remove_node("b")
-    await world.settle()
+    await world.until_stable()
     assert await world.node_objects() == ["team/a"]
     counts = (await world.cache()).status.counts
     assert (counts.nodes, counts.pods_running) == (1, 1)
@@ -46,10 +46,10 @@ async def test_a_node_that_is_gone_takes_its_objects_along(world: CacheWorld):
 async def test_a_cache_that_only_a_gone_node_had_can_be_deleted(world: CacheWorld):
     await world.report("a", {})
     await world.delete()
-    await world.settle()
+    await world.until_stable()
     assert await world.is_there()
     await world.remove_node("b")
-    await world.settle()
+    await world.until_stable()
     assert not await world.is_there()
 
 
@@ -89,7 +89,7 @@ async def test_finalizers_of_others_are_waited_for_without_a_write(world: CacheW
     theirs = "example.com/theirs"
     await world.report("b", RUNNING, finalizers=["gkm.io.llama/finalizer", theirs])
     await world.remove_node("b")
-    await world.settle()
+    await world.until_stable()
     left = await world.admin.get(GKM_CACHE_NODES, GKMCacheNode, "b", namespace="team")
     assert left.metadata.finalizers == [theirs]
     assert left.metadata.deletion_timestamp is not None

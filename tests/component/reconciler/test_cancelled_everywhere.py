@@ -35,7 +35,7 @@ FEWEST = 2
 async def goes_on(setup: AdmissionSetup) -> None:
     """The doubt is looked at and another pod is bound, while the write may be on its way; all settles."""
     setup.no_commitment_is_forgotten()
-    await setup.settle_all()
+    await setup.reconcile_all()
     setup.writes.late_s = 0
     assert (await setup.bind("q")).outcome is Outcome.BOUND
     await asyncio.sleep(2 * LATE_S)
@@ -53,7 +53,7 @@ async def test_a_bind_cancelled_anywhere_loses_nothing_and_gives_nothing_twice(
         async with an_admission_setup("p", "q") as setup:
             request = await setup.request("p")
             if is_connected:
-                await setup.context.binder.look(request.pod)
+                await setup.context.binder.read(request.pod)
             if lands_late:
                 setup.writes.late_s = LATE_S
             is_through = await runs_through(bind_pod(request, setup.context), cancel_at=number)
@@ -175,12 +175,12 @@ async def test_a_controller_cancelled_anywhere_writes_the_truth_the_next_time(co
             cluster.writes()
             await reconcile(cluster)
             assert cluster.writes() == []
-            shown = {
+            current = {
                 "pool.status": (await cluster.status_of()).get("capacity", {}).get("used"),
                 "device.state": (await cluster.device()).get("units", {}).get("allocated"),
                 "node.pool-marks": len(await cluster.labels_of()),
             }
-            assert shown[controller] == 1
+            assert current[controller] == 1
             await setup.is_true()
             return is_through
 

@@ -285,7 +285,7 @@ async def test_a_process_that_ends_anywhere_gives_no_unit_twice():
             with contextlib.suppress(KubeError):
                 is_through = await runs_through(run.process.give(), cancel_at=number)
             await run.restart()
-            await run.process.settle()
+            await run.process.until_stable()
             given = [unit for _, units in (await run.reserved()).values() for unit in units]
             assert len(given) == len(set(given)) == 2
             assert len(await ungated(run)) == 2
@@ -335,12 +335,12 @@ async def test_pods_of_a_node_that_leaves_during_its_hand_over_keep_their_gate()
             await run.process.hand_over()
         taints = [{"key": AGENT_NOT_READY_TAINT, "effect": "NoSchedule"}, LEAVES]
         await run.admin.merge_patch(NODES, {"spec": {"taints": taints}}, name=N1)
-        await run.process.settle()
+        await run.process.until_stable()
         assert len(run.process.cluster.allocation_state.ledger) == 0
         assert (await run.gates())["p"]
         assert await run.taints() == [taint["key"] for taint in taints]
         await run.restart()
-        await run.process.settle()
+        await run.process.until_stable()
         assert len(run.process.cluster.allocation_state.ledger) == 0
 
 

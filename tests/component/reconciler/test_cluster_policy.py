@@ -84,7 +84,7 @@ async def test_a_quiet_hour_has_no_write(world: OperatorWorld):
         assert await world.step() == RECHECK_S
     assert world.writes() == []
     world.begin_term()
-    assert await world.settle() == 0
+    assert await world.until_stable() == 0
 
 
 @pytest.mark.parametrize("nodes", [200])
@@ -94,7 +94,7 @@ async def test_two_hundred_nodes_cost_one_write_an_object(world: OperatorWorld, 
     world.writes()
     await world.add_policy()
     world.writes()
-    await world.settle()
+    await world.until_stable()
     written = [item["metadata"]["name"] for item in await world.found(DAEMON_SETS)]
     assert {"nvidia-driver-daemonset-ubuntu24.04", "nvidia-driver-daemonset-rhel9-cri-o"} <= set(
         written
@@ -122,10 +122,10 @@ async def test_drift_is_put_back_and_told_once(world: OperatorWorld):
     after = await world.daemon_set("nvidia-dcgm-exporter")
     image = after["spec"]["template"]["spec"]["containers"][0]["image"]
     assert image == world.environment["DCGM_EXPORTER_IMAGE"]
-    await world.settle()
+    await world.until_stable()
     world.clock.offset_s += 2 * MOST_PAUSE_S
     await world.client.delete(DAEMON_SETS, "nvidia-dcgm-exporter", namespace=NAMESPACE)
-    await world.settle()
+    await world.until_stable()
     await world.daemon_set("nvidia-dcgm-exporter")
     assert [item.note.split()[2] for item in world.recorder.taken()] == ["deleted"]
 
@@ -141,7 +141,7 @@ async def test_a_dead_node_holds_no_rollout_up(world: OperatorWorld):
 
     for status, expected in (("True", 1), ("Unknown", 2), ("True", 1)):
         await world.set_ready("n2", status)
-        await world.settle()
+        await world.until_stable()
         assert await limit() == expected
     assert world.recorder.taken() == []
 
@@ -152,7 +152,7 @@ async def test_a_changed_spec_reaches_an_object_that_was_written_before(world: O
     for version in ("580.95", "590.12"):
         image = {"repository": "registry.example.com", "image": "driver", "version": version}
         await world.change_policy(driver=image)
-        await world.settle()
+        await world.until_stable()
         found = await world.daemon_set("nvidia-driver-daemonset-ubuntu24.04")
         (container,) = found["spec"]["template"]["spec"]["containers"]
         assert container["image"] == f"registry.example.com/driver:{version}-ubuntu24.04"
@@ -180,7 +180,7 @@ async def test_an_object_without_our_label_any_more_is_ours_still(world: Operato
         name="nvidia-dcgm-exporter",
         namespace=NAMESPACE,
     )
-    await world.settle()
+    await world.until_stable()
     assert ("DaemonSet", "nvidia-dcgm-exporter") in await world.names()
 
 
@@ -227,7 +227,7 @@ async def test_a_foreign_object_is_neither_changed_nor_removed(
     assert f"{resource.kind} {name}" in found["message"]
     assert "delete it" in found["message"]
     await world.client.delete(CLUSTER_POLICIES, "gpus")
-    await world.settle()
+    await world.until_stable()
     assert await world.names() == set()
     assert await world.client.get(resource, dict[str, Any], name, **where) == before
 
@@ -239,8 +239,8 @@ async def test_a_foreign_object_whose_list_fails_once_is_not_overwritten(world: 
     # The first list of a pass is by label, the second one by name.
     world.api.faults.fail("GET", "/runtimeclasses$", 404, nth=2)
     with pytest.raises(NotFound):
-        await world.settle()
-    await world.settle()
+        await world.until_stable()
+    await world.until_stable()
     assert await world.client.get(RUNTIME_CLASSES, dict[str, Any], "nvidia") == before
 
 
@@ -252,13 +252,13 @@ async def test_a_runtime_class_of_k3s_serves_as_it_is_and_stays(world: OperatorW
     await world.ready()
     assert (await world.state_of("pre-requisites"))["state"] == "ready"
     await world.client.delete(RUNTIME_CLASSES, "nvidia")
-    await world.settle()
+    await world.until_stable()
     ours = await world.client.get(RUNTIME_CLASSES, dict[str, Any], "nvidia")
     assert ours["metadata"]["labels"][OPERAND_LABEL] == "pre-requisites"
     await world.client.delete(RUNTIME_CLASSES, "nvidia")
     await world.client.create(RUNTIME_CLASSES, foreign)
     await world.client.delete(CLUSTER_POLICIES, "gpus")
-    await world.settle()
+    await world.until_stable()
     left = await world.client.get(RUNTIME_CLASSES, dict[str, Any], "nvidia")
     assert left["handler"] == before["handler"]
     assert OPERAND_LABEL not in left["metadata"].get("labels", {})
@@ -280,10 +280,10 @@ async def test_an_object_that_another_controller_owns_is_left_alone(world: Opera
     )
     await world.client.create(DAEMON_SETS, body)
     await world.add_policy(migManager={"enabled": False})
-    await world.settle()
+    await world.until_stable()
     await world.daemon_set("nvidia-mig-manager")
     await world.change_policy(migManager={"enabled": True})
-    await world.settle()
+    await world.until_stable()
     found = await world.state_of("state-mig-manager")
     assert found["reason"] == "ObjectOwnedByAnother"
 
@@ -293,7 +293,7 @@ async def test_a_state_that_is_switched_off_leaves_nothing_and_comes_back(world:
     await world.ready()
     before = await world.names()
     await world.change_policy(dcgmExporter={"enabled": False})
-    await world.settle()
+    await world.until_stable()
     gone = before - await world.names()
     assert ("DaemonSet", "nvidia-dcgm-exporter") in gone
     assert len(gone) > 3
@@ -314,7 +314,7 @@ async def test_a_prometheus_rule_of_an_earlier_version_is_pruned(world: Operator
     await world.client.create(PROMETHEUS_RULES, a_foreign(PROMETHEUS_RULES, "old", labels=labels))
     await world.client.create(PROMETHEUS_RULES, a_foreign(PROMETHEUS_RULES, "theirs"))
     await world.add_policy()
-    await world.settle()
+    await world.until_stable()
     listing = await world.client.list_(PROMETHEUS_RULES, dict[str, Any], namespace=NAMESPACE)
     assert [item["metadata"]["name"] for item in listing.items] == ["theirs"]
 
@@ -322,7 +322,7 @@ async def test_a_prometheus_rule_of_an_earlier_version_is_pruned(world: Operator
 async def test_roles_are_not_written_again_while_nothing_changes(world: OperatorWorld):
     """Lesson 45."""
     await world.add_policy()
-    await world.settle()
+    await world.until_stable()
     roles = {item["metadata"]["name"]: item for item in await world.found(CLUSTER_ROLES)}
     for _ in range(10):
         assert await world.step() == NOT_READY_S
@@ -335,7 +335,7 @@ async def test_a_service_monitor_is_made_once_its_kind_is_served(world: Operator
     await world.ready()
     assert not [kind for kind, _ in await world.names() if kind == "ServiceMonitor"]
     await world.client.create(CUSTOM_RESOURCE_DEFINITIONS, a_definition(SERVICE_MONITORS))
-    await world.settle()
+    await world.until_stable()
     assert ("ServiceMonitor", "nvidia-dcgm-exporter") in await world.names()
     assert await world.conditions_of() == READY
 
@@ -350,7 +350,7 @@ async def test_an_image_in_half_stops_one_state_and_takes_nothing_away(
     del world.environment["MIG_MANAGER_IMAGE"]
     world.begin_term()
     await world.change_policy(dcgmExporter={"enabled": False})
-    await world.settle()
+    await world.until_stable()
     found = await world.state_of("state-mig-manager")
     assert (found["state"], found["reason"]) == ("notReady", "ImageInvalid")
     assert "ClusterPolicy gpus: spec.migManager" in found["message"]
@@ -368,7 +368,7 @@ async def test_without_labels_of_feature_discovery_the_policy_says_so():
     async with an_operator_world() as world:
         await world.add_node("n0", software=None, has_nfd=False)
         await world.add_policy()
-        await world.settle()
+        await world.until_stable()
         assert await world.step() == NFD_MISSING_S
         assert (await world.conditions_of())["Ready"] == ("True", "NFDLabelsMissing")
         assert await world.found(DAEMON_SETS) == []
@@ -378,12 +378,12 @@ async def test_without_a_node_with_a_gpu_there_is_no_daemon_set():
     async with an_operator_world() as world:
         await world.add_node("n0", software=None)
         await world.add_policy()
-        await world.settle()
+        await world.until_stable()
         assert await world.step() == RECHECK_S
         assert (await world.conditions_of())["Ready"] == ("True", "NoGPUNodes")
         assert await world.found(DAEMON_SETS) == []
         await world.add_node("n1")
-        await world.settle()
+        await world.until_stable()
         assert ("DaemonSet", "nvidia-driver-daemonset-ubuntu24.04") in await world.names()
 
 
@@ -392,7 +392,7 @@ async def test_the_policy_waits_for_the_labels_of_nodes_with_a_gpu(world: Operat
     await world.ready()
     await world.add_node("n2", software=None)
     await world.label("n2", {f"{NFD_PREFIX}pci-10de.present": "true"})
-    await world.settle()
+    await world.until_stable()
     assert (await world.conditions_of())["Error"] == ("True", "OperandNotReady")
     status = await world.status_of()
     assert any(
@@ -409,7 +409,7 @@ async def test_a_group_that_joins_changes_no_other_groups_objects(world: Operato
     await world.ready()
     before = {item["metadata"]["name"]: item for item in await world.found(DAEMON_SETS)}
     await world.add_node("r1", software=RHEL)
-    await world.settle()
+    await world.until_stable()
     after = {item["metadata"]["name"]: item for item in await world.found(DAEMON_SETS)}
     assert {"nvidia-driver-daemonset-rhel9-cri-o"} <= after.keys() - before.keys()
     assert {name: after[name] for name in before} == before
@@ -459,14 +459,14 @@ async def test_beside_a_gpu_cluster_nothing_is_touched(world: OperatorWorld):
     await world.change_policy(dcgmExporter={"enabled": False})
     world.api.faults.fail("GET", "/gpuclusters$", 404)
     with pytest.raises(NotFound):
-        await world.settle()
-    await world.settle()
+        await world.until_stable()
+    await world.until_stable()
     assert await world.names() == before
     status = await world.status_of()
     assert status["state"] == "notReady"
     assert conditions_in(status)["Error"] == ("True", "ReconcileFailed")
     await world.client.delete(gpu_clusters, "gpu-cluster")
-    await world.settle()
+    await world.until_stable()
     assert await world.names() != before
 
 
@@ -474,7 +474,7 @@ async def test_privileged_pods_are_let_into_the_namespace_where_the_policy_asks_
     world: OperatorWorld,
 ):
     await world.add_policy(psa={"enabled": True})
-    await world.settle()
+    await world.until_stable()
     namespace = await world.client.get(NAMESPACES, dict[str, Any], NAMESPACE)
     assert namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "privileged"
 
@@ -485,6 +485,6 @@ async def test_a_config_map_of_a_user_is_no_object_of_ours(world: OperatorWorld)
     await world.ready()
     assert (await world.state_of("state-driver"))["state"] == "ready"
     await world.change_policy(driver={"repoConfig": {"configMapName": "missing"}})
-    await world.settle()
+    await world.until_stable()
     found = await world.state_of("state-driver")
     assert found["reason"] == "ConfigMapMissing"

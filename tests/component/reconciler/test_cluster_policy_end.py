@@ -9,7 +9,8 @@ import pytest
 from api.names import POLICY_DRIVER_LABEL, POLICY_FINALIZER, NodeName
 from kube.errors import NotFound
 from kube.resources import CLUSTER_POLICIES, DAEMON_SETS
-from operands.nvidia.states import pre_requisites, state_dcgm
+from operands.nvidia.states import dcgm as state_dcgm
+from operands.nvidia.states import pre_requisites
 from reconciler.node_software.policy_controller import RECHECK_S
 from simulator.apiserver.injection import ErrorInjection, InjectedError
 from tests.component.reconciler.operator_world import (
@@ -54,7 +55,7 @@ async def test_the_end_takes_labels_then_daemon_sets_then_what_pods_needed():
         await world.client.delete(CLUSTER_POLICIES, "gpus")
         world.labelled = [NodeName("n1")]
         before = await world.names()
-        await world.settle()
+        await world.until_stable()
         assert await world.names() == before
         status = await world.status_of()
         assert status["state"] == "notReady"
@@ -62,7 +63,7 @@ async def test_the_end_takes_labels_then_daemon_sets_then_what_pods_needed():
             "labels on nodes n1" in condition["message"] for condition in status["conditions"]
         )
         world.labelled = []
-        await world.settle()
+        await world.until_stable()
         left = await world.names()
         assert {item for item in left if item[0] == "DaemonSet"} == {
             ("DaemonSet", "nvidia-dcgm-exporter")
@@ -85,7 +86,7 @@ async def test_the_end_takes_labels_then_daemon_sets_then_what_pods_needed():
             "runtimeclasses",
             "others",
         ]
-        await world.settle()
+        await world.until_stable()
         assert await world.names() == set()
         assert await is_gone(world)
 
@@ -101,14 +102,14 @@ async def test_the_end_waits_for_what_drivers_have_but_not_for_what_no_driver_ha
         held = {"metadata": {"finalizers": ["example.com/foreground"]}}
         await world.client.merge_patch(DAEMON_SETS, held, name=name, **place)
         await world.client.delete(CLUSTER_POLICIES, "gpus")
-        await world.settle()
+        await world.until_stable()
         status = await world.status_of()
         assert any(
             f"DaemonSet {name}" in condition["message"] for condition in status["conditions"]
         )
         forgotten = {"metadata": {"labels": {POLICY_DRIVER_LABEL: "forgotten"}}}
         await world.client.merge_patch(DAEMON_SETS, forgotten, name=name, **place)
-        await world.settle()
+        await world.until_stable()
         assert await is_gone(world)
 
 
@@ -121,11 +122,11 @@ async def test_the_end_waits_while_objects_cannot_be_listed(status: int):
         await world.ready()
         await world.client.delete(CLUSTER_POLICIES, "gpus")
         rule = world.api.faults.fail("GET", "/daemonsets$", status, times=10_000)
-        await world.settle()
+        await world.until_stable()
         assert rule.seen
         assert await finalizers_of(world)
         world.api.faults.clear()
-        await world.settle()
+        await world.until_stable()
         assert await is_gone(world)
         assert await world.names() == set()
 
@@ -170,19 +171,19 @@ async def fails_at(nth: int, way: str) -> bool:
         await world.add_policy(dcgm={"enabled": True})
         faults = world.api.faults
         rule = BREAKS[way](faults, nth)
-        await world.settle_in_trouble()
+        await world.until_stable_in_trouble()
         faults.clear()
         await world.roll_out()
         assert ("DaemonSet", "nvidia-dcgm") in await world.names()
         faults.add(rule)
-        await world.settle_in_trouble()
+        await world.until_stable_in_trouble()
         faults.clear()
         await world.client.delete(CLUSTER_POLICIES, "gpus")
         faults.add(rule)
-        await world.settle_in_trouble()
+        await world.until_stable_in_trouble()
         is_hit = rule.seen >= nth
         faults.clear()
-        await world.settle()
+        await world.until_stable()
         assert await world.names() == set()
         assert await is_gone(world)
         return is_hit
@@ -215,7 +216,7 @@ async def test_a_pass_cancelled_anywhere_is_taken_up_by_the_next_leader():
             await world.observe()
             await runs_through(world.policy.reconcile("policy"), cancel_at=number)
             world.begin_term()
-            await world.settle()
+            await world.until_stable()
             assert await world.names() == set()
             assert await is_gone(world)
 

@@ -20,11 +20,11 @@ from reconciler.node_software.deploy_labels_controller import (
     CONFLICT_RETRY_S,
     HOLD_S,
     RESTORE_PAUSE_S,
-    CurrentTerms,
+    CurrentParameters,
     NodeDeployLabels,
     nodes_with_labels,
 )
-from reconciler.settings import NodeSoftwareTerms
+from reconciler.settings import NodeSoftwareParameters
 from server.controllers.manager import ControllerManager
 from tests.component.reconciler.label_world import SPECS, LabelWorld, a_label_world
 from tests.support.controllers import a_context
@@ -46,7 +46,7 @@ class Leader:
 
     def __post_init__(self) -> None:
         stores = self.world.stores
-        self.current = CurrentTerms(stores.operator_objects)
+        self.current = CurrentParameters(stores.operator_objects)
         stores.operator_objects.changes.subscribe(self.current.object_changed)
         self.controller = NodeDeployLabels(
             self.world.client,
@@ -91,14 +91,14 @@ async def test_200_nodes_get_their_labels_by_one_write_each_and_then_it_is_quiet
     world.set_policy(a_policy())
     world.writes()
     async with world.leading():
-        written = await world.settled()
+        written = await world.until_stable()
         assert len(written) == len(set(written)) == 180
         assert await deployed(world) == CONTAINER
         assert await world.labels("n10") == {"zone": "without"}
         await asyncio.sleep(60)
         assert world.writes() == []
     async with world.leading():
-        assert await world.settled() == []
+        assert await world.until_stable() == []
 
 
 async def test_a_policy_that_is_deleted_leaves_only_the_labels_of_others(world: LabelWorld):
@@ -107,7 +107,7 @@ async def test_a_policy_that_is_deleted_leaves_only_the_labels_of_others(world: 
     await world.add_node("n1", before)
     world.set_policy(a_policy(driver={"upgradePolicy": {"autoUpgrade": True}}))
     async with world.leading():
-        await world.settled()
+        await world.until_stable()
         assert await deployed(world) == CONTAINER - {"dcgm"} | {"mig-manager"}
         assert nodes_with_labels(world.stores.index) == ["n1"]
         policy = a_policy()
@@ -115,7 +115,7 @@ async def test_a_policy_that_is_deleted_leaves_only_the_labels_of_others(world: 
             name="cluster-policy", deletion_timestamp="2026-01-01T00:00:00Z"
         )
         world.set_policy(type(policy)(metadata=going, spec=policy.spec))
-        assert await world.settled() == [N1]
+        assert await world.until_stable() == [N1]
         metadata = await world.metadata()
         assert metadata["labels"] == before
         assert not metadata.get("annotations")
@@ -152,7 +152,7 @@ async def test_feature_discovery_that_flaps_fifty_times_a_second_moves_no_label(
     await world.add_node("n1", dict(features))
     world.set_policy(a_policy())
     async with world.leading():
-        await world.settled()
+        await world.until_stable()
         before = await world.metadata()
         index = world.stores.index
         node = index.nodes[NodeName("n1")]
@@ -165,7 +165,7 @@ async def test_feature_discovery_that_flaps_fifty_times_a_second_moves_no_label(
             # As its informer would: the API server in memory is slower than this.
             world.stores.node_sink.upsert(replace(node, labels=labels))
             await asyncio.sleep(1 / 50)
-        assert await world.settled() == []
+        assert await world.until_stable() == []
         assert await world.metadata() == before
 
 
@@ -173,17 +173,17 @@ async def test_a_gpu_that_is_gone_takes_its_labels_with_it_after_the_hold(world:
     await world.add_node("n1", dict(NFD))
     world.set_policy(a_policy())
     async with world.leading():
-        await world.settled()
+        await world.until_stable()
         await world.relabel("n1", dict.fromkeys(GPU))
         await asyncio.sleep(HOLD_S - 10)
-        assert await world.settled() == [N1]
+        assert await world.until_stable() == [N1]
         assert await deployed(world) == CONTAINER
         await asyncio.sleep(10)
-        assert await world.settled() == [N1]
+        assert await world.until_stable() == [N1]
         labels = await world.labels()
         assert (await deployed(world), labels[NVIDIA_PRESENT_LABEL]) == (set(), "false")
         await world.relabel("n1", dict(GPU))
-        await world.settled()
+        await world.until_stable()
         assert await deployed(world) == CONTAINER
 
 
@@ -230,7 +230,7 @@ async def test_a_label_that_another_client_removes_again_and_again_is_put_back_a
     await world.add_node("n1", dict(NFD))
     world.set_policy(a_policy())
     async with world.leading():
-        await world.settled()
+        await world.until_stable()
         assert world.events() == []
         for _ in range(20):
             await world.relabel("n1", {f"{DEPLOY}driver": None})
@@ -249,12 +249,12 @@ async def test_a_label_of_another_client_stays_and_is_told_once(world: LabelWorl
     await world.add_node("n1", {**NFD, "nvidia.com/gpu.workload.config": "virtual"})
     world.set_policy(a_policy(sandboxWorkloads={"enabled": True}))
     async with world.leading():
-        await world.settled()
+        await world.until_stable()
         ((reason, text),) = world.events()
         assert reason == "GPUOperandLabelsWrong"
         assert "virtual" in text
         await world.relabel("n1", {"zone": "b"})
-        await world.settled()
+        await world.until_stable()
         assert world.events() == []
 
 
@@ -264,7 +264,7 @@ async def test_a_device_in_a_pool_takes_device_plugin_and_mig_manager_off_the_no
     await world.add_node("n1", {**NFD, **MIG})
     world.set_policy(a_policy())
     async with world.leading():
-        await world.settled()
+        await world.until_stable()
         assert await deployed(world) == CONTAINER | {"mig-manager"}
         world.stores.pool_sink.replace_all(
             [msgspec.convert({"metadata": {"name": "whole"}}, GPUPool)]
@@ -276,11 +276,11 @@ async def test_a_device_in_a_pool_takes_device_plugin_and_mig_manager_off_the_no
         await world.client.merge_patch(
             GPU_DEVICES, {"status": status}, name="n1-0", subresource="status"
         )
-        await world.settled()
+        await world.until_stable()
         assert world.stores.index.pools_on(NodeName("n1")) == {PoolName("whole")}
         assert await deployed(world) == CONTAINER - {"device-plugin"}
         await world.client.delete(GPU_DEVICES, "n1-0")
-        await world.settled()
+        await world.until_stable()
         assert await deployed(world) == CONTAINER | {"mig-manager"}
 
 
@@ -293,7 +293,7 @@ async def test_a_change_of_another_writer_in_the_same_moment_is_not_overwritten(
     await world.relabel("n1", {f"{DEPLOY}driver": "false"})
     world.writes()
     async with world.leading():
-        await world.settled()
+        await world.until_stable()
         assert (await world.labels())[f"{DEPLOY}driver"] == "false"
         assert await deployed(world) == CONTAINER - {"driver"}
 
@@ -305,9 +305,9 @@ async def test_a_node_that_is_deleted_meanwhile_is_no_error(world: LabelWorld):
         world.set_policy(a_policy())
         await asyncio.sleep(0.1)
         await world.client.delete(NODES, "n1")
-        await world.settled()
+        await world.until_stable()
         await world.add_node("n1", {"zone": "a"})
-        await world.settled()
+        await world.until_stable()
         assert await world.labels() == {"zone": "a"}
 
 
@@ -315,15 +315,15 @@ async def test_a_change_of_the_policys_status_looks_at_no_node(world: LabelWorld
     await world.add_node("n1", dict(NFD))
     world.set_policy(a_policy())
     async with world.leading():
-        await world.settled()
+        await world.until_stable()
         labelled = (await world.metadata())["annotations"][DEPLOY_LABELS_ANNOTATION]
         world.set_policy(a_policy(dcgm={"enabled": False}))
-        assert await world.settled() == []
+        assert await world.until_stable() == []
         assert (await world.metadata())["annotations"][DEPLOY_LABELS_ANNOTATION] == labelled
 
 
 async def test_without_the_feature_the_controller_does_not_run():
     for is_enabled in (False, True):
-        context = a_context(node_software=NodeSoftwareTerms(is_enabled=is_enabled))
+        context = a_context(node_software=NodeSoftwareParameters(is_enabled=is_enabled))
         names = ControllerManager(context, SPECS).names
         assert ("node.deploy-labels" in names) is is_enabled

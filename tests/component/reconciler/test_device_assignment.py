@@ -34,7 +34,7 @@ def end(run: AssignmentRun, pod: str = "p") -> None:
 
 
 async def test_annotated_device_comes_into_its_pool_with_one_write(run):
-    await run.settle()
+    await run.until_stable()
     await run.annotate("n1-0", "whole")
 
     assert await run.step() == [("PATCH", "/apis/gpu.deckhouse.io/v1alpha1/gpudevices/n1-0/status")]
@@ -46,7 +46,7 @@ async def test_annotated_device_comes_into_its_pool_with_one_write(run):
 async def test_when_all_is_as_it_should_be_nothing_is_written(run):
     await run.annotate("n1-0", "whole")
     await run.inventory()
-    await run.settle()
+    await run.until_stable()
 
     for _ in range(3):
         assert await run.step() == []
@@ -71,7 +71,7 @@ async def test_second_look_before_the_watch_has_shown_the_first_writes_nothing(r
 async def test_refusal_says_why_in_the_condition_and_in_one_event(run):
     await run.change_pool("whole", deviceSelector={"include": {"products": ["T4"]}})
     await run.annotate("n1-0", "whole")
-    await run.settle()
+    await run.until_stable()
 
     assert await run.assigned() == ("False", "SelectorMismatch")
     condition = await run.condition()
@@ -85,10 +85,10 @@ async def test_refusal_says_why_in_the_condition_and_in_one_event(run):
 async def test_refused_device_is_taken_once_the_pool_selects_it(run):
     await run.change_pool("whole", deviceSelector={"include": {"pciVendors": ["1002"]}})
     await run.annotate("n1-0", "whole")
-    await run.settle()
+    await run.until_stable()
 
     await run.change_pool("whole", deviceSelector={"include": {"pciVendors": ["10DE"]}})
-    await run.settle()
+    await run.until_stable()
 
     assert await run.owners() == {"n1-0": "whole"}
 
@@ -96,11 +96,11 @@ async def test_refused_device_is_taken_once_the_pool_selects_it(run):
 async def test_free_device_leaves_its_pool_step_by_step(run):
     """Lesson 7: a device that loses its annotation leaves; each step is told once."""
     await run.annotate("n1-0", "whole")
-    await run.settle()
+    await run.until_stable()
     run.heard.take()
 
     await run.annotate("n1-0", None)
-    await run.settle()
+    await run.until_stable()
 
     assert await run.owners() == {"n1-0": None}
     assert await run.assigned() == ("False", "NoPoolWantsIt")
@@ -112,7 +112,7 @@ async def test_free_device_leaves_its_pool_step_by_step(run):
 async def test_device_in_use_drains_until_it_is_free(run, way):
     """Lesson 7: selector change or ignore releases the device, and not under a pod."""
     await run.annotate("n1-0", "whole")
-    await run.settle()
+    await run.until_stable()
     use(run)
 
     match way:
@@ -122,18 +122,18 @@ async def test_device_in_use_drains_until_it_is_free(run, way):
             await run.label("n1-0", ignore="true")
         case _:
             await run.change_pool("whole", deviceSelector={"include": {"products": ["T4"]}})
-    await run.settle()
+    await run.until_stable()
 
     assert await run.owners() == {"n1-0": "whole"}
     assert (await run.condition(type_="Draining"))["status"] == "True"
     end(run)
-    await run.settle()
+    await run.until_stable()
     assert await run.owners() == {"n1-0": None}
 
 
 async def test_index_gives_out_nothing_of_a_leaving_device_before_anything_is_written(run):
     await run.annotate("n1-0", "whole")
-    await run.settle()
+    await run.until_stable()
     index = run.cluster.allocation_state.index
     assert index.state(PoolName("whole")).capacity().available == 1
     await run.annotate("n1-0", None)
@@ -149,13 +149,13 @@ async def test_index_gives_out_nothing_of_a_leaving_device_before_anything_is_wr
 
 async def test_device_that_is_wanted_again_is_given_out_again(run):
     await run.annotate("n1-0", "whole")
-    await run.settle()
+    await run.until_stable()
     use(run)
     await run.annotate("n1-0", None)
-    await run.settle()
+    await run.until_stable()
 
     await run.annotate("n1-0", "whole")
-    await run.settle()
+    await run.until_stable()
 
     assert await run.condition(type_="Draining") == {}
     end(run)
@@ -165,7 +165,7 @@ async def test_device_that_is_wanted_again_is_given_out_again(run):
 async def test_pool_written_by_hand_is_taken_off_like_any_other(run):
     await run.cluster.report("n1-0", poolRef={"name": "whole"})
 
-    await run.settle()
+    await run.until_stable()
 
     assert await run.owners() == {"n1-0": None}
 
@@ -174,7 +174,7 @@ async def test_pool_written_by_hand_stays_where_the_annotation_says_the_same(run
     await run.cluster.report("n1-0", poolRef={"name": "whole"})
     await run.annotate("n1-0", "whole")
 
-    await run.settle()
+    await run.until_stable()
 
     assert await run.owners() == {"n1-0": "whole"}
     assert ("n1-0", "GPUDeviceReleased") not in run.heard.take()
@@ -183,17 +183,17 @@ async def test_pool_written_by_hand_stays_where_the_annotation_says_the_same(run
 async def test_device_moves_to_another_pool_only_through_being_free(run):
     """Lesson 7: one pool has it, then nobody, then the other."""
     await run.annotate("n1-0", "whole")
-    await run.settle()
+    await run.until_stable()
     use(run)
     await run.annotate("n1-0", "other")
 
-    await run.settle()
+    await run.until_stable()
     assert await run.owners() == {"n1-0": "whole"}
     assert (await run.pool_conflict("other"))["status"] == "True"
     assert "pool whole has n1-0" in (await run.pool_conflict("other"))["message"]
 
     end(run)
-    await run.settle()
+    await run.until_stable()
     assert await run.owners() == {"n1-0": "other"}
     assert (await run.pool_conflict("other"))["status"] == "False"
 
@@ -205,7 +205,7 @@ async def test_maximum_counts_what_is_in_the_pool(run):
     for number in (1, 2):
         await run.device(f"n1-{number}", annotated="whole")
 
-    await run.settle()
+    await run.until_stable()
     await run.observe()
 
     assert await run.owners() == {"n1-0": "whole", "n1-1": "whole", "n1-2": None}
@@ -219,7 +219,7 @@ async def test_unsupported_pool_touches_no_device(run):
     run.validity[PoolName("whole")] = UNSUPPORTED
     await run.annotate("n1-0", "whole")
 
-    await run.settle()
+    await run.until_stable()
 
     assert await run.owners() == {"n1-0": None}
     assert await run.assigned() == ("False", "PoolUnsupported")
@@ -234,17 +234,17 @@ async def test_two_spellings_of_an_id_select_the_same_device(run):
         assignment={"requireAnnotation": False},
     )
 
-    await run.settle()
+    await run.until_stable()
 
     assert await run.owners() == {"n1-0": "whole"}
 
 
 async def test_deleted_pool_lets_go_of_its_devices(run):
     await run.annotate("n1-0", "whole")
-    await run.settle()
+    await run.until_stable()
     await run.client.delete(GPU_POOLS, "whole")
 
-    await run.settle()
+    await run.until_stable()
 
     assert await run.owners() == {"n1-0": None}
     assert await run.assigned() == ("False", "PoolNotFound")

@@ -206,10 +206,10 @@ async def test_in_the_steady_state_nothing_is_written(world: World, runs: int):
 async def test_better_words_of_a_newer_version_are_no_reason_to_write(world: World):
     await show(world, CLEAN)
     for name in ("n1-0", "n1-1"):
-        shown = await world.healthy(name)
-        assert shown is not None
-        assert shown["message"] == "no fault is known"
-        older = {"conditions": [{**shown, "message": ""}]}
+        current = await world.healthy(name)
+        assert current is not None
+        assert current["message"] == "no fault is known"
+        older = {"conditions": [{**current, "message": ""}]}
         await world.client.merge_patch(
             GPU_DEVICES, {"status": older}, name=name, subresource="status"
         )

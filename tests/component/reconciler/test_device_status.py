@@ -11,7 +11,7 @@ from api.names import IGNORE_LABEL, DeviceName, PoolName
 from kube.errors import Conflict, KubeError, NotFound, ServerError
 from kube.resources import GPU_DEVICES, GPU_POOLS
 from reconciler.device.state import FIELD_MANAGER
-from reconciler.sinks.device_sink import ObservedDevice
+from reconciler.sinks.device import ObservedDevice
 from tests.component.reconciler.cluster import Cluster
 from tests.support.allocation_state import a_bound_pod, a_reserved_pod, commit_to, reserve
 from tests.support.builders import a_demand, a_pod_facts
@@ -28,26 +28,26 @@ FAULT = [
 ]
 
 
-def shown(device: dict[str, Any]) -> tuple[str, int, int, int]:
+def current(device: dict[str, Any]) -> tuple[str, int, int, int]:
     """State, and units: capacity, reserved, allocated."""
     units = device["units"]
     return device["state"], units["capacity"], units["reserved"], units["allocated"]
 
 
-def shown_device(cluster: Cluster, name: str = "n1-0") -> GPUDevice:
+def listed_device(cluster: Cluster, name: str = "n1-0") -> GPUDevice:
     """The object as the process knows it."""
     device = cluster.devices.store.get(DeviceName(name))
     assert device is not None
     return device
 
 
-def shown_later(
+def status_later(
     cluster: Cluster, state: DeviceState, units: DeviceUnits, *, version: str | None = None
 ) -> ObservedDevice:
     """The device as the watch shows it, with another state and other units."""
     entry, device = (
         cluster.allocation_state.index.devices.get(DeviceName("n1-0")),
-        shown_device(cluster),
+        listed_device(cluster),
     )
     assert entry is not None
     replace = msgspec.structs.replace
@@ -58,11 +58,11 @@ def shown_later(
     return ObservedDevice(entry.facts, replace(device, metadata=metadata, status=status))
 
 
-async def settled(cluster: Cluster, name: str = "n1-0") -> tuple[str, int, int, int]:
+async def stable(cluster: Cluster, name: str = "n1-0") -> tuple[str, int, int, int]:
     """Reconcile, let the watch catch up, and return what the API server shows."""
     await cluster.reconcile_device(name)
     await cluster.observe()
-    return shown(await cluster.device(name))
+    return current(await cluster.device(name))
 
 
 async def test_a_device_goes_from_unassigned_over_assigned_and_reserved_to_allocated_and_back(
@@ -71,55 +71,55 @@ async def test_a_device_goes_from_unassigned_over_assigned_and_reserved_to_alloc
     """Lesson 1: a fresh device gets as far as serving a pod, with nothing configured."""
     await cluster.report(poolRef=None)
     await cluster.observe()
-    assert await settled(cluster) == ("Unassigned", 0, 0, 0)
+    assert await stable(cluster) == ("Unassigned", 0, 0, 0)
     await cluster.report(poolRef={"name": "whole"})
     await cluster.observe()
-    assert await settled(cluster) == ("Assigned", 1, 0, 0)
+    assert await stable(cluster) == ("Assigned", 1, 0, 0)
     reserve(cluster.allocation_state, a_demand(1))
-    assert await settled(cluster) == ("Assigned", 1, 0, 0)  # its pod may never appear
+    assert await stable(cluster) == ("Assigned", 1, 0, 0)  # its pod may never appear
     cluster.allocation_state.withdraw(next(iter(cluster.allocation_state.ledger.all())).id)
     held = a_reserved_pod(cluster.allocation_state)
     await cluster.reconcile_device()
-    assert shown(await cluster.device()) == ("Reserved", 1, 1, 0)
+    assert current(await cluster.device()) == ("Reserved", 1, 1, 0)
     cluster.pods.discard(held)
     pod = a_bound_pod("b", "GPU-n1-0")
     cluster.pods.upsert(pod)
     await cluster.reconcile_device()
-    assert shown(await cluster.device()) == ("Assigned", 1, 0, 1)
+    assert current(await cluster.device()) == ("Assigned", 1, 0, 1)
     cluster.pods.discard(pod)
-    assert await settled(cluster) == ("Assigned", 1, 0, 0)
+    assert await stable(cluster) == ("Assigned", 1, 0, 0)
 
 
 async def test_a_fault_shows_whatever_is_reserved_and_goes_again(cluster: Cluster):
     commit_to(cluster.allocation_state, a_pod_facts("p", 2))
     await cluster.report(conditions=FAULT)
     await cluster.observe()
-    assert await settled(cluster) == ("Faulted", 1, 1, 0)
+    assert await stable(cluster) == ("Faulted", 1, 1, 0)
     await cluster.report(conditions=[{**FAULT[0], "status": "True"}])
     await cluster.observe()
-    assert await settled(cluster) == ("Reserved", 1, 1, 0)
+    assert await stable(cluster) == ("Reserved", 1, 1, 0)
 
 
 async def test_a_device_of_a_pool_that_cannot_be_read_stays_as_it_is(cluster: Cluster):
-    before = await settled(cluster)
+    before = await stable(cluster)
     index = cluster.allocation_state.index
     index.discard_pool(PoolName("whole"))
     index.replace_unread_pools({PoolName("whole"): "gpu.deckhouse.io/whole"})
-    assert await settled(cluster) == before == ("Assigned", 1, 0, 0)
+    assert await stable(cluster) == before == ("Assigned", 1, 0, 0)
 
 
 async def test_an_ignored_device_leaves_its_pool(cluster: Cluster):
     patch = {"metadata": {"labels": {IGNORE_LABEL: "true"}}}
     await cluster.client.merge_patch(GPU_DEVICES, patch, name="n1-0")
     await cluster.observe()
-    assert await settled(cluster) == ("Draining", 1, 0, 0)
+    assert await stable(cluster) == ("Draining", 1, 0, 0)
 
 
 async def test_a_device_of_a_pool_that_is_gone_has_no_units(cluster: Cluster):
-    assert await settled(cluster) == ("Assigned", 1, 0, 0)
+    assert await stable(cluster) == ("Assigned", 1, 0, 0)
     await cluster.client.delete(GPU_POOLS, "whole")
     await cluster.observe()
-    assert await settled(cluster) == ("Assigned", 0, 0, 0)
+    assert await stable(cluster) == ("Assigned", 0, 0, 0)
 
 
 async def test_time_slices_of_one_device_are_summed_up(cluster: Cluster):
@@ -129,7 +129,7 @@ async def test_time_slices_of_one_device_are_summed_up(cluster: Cluster):
     commit_to(cluster.allocation_state, a_pod_facts("p", pool="slices"))
     cluster.pods.upsert(a_bound_pod("b", "GPU-n1-2::2", "GPU-n1-2::3", pool="slices"))
     await cluster.reconcile_device("n1-2")
-    assert shown(await cluster.device("n1-2")) == ("Reserved", 4, 1, 2)
+    assert current(await cluster.device("n1-2")) == ("Reserved", 4, 1, 2)
 
 
 @pytest.mark.parametrize("runs", [1, 2, 3])
@@ -171,26 +171,26 @@ async def test_what_the_inventory_reports_is_left_alone(cluster: Cluster):
 
 
 async def test_a_state_that_somebody_spoiled_is_put_right(cluster: Cluster):
-    await settled(cluster)
+    await stable(cluster)
     cluster.allocation_state.index.changes.take()
     await cluster.report(state="Faulted", units={"capacity": 9})
     await cluster.observe()
     assert "n1-0" in cluster.allocation_state.index.changes.take().devices
-    assert await settled(cluster) == ("Assigned", 1, 0, 0)
+    assert await stable(cluster) == ("Assigned", 1, 0, 0)
 
 
 async def test_an_older_report_that_comes_after_our_write_is_looked_at_and_so_is_the_next(
     cluster: Cluster,
 ):
     """The watch shows our writes one by one; in between nothing may be taken for settled."""
-    await settled(cluster)
+    await stable(cluster)
     cluster.allocation_state.index.changes.take()
-    late = shown_later(cluster, DeviceState.RESERVED, DeviceUnits(capacity=1, reserved=1))
+    late = status_later(cluster, DeviceState.RESERVED, DeviceUnits(capacity=1, reserved=1))
     cluster.devices.upsert(late)
     assert cluster.allocation_state.index.changes.take().devices == {"n1-0"}
     await cluster.observe()
     assert cluster.allocation_state.index.changes.take().devices == {"n1-0"}
-    assert await settled(cluster) == ("Assigned", 1, 0, 0)
+    assert await stable(cluster) == ("Assigned", 1, 0, 0)
 
 
 @pytest.mark.looptime
@@ -204,7 +204,7 @@ async def test_a_change_that_the_watch_shows_during_a_write_counts_if_it_is_late
         writing = group.create_task(cluster.device_status.reconcile(name))
         await asyncio.sleep(1)
         units = DeviceUnits(capacity=9)
-        cluster.devices.upsert(shown_later(cluster, DeviceState.FAULTED, units, version=version))
+        cluster.devices.upsert(status_later(cluster, DeviceState.FAULTED, units, version=version))
     assert writing.result() is None
     cluster.writes()
     await cluster.reconcile_device()
@@ -232,7 +232,7 @@ async def test_a_refused_write_raises_and_the_next_attempt_succeeds(
     cluster.api.faults.fail("PATCH", STATUS_PATH, code)
     with pytest.raises(error):
         await cluster.reconcile_device()
-    assert await settled(cluster) == ("Assigned", 1, 0, 0)
+    assert await stable(cluster) == ("Assigned", 1, 0, 0)
 
 
 async def test_only_state_and_units_are_ours(cluster: Cluster):

@@ -73,10 +73,10 @@ async def test_pods_leave_before_a_driver_of_another_configuration_follows_one_t
             if is_driver(pod)
         ):
             await asyncio.sleep(STEP_S)
-            await run.look()
+            await run.run_pass()
         await run.roll_out(3, digest="d3")
         await asyncio.sleep(STEP_S)
-        await run.look()
+        await run.run_pass()
         assert "nvidia.com/gpu.deploy.driver" in await run.marks("n0")
         await run.until(
             "upgrade-done"
@@ -120,7 +120,7 @@ async def test_pods_stay_where_the_revision_that_follows_has_the_same_configurat
         await run.roll_out(2, digest="d1")
         await run.step()
         await run.until("pod-restart-required")
-        await run.look()
+        await run.run_pass()
         await run.roll_out(3, digest="d1")
         await run.step()
         await run.until("upgrade-done")

@@ -38,9 +38,9 @@ async def finish_with_ends(run: UpgradeRun, turns: int) -> bool:
     for _ in range(60):
         await asyncio.sleep(STEP_S)
         await run.tick()
-        is_through &= await ends_after(run.look(), turns)
+        is_through &= await ends_after(run.run_pass(), turns)
         run.lead()
-        await run.look()
+        await run.run_pass()
         if set((await run.driver_revisions()).values()) == {"r2"}:
             await run.until("upgrade-done")
             return is_through
@@ -86,7 +86,7 @@ async def test_two_leaders_at_once_do_no_harm():
         for _ in range(80):
             await run.tick()
             await first.reconcile("upgrade")
-            await run.look()
+            await run.run_pass()
             if set((await run.driver_revisions()).values()) == {"r2"}:
                 break
         await run.until("upgrade-done")
@@ -116,15 +116,15 @@ async def test_reasons_are_told_once_by_all_leaders_together():
         written = {"node": entry.node, "state": entry.state, "reason": entry.reason}
         run.policy(maxUnavailable=0, status={"upgrade": [written]})
         run.lead()
-        await run.look()
+        await run.run_pass()
         assert run.recorder.taken() == []
 
 
 async def test_a_pass_says_when_the_next_one_is_due():
     async with an_upgrade_run(1) as run:
-        assert await run.look() == 20.0
+        assert await run.run_pass() == 20.0
         await run.roll_out(2)
-        assert await run.look() == STEP_S
+        assert await run.run_pass() == STEP_S
 
 
 async def test_the_status_of_the_policy_has_the_nodes_that_are_not_done():
@@ -136,18 +136,18 @@ async def test_the_status_of_the_policy_has_the_nodes_that_are_not_done():
         for _ in range(3):
             await run.step()
 
-        async def shown() -> list[dict[str, Any]]:
+        async def current() -> list[dict[str, Any]]:
             policy = await run.client.get(CLUSTER_POLICIES, dict[str, Any], "policy")
             found: list[dict[str, Any]] = policy.get("status", {}).get("upgrade", [])
             return found
 
-        (entry,) = await shown()
+        (entry,) = await current()
         assert (entry["node"], entry["state"]) == ("n0", "upgrade-required")
         assert (entry["reason"], entry["attempt"]) == ("MaxUnavailable", 1)
         assert "maxUnavailable of 0 allows 0" in entry["message"]
         run.writes()
-        await run.look()
+        await run.run_pass()
         assert run.writes() == 0
         run.policy(status=status)
         await run.until("upgrade-done")
-        assert await shown() == []
+        assert await current() == []

@@ -55,7 +55,7 @@ async def test_process_in_no_pod_is_named_and_keeps_the_driver_until_it_ends():
         run.found["n0"] = [DriverProcess(command="nvtop", pid=70)]
         await run.roll_out(2)
         await run.until("upgrade-failed")
-        await run.look()
+        await run.run_pass()
         entry = run.reports.by_node()["n0"]
         assert entry.reason == "DriverHeld"
         assert "process 70 (nvtop), in no pod: stop it on the node" in entry.message
@@ -83,7 +83,7 @@ async def test_pod_of_a_daemon_set_without_a_deploy_label_is_named():
         run.found["n0"] = [await the_pod(run, name)]
         await run.roll_out(2)
         await run.until("upgrade-failed")
-        await run.look()
+        await run.run_pass()
         cause = f"{TEAM}/{name}, of a DaemonSet without a deploy label"
         assert cause in run.reports.by_node()["n0"].message
         assert len(await run.pods(TEAM)) == 1

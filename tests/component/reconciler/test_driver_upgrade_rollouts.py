@@ -63,7 +63,7 @@ async def test_nothing_is_written_while_nothing_changes():
     async with an_upgrade_run(3) as run:
         run.writes()
         for _ in range(5):
-            await run.look()
+            await run.run_pass()
         assert run.writes() == 0
         assert run.recorder.taken() == []
 
@@ -83,8 +83,8 @@ async def test_a_budget_that_refuses_holds_its_node_up_until_it_allows():
         assert entry.reason == "EvictionRefused"
         assert f"{TEAM}/{pod}: budget train allows no disruption now: 1 healthy" in entry.message
         assert [item["metadata"]["name"] for item in await run.pods(TEAM)] == [pod]
-        told = [item.note for item in run.recorder.taken() if "EvictionRefused" in item.note]
-        assert len(told) == 1
+        reported = [item.note for item in run.recorder.taken() if "EvictionRefused" in item.note]
+        assert len(reported) == 1
         await run.allow(1)
         await run.until("upgrade-done")
         assert await run.pods(TEAM) == []
@@ -94,7 +94,7 @@ async def test_a_wall_clock_that_is_set_back_puts_no_deadline_off():
     async with an_upgrade_run(1, podDeletion={"timeoutSeconds": 60}) as run:
         run.clock.wall_offset_s = 3600
         run.lead()
-        await run.look()
+        await run.run_pass()
         run.clock.wall_offset_s = 0
         await run.add_pod("n0")
         await run.add_budget(allowed=0)
@@ -112,7 +112,7 @@ async def test_two_pods_of_one_budget_leave_one_after_the_other():
         await run.roll_out(2)
         await run.step()
         await run.until("pod-deletion-required", node="n0")
-        await run.look()
+        await run.run_pass()
         pods = await run.pods(TEAM)
         leaving = [pod for pod in pods if pod["metadata"].get("deletionTimestamp")]
         assert (len(pods), len(leaving)) == (2, 1)
@@ -229,7 +229,7 @@ async def test_without_auto_upgrade_nodes_are_given_back_and_labels_go(state: st
         annotations = (await run.node("n0"))["metadata"].get("annotations") or {}
         assert [key for key in annotations if "upgrade" in key or "withheld" in key] == []
         run.writes()
-        await run.look()
+        await run.run_pass()
         assert run.writes() == 0
 
 
@@ -357,7 +357,7 @@ async def test_a_read_that_fails_ends_the_pass_and_nothing_is_written(path: str)
         run.api.faults.fail("GET", f"{path}$", 500)
         run.writes()
         with pytest.raises(KubeError):
-            await run.look()
+            await run.run_pass()
         assert run.writes() == 0
         run.api.faults.clear()
         await run.step()
@@ -369,12 +369,12 @@ async def test_passes_rest_in_proportion_to_what_they_read_and_not_to_what_they_
         await run.roll_out(2)
         run.api.faults.delay("GET", "controllerrevisions$", 0.5)
         run.api.faults.delay("PATCH", "nodes/n0$", 1.5)
-        await run.look()
+        await run.run_pass()
         run.api.requests.clear()
-        assert await run.look() == pytest.approx(0.5)
+        assert await run.run_pass() == pytest.approx(0.5)
         assert not list(run.api.requests)
         await asyncio.sleep(0.5)
-        assert await run.look() == STEP_S
+        assert await run.run_pass() == STEP_S
         assert list(run.api.requests)
 
 

@@ -16,12 +16,12 @@ from tests.component.reconciler.pool_lives import (
     allocation,
     allow,
     change,
-    look,
     maintenance,
     protect,
+    run_pass,
     run_pod,
     running,
-    settle,
+    until_stable,
 )
 
 EVICT = {"maintenance": {"policy": "Evict"}}
@@ -47,75 +47,75 @@ async def kubelets_finish(cluster: Cluster) -> None:
 
 
 async def test_running_pods_are_evicted_where_the_operator_wants_it(cluster: Cluster):
-    await settle(cluster)
+    await until_stable(cluster)
     await run_pod(cluster, "a", "GPU-n1-0")
     await run_pod(cluster, "b", "GPU-n1-1")
     before = evictions("evicted")
     await change(cluster, **SLICES, **EVICT)
-    await look(cluster)
+    await run_pass(cluster)
     found = await maintenance(cluster)
     assert (found["status"], found["reason"]) == ("True", "EvictingPods")
     assert "evicts 2 pods with 2 units (default/a, default/b)" in found["message"]
     assert await running(cluster) == []
     assert evictions("evicted") == before + 2
     await kubelets_finish(cluster)
-    await look(cluster)
+    await run_pass(cluster)
     assert (await allocation(cluster) or {})["mode"] == "TimeSlice"
 
 
 async def test_a_pod_is_asked_to_go_once(cluster: Cluster):
-    await settle(cluster)
+    await until_stable(cluster)
     await run_pod(cluster, "a", "GPU-n1-0")
     await change(cluster, **SLICES, **EVICT)
     before = evictions("evicted")
     for _ in range(5):
-        await look(cluster)
+        await run_pass(cluster)
         cluster.time.seconds += 60
     assert evictions("evicted") == before + 1
 
 
 async def test_a_budget_is_respected_and_said_and_asked_again(cluster: Cluster):
-    await settle(cluster)
+    await until_stable(cluster)
     await run_pod(cluster, "a", "GPU-n1-0")
     await protect(cluster, "a")
     await change(cluster, **SLICES, **EVICT)
     before = evictions("refused")
-    await look(cluster)
+    await run_pass(cluster)
     found = await maintenance(cluster)
     assert "a PodDisruptionBudget protects 1 pod with 1 unit (default/a)" in found["message"]
     assert await running(cluster) == ["a"]
-    await look(cluster)
+    await run_pass(cluster)
     assert evictions("refused") == before + 1  # not at every look
     await allow(cluster, "a", 1)
     cluster.time.seconds += 60
-    await look(cluster)
+    await run_pass(cluster)
     assert await running(cluster) == []
     assert "protects" not in (await maintenance(cluster))["message"]
 
 
 async def test_a_pod_that_only_waits_is_not_asked_to_go(cluster: Cluster):
-    await settle(cluster)
+    await until_stable(cluster)
     await cluster.add_pod("waits")
     await run_pod(cluster, "a", "GPU-n1-0")
     await change(cluster, **SLICES, **EVICT)
-    await look(cluster)
+    await run_pass(cluster)
     assert await running(cluster) == ["waits"]
 
 
 async def test_going_back_ends_the_evictions(cluster: Cluster):
-    await settle(cluster)
+    await until_stable(cluster)
     await run_pod(cluster, "a", "GPU-n1-0")
     await protect(cluster, "a")
     await change(cluster, **SLICES, **EVICT)
-    await look(cluster)
+    await run_pass(cluster)
     await change(cluster, **EXCLUSIVE)
     await allow(cluster, "a", 1)
     cluster.time.seconds += 600
-    await look(cluster, times=2)
+    await run_pass(cluster, times=2)
     assert await running(cluster) == ["a"]
     assert (await maintenance(cluster))["status"] == "False"
     await change(cluster, **SLICES, maintenance={"policy": "Wait"})
-    await look(cluster)
+    await run_pass(cluster)
     assert "protects" not in (await maintenance(cluster))["message"]
 
 

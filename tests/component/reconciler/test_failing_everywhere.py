@@ -47,7 +47,7 @@ async def a_bind_with_a_lost_answer(setup: AdmissionSetup, request: BindRequest)
     if first.outcome is not Outcome.BOUND:
         await bind_pod(request, setup.context)
     setup.no_commitment_is_forgotten()
-    await setup.settle_all()
+    await setup.reconcile_all()
 
 
 async def fails_at(nth: int, way: str) -> bool:

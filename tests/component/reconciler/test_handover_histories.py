@@ -38,7 +38,7 @@ async def play(seed: int) -> None:
         for action in ["node_comes", "pod_comes", *actions]:
             await getattr(history, action)()
             await history.no_unit_is_given_twice()
-        await history.comes_to_rest()
+        await history.becomes_idle()
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -5,9 +5,9 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from inventory.health.device import HealthDebounceTerms
+from inventory.health.device import HealthDebounceLimits
 from reconciler.dcgm.exporter import ExporterClient
-from reconciler.dcgm.scraper import DcgmScraper, ScrapeTerms
+from reconciler.dcgm.scraper import DcgmScraper, ScrapeLimits
 from tests.component.reconciler.readiness import N1, World, a_world
 from tests.support.dcgm import Exporter, an_exporter, device_lines
 
@@ -31,7 +31,7 @@ class Watched:
             process.page = self.scraping.seen(N1)
             process.heartbeat_age_s = self.scraping.heartbeat_age_s(N1)
             await process.examine()
-            await process.look()
+            await process.run_pass()
 
     async def reason(self) -> str | None:
         return (await self.world.healthy() or {}).get("reason")
@@ -49,7 +49,7 @@ async def watching() -> AsyncIterator[Watched]:
         await world.run_operand("nvidia-dcgm-exporter", ip=exporter.host, ports=ports)
         await process.observe()
         store, now = process.devices.store, world.time.now
-        scraping = DcgmScraper(pages, process.operands, store, terms=ScrapeTerms(), now=now)
+        scraping = DcgmScraper(pages, process.operands, store, terms=ScrapeLimits(), now=now)
         yield Watched(world, exporter, scraping)
 
 
@@ -65,7 +65,7 @@ async def test_a_device_fails_and_comes_back_as_its_exporter_says(watched: Watch
     watched.exporter.page = device_lines("GPU-n1-0", volatile=1) + device_lines("GPU-n1-1")
     await watched.go_on()
     assert await watched.reason() == "ECCError"
-    await watched.go_on(rounds=HealthDebounceTerms().clean_samples)
+    await watched.go_on(rounds=HealthDebounceLimits().clean_samples)
     assert await watched.reason() == "Healthy"
 
 

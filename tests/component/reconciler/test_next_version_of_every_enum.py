@@ -17,7 +17,7 @@ from kube.resources import (
     NVIDIA_DRIVERS,
     Resource,
 )
-from manifests.caches.cache_crds import build_cache_crds
+from manifests.caches.crds import build_cache_crds
 from manifests.install.crds import build_crds
 from manifests.nvidia.operator_crds import build_operator_crds
 from tests.component.reconciler.assignment_run import AssignmentRun
@@ -84,7 +84,7 @@ async def test_pool(resource: Resource, path: tuple[str, ...]):
         await run.change_pool("whole", assignment={"requireAnnotation": False})
         await run.device("n1-0")
         await run.inventory()
-        await run.settle()
+        await run.until_stable()
         await cluster.node_marks.reconcile(NodeName("n1"))
         await make_unreadable(cluster.client, build_crds(), resource, path, name="whole")
         leader = AssignmentRun(Cluster(cluster.api, cluster.client))
@@ -119,7 +119,7 @@ async def test_inventory(resource: Resource, path: tuple[str, ...]):
         await run.add_node()
         await run.label_all({**gfd_labels()})
         await run.publish(gpu_feature("n1"))
-        await run.settle()
+        await run.until_stable()
         name = min(await run.gpus()) if resource is GPU_DEVICES else "n1"
         await make_unreadable(run.client, build_crds(), resource, path, name=name)
         before = await versions(run.client, GPU_DEVICES, GPU_NODE_INVENTORIES)
@@ -139,12 +139,12 @@ async def test_kernel_cache(resource: Resource, path: tuple[str, ...]):
         await world.add_node("n1")
         identity = {"subject": "a@b.c", "issuer": "https://i.example"}
         await world.add_cache(name, digest=D1, verification={"identities": [identity]})
-        await world.settle()
+        await world.until_stable()
         await allow_next_version(world.admin, build_cache_crds(), resource.kind, *path)
         await world.patch(name, body_of(path))
         before = await versions(world.admin, resource)
         await world.change_leader()
-        await world.settle()
+        await world.until_stable()
         assert await versions(world.admin, resource) == before
 
 

@@ -31,7 +31,7 @@ def gauge(name: str, **labels: str) -> float | None:
 
 async def test_with_default_settings_a_fresh_node_is_ready_for_pooling_at_once(world: World):
     """Lesson 1: a fresh device gets as far as it can with nothing configured."""
-    assert await world.process.look() is None
+    assert await world.process.run_pass() is None
     assert (await world.inventory())["phase"] == "Ready"
     assert (await world.conditions())["ReadyForPooling"] == ("True", "Ready")
 
@@ -39,10 +39,10 @@ async def test_with_default_settings_a_fresh_node_is_ready_for_pooling_at_once(w
 async def test_fresh_node_with_operands_is_ready_for_pooling_after_three_looks(world: World):
     for app in (VALIDATOR, GFD):
         await world.run_operand(app)
-    assert await world.process.look(times=2) == 10
+    assert await world.process.run_pass(times=2) == 10
     assert (await world.conditions())["ReadyForPooling"] == ("False", "Validating")
     world.time.seconds += 10
-    assert await world.process.look() is None
+    assert await world.process.run_pass() is None
     assert (await world.inventory())["phase"] == "Ready"
     assert (await world.conditions())["ReadyForPooling"] == ("True", "Ready")
 
@@ -51,7 +51,7 @@ async def test_operands_are_waited_for_and_shown_where_they_exist(world: World):
     for app in (VALIDATOR, GFD, DCGM):
         await world.run_operand(app)
     await world.run_operand(EXPORTER, ready=False)
-    await world.process.look(times=3)
+    await world.process.run_pass(times=3)
     status = await world.inventory()
     assert status["phase"] == "Monitoring"
     message = "pod gpu-operator/nvidia-dcgm-exporter-n1 is not ready"
@@ -68,7 +68,7 @@ async def test_operands_are_waited_for_and_shown_where_they_exist(world: World):
     assert (await world.conditions())["ReadyForPooling"] == ("False", "MonitoringMissing")
     world.time.seconds += 60
     await world.run_operand(EXPORTER)
-    await world.process.look(times=3)
+    await world.process.run_pass(times=3)
     status = await world.inventory()
     assert status["phase"] == "Ready"
     # Since when it is as it is; a look that finds no change keeps the time.
@@ -81,7 +81,7 @@ async def test_the_steps_of_the_validator_tell_driver_and_toolkit_apart(world: W
     """Lesson 51."""
     inits: dict[str, int | None] = {"driver-validation": 0, "toolkit-validation": None}
     await world.run_operand(VALIDATOR, ready=False, inits=inits)
-    await world.process.look(times=3)
+    await world.process.run_pass(times=3)
     conditions = await world.conditions()
     assert conditions["DriverMissing"] == ("False", "Ready")
     assert conditions["ToolkitMissing"] == ("True", "NotReady")
@@ -93,18 +93,18 @@ async def test_a_part_that_is_missing_is_reported_once(world: World):
     recorder = world.process.bootstrap_recorder
     inits: dict[str, int | None] = {"driver-validation": 0, "toolkit-validation": None}
     await world.run_operand(VALIDATOR, ready=False, inits=inits)
-    await world.process.look(times=2)
+    await world.process.run_pass(times=2)
     assert recorder.events == []
-    await world.process.look(times=4)
+    await world.process.run_pass(times=4)
     (event,) = recorder.taken()
     assert (event.reason, event.regarding.kind) == ("GPUToolkitMissing", "GPUNodeInventory")
     assert (event.type, event.regarding.name) == ("Warning", "n1")
     assert "nvidia-operator-validator-n1" in event.note
     await world.run_operand(VALIDATOR)
-    await world.process.look(times=4)
+    await world.process.run_pass(times=4)
     assert recorder.taken() == []
     await world.run_operand(VALIDATOR, ready=False, inits=inits)
-    await world.process.look(times=4)
+    await world.process.run_pass(times=4)
     assert recorder.seen() == [("GPUToolkitMissing", "GPUNodeInventory", "n1")]
 
 
@@ -114,7 +114,7 @@ async def test_each_part_has_its_event(world: World):
     await world.run_operand(VALIDATOR, ready=False, inits=inits)
     await world.run_operand(GFD, ready=False)
     await world.run_operand(EXPORTER, ready=False)
-    await world.process.look(times=5)
+    await world.process.run_pass(times=5)
     assert {reason for reason, _, _ in recorder.seen()} >= {
         "GPUDriverMissing",
         "GPUFeatureDiscoveryMissing",
@@ -124,28 +124,28 @@ async def test_each_part_has_its_event(world: World):
 
 async def test_an_operand_that_restarts_changes_no_condition(world: World):
     await world.run_operand(GFD)
-    await world.process.look(times=3)
+    await world.process.run_pass(times=3)
     before = await world.conditions()
     await world.run_operand(GFD, ready=False)
-    await world.process.look(times=2, every_s=9)
+    await world.process.run_pass(times=2, every_s=9)
     await world.run_operand(GFD)
-    await world.process.look(times=2)
+    await world.process.run_pass(times=2)
     assert await world.conditions() == before
 
 
 async def test_an_operand_that_stays_away_takes_the_node_out_and_back_again(world: World):
     await world.run_operand(GFD)
-    await world.process.look(times=3)
+    await world.process.run_pass(times=3)
     await world.run_operand(GFD, ready=False)
-    await world.process.look(times=3)
+    await world.process.run_pass(times=3)
     conditions = await world.conditions()
     assert conditions["ReadyForPooling"] == ("False", "GFDNotReady")
     assert conditions["InfraDegraded"] == ("True", "NotReady")
     await world.run_operand(GFD)
-    await world.process.look(times=2)
+    await world.process.run_pass(times=2)
     assert (await world.conditions())["ReadyForPooling"] == ("False", "GFDNotReady")
     world.time.seconds += 10
-    await world.process.look()
+    await world.process.run_pass()
     conditions = await world.conditions()
     assert conditions["ReadyForPooling"] == ("True", "Ready")
     assert conditions["InfraDegraded"] == ("False", "AsExpected")
@@ -153,9 +153,9 @@ async def test_an_operand_that_stays_away_takes_the_node_out_and_back_again(worl
 
 async def test_pods_on_a_node_whose_software_broke_are_said_to_be_harmed(world: World):
     await world.run_operand(GFD)
-    await world.process.look(times=3)
+    await world.process.run_pass(times=3)
     await world.run_operand(GFD, ready=False)
-    await world.process.look(times=3)
+    await world.process.run_pass(times=3)
     assert (await world.conditions())["DegradedWorkloads"] == ("False", "AsExpected")
     world.process.pods.upsert(a_bound_pod("p", "GPU-n1-0"))
     await world.process.bootstrap.reconcile(N1)
@@ -163,9 +163,9 @@ async def test_pods_on_a_node_whose_software_broke_are_said_to_be_harmed(world: 
 
 
 async def test_an_opted_out_node_is_disabled_at_once(world: World):
-    await world.process.look(times=3)
+    await world.process.run_pass(times=3)
     await world.report_inventory(managed=False)
-    assert await world.process.look() is None
+    assert await world.process.run_pass() is None
     assert (await world.inventory())["phase"] == "Disabled"
     assert (await world.conditions())["ReadyForPooling"] == ("False", "ManagedDisabled")
 
@@ -174,10 +174,10 @@ async def test_monitoring_that_falls_silent_takes_the_node_out(world: World):
     await world.run_operand(DCGM)
     await world.run_operand(EXPORTER)
     world.process.heartbeat_age_s = 5
-    assert await world.process.look(times=3) == pytest.approx(115.1)
+    assert await world.process.run_pass(times=3) == pytest.approx(115.1)
     assert (await world.inventory())["phase"] == "Ready"
     world.process.heartbeat_age_s = 121
-    await world.process.look(times=3)
+    await world.process.run_pass(times=3)
     assert (await world.conditions())["MonitoringMissing"] == ("True", "NotReady")
 
 
@@ -194,20 +194,20 @@ def heard(world: World, age_s: float = 0) -> str:
 
 
 async def test_the_pages_of_an_exporter_cost_a_write_in_ten_minutes(world: World):
-    await world.process.look(times=3)
+    await world.process.run_pass(times=3)
     assert await monitoring(world) is None
     first = heard(world)
-    await world.process.look()
+    await world.process.run_pass()
     assert await monitoring(world) == first
     world.writes()
     for _ in range(59):
         world.time.seconds += 10
         heard(world)
-        await world.process.look()
+        await world.process.run_pass()
     assert world.writes() == []
     world.time.seconds += 10
     last = heard(world)
-    await world.process.look(times=2, every_s=0)
+    await world.process.run_pass(times=2, every_s=0)
     assert world.writes() == [STATUS]
     assert await monitoring(world) == last
 
@@ -216,16 +216,16 @@ async def test_the_last_page_of_a_silent_exporter_is_shown_though_its_operand_is
     world: World,
 ):
     """Nothing else changes then."""
-    await world.process.look(times=3)
+    await world.process.run_pass(times=3)
     heard(world)
-    await world.process.look()
+    await world.process.run_pass()
     world.time.seconds += 300
     last = heard(world, age_s=119)
     world.writes()
-    await world.process.look()
+    await world.process.run_pass()
     assert world.writes() == []
     world.time.seconds += 2
-    await world.process.look(times=3)
+    await world.process.run_pass(times=3)
     assert world.writes() == [STATUS]
     assert await monitoring(world) == last
 
@@ -234,41 +234,41 @@ async def test_with_another_change_the_last_page_is_shown_and_no_change_takes_it
     world: World,
 ):
     await world.run_operand(EXPORTER)
-    await world.process.look(times=3)
+    await world.process.run_pass(times=3)
     heard(world)
-    await world.process.look()
+    await world.process.run_pass()
     world.time.seconds += 60
     last = heard(world, age_s=7)
     await world.run_operand(EXPORTER, ready=False)
     world.writes()
-    await world.process.look()
+    await world.process.run_pass()
     assert await monitoring(world) == last
     # A new leader has heard nothing yet.
     await world.restart()
-    await world.process.look(times=4)
+    await world.process.run_pass(times=4)
     assert (await world.conditions())["MonitoringMissing"][0] == "True"
     assert await monitoring(world) == last
 
 
 async def test_a_time_that_a_wrong_clock_wrote_is_corrected(world: World):
-    await world.process.look(times=3)
+    await world.process.run_pass(times=3)
     world.time.seconds += 10_000
     heard(world)
-    await world.process.look()
+    await world.process.run_pass()
     world.time.seconds -= 10_000
     right = heard(world)
-    await world.process.look()
+    await world.process.run_pass()
     assert await monitoring(world) == right
 
 
 @pytest.mark.parametrize("runs", [1, 2, 3])
 async def test_in_the_steady_state_nothing_is_written(world: World, runs: int):
     await world.run_operand(GFD)
-    await world.process.look(times=3)
+    await world.process.run_pass(times=3)
     world.writes()
     for _ in range(runs):
         world.time.seconds += 60
-        await world.process.look()
+        await world.process.run_pass()
     assert world.writes() == []
 
 
@@ -280,7 +280,7 @@ async def test_nothing_is_written_twice_while_the_watch_is_behind(world: World):
 
 
 async def test_only_our_fields_are_written(world: World):
-    await world.process.look(times=3)
+    await world.process.run_pass(times=3)
     seen = await world.client.get(GPU_NODE_INVENTORIES, dict[str, object], "n1")
     assert isinstance(seen["metadata"], dict)
     (ours,) = [
@@ -292,22 +292,22 @@ async def test_only_our_fields_are_written(world: World):
 
 async def test_after_a_restart_a_ready_node_stays_ready_and_nothing_is_written(world: World):
     await world.run_operand(GFD)
-    await world.process.look(times=3)
+    await world.process.run_pass(times=3)
     world.writes()
     later = await world.restart()
     world.time.seconds += 1000
-    assert await later.look() is None
+    assert await later.run_pass() is None
     assert world.writes() == []
     assert (await world.inventory())["phase"] == "Ready"
 
 
 async def test_the_times_of_conditions_move_with_their_status_only(world: World):
     await world.run_operand(GFD)
-    await world.process.look(times=3)
+    await world.process.run_pass(times=3)
     before = {condition["type"]: condition for condition in (await world.inventory())["conditions"]}
     world.time.seconds += 1000
     await world.run_operand(GFD, ready=False)
-    await world.process.look(times=3)
+    await world.process.run_pass(times=3)
     after = {condition["type"]: condition for condition in (await world.inventory())["conditions"]}
     moved = {
         type_
@@ -334,17 +334,17 @@ async def test_an_inventory_that_goes_while_it_is_judged_is_no_failure(world: Wo
 
 async def test_each_node_has_one_series_for_its_phase_and_none_once_it_is_gone(world: World):
     await world.run_operand(GFD)
-    await world.process.look()
+    await world.process.run_pass()
     assert gauge("gpu_bootstrap_node_phase", phase="GFD") == 1
     assert gauge("gpu_bootstrap_ready") == 0
     world.time.seconds += 10
-    await world.process.look(times=2)
+    await world.process.run_pass(times=2)
     assert gauge("gpu_bootstrap_node_phase", phase="GFD") is None
     assert gauge("gpu_bootstrap_node_phase", phase="Ready") == 1
     assert gauge("gpu_bootstrap_ready") == 1
     assert gauge("gpu_bootstrap_condition", condition="ReadyForPooling") == 1
     await world.client.delete(GPU_NODE_INVENTORIES, "n1")
-    await world.process.look()
+    await world.process.run_pass()
     assert gauge("gpu_bootstrap_node_phase", phase="Ready") is None
     assert gauge("gpu_bootstrap_ready") is None
     assert gauge("gpu_bootstrap_condition", condition="ReadyForPooling") is None
@@ -364,13 +364,13 @@ async def test_an_operand_that_comes_to_any_node_has_all_nodes_looked_at(world: 
 async def test_inventory_without_a_status_is_not_judged(world: World):
     status = {"status": None}
     await world.client.merge_patch(GPU_NODE_INVENTORIES, status, name="n1", subresource="status")
-    await world.process.look()
+    await world.process.run_pass()
     assert await world.inventory() == {}
 
 
 async def test_every_change_has_the_node_looked_at_and_only_that(world: World):
     await world.run_operand(EXPORTER)
-    await world.process.look()
+    await world.process.run_pass()
     await world.process.observe()
     context = world.process.context()
     async with context.ending:

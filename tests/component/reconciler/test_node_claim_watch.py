@@ -13,9 +13,9 @@ from api.kinds.autoscaling import Autoscaling, NodeShape
 from api.kinds.gpupool import GPUPool, GPUPoolSpec
 from api.meta import ObjectMeta, PartialObjectMetadata
 from api.names import SCALE_REQUEST_LABEL, PodUid, PoolName, UnitId
+from autoscaling.parameters import scaling_terms
 from autoscaling.request_lifecycle import observed_requests
 from autoscaling.scaling_model import ClaimFacts, ConditionFacts, RequestId, ScalingPlan, Supply
-from autoscaling.terms import scaling_terms
 from kube.errors import NotFound
 from kube.resources import NODE_CLAIMS
 from reconciler.scaling.node_claim_watch import LEAST_WATCH_S, SPEC, VIEW_AGAIN_S
@@ -90,11 +90,11 @@ class Run:
     async def watch(self, claim: ClaimFacts) -> float | None:
         """Show a NodeClaim that was asked for, when `pool.scaling` has seen it."""
         self.context.stores.node_claims.upsert(claim)
-        self.look(signals=[a_signal()])
+        self.run_pass(signals=[a_signal()])
         found: float | None = await self.reconcile(claim.name)
         return found
 
-    def look(self, **objects: Any) -> None:
+    def run_pass(self, **objects: Any) -> None:
         """Do what `pool.scaling` does: look at the pool."""
         facts = self.context.index.pool(POOL.name)
         assert facts is not None
@@ -168,7 +168,7 @@ async def a_run() -> AsyncIterator[Run]:
 
 async def test_pods_that_wait_are_told_every_stage_once():
     async with a_run() as run:
-        run.look()
+        run.run_pass()
         run.add_node()
         for claim, expected in (
             (CREATED, "GPUNodeLaunched"),
@@ -187,7 +187,7 @@ async def test_pods_that_wait_are_told_every_stage_once():
 async def test_a_claim_that_goes_before_its_node_is_told_on_pod_and_pool():
     for ends in (Run.lose, Run.show_terminating):
         async with a_run() as run:
-            run.look()
+            run.run_pass()
             await run.show(LAUNCHED)
             run.reasons()
             await ends(run, LAUNCHED)
@@ -199,7 +199,7 @@ async def test_a_claim_that_goes_before_its_node_is_told_on_pod_and_pool():
 
 async def test_weak_point_15_the_reason_of_a_failure_is_that_of_the_last_facts():
     async with a_run() as run:
-        run.look()
+        run.run_pass()
         await run.show(CREATED)
         run.recorder.taken()
         cause = ConditionFacts("Unknown", "LaunchFailed", "quota of the account", None)
@@ -214,7 +214,7 @@ async def test_a_new_term_tells_no_stage_that_was_told_before():
         run.clock.pass_s(3600)
         run.begin()
         run.add_pod()
-        run.look()
+        run.run_pass()
         await run.show(REGISTERED)
         assert run.reasons() == []
         await run.show(INITIALIZED)
@@ -235,7 +235,7 @@ async def test_weak_point_17_claims_of_no_pool_are_none_of_ours():
 async def test_a_claim_that_nobody_asked_for_is_told_on_the_pool_once():
     async with a_run() as run:
         assert await run.show(CREATED) == VIEW_AGAIN_S
-        run.look()
+        run.run_pass()
         for _ in range(3):
             await run.reconcile(CREATED.name)
         assert run.reasons().count(("GPUPool", "GPUForeignNodeClaim")) == 1
@@ -244,7 +244,7 @@ async def test_a_claim_that_nobody_asked_for_is_told_on_the_pool_once():
 async def test_a_claim_that_was_asked_for_is_not_told_as_foreign():
     async with a_run() as run:
         await run.show(CREATED)
-        run.look(signals=[a_signal()])
+        run.run_pass(signals=[a_signal()])
         await run.reconcile(CREATED.name)
         assert ("GPUPool", "GPUForeignNodeClaim") not in run.reasons()
 
@@ -253,7 +253,7 @@ async def test_a_second_claim_of_a_request_is_counted_once():
     async with a_run() as run:
         name = "gpu_scale_duplicate_nodes_total"
         before = REGISTRY.get_sample_value(name, {"pool": "whole"}) or 0
-        run.look(signals=[a_signal()])
+        run.run_pass(signals=[a_signal()])
         await run.show(CREATED)
         for _ in range(3):
             await run.show(claim_facts(2))

@@ -46,7 +46,7 @@ async def test_runs_after_it_change_nothing():
         run.api.requests.clear()
         assert await run.process.hand_over() is None
         await run.process.give()
-        await run.process.settle()
+        await run.process.until_stable()
         assert run.process.cluster.writes() == []
 
 
@@ -54,11 +54,11 @@ async def test_runs_after_it_change_nothing():
 async def test_nothing_happens_before_kubelet_allocates_all_units(units: int):
     async with a_scaling_run("p") as run:
         await run.allocatable(units)
-        await run.process.settle()
+        await run.process.until_stable()
         assert await run.taints() == [AGENT_NOT_READY_TAINT]
         assert await run.reserved() == {}
         await run.allocatable(2)
-        await run.process.settle()
+        await run.process.until_stable()
         await run.is_handed_over("p")
 
 
@@ -68,7 +68,7 @@ async def test_units_of_a_faulty_device_are_not_waited_for():
         at = {"lastTransitionTime": "2026-01-01T00:00:00Z"}
         await run.process.cluster.report("n1-1", conditions=[{**broken, **at}])
         await run.allocatable(1)
-        await run.process.settle()
+        await run.process.until_stable()
         assert await run.taints() == []
 
 
@@ -97,7 +97,7 @@ async def test_a_node_that_is_not_ready_or_leaves_keeps_its_taint():
     async with a_scaling_run("p") as run:
         gone = {"key": "karpenter.sh/disrupted", "effect": "NoSchedule"}
         await run.admin.merge_patch(NODES, {"spec": {"taints": [TAINT, gone]}}, name=N1)
-        await run.process.settle()
+        await run.process.until_stable()
         assert await run.taints() == [TAINT["key"], gone["key"]]
         assert (await run.gates())["p"]
 
@@ -105,7 +105,7 @@ async def test_a_node_that_is_not_ready_or_leaves_keeps_its_taint():
 async def test_a_node_that_no_pod_needs_any_more_loses_signal_and_taint():
     """Weak point 7: a signal that is left would hold the node, or make a second one."""
     async with a_scaling_run() as run:
-        await run.process.settle()
+        await run.process.until_stable()
         assert (await run.taints(), await run.signals()) == ([], [])
 
 
@@ -113,7 +113,7 @@ async def test_a_node_without_a_request_loses_its_taint_and_signals_of_others_st
     async with a_scaling_run() as run:
         patch = {"metadata": {"labels": {SCALE_REQUEST_LABEL: None}}}
         await run.admin.merge_patch(NODES, patch, name=N1)
-        await run.process.settle()
+        await run.process.until_stable()
         assert (await run.taints(), await run.signals()) == ([], [f"scale-{REQUEST}"])
 
 
@@ -122,7 +122,7 @@ async def test_a_node_of_a_deleted_pool_is_released():
         for name in ("n1-0", "n1-1"):
             await run.admin.delete(GPU_DEVICES, name)
         await run.admin.delete(GPU_POOLS, POOL)
-        await run.process.settle()
+        await run.process.until_stable()
         assert (await run.taints(), await run.signals()) == ([], [])
 
 
@@ -131,7 +131,7 @@ async def test_other_taints_stay_where_they_are():
     async with a_scaling_run() as run:
         taints = [others[0], TAINT, others[1], {**TAINT, "effect": "NoExecute"}]
         await run.admin.merge_patch(NODES, {"spec": {"taints": taints}}, name=N1)
-        await run.process.settle()
+        await run.process.until_stable()
         assert await run.taints() == ["a", "b"]
 
 
@@ -142,7 +142,7 @@ async def test_taints_that_changed_since_they_were_read_are_read_again():
         assert await run.process.hand_over() is not None
         assert await run.taints() == ["a", AGENT_NOT_READY_TAINT]
         assert (await run.gates())["p"]
-        await run.process.settle()
+        await run.process.until_stable()
         assert await run.taints() == ["a"]
 
 
@@ -150,7 +150,7 @@ async def test_a_pod_that_was_deleted_meanwhile_leaves_its_unit():
     async with a_scaling_run("p", "q") as run:
         await run.admin.delete(PODS, "p", namespace="default")
         await run.process.hand_over()
-        await run.process.settle()
+        await run.process.until_stable()
         await run.is_handed_over("q")
         assert len(run.process.cluster.allocation_state.ledger) == 1
 
@@ -171,7 +171,7 @@ async def test_a_pod_that_may_not_go_there_stays_gated_and_the_node_does_not_wai
         assert await run.process.hand_over() is not None
         assert await run.taints() == [AGENT_NOT_READY_TAINT]
         run.process.clock.offset_s += 60
-        await run.process.settle()
+        await run.process.until_stable()
         assert await run.taints() == []
         assert (await run.gates())["p"]
 
@@ -179,7 +179,7 @@ async def test_a_pod_that_may_not_go_there_stays_gated_and_the_node_does_not_wai
 async def test_a_pod_that_may_not_be_written_does_not_keep_the_node_from_the_others():
     async with a_scaling_run("p", "q") as run:
         run.api.faults.fail("PATCH", "/pods/p$", 403, times=100)
-        await run.process.settle()
+        await run.process.until_stable()
         assert (await run.taints(), await run.signals()) == ([], [])
         assert (await run.gates())["q"] == []
 
@@ -199,7 +199,7 @@ async def crashed(run: ScalingRun) -> None:
     """Another process takes over: nobody else gets a unit, and in the end all is as if nothing had happened."""
     await run.restart()
     assert run.refuses_strangers()
-    await run.process.settle()
+    await run.process.until_stable()
     assert run.refuses_strangers()
     await run.is_handed_over("p", "q")
 
@@ -220,7 +220,7 @@ async def test_a_process_that_is_interrupted_anywhere_goes_on_by_itself():
     async def attempt(number: int) -> bool:
         async with a_scaling_run("p", "q") as run:
             is_through = await runs_through(run.process.hand_over(), cancel_at=number)
-            await run.process.settle()
+            await run.process.until_stable()
             await run.is_handed_over("p", "q")
             return is_through
 
@@ -244,7 +244,7 @@ async def test_each_request_that_fails_is_made_again(is_done: bool, restarts: bo
                 await crashed(run)
             else:
                 faults.clear()
-                await run.process.settle()
+                await run.process.until_stable()
                 await run.is_handed_over("p", "q")
     assert number >= 7
 
@@ -259,7 +259,7 @@ async def test_a_reservation_that_is_nearly_over_is_extended_before_the_taint_go
         ]
         ttl_s = before.expires_at - before.created_at
         run.process.clock.offset_s += ttl_s * 0.7
-        await run.process.settle()
+        await run.process.until_stable()
         after = run.process.reader.ledger.of_pod(uid)
         assert after is not None
         assert after.expires_at >= before.expires_at + ttl_s * 0.69
@@ -271,9 +271,9 @@ async def test_a_number_that_karpenter_made_up_is_no_request():
     async with a_scaling_run("p", is_ready=False) as run:
         label = {"metadata": {"labels": {SCALE_REQUEST_LABEL: "4611686018427387904"}}}
         await run.admin.merge_patch(NODES, label, name=N1)
-        await run.process.settle()
+        await run.process.until_stable()
         assert await run.taints() == [AGENT_NOT_READY_TAINT]
         await run.allocatable(2)
-        await run.process.settle()
+        await run.process.until_stable()
         assert await run.taints() == []
         assert (await run.gates())["p"] == []

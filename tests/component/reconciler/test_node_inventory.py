@@ -33,7 +33,7 @@ async def world() -> AsyncIterator[InventoryRun]:
 async def test_a_node_with_devices_gets_its_devices_and_its_inventory(world: InventoryRun):
     await world.label_all({**gfd_labels()})
     await world.publish(gpu_feature("n1"))
-    await world.settle()
+    await world.until_stable()
     assert list(await world.gpus()) == ["n1-0000-17-00.0", "n1-0000-18-00.0"]
     device = await world.gpu("n1-0000-18-00.0")
     status = device.status
@@ -56,7 +56,7 @@ async def test_the_condition_that_matters_most_is_the_first_one_from_the_start(
     world: InventoryRun,
 ):
     await world.publish(gpu_feature("n1", 1))
-    await world.settle()
+    await world.until_stable()
     conditions = (await world.inventory()).status.conditions or []
     types = ["ReadyForPooling", "ManagedDisabled", "InventoryIncomplete"]
     assert [item.type for item in conditions] == types
@@ -78,7 +78,7 @@ async def test_the_condition_that_matters_most_is_the_first_one_from_the_start(
     )
     # Another write of the inventory gives the condition up to its writer.
     await world.label_all({"gpu.deckhouse.io/enabled": "false"})
-    await world.settle()
+    await world.until_stable()
     conditions = (await world.inventory()).status.conditions or []
     assert [item.type for item in conditions] == [*types, "DriverMissing"]
     assert (conditions[0].status, conditions[0].reason) == ("True", "Ready")
@@ -95,7 +95,7 @@ async def test_a_device_that_a_virtual_machine_has_is_named_and_nothing_is_missi
     }
     devices = [agent_device("n1", 0), bound | {"pci.driver": "vfio-pci"}]
     await world.publish(agent_feature("n1", devices, heartbeat=world.time.now().utc))
-    await world.settle()
+    await world.until_stable()
     status, reason, message = condition(await world.inventory(), "InventoryIncomplete")
     assert (status, reason) == ("False", "BoundToVFIO")
     assert "install or load" not in message
@@ -108,7 +108,7 @@ async def test_a_device_without_memory_of_its_own_is_complete(world: InventoryRu
     device = {key: text for key, text in agent_device("n1", 0).items() if key not in left_out}
     device |= {"product": "NVIDIA GB10", "mig.capable": "false"}
     await world.publish(agent_feature("n1", [device], heartbeat=world.time.now().utc))
-    await world.settle()
+    await world.until_stable()
     (found,) = (await world.gpus()).values()
     assert (found.status.product, found.status.memory_mib) == ("NVIDIA-GB10", 0)
     assert found.status.uuid == uuid_of("n1", 0)
@@ -117,7 +117,7 @@ async def test_a_device_without_memory_of_its_own_is_complete(world: InventoryRu
 
 async def test_no_node_owns_devices_and_inventory(world: InventoryRun):
     await world.publish(gpu_feature("n1", 1))
-    await world.settle()
+    await world.until_stable()
     device, inventory = await world.gpu("n1-0000-17-00.0"), await world.inventory()
     assert device.metadata.labels == {DEVICE_NODE_LABEL: node_digest(NodeName("n1"))}
     assert device.metadata.annotations == {DEVICE_NODE_ANNOTATION: "n1"}
@@ -129,18 +129,18 @@ async def test_a_settled_node_costs_no_write(world: InventoryRun):
     """Lesson 11: a reconcile in the steady state makes zero writes."""
     await world.publish(agent_feature("n1", [agent_device("n1", 0)], heartbeat=world.now()))
     # Two writes for the device, two for the inventory.
-    assert await world.settle() == 4
-    assert await world.settle() == 0
+    assert await world.until_stable() == 4
+    assert await world.until_stable() == 0
     world.restart()
-    assert await world.settle() == 0
+    assert await world.until_stable() == 0
 
 
 async def test_a_heartbeat_costs_no_write(world: InventoryRun):
     await world.publish(agent_feature("n1", [agent_device("n1", 0)], heartbeat=world.now()))
-    await world.settle()
+    await world.until_stable()
     world.time.seconds += 90
     await world.publish(agent_feature("n1", [agent_device("n1", 0)], heartbeat=world.now()))
-    assert await world.settle() == 0
+    assert await world.until_stable() == 0
 
 
 async def test_nothing_is_written_twice_before_the_watch_shows_it(world: InventoryRun):
@@ -156,7 +156,7 @@ async def test_nothing_is_written_twice_before_the_watch_shows_it(world: Invento
 async def test_links_lead_to_the_other_devices_of_the_node(world: InventoryRun):
     devices = [agent_device("n1", number, of=3) for number in range(3)]
     await world.publish(agent_feature("n1", devices, heartbeat=world.now()))
-    await world.settle()
+    await world.until_stable()
     links = (await world.gpu("n1-0000-18-00.0")).status.links or []
     assert [(link.peer, link.type, link.count) for link in links] == [
         ("n1-0000:17:00.0", "NVLink", 18),
@@ -168,7 +168,7 @@ async def test_a_pulled_device_goes_and_the_others_keep_everything(world: Invent
     """Lesson 9: pull a device: its object goes, the other devices keep name, uuid and pool."""
     await world.label_all({**rule_labels(3)})
     await world.publish(gpu_feature("n1", 3))
-    await world.settle()
+    await world.until_stable()
     await world.client.merge_patch(
         GPU_DEVICES,
         {"status": {"poolRef": {"name": "a"}}},
@@ -182,7 +182,7 @@ async def test_a_pulled_device_goes_and_the_others_keep_everything(world: Invent
     await world.publish(left)
     labels = dict.fromkeys(rule_labels(3))
     await world.label_all({**labels, **rule_labels(2)})
-    await world.settle()
+    await world.until_stable()
     after = await world.gpus()
     assert before.keys() - after.keys() == {"n1-0000-18-00.0"}
     for name, device in after.items():
@@ -200,9 +200,9 @@ async def test_a_device_that_fell_off_the_bus_unseen_by_nvml_is_kept_and_stale(
 ):
     await world.label_all({**rule_labels(2)})
     await world.publish(gpu_feature("n1", 2))
-    await world.settle()
+    await world.until_stable()
     await world.publish(gpu_feature("n1", 1))
-    await world.settle()
+    await world.until_stable()
     assert len(await world.gpus()) == 2
     lost = await world.gpu("n1-0000-18-00.0")
     assert condition(lost, "Stale")[:2] == ("True", "SourceSilent")
@@ -211,7 +211,7 @@ async def test_a_device_that_fell_off_the_bus_unseen_by_nvml_is_kept_and_stale(
 
 async def test_a_swapped_device_is_a_new_device(world: InventoryRun):
     await world.publish(gpu_feature("n1", 2))
-    await world.settle()
+    await world.until_stable()
     before = await world.gpus()
     swapped = gpu_feature("n1", 2)
     devices = swapped["spec"]["features"]["instances"]["nvidia.com/gpu"]["elements"]
@@ -219,7 +219,7 @@ async def test_a_swapped_device_is_a_new_device(world: InventoryRun):
         "attributes": gpu_instance("n1", 0, uuid="GPU-another", product="NVIDIA H100 PCIe")
     }
     await world.publish(swapped)
-    await world.settle()
+    await world.until_stable()
     after = await world.gpus()
     assert after.keys() == before.keys()
     new, old = after["n1-0000-17-00.0"], before["n1-0000-17-00.0"]
@@ -237,7 +237,7 @@ async def test_mig_instances_are_those_of_each_device(world: InventoryRun):
     ]
     await world.label_all({**gfd_labels(2, **{"nvidia.com/mig-1g.18gb.count": "2"})})
     await world.publish(agent_feature("n1", devices, heartbeat=world.now()))
-    await world.settle()
+    await world.until_stable()
     first, second = (await world.gpus()).values()
     assert [i.uuid for i in first.status.mig.instances or ()] == ["MIG-a", "MIG-b"]
     assert second.status.mig.instances is None
@@ -249,28 +249,28 @@ async def test_labels_without_addresses_make_no_device_and_say_what_is_missing(
 ):
     """Lesson 9: the number that a label gives a device is no identity."""
     await world.label_all({**rule_labels(2), **gfd_labels(2)})
-    await world.settle()
+    await world.until_stable()
     assert await world.gpus() == {}
     status, reason, message = condition(await world.inventory(), "InventoryIncomplete")
     assert (status, reason) == ("True", "AddressesMissing")
     assert "device.00, device.01" in message
     await world.publish(gpu_feature("n1"))
-    await world.settle()
+    await world.until_stable()
     assert len(await world.gpus()) == 2
     assert condition(await world.inventory(), "InventoryIncomplete")[0] == "False"
 
 
 async def test_a_node_that_opts_out_keeps_its_devices_unmanaged(world: InventoryRun):
     await world.publish(gpu_feature("n1", 1))
-    await world.settle()
+    await world.until_stable()
     await world.label_all({"gpu.deckhouse.io/enabled": "False"})
-    await world.settle()
+    await world.until_stable()
     assert not (await world.gpu("n1-0000-17-00.0")).status.managed
     inventory = await world.inventory()
     assert not inventory.status.managed
     assert condition(inventory, "ManagedDisabled")[:2] == ("True", "DisabledByLabel")
     await world.label_all({"gpu.deckhouse.io/enabled": None})
-    await world.settle()
+    await world.until_stable()
     assert (await world.gpu("n1-0000-17-00.0")).status.managed
 
 
@@ -281,7 +281,7 @@ async def counts(world: InventoryRun) -> tuple[int, int]:
 
 async def test_devices_are_counted_and_those_that_report_a_fault(world: InventoryRun):
     await world.publish(gpu_feature("n1", 3))
-    await world.settle()
+    await world.until_stable()
     assert await counts(world) == (3, 0)
     for status, faulted in (("False", 1), ("True", 0)):
         health = {"type": "Healthy", "status": status, "lastTransitionTime": "2026-01-01T00:00:00Z"}
@@ -292,21 +292,21 @@ async def test_devices_are_counted_and_those_that_report_a_fault(world: Inventor
             "status": {"conditions": [{**health, "reason": "XIDError", "message": "Xid 79"}]},
         }
         await world.client.apply(GPU_DEVICES, body, field_manager="health", subresource="status")
-        assert await world.settle() == 1
+        assert await world.until_stable() == 1
         assert await counts(world) == (3, faulted)
-        assert await world.settle() == 0
+        assert await world.until_stable() == 0
 
 
 async def test_a_node_without_devices_gets_nothing(world: InventoryRun):
     await world.label_all({"zone": "a", "nvidia.com/gpu.deploy.driver": "true"})
-    assert await world.settle() == 0
+    assert await world.until_stable() == 0
 
 
 async def test_devices_made_by_hand_are_left_alone(world: InventoryRun):
     await world.device_by_hand("mine", nodeName="n1", uuid=uuid_of("n1", 0))
-    assert await world.settle() == 0
+    assert await world.until_stable() == 0
     await world.publish(gpu_feature("n1", 2))
-    await world.settle()
+    await world.until_stable()
     assert set(await world.gpus()) == {"mine", "n1-0000-18-00.0"}
     assert (await world.inventory()).status.devices == ["mine", "n1-0000-18-00.0"]
 
@@ -320,7 +320,7 @@ async def test_a_device_left_without_its_status_gets_it(world: InventoryRun):
         await world.controller.reconcile(N1)
     assert (await world.gpu("n1-0000-17-00.0")).status.node_name == ""
     world.restart()
-    await world.settle()
+    await world.until_stable()
     assert (await world.gpu("n1-0000-17-00.0")).status.uuid == uuid_of("n1", 0)
 
 
@@ -334,7 +334,7 @@ async def test_a_device_left_without_its_status_whose_device_was_pulled_meanwhil
         await world.controller.reconcile(N1)
     world.restart()
     await world.publish(gpu_feature("n1", 0))
-    await world.settle()
+    await world.until_stable()
     assert await world.gpus() == {}
 
 
@@ -347,7 +347,7 @@ async def test_long_node_names_give_distinct_devices(world: InventoryRun):
         # A label's value is shorter: NFD names the object after the node.
         feature["metadata"] |= {"labels": {}, "name": name}
         await world.publish(feature)
-    await world.settle(*names)
+    await world.until_stable(*names)
     devices = await world.gpus()
     assert len(devices) == 4
     assert {device.status.node_name for device in devices.values()} == set(names)

@@ -37,7 +37,7 @@ async def test_a_node_that_was_half_taken_in_is_taken_in(
 ):
     await world.publish(gpu_feature("n1", 2))
     await die_at(world, write, is_carried_out=is_carried_out)
-    await world.settle()
+    await world.until_stable()
     devices = await world.gpus()
     assert {device.status.uuid for device in devices.values()} == {
         uuid_of("n1", 0),
@@ -54,7 +54,7 @@ async def test_devices_half_exchanged_are_exchanged(
 ):
     """One device is pulled and another swapped, one stays: two deletions, a creation and two statuses."""
     await world.publish(gpu_feature("n1", 3))
-    await world.settle()
+    await world.until_stable()
     stays = (await world.gpus())["n1-0000-19-00.0"]
     feature = gpu_feature("n1", 3)
     elements = feature["spec"]["features"]["instances"]["nvidia.com/gpu"]["elements"]
@@ -62,7 +62,7 @@ async def test_devices_half_exchanged_are_exchanged(
     del elements[1]
     await world.publish(feature)
     await die_at(world, write, is_carried_out=is_carried_out)
-    await world.settle()
+    await world.until_stable()
     devices = await world.gpus()
     assert {name: item.status.uuid for name, item in devices.items()} == {
         "n1-0000-17-00.0": "GPU-new",

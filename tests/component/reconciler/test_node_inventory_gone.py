@@ -25,7 +25,7 @@ async def world() -> AsyncIterator[InventoryRun]:
 
 async def taken_in(world: InventoryRun) -> None:
     await world.publish(gpu_feature("n1"))
-    await world.settle()
+    await world.until_stable()
 
 
 async def inventories(world: InventoryRun) -> list[str]:
@@ -40,10 +40,10 @@ async def test_node_that_is_gone_takes_its_devices_with_it_after_a_grace(world: 
     await world.observe()
     assert await world.controller.reconcile(N1) == GRACE_S
     world.time.seconds += GRACE_S - 1
-    assert await world.settle() == 0
+    assert await world.until_stable() == 0
     assert len(await world.gpus()) == 3
     world.time.seconds += 1
-    await world.settle()
+    await world.until_stable()
     assert set(await world.gpus()) == {"mine"}
     assert await inventories(world) == []
 
@@ -52,9 +52,9 @@ async def test_node_that_went_while_nobody_looked_takes_its_devices_with_it(worl
     await taken_in(world)
     await world.client.delete(NODES, "n1")
     world.restart()
-    assert await world.settle() == 0
+    assert await world.until_stable() == 0
     world.time.seconds += GRACE_S
-    await world.settle()
+    await world.until_stable()
     assert await world.gpus() == {}
     assert await inventories(world) == []
 
@@ -63,7 +63,7 @@ async def test_feature_that_outlives_its_node_makes_no_device(world: InventoryRu
     """gpu-operator#655: NodeFeatures stay behind by the thousand where nodes come and go."""
     await world.publish(gpu_feature("ghost", 2))
     await world.publish(gpu_feature("n1", 1))
-    await world.settle("n1", "ghost")
+    await world.until_stable("n1", "ghost")
     assert list(await world.gpus()) == ["n1-0000-17-00.0"]
 
 
@@ -75,12 +75,12 @@ async def test_node_that_is_made_again_keeps_its_devices(world: InventoryRun):
     await world.client.merge_patch(GPU_DEVICES, patch, name=DEVICE)
     before = await world.gpus()
     await world.client.delete(NODES, "n1")
-    await world.settle()
+    await world.until_stable()
     world.time.seconds += GRACE_S - 1
     await world.add_node()
-    await world.settle()
+    await world.until_stable()
     world.time.seconds += GRACE_S
-    assert await world.settle() == 0
+    assert await world.until_stable() == 0
     after = await world.gpus()
     uids = {name: item.metadata.uid for name, item in before.items()}
     assert {name: item.metadata.uid for name, item in after.items()} == uids
@@ -92,11 +92,11 @@ async def test_grace_begins_again_when_the_node_goes_again(world: InventoryRun):
     await taken_in(world)
     for _ in range(2):
         await world.client.delete(NODES, "n1")
-        await world.settle()
+        await world.until_stable()
         world.time.seconds += GRACE_S - 1
-        assert await world.settle() == 0
+        assert await world.until_stable() == 0
         await world.add_node()
-        await world.settle()
+        await world.until_stable()
     assert len(await world.gpus()) == 2
 
 
@@ -130,4 +130,4 @@ async def test_objects_that_a_node_owns_are_taken_from_it(world: InventoryRun):
             (reference.kind, reference.name) for reference in holder.metadata.owner_references or ()
         ]
         assert owners == [("ConfigMap", "mine")]
-    assert await world.settle() == 0
+    assert await world.until_stable() == 0

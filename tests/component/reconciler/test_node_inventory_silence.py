@@ -47,12 +47,12 @@ async def test_an_outage_of_every_source_changes_no_fact(world: InventoryRun):
     await world.label_all({**rule_labels(1), **gfd_labels(1)})
     feature = gpu_feature("n1", 1)
     await world.publish(feature)
-    await world.settle()
+    await world.until_stable()
     before = facts(await world.gpu(DEVICE))
     world.events()
     await world.withdraw(feature)
     await world.label_all(dict.fromkeys({**rule_labels(1), **gfd_labels(1)}))
-    await world.settle()
+    await world.until_stable()
     device = await world.gpu(DEVICE)
     assert facts(device) == before
     assert condition(device, "Stale")[:2] == ("True", "SourceSilent")
@@ -60,10 +60,10 @@ async def test_an_outage_of_every_source_changes_no_fact(world: InventoryRun):
     assert (regarding, reason) == ("GPUNodeInventory/n1", "GPUSourceSilent")
     assert DEVICE in note
     world.restart()
-    assert await world.settle() == 0
+    assert await world.until_stable() == 0
     assert world.events() == []
     await world.publish(feature)
-    await world.settle()
+    await world.until_stable()
     assert facts(await world.gpu(DEVICE)) == before
     assert condition(await world.gpu(DEVICE), "Stale")[:2] == ("False", "Fresh")
 
@@ -76,10 +76,10 @@ async def test_labels_that_vanish_leave_what_they_said_and_name_it(world: Invent
         del element["attributes"][key]
     await world.label_all({**gfd_labels(1)})
     await world.publish(feature)
-    await world.settle()
+    await world.until_stable()
     before = facts(await world.gpu(DEVICE))
     await world.label_all(dict.fromkeys(gfd_labels(1)))
-    await world.settle()
+    await world.until_stable()
     device = await world.gpu(DEVICE)
     assert facts(device) == before
     status, _, message = condition(device, "Stale")
@@ -92,42 +92,42 @@ async def test_a_heartbeat_that_stops_marks_stale_and_one_that_comes_back_does_n
 ):
     devices = [agent_device("n1", 0)]
     await world.publish(agent_feature("n1", devices, heartbeat=world.now()))
-    await world.settle()
+    await world.until_stable()
     before = facts(await world.gpu(DEVICE))
     last = world.now()
     world.time.seconds += 119
-    assert await world.settle() == 0
+    assert await world.until_stable() == 0
     world.time.seconds += 2
-    await world.settle()
+    await world.until_stable()
     device = await world.gpu(DEVICE)
     assert facts(device) == before
     assert condition(device, "Stale")[0] == "True"
     assert (await world.inventory()).status.last_heartbeat == last.strftime("%Y-%m-%dT%H:%M:%SZ")
-    told: list[str] = []
-    with world.features.changes.subscribed(told.append):
+    reported: list[str] = []
+    with world.features.changes.subscribed(reported.append):
         await world.publish(agent_feature("n1", devices, heartbeat=world.now()))
         await world.observe_features()
-    assert told == ["n1"]
-    await world.settle()
+    assert reported == ["n1"]
+    await world.until_stable()
     assert condition(await world.gpu(DEVICE), "Stale")[0] == "False"
 
 
 async def test_a_silent_agent_proves_no_device_gone(world: InventoryRun):
     devices = [agent_device("n1", number) for number in range(2)]
     await world.publish(agent_feature("n1", devices, heartbeat=world.now()))
-    await world.settle()
+    await world.until_stable()
     await world.publish(agent_feature("n1", devices[:1], heartbeat=world.now()))
     world.time.seconds += 121
-    await world.settle()
+    await world.until_stable()
     assert len(await world.gpus()) == 2
     await world.publish(agent_feature("n1", devices[:1], heartbeat=world.now()))
-    await world.settle()
+    await world.until_stable()
     assert list(await world.gpus()) == [DEVICE]
 
 
 async def test_a_silent_agent_swaps_no_device(world: InventoryRun):
     await world.publish(gpu_feature("n1", 1))
-    await world.settle()
+    await world.until_stable()
     before = await world.gpu(DEVICE)
     old = agent_feature(
         "n1", [agent_device("n1", 0) | {"uuid": "GPU-before"}], heartbeat=world.now()
@@ -135,7 +135,7 @@ async def test_a_silent_agent_swaps_no_device(world: InventoryRun):
     world.time.seconds += 500
     await world.publish(old)
     await world.publish(gpu_feature("n1", 1, uuid=""))
-    await world.settle()
+    await world.until_stable()
     after = await world.gpu(DEVICE)
     assert after.metadata.uid == before.metadata.uid
     assert after.status.uuid == before.status.uuid
@@ -153,13 +153,13 @@ async def test_a_second_source_of_the_same_device_changes_nothing_when_the_first
     await world.label_all({**gfd_labels(1)})
     await world.publish(agent)
     await world.publish(gpu_feature("n1", 1))
-    await world.settle()
+    await world.until_stable()
     before = facts(await world.gpu(DEVICE))
     await world.withdraw(agent)
     await world.publish(
         gpu_feature("n1", 1, **{"product": "GH100 [H200]", "memory.total": "140 GiB"})
     )
-    await world.settle()
+    await world.until_stable()
     assert facts(await world.gpu(DEVICE)) == before
 
 
@@ -168,9 +168,11 @@ async def test_garbage_is_skipped_and_told_once_with_its_name(world: InventoryRu
     await world.label_all({**gfd_labels(1), "nvidia.com/gpu.memory": "a-lot"})
     device = agent_device("n1", 0) | {"links": "[{]", "mig.instances": "x", "numa.node": "left"}
     await world.publish(agent_feature("n1", [device], heartbeat=world.now()))
-    await world.settle()
-    told = [(about, note) for about, reason, note in world.events() if reason == "GPUBadFeature"]
-    ((about, note),) = told
+    await world.until_stable()
+    reported = [
+        (about, note) for about, reason, note in world.events() if reason == "GPUBadFeature"
+    ]
+    ((about, note),) = reported
     assert about == "GPUNodeInventory/n1"
     assert "nvidia.com/gpu.memory='a-lot'" in note
     assert "[0].links='[{]'" in note
@@ -178,10 +180,10 @@ async def test_garbage_is_skipped_and_told_once_with_its_name(world: InventoryRu
     assert bad_features("agent") == before[1] + 3
     assert (await world.gpu(DEVICE)).status.memory_mib == 143771
     await world.label_all({"zone": "b"})
-    await world.settle()
+    await world.until_stable()
     assert world.events() == []
     await world.label_all({"nvidia.com/gpu.compute.major": "nine"})
-    await world.settle()
+    await world.until_stable()
     ((_, reason, note),) = world.events()
     assert reason == "GPUBadFeature"
     assert "a-lot" not in note
@@ -197,11 +199,11 @@ async def test_devices_that_contradict_each_other_about_their_links_are_told_onc
     devices = [linked(0, 1, count=4), linked(1, 0, count=2), linked(2, 0, count=4)]
     for _ in range(2):
         await world.publish(agent_feature("n1", devices, heartbeat=world.now()))
-        await world.settle()
-    told = [
+        await world.until_stable()
+    reported = [
         (about, note) for about, reason, note in world.events() if reason == "GPUContradictoryLinks"
     ]
-    ((about, note),) = told
+    ((about, note),) = reported
     assert about == "GPUNodeInventory/n1"
     assert "n1-0000-17-00.0 reports NVLink x4 to n1-0000-18-00.0, which reports NVLink x2" in note
     assert "n1-0000-19-00.0 reports NVLink x4 to n1-0000-17-00.0, which reports none" in note
@@ -211,12 +213,12 @@ async def test_devices_that_contradict_each_other_about_their_links_are_told_onc
 
 async def test_a_half_written_feature_takes_no_device_away(world: InventoryRun):
     await world.publish(gpu_feature("n1", 2))
-    await world.settle()
+    await world.until_stable()
     half = gpu_feature("n1", 2)
     elements = half["spec"]["features"]["instances"]["nvidia.com/gpu"]["elements"]
     del elements[1]["attributes"]["pci.address"]
     await world.publish(half)
-    await world.settle()
+    await world.until_stable()
     assert len(await world.gpus()) == 2
     assert condition(await world.gpu("n1-0000-18-00.0"), "Stale")[0] == "True"
 
@@ -225,12 +227,12 @@ async def test_a_new_device_is_told_on_its_device_and_a_whole_node_on_its_invent
     world: InventoryRun,
 ):
     await world.publish(gpu_feature("n1", 4))
-    await world.settle()
+    await world.until_stable()
     ((about, reason, note),) = world.events()
     assert (about, reason) == ("GPUNodeInventory/n1", "GPUDeviceDetected")
     assert note.startswith("found 4 devices: ")
     await world.publish(gpu_feature("n1", 5))
-    await world.settle()
+    await world.until_stable()
     ((about, reason, note),) = world.events()
     assert (about, reason) == ("GPUDevice/n1-0000-1b-00.0", "GPUDeviceDetected")
     assert note == "found NVIDIA-H200 at 0000:1b:00.0"
@@ -241,17 +243,17 @@ async def test_gauges_follow_the_node_and_go_with_it(world: InventoryRun):
         return REGISTRY.get_sample_value(name, {"node": "n1", **labels})
 
     await world.publish(gpu_feature("n1", 2))
-    await world.settle()
+    await world.until_stable()
     assert gauge("gpu_inventory_devices_total") == 2
     assert gauge("gpu_inventory_devices_state", state="Unassigned") == 2
     assert gauge("gpu_node_inventory_condition", condition="InventoryIncomplete") == 0
     await world.withdraw(gpu_feature("n1"))
-    await world.settle()
+    await world.until_stable()
     assert REGISTRY.get_sample_value("gpu_device_stale_total") == 2
     await world.client.delete(NODES, "n1")
-    await world.settle()
+    await world.until_stable()
     world.time.seconds += DEFAULT_GONE_FOR.total_seconds()
-    await world.settle()
+    await world.until_stable()
     assert gauge("gpu_inventory_devices_total") is None
     assert gauge("gpu_inventory_devices_state", state="Unassigned") is None
     assert gauge("gpu_node_inventory_condition", condition="InventoryIncomplete") is None
@@ -260,7 +262,7 @@ async def test_gauges_follow_the_node_and_go_with_it(world: InventoryRun):
 
 async def test_who_does_not_lead_shows_no_node(world: InventoryRun):
     await world.publish(gpu_feature("n1", 1))
-    await world.settle()
+    await world.until_stable()
     world.controller.forget_all()
     assert REGISTRY.get_sample_value("gpu_inventory_devices_total", {"node": "n1"}) is None
 
@@ -274,6 +276,6 @@ async def test_all_features_of_a_node_count(world: InventoryRun):
     other["spec"]["labels"] = {"nvidia.com/cuda.driver-version.full": "550.1"}
     await world.publish(one)
     await world.publish(other)
-    await world.settle()
+    await world.until_stable()
     assert len(await world.gpus()) == 2
     assert (await world.inventory()).status.driver.version == "550.1"

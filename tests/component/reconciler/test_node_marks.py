@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from admission.pods import pod_patch
+from admission.pods import patch as pod_patch
 from api.foreign.core import PodSpec
 from api.names import (
     AGENT_NOT_READY_TAINT,
@@ -22,7 +22,7 @@ N1 = NodeName("n1")
 STARTING = {"key": AGENT_NOT_READY_TAINT, "effect": "NoSchedule"}
 
 
-async def settled(cluster: Cluster) -> set[str]:
+async def stable(cluster: Cluster) -> set[str]:
     """Reconcile, let the watch catch up, and return the pools that the node is labelled with."""
     assert await cluster.node_marks.reconcile(N1) is None
     await cluster.observe()
@@ -34,26 +34,26 @@ async def test_a_node_is_labelled_with_every_pool_that_has_a_device_there(cluste
     await cluster.add_device("n1-2", pool="slices")
     await cluster.add_pool("elsewhere")
     await cluster.observe()
-    assert await settled(cluster) == {"whole", "slices"}
+    assert await stable(cluster) == {"whole", "slices"}
 
 
 async def test_a_node_that_lost_its_last_device_of_a_pool_loses_the_label(cluster: Cluster):
-    assert await settled(cluster) == {"whole"}
+    assert await stable(cluster) == {"whole"}
     await cluster.client.delete(GPU_DEVICES, "n1-0")
     await cluster.observe()
-    assert await settled(cluster) == {"whole"}
+    assert await stable(cluster) == {"whole"}
     await cluster.client.delete(GPU_DEVICES, "n1-1")
     await cluster.observe()
-    assert await settled(cluster) == set()
+    assert await stable(cluster) == set()
 
 
 async def test_the_label_goes_with_its_pool(cluster: Cluster):
-    assert await settled(cluster) == {"whole"}
+    assert await stable(cluster) == {"whole"}
     cluster.allocation_state.index.changes.take()
     await cluster.client.delete(GPU_POOLS, "whole")
     await cluster.observe()
     assert N1 in cluster.allocation_state.index.changes.take().nodes
-    assert await settled(cluster) == set()
+    assert await stable(cluster) == set()
 
 
 async def test_a_node_that_starts_keeps_the_label_that_its_node_pool_gave_it(cluster: Cluster):
@@ -66,10 +66,10 @@ async def test_a_node_that_starts_keeps_the_label_that_its_node_pool_gave_it(clu
     patch = {"metadata": {"labels": labels}, "spec": {"taints": [STARTING]}}
     await cluster.client.merge_patch(NODES, patch, name="n1")
     await cluster.observe()
-    assert await settled(cluster) == {"whole", "elastic"}
+    assert await stable(cluster) == {"whole", "elastic"}
     await cluster.client.merge_patch(NODES, {"spec": {"taints": None}}, name="n1")
     await cluster.observe()
-    assert await settled(cluster) == {"whole"}
+    assert await stable(cluster) == {"whole"}
 
 
 async def test_labels_of_others_stay_as_they_are(cluster: Cluster):
@@ -81,7 +81,7 @@ async def test_labels_of_others_stay_as_they_are(cluster: Cluster):
     patch = {"metadata": {"labels": {**theirs, f"{POOL_NODE_LABEL_PREFIX}gone": ""}}}
     await cluster.client.merge_patch(NODES, patch, name="n1")
     await cluster.observe()
-    assert await settled(cluster) == {"whole"}
+    assert await stable(cluster) == {"whole"}
     node = await cluster.client.get(NODES, dict[str, Any], "n1")
     assert node["metadata"]["labels"] == {**theirs, f"{POOL_NODE_LABEL_PREFIX}whole": ""}
 
@@ -89,7 +89,7 @@ async def test_labels_of_others_stay_as_they_are(cluster: Cluster):
 @pytest.mark.parametrize("runs", [1, 2, 3])
 async def test_in_the_steady_state_nothing_is_written(cluster: Cluster, runs: int):
     """Lesson 11."""
-    await settled(cluster)
+    await stable(cluster)
     assert cluster.writes() == [("PATCH", "/api/v1/nodes/n1")]
     for _ in range(runs):
         await cluster.node_marks.reconcile(N1)
@@ -104,18 +104,18 @@ async def test_nothing_is_written_twice_while_the_watch_is_behind(cluster: Clust
         assert await cluster.node_marks.reconcile(N1) is None
     assert cluster.writes() == [("PATCH", "/api/v1/nodes/n1")]
     await taint_pool(cluster)
-    await settled(cluster)
+    await stable(cluster)
     assert await taints(cluster) == []
 
 
 async def test_a_label_that_somebody_took_away_comes_back(cluster: Cluster):
-    await settled(cluster)
+    await stable(cluster)
     cluster.allocation_state.index.changes.take()
     patch = {"metadata": {"labels": {f"{POOL_NODE_LABEL_PREFIX}whole": None}}}
     await cluster.client.merge_patch(NODES, patch, name="n1")
     await cluster.observe()
     assert N1 in cluster.allocation_state.index.changes.take().nodes
-    assert await settled(cluster) == {"whole"}
+    assert await stable(cluster) == {"whole"}
 
 
 async def test_a_node_that_was_deleted_meanwhile_is_no_failure_and_not_made_again(
@@ -143,7 +143,7 @@ async def test_a_refused_write_is_made_again(cluster: Cluster, code: int, error:
     else:
         with pytest.raises(error):
             await cluster.node_marks.reconcile(N1)
-    assert await settled(cluster) == {"whole"}
+    assert await stable(cluster) == {"whole"}
 
 
 # --- taints ------------------------------------------------------------------------------------------
@@ -179,7 +179,7 @@ async def test_a_pool_without_taints_taints_nothing_and_its_pods_tolerate_nothin
     cluster: Cluster,
 ):
     """Lesson 15: one default, asserted from both sides."""
-    await settled(cluster)
+    await stable(cluster)
     assert await taints(cluster) == []
     pool = cluster.catalog.pools[PoolName("whole")]
     assert pod_patch.missing_tolerations(PodSpec(), pool.taints) == []
@@ -188,7 +188,7 @@ async def test_a_pool_without_taints_taints_nothing_and_its_pods_tolerate_nothin
 async def test_nodes_carry_what_pods_of_the_pool_are_made_to_tolerate(cluster: Cluster):
     """Lesson 15: what is put on nodes is what admission tolerates, taint for taint."""
     await taint_pool(cluster, OURS, {"key": "example.com/b", "effect": "NoExecute"})
-    await settled(cluster)
+    await stable(cluster)
     pool = cluster.catalog.pools[PoolName("whole")]
     node = cluster.allocation_state.index.nodes.get(N1)
     assert node is not None
@@ -203,11 +203,11 @@ async def test_taints_of_others_stay_with_all_that_they_say_and_in_their_order(c
     other = {"key": "example.com/other", "effect": "PreferNoSchedule"}
     await taint_node(cluster, {**THEIRS, **since}, other)
     await taint_pool(cluster, OURS)
-    await settled(cluster)
+    await stable(cluster)
     assert await taints(cluster) == [{**THEIRS, **since}, other, OURS]
     assert await marked(cluster) == "example.com/gpu:NoSchedule"
     await taint_pool(cluster)
-    await settled(cluster)
+    await stable(cluster)
     assert await taints(cluster) == [{**THEIRS, **since}, other]
     assert await marked(cluster) == ""
 
@@ -216,33 +216,33 @@ async def test_taints_of_others_stay_with_all_that_they_say_and_in_their_order(c
 async def test_a_taint_of_somebody_else_changes_nothing_of_ours(cluster: Cluster, runs: int):
     """Lessons 4 and 11: cordon, NotReady and foreign taints are no reason to write."""
     await taint_pool(cluster, OURS)
-    await settled(cluster)
+    await stable(cluster)
     cordon = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
     await taint_node(cluster, OURS, THEIRS, cordon)
     cluster.writes()
     for _ in range(runs):
-        await settled(cluster)
+        await stable(cluster)
     assert cluster.writes() == []
 
 
 async def test_a_taint_that_somebody_put_there_first_is_theirs(cluster: Cluster):
     await taint_node(cluster, {**OURS, "value": "admin"})
     await taint_pool(cluster, OURS)
-    await settled(cluster)
+    await stable(cluster)
     assert await taints(cluster) == [{**OURS, "value": "admin"}]
     await taint_pool(cluster)
-    await settled(cluster)
+    await stable(cluster)
     assert await taints(cluster) == [{**OURS, "value": "admin"}]
 
 
 async def test_a_taint_of_ours_that_was_changed_or_taken_away_comes_back(cluster: Cluster):
     await taint_pool(cluster, OURS)
-    await settled(cluster)
+    await stable(cluster)
     await taint_node(cluster, {**OURS, "value": "other"})
-    await settled(cluster)
+    await stable(cluster)
     assert await taints(cluster) == [OURS]
     await taint_node(cluster)
-    await settled(cluster)
+    await stable(cluster)
     assert await taints(cluster) == [OURS]
 
 
@@ -253,12 +253,12 @@ async def test_taints_go_with_the_last_device_and_those_of_another_pool_stay(clu
     shared = {"key": "example.com/shared", "effect": "NoSchedule"}
     await taint_pool(cluster, OURS, shared)
     await taint_pool(cluster, shared, pool="slices")
-    await settled(cluster)
+    await stable(cluster)
     assert len(await taints(cluster)) == 2
     for name in ("n1-0", "n1-1"):
         await cluster.client.delete(GPU_DEVICES, name)
     await cluster.observe()
-    assert await settled(cluster) == {"slices"}
+    assert await stable(cluster) == {"slices"}
     assert await taints(cluster) == [shared]
 
 
@@ -268,12 +268,12 @@ async def test_a_list_that_changed_since_it_was_read_is_not_overwritten(cluster:
     assert await cluster.node_marks.reconcile(N1) is not None
     assert await taints(cluster) == [THEIRS]
     await cluster.observe()
-    await settled(cluster)
+    await stable(cluster)
     assert await taints(cluster) == [THEIRS, OURS]
 
 
 async def test_a_heartbeat_is_no_reason_to_conflict(cluster: Cluster):
-    await settled(cluster)
+    await stable(cluster)
     beat = {"status": {"conditions": [{"type": "Ready", "status": "True", "reason": "beat"}]}}
     await cluster.client.merge_patch(NODES, beat, name="n1", subresource="status")
     await taint_pool(cluster, OURS)
@@ -288,7 +288,7 @@ async def test_an_unsupported_pool_marks_nothing(cluster: Cluster):
     await cluster.client.merge_patch(GPU_POOLS, spec, name="whole")
     await cluster.observe()
     cluster.writes()
-    assert await settled(cluster) == set()
+    assert await stable(cluster) == set()
     assert cluster.writes() == []
 
 
@@ -296,9 +296,9 @@ async def test_a_pool_that_becomes_misconfigured_keeps_the_marks_of_its_running_
     cluster: Cluster,
 ):
     await taint_pool(cluster, OURS)
-    await settled(cluster)
+    await stable(cluster)
     spec = {"spec": {"deviceSelector": {"include": {"pciVendors": ["1002"]}}}}
     await cluster.client.merge_patch(GPU_POOLS, spec, name="whole")
     await cluster.observe()
-    assert await settled(cluster) == {"whole"}
+    assert await stable(cluster) == {"whole"}
     assert await taints(cluster) == [OURS]

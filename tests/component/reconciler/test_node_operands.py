@@ -157,8 +157,8 @@ async def test_dead_nodes_hold_no_rollout_up_and_what_waits_is_counted(cluster: 
     await server.reconcile(KEY)
     strategy = (await cluster.daemon_set("nvidia-dcgm"))["spec"]["updateStrategy"]
     assert strategy["rollingUpdate"]["maxUnavailable"] == 2
-    shown = samples()[series("gpu_daemonset_outdated_nodes", daemonset="nvidia-dcgm")]
-    assert shown == 3
+    current = samples()[series("gpu_daemonset_outdated_nodes", daemonset="nvidia-dcgm")]
+    assert current == 3
     await cluster.server(EXTERNAL).reconcile(KEY)
     assert series("gpu_daemonset_outdated_nodes", daemonset="nvidia-dcgm") not in samples()
     assert not cluster.events.events

@@ -36,7 +36,7 @@ async def test_each_driver_has_daemon_sets_for_its_own_nodes(world: OperatorWorl
     await world.add_policy(driver=LEFT_TO_DRIVERS)
     await world.add_driver("blue", nodeSelector={"pool": "blue"})
     await world.add_driver("red", nodeSelector={"pool": "red"})
-    await world.settle()
+    await world.until_stable()
     assert {set_.split("-")[3] for set_ in await daemon_sets(world)} == {"blue", "red"}
     status = await world.driver_status("blue")
     assert status["state"] == "notReady"
@@ -46,7 +46,7 @@ async def test_each_driver_has_daemon_sets_for_its_own_nodes(world: OperatorWorl
         status = await world.driver_status(name)
         assert status["state"] == "ready"
         assert conditions_in(status)["Ready"] == ("True", "Reconciled")
-    assert await world.settle() == 0
+    assert await world.until_stable() == 0
 
 
 async def test_a_driver_waits_for_the_owner_label_of_its_nodes(world: OperatorWorld):
@@ -74,7 +74,7 @@ async def test_without_the_policys_word_a_driver_is_switched_off_and_has_nothing
     await world.ready()
     assert await daemon_sets(world)
     await world.change_policy(driver={"useNvidiaDriverCRD": False})
-    await world.settle()
+    await world.until_stable()
     assert await world.names() == set()
     status = await world.driver_status("blue")
     assert status["state"] == "disabled"
@@ -88,7 +88,7 @@ async def test_two_that_select_one_node_say_so_and_touch_nothing(world: Operator
     await world.ready()
     before = await world.names()
     await world.add_driver("green", nodeSelector={"pool": "blue"})
-    await world.settle()
+    await world.until_stable()
     assert await world.names() == before
     for name in ("blue", "green"):
         status = await world.driver_status(name)
@@ -102,7 +102,7 @@ async def test_two_that_select_one_node_say_so_and_touch_nothing(world: Operator
     assert (await world.driver_status("red"))["state"] == "ready"
     assert (await world.driver_status("blue"))["state"] == "notReady"
     await world.client.delete(NVIDIA_DRIVERS, "green")
-    await world.settle()
+    await world.until_stable()
     assert (await world.driver_status("blue"))["state"] == "ready"
 
 
@@ -116,19 +116,19 @@ async def test_a_daemon_set_goes_once_no_node_and_no_pod_needs_it_1368(world: Op
     assert len(both) == 2
     # The node has another owner now, and its pod is not gone yet.
     await world.label_node("r1", **{"nvidia.com/gpu-operator.driver.owner": None})
-    await world.settle()
+    await world.until_stable()
     assert await daemon_sets(world) == both
     await world.roll_out()
-    await world.settle()
+    await world.until_stable()
     assert len(await daemon_sets(world)) == 1
-    assert await world.settle() == 0
+    assert await world.until_stable() == 0
 
 
 async def test_a_driver_without_a_node_says_why(world: OperatorWorld):
     await world.add_node("u1")
     await world.add_policy(driver=LEFT_TO_DRIVERS)
     await world.add_driver("blue", nodeSelector={"pool": "blue"})
-    await world.settle()
+    await world.until_stable()
     status = await world.driver_status("blue")
     assert conditions_in(status)["Ready"] == ("True", "NoGPUNodes")
     assert any("selects no node" in condition["message"] for condition in status["conditions"])
@@ -138,13 +138,13 @@ async def test_a_missing_secret_is_named_by_the_pod_that_waits_for_it(world: Ope
     await world.add_node("u1", owner="blue")
     await world.add_policy(driver=LEFT_TO_DRIVERS)
     await world.add_driver("blue", secretEnv="licence")
-    await world.settle()
+    await world.until_stable()
     await world.roll_out(missing=dict.fromkeys(await daemon_sets(world), 1))
     (daemon_set,) = await world.found(DAEMON_SETS)
     await world.add_waiting_pod(
         daemon_set, "u1", reason="CreateContainerConfigError", message='secret "licence" not found'
     )
-    await world.settle()
+    await world.until_stable()
     status = await world.driver_status("blue")
     assert (
         'node u1: container c: CreateContainerConfigError: secret "licence" not found'
@@ -162,7 +162,7 @@ async def test_a_deleted_driver_leaves_nothing_and_no_other_drivers_objects_go(
     await world.add_driver("red", nodeSelector={"pool": "red"})
     await world.ready()
     await world.client.delete(NVIDIA_DRIVERS, "blue")
-    await world.settle()
+    await world.until_stable()
     left = await world.names()
     assert left
     assert not [name for _, name in left if "blue" in name]

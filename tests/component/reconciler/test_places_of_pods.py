@@ -97,7 +97,7 @@ async def test_a_node_comes_in_the_zone_of_the_volume_though_units_are_free_else
     await add_volume(run, "pv-1", "b")
     await add_claim(run, "data", volumeName="pv-1")
     await run.add_pods("a", **with_claim("data"))
-    await run.look()
+    await run.run_pass()
     assert await required(run) == [[(ZONE, "In", ["b"])]]
     assert not [note for _, note in run.notes() if "leaves out" in note]
 
@@ -109,7 +109,7 @@ async def test_a_volume_that_waits_for_its_pod_comes_where_its_class_allows(run:
     )
     await add_claim(run, "data", storageClassName="fast")
     await run.add_pods("a", **with_claim("data"))
-    await run.look()
+    await run.run_pass()
     assert await required(run) == [[(ZONE, "In", ["b", "c"])]]
 
 
@@ -117,16 +117,16 @@ async def test_a_pod_waits_for_its_claim_and_then_for_the_volume(run: ScalingRun
     await add_class(run, "slow", volumeBindingMode="Immediate")
     await add_volume(run, "pv-1", "b")
     await run.add_pods("a", **with_claim("data"))
-    await run.look()
+    await run.run_pass()
     assert "PlaceUndecided: claim data of the pod does not exist" in blocked(run)
     await add_claim(run, "data", storageClassName="slow")
     await asyncio.sleep(FRESH_S)
-    await run.look()
+    await run.run_pass()
     assert not await run.signals()
     patch = {"spec": {"volumeName": "pv-1"}}
     await run.admin.merge_patch(PERSISTENT_VOLUME_CLAIMS, patch, name="data", namespace="default")
     await asyncio.sleep(FRESH_S)
-    await run.look()
+    await run.run_pass()
     assert await required(run) == [[(ZONE, "In", ["b"])]]
 
 
@@ -137,7 +137,7 @@ async def test_local_volumes_and_those_that_cannot_be_read_are_named(run: Scalin
     await add_claim(run, "secret")
     run.api.faults.fail("GET", "persistentvolumeclaims/secret", 403, times=99)
     await run.add_pods("a", **with_claim("disk", "secret"))
-    await run.look()
+    await run.run_pass()
     (note,) = [note for reason, note in run.notes() if reason == "GPUNodeRequested"]
     assert "leaves out the place of claim disk, the place of claim secret:" in note
 
@@ -153,18 +153,18 @@ async def test_a_node_comes_where_other_pods_are_or_are_not(run: ScalingRun):
         labelSelector={"matchExpressions": [{"key": "app", "operator": "In", "values": ["y"]}]}
     )
     await run.add_pods("a", affinity={**near, "podAntiAffinity": {REQUIRED: [apart]}})
-    await run.look()
+    await run.run_pass()
     assert await required(run) == [[(ZONE, "In", ["a", "b"]), (ZONE, "NotIn", ["b"])]]
 
 
 async def test_a_pod_that_must_be_near_pods_of_which_none_is_bound_waits(run: ScalingRun):
     await run.add_pods("a", affinity={"podAffinity": {REQUIRED: [rule()]}})
-    await run.look()
+    await run.run_pass()
     assert f"podAffinity by {ZONE} wants a node near other pods" in blocked(run)
     await run.add_node("n1", devices=0, labels={ZONE: "a"})
     await add_bound_pod(run, "cache", "n1", app="x")
     await asyncio.sleep(FRESH_S)
-    await run.look()
+    await run.run_pass()
     assert await required(run) == [[(ZONE, "In", ["a"])]]
 
 
@@ -179,7 +179,7 @@ async def test_a_node_comes_in_a_zone_that_spreading_allows(run: ScalingRun):
     await run.admin.merge_patch(
         PODS, {"metadata": {"labels": {"app": "x"}}}, name="a", namespace="default"
     )
-    await run.look()
+    await run.run_pass()
     assert await required(run) == [[(ZONE, "NotIn", ["a"])]]
 
 
@@ -187,7 +187,7 @@ async def test_nodes_that_other_pods_exclude_by_name_do_not_count_and_are_not_to
     await run.add_node("n1", labels={HOST: "n1"})
     await add_bound_pod(run, "x", "n1", app="x")
     await run.add_pods("a", affinity={"podAntiAffinity": {REQUIRED: [rule(HOST)]}})
-    await run.look()
+    await run.run_pass()
     assert await required(run) == []
 
 
@@ -196,7 +196,7 @@ async def test_pods_of_other_namespaces_are_read_where_the_rule_says(run: Scalin
     await add_bound_pod(run, "x", "n1", app="x")
     await run.add_pods("a", affinity={"podAffinity": {REQUIRED: [rule(namespaces=["other"])]}})
     await run.add_pods("b", affinity={"podAffinity": {REQUIRED: [rule(namespaceSelector={})]}})
-    await run.look()
+    await run.run_pass()
     assert "PlaceUndecided" in blocked(run)
     assert await required(run) == [[(ZONE, "In", ["a"])]]
 
@@ -206,7 +206,7 @@ async def test_a_bound_claim_is_read_once_while_its_pod_waits(run: ScalingRun):
     await add_claim(run, "data", volumeName="pv-1")
     await run.add_pods("a", **with_claim("data"))
     for _ in range(3):
-        await run.look()
+        await run.run_pass()
     reads = [
         request
         for request in run.api.requests
@@ -217,7 +217,7 @@ async def test_a_bound_claim_is_read_once_while_its_pod_waits(run: ScalingRun):
 
 async def test_however_many_claims_a_namespace_names_those_of_others_are_read(run: ScalingRun):
     await run.add_pods("a", **with_claim(*(f"none-{number:03}" for number in range(MOST_READ + 1))))
-    await run.look()
+    await run.run_pass()
     assert "is not read yet" not in blocked(run)
     await add_volume(run, "pv-1", "b")
     await run.admin.create(NAMESPACES, an_object(NAMESPACES, "other"))
@@ -229,7 +229,7 @@ async def test_however_many_claims_a_namespace_names_those_of_others_are_read(ru
     spec = pod["spec"] | with_claim("data")
     await run.admin.create(PODS, an_object(PODS, "b", namespace="other", spec=spec))
     await asyncio.sleep(FRESH_S)
-    await run.look()
+    await run.run_pass()
     assert await required(run) == [[(ZONE, "In", ["b"])]]
 
 
@@ -238,8 +238,8 @@ async def test_all_claims_of_a_namespace_have_their_turn(run: ScalingRun):
     await add_volume(run, "pv-1", "b")
     await add_claim(run, "last", volumeName="pv-1")
     await run.add_pods("b", **with_claim("last"))
-    await run.look()
+    await run.run_pass()
     assert "claim last is not read yet" in blocked(run)
     await asyncio.sleep(FRESH_S)
-    await run.look()
+    await run.run_pass()
     assert await required(run) == [[(ZONE, "In", ["b"])]]

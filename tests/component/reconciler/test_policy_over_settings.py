@@ -35,11 +35,11 @@ async def test_the_operands_of_the_settings_stand_back_and_come_again():
         world.built_in = ALL_ON
         world.begin_term()
         await world.add_node()
-        await world.settle()
+        await world.until_stable()
         before = await world.names()
         assert set(await images_of(world)) == OPERANDS | {"gpu-node-validator"}
         await world.add_policy()
-        await world.settle()
+        await world.until_stable()
         images = await images_of(world)
         assert images.keys() >= OPERANDS
         assert "gpu-node-validator" not in images
@@ -55,7 +55,7 @@ async def test_the_operands_of_the_settings_stand_back_and_come_again():
         assert selector["nodeSelector"] == {"nvidia.com/gpu.deploy.dcgm": "true"}
         assert "affinity" not in selector
         await world.client.delete(CLUSTER_POLICIES, "gpus")
-        await world.settle()
+        await world.until_stable()
         assert await world.names() == before
         assert OWN in (await images_of(world))["nvidia-dcgm"]
 
@@ -66,12 +66,12 @@ async def test_metrics_of_the_node_agents_stay_beside_a_policy_without_an_export
         world.begin_term()
         await world.add_node()
         await world.add_policy(dcgmExporter={"enabled": False})
-        await world.settle()
+        await world.until_stable()
         assert ("Service", METRICS) in await world.names()
         status = await world.status_of()
         assert "telemetry" not in {item["name"] for item in status["states"]}
         await world.change_policy(dcgmExporter={"enabled": True})
-        await world.settle()
+        await world.until_stable()
         assert ("Service", METRICS) not in await world.names()
         assert ("Service", "nvidia-dcgm-exporter") in await world.names()
 
@@ -83,13 +83,13 @@ async def test_a_policy_that_nobody_was_seen_to_delete_keeps_its_operands():
         world.begin_term()
         await world.add_node()
         await world.add_policy()
-        await world.settle()
+        await world.until_stable()
         before = await images_of(world)
         await world.client.merge_patch(
             CLUSTER_POLICIES, {"metadata": {"finalizers": None}}, name="gpus"
         )
         await world.client.delete(CLUSTER_POLICIES, "gpus")
-        await world.settle()
+        await world.until_stable()
         assert await images_of(world) == before
 
 
@@ -126,7 +126,7 @@ async def test_a_daemon_set_of_an_earlier_version_is_replaced_without_a_gap():
         for resource, body in ((DAEMON_SETS, former), (DAEMON_SETS, dcgm), (SERVICES, service)):
             await world.client.apply(resource, body, field_manager=FIELD_MANAGER)
         uid = (await world.daemon_set("gpu-feature-discovery"))["metadata"]["uid"]
-        await world.settle()
+        await world.until_stable()
         assert not {name for _, name in await world.names()} & {"gpu-dcgm"}
         found = await world.daemon_set("gpu-feature-discovery")
         assert found["metadata"]["uid"] == uid
@@ -134,7 +134,7 @@ async def test_a_daemon_set_of_an_earlier_version_is_replaced_without_a_gap():
         labels = found["spec"]["template"]["metadata"]["labels"]
         assert old.items() <= labels.items()
         await world.roll_out()
-        await world.settle()
+        await world.until_stable()
         found = await world.daemon_set("gpu-feature-discovery")
         assert found["metadata"]["uid"] != uid
         assert found["spec"]["selector"]["matchLabels"].items() <= labels.items()

@@ -13,10 +13,10 @@ from tests.component.reconciler.pool_lives import (
     WHOLE,
     end_pod,
     finalizers,
-    look,
     pool,
+    run_pass,
     run_pod,
-    settle,
+    until_stable,
 )
 from tests.support.allocation_state import reserve
 from tests.support.builders import a_demand
@@ -47,43 +47,43 @@ async def is_gone(cluster: Cluster) -> bool:
 
 async def test_a_pool_stays_until_devices_marks_and_workloads_are_gone(cluster: Cluster):
     """Lesson 8: nothing of a deleted pool remains."""
-    await settle(cluster)
+    await until_stable(cluster)
     mark = {"metadata": {"labels": {pool_node_label(WHOLE): ""}}}
     await cluster.client.merge_patch(NODES, mark, name="n1")
     cluster.workloads["whole"] = ["DaemonSet gpu-device-plugin-whole"]
     await delete(cluster)
-    assert await look(cluster) is not None
+    assert await run_pass(cluster) is not None
     assert await finalizers(cluster) == [POOL_FINALIZER]
 
     await release_devices(cluster)
-    assert await look(cluster) is not None
+    assert await run_pass(cluster) is not None
     unmark = {"metadata": {"labels": {pool_node_label(WHOLE): None}}}
     await cluster.client.merge_patch(NODES, unmark, name="n1")
     await cluster.observe()
-    assert await look(cluster) is not None
+    assert await run_pass(cluster) is not None
     cluster.workloads.clear()
     assert not await is_gone(cluster)
-    assert await look(cluster) is None
+    assert await run_pass(cluster) is None
     assert await is_gone(cluster)
     assert cluster.writes()[-1] == POOL
 
 
 async def test_a_device_that_is_kept_out_and_still_names_the_pool_holds_it_up(cluster: Cluster):
-    await settle(cluster)
+    await until_stable(cluster)
     for name in ("n1-0", "n1-1"):
         await cluster.report(name, managed=False)
     await delete(cluster)
-    assert await look(cluster) is not None
+    assert await run_pass(cluster) is not None
     await release_devices(cluster)
-    await look(cluster)
+    await run_pass(cluster)
     assert await is_gone(cluster)
 
 
 async def test_pods_that_still_run_are_named_once_and_hold_it_up(cluster: Cluster):
-    await settle(cluster)
+    await until_stable(cluster)
     await run_pod(cluster, "a", "GPU-n1-0")
     await delete(cluster)
-    await look(cluster, times=3)
+    await run_pass(cluster, times=3)
     text = "being deleted; waiting for 1 pod with 1 unit (default/a)"
     assert cluster.events() == [("GPUPoolTerminating", text)]
     await cluster.pool_status.reconcile(WHOLE)
@@ -93,16 +93,16 @@ async def test_pods_that_still_run_are_named_once_and_hold_it_up(cluster: Cluste
     assert (ready["status"], ready["reason"], ready["message"]) == ("False", "Terminating", text)
     await end_pod(cluster, "a")
     await release_devices(cluster)
-    await look(cluster)
+    await run_pass(cluster)
     assert await is_gone(cluster)
 
 
 async def test_nothing_is_given_out_of_a_pool_that_ends(cluster: Cluster):
-    await settle(cluster)
+    await until_stable(cluster)
     reservation = reserve(cluster.allocation_state, a_demand(1))
     await delete(cluster)
     assert cluster.allocation_state.index.state(WHOLE).capacity().available == 0
-    await look(cluster)
+    await run_pass(cluster)
     assert cluster.allocation_state.ledger.get(reservation.id) is None
 
 
@@ -110,13 +110,13 @@ async def test_a_finalizer_of_somebody_else_stays(cluster: Cluster):
     theirs = {"metadata": {"finalizers": ["example.com/theirs"]}}
     await cluster.client.merge_patch(GPU_POOLS, theirs, name="whole")
     await cluster.observe()
-    await settle(cluster)
+    await until_stable(cluster)
     await release_devices(cluster)
     await delete(cluster)
-    await look(cluster)
+    await run_pass(cluster)
     assert await finalizers(cluster) == ["example.com/theirs"]
     cluster.writes()
-    await look(cluster)
+    await run_pass(cluster)
     assert cluster.writes() == []
 
 
@@ -124,7 +124,7 @@ async def test_a_pool_without_our_finalizer_is_not_touched_while_it_goes(cluster
     theirs = {"metadata": {"finalizers": ["example.com/theirs"]}}
     await cluster.client.merge_patch(GPU_POOLS, theirs, name="whole")
     await delete(cluster)
-    assert await look(cluster) is None
+    assert await run_pass(cluster) is None
     assert cluster.writes()[-1][0] == "DELETE"
 
 
@@ -134,15 +134,15 @@ async def test_an_end_cut_at_any_await_is_finished_by_the_next_process(runs: int
 
     async def attempt(number: int) -> bool:
         async with a_cluster() as cluster:
-            await settle(cluster)
+            await until_stable(cluster)
             await run_pod(cluster, "a", "GPU-n1-0")
             await delete(cluster)
 
             async def live() -> None:
-                await look(cluster, times=runs)
+                await run_pass(cluster, times=runs)
                 await end_pod(cluster, "a")
                 await release_devices(cluster)
-                await look(cluster)
+                await run_pass(cluster)
 
             is_through = await runs_through(live(), cancel_at=number)
             restarted: Any = Cluster(cluster.api, cluster.client)
@@ -150,7 +150,7 @@ async def test_an_end_cut_at_any_await_is_finished_by_the_next_process(runs: int
             for name in pods:
                 await end_pod(restarted, name)
             await release_devices(restarted)
-            await look(restarted)
+            await run_pass(restarted)
             assert await is_gone(restarted)
             return is_through
 

@@ -15,11 +15,11 @@ from tests.component.reconciler.pool_lives import (
     change,
     end_pod,
     finalizers,
-    look,
     maintenance,
+    run_pass,
     run_pod,
     running,
-    settle,
+    until_stable,
 )
 from tests.support.allocation_state import commit_to, reserve
 from tests.support.builders import a_demand, a_pod_facts
@@ -30,7 +30,7 @@ SLICED = {"mode": "TimeSlice", "slicesPerDevice": 4}
 
 
 async def test_a_new_pool_gets_its_finalizer_first_and_its_allocation_at_once(cluster: Cluster):
-    await look(cluster)
+    await run_pass(cluster)
     assert cluster.writes() == [POOL, STATUS]
     assert await finalizers(cluster) == [POOL_FINALIZER]
     assert await allocation(cluster) == RECORDED
@@ -43,7 +43,7 @@ async def test_finalizers_of_others_stay(cluster: Cluster):
     theirs = {"metadata": {"finalizers": ["example.com/theirs"]}}
     await cluster.client.merge_patch(GPU_POOLS, theirs, name="whole")
     await cluster.observe()
-    await look(cluster)
+    await run_pass(cluster)
     assert await finalizers(cluster) == ["example.com/theirs", POOL_FINALIZER]
 
 
@@ -53,7 +53,7 @@ async def test_a_finalizer_that_somebody_else_writes_meanwhile_is_not_lost(clust
     assert await cluster.pool_life.reconcile(WHOLE) is not None
     assert await finalizers(cluster) == ["example.com/theirs"]
     await cluster.observe()
-    await look(cluster)
+    await run_pass(cluster)
     assert await finalizers(cluster) == ["example.com/theirs", POOL_FINALIZER]
 
 
@@ -72,10 +72,10 @@ async def test_a_second_look_writes_nothing(cluster: Cluster, is_observed: bool)
 
 
 async def test_an_empty_pool_changes_its_allocation_at_once(cluster: Cluster):
-    await settle(cluster)
+    await until_stable(cluster)
     await change(cluster, **SLICES)
     assert cluster.allocation_state.index.state(WHOLE).capacity().total == 2  # still whole devices
-    await look(cluster)
+    await run_pass(cluster)
     assert await allocation(cluster) == SLICED
     assert (await maintenance(cluster))["status"] == "False"
     assert cluster.allocation_state.index.state(WHOLE).capacity().available == 8
@@ -85,11 +85,11 @@ async def test_an_empty_pool_changes_its_allocation_at_once(cluster: Cluster):
 
 
 async def test_a_pool_in_use_gives_out_nothing_until_its_pods_have_finished(cluster: Cluster):
-    await settle(cluster)
+    await until_stable(cluster)
     await run_pod(cluster, "a", "GPU-n1-0")
     await change(cluster, **SLICES)
     assert cluster.allocation_state.index.state(WHOLE).capacity().available == 0
-    assert await look(cluster) is not None
+    assert await run_pass(cluster) is not None
     found = await maintenance(cluster)
     assert (found["status"], found["reason"]) == ("True", "WaitingForPods")
     text = (
@@ -100,10 +100,10 @@ async def test_a_pool_in_use_gives_out_nothing_until_its_pods_have_finished(clus
     assert await allocation(cluster) == RECORDED
     assert await running(cluster) == ["a"]
     cluster.writes()
-    await look(cluster, times=3)
+    await run_pass(cluster, times=3)
     assert cluster.writes() == []
     await end_pod(cluster, "a")
-    await look(cluster)
+    await run_pass(cluster)
     assert await allocation(cluster) == SLICED
     assert cluster.events() == [
         ("Maintenance", text),
@@ -117,7 +117,7 @@ async def test_allocation_that_is_changed_before_it_is_recorded_gives_no_device_
     """The pool's first status was late: a pod runs in the first cut, and the record has the second one."""
     await run_pod(cluster, "a", "GPU-n1-0")
     await change(cluster, **SLICES)
-    await look(cluster, times=2)
+    await run_pass(cluster, times=2)
     assert await allocation(cluster) == SLICED
     found = cluster.allocation_state.index.state(WHOLE).capacity()
     assert (found.total, found.used, found.available) == (8, 4, 4)
@@ -131,27 +131,27 @@ async def test_allocation_that_is_changed_before_it_is_recorded_gives_no_device_
 async def test_reservations_of_waiting_pods_are_given_up_and_commitments_are_waited_for(
     cluster: Cluster,
 ):
-    await settle(cluster)
+    await until_stable(cluster)
     reservation = reserve(cluster.allocation_state, a_demand(1))
     committed = commit_to(cluster.allocation_state, a_pod_facts("p"))
     await change(cluster, **SLICES)
-    await look(cluster)
+    await run_pass(cluster)
     assert cluster.allocation_state.ledger.get(reservation.id) is None
     assert cluster.allocation_state.ledger.get(committed.id) is not None
     assert "1 unit of bindings in progress" in (await maintenance(cluster))["message"]
     assert await allocation(cluster) == RECORDED
     cluster.allocation_state.release(a_pod_facts("p").uid)
-    await look(cluster)
+    await run_pass(cluster)
     assert await allocation(cluster) == SLICED
 
 
 async def test_going_back_in_the_middle_ends_the_maintenance(cluster: Cluster):
-    await settle(cluster)
+    await until_stable(cluster)
     await run_pod(cluster, "a", "GPU-n1-0")
     await change(cluster, **SLICES)
-    await look(cluster)
+    await run_pass(cluster)
     await change(cluster, **EXCLUSIVE)
-    assert await look(cluster) is None
+    assert await run_pass(cluster) is None
     assert (await maintenance(cluster))["status"] == "False"
     assert await allocation(cluster) == RECORDED
     assert cluster.allocation_state.index.state(WHOLE).capacity().available == 1
@@ -160,29 +160,29 @@ async def test_going_back_in_the_middle_ends_the_maintenance(cluster: Cluster):
 
 
 async def test_another_change_in_the_middle_is_the_one_that_is_made(cluster: Cluster):
-    await settle(cluster)
+    await until_stable(cluster)
     await run_pod(cluster, "a", "GPU-n1-0")
     await change(cluster, **SLICES)
-    await look(cluster)
+    await run_pass(cluster)
     await change(cluster, allocation={"slicesPerDevice": 2})
     await end_pod(cluster, "a")
-    await look(cluster)
+    await run_pass(cluster)
     assert await allocation(cluster) == {**SLICED, "slicesPerDevice": 2}
     assert cluster.allocation_state.index.state(WHOLE).capacity().total == 4
 
 
 async def test_a_deadline_that_is_over_is_said_and_kills_nobody(cluster: Cluster):
-    await settle(cluster)
+    await until_stable(cluster)
     await run_pod(cluster, "a", "GPU-n1-0")
     await change(cluster, **SLICES, maintenance={"deadline": "10m"})
-    await look(cluster)
+    await run_pass(cluster)
     began = (await maintenance(cluster))["lastTransitionTime"]
     cluster.events()
     cluster.time.seconds += 599
-    await look(cluster)
+    await run_pass(cluster)
     assert (await maintenance(cluster))["reason"] == "WaitingForPods"
     cluster.time.seconds += 1
-    await look(cluster, times=3)
+    await run_pass(cluster, times=3)
     found = await maintenance(cluster)
     assert (found["reason"], found["lastTransitionTime"]) == ("DeadlineExceeded", began)
     assert "the deadline of 10m has passed" in found["message"]
@@ -191,42 +191,42 @@ async def test_a_deadline_that_is_over_is_said_and_kills_nobody(cluster: Cluster
 
 
 async def test_the_deadline_counts_from_before_a_restart(cluster: Cluster):
-    await settle(cluster)
+    await until_stable(cluster)
     await run_pod(cluster, "a", "GPU-n1-0")
     await change(cluster, **SLICES, maintenance={"deadline": "10m"})
-    await look(cluster)
+    await run_pass(cluster)
     restarted = Cluster(cluster.api, cluster.client)
     restarted.time.seconds = cluster.time.seconds + 600
     await restarted.observe()
-    await look(restarted)
+    await run_pass(restarted)
     assert (await maintenance(restarted))["reason"] == "DeadlineExceeded"
     assert [reason for reason, _ in restarted.events()] == ["Maintenance"]
 
 
 async def test_a_switch_is_not_made_over_a_spec_that_changed_meanwhile(cluster: Cluster):
-    await settle(cluster)
+    await until_stable(cluster)
     await change(cluster, **SLICES)
     await cluster.client.merge_patch(GPU_POOLS, {"spec": EXCLUSIVE}, name="whole")
     assert await cluster.pool_life.reconcile(WHOLE) is not None
     assert await allocation(cluster) == RECORDED
     assert cluster.events() == []
     await cluster.observe()
-    await look(cluster)
+    await run_pass(cluster)
     assert await allocation(cluster) == RECORDED
 
 
 async def test_devices_that_are_cut_are_counted_until_all_are(cluster: Cluster):
-    await settle(cluster)
+    await until_stable(cluster)
     mig = {"mode": "MIG", "migProfile": "1g.10gb"}
     await change(cluster, allocation=mig)
-    assert await look(cluster) is not None
+    assert await run_pass(cluster) is not None
     found = await maintenance(cluster)
     assert (found["status"], found["reason"]) == ("True", "Rebuilding")
     for number, is_done in ((0, False), (1, True)):
         instance = {"profile": "1g.10gb", "uuid": f"MIG-{number}"}
         await cluster.report(f"n1-{number}", mig={"capable": True, "instances": [instance]})
         await cluster.observe()
-        await look(cluster)
+        await run_pass(cluster)
         assert ((await maintenance(cluster))["status"] == "False") is is_done
     assert cluster.allocation_state.index.state(WHOLE).capacity().available == 2
 
@@ -236,18 +236,18 @@ async def test_devices_that_are_made_whole_are_counted_until_all_are(cluster: Cl
         instance = {"profile": "1g.10gb", "uuid": f"MIG-{number}"}
         await cluster.report(f"n1-{number}", mig={"mode": "Enabled", "instances": [instance]})
     await change(cluster, allocation={"mode": "MIG", "migProfile": "1g.10gb"})
-    await settle(cluster)
+    await until_stable(cluster)
     await change(cluster, allocation={"mode": "Exclusive", "migProfile": None})
-    await look(cluster)
+    await run_pass(cluster)
     assert "2 devices are made whole" in (await maintenance(cluster))["message"]
-    await look(cluster)
+    await run_pass(cluster)
     for number, is_done in ((0, False), (1, True)):
         found = await maintenance(cluster)
         assert (found["status"], found["reason"]) == ("True", "Rebuilding")
         assert f"{number} of 2 devices are whole" in found["message"]
         await cluster.report(f"n1-{number}", mig={"mode": "Disabled", "instances": None})
         await cluster.observe()
-        await look(cluster)
+        await run_pass(cluster)
         assert ((await maintenance(cluster))["status"] == "False") is is_done
 
 
@@ -258,7 +258,7 @@ async def test_units_are_counted_in_the_new_way_before_the_change_is_said_to_be_
     await cluster.report("n1-0", mig=two)
     await cluster.client.delete(GPU_DEVICES, "n1-1")
     await change(cluster, allocation={"mode": "MIG", "migProfile": "2g.20gb"})
-    await settle(cluster)
+    await until_stable(cluster)
     await change(cluster, allocation={"migProfile": "1g.10gb"})
     await cluster.pool_life.reconcile(WHOLE)
     # The watch is behind: the index still counts instances of the old profile.
@@ -267,7 +267,7 @@ async def test_units_are_counted_in_the_new_way_before_the_change_is_said_to_be_
     one = {"capable": True, "instances": [{"profile": "1g.10gb", "uuid": "MIG-b"}]}
     await cluster.report("n1-0", mig=one)
     await cluster.observe()
-    await look(cluster)
+    await run_pass(cluster)
     assert (await maintenance(cluster))["status"] == "False"
 
 
@@ -275,7 +275,7 @@ async def test_a_pool_that_cannot_have_its_new_allocation_evicts_nobody(cluster:
     """Lesson 18: what is misconfigured touches nothing."""
     for number in range(2):
         await cluster.report(f"n1-{number}", product="T4", mig={"capable": False})
-    await settle(cluster)
+    await until_stable(cluster)
     await run_pod(cluster, "a", "GPU-n1-0")
     mig = {"mode": "MIG", "migProfile": "1g.10gb"}
     await change(
@@ -285,20 +285,20 @@ async def test_a_pool_that_cannot_have_its_new_allocation_evicts_nobody(cluster:
         assignment={"requireAnnotation": False},
     )
     assert not cluster.validity_of(WHOLE).is_valid
-    await look(cluster)
+    await run_pass(cluster)
     found = await maintenance(cluster)
     assert (found["status"], found["reason"]) == ("True", "Blocked")
     assert "supports the MIG profile 1g.10gb" in found["message"]
     assert await running(cluster) == ["a"]
     await end_pod(cluster, "a")
-    await look(cluster)
+    await run_pass(cluster)
     assert await allocation(cluster) == RECORDED
 
 
 async def test_an_unsupported_pool_gets_no_allocation(cluster: Cluster):
     """Lesson 18."""
     await change(cluster, deviceSelector={"include": {"pciVendors": ["1002"]}})
-    await look(cluster, times=2)
+    await run_pass(cluster, times=2)
     assert await allocation(cluster) is None
 
 
@@ -308,27 +308,27 @@ async def test_the_finalizers_of_a_pool_that_is_gone_are_not_missed(cluster: Clu
 
 
 async def test_another_pool_of_the_same_name_has_a_life_of_its_own(cluster: Cluster):
-    await settle(cluster)
+    await until_stable(cluster)
     await run_pod(cluster, "a", "GPU-n1-0")
     await change(cluster, **SLICES)
-    await look(cluster)
+    await run_pass(cluster)
     nobody = {"metadata": {"finalizers": None}}
     await cluster.client.merge_patch(GPU_POOLS, nobody, name="whole")
     await cluster.client.delete(GPU_POOLS, "whole")
     await cluster.add_pool()
     await cluster.observe()
-    await settle(cluster)
+    await until_stable(cluster)
     await change(cluster, **SLICES)
-    await look(cluster)
+    await run_pass(cluster)
     assert [reason for reason, _ in cluster.events()] == ["Maintenance"]
 
 
 async def test_a_refused_write_is_made_again(cluster: Cluster):
-    await settle(cluster)
+    await until_stable(cluster)
     await change(cluster, **SLICES)
     cluster.api.faults.fail("PATCH", "/gpupools/whole/status$", 409)
-    assert await look(cluster) is not None
-    await look(cluster)
+    assert await run_pass(cluster) is not None
+    await run_pass(cluster)
     assert await allocation(cluster) == SLICED
 
 
@@ -339,20 +339,20 @@ async def test_a_life_cut_at_any_await_goes_on():
         async with a_cluster() as cluster:
 
             async def live() -> None:
-                await look(cluster, times=2)
+                await run_pass(cluster, times=2)
                 await change(cluster, **SLICES)
-                await look(cluster, times=2)
+                await run_pass(cluster, times=2)
 
             is_through = await runs_through(live(), cancel_at=number)
             restarted = Cluster(cluster.api, cluster.client)
             await restarted.observe()
             await change(restarted, **SLICES)
-            await look(restarted, times=3)
+            await run_pass(restarted, times=3)
             assert await allocation(restarted) == SLICED
             assert await finalizers(restarted) == [POOL_FINALIZER]
             assert (await maintenance(restarted))["status"] == "False"
             restarted.writes()
-            await look(restarted)
+            await run_pass(restarted)
             assert restarted.writes() == []
             return is_through
 

@@ -22,22 +22,22 @@ async def run() -> AsyncIterator[ScalingRun]:
 async def test_three_pods_of_a_unit_get_two_nodes_of_two_devices(run: ScalingRun):
     """Weak point 9: pods that fail together are one round."""
     await run.add_pods("a", "b", "c")
-    await run.look()
+    await run.run_pass()
     assert len(await run.ids()) == 2
     status = await run.status()
     assert (status["phase"], status["backend"]) == ("Scaling", "karpenter-signal")
-    await run.look()
+    await run.run_pass()
     assert {request["phase"] for request in (await run.status())["requests"]} == {"Signalled"}
 
 
 async def test_another_look_asks_for_nothing_more(run: ScalingRun):
     """Weak point 10: nodes on their way count."""
     await run.add_pods("a", "b", "c")
-    await run.look()
+    await run.run_pass()
     asked = await run.ids()
-    await run.look()
+    await run.run_pass()
     run.writes()
-    await run.look()
+    await run.run_pass()
     assert await run.ids() == asked
     assert run.writes() == []
 
@@ -45,26 +45,26 @@ async def test_another_look_asks_for_nothing_more(run: ScalingRun):
 async def test_a_new_process_goes_on_from_what_the_api_server_has(run: ScalingRun):
     """Weak point 12."""
     await run.add_pods("a", "b", "c")
-    await run.look()
+    await run.run_pass()
     asked = await run.ids()
     run.start()
-    await run.look()
+    await run.run_pass()
     assert await run.ids() == asked
 
 
 async def test_a_pod_is_told_once_what_was_asked_for(run: ScalingRun):
     await run.add_pods("a", "b")
-    await run.look()
+    await run.run_pass()
     notes = run.notes()
     assert [reason for reason, _ in notes] == ["GPUNodeRequested"] * 2
     assert (await run.ids())[0] in notes[0][1]
-    await run.look()
+    await run.run_pass()
     assert run.notes() == []
 
 
 async def test_a_pod_that_no_node_comes_for_is_told_why(run: ScalingRun):
     await run.add_pods("a", units=3)
-    await run.look()
+    await run.run_pass()
     ((reason, note),) = run.notes()
     assert reason == "GPUNodeRequestBlocked"
     assert "TooLargeForShapes" in note
@@ -74,21 +74,21 @@ async def test_a_pod_that_no_node_comes_for_is_told_why(run: ScalingRun):
 
 async def test_a_signal_that_nothing_needs_any_more_is_withdrawn(run: ScalingRun):
     await run.add_pods("a")
-    await run.look()
+    await run.run_pass()
     await run.delete_pods("a")
     run.notes()
-    await run.look()
+    await run.run_pass()
     assert await run.signals() == []
     assert [reason for reason, _ in run.notes()] == ["GPUNodeRequestCancelled"]
 
 
 async def test_a_node_that_is_launched_is_not_withdrawn(run: ScalingRun):
     await run.add_pods("a")
-    await run.look()
+    await run.run_pass()
     (id_,) = await run.ids()
     await run.launch(id_)
     await run.delete_pods("a")
-    await run.look()
+    await run.run_pass()
     assert await run.ids() == [id_]
     (request,) = (await run.status())["requests"]
     assert (request["phase"], request["nodeClaim"]) == ("Launched", "claim-1")
@@ -98,8 +98,8 @@ async def test_a_signal_without_its_condition_gets_it_again(run: ScalingRun):
     await run.add_pods("a")
     run.api.faults.fail("PATCH", "/pods/.*/status", 500)
     with pytest.raises(Exception, match="500"):
-        await run.look()
-    await run.look()
+        await run.run_pass()
+    await run.run_pass()
     (signal,) = await run.signals()
     assert signal["status"]["conditions"][0]["reason"] == "Unschedulable"
 
@@ -112,9 +112,9 @@ async def test_pods_of_a_resource_are_those_of_the_pool_that_serves_it():
         spec = {**pool["spec"], "resource": {"name": "gpu.deckhouse.io/training"}}
         head = {key: pool[key] for key in ("apiVersion", "kind")}
         await run.admin.create(GPU_POOLS, {**head, "metadata": {"name": "younger"}, "spec": spec})
-        await run.look(PoolName("younger"))
+        await run.run_pass(PoolName("younger"))
         assert await run.signals() == []
-        await run.look()
+        await run.run_pass()
         assert len(await run.ids()) == 1
 
 
@@ -130,52 +130,52 @@ async def test_pods_of_a_resource_are_those_of_the_pool_that_serves_it():
 )
 async def test_a_pool_that_stops_scaling_leaves_no_signal(run: ScalingRun, spec: dict[str, object]):
     await run.add_pods("a")
-    await run.look()
+    await run.run_pass()
     await run.set_spec(**spec)
-    await run.look()
+    await run.run_pass()
     assert await run.signals() == []
 
 
 async def test_the_status_of_a_pool_without_autoscaling_goes(run: ScalingRun):
     await run.add_pods("a")
-    await run.look()
+    await run.run_pass()
     await run.set_spec(autoscaling=None)
-    await run.look()
+    await run.run_pass()
     assert await run.status() == {}
     assert run.view.pools == {}
     run.writes()
-    await run.look()
+    await run.run_pass()
     assert run.writes() == []
 
 
 async def test_a_deleted_pool_leaves_no_signal(run: ScalingRun):
     await run.add_pods("a")
-    await run.look()
+    await run.run_pass()
     await run.admin.delete(GPU_POOLS, POOL)
-    await run.look()
+    await run.run_pass()
     assert await run.signals() == []
 
 
 async def test_a_pool_in_maintenance_leaves_no_signal(run: ScalingRun):
     await run.add_pods("a")
-    await run.look()
+    await run.run_pass()
     allocation = {"mode": "TimeSlice", "slicesPerDevice": 2}
     patch = {"status": {"allocation": allocation}}
     await run.admin.merge_patch(GPU_POOLS, patch, name=POOL, subresource="status")
-    await run.look()
+    await run.run_pass()
     assert await run.signals() == []
-    await run.look()
+    await run.run_pass()
     assert (await run.status())["phase"] == "Blocked"
 
 
 async def test_signals_of_no_pool_are_swept(run: ScalingRun):
     await run.add_pods("a")
-    await run.look()
+    await run.run_pass()
     await run.admin.delete(GPU_POOLS, POOL)
     run.start()
     await run.observe()
     assert list(run.stores.scale_signals.groups()) == [POOL]
-    await run.look()
+    await run.run_pass()
     assert await run.signals() == []
 
 
@@ -195,21 +195,21 @@ async def test_a_pool_that_does_not_scale_costs_no_request():
 async def test_without_karpenter_nothing_is_asked_for_and_the_pool_says_so():
     async with a_scaling_run(has_karpenter=False) as run:
         await run.add_pods("a")
-        await run.look()
+        await run.run_pass()
         status = await run.status()
         assert status["backend"] == "none"
         assert status["conditions"][0]["reason"] == "KarpenterMissing"
         notes = dict(run.notes())
         assert "install Karpenter" in notes["GPUScalingMisconfigured"]
         assert "install Karpenter" in notes["GPUNodeRequestBlocked"]
-        await run.look()
+        await run.run_pass()
         assert run.notes() == []
 
 
 async def test_a_backend_that_settings_do_not_allow_is_a_condition(run: ScalingRun):
     await run.set_spec(autoscaling={"backend": "balloon", "shapes": [TWO]})
     await run.add_pods("a")
-    await run.look()
+    await run.run_pass()
     condition = (await run.status())["conditions"][0]
     assert (condition["status"], condition["reason"]) == ("False", "BackendNotEnabled")
     assert len(await run.ids()) == 1

@@ -42,12 +42,12 @@ async def goes_on(run: ScalingRun) -> None:
     """Whatever was cut, a process asks for two nodes in all, and for none once nothing waits."""
     await asyncio.sleep(LATE_S)
     for _ in range(3):
-        await run.look()
+        await run.run_pass()
     assert len(await run.ids()) == 2
     assert all(signal["status"].get("conditions") for signal in await run.signals())
     await run.delete_pods("a", "b", "c")
-    await run.look()
-    await run.look()
+    await run.run_pass()
+    await run.run_pass()
     assert await run.signals() == []
 
 

@@ -37,7 +37,7 @@ async def shapes_in_status(run: ScalingRun) -> list[tuple[str, int]]:
 async def a_launch_fails(run: ScalingRun) -> str:
     (id_,) = await run.ids()
     await run.launch(id_, name=f"claim-{id_}")
-    await run.look()
+    await run.run_pass()
     await run.admin.delete(NODE_CLAIMS, f"claim-{id_}")
     return id_
 
@@ -47,15 +47,15 @@ async def test_weak_point_15_the_next_shape_is_taken_at_once_and_the_failed_one_
 ):
     failures = metric("gpu_scale_failures_total", reason="InsufficientCapacityError")
     await run.add_pods("p")
-    await run.look()
+    await run.run_pass()
     failed = await a_launch_fails(run)
-    await run.look()
+    await run.run_pass()
     (id_,) = await run.ids()
     assert id_ != failed
     requests = {request["id"]: request for request in (await run.status())["requests"]}
     assert (requests[id_]["shape"], requests[id_]["phase"]) == ("other", "Planned")
     assert await shapes_in_status(run) == [("two", 1)]
-    await run.look()
+    await run.run_pass()
     assert failed not in {request["id"] for request in (await run.status())["requests"]}
     assert await shapes_in_status(run) == [("two", 1)]
     grown = metric("gpu_scale_failures_total", reason="InsufficientCapacityError") - failures
@@ -64,21 +64,21 @@ async def test_weak_point_15_the_next_shape_is_taken_at_once_and_the_failed_one_
 
 async def test_weak_point_12_a_new_process_keeps_the_pause_of_a_shape(run: ScalingRun):
     await run.add_pods("p")
-    await run.look()
+    await run.run_pass()
     await a_launch_fails(run)
-    await run.look()
+    await run.run_pass()
     run.start()
-    await run.look()
+    await run.run_pass()
     assert await shapes_in_status(run) == [("two", 1)]
     assert metric("gpu_smart_pods_active") == 1
 
 
 async def test_a_pod_whose_shapes_all_pause_says_so_on_pool_and_pod(run: ScalingRun):
     await run.add_pods("p")
-    await run.look()
+    await run.run_pass()
     for _ in SHAPES:
         await a_launch_fails(run)
-        await run.look()
+        await run.run_pass()
     status = await run.status()
     conditions = {
         condition["type"]: (condition["status"], condition["reason"])
@@ -91,10 +91,10 @@ async def test_a_pod_whose_shapes_all_pause_says_so_on_pool_and_pod(run: Scaling
 
 async def test_a_signal_that_is_answered_within_a_minute_or_not(run: ScalingRun):
     await run.add_pods("p")
-    await run.look()
+    await run.run_pass()
     await asyncio.sleep(61)
-    await run.look()
-    await run.look()
+    await run.run_pass()
+    await run.run_pass()
     shapes = (await run.status())["shapes"]
     assert [(shape["name"], shape["reason"]) for shape in shapes] == [("two", "NotAnswered")]
     requests = (await run.status())["requests"]
@@ -130,10 +130,10 @@ async def figures(run: ScalingRun) -> tuple[str, dict[str, tuple[int, str]]]:
 async def test_a_node_is_counted_by_the_hour_and_a_new_process_goes_on(run: ScalingRun):
     """Half an hour and half an hour of a node that costs 4 an hour."""
     await add_node(run)
-    await run.look()
+    await run.run_pass()
     for _ in range(2):
         await asyncio.sleep(1800)
-        await run.look()
+        await run.run_pass()
         run.start()
     spent, used = await figures(run)
     assert 3.9 <= float(spent) <= 4.1
@@ -146,39 +146,39 @@ async def test_a_node_is_counted_by_the_hour_and_a_new_process_goes_on(run: Scal
 async def test_what_a_budget_has_left_is_shown(run: ScalingRun):
     await run.set_spec(autoscaling={"shapes": SHAPES, "budget": {"perHour": "10", "perDay": "50"}})
     await add_node(run)
-    await run.look()
+    await run.run_pass()
     assert metric("gpu_scale_budget_remaining", period="hour") == 6
     assert 49.9 < metric("gpu_scale_budget_remaining", period="day") <= 50
     await run.set_spec(autoscaling={"shapes": SHAPES, "budget": None})
-    await run.look()
+    await run.run_pass()
     assert metric("gpu_scale_budget_remaining", period="hour") == 0
 
 
 async def test_a_pool_at_rest_is_written_every_five_minutes_and_an_empty_one_never(run: ScalingRun):
-    await run.look()
+    await run.run_pass()
     run.writes()
     for _ in range(40):
         await asyncio.sleep(60)
-        await run.look()
+        await run.run_pass()
     assert run.writes() == []
     await add_node(run)
-    await run.look()
+    await run.run_pass()
     run.writes()
     for _ in range(30):
         await asyncio.sleep(60)
-        await run.look()
+        await run.run_pass()
     assert 4 <= len([write for write in run.writes() if write.endswith("/status")]) <= 7
 
 
 async def test_nodes_of_the_last_hour_outlast_their_claims_and_the_leader(run: ScalingRun):
     await run.set_spec(autoscaling={"shapes": SHAPES, "maxNodesPerHour": 1})
     await run.add_pods("p")
-    await run.look()
+    await run.run_pass()
     await a_launch_fails(run)
-    await run.look()
+    await run.run_pass()
     run.start()
     run.notes()
-    await run.look()
+    await run.run_pass()
     notes = [note for reason, note in run.notes() if reason == "GPUNodeRequestBlocked"]
     assert len(notes) == 1
     assert "MaxNodesPerHour" in notes[0]
@@ -188,14 +188,14 @@ async def test_nodes_of_the_last_hour_outlast_their_claims_and_the_leader(run: S
 
 async def test_a_pool_that_is_made_again_has_not_forgotten_what_it_cost_today(run: ScalingRun):
     await run.add_node("n1")
-    await run.look()
+    await run.run_pass()
     for _ in range(4):
         await asyncio.sleep(900)
-        await run.look()
+        await run.run_pass()
     spent = float((await run.status())["spent"])
     assert spent > 3.9
     await run.admin.delete(GPU_POOLS, POOL)
-    await run.look()
+    await run.run_pass()
     await run.add_pool(POOL, *SHAPES)
-    await run.look()
+    await run.run_pass()
     assert float((await run.status())["spent"]) >= spent

@@ -33,7 +33,7 @@ async def workloads() -> AsyncIterator[Workloads]:
 
 
 async def test_a_pool_with_devices_gets_their_list_and_a_plugin(workloads: Workloads):
-    assert await workloads.settle() == BOTH
+    assert await workloads.until_stable() == BOTH
     config = await workloads.config()
     assert config.nodes == {
         "n1": [ConfiguredDevice(uuid="GPU-n1-0"), ConfiguredDevice(uuid="GPU-n1-1")]
@@ -46,11 +46,11 @@ async def test_a_pool_with_devices_gets_their_list_and_a_plugin(workloads: Workl
 
 async def test_a_second_reconcile_writes_nothing(workloads: Workloads):
     """Lesson 11: what the API server defaulted is no difference, at any later look."""
-    await workloads.settle()
+    await workloads.until_stable()
     plugin = await workloads.plugin()
     assert plugin["spec"]["template"]["spec"]["dnsPolicy"] == "ClusterFirst", "it was defaulted"
     for _ in range(3):
-        assert await workloads.settle() == []
+        assert await workloads.until_stable() == []
     assert await workloads.controller.reconcile(WHOLE) is None
 
 
@@ -64,9 +64,9 @@ async def test_a_write_that_the_watch_has_not_shown_is_not_repeated(workloads: W
 async def test_a_write_that_was_undone_unseen_is_repeated(workloads: Workloads):
     await workloads.controller.reconcile(WHOLE)
     await workloads.cluster.client.delete(DAEMON_SETS, NAME, namespace=NAMESPACE)
-    assert await workloads.settle() == []
+    assert await workloads.until_stable() == []
     workloads.cluster.time.seconds += SEEN_WITHIN_S
-    assert await workloads.settle() == BOTH[1:]
+    assert await workloads.until_stable() == BOTH[1:]
 
 
 async def test_a_write_that_failed_is_tried_again(workloads: Workloads):
@@ -74,16 +74,16 @@ async def test_a_write_that_failed_is_tried_again(workloads: Workloads):
     with pytest.raises(ServerError):
         await workloads.controller.reconcile(WHOLE)
     workloads.cluster.writes()
-    assert await workloads.settle() == BOTH
+    assert await workloads.until_stable() == BOTH
 
 
 async def test_a_new_device_changes_the_list_and_never_the_template(workloads: Workloads):
-    await workloads.settle()
+    await workloads.until_stable()
     before = await workloads.plugin()
-    workloads.told.clear()
+    workloads.reported.clear()
     await workloads.cluster.add_device("n1-2")
-    assert await workloads.settle() == BOTH[:1]
-    assert workloads.told == [WHOLE]
+    assert await workloads.until_stable() == BOTH[:1]
+    assert workloads.reported == [WHOLE]
     after = await workloads.plugin()
     assert after["metadata"]["generation"] == before["metadata"]["generation"] == 1
     assert after["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"]
@@ -92,20 +92,20 @@ async def test_a_new_device_changes_the_list_and_never_the_template(workloads: W
 
 
 async def test_units_that_come_and_go_tell_nobody(workloads: Workloads):
-    await workloads.settle()
-    workloads.told.clear()
+    await workloads.until_stable()
+    workloads.reported.clear()
     await workloads.cluster.report(
         "n1-0", state="Reserved", units={"capacity": 1, "reserved": 1, "allocated": 0}
     )
-    assert await workloads.settle() == []
-    assert workloads.told == []
+    assert await workloads.until_stable() == []
+    assert workloads.reported == []
 
 
 async def test_a_device_that_is_faulted_or_leaves_is_withheld(workloads: Workloads):
     healthy = {"reason": "r", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}
     conditions = [{"type": "Healthy", "status": "False", **healthy}]
     await workloads.cluster.report("n1-0", conditions=conditions)
-    await workloads.settle()
+    await workloads.until_stable()
     assert [device.is_withheld for device in (await workloads.config()).nodes["n1"]] == [
         True,
         False,
@@ -114,10 +114,10 @@ async def test_a_device_that_is_faulted_or_leaves_is_withheld(workloads: Workloa
 
 async def test_a_foreign_taint_on_a_node_changes_nothing(workloads: Workloads):
     """Lesson 4: the template follows the pool's taints, never the nodes'."""
-    await workloads.settle()
+    await workloads.until_stable()
     taint = {"key": "maintenance", "effect": "NoExecute"}
     await workloads.cluster.client.merge_patch(NODES, {"spec": {"taints": [taint]}}, name="n1")
-    assert await workloads.settle() == []
+    assert await workloads.until_stable() == []
     spec = (await workloads.plugin())["spec"]["template"]["spec"]
     assert spec["tolerations"] == [STARTING]
 
@@ -126,14 +126,14 @@ async def test_the_pools_own_taints_are_tolerated(workloads: Workloads):
     taint = {"key": "gpu", "value": "only", "effect": "NoSchedule"}
     patch = {"spec": {"scheduling": {"taints": [taint, {"key": "k", "effect": "NoExecute"}]}}}
     await workloads.cluster.client.merge_patch(GPU_POOLS, patch, name="whole")
-    await workloads.settle()
+    await workloads.until_stable()
     spec = (await workloads.plugin())["spec"]["template"]["spec"]
     assert spec["tolerations"] == [
         {"key": "gpu", "operator": "Equal", "effect": "NoSchedule", "value": "only"},
         {"key": "k", "operator": "Equal", "effect": "NoExecute"},
         STARTING,
     ]
-    assert await workloads.settle() == []
+    assert await workloads.until_stable() == []
 
 
 @pytest.mark.parametrize(
@@ -157,10 +157,10 @@ async def test_the_pools_own_taints_are_tolerated(workloads: Workloads):
 async def test_what_somebody_else_changed_of_ours_is_put_back(
     workloads: Workloads, resource: Any, patch: Any, expected: Any
 ):
-    await workloads.settle()
+    await workloads.until_stable()
     await workloads.cluster.client.merge_patch(resource, patch, name=NAME, namespace=NAMESPACE)
-    assert await workloads.settle() == expected
-    assert await workloads.settle() == []
+    assert await workloads.until_stable() == expected
+    assert await workloads.until_stable() == []
 
 
 @pytest.mark.parametrize(
@@ -178,18 +178,18 @@ async def test_what_somebody_else_changed_of_ours_is_put_back(
     ],
 )
 async def test_what_somebody_else_added_stays(workloads: Workloads, body: Any):
-    await workloads.settle()
+    await workloads.until_stable()
     body = {"apiVersion": "apps/v1", "kind": "DaemonSet", **body}
     body["metadata"] = {"name": NAME, "namespace": NAMESPACE, **body.get("metadata", {})}
     await workloads.cluster.client.apply(DAEMON_SETS, body, field_manager="somebody")
-    assert await workloads.settle() == []
+    assert await workloads.until_stable() == []
     assert "somebody" in str((await workloads.plugin())["metadata"]["managedFields"])
 
 
 async def test_a_client_that_fights_for_a_field_is_met_ever_less_often_and_told_once(
     workloads: Workloads,
 ):
-    await workloads.settle()
+    await workloads.until_stable()
     workloads.recorded.take()
     edit = {"spec": {"template": {"spec": {"priorityClassName": "low"}}}}
     writes = 0
@@ -197,7 +197,7 @@ async def test_a_client_that_fights_for_a_field_is_met_ever_less_often_and_told_
         await workloads.cluster.client.merge_patch(
             DAEMON_SETS, edit, name=NAME, namespace=NAMESPACE
         )
-        writes += len(await workloads.settle())
+        writes += len(await workloads.until_stable())
         workloads.cluster.time.seconds += 10
     # At 0, 10, 30, 70, 150 and 310 seconds of ten minutes.
     assert writes == 6
@@ -210,12 +210,12 @@ async def test_an_item_that_somebody_added_to_a_list_of_ours_is_taken_out(worklo
     taint = {"key": "k", "effect": "NoExecute"}
     scheduling = {"spec": {"scheduling": {"taints": [taint]}}}
     await workloads.cluster.client.merge_patch(GPU_POOLS, scheduling, name="whole")
-    await workloads.settle()
+    await workloads.until_stable()
     ours = {"key": "k", "operator": "Equal", "effect": "NoExecute"}
     tolerations = [ours, STARTING, {"operator": "Exists"}]
     patch = {"spec": {"template": {"spec": {"tolerations": tolerations}}}}
     await workloads.cluster.client.merge_patch(DAEMON_SETS, patch, name=NAME, namespace=NAMESPACE)
-    assert await workloads.settle() == BOTH[1:]
+    assert await workloads.until_stable() == BOTH[1:]
     spec = (await workloads.plugin())["spec"]["template"]["spec"]
     assert spec["tolerations"] == [ours, STARTING]
 
@@ -228,7 +228,7 @@ async def test_a_pool_that_cannot_be_served_has_no_workloads(
     workloads: Workloads, type_: str, status: str
 ):
     """Lesson 18: an unsupported pool has no workload."""
-    await workloads.settle()
+    await workloads.until_stable()
     conditions = [
         {
             "type": type_,
@@ -241,23 +241,23 @@ async def test_a_pool_that_cannot_be_served_has_no_workloads(
     await workloads.cluster.client.merge_patch(
         GPU_POOLS, {"status": {"conditions": conditions}}, name="whole", subresource="status"
     )
-    await workloads.settle()
+    await workloads.until_stable()
     assert await workloads.names() == set()
 
 
 async def test_a_pool_that_lost_its_last_device_has_no_workloads(workloads: Workloads):
-    await workloads.settle()
+    await workloads.until_stable()
     for device in ("n1-0", "n1-1"):
         await workloads.cluster.client.delete(GPU_DEVICES, device)
-    await workloads.settle()
+    await workloads.until_stable()
     assert await workloads.names() == set()
-    assert await workloads.settle() == []
+    assert await workloads.until_stable() == []
 
 
 @pytest.mark.parametrize("is_gone", [True, False], ids=["gone", "being deleted"])
 async def test_nothing_of_a_deleted_pool_stays(workloads: Workloads, is_gone: bool):
     """Lesson 8: also where the deletion was not seen by this process."""
-    await workloads.settle()
+    await workloads.until_stable()
     if not is_gone:
         patch = {"metadata": {"finalizers": ["gpu.deckhouse.io/pool"]}}
         await workloads.cluster.client.merge_patch(GPU_POOLS, patch, name="whole")
@@ -265,12 +265,12 @@ async def test_nothing_of_a_deleted_pool_stays(workloads: Workloads, is_gone: bo
     restarted = Workloads(workloads.cluster)
     await restarted.observe()
     assert restarted.config_maps.groups() == {WHOLE}, "whoever starts has it reconciled"
-    await restarted.settle()
+    await restarted.until_stable()
     assert await restarted.names() == set()
 
 
 async def test_a_restarted_process_knows_the_devices_before_it_judges(workloads: Workloads):
-    await workloads.settle()
+    await workloads.until_stable()
     restarted = Workloads(workloads.cluster)
     restarted.config_maps = workloads.config_maps
     assert await restarted.controller.reconcile(WHOLE) is not None
@@ -284,8 +284,8 @@ async def test_each_pool_has_its_own_devices(workloads: Workloads):
     )
     await workloads.cluster.add_device("n1-2", pool="slices")
     await workloads.cluster.add_device("n1-3", pool=None)
-    await workloads.settle()
-    await workloads.settle(PoolName("slices"))
+    await workloads.until_stable()
+    await workloads.until_stable(PoolName("slices"))
     whole, slices = await workloads.config(), await workloads.config(PoolName("slices"))
     assert [device.uuid for device in whole.nodes["n1"]] == ["GPU-n1-0", "GPU-n1-1"]
     assert [slices.units_of(device) for device in slices.nodes["n1"]] == [
@@ -304,7 +304,7 @@ async def test_the_list_is_of_the_units_that_are_accounted_for(workloads: Worklo
         await workloads.cluster.add_device(
             f"n1-{number + 2}", pool="parts", mig={"capable": True, "instances": instances}
         )
-    await workloads.settle(PoolName("parts"))
+    await workloads.until_stable(PoolName("parts"))
     config = await workloads.config(PoolName("parts"))
     exported = {unit for device in config.nodes["n1"] for unit in config.units_of(device)}
     index = workloads.cluster.allocation_state.index
@@ -326,7 +326,7 @@ async def test_a_device_that_is_still_partitioned_has_no_units_until_its_agent_m
         ({"mode": "Disabled"}, ["GPU-n1-0", "GPU-n1-1"]),
     ):
         await cluster.report("n1-0", mig={"capable": True, "instances": None, **mig})
-        await workloads.settle()
+        await workloads.until_stable()
         config = await workloads.config()
         assert [unit for device in config.nodes["n1"] for unit in config.units_of(device)] == units
         state = cluster.allocation_state.index.state(WHOLE)
@@ -334,7 +334,7 @@ async def test_a_device_that_is_still_partitioned_has_no_units_until_its_agent_m
 
 
 async def test_a_config_map_of_an_earlier_version_goes(workloads: Workloads):
-    await workloads.settle()
+    await workloads.until_stable()
     ours = await workloads.cluster.client.get(
         CONFIG_MAPS, dict[str, Any], NAME, namespace=NAMESPACE
     )
@@ -342,45 +342,45 @@ async def test_a_config_map_of_an_earlier_version_goes(workloads: Workloads):
     meta = {"name": "gpu-mig-whole", "namespace": NAMESPACE, "labels": labels}
     body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta}
     await workloads.cluster.client.create(CONFIG_MAPS, body, namespace=NAMESPACE)
-    await workloads.settle()
+    await workloads.until_stable()
     assert await workloads.names() == {f"ConfigMap/{NAME}", f"DaemonSet/{NAME}"}
 
 
 async def test_another_allocation_changes_the_list_once_it_is_in_effect(workloads: Workloads):
     instances = [{"profile": "1g.10gb", "uuid": "MIG-1"}]
     await workloads.cluster.report("n1-0", mig={"capable": True, "instances": instances})
-    await workloads.settle()
+    await workloads.until_stable()
     client = workloads.cluster.client
     wanted = {"spec": {"allocation": {"mode": "MIG", "migProfile": "1g.10gb"}}}
     now = {"status": {"allocation": {"mode": "Exclusive", "migProfile": "", "slicesPerDevice": 1}}}
     await client.merge_patch(GPU_POOLS, now, name="whole", subresource="status")
     await client.merge_patch(GPU_POOLS, wanted, name="whole")
-    assert await workloads.settle() == []
+    assert await workloads.until_stable() == []
     now["status"]["allocation"] = {"mode": "MIG", "migProfile": "1g.10gb", "slicesPerDevice": 1}
     await client.merge_patch(GPU_POOLS, now, name="whole", subresource="status")
-    assert set(await workloads.settle()) >= set(BOTH[:1])
+    assert set(await workloads.until_stable()) >= set(BOTH[:1])
     devices = (await workloads.config()).nodes["n1"]
     assert [device.instances for device in devices] == [["MIG-1"], []]
     assert (await workloads.plugin())["metadata"]["generation"] == 1
 
 
 async def test_one_agent_serves_all_pools_where_that_is_the_mode(workloads: Workloads):
-    await workloads.settle()
+    await workloads.until_stable()
     per_node = Workloads(
         workloads.cluster,
         WorkloadSettings(image="i", namespace=NAMESPACE, mode=PluginMode.PER_NODE),
     )
-    await per_node.settle(ALL_POOLS)
-    await per_node.settle()
+    await per_node.until_stable(ALL_POOLS)
+    await per_node.until_stable()
     assert await per_node.names() == {
         "DaemonSet/gpu-node-agent",
         "DaemonSet/gpu-node-detector",
     }
-    assert await per_node.settle() == []
-    assert await per_node.settle(ALL_POOLS) == []
+    assert await per_node.until_stable() == []
+    assert await per_node.until_stable(ALL_POOLS) == []
     back = Workloads(workloads.cluster)
-    await back.settle(ALL_POOLS)
-    await back.settle()
+    await back.until_stable(ALL_POOLS)
+    await back.until_stable()
     assert await back.names() == {
         f"ConfigMap/{NAME}",
         f"DaemonSet/{NAME}",
@@ -398,7 +398,7 @@ async def test_nvidias_plugin_says_which_pool_it_does_not_serve(workloads: Workl
     await workloads.cluster.add_pool("parts", allocation=allocation)
     await workloads.cluster.add_device("n1-2", pool="parts")
     for _ in range(2):
-        await nvidia.settle(PoolName("parts"))
+        await nvidia.until_stable(PoolName("parts"))
     ((name, reason, text),) = nvidia.recorded.take()
     assert (name, reason) == ("parts", "Misconfigured")
     assert "serves no pool of MIG instances" in text
@@ -406,7 +406,7 @@ async def test_nvidias_plugin_says_which_pool_it_does_not_serve(workloads: Workl
 
 
 async def test_what_is_left_of_a_pool_is_named(workloads: Workloads):
-    await workloads.settle()
+    await workloads.until_stable()
     named = naming_workloads(workloads.config_maps, workloads.daemon_sets)
     assert named(WHOLE) == [f"ConfigMap {NAME}", f"DaemonSet {NAME}"]
     assert named(PoolName("other")) == []

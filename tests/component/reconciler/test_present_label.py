@@ -188,7 +188,7 @@ async def test_a_node_keeps_it_while_it_has_a_gpudevice(run: InventoryRun):
     """A device that is assigned or in use is watched by its agent, whatever labels say."""
     agents = agent_feature("n1", [agent_device("n1", 0)], heartbeat=run.now())
     await run.publish(agents)
-    await run.settle()
+    await run.until_stable()
     assert await value(run) == "true"
     await run.withdraw(agents)
     for _ in range(3):
@@ -218,7 +218,7 @@ async def test_a_list_that_got_empty_takes_devices_and_label_away(
         devices = [agent_device("n1", number) for number in range(count)]
         agents = agent_feature("n1", devices, heartbeat=run.now())
         await run.publish(agents if is_agents else gpu_feature("n1", count))
-        await run.settle()
+        await run.until_stable()
 
     await publish(1)
     assert await value(run) == "true"
@@ -254,14 +254,14 @@ async def test_an_administrator_who_takes_it_over_keeps_the_agent_away(run: Inve
 
 async def test_a_rules_own_label_is_a_source_of_the_inventory(run: InventoryRun):
     await run.label_all(dict(rule_labels(1)))
-    await run.settle()
+    await run.until_stable()
     assert condition(await run.inventory(), "InventoryIncomplete")[0] == "True"
 
 
 async def test_our_label_alone_makes_no_inventory(run: InventoryRun):
     await run.label_all({"nvidia.com/gpu.present": "true"})
     assert await value(run) == "true"
-    assert await run.settle() == 0
+    assert await run.until_stable() == 0
     with pytest.raises(NotFound):
         await run.inventory()
 
@@ -295,15 +295,15 @@ async def test_a_detected_device_is_labelled_known_and_forgotten(run: InventoryR
     detected = detector_feature("n1", 1)
     await run.publish(detected)
     assert await value(run) == "true"
-    await run.settle()
+    await run.until_stable()
     status, reason, message = condition(await run.inventory(), "InventoryIncomplete")
     assert (status, reason) == ("True", "AddressesMissing"), message
     await run.publish(agent_feature("n1", [agent_device("n1", 0)], heartbeat=run.now()))
-    await run.settle()
+    await run.until_stable()
     assert condition(await run.inventory(), "InventoryIncomplete")[0] == "False"
     await run.withdraw(detected)
     await run.publish(agent_feature("n1", [], heartbeat=run.now()))
-    await run.settle()
+    await run.until_stable()
     assert await reconciled(run) == GONE_S
     run.time.seconds += GONE_S
     assert await value(run) is None

@@ -9,7 +9,7 @@ from api.kinds.autoscaling import REMOVED_BACKENDS, ScalingBackend
 from api.names import SCALING_POOL_LABEL, NodeName
 from kube.resources import CAPACITY_BUFFERS, GPU_POOLS, NODE_POOLS
 from manifests.constants import DEFAULT_NAMESPACE
-from reconciler.scaling.removed_backends import LOOK_AGAIN_S, NO_POOL, SPEC
+from reconciler.scaling.removed_backends import NO_POOL, RECHECK_AFTER_S, SPEC
 from tests.component.reconciler.scaling_run import ALL, POOL, TWO, ScalingRun, a_scaling_run
 from tests.support.allocation_state import a_placement_request
 from tests.support.builders import a_demand
@@ -45,7 +45,7 @@ async def test_signals_serve_the_pool_and_a_condition_says_what_to_set(
 ):
     await set_backend(run, backend)
     await run.add_pods("a")
-    await run.look()
+    await run.run_pass()
     status = await run.status()
     assert (len(await run.ids()), status["backend"]) == (1, "karpenter-signal")
     ready = status["conditions"][0]
@@ -68,18 +68,18 @@ async def test_the_status_of_a_former_version_is_left_behind(
     status = {"autoscaling": {"backend": backend.value, "requests": [request]}}
     await run.admin.merge_patch(GPU_POOLS, {"status": status}, name=POOL, subresource="status")
     await run.add_pods("a")
-    await run.look()
+    await run.run_pass()
     assert (await run.status())["backend"] == "karpenter-signal"
     assert len(await run.ids()) == 1
     await run.set_spec(autoscaling=None)
-    await run.look()
+    await run.run_pass()
     assert await run.ids() == []
 
 
 async def test_a_static_node_pool_is_a_fault_that_names_the_cure(run: ScalingRun):
     await set_backend(run, ScalingBackend.KARPENTER_STATIC)
     await set_replicas(run, 1)
-    await run.look()
+    await run.run_pass()
     conditions = (await run.status())["conditions"]
     (valid,) = [found for found in conditions if found["type"] == "NodePoolValid"]
     assert valid["status"] == "False"
@@ -114,7 +114,7 @@ async def two_static_nodes(run: ScalingRun, **more: Any) -> None:
 
 async def test_replicas_follow_the_nodes_in_use_down(run: ScalingRun):
     await two_static_nodes(run)
-    assert await clean_up(run, POOL) == LOOK_AGAIN_S
+    assert await clean_up(run, POOL) == RECHECK_AFTER_S
     assert await replicas(run) == 1
     run.start(scaling_backends=ALL)
     await clean_up(run, POOL)

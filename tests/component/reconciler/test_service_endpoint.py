@@ -9,14 +9,14 @@ import pytest
 from kube.client import KubeClient
 from kube.resources import ENDPOINT_SLICES, SERVICES
 from reconciler.installation.service_endpoint import RECHECK_S, SPEC, ServiceEndpoint
-from reconciler.settings import EndpointTerms
+from reconciler.settings import EndpointParameters
 from server.controllers.settings import controller_settings
 from server.settings import ListenSettings, Settings
 from simulator.apiserver.server import InMemoryApiServer
 from tests.support.client_of_api import an_api_with_client
 
 NAME = NAMESPACE = "gpu-control-plane"
-FIRST = EndpointTerms(namespace=NAMESPACE, address="10.0.0.1", port=8443)
+FIRST = EndpointParameters(namespace=NAMESPACE, address="10.0.0.1", port=8443)
 SECOND = replace(FIRST, address="10.0.0.2")
 
 
@@ -33,7 +33,7 @@ class Cluster:
             SERVICES, {"apiVersion": "v1", "kind": "Service", "metadata": metadata}
         )
 
-    async def lead(self, terms: EndpointTerms) -> None:
+    async def lead(self, terms: EndpointParameters) -> None:
         assert await ServiceEndpoint(self.client, terms).reconcile(NAME) == RECHECK_S
 
     async def slice(self) -> dict[str, Any]:

@@ -20,7 +20,7 @@ async def run() -> AsyncIterator[InventoryRun]:
         await opened.add_node()
         await opened.label_all({**gfd_labels()})
         await opened.publish(gpu_feature("n1"))
-        await opened.settle()
+        await opened.until_stable()
         yield opened
 
 

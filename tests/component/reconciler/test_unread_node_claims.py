@@ -14,10 +14,10 @@ pytestmark = pytest.mark.looptime
 async def test_no_second_node_is_asked_for_beside_a_claim_that_cannot_be_read(kind: str):
     async with a_scaling_run() as run:
         await run.add_pods("a")
-        await run.look()
+        await run.run_pass()
         (asked,) = await run.ids()
         await run.launch(asked)
-        await run.look()
+        await run.run_pass()
         run.notes()
         run.start()
         for _ in range(4):

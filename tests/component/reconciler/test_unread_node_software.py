@@ -82,7 +82,7 @@ async def test_a_younger_policy_does_not_count_instead_of_one_that_cannot_be_rea
     before = await a_driver_on_a_node(world)
     await asyncio.sleep(2)
     await world.add_policy("younger", driver={"enabled": False})
-    await world.settle()
+    await world.until_stable()
     await make_policy_unreadable(world)
     assert await written_by_the_next_leader(world) == []
     assert await drivers_of(world) == before
@@ -100,7 +100,7 @@ async def test_drivers_stay_without_a_policy_and_say_why(world: OperatorWorld):
 async def test_a_leader_that_cannot_read_a_driver_changes_no_driver(world: OperatorWorld):
     before = await a_driver_on_a_node(world)
     await world.add_driver("fallback", default=True)
-    await world.settle()
+    await world.until_stable()
     await allow_next_version(
         world.client, build_operator_crds(), "NVIDIADriver", "spec", "kernelModuleType"
     )
@@ -201,8 +201,8 @@ async def test_a_node_whose_new_driver_is_not_validated_stays_out_of_service_wit
         if is_unread:
             run.objects.policy_store.replace_unread([unread("policy")])
         run.objects.policy_store.replace_all([])
-        await run.look()
-        await run.look()
+        await run.run_pass()
+        await run.run_pass()
         node = await run.node("n0")
         assert await run.marks("n0") == before
         assert node["metadata"]["labels"][UPGRADE_STATE_LABEL] == "validation-required"
@@ -217,6 +217,6 @@ async def test_a_node_that_is_being_emptied_stays_out_of_service_without_a_polic
         await run.until("pod-deletion-required", node="n0")
         before = await run.marks("n0")
         run.objects.policy_store.replace_all([])
-        await run.look()
-        await run.look()
+        await run.run_pass()
+        await run.run_pass()
         assert await run.marks("n0") == before

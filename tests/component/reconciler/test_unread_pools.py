@@ -37,7 +37,7 @@ async def an_assignment(cluster: Cluster) -> AssignmentRun:
     await run.device("n1-0")
     await run.device("n1-1")
     await run.inventory()
-    await run.settle()
+    await run.until_stable()
     assert set((await run.owners()).values()) == {"whole"}
     return run
 
@@ -46,7 +46,7 @@ async def test_devices_stay_in_their_pool_and_go_to_no_younger_one():
     async with a_cluster() as cluster:
         run = await an_assignment(cluster)
         await cluster.add_pool("younger", assignment={"requireAnnotation": False})
-        await run.settle()
+        await run.until_stable()
         await make_unreadable(cluster)
         leader = AssignmentRun(cluster, replica=True)
         written = [await leader.step() for _ in range(4)]
@@ -75,7 +75,7 @@ async def test_devices_leave_a_pool_that_could_not_be_read_once_it_is_deleted():
             GPU_POOLS, {"metadata": {"finalizers": None}}, name="whole"
         )
         await cluster.client.delete(GPU_POOLS, "whole")
-        await leader.settle()
+        await leader.until_stable()
         assert set((await leader.owners()).values()) == {None}
 
 
@@ -99,18 +99,18 @@ async def test_nodes_keep_taints_and_labels():
 
 async def test_plugin_and_list_of_a_pool_stay():
     async with a_cluster_with_workloads() as before:
-        await before.settle()
+        await before.until_stable()
         plugin = await before.plugin()
         await make_unreadable(before.cluster)
         leader = Workloads(Cluster(before.cluster.api, before.cluster.client))
-        assert await leader.settle() == []
+        assert await leader.until_stable() == []
         assert await before.plugin() == plugin
 
 
 async def test_what_a_pool_asked_for_is_not_withdrawn():
     async with a_scaling_run() as run:
         await run.add_pods("a")
-        await run.look()
+        await run.run_pass()
         asked = await run.ids()
         assert asked
         await allow_next_version(
@@ -121,7 +121,7 @@ async def test_what_a_pool_asked_for_is_not_withdrawn():
         )
         run.start()
         run.writes()
-        await run.look()
+        await run.run_pass()
         assert (await run.ids(), run.writes()) == (asked, [])
 
 

@@ -25,13 +25,13 @@ from pool.model import PodFacts
 from pool.what_if.explanation import UnitWaitReason
 from reconciler.controller_spec import ControllerContext
 from reconciler.informer_stores import InformerStores
-from reconciler.pod.explanation_turns import AFTER_S, AGAIN_S, PAUSE_S, REFUSED_FOR_S, RESYNC_S
+from reconciler.pod.explanation_queue import AFTER_S, AGAIN_S, PAUSE_S, REFUSED_FOR_S, RESYNC_S
 from reconciler.pod.shared_explanations import SharedExplanations, WaitText
 from reconciler.pod.wait_explanation import (
     ADOPT_EVERY_S,
     MAX_BACKOFF_S,
     PERIOD_S,
-    WRITES_A_LOOK,
+    WRITES_A_ROUND,
     PodExplainer,
     WaitExplanation,
 )
@@ -238,7 +238,7 @@ async def test_all_pods_together_are_written_ten_times_a_second_at_most(cluster:
             await asyncio.sleep(0.1)
             by_second[tenth // 10] += len(patches(cluster)) + len(cluster.recorder.taken())
     assert sum(by_second.values()) == 80, "a condition and an Event of each"
-    assert max(by_second.values()) == WRITES_A_LOOK
+    assert max(by_second.values()) == WRITES_A_ROUND
     assert {await said(cluster, f"p{number:02}") for number in range(40)} == {
         ("False", "PodTooLarge")
     }

@@ -29,7 +29,7 @@ def a_container() -> Json:
 
 async def test_all_resources_of_the_pods_are_summed_in_the_request(run: ScalingRun):
     await run.add_pods("a", "b", containers=[a_container()])
-    await run.look()
+    await run.run_pass()
     (signal,) = await run.signals()
     resources = signal["spec"]["containers"][0]["resources"]
     assert resources["limits"] == {"vpc.amazonaws.com/efa": "8", "hugepages-2Mi": str(2 << 30)}
@@ -48,11 +48,11 @@ async def test_what_the_request_leaves_out_is_named_on_the_pod(run: ScalingRun):
     required = "requiredDuringSchedulingIgnoredDuringExecution"
     terms = {"podAffinity": {required: [rack]}, "podAntiAffinity": {required: [later]}}
     await run.add_pods("a", affinity=terms)
-    await run.look()
+    await run.run_pass()
     notes = [note for reason, note in run.notes() if reason == "GPUNodeRequested"]
-    (told,) = [note for note in notes if "leaves out" in note]
-    assert "podAffinity by example.com/rack" in told
-    assert "podAntiAffinity that cannot be read" in told
+    (reported,) = [note for note in notes if "leaves out" in note]
+    assert "podAffinity by example.com/rack" in reported
+    assert "podAntiAffinity that cannot be read" in reported
     assert len(notes) == 2
 
 
@@ -60,15 +60,15 @@ async def test_a_free_node_that_kube_scheduler_passes_over_does_not_count(run: S
     await run.add_node("n1", labels={ZONE: "a"})
     await run.add_pods("a", schedulingGates=None)
     await asyncio.sleep(61)
-    await run.look()
+    await run.run_pass()
     ((reason, note),) = run.notes()
     assert (reason, "NotDevices" in note) == ("GPUNodeRequestBlocked", True)
     await asyncio.sleep(120)
-    await run.look()
-    await run.look()
+    await run.run_pass()
+    await run.run_pass()
     (signal,) = await run.signals()
     affinity = signal["spec"]["affinity"]["nodeAffinity"]
     (term,) = affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
     assert term["matchExpressions"] == [{"key": ZONE, "operator": "NotIn", "values": ["a"]}]
-    told = [note for reason, note in run.notes() if reason == "GPUNodeRequested"]
-    assert f"nodes with {ZONE} a" in told[0]
+    reported = [note for reason, note in run.notes() if reason == "GPUNodeRequested"]
+    assert f"nodes with {ZONE} a" in reported[0]

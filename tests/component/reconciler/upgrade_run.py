@@ -41,8 +41,8 @@ from kube.resources import (
     RESOURCE_CLAIMS,
 )
 from manifests.nvidia.operator_crds import build_operator_crds
+from reconciler.driver_upgrade.reports import UpgradeReports
 from reconciler.driver_upgrade.upgrade_pass import KEY, DriverUpgrades, UpgradeTools
-from reconciler.driver_upgrade.upgrade_reports import UpgradeReports
 from reconciler.sinks.operator_objects import OperatorObjects
 from simulator.apiserver.server import InMemoryApiServer
 from tests.support.client_of_api import an_api_with_client
@@ -157,21 +157,21 @@ class UpgradeRun:
             ),
         )
 
-    async def look(self) -> float | None:
+    async def run_pass(self) -> float | None:
         return await self.upgrades.reconcile(KEY)
 
     async def step(self) -> None:
         """Let a moment pass, in which all others act, and then the leader."""
         await asyncio.sleep(STEP_S)
         await self.tick()
-        await self.look()
+        await self.run_pass()
 
     async def until(self, *states: str, node: str = "", steps: int = 400) -> None:
         """Go on until the node, or every node, is in one of the states."""
         for _ in range(steps):
             found = await self.states()
-            shown = {found.get(node, "")} if node else set(found.values())
-            if shown <= set(states):
+            current = {found.get(node, "")} if node else set(found.values())
+            if current <= set(states):
                 return
             await self.step()
         raise AssertionError(await self.states(), self.reports.by_node())

@@ -39,10 +39,10 @@ class Workloads:
         self.config_maps = live_workloads(ConfigMap)
         self.daemon_sets = live_workloads(DaemonSet)
         self.recorded = Recorded()
-        self.told: list[PoolName] = []
+        self.reported: list[PoolName] = []
         self.exported = PluginConfigFacts(cluster.devices.store, cluster.catalog)
         self.nodes = NodePluginConfigs(self.exported)
-        self.exported.changes.subscribe(self.told.append)
+        self.exported.changes.subscribe(self.reported.append)
         self.controller = PoolWorkloads(
             cluster.client,
             cluster.catalog,
@@ -72,7 +72,7 @@ class Workloads:
         )
         self.daemon_sets.replace_all(sets.items)
 
-    async def settle(self, pool: PoolName = WHOLE) -> list[tuple[str, str]]:
+    async def until_stable(self, pool: PoolName = WHOLE) -> list[tuple[str, str]]:
         """Observe, reconcile, observe; return the writes of the reconcile."""
         await self.observe()
         self.cluster.writes()

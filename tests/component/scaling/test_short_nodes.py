@@ -32,14 +32,14 @@ async def test_a_node_with_fewer_devices_than_promised_is_not_bought_again_for_e
             if write.method == "POST" and write.path.endswith(f"/{NODE_CLAIMS.plural}")
         ]
         assert 2 <= len(created) <= 3
-        sight = await pool.until("the shape is left out", lambda seen: bool(seen.scaling.shapes))
-        assert sight.scaling.shapes is not None
-        (left_out,) = sight.scaling.shapes
-        assert left_out.excluded_at == sight.pool.metadata.generation
-        assert sight.has_condition("ShapesAvailable", "False")
-        note = await pool.until_told("GPUNodeWithFewerDevices")
+        measured = await pool.until("the shape is left out", lambda seen: bool(seen.scaling.shapes))
+        assert measured.scaling.shapes is not None
+        (left_out,) = measured.scaling.shapes
+        assert left_out.excluded_at == measured.pool.metadata.generation
+        assert measured.has_condition("ShapesAvailable", "False")
+        note = await pool.until_reported("GPUNodeWithFewerDevices")
         assert "brings 1 usable units" in note
         assert "promises 2" in note
-        await pool.until_told("GPUNodeRequestBlocked", "promises 2")
-        assert sight.gated == ["short-a"]
+        await pool.until_reported("GPUNodeRequestBlocked", "promises 2")
+        assert measured.gated == ["short-a"]
         await pool.ends_clean()

@@ -100,7 +100,7 @@ def answers_to(sent: list[bytes]) -> list[tuple[int, bytes]]:
         async with port_state(routes, LIMITS) as state:
             peer = OneConnection(state)
             await peer.feed(*sent)
-            await peer.settle()
+            await peer.drain()
             await asyncio.sleep(LONGEST_S)
             assert peer.transport.is_closing(), (
                 "no connection that has said anything stays for ever"
@@ -119,15 +119,15 @@ def read_answers(written: bytes) -> list[tuple[int, bytes]]:
     """Read answers as a client does that trusts their lengths; one to HEAD has no body."""
     found = []
     while written:
-        head, ended, rest = written.partition(b"\r\n\r\n")
+        head, ended, remaining = written.partition(b"\r\n\r\n")
         match = re.match(rb"HTTP/1\.1 (\d{3}) ", head)
         assert match, written
         assert ended
         length = re.search(rb"Content-Length: (\d+)", head)
         assert length
-        size = 0 if rest.startswith(b"HTTP/1.1 ") or not rest else int(length[1])
-        found.append((int(match[1]), rest[:size]))
-        written = rest[size:]
+        size = 0 if remaining.startswith(b"HTTP/1.1 ") or not remaining else int(length[1])
+        found.append((int(match[1]), remaining[:size]))
+        written = remaining[size:]
     return found
 
 

@@ -118,7 +118,7 @@ def answers_to(sent: list[bytes]) -> dict[int, tuple[int, bytes]]:
         async with port_state(routes, LIMITS) as state:
             peer = OneConnection(state, Http2Protocol)
             await peer.feed(*sent)
-            await peer.settle()
+            await peer.drain()
             await asyncio.sleep(LONGEST_S)
             if not peer.transport.is_closing():
                 assert read_answers(peer.written) == {}, "only a first request is waited for"

@@ -13,7 +13,7 @@ import aiohttp
 import pytest
 from structlog.testing import capture_logs
 
-from admission.admission_webhooks import (
+from admission.webhooks import (
     mutate_pod,
     validate_gpudevice,
     validate_gpupool,

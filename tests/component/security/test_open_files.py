@@ -74,9 +74,9 @@ async def test_silent_connections_beyond_the_limit_of_open_files_keep_nobody_out
                     assert await asks(cluster.port) == 200
         finally:
             process.terminate()
-            _, told = await process.communicate()
-    assert b"cannot accept a connection" not in told
-    assert b'"connections":200' in told.replace(b" ", b""), "half of the files, it says"
+            _, reported = await process.communicate()
+    assert b"cannot accept a connection" not in reported
+    assert b'"connections":200' in reported.replace(b" ", b""), "half of the files, it says"
 
 
 def flags(cluster: Cluster) -> list[str]:

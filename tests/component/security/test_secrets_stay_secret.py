@@ -18,7 +18,7 @@ from kube.config.connection import StaticConnection
 from kube.resources import SECRETS
 from manifests import constants
 from manifests.example_files import example_text
-from server.reservations.reservation_signer import KEY
+from server.reservations.signer import KEY
 from simulator.apiserver.server import InMemoryApiServer
 from simulator.apiserver.webhooks.chain import User
 from tests.component.server.test_process import a_process, end_of, settings_file
@@ -153,8 +153,8 @@ async def test_no_key_and_no_token_is_told_to_anybody(tmp_path: Path) -> None:
     hidden = [sealing_key, tokens.api, tokens.extender, tokens.wrong, tokens.garbage]
     for bundle in bundles:
         hidden += material_of(bundle)
-    told = err + answers
-    assert [word for word in hidden if word in told] == []
+    reported = err + answers
+    assert [word for word in hidden if word in reported] == []
 
 
 @pytest.mark.parametrize("target", [target.value for target in RenderTarget])

@@ -246,7 +246,7 @@ class ClusterRun:
         await self.bind(name)
         return bool(self.cluster.api.requests.writes(user=SERVER_USER, path=f"/{name}/binding"))
 
-    async def is_looked_at(self) -> bool:
+    async def is_checked(self) -> bool:
         """Say whether the pod in doubt was read, more often than reads fail."""
         return list(map(kind_of, requests_of_ours(self.cluster))).count("GET pods") > 3
 

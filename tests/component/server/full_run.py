@@ -28,7 +28,7 @@ from simulator.apiserver.injection import InjectedError
 from simulator.node import nfd
 from simulator.node.kubelet import FakeKubelet, register_node
 from simulator.scheduler.extender_client import ExtenderClient
-from simulator.scheduler.fake_scheduler import FakeScheduler
+from simulator.scheduler.fake import FakeScheduler
 from tests.component.server.cluster_run import (
     DEVICES,
     POOLS,
@@ -71,7 +71,7 @@ async def pods_come_and_the_lead_goes(run: ClusterRun) -> None:
     await eventually(lambda: run.is_bound(*SERVED))
     await run.add_pod("lost", "whole", "nobody")
     await eventually(lambda: run.is_sent("lost"))
-    await eventually(run.is_looked_at)
+    await eventually(run.is_checked)
     await eventually(lambda: run.bind("lost"))
     await run.add_pod("stolen", "slow")
     await run.steal_node("stolen")

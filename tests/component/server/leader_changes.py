@@ -23,12 +23,12 @@ from api.names import DEVICES_ANNOTATION, POOL_LABEL, RESOURCE_PREFIX, NodeName,
 from kube.client import KubeClient
 from kube.config.connection import StaticConnection
 from kube.informer import Informer, WatchTiming
-from kube.leader_election import LeaderElection, LeaseTerms
+from kube.leader_election import LeaderElection, LeaseTimes
 from kube.resources import PODS
 from manifests.install.crds import build_crds
 from pool.facts import pod_facts
 from reconciler.pod.binding_recovery import BindingRecovery
-from reconciler.sinks.pod_sink import PodSink
+from reconciler.sinks.pod import PodSink
 from scheduler.bind import bind_pod
 from scheduler.codec import BindRequest
 from scheduler.context import ExtenderContext
@@ -38,7 +38,7 @@ from server.leadership.bound_pods import BoundPods
 from server.leadership.fence import Fence
 from server.leadership.restored_store import RestoredStore
 from server.leadership.takeover import Takeover
-from server.reservations.reservation_ids import ReservationIds
+from server.reservations.ids import ReservationIds
 from server.shutdown import drain
 from tests.support.allocation_state import some_allocation_state, some_devices
 from tests.support.in_process_api import InProcessApi, Wire
@@ -86,7 +86,7 @@ class OfOneOpinion:
         self.discard = sink.discard
 
 
-class Flaws(msgspec.Struct, frozen=True):
+class LeaderFaults(msgspec.Struct, frozen=True):
     """What is left out, to see that it is missed."""
 
     lists_undo_reads: bool = False
@@ -103,7 +103,7 @@ class Replica:
         *,
         requests: asyncio.TaskGroup,
         rng: random.Random,
-        flaws: Flaws,
+        defects: LeaderFaults,
     ) -> None:
         self.name = name
         clock = LoopClock(rate=rng.uniform(0.93, 1.07), offset_s=rng.uniform(0, 1e6))
@@ -121,13 +121,13 @@ class Replica:
             client,
             PODS,
             Pod,
-            sink=OfOneOpinion(bound) if flaws.lists_undo_reads else bound,
+            sink=OfOneOpinion(bound) if defects.lists_undo_reads else bound,
             clock=clock,
             project=pod_facts,
             timing=WatchTiming(later_page=2),
             rng=rng,
         )
-        terms = LeaseTerms(namespace="default", name=TERM)
+        terms = LeaseTimes(namespace="default", name=TERM)
         self.election = LeaderElection(client, clock, terms, identity=name, rng=rng)
         self.restored_store = RestoredStore(
             self.election, [self.informer], allocation_state=self.allocation_state, bound_pods=bound
@@ -135,8 +135,8 @@ class Replica:
         self.takeover = Takeover(
             self.election,
             Fence(client, TERM, self.election.identity),
-            _nothing if flaws.no_read else self.restored_store.catch_up,
-            settle_s=0.5,
+            _nothing if defects.no_read else self.restored_store.catch_up,
+            wait_s=0.5,
             rng=rng,
         )
         self.context = ExtenderContext(
@@ -203,12 +203,12 @@ async def _nothing() -> None:
 class World:
     """One history."""
 
-    def __init__(self, seed: int, flaws: Flaws, group: asyncio.TaskGroup) -> None:
+    def __init__(self, seed: int, defects: LeaderFaults, group: asyncio.TaskGroup) -> None:
         self.seed = seed
         self.rng = random.Random(seed)
         self.api = InProcessApi(self.rng)
         self.api.on_bound = self._judge
-        self.flaws = flaws
+        self.defects = defects
         self.group = group
         self.replicas: dict[Replica, asyncio.Task[None]] = {}
         self.steps: list[str] = []
@@ -251,7 +251,7 @@ class World:
     def start_replica(self) -> None:
         self._number += 1
         replica = Replica(
-            f"r{self._number}", self.api, requests=self.group, rng=self.rng, flaws=self.flaws
+            f"r{self._number}", self.api, requests=self.group, rng=self.rng, defects=self.defects
         )
         self.replicas[replica] = self.start(replica.run)
 
@@ -464,7 +464,7 @@ async def _until_cancelled(job: Job, *args: Any) -> None:
         await job(*args)
 
 
-async def play(seed: int, flaws: Flaws) -> World:
+async def play(seed: int, defects: LeaderFaults) -> World:
     """Play a history to its end.
 
     Raises:
@@ -473,7 +473,7 @@ async def play(seed: int, flaws: Flaws) -> World:
     world: World | None = None
     try:
         async with asyncio.TaskGroup() as group:
-            world = World(seed, flaws, group)
+            world = World(seed, defects, group)
             async with world.api:
                 await world.play()
             # What is under way is of no interest any more.

@@ -28,7 +28,7 @@ from simulator.node.kubelet import register_node
 from telemetry.conditions import DeviceCondition, DeviceHealthy, InventoryCondition, PoolCondition
 from tests.component.server.metrics_run import MetricsRun
 from tests.support.dcgm import Exporter, an_exporter, device_lines
-from tests.support.metric_samples import shown
+from tests.support.metric_samples import exported
 from tests.support.node_features import address_of, agent_device, agent_feature, uuid_of
 from tests.support.operands import an_operand_pod
 from tests.support.polling import until, until_async
@@ -46,7 +46,7 @@ Figures = Mapping[tuple[str, ...], float]
 
 
 @asynccontextmanager
-async def a_node_tells_of_its_devices(run: MetricsRun) -> AsyncIterator[Exporter]:
+async def a_node_publishes_its_devices(run: MetricsRun) -> AsyncIterator[Exporter]:
     """One device goes into a pool, the other fails; the exporter breaks, and the agent goes."""
     client = run.cluster.client
     await register_node(client, N2, {}, labels={"nvidia.com/gpu.memory": "lots"})
@@ -61,17 +61,17 @@ async def a_node_tells_of_its_devices(run: MetricsRun) -> AsyncIterator[Exporter
         await client.merge_patch(
             PODS, {"status": status}, name=app, namespace=SOFTWARE_NAMESPACE, subresource="status"
         )
-        await agent_tells(run, health="Healthy")
+        await agent_publishes(run, health="Healthy")
         await until_async(lambda: is_ready_for_pooling(run))
         # A patch that meets another write is decided about twice, and so counted twice.
-        await run.cluster.settled()
+        await run.cluster.until_stable()
         annotations = {ASSIGNMENT_ANNOTATION: "slow"}
         await client.merge_patch(
             GPU_DEVICES, {"metadata": {"annotations": annotations}}, name=NAMES[0]
         )
         run.admission["allowed", "validate-gpudevices"] += 1
         await until_async(lambda: is_in_state(run, NAMES[0], DeviceState.ASSIGNED))
-        await agent_tells(run, health="Unhealthy")
+        await agent_publishes(run, health="Unhealthy")
         await until_async(lambda: is_in_state(run, NAMES[1], DeviceState.FAULTED))
         await client.delete(NODE_FEATURES, f"gpu-control-plane-agent-{N2}", namespace=nfd.NAMESPACE)
         await until(lambda: exporter.asked > 1)
@@ -81,7 +81,7 @@ async def a_node_tells_of_its_devices(run: MetricsRun) -> AsyncIterator[Exporter
         yield exporter
 
 
-async def agent_tells(run: MetricsRun, *, health: str) -> None:
+async def agent_publishes(run: MetricsRun, *, health: str) -> None:
     """The agent of the node writes what it sees; the health is that of the second device."""
     devices = [agent_device(N2, 0), agent_device(N2, 1, health=health)]
     feature = agent_feature(N2, devices, heartbeat=SystemClock().utc_now())
@@ -103,7 +103,7 @@ async def is_in_state(run: MetricsRun, name: str, state: DeviceState) -> bool:
 # --- what stands in the API server -----------------------------------------------------------------
 
 
-async def nodes_and_pools_are_shown(run: MetricsRun) -> None:
+async def nodes_and_pools_are_exported(run: MetricsRun) -> None:
     """Every gauge of nodes, devices and pools says what their objects say."""
 
     async def differing() -> dict[str, tuple[Figures, Figures]]:
@@ -111,7 +111,7 @@ async def nodes_and_pools_are_shown(run: MetricsRun) -> None:
         return {
             name: (figures, want)
             for name, want in wanted.items()
-            if (figures := shown(name)) != want
+            if (figures := exported(name)) != want
         }
 
     async def is_equal() -> bool:

@@ -14,7 +14,7 @@ from kube.errors import KubeError
 from kube.resources import GPU_DEVICES, GPU_POOLS, MUTATING_WEBHOOK_CONFIGURATIONS, PODS
 from manifests import constants
 from simulator.node.kubelet import register_node
-from tests.support.metric_samples import Counted, shown
+from tests.support.metric_samples import Counted, exported
 from tests.support.polling import until
 from tests.support.reviews import a_device_object, a_pod_object, a_pool_object, a_review
 from tests.support.running_server import Cluster, RunningServer
@@ -133,14 +133,14 @@ async def the_world_begins(run: MetricsRun) -> None:
         await run.add_pool(name, f"{ttl_s}s")
     await run.add_pool("gone", "60s")
     await register_node(run.cluster.client, "n1", {"gpu.deckhouse.io/whole": DEVICES})
-    await comes_to(lambda: shown("gpupool_capacity_total"), {("whole",): 0, ("slow",): 0, ("gone",): 0})  # fmt: skip
+    await comes_to(lambda: exported("gpupool_capacity_total"), {("whole",): 0, ("slow",): 0, ("gone",): 0})  # fmt: skip
     for number in range(DEVICES):
         await run.add_device(number, "whole")
     await run.add_device(DEVICES, "slow")
     await run.add_device(DEVICES + 1, None)
-    await comes_to(lambda: shown("gpupool_capacity_total"), {("whole",): DEVICES, ("slow",): 1, ("gone",): 0})  # fmt: skip
+    await comes_to(lambda: exported("gpupool_capacity_total"), {("whole",): DEVICES, ("slow",): 1, ("gone",): 0})  # fmt: skip
     await run.cluster.client.delete(GPU_POOLS, "gone")
-    await comes_to(lambda: shown("gpupool_capacity_total"), {("whole",): DEVICES, ("slow",): 1})
+    await comes_to(lambda: exported("gpupool_capacity_total"), {("whole",): DEVICES, ("slow",): 1})
 
 
 async def pods_are_admitted_bound_and_deleted(run: MetricsRun) -> None:

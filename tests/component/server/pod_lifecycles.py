@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from admission.admission_webhooks import mutate_pod
 from admission.context import AdmissionContext
+from admission.webhooks import mutate_pod
 from api.clock import Instant
 from api.foreign.core import Pod
 from api.kinds.gpudevice import GPUDevice
@@ -26,14 +26,14 @@ from pool.catalog import Catalog
 from pool.facts import pod_facts
 from reconciler.assignment.pool_conflicts import Conflicts
 from reconciler.informer_stores import InformerStores
-from reconciler.sinks.device_sink import observe_device
-from reconciler.sinks.node_sink import NodeSink
-from reconciler.sinks.pod_sink import PodSink
-from reconciler.sinks.pool_sink import PoolSink
+from reconciler.sinks.device import observe_device
+from reconciler.sinks.node import NodeSink
+from reconciler.sinks.pod import PodSink
+from reconciler.sinks.pool import PoolSink
 from scheduler.context import RECENT_PODS, ExtenderContext
 from scheduler.extender import bind, filter_nodes, prioritize
 from server.leadership.bound_pods import BoundPods
-from server.reservations.reservation_ids import ReservationIds
+from server.reservations.ids import ReservationIds
 from telemetry.metrics import REGISTRY
 from tests.support.builders import a_node, at
 from tests.support.hand_made import a_device
@@ -159,7 +159,7 @@ class PodLifecycles:
                 self.remove_pool(pool)
             self.count += 1
 
-    def settle(self) -> None:
+    def until_stable(self) -> None:
         """Let every deadline pass."""
         for replica in self.replicas:
             replica.pass_time(700)

@@ -49,9 +49,9 @@ def requests_of_ours(cluster: Cluster) -> list[LoggedRequest]:
 
 def breaking(kind: str, breakage: Breakage, *, nth: int = 1, times: int = 1) -> InjectedError:
     """Return what lets the nth request of a kind fail, and those behind it."""
-    verb, _, rest = kind.partition(" ")
-    rest, _, by = rest.partition(" by ")
-    what, _, subresource = rest.partition("/")
+    verb, _, remaining = kind.partition(" ")
+    remaining, _, by = remaining.partition(" by ")
+    what, _, subresource = remaining.partition("/")
     resource, _, which = what.partition(" ")
     path, query = f"/{resource}/{which or '[^/]+'}", ""
     match verb:
@@ -80,8 +80,8 @@ def breaking(kind: str, breakage: Breakage, *, nth: int = 1, times: int = 1) -> 
 
 def _parts_of(path: str) -> tuple[str, str, str]:
     parts = path.strip("/").split("/")
-    rest = parts[3:] if parts[0] == "apis" else parts[2:]
-    if len(rest) > 2 and rest[0] == "namespaces":
-        rest = rest[2:]
-    resource, name, subresource, *_ = *rest, "", "", ""
+    remaining = parts[3:] if parts[0] == "apis" else parts[2:]
+    if len(remaining) > 2 and remaining[0] == "namespaces":
+        remaining = remaining[2:]
+    resource, name, subresource, *_ = *remaining, "", "", ""
     return resource, name, subresource

@@ -34,7 +34,7 @@ from kube.resources import (
 )
 from manifests import constants
 from reconciler.installation.scheduler_trust import hash_of
-from tests.support.metric_samples import shown
+from tests.support.metric_samples import exported
 from tests.support.running_server import Cluster, RunningServer
 
 Json = dict[str, Any]
@@ -57,7 +57,7 @@ async def state_of(cluster: Cluster, server: RunningServer) -> Json:
         **await _devices(client),
         **await _nodes(client),
         **await _workloads(client),
-        "reservations": sum(shown("gpu_reservations").values()),
+        "reservations": sum(exported("gpu_reservations").values()),
         "are CAs injected": {ca == authority for ca in await _ca_bundles(client)},
         **await _installation(client, authority),
         "is all ready": bool(checks) and all(checks.values()),

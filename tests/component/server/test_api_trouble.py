@@ -12,8 +12,8 @@ from api.names import DEVICES_ANNOTATION, RESERVATION_ANNOTATION, RESOURCE_PREFI
 from kube.resources import GPU_POOLS, PODS
 from manifests import constants
 from simulator.node.kubelet import register_node
+from telemetry.logs import EVERY_S, Outages
 from telemetry.metrics import REGISTRY
-from telemetry.outages import EVERY_S, Outages
 from tests.support.polling import until, until_async
 from tests.support.reviews import a_pool_object
 from tests.support.running_server import Cluster, RunningServer, a_server
@@ -45,10 +45,10 @@ async def test_lists_that_are_refused_are_told_counted_and_asked_for_again(
     assert {refusal: failed_requests(*refusal) for refusal in refusals.items()} == {
         item: count + 1 for item, count in counted.items()
     }
-    told = [log for log in logs if log.get("resource") in refusals and "error" in log]
-    assert sorted(log["resource"] for log in told) == sorted(LISTS)
-    assert all(log["log_level"] == "warning" for log in told)
-    assert all(str(refusals[log["resource"]]) in log["error"] for log in told)
+    reported = [log for log in logs if log.get("resource") in refusals and "error" in log]
+    assert sorted(log["resource"] for log in reported) == sorted(LISTS)
+    assert all(log["log_level"] == "warning" for log in reported)
+    assert all(str(refusals[log["resource"]]) in log["error"] for log in reported)
 
 
 @pytest.mark.parametrize("code", [401, 403, 500])
@@ -79,7 +79,7 @@ async def test_server_that_starts_before_the_api_server_becomes_ready_with_it(
     await cluster.api.stop()
     with capture_logs() as logs:
         async with a_server(cluster) as server:
-            await until(lambda: told_of_every_list(logs))
+            await until(lambda: reports_every_list(logs))
             await cluster.api.start()
             await server.until_ready()
     assert all(log["log_level"] == "warning" for log in logs if "error" in log)
@@ -107,9 +107,9 @@ async def test_api_server_that_is_away_is_a_line_at_once_and_then_one_in_ten_sec
     assert all(later - line >= EVERY_S - 0.1 for line, later in itertools.pairwise(lines))
 
 
-def told_of_every_list(logs: Sequence[Mapping[str, object]]) -> bool:
-    told = {log.get("resource") for log in logs if "error" in log}
-    return told >= set(LISTS)
+def reports_every_list(logs: Sequence[Mapping[str, object]]) -> bool:
+    reported = {log.get("resource") for log in logs if "error" in log}
+    return reported >= set(LISTS)
 
 
 async def test_server_that_meets_something_else_at_the_address_becomes_ready_later(
@@ -120,7 +120,7 @@ async def test_server_that_meets_something_else_at_the_address_becomes_ready_lat
     nonsense = await asyncio.start_server(talk_nonsense, "127.0.0.1", port)
     with capture_logs() as logs:
         async with a_server(cluster) as server:
-            await until(lambda: told_of_every_list(logs))
+            await until(lambda: reports_every_list(logs))
             nonsense.close()
             await nonsense.wait_closed()
             await cluster.api.start()

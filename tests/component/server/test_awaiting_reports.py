@@ -29,7 +29,7 @@ STATIC = KubeletTopology(
 def a_setup(kubelet: KubeletTopology | None = STATIC) -> ExtenderSetup:
     """A node with two devices on each of two NUMA nodes, and pods that wait."""
     reports = AllocationReports()
-    setup = ExtenderSetup(AllocationState(on_settled=reports.wake), reports=reports)
+    setup = ExtenderSetup(AllocationState(on_reported=reports.wake), reports=reports)
     index = setup.allocation_state.index
     index.replace_pool(a_pool())
     index.replace_node(a_node("n1"))

@@ -20,7 +20,7 @@ from tests.support.polling import until
 from tests.support.running_server import ADMIN_TOKEN, Cluster
 
 
-class Shown:
+class ReportedPods:
     """A sink; which pods with units there are, and where."""
 
     def __init__(self) -> None:
@@ -74,19 +74,21 @@ async def add_pod(cluster: Cluster, name: str, *, bound: bool) -> None:
     )
 
 
-async def read_during(cluster: Cluster, change: Callable[[BoundPods], Awaitable[None]]) -> Shown:
+async def read_during(
+    cluster: Cluster, change: Callable[[BoundPods], Awaitable[None]]
+) -> ReportedPods:
     """Read with a response that is late, so that something happens before it comes."""
-    shown = Shown()
+    current = ReportedPods()
     cluster.api.faults.delay("GET", "/api/v1/pods$", 0.3)
     before = len(list(cluster.api.requests))
     configuration = StaticConnection(cluster.api.url, token=ADMIN_TOKEN)
     async with KubeClient(configuration, LoopClock()) as client:
-        bound = BoundPods(client, shown)
+        bound = BoundPods(client, current)
         async with asyncio.TaskGroup() as group:
             group.create_task(bound.read())
             await until(lambda: len(list(cluster.api.requests)) > before)
             await change(bound)
-    return shown
+    return current
 
 
 async def nothing(_: BoundPods) -> None:
@@ -100,10 +102,10 @@ async def test_bound_pods_are_shown_and_pending_ones_are_left_to_the_watch(
     await add_pod(cluster, "bound", bound=True)
     await add_pod(cluster, "pending", bound=False)
 
-    shown = await read_during(cluster, nothing)
+    current = await read_during(cluster, nothing)
 
-    assert set(shown.pods) == {"bound"}
-    assert shown.pods["bound"].phase is PodPhase.BOUND
+    assert set(current.pods) == {"bound"}
+    assert current.pods["bound"].phase is PodPhase.BOUND
 
 
 async def test_pods_that_ended_are_shown_before_those_that_may_have_their_units(
@@ -120,9 +122,9 @@ async def test_pods_that_ended_are_shown_before_those_that_may_have_their_units(
         subresource="status",
     )
 
-    shown = await read_during(cluster, nothing)
+    current = await read_during(cluster, nothing)
 
-    assert list(shown.pods) == ["b-ended", "a-next"]
+    assert list(current.pods) == ["b-ended", "a-next"]
 
 
 async def test_pod_that_the_watch_shows_gone_meanwhile_does_not_come_back(
@@ -136,9 +138,9 @@ async def test_pod_that_the_watch_shows_gone_meanwhile_does_not_come_back(
     async def discard(bound: BoundPods) -> None:
         bound.discard(a_pod_facts(name="gone", uid=pod.metadata.uid))
 
-    shown = await read_during(cluster, discard)
+    current = await read_during(cluster, discard)
 
-    assert set(shown.pods) == {"stays"}
+    assert set(current.pods) == {"stays"}
 
 
 async def test_full_list_during_the_read_has_it_read_again(cluster: Cluster) -> None:
@@ -148,21 +150,21 @@ async def test_full_list_during_the_read_has_it_read_again(cluster: Cluster) -> 
     async def relist(bound: BoundPods) -> None:
         bound.replace_all([])
 
-    shown = await read_during(cluster, relist)
+    current = await read_during(cluster, relist)
 
     reads = [request for request in cluster.api.requests if request.path == "/api/v1/pods"]
     assert len(reads) == 2
-    assert set(shown.pods) == {"bound"}
+    assert set(current.pods) == {"bound"}
 
 
-async def read_beside_a_list(cluster: Cluster, *, began: str, version: str) -> Shown:
+async def read_beside_a_list(cluster: Cluster, *, began: str, version: str) -> ReportedPods:
     """Read what is bound while the informer lists too, and hand over its list, with nobody in it."""
     await register_node(cluster.client, "n1", {"gpu.deckhouse.io/whole": 4})
     await add_pod(cluster, "bound", bound=True)
-    shown = Shown()
+    current = ReportedPods()
     configuration = StaticConnection(cluster.api.url, token=ADMIN_TOKEN)
     async with KubeClient(configuration, LoopClock()) as client:
-        bound = BoundPods(client, shown)
+        bound = BoundPods(client, current)
         if began == "before":
             bound.list_begins()
         await bound.read()
@@ -171,12 +173,12 @@ async def read_beside_a_list(cluster: Cluster, *, began: str, version: str) -> S
         bound.list_ends(version)
         for _ in bound.replacing([]):
             pass
-    return shown
+    return current
 
 
 async def test_list_that_is_older_than_the_read_takes_nothing_of_it_back(cluster: Cluster) -> None:
-    shown = await read_beside_a_list(cluster, began="before", version="1")
-    assert set(shown.pods) == {"bound"}
+    current = await read_beside_a_list(cluster, began="before", version="1")
+    assert set(current.pods) == {"bound"}
 
 
 @pytest.mark.parametrize(
@@ -189,17 +191,17 @@ async def test_list_that_is_older_than_the_read_takes_nothing_of_it_back(cluster
 async def test_pod_that_a_newer_list_lacks_is_gone(
     began: str, version: str, cluster: Cluster
 ) -> None:
-    shown = await read_beside_a_list(cluster, began=began, version=version)
-    assert shown.pods == {}
+    current = await read_beside_a_list(cluster, began=began, version=version)
+    assert current.pods == {}
 
 
 async def test_pods_that_end_while_nothing_is_read_are_not_noted() -> None:
-    shown = Shown()
-    bound = BoundPods(None, shown)  # type: ignore[arg-type]  # nothing is read
+    current = ReportedPods()
+    bound = BoundPods(None, current)  # type: ignore[arg-type]  # nothing is read
     for number in range(100):
         bound.upsert(a_pod_facts(name=f"p{number}"))
         bound.discard(a_pod_facts(name=f"p{number}"))
-    assert (shown.pods, bound._gone) == ({}, set())
+    assert (current.pods, bound._gone) == ({}, set())
 
 
 class Unreadable:
@@ -212,42 +214,42 @@ class Unreadable:
         return Listing(items=[], resource_version="7", unread=self._unread)
 
 
-async def read_unreadable(*names: str, known: str = "") -> tuple[BoundPods, Shown]:
-    shown = Shown()
-    bound = BoundPods(Unreadable(*names), shown)  # type: ignore[arg-type]  # lists alone
+async def read_unreadable(*names: str, known: str = "") -> tuple[BoundPods, ReportedPods]:
+    current = ReportedPods()
+    bound = BoundPods(Unreadable(*names), current)  # type: ignore[arg-type]  # lists alone
     if known:
         bound.upsert(a_pod_facts(name=known))
     await bound.read()
-    return bound, shown
+    return bound, current
 
 
 async def test_bound_pod_that_the_read_cannot_decode_is_unread_unless_it_is_known() -> None:
-    _, shown = await read_unreadable("new", "old", known="old")
-    assert shown.unread == {"new"}
+    _, current = await read_unreadable("new", "old", known="old")
+    assert current.unread == {"new"}
 
 
 async def test_unread_pods_of_the_read_and_of_the_informer_are_unread() -> None:
-    bound, shown = await read_unreadable("a", "b")
+    bound, current = await read_unreadable("a", "b")
     bound.replace_unread([UnreadObject("ns", name, f"uid-{name}") for name in "bc"])
-    assert shown.unread == {"a", "b", "c"}
+    assert current.unread == {"a", "b", "c"}
     bound.replace_unread([])
-    assert shown.unread == {"a", "b"}
+    assert current.unread == {"a", "b"}
 
 
 async def test_pod_that_the_watch_reads_is_unread_no_more() -> None:
-    bound, shown = await read_unreadable("a")
+    bound, current = await read_unreadable("a")
     bound.upsert(a_pod_facts(name="a", uid="uid-a"))
-    assert shown.unread == set()
+    assert current.unread == set()
 
 
 @pytest.mark.parametrize(("version", "left"), [("8", set()), ("6", {"a"})])
 async def test_list_that_is_newer_than_the_read_says_which_pods_are_unread(
     version: str, left: set[str]
 ) -> None:
-    shown = Shown()
-    bound = BoundPods(Unreadable("a"), shown)  # type: ignore[arg-type]  # lists alone
+    current = ReportedPods()
+    bound = BoundPods(Unreadable("a"), current)  # type: ignore[arg-type]  # lists alone
     bound.list_begins()
     await bound.read()
     bound.list_ends(version)
     bound.replace_all([])
-    assert shown.unread == left
+    assert current.unread == left

@@ -56,7 +56,7 @@ async def test_cluster_that_does_not_change_is_not_written_to(cluster: Cluster) 
     async with a_server(cluster) as server:
         await server.until_ready()
         await populate(cluster)
-        await cluster.settled()
+        await cluster.until_stable()
         cluster.api.requests.clear()
         await until_async(lambda: renewals_seen(cluster, 4))
         others = [

@@ -16,7 +16,7 @@ from demo.cluster import SERVER_USER
 from demo.demo_folder import demo_folder
 from demo.main import run_demo
 from demo.objects import FLEET
-from demo.story import LINE, Story
+from demo.story import LINE, Narrator
 from kube.resources import VALIDATING_WEBHOOK_CONFIGURATIONS
 from manifests import constants
 from simulator.apiserver.requestlog import LoggedRequest
@@ -58,18 +58,18 @@ async def test_the_demo_runs_to_its_end_and_checks_every_claim():
     assert [line for line in text.splitlines() if len(line) > LINE] == []
 
 
-async def _write_twice(story: Story) -> None:
+async def _write_twice(story: Narrator) -> None:
     """Make the server look as if it had written to a pod beside its binding."""
     path = "/api/v1/namespaces/default/pods/train"
     story.cluster.api.requests.append(LoggedRequest(method="PATCH", path=path, user=SERVER_USER))
 
 
-async def _kill_the_server(story: Story) -> None:
+async def _kill_the_server(story: Narrator) -> None:
     story.cluster.server.process.kill()
     await story.cluster.server.process.wait()
 
 
-async def _let_everything_in(story: Story) -> None:
+async def _let_everything_in(story: Narrator) -> None:
     name = constants.VALIDATING_CONFIGURATION
     await story.cluster.client.delete(VALIDATING_WEBHOOK_CONFIGURATIONS, name)
 

@@ -101,13 +101,15 @@ async def test_body_in_many_frames_and_windows_arrives() -> None:
         for path in ("/known", "/open"):
             for _ in range(3):
                 number = peer.request(path, b"", ("content-length", "250000"), ends=False)
-                rest = b"y" * 250_000
-                while rest:
+                remaining = b"y" * 250_000
+                while remaining:
                     await peer.exchange()
-                    size = min(len(rest), peer.codec.local_flow_control_window(number), 16_384)
+                    size = min(len(remaining), peer.codec.local_flow_control_window(number), 16_384)
                     assert size, "the window stays closed"
-                    peer.codec.send_data(number, rest[:size], end_stream=size == len(rest))
-                    rest = rest[size:]
+                    peer.codec.send_data(
+                        number, remaining[:size], end_stream=size == len(remaining)
+                    )
+                    remaining = remaining[size:]
                 await peer.exchange()
                 assert len(peer.answered[number].body) == 250_000
 

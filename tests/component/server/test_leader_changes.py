@@ -13,22 +13,22 @@ import looptime
 import pytest
 from structlog.testing import capture_logs
 
-from tests.component.server.leader_changes import Flaws, ViolationError, World, play
+from tests.component.server.leader_changes import LeaderFaults, ViolationError, World, play
 
 FEW, MANY = 6, 2_000
 REPORT_EVERY = 50
 UNTIL_MISSED = 60
 """In one history of ten a part that is left out is missed; in none of so many, once in 500 attempts."""
-NONE = Flaws()
+NONE = LeaderFaults()
 
 
-def played(seed: int, flaws: Flaws = NONE) -> World:
+def played(seed: int, defects: LeaderFaults = NONE) -> World:
     """Play one history in a loop of its own, so that it is the same whatever was played before."""
     with (
         asyncio.Runner(loop_factory=partial(looptime.new_event_loop, noop_cycles=1)) as runner,
         capture_logs(),
     ):
-        return runner.run(play(seed, flaws))
+        return runner.run(play(seed, defects))
 
 
 def test_no_unit_is_given_twice_and_every_pod_is_bound_in_the_end(
@@ -53,16 +53,16 @@ def test_no_unit_is_given_twice_and_every_pod_is_bound_in_the_end(
 
 
 @pytest.mark.parametrize(
-    "flaws",
+    "defects",
     [
-        pytest.param(Flaws(lists_undo_reads=True), id="a list undoes a read that is newer"),
-        pytest.param(Flaws(no_read=True), id="nothing is read at a take-over"),
+        pytest.param(LeaderFaults(lists_undo_reads=True), id="a list undoes a read that is newer"),
+        pytest.param(LeaderFaults(no_read=True), id="nothing is read at a take-over"),
     ],
 )
-def test_part_that_is_left_out_gives_a_unit_twice(flaws: Flaws) -> None:
+def test_part_that_is_left_out_gives_a_unit_twice(defects: LeaderFaults) -> None:
     def play_on() -> None:
         for seed in range(1, UNTIL_MISSED):
-            played(seed, flaws)
+            played(seed, defects)
 
     with pytest.raises(ViolationError, match=r"GPU-\S+ to \S+ and to"):
         play_on()

@@ -141,7 +141,7 @@ def too_much(_headers: Headers) -> Unread:
 
 
 @pytest.mark.parametrize(
-    "expect", ["", "Expect: 100-continue\r\n"], ids=["told late", "told early"]
+    "expect", ["", "Expect: 100-continue\r\n"], ids=["reported late", "reported early"]
 )
 async def test_connection_of_a_refused_request_may_be_idle(expect: str) -> None:
     """The rest of its body is no head, and neither is silence."""

@@ -4,7 +4,7 @@ import random
 import string
 from functools import partial
 
-from admission.admission_webhooks import mutate_pod, validate_pod
+from admission.webhooks import mutate_pod, validate_pod
 from http_edge.replies import Reply
 from manifests import constants
 from server.http.endpoints import Webhook

@@ -26,7 +26,7 @@ GPU_NODE = {
     f"{NFD}/system-os_release.ID": "ubuntu",
     f"{NFD}/system-os_release.VERSION_ID": "24.04",
 }
-LOOKS = 60
+CHECKS = 60
 """One a second."""
 RUNTIME = {"containerRuntimeVersion": "containerd://2.1.4", "kernelVersion": "6.8.0-60-generic"}
 
@@ -57,7 +57,7 @@ async def test_the_documented_cluster_policy_becomes_ready(cluster: Cluster):
 
         status: Json = {}
         states: dict[str, Json] = {}
-        for _ in range(LOOKS):
+        for _ in range(CHECKS):
             found = await cluster.client.get(CLUSTER_POLICIES, Json, name)
             status = found.get("status", {})
             states = {item["name"]: item for item in status.get("states", ())}
@@ -77,7 +77,7 @@ async def test_without_the_setting_no_request_for_its_kinds_is_made(cluster: Clu
     await install(cluster)
     async with a_server(cluster) as server:
         await server.until_ready()
-        await cluster.settled()
+        await cluster.until_stable()
         asked = [request.path for request in cluster.api.requests if request.user == SERVER_USER]
         assert asked
         assert [item for item in asked if "nvidia.com" in item] == []

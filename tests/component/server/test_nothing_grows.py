@@ -11,10 +11,10 @@ def test_nothing_is_left_of_what_is_gone(is_long: bool) -> None:
     many = MANY if is_long else FEW
     lifecycles = PodLifecycles(seed=1)
     lifecycles.live(many // 3)
-    lifecycles.settle()
+    lifecycles.until_stable()
     before = sizes()
     lifecycles.live(many - many // 3)
-    lifecycles.settle()
+    lifecycles.until_stable()
     after = sizes()
     grown = {
         name: (before[name], count)

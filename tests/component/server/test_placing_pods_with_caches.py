@@ -5,7 +5,7 @@ from typing import Any
 from kernelcache.cache_index import CacheIndex
 from manifests.constants import BIND_PATH, FILTER_PATH, PRIORITIZE_PATH
 from tests.support.builders import a_device, a_node
-from tests.support.cache_wishes import LLAMA, a_known_cache, mounting, set_warm
+from tests.support.cache_demands import LLAMA, a_known_cache, mounting, set_warm
 from tests.support.scheduling import a_wire_pod, binding_args, extender_args
 from tests.support.served_app import ServedApp, sample
 

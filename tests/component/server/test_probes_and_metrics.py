@@ -96,8 +96,8 @@ async def test_metrics_are_compressed_where_the_scraper_takes_that(scheduler: Se
     encoding, packed = await asyncio.to_thread(scrape, "gzip")
     assert encoding == "gzip"
     assert len(packed) < len(plain) / 5
-    shown = text_string_to_metric_families(gzip.decompress(packed).decode())
-    assert {family.name for family in shown} == {
+    exported = text_string_to_metric_families(gzip.decompress(packed).decode())
+    assert {family.name for family in exported} == {
         family.name for family in text_string_to_metric_families(plain.decode())
     }
 

@@ -117,7 +117,7 @@ async def test_awaited_answer_comes_before_those_of_later_requests() -> None:
         assert peer.written == b""
         assert peer.transport.is_held(), "later requests wait in the system's buffers"
         served.finish.set()
-        await peer.settle()
+        await peer.drain()
         assert statuses(peer.written) == [200, 200, 200]
         assert peer.written.index(b"first") < peer.written.index(b"page")
 
@@ -128,7 +128,7 @@ async def test_too_many_requests_ahead_of_their_answers_end_the_connection() -> 
         peer = served.connect()
         await peer.feed(post("/awaited") + GET * 9)
         served.finish.set()
-        await peer.settle()
+        await peer.drain()
         assert statuses(peer.written) == [200, 200, 200, 429]
         assert peer.transport.is_closing()
 
@@ -144,7 +144,7 @@ async def test_peer_that_reads_nothing_is_asked_nothing_more_and_dropped() -> No
         assert peer.transport.is_held()
         await asyncio.sleep(LIMITS.answer_s - 1)
         peer.protocol.resume_writing()
-        await peer.settle()
+        await peer.drain()
         assert statuses(peer.written) == [200] * 4
         peer.protocol.pause_writing()
         await asyncio.sleep(LIMITS.answer_s + 1)
@@ -172,7 +172,7 @@ async def test_head_has_its_deadline_behind_an_answer_that_was_awaited() -> None
         await asyncio.sleep(10 * LIMITS.head_s)
         assert not peer.transport.is_closing(), "nobody could have read more of it"
         served.finish.set()
-        await peer.settle()
+        await peer.drain()
         await asyncio.sleep(LIMITS.head_s - 1)
         assert not peer.transport.is_closing()
         await asyncio.sleep(2)
@@ -206,7 +206,7 @@ async def test_body_of_a_peer_that_hangs_up_is_reported_and_not_answered() -> No
         peer = served.connect()
         await peer.feed(post("/known", b"body")[:-1])
         peer.transport.close()
-        await peer.settle()
+        await peer.drain()
         (unread,) = served.known.unread
         assert unread.text == "the connection broke before the body's end"
         assert peer.written == b""
@@ -282,22 +282,24 @@ async def test_turn_of_a_reader_that_hangs_up_is_the_next_ones() -> None:
             await peer.feed(CHUNKED)
         second.transport.close()
         first.transport.close()
-        await third.settle()
+        await third.drain()
         assert not third.transport.is_held()
 
 
 @pytest.mark.parametrize(
-    "rest",
+    "remaining",
     [
         pytest.param(b"3\r\nabcX", id="a chunk beyond its size"),
         pytest.param(b"z\r\n", id="no size"),
         pytest.param(b"0\r\nX: " + b"x" * 10_000, id="trailers"),
     ],
 )
-async def test_body_that_breaks_the_framing_is_told_and_ends_the_connection(rest: bytes) -> None:
+async def test_body_that_breaks_the_framing_is_told_and_ends_the_connection(
+    remaining: bytes,
+) -> None:
     async with serving() as served:
         peer = served.connect()
-        await peer.feed(CHUNKED, rest, b"x" * 10_000)
+        await peer.feed(CHUNKED, remaining, b"x" * 10_000)
         assert statuses(peer.written) == [400]
         assert b"the body cannot be read: " in peer.written
         assert peer.transport.is_closing()
@@ -312,7 +314,7 @@ async def test_trailers_are_no_headers() -> None:
         assert statuses(peer.written) == [200]
         assert refused == [{b"host": b"x", b"transfer-encoding": b"chunked"}]
         peer.transport.close()
-        await peer.settle()
+        await peer.drain()
 
 
 async def test_header_without_a_value_stays_one_of_its_own() -> None:
@@ -324,7 +326,7 @@ async def test_header_without_a_value_stays_one_of_its_own() -> None:
         assert seen[0][b"x"] == b""
         assert seen[0][b"authorization"] == b"Bearer x"
         peer.transport.close()
-        await peer.settle()
+        await peer.drain()
 
 
 async def test_body_is_asked_for_only_where_it_is_awaited() -> None:
@@ -348,7 +350,7 @@ async def test_shutdown_waits_for_the_requests_under_way_only() -> None:
         assert idle.transport.is_closing()
         assert not finished.done()
         served.finish.set()
-        await busy.settle()
+        await busy.drain()
         assert finished.done()
         assert b"Connection: close\r\n" in busy.written
         assert busy.transport.is_closing()
@@ -359,7 +361,7 @@ async def test_request_that_outlasts_the_shutdown_is_cancelled() -> None:
         peer = served.connect()
         await peer.feed(post("/awaited"))
         peer.protocol.close()
-        await peer.settle()
+        await peer.drain()
         assert peer.written == b""
         assert peer.transport.is_closing()
 

@@ -11,10 +11,10 @@ from tests.support.metric_samples import Counted
 
 pytestmark = pytest.mark.looptime(noop_cycles=10)
 
-SETTLED_S = 10.0
+STABLE_S = 10.0
 QUIET_S = 150.0
 """Longer than the two minutes after which an agent would count as silent."""
-LOOKS = {"node.inventory", "node.bootstrap"}
+PERIODIC = {"node.inventory", "node.bootstrap"}
 """Who looks whether a heartbeat did not come."""
 POLLS = {"scheduler.trust", "service.endpoint", "node.operands", "pool.workloads"}
 """Who looks at the Secret as often as certificates are checked, at the EndpointSlice every five seconds, and at the
@@ -23,7 +23,7 @@ objects of operands and pools every ten."""
 
 async def test_a_quiet_cluster_is_neither_written_to_nor_looked_at(tmp_path: Path) -> None:
     async with a_run(tmp_path) as run:
-        await asyncio.sleep(SETTLED_S)
+        await asyncio.sleep(STABLE_S)
         run.cluster.api.requests.clear()
         counted = Counted()
         await asyncio.sleep(QUIET_S)
@@ -34,5 +34,5 @@ async def test_a_quiet_cluster_is_neither_written_to_nor_looked_at(tmp_path: Pat
             if key[0] not in POLLS
         }
     assert {kind for kind in asked if not kind.startswith(("GET ", "LIST "))} == {"PUT leases"}
-    assert {controller for controller, _ in reconciles} <= LOOKS
+    assert {controller for controller, _ in reconciles} <= PERIODIC
     assert all(times <= 2 for times in reconciles.values())

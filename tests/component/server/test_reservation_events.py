@@ -14,7 +14,7 @@ from kube.resources import EVENTS
 from pool.pods.reported import AllocationMismatch
 from pool.reservations.reservation import End, Ended, Reservation
 from reconciler.pod.reservation_end import record_end
-from reconciler.sinks.inventory_sink import record_mismatch
+from reconciler.sinks.inventory import record_mismatch
 from simulator.apiserver.server import InMemoryApiServer
 from telemetry.reasons import REPORTING_CONTROLLER
 from tests.support.allocation_state import a_bound_pod, reserve

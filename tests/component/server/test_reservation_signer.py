@@ -12,7 +12,7 @@ from kube.client import KubeClient
 from kube.config.connection import StaticConnection
 from kube.resources import SECRETS
 from manifests import constants
-from server.reservations.reservation_signer import ReservationSigner
+from server.reservations.signer import ReservationSigner
 from tests.support.loop_clock import LoopClock
 from tests.support.polling import until
 from tests.support.running_server import ADMIN_TOKEN, Cluster

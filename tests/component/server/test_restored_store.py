@@ -21,8 +21,8 @@ from scheduler.codec import BindRequest
 from scheduler.outcome import Outcome
 from scheduler.ports import PodRef
 from server.leadership.restored_store import RestoredStore
-from simulator.apiserver.store.object_store import StoreBackup
-from tests.component.server.leader_changes import DEVICES, Flaws, Replica, World, a_pod
+from simulator.apiserver.store.objects import StoreBackup
+from tests.component.server.leader_changes import DEVICES, LeaderFaults, Replica, World, a_pod
 from tests.support.polling import until
 
 pytestmark = pytest.mark.looptime
@@ -35,7 +35,7 @@ class RestoredWorld(World):
     """Replicas without trouble, pods by name, and an etcd with backups."""
 
     def __init__(self, group: asyncio.TaskGroup) -> None:
-        super().__init__(1, Flaws(), group)
+        super().__init__(1, LeaderFaults(), group)
         self.api.on_bound = lambda: None
 
     def add_replica(self) -> Replica:

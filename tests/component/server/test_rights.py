@@ -54,12 +54,12 @@ from kube.resources import (
 )
 from manifests import constants
 from reconciler.node_software import built_in_rights as rights
-from reconciler.node_software.software_objects import RESOURCES
+from reconciler.node_software.objects import RESOURCES
 from reconciler.pod.nomination import NominationWriter
 from reconciler.pod.requeue import SchedulerRequeue
 from reconciler.scaling.handover import node_handover
 from reconciler.scaling.node_claim_watch import node_claim_watch
-from reconciler.sinks.karpenter_sink import observe_claim
+from reconciler.sinks.karpenter import observe_claim
 from scheduler.ports import BindWritten, PodBinding, PodRef, SeenBound
 from server.binder import KubeBinder
 from server.leadership.fence import Fence
@@ -273,8 +273,8 @@ async def a_node_comes_and_goes(cluster: Cluster, clock: ServerClock) -> None:
     """One of its two devices is pulled before; what it leaves behind goes after a grace."""
     await register_node(cluster.client, "n2", {})
     for count in (2, 1):
-        told = [agent_device("n2", number) for number in range(count)]
-        feature = agent_feature("n2", told, heartbeat=clock.utc_now())
+        reported = [agent_device("n2", number) for number in range(count)]
+        feature = agent_feature("n2", reported, heartbeat=clock.utc_now())
         await cluster.client.apply(NODE_FEATURES, feature, field_manager="agent")
         if count == 2:
             await until_written(cluster, "POST", "/gpudevices")
@@ -304,13 +304,13 @@ async def a_pod_is_evicted(cluster: Cluster) -> None:
     await until_written(cluster, "POST", "/pods/tenant/eviction")
 
 
-async def bind_and_look(cluster: Cluster, client: KubeClient) -> None:
+async def bind_and_read(cluster: Cluster, client: KubeClient) -> None:
     """A binding whose end is in doubt is settled by reading the pod."""
     uid = (await cluster.stored_pod("bound")).metadata.uid
     binder = KubeBinder(client, 1.0)
     bound = await binder.bind(PodBinding("default", "bound", PodUid(uid), NodeName("n1"), {}))
     assert bound == BindWritten()
-    seen = await binder.look(PodRef("default", "bound", PodUid(uid)))
+    seen = await binder.read(PodRef("default", "bound", PodUid(uid)))
     assert isinstance(seen, SeenBound)
 
 
@@ -373,7 +373,7 @@ async def serve_caches(cluster: Cluster, client: KubeClient) -> None:
     for name in (CacheName(namespace="default", name="llama"), shared):
         await world.add_cache(name, digest=D1)
         await world.report("gone", {name.name: {D1: a_digest()}}, namespace=name.namespace)
-    await world.settle(user=SERVER_USER)
+    await world.until_stable(user=SERVER_USER)
     assert (await world.cache(shared)).status.resolved_digest == D1
     assert await world.node_objects() == []
 
@@ -384,7 +384,7 @@ async def review(client: KubeClient) -> None:
     assert verdict is TokenRefusal.FORBIDDEN
 
 
-async def tell_twice(client: KubeClient) -> None:
+async def publish_twice(client: KubeClient) -> None:
     recorder = EventRecorder(
         client, LoopClock(), reporting_controller="test/engine", reporting_instance="one"
     )
@@ -416,14 +416,14 @@ async def test_every_request_is_allowed_and_every_right_is_used(cluster: Cluster
     await run_the_server(cluster)
     configuration = StaticConnection(cluster.api.url, token=SERVER_TOKEN)
     async with KubeClient(configuration, LoopClock()) as client:
-        await bind_and_look(cluster, client)
+        await bind_and_read(cluster, client)
         await take_over_from_another(client)
         await wake(cluster, client)
         await nominate(cluster, client)
         await delete_signals(cluster, client)
         await delete_claim(cluster, client)
         await serve_caches(cluster, client)
-        await tell_twice(client)
+        await publish_twice(client)
         await review(client)
     granted, asked = our_rights(), asked_in(cluster.api.requests)
     forbidden = [item for item in asked if not any(allows(right, item) for right in granted)]

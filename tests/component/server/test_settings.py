@@ -335,8 +335,8 @@ def test_shown_settings_can_be_loaded_again(
         *("--tls.ip_addresses", "10.0.0.1,::1", "--extender.token_file", "/etc/token"),
     ]
     assert run(["serve", "--show-settings", *flags]) == OK
-    shown = capsys.readouterr().out
-    again = load_settings([], a_file(tmp_path, shown))
+    printed = capsys.readouterr().out
+    again = load_settings([], a_file(tmp_path, printed))
     assert again.model_dump() == load_settings(flags, None).model_dump()
     assert again.listen.port == 9443
 
@@ -348,9 +348,9 @@ def test_shown_settings_hold_no_secret(tmp_path: Path, capsys: pytest.CaptureFix
     kubeconfig.write_text("users: [{name: u, user: {token: sesame}}]")
     flags = ["--extender.token_file", str(token), "--kubeconfig", str(kubeconfig)]
     assert run(["serve", "--show-settings", *flags]) == OK
-    shown = capsys.readouterr().out
-    assert str(token) in shown
-    assert "sesame" not in shown
+    printed = capsys.readouterr().out
+    assert str(token) in printed
+    assert "sesame" not in printed
 
 
 def test_wrong_settings_end_the_command_with_a_line_and_status_2(

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 import msgspec
 import pytest
 
-from kernelcache.signatures.mutation_signature import MutationKeys
+from kernelcache.signatures.mutation import MutationKeys
 from kube.client import KubeClient
 from kube.config.connection import StaticConnection
 from kube.resources import SECRETS

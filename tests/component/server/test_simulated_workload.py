@@ -125,21 +125,21 @@ async def served(run: ClusterRun) -> dict[str, tuple[str, list[str]]]:
     for number, (pool, units, duration) in enumerate(ASKED):
         for moment in sorted(end for end in ends if end <= number * STEP_S):
             await run.remove_pod(ends.pop(moment))
-            await until_settled(run, places)
+            await until_stable(run, places)
         name = f"p{number}"
         body = a_pod_object(units, pool, name)
         body["metadata"] = {"name": name, "namespace": "default"}
         await run.create(PODS, body)
-        await until_settled(run, places)
+        await until_stable(run, places)
         if duration is not None:
             ends[number * STEP_S + duration] = name
     return places
 
 
-async def until_settled(run: ClusterRun, places: dict[str, tuple[str, list[str]]]) -> None:
+async def until_stable(run: ClusterRun, places: dict[str, tuple[str, list[str]]]) -> None:
     """Wait until each pod is bound or said to be unschedulable, and note where the bound ones are."""
 
-    async def is_settled() -> bool:
+    async def is_stable() -> bool:
         for name, pod in (await objects(run.cluster.client, PODS)).items():
             if pod["spec"].get("nodeName"):
                 note = pod["metadata"]["annotations"][DEVICES_ANNOTATION]
@@ -152,9 +152,9 @@ async def until_settled(run: ClusterRun, places: dict[str, tuple[str, list[str]]
                 return False
         return True
 
-    await eventually(is_settled)
-    await run.cluster.settled()
-    await eventually(is_settled)
+    await eventually(is_stable)
+    await run.cluster.until_stable()
+    await eventually(is_stable)
 
 
 async def test_pods_go_where_the_simulation_says(tmp_path: Path):

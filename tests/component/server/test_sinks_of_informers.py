@@ -12,13 +12,13 @@ from agent.kernelcache.cache_objects import CacheObjects
 from agent.kubelet.node_pods import NodePods
 from api.names import NodeName
 from console.data.read_scope import ReadScope
+from console.data.state.cluster import ClusterState
 from console.data.state.cluster_informers import ClusterInformers
-from console.data.state.cluster_state import ClusterState
 from kube.client import KubeClient
 from kube.config.connection import StaticConnection
 from kube.resources import NAMESPACES
 from kube.unread_objects import KeepingSink
-from reconciler.sinks.pod_sink import PodSink
+from reconciler.sinks.pod import PodSink
 from server.informers import build_informers
 from server.leadership.bound_pods import BoundPods
 from server.settings import Settings
@@ -39,13 +39,13 @@ def sinks() -> Iterator[tuple[str, object]]:
     stores = new_stores()
     server = build_informers(stores, client, Settings.model_validate(optional), clock=clock)
     scope = ReadScope.whole(system_namespace="gpu-system")
-    shown = ClusterState(clock, scope)
-    console = ClusterInformers(client, clock, shown)
+    current = ClusterState(clock, scope)
+    console = ClusterInformers(client, clock, current)
     agent = [
         *NodeObjects(client, clock, node="n1").informers,
         *CacheObjects(client, clock, node=NodeName("n1")).informers,
     ]
-    yield "server pods", BoundPods(client, PodSink(stores.allocation_state, shown.now))
+    yield "server pods", BoundPods(client, PodSink(stores.allocation_state, current.now))
     yield "agent pods", NodePods()
     for process, informers in (
         ("server", server.values()),

@@ -13,7 +13,7 @@ from tests.support.running_server import Cluster, a_server
 pytestmark = pytest.mark.looptime
 
 
-def shown() -> dict[tuple[str, str], float]:
+def exported() -> dict[tuple[str, str], float]:
     """Return every gauge that is about a pool; counters of tests before this one stay in the process."""
     return {
         (sample.name, sample.labels["pool"]): sample.value
@@ -54,10 +54,10 @@ async def test_pools_are_shown_by_the_replica_that_leads_and_by_no_other(cluster
         pool = a_pool()
         pool["spec"]["assignment"] = {"requireAnnotation": False}
         await cluster.client.create(GPU_POOLS, pool)
-        await until(lambda: shown().get(total) == 1 and unassigned() == 1)
+        await until(lambda: exported().get(total) == 1 and unassigned() == 1)
 
         await cluster.give_lease_to("another-replica", duration_s=60)
-        await until(lambda: shown() == {} and unassigned() == 0)
+        await until(lambda: exported() == {} and unassigned() == 0)
 
         await cluster.give_lease_to("")
-        await until(lambda: shown().get(total) == 1 and unassigned() == 1)
+        await until(lambda: exported().get(total) == 1 and unassigned() == 1)

@@ -297,7 +297,7 @@ async def test_server_whose_lease_was_taken_stands_by_and_serves_again_when_it_i
         await server.until_ready()
         with capture_logs() as logs:
             await cluster.give_lease_to("another-replica", duration_s=60)
-            await until_async(lambda: lacks(server, "leading"))
+            await until_async(lambda: misses(server, "leading"))
             await until(lambda: STANDING_BY in {log["event"] for log in logs})
         assert await cluster.lease_holder() == "another-replica"
         assert (await server.get(constants.LIVENESS_PATH))[0] == 200
@@ -305,7 +305,7 @@ async def test_server_whose_lease_was_taken_stands_by_and_serves_again_when_it_i
         await server.until_ready()
 
 
-async def lacks(server: RunningServer, check: str) -> bool:
+async def misses(server: RunningServer, check: str) -> bool:
     return (await server.checks()).get(check) is False
 
 

@@ -33,7 +33,7 @@ class FakeFence:
         self.number = 0
         self.is_there = True
         self.written: list[float] = []
-        self.looks = 0
+        self.reads = 0
         self.failures = 0
 
     @property
@@ -52,7 +52,7 @@ class FakeFence:
             self.written.append(asyncio.get_running_loop().time())
 
     async def holds(self) -> bool:
-        self.looks += 1
+        self.reads += 1
         self._fail()
         return self.is_there
 
@@ -70,7 +70,7 @@ class Replica:
         self.caught_up: list[float] = []
         self.failures = 0
         self.fence = FakeFence()
-        self.leading = Takeover(self.election, self.fence, self._catch_up, settle_s=0.3)
+        self.leading = Takeover(self.election, self.fence, self._catch_up, wait_s=0.3)
 
     async def _catch_up(self) -> None:
         if self.failures:
@@ -221,12 +221,12 @@ async def test_refused_bindings_make_no_more_than_two_reads_a_second() -> None:
     async with asyncio.TaskGroup() as group:
         watching = group.create_task(replica.leading.until_overtaken())
         await asyncio.sleep(1)
-        assert replica.fence.looks == 0
+        assert replica.fence.reads == 0
         for _ in range(900):
             replica.leading.doubt()
             await asyncio.sleep(0.01)
         watching.cancel()
-    assert 15 <= replica.fence.looks <= 20
+    assert 15 <= replica.fence.reads <= 20
     assert replica.leading.decides()
 
 
@@ -240,7 +240,7 @@ async def test_failed_check_of_the_term_is_repeated_until_one_succeeds() -> None
     async with asyncio.timeout(10):
         replica.leading.doubt()
         await replica.leading.until_overtaken()
-    assert replica.fence.looks == 4
+    assert replica.fence.reads == 4
 
 
 async def test_leadership_that_ends_with_the_read_lets_the_loop_continue() -> None:

@@ -16,8 +16,8 @@ from telemetry import metrics
 from telemetry.metric_declaration import DeclaredMetric
 from tests.component.server.metrics_nodes import (
     IMPATIENT,
-    a_node_tells_of_its_devices,
-    nodes_and_pools_are_shown,
+    a_node_publishes_its_devices,
+    nodes_and_pools_are_exported,
 )
 from tests.component.server.metrics_run import (
     DEVICES,
@@ -36,7 +36,7 @@ from tests.component.server.metrics_run import (
 )
 from tests.support.dcgm import Exporter
 from tests.support.exported_series import name_of
-from tests.support.metric_samples import ASKED, shown
+from tests.support.metric_samples import ASKED, exported
 from tests.support.polling import until
 from tests.support.running_server import Cluster, a_server
 
@@ -47,27 +47,27 @@ async def test_every_metric_says_what_happened(cluster: Cluster) -> None:
     await cluster.install_karpenter()
     async with a_server(cluster, **IMPATIENT) as server:
         await server.until_ready()
-        await cluster.settled()
+        await cluster.until_stable()
         cluster.api.requests.clear()
         run = MetricsRun(cluster, server)
-        before = shown("gpu_index_generation")[()]
+        before = exported("gpu_index_generation")[()]
         await the_world_begins(run)
         await pods_are_admitted_bound_and_deleted(run)
         await requests_are_refused_and_malformed(run)
         await a_binding_is_lost(run)
         await strangers_bind(run)
         await the_api_server_stumbles(run)
-        async with a_node_tells_of_its_devices(run) as exporter:
-            await exporters_reads_are_shown(run, exporter)
-            await what_was_counted_is_shown(run)
-            await what_is_in_the_cluster_is_shown(run)
-            await nodes_and_pools_are_shown(run)
-            assert shown("gpu_index_generation")[()] > before
+        async with a_node_publishes_its_devices(run) as exporter:
+            await exporters_reads_are_exported(run, exporter)
+            await what_was_counted_is_exported(run)
+            await what_is_in_the_cluster_is_exported(run)
+            await nodes_and_pools_are_exported(run)
+            assert exported("gpu_index_generation")[()] > before
             await units_are_counted_over_time(run)
-            await every_request_of_ours_is_shown(run)
+            await every_request_of_ours_is_exported(run)
             await a_pool_is_cut_again(run)
-    assert {name for name in OF_LEADERS if shown(name)} == set()
-    assert shown("gpu_leading") == {(): 0}
+    assert {name for name in OF_LEADERS if exported(name)} == set()
+    assert exported("gpu_leading") == {(): 0}
     assert DECLARED - ASKED == ELSEWHERE
 
 
@@ -135,7 +135,7 @@ stores what we cannot read (`tests/component/kube/test_client_requests.py`), and
 nominated (`tests/component/reconciler/test_nominating.py`)."""
 
 
-async def exporters_reads_are_shown(run: MetricsRun, exporter: Exporter) -> None:
+async def exporters_reads_are_exported(run: MetricsRun, exporter: Exporter) -> None:
     """The exporter has been failing since the reads that the run counted."""
     grown = functools.partial(run.counted.growth, "gpu_health_scrapes_total")
     read = run.scrapes["read",]
@@ -153,12 +153,12 @@ async def units_are_counted_over_time(run: MetricsRun) -> None:
     def counted() -> set[str]:
         return {pool for pool, _ in run.counted.growth("gpupool_unit_seconds_total")}
 
-    pools = {pool for (pool,), units in shown("gpupool_capacity_total").items() if units}
+    pools = {pool for (pool,), units in exported("gpupool_capacity_total").items() if units}
     assert pools
     await until(lambda: pools <= counted())
 
 
-async def what_was_counted_is_shown(run: MetricsRun) -> None:
+async def what_was_counted_is_exported(run: MetricsRun) -> None:
     for name, want in (
         ("gpu_reservations_ended_total", run.ended),
         ("gpu_admission_duration_seconds_count", run.admission),
@@ -251,7 +251,7 @@ def reconciles(run: MetricsRun) -> dict[tuple[str, ...], float]:
     return run.counted.growth("gpu_reconciles_total")
 
 
-async def what_is_in_the_cluster_is_shown(run: MetricsRun) -> None:
+async def what_is_in_the_cluster_is_exported(run: MetricsRun) -> None:
     """Two pods of ours, a thief on the unit of one, a stranger on an unknown one; one device in doubt."""
     figures = {
         "total": {("whole",): DEVICES, ("slow",): 3},
@@ -261,7 +261,7 @@ async def what_is_in_the_cluster_is_shown(run: MetricsRun) -> None:
         "unhealthy": {("whole",): DEVICES - 4, ("slow",): 0},
     }
     for name, want in figures.items():
-        await comes_to(functools.partial(shown, f"gpupool_capacity_{name}"), want)
+        await comes_to(functools.partial(exported, f"gpupool_capacity_{name}"), want)
     phases = dict.fromkeys(["held", "tied", "committed", "bound"], 0) | {
         "confirmed": 1,
         "doubtful": 1,
@@ -285,39 +285,41 @@ async def what_is_in_the_cluster_is_shown(run: MetricsRun) -> None:
         ("gpu_units_held_twice", {(): 1}),
         ("gpu_leading", {(): 1}),
     ):
-        await comes_to(functools.partial(shown, name), counts)
+        await comes_to(functools.partial(exported, name), counts)
     # What only earlier servers of this process watched is shown as 0.
     await comes_to(
-        lambda: {item: synced for item, synced in shown("gpu_informer_synced").items() if synced},
+        lambda: {
+            item: synced for item, synced in exported("gpu_informer_synced").items() if synced
+        },
         {(resource,): 1 for resource in (*WATCHED, *NOT_SERVED)},
     )
     placeable = {("1", "slow", topology): 2 for topology in ("any", "aligned")}
     await comes_to(
-        lambda: {item: pods for item, pods in shown("gpupool_placeable_pods").items() if pods},
+        lambda: {item: pods for item, pods in exported("gpupool_placeable_pods").items() if pods},
         placeable,
     )
-    fitting = shown("gpupool_fitting_pods")
+    fitting = exported("gpupool_fitting_pods")
     assert {labels: pods for labels, pods in fitting.items() if pods} == {("slow", "1"): 2}
-    ages = shown("gpu_device_reservation_age_seconds")
+    ages = exported("gpu_device_reservation_age_seconds")
     assert ages.keys() == {("whole",), ("slow",)}
     assert all(0 < age_s < 60 for age_s in ages.values())
-    waits = shown("gpu_pods_longest_wait_seconds")
+    waits = exported("gpu_pods_longest_wait_seconds")
     for pool, name in (("whole", "expires"), ("slow", "queued")):
         created = (await run.cluster.stored_pod(name)).metadata.creation_timestamp
         age = SystemClock().utc_now() - dt.datetime.fromisoformat(created or "")
         assert waits[pool,] == pytest.approx(age.total_seconds(), abs=10)
-    lag = shown("gpu_informer_lag_seconds")
+    lag = exported("gpu_informer_lag_seconds")
     assert lag.keys() == {(resource,) for resource in (*WATCHED, *NOT_SERVED)}
     assert all(0 <= lag_s < 60 for lag_s in lag.values())
     bundle = await run.cluster.bundle()
     decoded = decode_pair(bundle.serving)
     assert isinstance(decoded, DecodedPair)
     ends = decoded.certificate.not_after.timestamp()
-    assert shown("gpu_certificate_not_after_timestamp_seconds")["leaf",] == ends
+    assert exported("gpu_certificate_not_after_timestamp_seconds")["leaf",] == ends
 
 
-async def every_request_of_ours_is_shown(run: MetricsRun) -> None:
-    def told() -> Counter[str]:
+async def every_request_of_ours_is_exported(run: MetricsRun) -> None:
+    def reported() -> Counter[str]:
         found: Counter[str] = Counter()
         grown = run.counted.growth("gpu_api_request_duration_seconds_count")
         for (_, method, resource), count in grown.items():
@@ -327,6 +329,6 @@ async def every_request_of_ours_is_shown(run: MetricsRun) -> None:
 
     # Leases are renewed all the time: at some moment no request is under way.
     try:
-        await until(lambda: told() == run.requests())
+        await until(lambda: reported() == run.requests())
     except TimeoutError:
-        assert told() == run.requests()
+        assert reported() == run.requests()

@@ -37,6 +37,6 @@ async def test_a_stall_is_measured_once_among_sleeps_that_were_in_time(stall_s: 
         task = group.create_task(measure_loop_lag(Stalling(stall_s)))
         await asyncio.sleep(2.05)
         task.cancel()
-    looks = counted("+Inf") - before
-    assert 18 <= looks <= 20
-    assert looks - (counted("0.25") - in_time) == (1 if stall_s else 0)
+    readings = counted("+Inf") - before
+    assert 18 <= readings <= 20
+    assert readings - (counted("0.25") - in_time) == (1 if stall_s else 0)

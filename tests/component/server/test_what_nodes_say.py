@@ -14,7 +14,7 @@ from kube.errors import AlreadyExists
 from kube.resources import EVENTS, GPU_DEVICES, GPU_NODE_INVENTORIES, GPU_POOLS
 from simulator.node.kubelet import register_node
 from tests.component.server.metrics_run import MetricsRun, comes_to
-from tests.support.metric_samples import Counted, shown
+from tests.support.metric_samples import Counted, exported
 from tests.support.polling import until_async
 from tests.support.running_server import Cluster, a_server
 
@@ -65,7 +65,7 @@ async def mismatches(cluster: Cluster) -> list[str]:
 
 def capacity() -> dict[str, float]:
     names = ("total", "used", "available", "unhealthy")
-    return {name: shown(f"gpupool_capacity_{name}").get(("whole",), -1) for name in names}
+    return {name: exported(f"gpupool_capacity_{name}").get(("whole",), -1) for name in names}
 
 
 async def given(cluster: Cluster, name: str) -> Any:
@@ -113,16 +113,16 @@ async def test_the_server_follows_the_node_and_a_waiting_pod_gets_what_is_free(
 
         await reports(cluster, first=["GPU-1"], waiting=["GPU-0"])
         await until_async(lambda: says(cluster, [1, 1]))
-        await until_async(lambda: is_shown_in_use(cluster, 2))
+        await until_async(lambda: is_reported_in_use(cluster, 2))
         assert mismatched() == {("whole",): 1}
-        assert shown("gpu_units_held_twice") == {(): 0}
+        assert exported("gpu_units_held_twice") == {(): 0}
         assert len(await mismatches(cluster)) == 1
 
     async with a_server(cluster) as server:
         await server.until_ready()
         await until_async(cluster.trusts_webhooks)
         await comes_to(capacity, {"total": 2, "used": 2, "available": 0, "unhealthy": 0})
-        assert shown("gpu_units_held_twice") == {(): 0}
+        assert exported("gpu_units_held_twice") == {(): 0}
         inventory = await cluster.client.get(GPU_NODE_INVENTORIES, GPUNodeInventory, "n1")
         assert len(inventory.status.allocations or ()) == 2
         assert len(await mismatches(cluster)) == 1
@@ -132,7 +132,7 @@ async def says(cluster: Cluster, wanted: list[int]) -> bool:
     return await allocated(cluster) == wanted
 
 
-async def is_shown_in_use(cluster: Cluster, units: int) -> bool:
+async def is_reported_in_use(cluster: Cluster, units: int) -> bool:
     pool = await cluster.client.get(GPU_POOLS, GPUPool, "whole")
     return pool.status.capacity.used == units
 

@@ -118,9 +118,9 @@ async def test_a_list_that_may_not_be_read_makes_the_answer_partial(
 ):
     cluster.objects, cluster.forbidden = two_nodes(), {plural}
     assert await cluster.ask(a_pod_object(units=2)) == OK
-    shown = capsys.readouterr().out
-    assert "would be placed now" in shown
-    assert f"partial: {consequence}" in shown
+    printed = capsys.readouterr().out
+    assert "would be placed now" in printed
+    assert f"partial: {consequence}" in printed
 
 
 async def test_an_account_that_may_only_read_pods_learns_which_lists_it_lacks(

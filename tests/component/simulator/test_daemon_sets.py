@@ -162,9 +162,9 @@ async def test_a_pod_has_its_node_in_place_of_the_terms_of_the_template(nodes: N
     )
     await nodes.label("n1", "yes")
     await eventually(nodes.is_ready)
-    shown = (await nodes.pod())["spec"]["affinity"]["nodeAffinity"][required]
+    current = (await nodes.pod())["spec"]["affinity"]["nodeAffinity"][required]
     named = {"key": "metadata.name", "operator": "In", "values": ["n1"]}
-    assert shown == {"nodeSelectorTerms": [{"matchFields": [named]}]}
+    assert current == {"nodeSelectorTerms": [{"matchFields": [named]}]}
 
 
 async def test_a_rolling_update_replaces_pod_after_pod(nodes: Nodes):
@@ -232,9 +232,12 @@ async def test_init_containers_succeed_one_after_the_other(nodes: Nodes):
     assert nodes.runtime.started == [f"{POD}/{item}" for item in ("first", "second", "main")]
     status = (await nodes.pod())["status"]
     assert status["phase"] == "Running"
-    shown = status["initContainerStatuses"]
-    assert [(item["name"], item["ready"]) for item in shown] == [("first", True), ("second", True)]
-    assert all(item["state"]["terminated"]["exitCode"] == 0 for item in shown)
+    current = status["initContainerStatuses"]
+    assert [(item["name"], item["ready"]) for item in current] == [
+        ("first", True),
+        ("second", True),
+    ]
+    assert all(item["state"]["terminated"]["exitCode"] == 0 for item in current)
 
 
 async def test_an_init_container_that_fails_holds_up_those_after_it(nodes: Nodes):

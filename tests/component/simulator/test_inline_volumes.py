@@ -19,7 +19,7 @@ from agent.problems.registry import ProblemRegistry
 from api.cache_name import CacheName
 from api.csi.names import CACHE_ATTRIBUTE, DRIVER_NAME, NAMESPACE_ATTRIBUTE
 from api.foreign.core import Pod
-from demo.linked_volumes import LinkedVolumes
+from demo.node_caches import LinkedVolumes
 from http_edge.system_clock import SystemClock
 from kube.client import KubeClient
 from kube.config.connection import StaticConnection
@@ -135,7 +135,7 @@ async def test_a_pod_starts_once_its_cache_is_there_and_sees_its_files(node: Nod
     node.store.caches[LLAMA] = NotThere(absence=Absence.NOT_READY, reason="it is being extracted")
     async with node.driver() as driver:
         await node.create_pod()
-        await until_async(lambda: _is_told(node))
+        await until_async(lambda: _is_reported(node))
         assert await node.notes() == [
             f"{PREFIX}rpc error: code = Unavailable desc = {LLAMA}: it is being extracted"
         ]
@@ -165,7 +165,7 @@ async def test_a_pod_that_has_finished_gives_its_cache_back(node: Node):
 async def test_without_a_driver_a_pod_waits_for_it(node: Node):
     node.add_cache()
     await node.create_pod()
-    await until_async(lambda: _is_told(node))
+    await until_async(lambda: _is_reported(node))
     assert await node.notes() == [
         f"{PREFIX}driver name csi.gkm.io not found in the list of registered CSI drivers"
     ]
@@ -185,7 +185,7 @@ async def test_a_pod_stays_until_its_driver_has_unmounted(node: Node):
         await until_async(lambda: _is_gone(node))
 
 
-async def _is_told(node: Node) -> bool:
+async def _is_reported(node: Node) -> bool:
     return bool(await node.notes())
 
 

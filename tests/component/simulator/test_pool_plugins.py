@@ -16,7 +16,7 @@ from kube.resources import CONFIG_MAPS, NAMESPACES, NODES
 from simulator.apiserver.server import InMemoryApiServer
 from simulator.node.kubelet import register_node
 from simulator.node.pool_plugins import PoolPlugins
-from simulator.scheduler.fake_scheduler import ScheduledNode
+from simulator.scheduler.fake import ScheduledNode
 from tests.support.loop_clock import LoopClock
 from tests.support.polling import until_async
 
@@ -77,8 +77,8 @@ async def test_a_node_offers_the_units_of_its_devices(client: KubeClient):
     await write(client, a_list(slices=4, n1=[{"uuid": "GPU-1"}, {"uuid": "GPU-2"}]))
     await offers(client, "n1", "8", "8")
     assert await offered(client, "n2") == (None, None)
-    shown = await client.get(NODES, ScheduledNode, "n1")
-    assert shown.allocatable("cpu") == 64, "the rest of its status stays"
+    current = await client.get(NODES, ScheduledNode, "n1")
+    assert current.allocatable("cpu") == 64, "the rest of its status stays"
 
 
 async def test_a_withheld_device_is_capacity_and_not_allocatable(client: KubeClient):

@@ -12,7 +12,7 @@ from kube.config.connection import StaticConnection
 from kube.resources import NODES, PODS
 from simulator.apiserver.server import InMemoryApiServer
 from simulator.node.kubelet import register_node
-from simulator.scheduler.fake_scheduler import FakeScheduler
+from simulator.scheduler.fake import FakeScheduler
 from tests.support.loop_clock import LoopClock
 from tests.support.polling import until_async
 

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from admission.admission_webhooks import mutate_pod
+from admission.webhooks import mutate_pod
 from api.foreign.core import NodeTaint, Pod
 from api.names import NodeName, PoolName, pool_node_label
 from pool.model import NodeFacts

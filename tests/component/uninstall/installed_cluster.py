@@ -53,7 +53,7 @@ from kube.resources import (
     Resource,
 )
 from manifests import constants
-from manifests.caches.cache_crds import build_cache_crds
+from manifests.caches.crds import build_cache_crds
 from manifests.install.agent_policy import build_agent_policy
 from manifests.install.annotation_policy import build_annotation_policy
 from manifests.install.crds import build_crds
@@ -71,7 +71,7 @@ from manifests.node.csi_driver import build_csi_driver
 from manifests.nvidia.operator_crds import build_operator_crds
 from operands.nvidia.policy_states import build_operands
 from operands.operand_state import ServedKinds
-from reconciler.node_software.software_objects import RESOURCES as OPERAND_RESOURCES
+from reconciler.node_software.objects import RESOURCES as OPERAND_RESOURCES
 from server.rbac import build_roles
 from simulator.apiserver.server import InMemoryApiServer
 from simulator.node.nfd import node_feature_crd

@@ -12,7 +12,7 @@ from api.names import OPERAND_LABEL, POOL_NODE_LABEL_PREFIX, RESERVATION_ANNOTAT
 from cli.installed_objects import build_groups
 from cli.uninstall.removal import RemovalError
 from kube.client import KubeClient
-from kube.leader_election import LeaderElection, LeaseTerms
+from kube.leader_election import LeaderElection, LeaseTimes
 from kube.resources import (
     CLUSTER_GKM_CACHE_NODES,
     CLUSTER_GKM_CACHES,
@@ -356,7 +356,7 @@ async def test_leader_elsewhere_stops_writing_and_is_named(cluster: InstalledClu
     election = LeaderElection(
         cluster.server_client,
         cluster.clock,
-        LeaseTerms(namespace=NAMESPACE, name=constants.LEASE_NAME),
+        LeaseTimes(namespace=NAMESPACE, name=constants.LEASE_NAME),
         identity="outside",
     )
     async with asyncio.TaskGroup() as group:
@@ -390,7 +390,7 @@ async def test_replica_that_follows_takes_over_at_no_step(cluster: InstalledClus
     follower = LeaderElection(
         cluster.server_client,
         cluster.clock,
-        LeaseTerms(namespace=NAMESPACE, name=constants.LEASE_NAME, lease_duration_s=20.0),
+        LeaseTimes(namespace=NAMESPACE, name=constants.LEASE_NAME, lease_duration_s=20.0),
         identity="follower",
     )
     async with asyncio.TaskGroup() as group:

@@ -73,8 +73,8 @@ async def test_rights_are_those_that_are_used(cluster: InstalledCluster):
         if right[4] != "watch"
     }
     rights = granted()
-    lacking = {item for item in asked if not any(allows(have, item) for have in rights)}
-    assert lacking == set()
+    shortfall = {item for item in asked if not any(allows(have, item) for have in rights)}
+    assert shortfall == set()
     idle = {have for have in rights if not any(allows(have, item) for item in asked)}
     assert {(name, verb) for _, _, _, name, verb in idle} == UNUSED
 

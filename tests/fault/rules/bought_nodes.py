@@ -9,7 +9,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, final
 
-from tests.fault.sights import Claim, Pod, Pool, Sight
+from tests.fault.observations import Claim, Observation, Pod, Pool
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,14 +48,14 @@ class BoughtNodes:
     # name of a NodeClaim -> the first sight of it, in order
     _faults: list[tuple[str, frozenset[str]]] = field(default_factory=list)
 
-    def see(self, sight: Sight) -> None:
-        match sight.thing:
+    def see(self, observation: Observation) -> None:
+        match observation.thing:
             case Pool(most_nodes=int() as most) as pool:
                 self._most[pool.name] = most
             case Pod() as pod:
-                self._see_pod(pod, sight)
+                self._see_pod(pod, observation)
             case Claim() as claim:
-                self._see_claim(claim, sight)
+                self._see_claim(claim, observation)
             case _:
                 pass
 
@@ -67,21 +67,21 @@ class BoughtNodes:
                 self._faults += self._faults_of(purchase)
         return self._faults
 
-    def _see_pod(self, pod: Pod, sight: Sight) -> None:
+    def _see_pod(self, pod: Pod, observation: Observation) -> None:
         waits = self._waits[pod.pool]
-        is_waiting = not pod.node and not pod.is_deleted and not sight.is_gone
+        is_waiting = not pod.node and not pod.is_deleted and not observation.is_gone
         if is_waiting:
-            waits.setdefault(pod.uid, _Wait(sight.at))
+            waits.setdefault(pod.uid, _Wait(observation.at))
         elif pod.uid in waits and waits[pod.uid].until == math.inf:
-            waits[pod.uid].until = sight.at
+            waits[pod.uid].until = observation.at
 
-    def _see_claim(self, claim: Claim, sight: Sight) -> None:
-        is_ending = sight.is_gone or claim.is_deleted
+    def _see_claim(self, claim: Claim, observation: Observation) -> None:
+        is_ending = observation.is_gone or claim.is_deleted
         purchase = self._purchases.get(claim.name)
-        if purchase is None and not is_ending and sight.is_exact:
-            self._purchases[claim.name] = _Purchase(claim, sight.at)
+        if purchase is None and not is_ending and observation.is_exact:
+            self._purchases[claim.name] = _Purchase(claim, observation.at)
         elif purchase is not None and is_ending:
-            purchase.until = min(purchase.until, sight.at)
+            purchase.until = min(purchase.until, observation.at)
 
     def _faults_of(self, last: _Purchase) -> "Iterator[tuple[str, frozenset[str]]]":
         pool = last.claim.pool

@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, final
 
-from tests.fault.sights import Device, Pod, Pool, Sight
+from tests.fault.observations import Device, Observation, Pod, Pool
 from tests.fault.upgrades.upgrade_oracle import LATENESS_S
 
 if TYPE_CHECKING:
@@ -57,18 +57,18 @@ class PoolMembership:
     _releases: list[tuple[Device, str, float]] = field(default_factory=list)
     # device as it left, the pool that it left, and when; nothing else was asked for
 
-    def see(self, sight: Sight) -> str | None:
+    def see(self, observation: Observation) -> str | None:
         """Take in a sight; say so where a device went from one pool into another at once."""
-        match sight.thing:
+        match observation.thing:
             case Device() as device:
-                return self._see_device(device, sight)
+                return self._see_device(device, observation)
             case Pod() as pod:
-                self._see_pod(pod, sight)
+                self._see_pod(pod, observation)
             case Pool() as pool:
                 self._pools.add(pool.name)
-                if sight.is_gone:
+                if observation.is_gone:
                     self._pools.discard(pool.name)
-                    self._pool_ends.setdefault(pool.name, []).append(sight.at)
+                    self._pool_ends.setdefault(pool.name, []).append(observation.at)
             case _:
                 pass
         return None
@@ -98,43 +98,43 @@ class PoolMembership:
                 text = f"device {device.name} ({device.uuid}) left pool {pool} at {at:.1f} s"
                 yield text, frozenset({device.name, device.uuid, pool})
 
-    def _see_device(self, device: Device, sight: Sight) -> str | None:
+    def _see_device(self, device: Device, observation: Observation) -> str | None:
         before = self._present.get(device.name)
-        if sight.is_gone or self._uuids.get(device.name) != device.uuid:
+        if observation.is_gone or self._uuids.get(device.name) != device.uuid:
             # Another device in the slot: it comes from nowhere.
-            self._leave(device.name, sight)
+            self._leave(device.name, observation)
             before = None
-        if sight.is_gone:
+        if observation.is_gone:
             return None
         self._uuids[device.name] = device.uuid
         if device.assigned not in {"", before.pool if before is not None else device.pool}:
-            self._reassigned[device.name] = sight.at
+            self._reassigned[device.name] = observation.at
         if before is not None and before.pool == device.pool:
             return None
         was = before.pool if before is not None else ""
-        if was and self._reassigned.get(device.name, -math.inf) < sight.at - LATENESS_S:
-            self._releases.append((device, was, sight.at))
-        self._leave(device.name, sight)
-        spell = _Spell(device.name, device.pool, sight.version, sight.version)
+        if was and self._reassigned.get(device.name, -math.inf) < observation.at - LATENESS_S:
+            self._releases.append((device, was, observation.at))
+        self._leave(device.name, observation)
+        spell = _Spell(device.name, device.pool, observation.version, observation.version)
         self._present[device.name] = spell
         self._spells.setdefault(device.uuid, []).append(spell)
-        if sight.is_exact and was and device.pool:
+        if observation.is_exact and was and device.pool:
             return f"device {device.name} ({device.uuid}) went from pool {was} to pool {device.pool} at once"
         return None
 
-    def _leave(self, device: str, sight: Sight) -> None:
+    def _leave(self, device: str, observation: Observation) -> None:
         spell = self._present.pop(device, None)
-        if spell is not None and sight.is_exact:
-            spell.last = sight.version
+        if spell is not None and observation.is_exact:
+            spell.last = observation.version
 
-    def _see_pod(self, pod: Pod, sight: Sight) -> None:
+    def _see_pod(self, pod: Pod, observation: Observation) -> None:
         tenancy = self._tenancies.get(pod.uid)
         if tenancy is None:
-            if pod.is_live and not sight.is_gone:
-                self._tenancies[pod.uid] = _Tenancy(pod, sight.version, sight.version)
+            if pod.is_live and not observation.is_gone:
+                self._tenancies[pod.uid] = _Tenancy(pod, observation.version, observation.version)
             return
         if tenancy.is_over:
             return
-        tenancy.is_over = sight.is_gone or not pod.is_live
-        if sight.is_exact or not tenancy.is_over:
-            tenancy.last = sight.version
+        tenancy.is_over = observation.is_gone or not pod.is_live
+        if observation.is_exact or not tenancy.is_over:
+            tenancy.last = observation.version

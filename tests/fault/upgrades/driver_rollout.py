@@ -13,7 +13,7 @@ import aiohttp
 from tests.cluster.environment import client, nodes
 from tests.cluster.system import installation
 from tests.cluster.system.objects import Pool, a_container
-from tests.fault.upgrades.upgrade_sights import (
+from tests.fault.upgrades.upgrade_observations import (
     DEVICE_LABEL,
     DRIVERS,
     FAILED,
@@ -42,13 +42,13 @@ IMAGES: Final = {
     name: f"registry.test/{name.lower()}:1" for name in ("VALIDATOR_IMAGE", "DRIVER_MANAGER_IMAGE")
 }
 """What the policy does not name."""
-NODES_AWAY_AT_REST: Final = "50%"
+NODES_AWAY_IDLE: Final = "50%"
 EMPTIED_WITHIN_S: Final = 20
 """A node whose pods a budget keeps has failed after this, and is back in service."""
 _REPLICAS: Final = 2
 _CRASHES: Final = 11
 """One more than a driver pod may restart."""
-_LOOKED_EVERY_S: Final = 0.3
+_READ_EVERY_S: Final = 0.3
 
 
 @final
@@ -108,7 +108,7 @@ class DriverRollout:
         while asyncio.get_running_loop().time() < deadline:
             with contextlib.suppress(client.ApiRefusedError, aiohttp.ClientError, TimeoutError):
                 await self._report(node, is_ready=False)
-            await asyncio.sleep(_LOOKED_EVERY_S)
+            await asyncio.sleep(_READ_EVERY_S)
 
     async def recover(self, node: str) -> None:
         await self._report(node, is_ready=True)
@@ -160,7 +160,7 @@ def _policy_spec() -> dict[str, Any]:
         "upgradePolicy": {
             "autoUpgrade": True,
             "maxParallelUpgrades": 2,
-            "maxUnavailable": NODES_AWAY_AT_REST,
+            "maxUnavailable": NODES_AWAY_IDLE,
             # Nothing creates the pods of the run again.
             "podDeletion": {"force": True, "timeoutSeconds": EMPTIED_WITHIN_S},
         },

@@ -21,8 +21,8 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeVar, final
 
-from tests.fault.sights import Node, Pod, Sight
-from tests.fault.upgrades.upgrade_sights import (
+from tests.fault.observations import Node, Observation, Pod
+from tests.fault.upgrades.upgrade_observations import (
     CORDONED,
     DONE,
     FAILED,
@@ -140,69 +140,71 @@ class UpgradeOracle:
         """Judge the ends of guarded pods no longer."""
         self._has_budgets = False
 
-    def see(self, sight: Sight) -> "Iterator[Fault]":
+    def see(self, observation: Observation) -> "Iterator[Fault]":
         """Take in a sight; yield what it shows to be wrong."""
-        match sight.thing:
+        match observation.thing:
             case Node(upgrade=UpgradeMarks() as marks) as node:
-                yield from self._see_node(node.name, marks, sight)
+                yield from self._see_node(node.name, marks, observation)
             case Pod() as pod:
-                yield from self._see_pod(pod, sight)
+                yield from self._see_pod(pod, observation)
             case DriverPod() as driver:
-                self._see_driver(driver, sight)
+                self._see_driver(driver, observation)
             case DriverSet() as drivers:
-                if self._policy is not None and (sight.is_gone or drivers.is_deleted):
+                if self._policy is not None and (observation.is_gone or drivers.is_deleted):
                     text = f"{drivers.name} of {drivers.owner} was deleted"
                     yield DRIVERS_DELETED, text, frozenset({drivers.name, drivers.owner})
             case Policy() as policy:
-                self._policy = None if sight.is_gone else policy
-                self._policies.append((sight.at, policy))
+                self._policy = None if observation.is_gone else policy
+                self._policies.append((observation.at, policy))
             case _:
                 pass
 
     # --- nodes -----------------------------------------------------------------------------------
 
-    def _see_node(self, name: str, marks: UpgradeMarks, sight: Sight) -> "Iterator[Fault]":
-        if sight.is_gone:
+    def _see_node(
+        self, name: str, marks: UpgradeMarks, observation: Observation
+    ) -> "Iterator[Fault]":
+        if observation.is_gone:
             gone = self._nodes.pop(name, None)
             if gone is not None:
-                gone.gone = sight.version
-            self._totals.append((sight.at, len(self._nodes)))
+                gone.gone = observation.version
+            self._totals.append((observation.at, len(self._nodes)))
             return
         seen = self._nodes.get(name)
         before = UpgradeMarks() if seen is None else seen.marks
         if seen is None:
-            seen = self._nodes[name] = _Seen(born=sight.at)
+            seen = self._nodes[name] = _Seen(born=observation.at)
             self._past[name].append(seen)
-            self._totals.append((sight.at, len(self._nodes)))
+            self._totals.append((observation.at, len(self._nodes)))
         else:
-            seen.spells[-1].until = sight.at
-        seen.spells.append(_Spell(marks, sight.version, sight.at))
+            seen.spells[-1].until = observation.at
+        seen.spells.append(_Spell(marks, observation.version, observation.at))
         if marks.admin == CORDONED and not marks.is_cordoned:
             text = f"{name}, which somebody cordoned, is schedulable in state {marks.state!r}"
             yield UNCORDONED_BY_US, text, frozenset({name})
-        if before.is_in_progress and marks.state == DONE and sight.is_exact:
-            self._given_back.append((name, sight.version, sight.at))
-        yield from self._starting(name, seen, before, sight)
+        if before.is_in_progress and marks.state == DONE and observation.is_exact:
+            self._given_back.append((name, observation.version, observation.at))
+        yield from self._starting(name, seen, before, observation)
 
     def _starting(
-        self, name: str, seen: _Seen, before: UpgradeMarks, sight: Sight
+        self, name: str, seen: _Seen, before: UpgradeMarks, observation: Observation
     ) -> "Iterator[Fault]":
         """Judge a node that an upgrade takes away now; what a list shows after a gap has another order."""
         now = seen.marks
         if not now.is_away_by_upgrade:
             seen.is_charged = False
         elif not before.is_away_by_upgrade:
-            since = max(sight.at - LATENESS_S, self._known_at)
+            since = max(observation.at - LATENESS_S, self._known_at)
             seen.is_charged = not any(
                 spell.marks.is_closed_by_others for spell in seen.spells if spell.until >= since
             )
-            if seen.is_charged and sight.is_exact:
-                yield from self._away(name, sight.at)
+            if seen.is_charged and observation.is_exact:
+                yield from self._away(name, observation.at)
         if not now.is_in_progress or before.is_in_progress:
             return
         self.begun += 1
-        if sight.is_exact:
-            yield from self._at_once(name, sight.at)
+        if observation.is_exact:
+            yield from self._at_once(name, observation.at)
 
     def _away(self, name: str, at: float) -> "Iterator[Fault]":
         away = sorted(
@@ -226,19 +228,19 @@ class UpgradeOracle:
 
     # --- pods ------------------------------------------------------------------------------------
 
-    def _see_pod(self, pod: Pod, sight: Sight) -> "Iterator[Fault]":
-        is_ending = sight.is_exact and (sight.is_gone or pod.is_deleted)
+    def _see_pod(self, pod: Pod, observation: Observation) -> "Iterator[Fault]":
+        is_ending = observation.is_exact and (observation.is_gone or pod.is_deleted)
         if pod.is_guarded and is_ending and not pod.disrupted and self._has_budgets:
             text = f"pod {pod.name} on {pod.node or 'no node'} is deleted past its budget"
             yield PAST_A_BUDGET, text, frozenset({pod.name, pod.node} - {""})
-        stay, is_live = self._stays.get(pod.uid), pod.is_live and not sight.is_gone
+        stay, is_live = self._stays.get(pod.uid), pod.is_live and not observation.is_gone
         if stay is None:
             if is_live:
-                self._stays[pod.uid] = _Stay(pod, sight.version, sight.at)
-                yield from self._binding(pod, sight.at)
+                self._stays[pod.uid] = _Stay(pod, observation.version, observation.at)
+                yield from self._binding(pod, observation.at)
         elif stay.last == math.inf and not is_live:
             # What a list shows after a gap ended some time within the gap.
-            stay.last = sight.version if sight.is_exact else stay.first
+            stay.last = observation.version if observation.is_exact else stay.first
 
     def _binding(self, pod: Pod, at: float) -> "Iterator[Fault]":
         seen = self._nodes.get(pod.node)
@@ -249,30 +251,32 @@ class UpgradeOracle:
             text = f"pod {pod.name} is bound to {pod.node}, which is withheld since {since:.1f} s"
             yield BOUND_TO_WITHHELD, text, frozenset({pod.name, pod.node})
 
-    def _see_driver(self, driver: DriverPod, sight: Sight) -> None:
+    def _see_driver(self, driver: DriverPod, observation: Observation) -> None:
         before = self._drivers.get(driver.uid)
-        self._driver_since.setdefault(driver.uid, sight.at)
-        is_ending = driver.is_deleted or sight.is_gone
+        self._driver_since.setdefault(driver.uid, observation.at)
+        is_ending = driver.is_deleted or observation.is_gone
         was_ending = before is not None and before.is_deleted
-        if is_ending and not was_ending and driver.node and sight.is_exact:
-            self._deletions.append((driver, sight.version, sight.at))
-        if sight.is_gone:
+        if is_ending and not was_ending and driver.node and observation.is_exact:
+            self._deletions.append((driver, observation.version, observation.at))
+        if observation.is_gone:
             self._drivers.pop(driver.uid, None)
         else:
             self._drivers[driver.uid] = driver
-        self._note_readiness(driver, sight)
+        self._note_readiness(driver, observation)
 
-    def _note_readiness(self, driver: DriverPod, sight: Sight) -> None:
+    def _note_readiness(self, driver: DriverPod, observation: Observation) -> None:
         spells = self._ready[driver.node]
         present = next(
             (spell for spell in spells if (spell.uid, spell.until) == (driver.uid, math.inf)), None
         )
-        is_ready = driver.is_ready and not driver.is_deleted and not sight.is_gone
+        is_ready = driver.is_ready and not driver.is_deleted and not observation.is_gone
         if present is not None and not is_ready:
-            present.until = sight.at
+            present.until = observation.at
         elif present is None and is_ready:
             # What a list shows after a gap was so some time within the gap.
-            spells.append(_ReadyDriver(driver.uid, sight.version if sight.is_exact else 0))
+            spells.append(
+                _ReadyDriver(driver.uid, observation.version if observation.is_exact else 0)
+            )
 
     # --- in the end ------------------------------------------------------------------------------
 

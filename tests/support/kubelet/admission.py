@@ -140,11 +140,13 @@ class KubeletOfNode:
         self.lists_during_allocate += self._is_allocating
         if _places(self._given) - self._active.keys():
             self._recount()
-        return self._shown_all()
+        return self._reported_all()
 
     def find_pod(self, namespace: str, name: str) -> PodUnits | None:
         """Return an active pod."""
-        found = (pod for pod in self._shown_all() if (pod.namespace, pod.name) == (namespace, name))
+        found = (
+            pod for pod in self._reported_all() if (pod.namespace, pod.name) == (namespace, name)
+        )
         return next(found, None)
 
     def allocatable(self) -> dict[str, list[str]]:
@@ -256,11 +258,11 @@ class KubeletOfNode:
         for (_, _, resource), units in self._given.items():
             self._in_use.setdefault(resource, set()).update(units)
 
-    def _shown_all(self) -> list[PodUnits]:
+    def _reported_all(self) -> list[PodUnits]:
         given: dict[tuple[str, str], dict[str, tuple[str, ...]]] = {}
         for (uid, name, resource), units in self._given.items():
             given.setdefault((uid, name), {})[resource] = tuple(units)
-        return [_shown(pod, given) for pod in self._active.values()]
+        return [_current(pod, given) for pod in self._active.values()]
 
     def _shuffled(self, some: "Iterable[T]") -> "list[T]":
         # Sorted first, since the order of a set is another in each process.
@@ -273,7 +275,7 @@ def _places(given: "Iterable[_Place]") -> set[str]:
     return {uid for uid, _, _ in given}
 
 
-def _shown(
+def _current(
     pod: "Pod", given: "Mapping[tuple[str, str], Mapping[str, tuple[str, ...]]]"
 ) -> PodUnits:
     uid = pod.metadata.uid

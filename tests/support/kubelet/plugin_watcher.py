@@ -31,7 +31,7 @@ from tests.support.csi import CsiClient
 
 @final
 class PluginWatcher:
-    """One kubelet; `look` is a turn of its reconciler."""
+    """One kubelet; `read` is a turn of its reconciler."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -47,7 +47,7 @@ class PluginWatcher:
         self._known.clear()
         self.nodes.clear()
 
-    async def look(self) -> None:
+    async def scan(self) -> None:
         """Forget the plugins whose sockets went, then register those that are new."""
         for path, (identity, name) in list(self._known.items()):
             if file_identity(path) != identity:

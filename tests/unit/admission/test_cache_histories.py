@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from api.image_reference import Digest
 from api.names import RESOLVED_DIGEST_ANNOTATION
-from kernelcache.signatures.mutation_signature import MutationKeys
+from kernelcache.signatures.mutation import MutationKeys
 from tests.support.cache_admission import (
     CacheAdmissionSetup,
     RefusedError,

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from admission.caches.cache_images import ImageFault
+from admission.caches.images import ImageFault
 from api.names import (
     CACHE_IMAGE_ANNOTATION,
     CACHE_SIZE_ANNOTATION,
@@ -13,7 +13,7 @@ from api.names import (
     MUTATION_SIGNATURE_ANNOTATION,
     RESOLVED_DIGEST_ANNOTATION,
 )
-from kernelcache.signatures.mutation_signature import MutationKeys
+from kernelcache.signatures.mutation import MutationKeys
 from tests.support.cache_admission import (
     IMAGE,
     KEYS,

@@ -5,7 +5,7 @@ import json
 import msgspec
 import pytest
 
-from admission.caches.cache_request import CacheRequest, ReviewedCache
+from admission.caches.request import CacheRequest, ReviewedCache
 from api.cache_name import CacheName
 from api.names import (
     CACHE_IMAGE_ANNOTATION,
@@ -21,7 +21,7 @@ from kernelcache.admitted_image import (
     image_annotations,
     proven_image,
 )
-from kernelcache.signatures.mutation_signature import (
+from kernelcache.signatures.mutation import (
     MutationKeys,
     MutationSubject,
     sign_mutation,

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from admission.admission_webhooks import mutate_pod, validate_pod
+from admission.webhooks import mutate_pod, validate_pod
 from pool.model import PodPhase
 from tests.support.builders import a_node, a_pod_facts, at
 from tests.support.reviews import AdmissionSetup, Reply, a_pod_object, stored

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from admission.admission_webhooks import validate_gpudevice
+from admission.webhooks import validate_gpudevice
 from telemetry.reasons import RefusalReason
 from tests.support.reviews import GPUDEVICE, AdmissionSetup, Reply, a_device_object
 

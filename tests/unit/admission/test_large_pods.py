@@ -6,14 +6,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from admission.admission_webhooks import (
+from admission.object_decoder import MAX_VALUES, UNCOUNTED_BYTES
+from admission.pods.size_limits import MAX_ANNOTATIONS_BYTES, MAX_EXPRESSIONS
+from admission.webhooks import (
     mutate_pod,
     validate_gpudevice,
     validate_gpupool,
     validate_pod,
 )
-from admission.object_decoder import MAX_VALUES, UNCOUNTED_BYTES
-from admission.pods.size_limits import MAX_ANNOTATIONS_BYTES, MAX_EXPRESSIONS
 from api.annotations import decode_reservation, encode_devices
 from api.names import PoolName, ReservationId, UnitId
 from pool.demand import MAX_CONTAINERS, MAX_LISTED_UNITS
@@ -138,12 +138,12 @@ def test_key_that_comes_twice_hides_nothing():
     context = setup.context()
 
     hidden = mutate_pod(review.replace(b'"spec":{', b'"spec":{"tolerations":%b,' % first), context)
-    shown = mutate_pod(
+    current = mutate_pod(
         review.replace(b'"tolerations":[]', b'"tolerations":[],"tolerations":%b' % first), context
     )
 
     assert Reply(hidden).allowed
-    assert shown.reason is RefusalReason.TOO_LARGE
+    assert current.reason is RefusalReason.TOO_LARGE
 
 
 def test_large_pod_that_makes_no_sense_is_refused_with_the_field():

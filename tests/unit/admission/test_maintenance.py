@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from admission.admission_webhooks import mutate_pod, validate_pod
+from admission.webhooks import mutate_pod, validate_pod
 from telemetry.reasons import RefusalReason
 from tests.support.allocation_state import a_bound_pod
 from tests.support.builders import at

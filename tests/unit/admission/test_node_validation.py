@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from admission.admission_webhooks import validate_node
+from admission.webhooks import validate_node
 from telemetry.reasons import RefusalReason
 from tests.support.reviews import NODE, AdmissionSetup, Reply, a_node_object
 

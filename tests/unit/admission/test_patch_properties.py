@@ -8,8 +8,8 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from admission.admission_webhooks import mutate_pod
-from admission.pods.pod_patch import escape
+from admission.pods.patch import escape
+from admission.webhooks import mutate_pod
 from api.foreign.core import Pod
 from pool.demand import demand_of
 from pool.model import Demand

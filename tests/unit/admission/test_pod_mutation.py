@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from admission.admission_webhooks import mutate_pod
+from admission.webhooks import mutate_pod
 from tests.support.reviews import AdmissionSetup, a_pod_object
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"

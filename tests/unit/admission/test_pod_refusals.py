@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from admission.admission_webhooks import mutate_pod
+from admission.webhooks import mutate_pod
 from pool.model import DeviceFacts
 from telemetry.reasons import RefusalReason
 from tests.support.builders import a_device, a_node

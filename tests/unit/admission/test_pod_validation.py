@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from admission.admission_webhooks import mutate_pod, validate_pod
+from admission.webhooks import mutate_pod, validate_pod
 from api.names import PodUid
 from pool.reservations.reservation import ReservationPhase
 from telemetry.reasons import RefusalReason

@@ -3,12 +3,12 @@
 import json
 from typing import Any
 
-from admission.admission_webhooks import mutate_pod, validate_pod
+from admission.webhooks import mutate_pod, validate_pod
 from api.annotations import decode_reservation
 from api.cache_name import CacheName
 from kernelcache.cache_index import CacheIndex
 from tests.support.builders import a_device, a_node
-from tests.support.cache_wishes import LLAMA, a_cache_volume, a_known_cache, set_warm
+from tests.support.cache_demands import LLAMA, a_cache_volume, a_known_cache, set_warm
 from tests.support.reviews import AdmissionSetup, Reply, a_pod_object, stored
 
 RESERVATION = "gpu.deckhouse.io/reservation"

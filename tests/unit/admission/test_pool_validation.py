@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from admission.admission_webhooks import validate_gpupool
+from admission.webhooks import validate_gpupool
 from telemetry.reasons import RefusalReason
 from tests.support.reviews import GPUPOOL, AdmissionSetup, Reply, a_pool_object
 

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from admission.admission_webhooks import mutate_pod, validate_pod
+from admission.webhooks import mutate_pod, validate_pod
 from api.annotations import ReservationNote, decode_reservation
 from api.foreign.core import Pod
 from api.names import NodeName, PodUid, PoolName, ReservationId
@@ -44,7 +44,7 @@ def mutate(setup: AdmissionSetup, pod: dict[str, Any], **review: Any) -> dict[st
     return setup.ask(mutate_pod, pod, **review).applied_to(pod)
 
 
-def shown(setup: AdmissionSetup, pod: dict[str, Any], **review: Any) -> None:
+def current(setup: AdmissionSetup, pod: dict[str, Any], **review: Any) -> None:
     """A pod that is admitted, and that the watch has shown."""
     pod = {"status": {}, **stored(mutate(setup, pod, **review))}
     facts = pod_facts(msgspec.convert(pod, Pod))
@@ -134,7 +134,7 @@ def test_an_alternative_that_shuts_out_the_pool_is_no_place_for_a_reservation():
 
 def test_a_pod_that_finds_nothing_free_gets_a_ticket_and_a_warning():
     setup = an_admission_setup()
-    shown(setup, a_pod_object(1, name="first"))
+    current(setup, a_pod_object(1, name="first"))
 
     reply = setup.ask(mutate_pod, a_pod_object(2))
 
@@ -171,7 +171,7 @@ def test_warnings_stay_short_for_the_longest_names():
 
 def test_a_pool_that_rejects_says_the_figures():
     setup = an_admission_setup(reservation={"whenExhausted": "Reject"})
-    shown(setup, a_pod_object(1, name="first"))
+    current(setup, a_pod_object(1, name="first"))
 
     reply = setup.ask(mutate_pod, a_pod_object(2))
 
@@ -404,7 +404,7 @@ class TestDryRun:
 
     def test_the_warning_is_the_real_one(self):
         setup = an_admission_setup()
-        shown(setup, a_pod_object(2, name="first"))
+        current(setup, a_pod_object(2, name="first"))
 
         reply = setup.ask(mutate_pod, a_pod_object(), dryRun=True)
 
@@ -412,7 +412,7 @@ class TestDryRun:
 
     def test_the_refusal_is_the_real_one(self):
         setup = an_admission_setup(reservation={"whenExhausted": "Reject"})
-        shown(setup, a_pod_object(2, name="first"))
+        current(setup, a_pod_object(2, name="first"))
 
         assert not setup.ask(mutate_pod, a_pod_object(), dryRun=True).allowed
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from admission.admission_webhooks import mutate_pod, validate_pod
 from admission.pods.signature import is_signed, signed_text
+from admission.webhooks import mutate_pod, validate_pod
 from api.annotations import ReservationNote, decode_reservation
 from api.names import PodUid, PoolName, ReservationId
 from pool.reservations.reservation import ReservationPhase

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from admission.admission_webhooks import (
+from admission.webhooks import (
     mutate_pod,
     validate_gpudevice,
     validate_gpupool,

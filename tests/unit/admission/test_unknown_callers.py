@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from admission.admission_webhooks import (
+from admission.webhooks import (
     mutate_pod,
     validate_gpudevice,
     validate_gpupool,

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from admission.admission_webhooks import mutate_pod, validate_pod
 from admission.context import AdmissionContext
 from admission.review import AdmissionResult
+from admission.webhooks import mutate_pod, validate_pod
 from pool.reservations.reservation import ReservationPhase
 from tests.support.reviews import AdmissionSetup, Reply, a_review, stored
 from tests.support.worst_pods import WORST, a_large_setup, everything, worst

@@ -8,7 +8,7 @@ import pytest
 from agent.errors import BadPoolConfigError
 from agent.plugin.advertised import Unit, with_health
 from agent.plugin.container_response import (
-    ResponseTerms,
+    ResponseParameters,
     UnknownUnits,
     response_for,
     with_device_files,
@@ -28,7 +28,7 @@ from api.nodefiles.node_devices_file import (
     NodeMount,
     SharedParts,
 )
-from api.nodefiles.poolconfig import HandOut
+from api.nodefiles.poolconfig import DeviceInjection
 
 CONTENT = NodeDevices(
     version="v1",
@@ -54,12 +54,12 @@ SLICED = (Unit(id="GPU-1::1", device="GPU-1"), Unit(id="GPU-1::0", device="GPU-1
 INSTANCES = (Unit(id="MIG-2", device="GPU-2"), Unit(id="MIG-1", device="GPU-2"))
 
 
-def terms(hand_out: HandOut) -> ResponseTerms:
-    return ResponseTerms(pool="small", hand_out=hand_out)
+def terms(hand_out: DeviceInjection) -> ResponseParameters:
+    return ResponseParameters(pool="small", hand_out=hand_out)
 
 
 def test_slices_of_a_device_are_one_cdi_device_and_the_container_sees_what_it_got():
-    assert response_for(SLICED, terms(HandOut.CDI), None) == ContainerAllocateResponse(
+    assert response_for(SLICED, terms(DeviceInjection.CDI), None) == ContainerAllocateResponse(
         envs={
             "GPU_POOL": "small",
             "GPU_UNITS": "GPU-1::0,GPU-1::1",
@@ -70,7 +70,7 @@ def test_slices_of_a_device_are_one_cdi_device_and_the_container_sees_what_it_go
 
 
 def test_nvidias_runtime_is_told_by_the_environment():
-    response = response_for(INSTANCES, terms(HandOut.ENVIRONMENT), None)
+    response = response_for(INSTANCES, terms(DeviceInjection.ENVIRONMENT), None)
     assert response == ContainerAllocateResponse(
         envs={
             "GPU_POOL": "small",
@@ -81,7 +81,7 @@ def test_nvidias_runtime_is_told_by_the_environment():
 
 
 def test_any_runtime_is_told_by_files_each_once():
-    response = response_for(INSTANCES, terms(HandOut.DEVICES), DEVICES)
+    response = response_for(INSTANCES, terms(DeviceInjection.DEVICES), DEVICES)
     assert isinstance(response, ContainerAllocateResponse)
     assert list(response.devices) == [
         DeviceSpec(container_path=path, host_path=path, permissions="rw")
@@ -111,13 +111,14 @@ def test_any_runtime_is_told_by_files_each_once():
     ],
 )
 def test_without_files_nothing_is_handed_out_and_nothing_offered(units, devices, complaint):
-    response = response_for(units, terms(HandOut.DEVICES), devices)
+    response = response_for(units, terms(DeviceInjection.DEVICES), devices)
     assert isinstance(response, UnknownUnits)
     assert complaint in response.text
     assert not any(
-        unit.is_healthy for unit in with_device_files(units, terms(HandOut.DEVICES), devices)
+        unit.is_healthy
+        for unit in with_device_files(units, terms(DeviceInjection.DEVICES), devices)
     )
-    assert with_device_files(units, terms(HandOut.CDI), devices) == units
+    assert with_device_files(units, terms(DeviceInjection.CDI), devices) == units
 
 
 @pytest.mark.parametrize(

@@ -62,7 +62,7 @@ class Running:
         await self._group.__aexit__(*error)
 
 
-def shown(api: AgentApi) -> tuple[str, ...]:
+def current(api: AgentApi) -> tuple[str, ...]:
     (one,) = api.objects[INVENTORIES, "n1"]["status"]["conditions"]
     assert one["type"] == "AgentDegraded"
     return one["status"], one["reason"], one["message"], one["lastTransitionTime"][11:]
@@ -79,17 +79,17 @@ def api() -> AgentApi:
 async def test_the_condition_follows_the_problems_and_its_time_the_status(api):
     problems = ProblemRegistry()
     async with Running(api, problems):
-        assert shown(api) == ("False", "AsExpected", FINE, "00:00:00Z")
+        assert current(api) == ("False", "AsExpected", FINE, "00:00:00Z")
         await asyncio.sleep(8)
         problems.set("driver", HANGS, "no answer")
         await asyncio.sleep(10)
-        assert shown(api) == ("True", "DriverHangs", "no answer", "00:00:11Z")
+        assert current(api) == ("True", "DriverHangs", "no answer", "00:00:11Z")
         problems.set("driver", FAILS, "error 9")
         await asyncio.sleep(10)
-        assert shown(api) == ("True", "DriverFails", "error 9", "00:00:11Z")
+        assert current(api) == ("True", "DriverFails", "error 9", "00:00:11Z")
         problems.clear("driver")
         await asyncio.sleep(10)
-        assert shown(api)[:2] == ("False", "AsExpected")
+        assert current(api)[:2] == ("False", "AsExpected")
     assert len(api.writes) == 4
 
 
@@ -128,7 +128,7 @@ async def test_an_inventory_that_is_not_there_yet_is_waited_for():
         assert api.calls < 60
         api.add_inventory("n1")
         await asyncio.sleep(31)
-        assert shown(api)[:2] == ("True", "DriverHangs")
+        assert current(api)[:2] == ("True", "DriverHangs")
 
 
 @pytest.mark.looptime
@@ -138,7 +138,7 @@ async def test_a_removed_condition_comes_back(api):
     async with Running(api, problems):
         api.objects[INVENTORIES, "n1"]["status"]["conditions"] = []
         await asyncio.sleep(CHECK_EVERY_S + 2)
-        assert shown(api)[:2] == ("True", "DriverHangs")
+        assert current(api)[:2] == ("True", "DriverHangs")
 
 
 @pytest.mark.looptime
@@ -152,7 +152,7 @@ async def test_a_failed_write_is_retried_with_backoff(api, error):
         api.fail.clear()
         problems.set("driver", HANGS, "no answer")
         await asyncio.sleep(31)
-        assert shown(api)[:2] == ("True", "DriverHangs")
+        assert current(api)[:2] == ("True", "DriverHangs")
     assert len(api.writes) == 1
 
 
@@ -162,7 +162,7 @@ async def test_a_problem_that_outlasts_a_restart_is_not_cleared_in_between(api):
     before.set("driver", HANGS, "no answer")
     async with Running(api, before):
         pass
-    was = shown(api)
+    was = current(api)
     api.writes.clear()
     problems = ProblemRegistry()
     async with Running(api, problems):
@@ -171,7 +171,7 @@ async def test_a_problem_that_outlasts_a_restart_is_not_cleared_in_between(api):
         problems.set("driver", HANGS, "no answer")
         await asyncio.sleep(60)
     assert api.writes == []
-    assert shown(api) == was
+    assert current(api) == was
 
 
 @pytest.mark.looptime
@@ -182,4 +182,4 @@ async def test_a_problem_that_is_over_after_a_restart_is_cleared_soon(api):
         pass
     async with Running(api, ProblemRegistry()):
         await asyncio.sleep(BEGINNING_S + 2)
-        assert shown(api)[:2] == ("False", "AsExpected")
+        assert current(api)[:2] == ("False", "AsExpected")

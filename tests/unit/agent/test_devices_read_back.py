@@ -21,7 +21,7 @@ from api.kinds.gpunodeinventory import (
 )
 from inventory.discovery.parsing import MigPartition, PeerLink
 from inventory.discovery.sources import ReportedDevice
-from tests.support.seen_devices import look, read_back
+from tests.support.seen_devices import read_back, snapshot
 
 addresses = st.builds(
     "{:04x}:{:02x}:{:02x}.0".format,
@@ -90,7 +90,9 @@ def discovered(draw):
     known = draw(st.dictionaries(addresses, uuids, max_size=2))
     if bus and draw(st.booleans()):
         known[bus[-1].address] = draw(uuids)
-    return DiscoveredNode(bus=bus, look=draw(st.sampled_from([None, look(*seen)])), known=known)
+    return DiscoveredNode(
+        bus=bus, snapshot=draw(st.sampled_from([None, snapshot(*seen)])), known=known
+    )
 
 
 kubelets = st.none() | st.builds(
@@ -106,7 +108,7 @@ def test_published_attributes_are_read_back_as_the_same_facts(discovered, health
     devices = discovered_devices(discovered, lambda _: health_state)
     if devices is None:
         return
-    published = published_of(devices, discovered.look, kubelet)
+    published = published_of(devices, discovered.snapshot, kubelet)
     assert published.rejected == ()
     reported = read_back(published)
     assert not reported.report.bad
@@ -120,7 +122,7 @@ def test_published_attributes_are_read_back_as_the_same_facts(discovered, health
             assert reported.report.health[device.uuid] == (health.state.value, health.reason)
         if device.health is None or not device.uuid:
             assert device.uuid not in reported.report.health
-    assert published_of(devices, discovered.look, kubelet) == published
+    assert published_of(devices, discovered.snapshot, kubelet) == published
 
 
 def expected_facts(device) -> ReportedDevice:

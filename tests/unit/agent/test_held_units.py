@@ -10,7 +10,7 @@ from tests.support.bound_pods import RESOURCE, a_bound_pod
 OTHER = "gpu.deckhouse.io/other"
 
 
-def shown(pods: NodePods, pod: Pod) -> NodePod:
+def current(pods: NodePods, pod: Pod) -> NodePod:
     found = node_pod(pod)
     assert found is not None
     pods.upsert(found)
@@ -26,7 +26,7 @@ def listed(name: str, container: str = "main", *units: str, resource: str = RESO
 def test_who_is_listed_holds_what_is_listed():
     pods = NodePods()
     held_units = HeldUnits(pods)
-    pod = shown(pods, a_bound_pod("p"))
+    pod = current(pods, a_bound_pod("p"))
     held_units.refresh([listed("p", "main", "GPU-1"), listed("unseen", "main", "GPU-2")])
     assert held_units.holder("GPU-1", RESOURCE, None) == HoldingPod("default/p", PodUid("uid-p"))
     assert held_units.holder("GPU-2", RESOURCE, None) == HoldingPod("default/unseen", None)
@@ -40,7 +40,7 @@ def test_who_is_listed_holds_what_is_listed():
 def test_what_an_init_container_has_is_held_as_long_as_its_pod_is_listed():
     pods = NodePods()
     held_units = HeldUnits(pods)
-    pod = shown(pods, a_bound_pod("p", init={"i": 2}))
+    pod = current(pods, a_bound_pod("p", init={"i": 2}))
     held_units.record_allocation(pod, "i", resource=RESOURCE, units=["GPU-1", "GPU-2"])
     held_units.refresh([listed("p", "main", "GPU-1")])
     assert held_units.holder("GPU-2", RESOURCE, None) == HoldingPod("default/p", pod.uid)
@@ -52,7 +52,7 @@ def test_what_kubelet_lists_for_a_container_replaces_what_it_was_given():
     """kubelet died before it wrote it down, and asked again."""
     pods = NodePods()
     held_units = HeldUnits(pods)
-    pod = shown(pods, a_bound_pod("p"))
+    pod = current(pods, a_bound_pod("p"))
     held_units.record_allocation(pod, "main", resource=RESOURCE, units=["GPU-1"])
     assert held_units.holder("GPU-1", RESOURCE, None) == HoldingPod("default/p", pod.uid)
     held_units.refresh([listed("p", "main", "GPU-2")])
@@ -66,10 +66,10 @@ def test_what_kubelet_lists_for_a_container_replaces_what_it_was_given():
 def test_a_pod_of_the_same_name_inherits_nothing_and_loses_nothing():
     pods = NodePods()
     held_units = HeldUnits(pods)
-    first = shown(pods, a_bound_pod("p", uid="first", init={"i": 1}))
+    first = current(pods, a_bound_pod("p", uid="first", init={"i": 1}))
     held_units.record_allocation(first, "i", resource=RESOURCE, units=["GPU-1"])
     pods.discard(first)
-    second = shown(pods, a_bound_pod("p", uid="second"))
+    second = current(pods, a_bound_pod("p", uid="second"))
     held_units.refresh([listed("p")])
     held_units.forget_namesakes(second)
     assert held_units.holder("GPU-1", RESOURCE, None) is None
@@ -79,9 +79,9 @@ def test_a_pod_of_the_same_name_inherits_nothing_and_loses_nothing():
 def test_while_kubelet_does_not_list_pods_that_ended_hold_nothing():
     pods = NodePods()
     held_units = HeldUnits(pods)
-    ended, live = shown(pods, a_bound_pod("ended")), shown(pods, a_bound_pod("live"))
+    ended, live = current(pods, a_bound_pod("ended")), current(pods, a_bound_pod("live"))
     held_units.refresh([listed("ended", "main", "GPU-1"), listed("live", "main", "GPU-2")])
-    shown(pods, a_bound_pod("ended", phase="Succeeded"))
+    current(pods, a_bound_pod("ended", phase="Succeeded"))
     assert held_units.holder("GPU-1", RESOURCE, None) is not None  # kubelet says so
     held_units.mark_stale()
     assert held_units.holder("GPU-1", RESOURCE, None) is None
@@ -113,7 +113,7 @@ def test_pods_that_are_gone_leave_nothing_behind():
     pods = NodePods()
     held_units = HeldUnits(pods)
     for number in range(1000):
-        pod = shown(pods, a_bound_pod(f"p{number}"))
+        pod = current(pods, a_bound_pod(f"p{number}"))
         held_units.refresh([listed(f"p{number}")])
         held_units.record_allocation(pod, "main", resource=RESOURCE, units=["GPU-1"])
         pods.discard(pod)

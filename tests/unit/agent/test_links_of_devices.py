@@ -19,7 +19,7 @@ from inventory.identity import device_name, inventory_id
 from pool.facts import device_facts
 from pool.model import DeviceFacts, DeviceLink
 from tests.support.builders import EPOCH
-from tests.support.seen_devices import look, pci, read_back, said
+from tests.support.seen_devices import pci, read_back, said, snapshot
 
 ADDRESSES = tuple(f"{domain}:{bus}:00.0" for domain in ("0000", "10000") for bus in ("17", "ca"))
 NVLINK, SAME_SWITCH, SYSTEM = 2, 10, 50
@@ -48,7 +48,7 @@ def facts_on(node: str) -> list[DeviceFacts]:
     """The facts of the devices of a node, in the order of their names."""
     discovered = DiscoveredNode(
         bus=tuple(pci(item, numa_node=at // 2) for at, item in enumerate(ADDRESSES)),
-        look=look(
+        snapshot=snapshot(
             *(
                 said(item, uuid=f"GPU-{at}00", links=bridged_pairs(item))
                 for at, item in enumerate(ADDRESSES)
@@ -58,7 +58,7 @@ def facts_on(node: str) -> list[DeviceFacts]:
     )
     devices = discovered_devices(discovered, lambda _: HEALTHY)
     assert devices is not None
-    report = read_back(published_of(devices, discovered.look)).report
+    report = read_back(published_of(devices, discovered.snapshot)).report
     merged = merge(
         LabelReport(),
         [report],

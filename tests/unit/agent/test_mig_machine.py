@@ -144,7 +144,7 @@ class Cutting(RuleBasedStateMachine):
 
     @property
     def seen(self) -> DriverDevice:
-        return self.device.shown()
+        return self.device.current()
 
     @rule(crash_at=st.none() | st.integers(1, 12))
     def it_is_cut(self, crash_at: int | None) -> None:

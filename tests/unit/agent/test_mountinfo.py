@@ -45,8 +45,9 @@ def test_an_overlay_has_its_first_lower_directory():
 
 
 @pytest.mark.parametrize(
-    "told", [b"- overlay overlay rw", b"- overlay overlay rw,lowerdir=", b"- overlay", b"-", b""]
+    "reported",
+    [b"- overlay overlay rw", b"- overlay overlay rw,lowerdir=", b"- overlay", b"-", b""],
 )
-def test_an_overlay_without_lower_directories_is_a_mount_like_others(told: bytes):
-    (one,) = parse_mountinfo(b"46 27 0:39 /x /t rw " + told)
+def test_an_overlay_without_lower_directories_is_a_mount_like_others(reported: bytes):
+    (one,) = parse_mountinfo(b"46 27 0:39 /x /t rw " + reported)
     assert one == MountEntry(root="/x", mount_point="/t")

@@ -1,6 +1,6 @@
 """Bandwidth of NVLink between two readings, of the same device and driver."""
 
-from agent.device_metrics.nvlink_rates import NvlinkRates
+from agent.device_metrics.source import NvlinkRates
 from agent.driver.device_fields import DeviceField, DeviceSample
 
 

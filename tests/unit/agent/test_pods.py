@@ -90,9 +90,9 @@ def test_pods_without_resources_are_known_by_their_ids_alone():
 
 
 def test_static_pod_has_the_id_that_kubelet_gave_it():
-    shown = a_bound_pod("a", main={"main": 0})
-    metadata = msgspec.structs.replace(shown.metadata, annotations={MIRROR_ANNOTATION: "digest"})
-    found = any_node_pod(msgspec.structs.replace(shown, metadata=metadata))
+    current = a_bound_pod("a", main={"main": 0})
+    metadata = msgspec.structs.replace(current.metadata, annotations={MIRROR_ANNOTATION: "digest"})
+    found = any_node_pod(msgspec.structs.replace(current, metadata=metadata))
     assert found.uid == "digest"
 
 

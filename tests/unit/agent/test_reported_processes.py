@@ -32,7 +32,7 @@ def a_pod(resource: str = "", **fields: object) -> NodePod:
 def reported(
     reading: Reading,
     before: "Reading | None" = None,
-    *shown: DriverProcess,
+    *current: DriverProcess,
     pod: NodePod | None = None,
 ) -> list[DriverProcess]:
     """What is reported of two readings, the same ones where `before` is left out."""
@@ -40,7 +40,7 @@ def reported(
     return reported_processes(
         reading,
         reading if before is None else before,
-        shown=shown,
+        current=current,
         pod_of=pods.get,
         namespace="ours",
     )
@@ -108,13 +108,13 @@ def test_pod_whose_processes_come_and_go_is_reported():
 
 def test_entry_stays_as_long_as_it_is_true():
     reading = {OpenProcess(5, "nvtop"): None, NVTOP: None, OpenProcess(6, "a"): UID, PYTHON: UID}
-    shown = reported({NVTOP: None, PYTHON: UID}, pod=a_pod())
-    assert reported(reading, None, *shown, pod=a_pod()) == shown
+    current = reported({NVTOP: None, PYTHON: UID}, pod=a_pod())
+    assert reported(reading, None, *current, pod=a_pod()) == current
 
 
 def test_pod_that_is_gone_is_reported_with_its_last_name():
-    shown = reported({PYTHON: UID}, pod=a_pod())
-    assert reported({PYTHON: UID}, None, *shown) == shown
+    current = reported({PYTHON: UID}, pod=a_pod())
+    assert reported({PYTHON: UID}, None, *current) == current
 
 
 def test_pod_that_nobody_knows_is_reported_with_its_uid():
@@ -122,5 +122,5 @@ def test_pod_that_nobody_knows_is_reported_with_its_uid():
 
 
 def test_processes_in_no_pod_come_first_and_then_pods_by_name():
-    shown = reported({PYTHON: UID, NVTOP: None}, pod=a_pod())
-    assert [item.command for item in shown] == ["nvtop", "python3"]
+    current = reported({PYTHON: UID, NVTOP: None}, pod=a_pod())
+    assert [item.command for item in current] == ["nvtop", "python3"]

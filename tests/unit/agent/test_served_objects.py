@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from agent.served_objects import ServedDevice, ServedPool
+from agent.api_cache import ServedDevice, ServedPool
 from api.kinds.gpudevice import GPUDevice
 from api.kinds.gpupool import GPUPool
 from manifests.install.crds import build_crds

@@ -30,7 +30,7 @@ class Node:
         self.held_units = HeldUnits(self.pods, PodsFile(folder, SystemClock()))
         self.held_units.refresh([])
 
-    def tell(self, *units: str, **more: Any) -> None:
+    def publish(self, *units: str, **more: Any) -> None:
         one = NodePodUnits(uid=UID, namespace="default", name="p", units=list(units), **more)
         replace_file(self.path, msgspec.json.encode(NodePodsFile(version="v1", pods=[one])))
 
@@ -62,11 +62,11 @@ def here(tmp_path: Path) -> Node:
 
 def test_a_pod_that_went_without_having_ended_has_what_the_agent_says(here: Node) -> None:
     here.show()
-    here.tell("GPU-1")
+    here.publish("GPU-1")
     assert here.why() is None
     here.delete()
     assert (here.why(), here.why("GPU-2")) == (STILL, None)
-    here.tell()
+    here.publish()
     assert here.why() is None
 
 
@@ -75,7 +75,7 @@ def test_a_pod_that_ended_in_order_has_something_only_if_processes_were_seen_sin
     here: Node, *, is_over: bool
 ) -> None:
     here.show()
-    here.tell("GPU-1", is_over=is_over)
+    here.publish("GPU-1", is_over=is_over)
     here.show("Succeeded")
     assert here.why() == (STILL if is_over else None)
     here.delete()
@@ -83,7 +83,7 @@ def test_a_pod_that_ended_in_order_has_something_only_if_processes_were_seen_sin
 
 
 def test_a_phase_that_running_containers_contradict_ends_nothing(here: Node) -> None:
-    here.tell("GPU-1")
+    here.publish("GPU-1")
     here.show("Succeeded", runs=True)
     assert here.why() == STILL
 
@@ -92,7 +92,7 @@ def test_a_phase_that_kubelet_took_back_ends_nothing_before_kubelet_lists_the_po
     here: Node,
 ) -> None:
     """kubelet admits a pod by the old phase: it reads the corrected one afterwards."""
-    here.tell("GPU-1", is_given=True)
+    here.publish("GPU-1", is_given=True)
     here.show("Succeeded", runs=True)
     here.show(runs=True)
     assert here.why() == STILL
@@ -104,9 +104,9 @@ def test_a_pod_that_kubelet_lists_without_what_it_gave_has_it_still(here: Node) 
     """Its user had called it ended, and its node has taken that back."""
     here.show()
     here.held_units.refresh([PodUnits("default", "p", (ContainerUnits("main", {}),))])
-    here.tell("GPU-1")
+    here.publish("GPU-1")
     assert here.why() is None, "a pod that waits for its assigned units"
-    here.tell("GPU-1", is_given=True)
+    here.publish("GPU-1", is_given=True)
     assert here.why() == FORGOTTEN
     here.held_units.refresh([])
     assert here.why() is None, "a pod that has ended before our watch shows it"
@@ -115,7 +115,7 @@ def test_a_pod_that_kubelet_lists_without_what_it_gave_has_it_still(here: Node) 
 
 
 def test_a_pod_does_not_stand_in_its_own_way_and_one_of_its_name_does(here: Node) -> None:
-    here.tell("GPU-1", is_given=True)
+    here.publish("GPU-1", is_given=True)
     here.show(uid="second")
     second = here.pods.get(PodUid("second"))
     holder = here.held_units.holder("GPU-1", RESOURCE, second)
@@ -127,13 +127,13 @@ def test_a_pod_does_not_stand_in_its_own_way_and_one_of_its_name_does(here: Node
 
 
 def test_slices_of_a_device_are_apart_and_the_whole_device_is_not(here: Node) -> None:
-    here.tell("GPU-1::2")
+    here.publish("GPU-1::2")
     assert [here.why(unit) for unit in ("GPU-1::2", "GPU-1::3", "GPU-1")] == [STILL, None, STILL]
 
 
 def test_what_the_agent_says_that_a_living_pod_was_given_is_asked_after(here: Node) -> None:
     here.show()
-    here.tell("GPU-1", is_given=True)
+    here.publish("GPU-1", is_given=True)
     known = [hold.source for hold in here.held_units.possible_holders("GPU-1", RESOURCE)]
     assert known == [HolderSource.REPORTED]
     here.pods.upsert(node(a_bound_pod("q", assigned={"main": ("GPU-1",)})))
@@ -144,7 +144,7 @@ def test_what_the_agent_says_that_a_living_pod_was_given_is_asked_after(here: No
 
 
 def test_an_agent_that_went_away_says_nothing(here: Node) -> None:
-    here.tell("GPU-1")
+    here.publish("GPU-1")
     then = SystemClock().utc_now().timestamp() - STALE_S - 1
     os.utime(here.path, (then, then))
     assert here.why() is None
@@ -158,5 +158,5 @@ def test_an_agent_that_went_away_says_nothing(here: Node) -> None:
 def test_a_file_that_makes_no_sense_says_nothing(here: Node, content: bytes) -> None:
     here.path.write_bytes(content)
     assert here.why() is None
-    here.tell("GPU-1")
+    here.publish("GPU-1")
     assert here.why() == STILL

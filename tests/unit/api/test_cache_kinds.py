@@ -21,7 +21,7 @@ from api.kinds.gkmcache import (
 from api.kinds.gkmcachenode import ClusterGKMCacheNode, GKMCacheNode
 from api.meta import Model
 from api.names import GKM_API_VERSION, cache_node_finalizer
-from manifests.caches.cache_crds import build_cache_crds
+from manifests.caches.crds import build_cache_crds
 from simulator.apiserver.schema.structural import StructuralSchema
 from tests.support.published_crds import faults, published_crd, published_sample
 from tests.support.schema_objects import objects_of

@@ -25,7 +25,7 @@ def ready(status: str = "True", at: str = BEFORE) -> Condition:
 
 
 @pytest.mark.parametrize(
-    ("shown", "status", "at"),
+    ("current", "status", "at"),
     [
         pytest.param([], True, "2026-01-02T00:00:00Z", id="new"),
         pytest.param([ready()], True, BEFORE, id="the same status"),
@@ -33,13 +33,13 @@ def ready(status: str = "True", at: str = BEFORE) -> Condition:
         pytest.param([ready()], "Unknown", "2026-01-02T00:00:00Z", id="unknown"),
     ],
 )
-def test_the_transition_time_moves_with_the_status_only(shown, status, at):
+def test_the_transition_time_moves_with_the_status_only(current, status, at):
     found = new_condition(
         PoolCondition.READY,
         PoolReady.SERVING,
         "another text",
         status=status,
-        shown=shown,
+        current=current,
         generation=2,
         now=NOW,
     )
@@ -62,7 +62,7 @@ def test_better_words_alone_change_nothing(status, reason, text):
             reason,
             "better words",
             status=status,
-            shown=[before],
+            current=[before],
             generation=1,
             now=NOW,
             keeps_text=keeps_text,
@@ -71,7 +71,7 @@ def test_better_words_alone_change_nothing(status, reason, text):
 
 
 @pytest.mark.parametrize(
-    ("shown", "wanted"),
+    ("current", "wanted"),
     [
         (None, None),
         (ready("False"), None),
@@ -80,8 +80,8 @@ def test_better_words_alone_change_nothing(status, reason, text):
         (ready(at=""), None),
     ],
 )
-def test_since_when_a_condition_is_true(shown, wanted):
-    assert true_since(shown) == wanted
+def test_since_when_a_condition_is_true(current, wanted):
+    assert true_since(current) == wanted
 
 
 def test_conditions_are_found_and_left_out_by_type():

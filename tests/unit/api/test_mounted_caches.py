@@ -8,7 +8,7 @@ import pytest
 from api.cache_name import CacheName
 from api.foreign.core import PodContainers
 from api.mounted_caches import MAX_CACHES, mounted_caches
-from tests.support.cache_wishes import LLAMA, MISTRAL, SHARED, a_cache_volume
+from tests.support.cache_demands import LLAMA, MISTRAL, SHARED, a_cache_volume
 
 
 def mounted(*volumes: dict[str, Any], namespace: str = "default") -> tuple[CacheName, ...]:

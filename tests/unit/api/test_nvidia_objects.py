@@ -85,8 +85,8 @@ def test_what_the_published_schema_refuses_ours_refuses(kind, *, is_long):
         assert our_unknown == unknown
         wanted = {(fault.field, fault.reason) for fault in refused}
         assert wanted <= {(fault.field, fault.reason) for fault in our_refused}
-        rest = [fault for fault in our_refused if (fault.field, fault.reason) not in wanted]
-        assert [fault for fault in rest if not is_named(fault)] == []
+        remaining = [fault for fault in our_refused if (fault.field, fault.reason) not in wanted]
+        assert [fault for fault in remaining if not is_named(fault)] == []
         reasons.update({fault.reason for fault in refused} or {"unknown"})
     assert [reason for reason in REASONS if not reasons[reason]] == []
 

@@ -146,14 +146,14 @@ def test_names_scope_and_columns_are_the_published_ones(kind):
         their_version["name"],
         their_version["subresources"],
     )
-    shown = [
+    current = [
         [(column["name"], column["jsonPath"]) for column in columns if not column.get("priority")]
         for columns in (
             version["additionalPrinterColumns"],
             their_version["additionalPrinterColumns"],
         )
     ]
-    assert shown[0] == shown[1]
+    assert current[0] == current[1]
     wide = [
         column["name"] for column in version["additionalPrinterColumns"] if column.get("priority")
     ]

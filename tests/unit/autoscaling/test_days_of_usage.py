@@ -13,10 +13,10 @@ from autoscaling.device_hours import (
     totals_from,
     usage_statuses,
 )
-from autoscaling.device_use import DeviceUse, UsageLook
+from autoscaling.device_use import DeviceUse, UsageSample
 from tests.support.scale_requests import START
 
-USAGE = UsageLook(devices={DeviceUse.BUSY: 1}, micro={DeviceUse.BUSY: 12_000_000})
+USAGE = UsageSample(devices={DeviceUse.BUSY: 1}, micro={DeviceUse.BUSY: 12_000_000})
 HOUR = dt.timedelta(hours=1)
 DAY = dt.timedelta(days=1)
 

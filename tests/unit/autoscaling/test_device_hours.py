@@ -18,8 +18,8 @@ from autoscaling.device_hours import (
     totals_from,
     usage_statuses,
 )
-from autoscaling.device_use import DeviceUse, PoolUsageCounter, UsageLook
-from autoscaling.scaling_model import ObservedRequest, RequestPhase, ScalingTerms
+from autoscaling.device_use import DeviceUse, PoolUsageCounter, UsageSample
+from autoscaling.scaling_model import ObservedRequest, RequestPhase, ScalingParameters
 from pool.index.device_index import DeviceIndex
 from tests.support.builders import a_device, a_node, a_pod_facts
 from tests.support.scale_requests import (
@@ -53,9 +53,11 @@ def an_index(devices: int = 8, used: int = 0, **node: Any) -> DeviceIndex:
     return index
 
 
-def a_usage(index: DeviceIndex, terms: ScalingTerms | None = None, **changes: Any) -> UsageLook:
+def a_usage(
+    index: DeviceIndex, terms: ScalingParameters | None = None, **changes: Any
+) -> UsageSample:
     seen = {"observed": (), "waiting": (), **changes}
-    return PoolUsageCounter().look(terms or the_terms(), index, **seen)
+    return PoolUsageCounter().sample(terms or the_terms(), index, **seen)
 
 
 def uses(index: DeviceIndex, **changes: Any) -> dict[DeviceUse, int]:
@@ -126,7 +128,7 @@ def test_a_later_look_is_as_a_first_one(changes: list[tuple[int, int]]):
         if used == 8:
             index.discard_node(NodeName(name))
         waiting = [a_pod_facts("w", units=used)] if used else []
-        found = counter.look(the_terms(), index, observed=(), waiting=waiting)
+        found = counter.sample(the_terms(), index, observed=(), waiting=waiting)
         assert found == a_usage(index, waiting=waiting)
 
 
@@ -140,19 +142,19 @@ def test_without_a_price_there_is_no_money():
     )
 
 
-USAGE = UsageLook(devices={BUSY: 2, IDLE: 6}, micro={BUSY: 2_000_000, IDLE: 6_000_000})
+USAGE = UsageSample(devices={BUSY: 2, IDLE: 6}, micro={BUSY: 2_000_000, IDLE: 6_000_000})
 
 
 def test_an_hour_of_eight_devices():
     totals = advanced(UsageTotals(day=START.date(), counted_at=START), USAGE, START + HOUR)
     assert totals.spent_micro == 8_000_000
-    shown = {
+    current = {
         status.state: (status.devices, status.device_hours, status.cost)
         for status in usage_statuses(totals, USAGE)
     }
-    assert shown["busy"] == (2, "2", "2")
-    assert shown["idle"] == (6, "6", "6")
-    assert shown["stranded"] == (0, "0", "")
+    assert current["busy"] == (2, "2", "2")
+    assert current["idle"] == (6, "6", "6")
+    assert current["stranded"] == (0, "0", "")
 
 
 def test_a_day_begins_at_zero():

@@ -15,7 +15,7 @@ from pool.compute_resources import ComputeResources
 from pool.model import Constraints
 from pool.placement.planner import Placed
 from tests.support.builders import a_demand, a_device, a_node, a_pool, a_slice_pool, at
-from tests.support.cache_wishes import LLAMA, a_known_cache
+from tests.support.cache_demands import LLAMA, a_known_cache
 from tests.support.scaling_plans import (
     NOW,
     a_shape,
@@ -267,7 +267,9 @@ def test_free_units_reserved_for_a_pod_that_is_not_stored_yet_are_taken():
 @pytest.mark.parametrize(
     ("capabilities", "reason"),
     [
-        pytest.param(("8.0",), WaitReason.CACHE_MISFIT, id="fits no device that the pool has"),
+        pytest.param(
+            ("8.0",), WaitReason.CACHE_INCOMPATIBILITY, id="fits no device that the pool has"
+        ),
         pytest.param(("8.0", "9.0"), None, id="fits one of them"),
         pytest.param((), None, id="a pool without devices may get any"),
     ],

@@ -7,7 +7,7 @@ import pytest
 
 from autoscaling.nodes_per_hour import HOUR, counted_from, counted_statuses, nodes_of_last_hour
 from autoscaling.scaling_model import RequestPhase, WaitReason
-from tests.support.scale_requests import ID, Looks, a_claim, a_signal, after, the_terms
+from tests.support.scale_requests import ID, RequestHistory, a_claim, a_signal, after, the_terms
 from tests.support.scaling_plans import NOW, a_waiting_pod, launched, planned, some_terms
 
 
@@ -28,7 +28,7 @@ def test_claims_of_other_pools_do_not_count():
 
 
 def test_a_request_without_a_claim_counts_once_its_node_is_there():
-    signalled = Looks().one(1, signals=[a_signal()])
+    signalled = RequestHistory().one(1, signals=[a_signal()])
     assert counted({}, 1, observed=[signalled]) == {}
     registered = dataclasses.replace(signalled, phase=RequestPhase.REGISTERED, since=after(5))
     assert counted({}, 10, observed=[registered]) == {ID: after(5)}

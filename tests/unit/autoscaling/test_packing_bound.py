@@ -14,8 +14,8 @@ from api.names import PodUid
 from autoscaling.scaling_model import (
     NodeRequest,
     ObservedRequest,
+    ScalingParameters,
     ScalingPlan,
-    ScalingTerms,
     WaitReason,
 )
 from pool.allocation_state import AllocationState
@@ -39,7 +39,7 @@ AMPLE = 1 << 30
 
 @dataclass(frozen=True)
 class Case:
-    terms: ScalingTerms
+    terms: ScalingParameters
     pods: list[PodFacts]
     free: list[int]
 

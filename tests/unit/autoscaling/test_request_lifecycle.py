@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 
 from api.kinds.autoscaling import ScaleRequestStatus
 from autoscaling.request_lifecycle import foreign_claims
-from autoscaling.request_look import LAUNCHED_WITHIN, REGISTERED_WITHIN
+from autoscaling.request_state import LAUNCHED_WITHIN, REGISTERED_WITHIN
 from autoscaling.scaling_model import ConditionFacts, Failure, RequestPhase
 from tests.support.scale_requests import (
     ID,
     OTHER_ID,
-    Looks,
+    RequestHistory,
     a_claim,
     a_requested_node,
     a_signal,
@@ -28,29 +28,29 @@ REGISTERED = a_claim(launched=true_since(5), registered=true_since(60), node="n1
 
 
 def test_a_request_comes_to_its_node():
-    looks = Looks()
-    assert looks.phase(0, signals=[a_signal()]) is RequestPhase.SIGNALLED
-    assert looks.phase(2, signals=[a_signal()], claims=[a_claim()]) is RequestPhase.LAUNCHED
-    assert looks.phase(9, signals=[a_signal()], claims=[LAUNCHED]) is RequestPhase.LAUNCHED
+    days = RequestHistory()
+    assert days.phase(0, signals=[a_signal()]) is RequestPhase.SIGNALLED
+    assert days.phase(2, signals=[a_signal()], claims=[a_claim()]) is RequestPhase.LAUNCHED
+    assert days.phase(9, signals=[a_signal()], claims=[LAUNCHED]) is RequestPhase.LAUNCHED
     node = a_requested_node()
-    found = looks.one(61, signals=[a_signal()], claims=[REGISTERED], nodes=[node])
+    found = days.one(61, signals=[a_signal()], claims=[REGISTERED], nodes=[node])
     assert (found.phase, found.since) == (RequestPhase.REGISTERED, after(60))
     ready = a_requested_node(units=8)
-    found = looks.one(90, signals=[a_signal()], claims=[REGISTERED], nodes=[ready])
+    found = days.one(90, signals=[a_signal()], claims=[REGISTERED], nodes=[ready])
     assert (found.phase, found.since) == (RequestPhase.AGENT_READY, after(90))
     assert found.is_in_flight
-    found = looks.one(95, claims=[REGISTERED], nodes=[ready])
+    found = days.one(95, claims=[REGISTERED], nodes=[ready])
     assert (found.phase, found.since) == (RequestPhase.AGENT_READY, after(90))
     held = a_requested_node(units=8, reserved_units=2)
-    found = looks.one(96, claims=[REGISTERED], nodes=[held])
+    found = days.one(96, claims=[REGISTERED], nodes=[held])
     assert (found.phase, found.since) == (RequestPhase.RESERVED, after(96))
     assert found.is_in_flight
     untainted = a_requested_node(units=8, has_startup_taint=False)
-    assert looks.look(97, claims=[REGISTERED], nodes=[untainted]) == ()
+    assert days.observe(97, claims=[REGISTERED], nodes=[untainted]) == ()
 
 
 def test_kubelet_has_to_know_the_units_too():
-    found = Looks().one(
+    found = RequestHistory().one(
         70,
         signals=[a_signal()],
         claims=[REGISTERED],
@@ -62,7 +62,7 @@ def test_kubelet_has_to_know_the_units_too():
 
 def test_a_signal_that_is_left_after_the_handover_is_told():
     node = a_requested_node(units=8, has_startup_taint=False)
-    found = Looks().one(70, signals=[a_signal()], claims=[REGISTERED], nodes=[node])
+    found = RequestHistory().one(70, signals=[a_signal()], claims=[REGISTERED], nodes=[node])
     assert (found.phase, found.is_in_flight) == (RequestPhase.RELEASED, False)
 
 
@@ -71,74 +71,70 @@ def test_a_signal_that_is_left_after_the_handover_is_told():
 
 def test_weak_point_2_a_signal_without_answer_ends_though_it_is_never_bound():
     """`activeDeadlineSeconds` does not count for a pod that kubelet never saw."""
-    looks = Looks()
-    found = looks.one(59, signals=[a_signal()])
+    days = RequestHistory()
+    found = days.one(59, signals=[a_signal()])
     assert (found.phase, found.deadline) == (RequestPhase.SIGNALLED, after(60))
-    found = looks.one(60, signals=[a_signal()])
+    found = days.one(60, signals=[a_signal()])
     assert (found.phase, found.failure) == (RequestPhase.FAILED, Failure.NOT_SIGNALLED)
     assert "NodePool whole allows one more node" in found.message
-    again = looks.one(63, signals=[a_signal()])
+    again = days.one(63, signals=[a_signal()])
     assert (again.since, again.failure, again.message) == (
         found.since,
         found.failure,
         found.message,
     )
-    assert looks.phase(240, signals=[a_signal(230)]) is RequestPhase.SIGNALLED
+    assert days.phase(240, signals=[a_signal(230)]) is RequestPhase.SIGNALLED
 
 
 def test_weak_point_3_a_node_that_takes_longer_than_ten_minutes_is_awaited():
     """Karpenter's own limits are 5 and 15 minutes, and drivers come on top."""
-    looks = Looks()
+    days = RequestHistory()
     signals = [a_signal()]
-    assert looks.phase(5 * 60, signals=signals, claims=[a_claim()]) is RequestPhase.LAUNCHED
+    assert days.phase(5 * 60, signals=signals, claims=[a_claim()]) is RequestPhase.LAUNCHED
     late = a_claim(launched=true_since(300))
-    found = looks.one(19 * 60, signals=signals, claims=[late])
+    found = days.one(19 * 60, signals=signals, claims=[late])
     assert (found.phase, found.deadline) == (RequestPhase.LAUNCHED, after(300 + 16 * 60))
     come = dataclasses.replace(late, registered=true_since(1200), node="n1")
-    found = looks.one(34 * 60, signals=signals, claims=[come], nodes=[a_requested_node(1200)])
+    found = days.one(34 * 60, signals=signals, claims=[come], nodes=[a_requested_node(1200)])
     assert (found.phase, found.deadline) == (RequestPhase.REGISTERED, after(1200 + 15 * 60))
     assert found.is_in_flight
 
 
 def test_a_node_that_comes_after_its_time_is_adopted():
-    looks = Looks()
-    assert (
-        looks.one(361, signals=[a_signal()], claims=[a_claim()]).failure is Failure.LAUNCH_TIMEOUT
-    )
-    found = looks.one(400, claims=[LAUNCHED])
+    days = RequestHistory()
+    assert days.one(361, signals=[a_signal()], claims=[a_claim()]).failure is Failure.LAUNCH_TIMEOUT
+    found = days.one(400, claims=[LAUNCHED])
     assert (found.phase, found.is_in_flight) == (RequestPhase.LAUNCHED, True)
     assert found.shape is not None
-    found = looks.one(1000, claims=[LAUNCHED])
+    found = days.one(1000, claims=[LAUNCHED])
     assert found.failure is Failure.REGISTRATION_TIMEOUT
     node = a_requested_node(1010, units=8)
     registered = a_claim(launched=true_since(5), registered=true_since(1010), node="n1")
-    assert looks.phase(1020, claims=[registered], nodes=[node]) is RequestPhase.AGENT_READY
+    assert days.phase(1020, claims=[registered], nodes=[node]) is RequestPhase.AGENT_READY
 
 
 def test_weak_point_6_a_registered_node_without_devices_is_overdue_after_15_minutes():
-    looks = Looks()
+    days = RequestHistory()
     objects = {"claims": [REGISTERED], "nodes": [a_requested_node()], "signals": [a_signal()]}
-    found = looks.one(60 + 14 * 60, **objects)
+    found = days.one(60 + 14 * 60, **objects)
     assert found.deadline == after(60 + 15 * 60)
     # Who deletes the NodeClaim measures the time by a clock that does not jump.
-    assert looks.phase(60 + 16 * 60, **objects) is RequestPhase.REGISTERED
+    assert days.phase(60 + 16 * 60, **objects) is RequestPhase.REGISTERED
     ending = dataclasses.replace(REGISTERED, is_terminating=True)
-    found = looks.one(60 + 16 * 60, claims=[ending], nodes=[a_requested_node()])
+    found = days.one(60 + 16 * 60, claims=[ending], nodes=[a_requested_node()])
     assert found.failure is Failure.NO_DEVICES
     assert "NodePool whole" in found.message
-    assert looks.one(60 + 17 * 60, claims=[ending]).failure is Failure.NO_DEVICES
-    assert looks.look(60 + 18 * 60, deleted=[ending]) == ()
+    assert days.one(60 + 17 * 60, claims=[ending]).failure is Failure.NO_DEVICES
+    assert days.observe(60 + 18 * 60, deleted=[ending]) == ()
 
 
 def test_a_node_whose_devices_go_again_has_15_minutes_once_more():
-    looks = Looks()
+    days = RequestHistory()
     objects = {"claims": [REGISTERED], "signals": [a_signal()]}
-    assert (
-        looks.phase(100, **objects, nodes=[a_requested_node(units=8)]) is RequestPhase.AGENT_READY
-    )
-    found = looks.one(2000, **objects, nodes=[a_requested_node()])
+    assert days.phase(100, **objects, nodes=[a_requested_node(units=8)]) is RequestPhase.AGENT_READY
+    found = days.one(2000, **objects, nodes=[a_requested_node()])
     assert (found.phase, found.since) == (RequestPhase.REGISTERED, after(2000))
-    assert looks.one(2010, **objects, nodes=[a_requested_node()]).since == after(2000)
+    assert days.one(2010, **objects, nodes=[a_requested_node()]).since == after(2000)
 
 
 # --- failures ---
@@ -176,10 +172,10 @@ def test_weak_point_15_a_claim_that_is_deleted_before_its_node_failed_for_a_reas
 ):
     """No phase of a NodeClaim says Failed: it is gone."""
     for kind in ("terminating", "deleted"):
-        looks = Looks()
-        looks.one(1, signals=[a_signal()], claims=[a_claim()])
+        days = RequestHistory()
+        days.one(1, signals=[a_signal()], claims=[a_claim()])
         last = a_claim(launched=condition, is_terminating=True)
-        found = looks.one(
+        found = days.one(
             1 + age_s,
             signals=[a_signal()],
             **({"claims": [last]} if kind == "terminating" else {"deleted": [last]}),
@@ -194,78 +190,80 @@ def test_weak_point_15_a_claim_that_is_deleted_before_its_node_failed_for_a_reas
 
 
 def test_a_claim_that_was_deleted_unseen_is_a_failure():
-    looks = Looks()
-    looks.one(1, signals=[a_signal()], claims=[a_claim()])
-    found = looks.one(30, signals=[a_signal()])
+    days = RequestHistory()
+    days.one(1, signals=[a_signal()], claims=[a_claim()])
+    found = days.one(30, signals=[a_signal()])
     assert found.failure is Failure.INSUFFICIENT_CAPACITY
     assert "is assumed" in found.message
-    looks = Looks()
-    looks.one(70, claims=[REGISTERED], nodes=[a_requested_node()])
-    assert looks.one(80).failure is Failure.NODE_LOST
+    days = RequestHistory()
+    days.one(70, claims=[REGISTERED], nodes=[a_requested_node()])
+    assert days.one(80).failure is Failure.NODE_LOST
 
 
 def test_a_failure_is_told_until_its_signal_is_gone():
-    looks = Looks()
-    looks.one(1, signals=[a_signal()], claims=[a_claim()])
-    first = looks.one(3, signals=[a_signal()], deleted=[a_claim()])
-    later = looks.one(9, signals=[a_signal()])
+    days = RequestHistory()
+    days.one(1, signals=[a_signal()], claims=[a_claim()])
+    first = days.one(3, signals=[a_signal()], deleted=[a_claim()])
+    later = days.one(9, signals=[a_signal()])
     assert (later.failure, later.message, later.since) == (
         first.failure,
         first.message,
         first.since,
     )
-    assert looks.look(12, deleted=[a_claim()]) == ()
+    assert days.observe(12, deleted=[a_claim()]) == ()
 
 
 def test_karpenter_that_tries_again_by_itself_is_followed():
-    looks = Looks()
-    looks.one(1, signals=[a_signal()], claims=[a_claim()])
-    found = looks.one(12, signals=[a_signal()], claims=[a_claim(11)], deleted=[a_claim()])
+    days = RequestHistory()
+    days.one(1, signals=[a_signal()], claims=[a_claim()])
+    found = days.one(12, signals=[a_signal()], claims=[a_claim(11)], deleted=[a_claim()])
     assert (found.phase, found.claim) == (RequestPhase.LAUNCHED, a_claim(11))
 
 
 def test_a_node_that_is_interrupted_before_its_devices_is_lost():
-    looks = Looks()
-    looks.one(70, claims=[REGISTERED], nodes=[a_requested_node()], signals=[a_signal()])
+    days = RequestHistory()
+    days.one(70, claims=[REGISTERED], nodes=[a_requested_node()], signals=[a_signal()])
     leaving = a_requested_node(is_leaving=True)
-    found = looks.one(80, claims=[REGISTERED], nodes=[leaving], signals=[a_signal()])
+    found = days.one(80, claims=[REGISTERED], nodes=[leaving], signals=[a_signal()])
     assert found.failure is Failure.NODE_LOST
 
 
 @pytest.mark.parametrize("change", [{"node": "n7"}, {"is_intact": False}])
 def test_a_signal_that_somebody_changes_or_binds_fails(change: dict[str, Any]):
-    found = Looks().one(5, signals=[a_signal(**change)])
+    found = RequestHistory().one(5, signals=[a_signal(**change)])
     assert found.failure is Failure.SIGNAL_TAMPERED
     assert found.message.startswith(f"signal scale-{ID} was ")
 
 
 def test_a_signal_that_is_deleted_after_the_launch_keeps_the_node_on_its_way():
-    looks = Looks()
-    looks.one(2, signals=[a_signal()], claims=[a_claim()])
-    found = looks.one(4, claims=[LAUNCHED])
+    days = RequestHistory()
+    days.one(2, signals=[a_signal()], claims=[a_claim()])
+    found = days.one(4, claims=[LAUNCHED])
     assert (found.phase, found.is_in_flight) == (RequestPhase.LAUNCHED, True)
 
 
 def test_a_signal_that_is_deleted_before_the_launch_leaves_nothing():
-    looks = Looks()
-    looks.one(2, signals=[a_signal()])
-    found = looks.one(3, signals=[a_signal(is_terminating=True)])
+    days = RequestHistory()
+    days.one(2, signals=[a_signal()])
+    found = days.one(3, signals=[a_signal(is_terminating=True)])
     assert (found.phase, found.is_in_flight) == (RequestPhase.SUPERSEDED, False)
-    assert looks.look(4) == ()
+    assert days.observe(4) == ()
 
 
 # --- claims of others, restarts, ordinary nodes ---
 
 
 def test_a_claim_with_our_label_that_nobody_asked_for_is_not_adopted():
-    found = Looks().one(5, claims=[a_claim()])
+    found = RequestHistory().one(5, claims=[a_claim()])
     assert (found.shape, found.is_in_flight) == (None, False)
     assert list(foreign_claims([found])) == [a_claim()]
 
 
 def test_weak_point_17_claims_of_other_pools_and_without_our_label_are_left_out():
-    looks = Looks()
-    assert looks.look(5, claims=[a_claim(request=None), a_claim(request="other-0123456789")]) == ()
+    days = RequestHistory()
+    assert (
+        days.observe(5, claims=[a_claim(request=None), a_claim(request="other-0123456789")]) == ()
+    )
 
 
 def test_weak_point_12_a_restart_finds_a_node_whose_signal_is_gone_and_whose_taint_is_not():
@@ -273,62 +271,62 @@ def test_weak_point_12_a_restart_finds_a_node_whose_signal_is_gone_and_whose_tai
     status = ScaleRequestStatus(
         id=ID, shape="large", phase="AgentReady", since="2026-03-01T12:01:30Z"
     )
-    looks = Looks(known=(status,))
-    found = looks.one(100, claims=[REGISTERED], nodes=[a_requested_node(units=8)])
+    days = RequestHistory(known=(status,))
+    found = days.one(100, claims=[REGISTERED], nodes=[a_requested_node(units=8)])
     assert (found.phase, found.since) == (RequestPhase.AGENT_READY, after(90))
     assert found.shape == the_terms().shape("large")
-    without = Looks().one(100, claims=[REGISTERED], nodes=[a_requested_node(units=8)])
+    without = RequestHistory().one(100, claims=[REGISTERED], nodes=[a_requested_node(units=8)])
     assert without.phase is RequestPhase.AGENT_READY or not without.is_in_flight
 
 
 def test_a_node_that_goes_after_its_handover_is_no_failure():
-    looks = Looks()
+    days = RequestHistory()
     initialized = a_claim(
         launched=true_since(5), registered=true_since(60), initialized=true_since(90), node="n1"
     )
     ordinary = a_requested_node(units=8, has_startup_taint=False)
     ending = dataclasses.replace(initialized, is_terminating=True)
     leaving = a_requested_node(units=8, has_startup_taint=False, is_leaving=True)
-    assert looks.look(900, claims=[initialized], nodes=[ordinary]) == ()
-    assert looks.look(901, claims=[ending], nodes=[leaving]) == ()
-    assert looks.look(902, claims=[ending]) == ()
-    assert looks.look(903, deleted=[ending]) == ()
+    assert days.observe(900, claims=[initialized], nodes=[ordinary]) == ()
+    assert days.observe(901, claims=[ending], nodes=[leaving]) == ()
+    assert days.observe(902, claims=[ending]) == ()
+    assert days.observe(903, deleted=[ending]) == ()
 
 
 def test_an_older_node_whose_devices_went_is_no_request():
     node = a_requested_node(has_startup_taint=False, is_ready=False)
     initialized = dataclasses.replace(REGISTERED, initialized=true_since(90))
-    assert Looks().look(9000, claims=[initialized], nodes=[node]) == ()
+    assert RequestHistory().observe(9000, claims=[initialized], nodes=[node]) == ()
 
 
 def test_a_node_without_the_startup_taint_is_on_its_way_until_its_devices_come():
-    looks = Looks()
-    looks.one(5, signals=[a_signal()], claims=[LAUNCHED])
+    days = RequestHistory()
+    days.one(5, signals=[a_signal()], claims=[LAUNCHED])
     node = a_requested_node(has_startup_taint=False)
-    found = looks.one(70, claims=[REGISTERED], nodes=[node])
+    found = days.one(70, claims=[REGISTERED], nodes=[node])
     assert (found.phase, found.is_in_flight) == (RequestPhase.REGISTERED, True)
 
 
 def test_a_shape_that_left_the_spec_is_told():
-    looks = Looks()
-    looks.one(0, signals=[a_signal()])
-    looks.terms = the_terms(shapes=())
-    found = looks.one(1, signals=[a_signal()])
+    days = RequestHistory()
+    days.one(0, signals=[a_signal()])
+    days.terms = the_terms(shapes=())
+    found = days.one(1, signals=[a_signal()])
     assert (found.shape, found.is_in_flight) == (None, False)
     assert "shape large is not in spec.autoscaling.shapes any more" in found.message
 
 
 def test_of_two_claims_the_known_one_counts_and_the_other_is_told():
-    looks = Looks()
-    looks.one(5, signals=[a_signal()], claims=[a_claim(3)])
-    found = looks.one(6, signals=[a_signal()], claims=[a_claim(1), a_claim(3)])
+    days = RequestHistory()
+    days.one(5, signals=[a_signal()], claims=[a_claim(3)])
+    found = days.one(6, signals=[a_signal()], claims=[a_claim(1), a_claim(3)])
     assert found.claim == a_claim(3)
     assert "1 more NodeClaims have its label" in found.message
 
 
 def test_weak_point_11_nodes_are_told_apart_by_the_id_of_their_request():
     other = a_signal(name=f"scale-{OTHER_ID}", request=OTHER_ID)
-    found = Looks().look(5, signals=[other, a_signal()], claims=[a_claim()])
+    found = RequestHistory().observe(5, signals=[other, a_signal()], claims=[a_claim()])
     assert {item.id: item.phase for item in found} == {
         ID: RequestPhase.LAUNCHED,
         OTHER_ID: RequestPhase.SIGNALLED,
@@ -339,27 +337,27 @@ def test_weak_point_11_nodes_are_told_apart_by_the_id_of_their_request():
 
 
 def test_a_clock_that_was_ahead_makes_nothing_overdue():
-    found = Looks().one(0, signals=[a_signal(3600)])
+    found = RequestHistory().one(0, signals=[a_signal(3600)])
     assert (found.since, found.deadline) == (after(0), after(60))
 
 
 def test_a_clock_that_is_behind_puts_no_deadline_off():
     """The API server and Karpenter write times that the leader reaches in an hour."""
-    looks = Looks()
+    days = RequestHistory()
     signal = a_signal(3600)
-    assert looks.phase(0, signals=[signal]) is RequestPhase.SIGNALLED
-    assert looks.one(61, signals=[signal]).failure is Failure.NOT_SIGNALLED
+    assert days.phase(0, signals=[signal]) is RequestPhase.SIGNALLED
+    assert days.one(61, signals=[signal]).failure is Failure.NOT_SIGNALLED
 
-    looks, claim = Looks(), a_claim(3600)
-    found = looks.one(0, signals=[a_signal()], claims=[claim])
+    days, claim = RequestHistory(), a_claim(3600)
+    found = days.one(0, signals=[a_signal()], claims=[claim])
     assert found.deadline == after(0) + LAUNCHED_WITHIN
-    again = looks.one(30, signals=[a_signal()], claims=[claim])
+    again = days.one(30, signals=[a_signal()], claims=[claim])
     assert (again.since, again.deadline) == (found.since, found.deadline)
     launched = a_claim(3600, launched=true_since(3605))
     whole = LAUNCHED_WITHIN + REGISTERED_WITHIN
-    found = looks.one(400, signals=[a_signal()], claims=[launched])
+    found = days.one(400, signals=[a_signal()], claims=[launched])
     assert found.deadline == after(0) + whole
-    found = looks.one(int(whole.total_seconds()), signals=[a_signal()], claims=[launched])
+    found = days.one(int(whole.total_seconds()), signals=[a_signal()], claims=[launched])
     assert found.failure is Failure.REGISTRATION_TIMEOUT
 
 
@@ -374,20 +372,16 @@ def test_a_phase_never_goes_back_whatever_is_seen_first(data: st.DataObject):
     claims = [(), (a_claim(),), (LAUNCHED,), (REGISTERED,)]
     nodes = [(), (a_requested_node(),), (a_requested_node(units=8),)]
     claim = node = 0
-    looks, last = Looks(), -1
+    days, last = RequestHistory(), -1
     order = [item.value for item in RequestPhase]
     for at_s in range(1, 9):
         claim = data.draw(st.integers(claim, len(claims) - 1))
         node = data.draw(st.integers(node, len(nodes) - 1))
-        found = looks.one(
-            at_s + 60, signals=[a_signal(55)], claims=claims[claim], nodes=nodes[node]
-        )
+        found = days.one(at_s + 60, signals=[a_signal(55)], claims=claims[claim], nodes=nodes[node])
         rank = order.index(found.phase.value)
         assert rank >= last
         assert found.is_in_flight
         assert found.since <= after(at_s + 60)
-        again = looks.one(
-            at_s + 60, signals=[a_signal(55)], claims=claims[claim], nodes=nodes[node]
-        )
+        again = days.one(at_s + 60, signals=[a_signal(55)], claims=claims[claim], nodes=nodes[node])
         assert again == found
         last = rank

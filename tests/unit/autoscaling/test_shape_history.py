@@ -24,7 +24,7 @@ from tests.support.scale_requests import (
     a_requested_node,
     a_signal,
     after,
-    shown,
+    current,
     the_terms,
 )
 
@@ -49,7 +49,7 @@ def seen(history, *requests, at_s: float, known=(), terms=None):
         history,
         terms or the_terms(),
         requests,
-        known=[shown(item) for item in known],
+        known=[current(item) for item in known],
         now=after(at_s),
     )
 
@@ -76,7 +76,7 @@ def test_the_pause_is_told_apart_by_the_id_alone():
 def test_a_failure_counts_once_however_long_it_is_seen():
     history = seen((), failed(), at_s=0)
     assert seen(history, failed(), at_s=5, known=[failed()]) == history
-    assert failures_seen([failed()], [shown(failed())]) == ()
+    assert failures_seen([failed()], [current(failed())]) == ()
     assert failures_seen([failed()], []) == (failed(),)
 
 

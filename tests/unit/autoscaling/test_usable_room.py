@@ -11,7 +11,7 @@ from pool.compute_resources import ComputeResources
 from pool.model import UnitlessPod
 from pool.placement.planner import PlacementRefused
 from tests.support.builders import a_demand, a_device, a_node, at
-from tests.support.cache_wishes import LLAMA, a_known_cache
+from tests.support.cache_demands import LLAMA, a_known_cache
 from tests.support.scaling_plans import (
     a_bound_pod,
     a_shape,
@@ -86,7 +86,7 @@ def test_a_shape_whose_nodes_have_devices_that_the_cache_does_not_fit_is_not_ask
     plan = planned(some_terms(old, a_shape("new")), [pod], state.index)
     assert [request.shape.name for request in plan.requests] == ["new"]
     plan = planned(some_terms(old), [pod], state.index)
-    assert plan.waits[pod.uid].reason is WaitReason.CACHE_MISFIT
+    assert plan.waits[pod.uid].reason is WaitReason.CACHE_INCOMPATIBILITY
 
 
 def a_full_node(free_cpu_milli: int = 1_000) -> AllocationState:

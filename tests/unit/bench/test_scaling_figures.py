@@ -13,7 +13,7 @@ def a_timeline(*, pods: int, last_s: float) -> Timeline:
         pods={name: 1.0 + number / 100 for number, name in enumerate(names)},
         node_of=dict.fromkeys(names, "n1"),
         claims={"c2": 5.0, "c1": 3.5},
-        told={"n1": 10.0},
+        recorded={"n1": 10.0},
         steps={"pod bound": {**dict.fromkeys(names, 11.0), names[-1]: 10.0 + last_s}},
     )
 

@@ -26,10 +26,10 @@ from tests.bench.placement.trace_cluster import (
 if TYPE_CHECKING:
     from pool.placement.simulation.results import Result
 
-CARDS = SimulatedPool("cards")
+WHOLE_DEVICES = SimulatedPool("whole")
 SLICES = SimulatedPool("slices", units_per_device=4)
 SHARED = SimulatedPool("shared", units_per_device=3, placement=SlicePlacement.DISTINCT_DEVICES)
-POOLS = (CARDS, SLICES, SHARED)
+POOLS = (WHOLE_DEVICES, SLICES, SHARED)
 
 
 def a_device(pool: SimulatedPool, free: int | None = None) -> SimulatedDevice:
@@ -215,16 +215,22 @@ def test_equal_arguments_give_equal_results(nodes, pods, strategy):
 
 
 def test_binpack_fills_a_node_and_spread_alternates() -> None:
-    nodes = [a_node("x", *[a_device(CARDS)] * 2), a_node("y", *[a_device(CARDS)] * 2)]
-    pods = [a_pod(CARDS, 1)] * 3
+    nodes = [
+        a_node("x", *[a_device(WHOLE_DEVICES)] * 2),
+        a_node("y", *[a_device(WHOLE_DEVICES)] * 2),
+    ]
+    pods = [a_pod(WHOLE_DEVICES, 1)] * 3
     assert places(run(nodes, pods, "BinPack")) == [(0, (0,)), (0, (1,)), (1, (0,))]
     assert places(run(nodes, pods, "Spread")) == [(0, (0,)), (1, (0,)), (0, (1,))]
 
 
 def test_least_fragmentation_keeps_devices_together_for_large_pods() -> None:
-    nodes = [a_node("x", *[a_device(CARDS)] * 8), a_node("y", *[a_device(CARDS)] * 3)]
+    nodes = [
+        a_node("x", *[a_device(WHOLE_DEVICES)] * 8),
+        a_node("y", *[a_device(WHOLE_DEVICES)] * 3),
+    ]
     shapes = [TargetShape(0, 1000, 8), *[TargetShape(0, 1000, 1)] * 5]
-    workload = Workload((a_pod(CARDS, 1),), {"cards": TargetWorkload.of(shapes)})
+    workload = Workload((a_pod(WHOLE_DEVICES, 1),), {"whole": TargetWorkload.of(shapes)})
     result = simulate(Cluster(POOLS, tuple(nodes)), workload, "LeastFragmentation")
     assert places(result) == [(1, (0,))]
 
@@ -251,27 +257,27 @@ def test_distinct_slices_lie_on_as_many_devices_as_there_are() -> None:
 
 
 def test_a_waiting_pod_is_placed_when_another_has_ended() -> None:
-    node = a_node("x", a_device(CARDS))
-    pods = [a_pod(CARDS, 1, duration_s=10.0), a_pod(CARDS, 1, arrival_s=4.0)]
+    node = a_node("x", a_device(WHOLE_DEVICES))
+    pods = [a_pod(WHOLE_DEVICES, 1, duration_s=10.0), a_pod(WHOLE_DEVICES, 1, arrival_s=4.0)]
     waited = run([node], pods, mode=Mode.WAIT)
     assert list(waited.nodes) == [0, 0]
     assert list(waited.waited_s) == [0.0, 6.0]
     assert list(waited.curve.time_s) == [0.0, 4.0, 10.0]
     assert list(waited.curve.waiting) == [0, 1, 0]
     assert list(waited.curve.allocated_milli) == [1000, 1000, 1000]
-    assert waited.busy_device_s == {"cards": 10.0}
+    assert waited.busy_device_s == {"whole": 10.0}
     dropped = run([node], pods)
     assert list(dropped.nodes) == [0, -1]
     assert list(dropped.curve.allocated_milli) == [1000, 1000, 0]
 
 
 def test_waiting_pods_are_tried_in_the_order_of_their_arrival() -> None:
-    node = a_node("x", a_device(CARDS), a_device(CARDS))
+    node = a_node("x", a_device(WHOLE_DEVICES), a_device(WHOLE_DEVICES))
     pods = [
-        a_pod(CARDS, 2, duration_s=5.0),
-        a_pod(CARDS, 2, arrival_s=1.0),
-        a_pod(CARDS, 1, arrival_s=2.0),
-        a_pod(CARDS, 1, arrival_s=3.0),
+        a_pod(WHOLE_DEVICES, 2, duration_s=5.0),
+        a_pod(WHOLE_DEVICES, 2, arrival_s=1.0),
+        a_pod(WHOLE_DEVICES, 1, arrival_s=2.0),
+        a_pod(WHOLE_DEVICES, 1, arrival_s=3.0),
     ]
     assert list(run([node], pods, mode=Mode.WAIT).nodes) == [0, 0, -1, -1]
 
@@ -280,36 +286,36 @@ def test_waiting_pods_are_tried_in_the_order_of_their_arrival() -> None:
     ("node", "pod", "refusal", "idle"),
     [
         pytest.param(
-            a_node("x", a_device(CARDS), model="a"),
-            a_pod(CARDS, 1, models=("b",)),
+            a_node("x", a_device(WHOLE_DEVICES), model="a"),
+            a_pod(WHOLE_DEVICES, 1, models=("b",)),
             RefusalCause.MODEL,
             IdleCause.MODEL,
             id="model",
         ),
         pytest.param(
-            a_node("x", a_device(CARDS)),
-            a_pod(CARDS, 2),
+            a_node("x", a_device(WHOLE_DEVICES)),
+            a_pod(WHOLE_DEVICES, 2),
             RefusalCause.DEVICES,
             IdleCause.HOLE,
             id="devices",
         ),
         pytest.param(
-            a_node("x", a_device(CARDS), cpu_milli=1),
-            a_pod(CARDS, 1, cpu_milli=2),
+            a_node("x", a_device(WHOLE_DEVICES), cpu_milli=1),
+            a_pod(WHOLE_DEVICES, 1, cpu_milli=2),
             RefusalCause.CPU,
             IdleCause.CPU,
             id="cpu",
         ),
         pytest.param(
-            a_node("x", a_device(CARDS), memory_mib=1),
-            a_pod(CARDS, 1, memory_mib=2),
+            a_node("x", a_device(WHOLE_DEVICES), memory_mib=1),
+            a_pod(WHOLE_DEVICES, 1, memory_mib=2),
             RefusalCause.MEMORY,
             IdleCause.MEMORY,
             id="memory",
         ),
         pytest.param(
-            a_node("x", a_device(CARDS), pods=0),
-            a_pod(CARDS, 1),
+            a_node("x", a_device(WHOLE_DEVICES), pods=0),
+            a_pod(WHOLE_DEVICES, 1),
             RefusalCause.PODS,
             IdleCause.PODS,
             id="pods",
@@ -323,32 +329,40 @@ def test_a_refusal_and_what_stays_idle_have_a_cause(node, pod, refusal, idle) ->
 
 
 def test_devices_that_nobody_asked_for_are_idle_for_that_reason() -> None:
-    result = run([a_node("x", a_device(CARDS), a_device(SLICES))], [a_pod(CARDS, 1)])
+    result = run(
+        [a_node("x", a_device(WHOLE_DEVICES), a_device(SLICES))], [a_pod(WHOLE_DEVICES, 1)]
+    )
     assert result.idle_milli == {IdleCause.NOT_ASKED: 1000}
     assert (result.allocation, result.first_refusal) == (0.5, None)
 
 
 def test_memory_decides_among_nodes_that_score_better() -> None:
-    nodes = [a_node("x", a_device(CARDS), memory_mib=1), a_node("y", *[a_device(CARDS)] * 4)]
-    assert list(run(nodes, [a_pod(CARDS, 1, memory_mib=2)] * 2).nodes) == [1, 1]
+    nodes = [
+        a_node("x", a_device(WHOLE_DEVICES), memory_mib=1),
+        a_node("y", *[a_device(WHOLE_DEVICES)] * 4),
+    ]
+    assert list(run(nodes, [a_pod(WHOLE_DEVICES, 1, memory_mib=2)] * 2).nodes) == [1, 1]
 
 
 def test_progress_is_told_until_all_pods_have_arrived() -> None:
-    told: list[tuple[int, int]] = []
+    reported: list[tuple[int, int]] = []
     run(
-        [a_node("x", a_device(CARDS))],
+        [a_node("x", a_device(WHOLE_DEVICES))],
         [a_pod()] * 300,
-        progress=lambda done, total: told.append((done, total)),
+        progress=lambda done, total: reported.append((done, total)),
     )
-    assert told == [(0, 300), (256, 300), (300, 300)]
+    assert reported == [(0, 300), (256, 300), (300, 300)]
 
 
 def test_an_empty_cluster_and_an_empty_workload_have_a_result() -> None:
     assert run([], []).allocation == 0.0
-    assert run([], [a_pod(CARDS, 1)]).refusal_causes == {RefusalCause.MODEL: 1}
+    assert run([], [a_pod(WHOLE_DEVICES, 1)]).refusal_causes == {RefusalCause.MODEL: 1}
     assert run([a_node("x")], [a_pod()]).refused["cpu only"].refused == 0
 
 
 @pytest.mark.parametrize("strategy", sorted(STRATEGIES))
 def test_strategies_are_called_by_their_names(strategy: str) -> None:
-    assert run([a_node("x", a_device(CARDS))], [a_pod(CARDS, 1)], strategy).strategy == strategy
+    assert (
+        run([a_node("x", a_device(WHOLE_DEVICES))], [a_pod(WHOLE_DEVICES, 1)], strategy).strategy
+        == strategy
+    )

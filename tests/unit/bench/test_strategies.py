@@ -19,16 +19,16 @@ from tests.bench.placement.trace_cluster import (
 
 SHARED_PLACEMENT = SlicePlacement.DISTINCT_DEVICES
 POOL = SimulatedPool("gpu", units_per_device=100)
-CARDS = SimulatedPool("cards")
-CLUSTER = Cluster((POOL, CARDS), ())
+WHOLE_DEVICES = SimulatedPool("whole")
+CLUSTER = Cluster((POOL, WHOLE_DEVICES), ())
 ASKS = Asks(CLUSTER)
 TARGET = TargetWorkload.of([TargetShape(4000, 500, 1), TargetShape(8000, 1000, 1)])
 
 
-def a_state(*free: int, cpu: int | None = 96_000, cards: int = 0) -> NodeState:
+def a_state(*free: int, cpu: int | None = 96_000, whole: int = 0) -> NodeState:
     """Return a node with so many free hundredths of each device."""
     devices = [SimulatedDevice("gpu", 100, item) for item in free]
-    devices += [SimulatedDevice("cards")] * cards
+    devices += [SimulatedDevice("whole")] * whole
     return NodeState.of(0, SimulatedNode("node", tuple(devices), cpu), ASKS.pools)
 
 
@@ -37,7 +37,7 @@ def an_ask(units: int, cpu: int = 0, pool: str = "gpu") -> Ask:
 
 
 def scoring(name: str, *nodes: NodeState) -> Scoring:
-    return scoring_of(name, StartState({"gpu": TARGET, "cards": TARGET}, nodes, 42))
+    return scoring_of(name, StartState({"gpu": TARGET, "whole": TARGET}, nodes, 42))
 
 
 def test_dot_product_prefers_nodes_with_little_of_what_is_asked() -> None:
@@ -88,7 +88,7 @@ def test_fgd_takes_the_first_device_of_the_best_score() -> None:
     node = a_state(100, 50, 100, 50)
     assert fgd.choose(node, an_ask(50)) == ((1, 500),)
     assert fgd.score(node, an_ask(50)) > fgd.score(a_state(100, 100), an_ask(50))
-    assert node.rests["gpu"] == [1000, 500, 1000, 500]
+    assert node.remaining["gpu"] == [1000, 500, 1000, 500]
     assert fgd.score(a_state(0), an_ask(0, 1000)) == 50
     assert fgd.choose(a_state(100), an_ask(0, 1000)) == ()
 
@@ -108,27 +108,27 @@ def test_random_takes_any_device_that_fits() -> None:
 
 
 def test_what_a_pod_takes_from_other_pools_of_the_node_counts() -> None:
-    roomy, scarce = a_state(100, cpu=96_000, cards=2), a_state(100, cpu=20_000, cards=2)
+    roomy, scarce = a_state(100, cpu=96_000, whole=2), a_state(100, cpu=20_000, whole=2)
     for name in ("LeastFragmentation", "FGD"):
         strategy = scoring(name, roomy, scarce)
         for units in (0, 50):
             ask = an_ask(units, 16_000)
             roomy_score, scarce_score = (strategy.score(item, ask) for item in (roomy, scarce))
             assert roomy_score >= scarce_score
-    values = LeastFragmentation({"gpu": TARGET, "cards": TARGET}, [roomy])
+    values = LeastFragmentation({"gpu": TARGET, "whole": TARGET}, [roomy])
     assert values.choose(roomy, an_ask(0, 16_000)) == ()
-    assert values.score(a_state(100, cpu=None, cards=1), an_ask(0, 16_000)) == 0
+    assert values.score(a_state(100, cpu=None, whole=1), an_ask(0, 16_000)) == 0
 
 
 def test_a_price_of_room_renews_the_scores_of_nodes_with_room_only() -> None:
     shapes = [TargetShape(0, 1000, 2), TargetShape(0, 1000, 1)]
-    devices = [SimulatedDevice("cards")]
+    devices = [SimulatedDevice("whole")]
     nodes = [
         NodeState.of(at, SimulatedNode("node", tuple(devices * count)), ASKS.pools)
         for at, count in enumerate((2, 2, 2, 1))
     ]
-    values = LeastFragmentation({"cards": TargetWorkload.of(shapes)}, nodes)
-    ask = an_ask(1, pool="cards")
+    values = LeastFragmentation({"whole": TargetWorkload.of(shapes)}, nodes)
+    ask = an_ask(1, pool="whole")
     nodes[0].take(ask, 0, ((0, 1000),))
     assert values.changed(nodes[0]) == {0}
     nodes[1].take(ask, 0, ((0, 1000),))
@@ -136,9 +136,9 @@ def test_a_price_of_room_renews_the_scores_of_nodes_with_room_only() -> None:
     assert values.changed(nodes[1]) == {1}
     nodes[3].take(ask, 0, ((0, 1000),))
     before = values.score(nodes[2], ask)
-    nodes[2].take(an_ask(2, pool="cards"), 0, ((0, 1000), (1, 1000)))
+    nodes[2].take(an_ask(2, pool="whole"), 0, ((0, 1000), (1, 1000)))
     values.changed(nodes[2])
-    nodes[2].release(an_ask(2, pool="cards"), 0, ((0, 1000), (1, 1000)))
+    nodes[2].release(an_ask(2, pool="whole"), 0, ((0, 1000), (1, 1000)))
     assert 2 in values.changed(nodes[2])
     assert values.score(nodes[2], ask) <= before
 

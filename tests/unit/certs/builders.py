@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.x509.oid import NameOID
 
 from certs.bundle import Bundle, KeyPair, Requirements
-from certs.pem import Certificate, CertificateFlaw, DecodedPair, decode_certificates, decode_pair
+from certs.pem import Certificate, CertificateDefect, DecodedPair, decode_certificates, decode_pair
 from certs.renewal import renew
 from certs.validity import RenewalNeeded, needs_renewal
 
@@ -49,7 +49,7 @@ def a_bundle(wanted: Requirements = WANTED, now: dt.datetime = NOW) -> Bundle:
 
 def certificates(pem: bytes) -> tuple[Certificate, ...]:
     decoded = decode_certificates(pem)
-    assert not isinstance(decoded, CertificateFlaw), decoded
+    assert not isinstance(decoded, CertificateDefect), decoded
     return decoded
 
 
@@ -59,7 +59,7 @@ def certificate(pem: bytes) -> Certificate:
 
 def decoded(pair: KeyPair) -> DecodedPair:
     result = decode_pair(pair)
-    assert not isinstance(result, CertificateFlaw), result
+    assert not isinstance(result, CertificateDefect), result
     return result
 
 

@@ -28,7 +28,7 @@ def test_secret_has_the_keys_of_a_tls_secret_and_the_schedulers():
 
 def test_no_repr_shows_key_material():
     bundle = a_bundle()
-    shown = "".join(
+    current = "".join(
         repr(value)
         for value in (
             bundle,
@@ -38,9 +38,9 @@ def test_no_repr_shows_key_material():
             decoded(bundle.serving),
         )
     )
-    assert "BEGIN" not in shown
+    assert "BEGIN" not in current
     for pem in bundle.as_secret().values():
-        assert pem.splitlines()[1].decode() not in shown
+        assert pem.splitlines()[1].decode() not in current
 
 
 def test_service_is_reachable_by_each_of_its_names():

@@ -7,15 +7,15 @@ from hypothesis import strategies as st
 
 from certs.bundle import KeyPair
 from certs.issuance import new_key
-from certs.pem import CertificateFlaw, DecodedPair, Flaw, decode_certificates, decode_pair
+from certs.pem import CertificateDefect, DecodedPair, Defect, decode_certificates, decode_pair
 from tests.unit.certs.builders import a_bundle, a_pair_by, pem_of, rsa_key
 
 BUNDLE = a_bundle()
 
 
-def flaw_of(pair: KeyPair) -> Flaw | None:
+def defect_of(pair: KeyPair) -> Defect | None:
     result = decode_pair(pair)
-    return result.flaw if isinstance(result, CertificateFlaw) else None
+    return result.defect if isinstance(result, CertificateDefect) else None
 
 
 def with_key(key_pem: bytes) -> KeyPair:
@@ -23,49 +23,49 @@ def with_key(key_pem: bytes) -> KeyPair:
 
 
 def test_good_pair_is_decoded():
-    assert flaw_of(BUNDLE.serving) is None
+    assert defect_of(BUNDLE.serving) is None
 
 
 @pytest.mark.parametrize(
-    ("pair", "flaw"),
+    ("pair", "defect"),
     [
-        pytest.param(KeyPair(), Flaw.MISSING, id="nothing"),
-        pytest.param(with_key(b""), Flaw.MISSING, id="no key"),
-        pytest.param(with_key(b" \n"), Flaw.MISSING, id="blank key"),
-        pytest.param(KeyPair(key_pem=BUNDLE.serving.key_pem), Flaw.MISSING, id="no certificate"),
-        pytest.param(with_key(b"garbage"), Flaw.UNDECODABLE, id="garbage key"),
-        pytest.param(with_key(BUNDLE.serving.key_pem[:60]), Flaw.UNDECODABLE, id="cut key"),
+        pytest.param(KeyPair(), Defect.MISSING, id="nothing"),
+        pytest.param(with_key(b""), Defect.MISSING, id="no key"),
+        pytest.param(with_key(b" \n"), Defect.MISSING, id="blank key"),
+        pytest.param(KeyPair(key_pem=BUNDLE.serving.key_pem), Defect.MISSING, id="no certificate"),
+        pytest.param(with_key(b"garbage"), Defect.UNDECODABLE, id="garbage key"),
+        pytest.param(with_key(BUNDLE.serving.key_pem[:60]), Defect.UNDECODABLE, id="cut key"),
         pytest.param(
-            with_key(pem_of(new_key(), password="pw")), Flaw.UNDECODABLE, id="encrypted key"
+            with_key(pem_of(new_key(), password="pw")), Defect.UNDECODABLE, id="encrypted key"
         ),
         pytest.param(
             KeyPair(certificate_pem=b"garbage", key_pem=BUNDLE.serving.key_pem),
-            Flaw.UNDECODABLE,
+            Defect.UNDECODABLE,
             id="garbage certificate",
         ),
-        pytest.param(with_key(pem_of(rsa_key())), Flaw.WRONG_KEY_TYPE, id="RSA key"),
+        pytest.param(with_key(pem_of(rsa_key())), Defect.WRONG_KEY_TYPE, id="RSA key"),
         pytest.param(
             with_key(pem_of(ec.generate_private_key(ec.SECP384R1()))),
-            Flaw.WRONG_KEY_TYPE,
+            Defect.WRONG_KEY_TYPE,
             id="P-384 key",
         ),
-        pytest.param(with_key(BUNDLE.client.key_pem), Flaw.KEY_MISMATCH, id="another's key"),
+        pytest.param(with_key(BUNDLE.client.key_pem), Defect.KEY_MISMATCH, id="another's key"),
     ],
 )
-def test_unusable_pair_is_named_by_its_flaw(pair: KeyPair, flaw: Flaw):
-    assert flaw_of(pair) is flaw
+def test_unusable_pair_is_named_by_its_flaw(pair: KeyPair, defect: Defect):
+    assert defect_of(pair) is defect
 
 
 def test_wrong_key_type_says_what_it_is_and_what_is_needed():
     result = decode_pair(a_pair_by(BUNDLE.authority, rsa_key()))
-    assert isinstance(result, CertificateFlaw)
+    assert isinstance(result, CertificateDefect)
     assert "RSA" in result.detail
     assert "P-256" in result.detail
 
 
 def test_encrypted_key_is_named_as_such_and_nobody_is_asked_for_a_password():
     result = decode_pair(with_key(pem_of(new_key(), password="pw")))
-    assert isinstance(result, CertificateFlaw)
+    assert isinstance(result, CertificateDefect)
     assert "encrypted" in result.detail
 
 
@@ -77,9 +77,10 @@ def test_damaged_pem_is_a_value_and_never_an_exception(data: st.DataObject):
     at = data.draw(st.integers(0, len(whole)))
     junk = data.draw(st.binary(max_size=8))
     damaged = whole[:at] + junk + whole[at + len(junk) :]
-    assert isinstance(decode_certificates(damaged), tuple | CertificateFlaw)
+    assert isinstance(decode_certificates(damaged), tuple | CertificateDefect)
     assert isinstance(
-        decode_pair(KeyPair(certificate_pem=whole, key_pem=damaged)), DecodedPair | CertificateFlaw
+        decode_pair(KeyPair(certificate_pem=whole, key_pem=damaged)),
+        DecodedPair | CertificateDefect,
     )
 
 

@@ -119,7 +119,7 @@ def test_through_many_rotations_each_new_leaf_is_by_an_authority_trusted_before(
 ):
     now, bundle = NOW, a_bundle(SHORT)
     trusted_since = {certificate(bundle.trust_pem).pem: now}
-    shown = (bundle.serving, bundle.client)
+    current = (bundle.serving, bundle.client)
     switches = 0
     while now < NOW + 100 * DAY:
         now += step
@@ -131,10 +131,10 @@ def test_through_many_rotations_each_new_leaf_is_by_an_authority_trusted_before(
             issuers = [ca for ca in certificates(bundle.trust_pem) if leaf.is_issued_by(ca)]
             assert len(issuers) == 1
             assert leaf.not_after > now
-            if leaf.parsed.issuer != decoded(shown[place]).certificate.parsed.issuer:
+            if leaf.parsed.issuer != decoded(current[place]).certificate.parsed.issuer:
                 switches += 1
                 assert now - trusted_since[issuers[0].pem] >= WAIT
-        shown = (bundle.serving, bundle.client)
+        current = (bundle.serving, bundle.client)
     assert switches >= 2 * 4
     assert len(trusted_since) >= 5
 

@@ -119,19 +119,19 @@ def test_help_of_serve_has_flag_type_default_and_description_of_every_setting(
 def test_values_of_enumerations_are_shown_as_they_are_written(capsys: pytest.CaptureFixture[str]):
     with pytest.raises(SystemExit):
         run(["serve", "--help"])
-    shown = capsys.readouterr().out
+    printed = capsys.readouterr().out
     assert (
-        "--bootstrap.gfd.requirement  Required, IfPresent or Ignored (default IfPresent)" in shown
+        "--bootstrap.gfd.requirement  Required, IfPresent or Ignored (default IfPresent)" in printed
     )
-    assert "IF_PRESENT" not in shown
+    assert "IF_PRESENT" not in printed
 
 
 def test_render_alone_lists_its_targets_with_a_line_each(capsys: pytest.CaptureFixture[str]):
     assert run(["render"]) == MISUSED
-    shown = capsys.readouterr().out
+    printed = capsys.readouterr().out
     assert set(DESCRIPTIONS) == set(RenderTarget)
     for target, text in DESCRIPTIONS.items():
-        assert f"  {target.value:<18}{text}\n" in shown
+        assert f"  {target.value:<18}{text}\n" in printed
 
 
 ROLES = ("--roles", "device-plugin")

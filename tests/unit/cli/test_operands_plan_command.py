@@ -45,8 +45,8 @@ def test_the_plan_on_the_page_is_the_command_s(capsys: pytest.CaptureFixture[str
     assert f"```yaml\n{POLICY}```" in PAGE
     assert run(COMMAND) == FAILED
     said = capsys.readouterr().out
-    shown = f"```console\n$ gpu-control-plane {' '.join(COMMAND)}\n{said}```"
-    assert shown in PAGE, shown
+    printed = f"```console\n$ gpu-control-plane {' '.join(COMMAND)}\n{said}```"
+    assert printed in PAGE, printed
 
 
 def test_every_flag_of_the_command_is_on_the_page():
@@ -184,9 +184,9 @@ def test_what_the_api_server_would_refuse_is_named(
     assert before in GOOD_POLICY
     Path("software.yaml").write_text(GOOD_POLICY.replace(before, after, 1))
     assert run(COMMAND) == UNREADABLE
-    shown = capsys.readouterr()
-    assert shown.out == ""
-    (line,) = shown.err.splitlines()
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    (line,) = printed.err.splitlines()
     assert line.startswith("gpu-control-plane: software.yaml: ClusterPolicy ")
     assert complaint in line
 

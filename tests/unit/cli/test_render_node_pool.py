@@ -96,8 +96,8 @@ def test_a_pool_that_cannot_be_used_is_named(
 ):
     Path("pool.yaml").write_text(text)
     assert run(["render", "nodepool", "--pool-file", "pool.yaml", *flags]) == MISUSED
-    shown = capsys.readouterr()
-    assert (shown.out, shown.err) == ("", f"gpu-control-plane: {complaint}\n")
+    printed = capsys.readouterr()
+    assert (printed.out, printed.err) == ("", f"gpu-control-plane: {complaint}\n")
 
 
 def test_without_a_file_at_a_terminal_the_way_is_told(

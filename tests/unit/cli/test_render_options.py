@@ -52,10 +52,10 @@ def _files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def complaint_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     assert run(["render", *arguments]) == MISUSED
-    shown = capsys.readouterr()
-    assert shown.out == ""
-    assert shown.err.count("\n") == 1
-    return shown.err.removeprefix("gpu-control-plane: ").rstrip()
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.count("\n") == 1
+    return printed.err.removeprefix("gpu-control-plane: ").rstrip()
 
 
 @pytest.mark.parametrize("target", [target.value for target in RenderTarget])

@@ -37,9 +37,9 @@ def test_higher_values_are_higher_and_later_ones_further_right():
 def test_axes_show_percent_or_numbers():
     line = Line("FGD", [(0.0, 0.0), (1.0, 1.0)])
     assert "100 %" in texts_of(svg([a_panel(line)]))
-    shown = texts_of(svg([a_panel(line, is_share=False, x_is_share=False)]))
-    assert "1" in shown
-    assert not any("%" in text for text in shown)
+    printed = texts_of(svg([a_panel(line, is_share=False, x_is_share=False)]))
+    assert "1" in printed
+    assert not any("%" in text for text in printed)
 
 
 def test_each_strategy_has_one_colour_in_all_panels_and_one_entry_in_the_legend():

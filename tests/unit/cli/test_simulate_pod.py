@@ -38,17 +38,17 @@ class Asking:
 
     def __call__(self, pod: Object, *cluster: Object, flags: tuple[str, ...] = ()) -> Any:
         """Return the answer."""
-        shown = self.text(pod, *cluster, flags=("--output", "json", *flags))
-        return json.loads(shown)
+        printed = self.text(pod, *cluster, flags=("--output", "json", *flags))
+        return json.loads(printed)
 
     def text(self, pod: Object, *cluster: Object, flags: tuple[str, ...] = ()) -> str:
         asked = self.directory / "pod.yaml"
         asked.write_text(yaml.safe_dump(pod))
         files = a_list_file(self.directory / "cluster.json", *cluster)
         status = run(["simulate", "--pod", str(asked), "--cluster", str(files), *flags])
-        shown = self._capsys.readouterr()
-        assert (status, shown.err) == (OK, "")
-        return shown.out
+        printed = self._capsys.readouterr()
+        assert (status, printed.err) == (OK, "")
+        return printed.out
 
 
 @pytest.fixture
@@ -106,15 +106,15 @@ def test_a_demand_that_is_no_setting_is_refused(tmp_path: Path, capsys: pytest.C
         settings.write_text(yaml.safe_dump(content))
         flags = ["--pod", str(tmp_path / "pod.yaml"), "--cluster", str(tmp_path)]
         assert run(["simulate", *flags, "--demand", str(settings)]) == FAILED
-        shown = capsys.readouterr().err
-        assert said in shown
-        assert "Traceback" not in shown
+        printed = capsys.readouterr().err
+        assert said in printed
+        assert "Traceback" not in printed
 
 
 def test_the_text_names_node_devices_and_strategy(ask: Asking):
-    shown = ask.text(a_pod_object(units=1), *two_nodes())
-    assert "pod default/mine: would be placed now (1 unit of gpu.deckhouse.io/whole)\n" in shown
-    assert "  node      n1 (reserved at admission)\n  devices   n1-0 (NVIDIA-H200" in shown
+    printed = ask.text(a_pod_object(units=1), *two_nodes())
+    assert "pod default/mine: would be placed now (1 unit of gpu.deckhouse.io/whole)\n" in printed
+    assert "  node      n1 (reserved at admission)\n  devices   n1-0 (NVIDIA-H200" in printed
 
 
 def test_a_pod_that_waits_learns_why_and_what_would_help(ask: Asking):
@@ -380,9 +380,9 @@ def test_a_pod_file_that_cannot_be_used_is_named(
         file.write_text(content)
     cluster = a_list_file(tmp_path / "cluster.json", *two_nodes())
     assert run(["simulate", "--pod", str(file), "--cluster", str(cluster)]) == FAILED
-    shown = capsys.readouterr().err
-    assert shown.startswith(f"gpu-control-plane: {complaint.format(file=file)}")
-    assert shown.count("\n") == 1
+    printed = capsys.readouterr().err
+    assert printed.startswith(f"gpu-control-plane: {complaint.format(file=file)}")
+    assert printed.count("\n") == 1
 
 
 def test_a_cluster_without_pools_cannot_be_asked(

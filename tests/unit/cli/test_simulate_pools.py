@@ -43,13 +43,13 @@ class Simulating:
 
     def __call__(self, workload: Any, *cluster: Object, flags: tuple[str, ...] = ()) -> Any:
         """Return the report; groups, or the text of a file."""
-        status, shown, said = self._run(workload, cluster, ("--output", "json", *flags))
+        status, printed, said = self._run(workload, cluster, ("--output", "json", *flags))
         assert (status, said) == (OK, "")
-        return json.loads(shown)
+        return json.loads(printed)
 
     def complaint(self, workload: Any, *cluster: Object, flags: tuple[str, ...] = ()) -> str:
-        status, shown, said = self._run(workload, cluster, flags)
-        assert (status, shown) == (FAILED, "")
+        status, printed, said = self._run(workload, cluster, flags)
+        assert (status, printed) == (FAILED, "")
         assert said.count("\n") == 1
         return said
 
@@ -62,8 +62,8 @@ class Simulating:
         file.write_text(workload if is_text else yaml.safe_dump({"pods": workload}))
         objects = a_list_file(self.directory / "cluster.json", *cluster)
         status = run(["simulate", "--workload", str(file), "--cluster", str(objects), *flags])
-        shown = self._capsys.readouterr()
-        return status, shown.out, shown.err
+        printed = self._capsys.readouterr()
+        return status, printed.out, printed.err
 
 
 @pytest.fixture

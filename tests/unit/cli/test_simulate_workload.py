@@ -42,9 +42,9 @@ def a_workload(directory: Path, *groups: dict[str, Any]) -> str:
 
 def report(capsys: pytest.CaptureFixture[str], *flags: str) -> Any:
     status = run(["simulate", *flags, "--output", "json"])
-    shown = capsys.readouterr()
-    assert (status, shown.err) == (OK, "")
-    return json.loads(shown.out)
+    printed = capsys.readouterr()
+    assert (status, printed.err) == (OK, "")
+    return json.loads(printed.out)
 
 
 def complaint(capsys: pytest.CaptureFixture[str], *flags: str, status: int = FAILED) -> str:

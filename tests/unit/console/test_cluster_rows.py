@@ -11,7 +11,7 @@ from api.kinds.gpupool import Access
 from api.names import RESERVATION_ANNOTATION
 from console.data.answers.device_details import device_detail
 from console.data.answers.pod_details import pod_detail
-from console.data.explanations.wait_explanations import MOST_NODES
+from console.data.explanations.waits import MOST_NODES
 from console.data.read_scope import ReadScope
 from console.data.tables.pool_rows import access_text
 from console.rows import (
@@ -25,7 +25,7 @@ from console.rows import (
     SeenNodeState,
     ShareRow,
 )
-from tests.support.cache_wishes import SHARED, mounting
+from tests.support.cache_demands import SHARED, mounting
 from tests.support.cluster_objects import (
     Object,
     a_bound_pod_object,
@@ -64,7 +64,7 @@ def test_a_device_has_its_holders_and_looks_as_they_leave_it():
     feed = ConsoleFeed(two_nodes())
     feed.put(bound("a", "n1", 0))
     feed.put(reserved("b", "n1", 1))
-    feed.settle()
+    feed.flush()
     devices = feed.section("devices")
     assert devices["n1-0"] == DeviceRow(
         node="n1",
@@ -82,18 +82,18 @@ def test_a_device_has_its_holders_and_looks_as_they_leave_it():
 
 
 @pytest.mark.parametrize(
-    ("status", "look"),
+    ("status", "state"),
     [
         ({"conditions": [condition("Healthy", "False")]}, "faulted"),
         ({"conditions": [condition("Draining", "True")]}, "draining"),
         ({"poolRef": None}, "in no pool"),
     ],
 )
-def test_what_keeps_pods_away_comes_first(status: dict[str, Any], look: str):
+def test_what_keeps_pods_away_comes_first(status: dict[str, Any], state: str):
     device = a_device_object("n1", 0, **status)
     device["status"] = {key: item for key, item in device["status"].items() if item is not None}
     feed = ConsoleFeed([a_pool_object(), a_node_object("n1"), device])
-    assert feed.section("devices")["n1-0"].look == look
+    assert feed.section("devices")["n1-0"].look == state
 
 
 def test_of_two_devices_with_one_uuid_the_younger_is_faulted():
@@ -128,7 +128,7 @@ def test_a_part_of_a_device_is_used():
 def test_a_node_with_a_device_has_a_row(node: Object | None, state: SeenNodeState):
     feed = ConsoleFeed([a_pool_object(), a_device_object("n1", 0), *([node] if node else [])])
     feed.put(a_node_object("n2"))
-    feed.settle()
+    feed.flush()
     assert feed.section("nodes") == {
         "n1": NodeRow(state=state, products=("NVIDIA-H200",), pools=("whole",))
     }
@@ -199,7 +199,7 @@ def test_rules_of_access_are_said_in_words(rules: dict[str, Any], text: str):
 def test_a_reservation_has_a_row_until_it_ends():
     feed = ConsoleFeed(two_nodes())
     feed.put(reserved("b", "n1", 1))
-    feed.settle()
+    feed.flush()
     assert feed.section("reservations") == {
         "r1": ReservationRow(
             namespace="ml-team",
@@ -238,7 +238,7 @@ def test_a_pod_that_is_bound_ends_its_reservation():
     pod["metadata"]["annotations"] |= bound_pod["metadata"]["annotations"]
     pod["spec"]["nodeName"], pod["status"] = "n1", {"phase": "Running"}
     feed.put(pod)
-    feed.settle()
+    feed.flush()
     assert feed.section("ended")["r1"].end == "bound"
     assert feed.section("devices")["n1-1"].look == "used"
     assert not feed.section("reservations")
@@ -247,7 +247,7 @@ def test_a_pod_that_is_bound_ends_its_reservation():
 def test_a_pod_that_is_deleted_releases_its_reservation():
     feed = ConsoleFeed([*two_nodes(), reserved("b", "n1", 1)])
     feed.remove(reserved("b", "n1", 1))
-    feed.settle()
+    feed.flush()
     assert feed.section("ended")["r1"].end == "released"
     assert feed.section("devices")["n1-1"].look == "free"
 
@@ -258,7 +258,7 @@ def test_the_last_200_of_the_ended_are_kept():
         pod = reserved("b", "n1", 1, id_=f"r{number}")
         feed.put(pod)
         feed.remove(pod)
-    feed.settle()
+    feed.flush()
     assert set(feed.section("ended")) == {f"r{number}" for number in range(5, 205)}
 
 
@@ -275,7 +275,7 @@ def test_namespaces_share_pools():
         "other whole": ShareRow(namespace="other", pool="whole", pods=1, used=2),
     }
     feed.remove(other)
-    feed.settle()
+    feed.flush()
     assert set(feed.section("shares")) == {"ml-team whole"}
 
 
@@ -289,7 +289,7 @@ def test_pods_wait_by_priority_and_then_by_age():
     places = {row.name: row.position for row in feed.section("waiting").values()}
     assert places == {"first": 1, "old": 2, "young": 3}
     feed.remove(pod("first", 9, 3))
-    feed.settle()
+    feed.flush()
     places = {row.name: row.position for row in feed.section("waiting").values()}
     assert places == {"old": 1, "young": 2}
 
@@ -306,7 +306,7 @@ def test_of_many_pods_the_first_ones_move_at_once_and_the_others_a_few_at_a_time
     places = {row.name: row.position for row in feed.section("waiting").values()}
     assert all(places[f"p{number:03}"] == number for number in range(1, 100))
     assert places["p399"] == 400
-    feed.settle()
+    feed.flush()
     places = {row.name: row.position for row in feed.section("waiting").values()}
     assert places == {f"p{number:03}": number for number in range(1, 400)}
 
@@ -317,9 +317,9 @@ def test_a_pod_of_a_name_that_another_one_had_has_its_row():
     second["metadata"]["uid"] = "second"
     feed = ConsoleFeed([*two_nodes(), first])
     feed.put(second)
-    feed.settle()
+    feed.flush()
     feed.remove(first)
-    feed.settle()
+    feed.flush()
     assert [row.units for row in feed.section("waiting").values()] == [8]
 
 
@@ -327,7 +327,7 @@ def test_a_pod_that_no_pool_serves_waits_for_the_pool_of_its_resource():
     feed = ConsoleFeed([labelled(a_pod_object("a", 1, pool="gone"), pool="gone")])
     assert feed.section("waiting")["ml-team/a"].pool == "gone"
     feed.put(a_pool_object("new", resource={"name": "gpu.deckhouse.io/gone"}))
-    feed.settle()
+    feed.flush()
     assert feed.section("waiting")["ml-team/a"].pool == "new"
     assert set(feed.section("shares")) == {"ml-team new"}
     assert feed.section("pools")["new"].waiting == 1
@@ -345,7 +345,7 @@ def test_a_wait_says_that_the_kernel_caches_of_the_pod_are_not_known():
     pod = mounting(labelled(a_pod_object("a", 9), pool="whole"), SHARED)
     feed = ConsoleFeed([*two_nodes(), pod])
     feed.open()
-    feed.settle()
+    feed.flush()
     row = feed.section("waiting")["ml-team/a"]
     assert row.message.endswith("; whether the pod's kernel caches fit devices is unknown")
 
@@ -474,7 +474,7 @@ def test_figures_are_kept_for_an_hour():
     assert set(history.free) == {7}
     feed.remove(a_pool_object())
     feed.clock.passed_s += 10
-    feed.settle()
+    feed.flush()
     feed.clock.passed_s += 10
     feed.tick()
     assert feed.rows.histories.rows() == {}
@@ -487,7 +487,7 @@ def test_nodes_that_may_not_be_read_count_as_ready_while_they_have_a_device():
     assert feed.section("nodes")["n1"].state is SeenNodeState.UNKNOWN
     for number in range(4):
         feed.remove(a_device_object("n1", number))
-    feed.settle()
+    feed.flush()
     assert set(feed.section("nodes")) == {"n2"}
     assert set(feed.state.index.nodes) == {"n2"}
 

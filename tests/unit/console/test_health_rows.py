@@ -36,7 +36,7 @@ def a_lease(
 
 
 def found(feed: ConsoleFeed, subject: str) -> HealthRow | None:
-    feed.settle()
+    feed.flush()
     row: HealthRow | None = feed.section("health").get(subject)
     return row
 

@@ -68,9 +68,9 @@ def test_no_byte_names_a_pod_that_the_viewer_may_not_see(
             events += await waiting_events(stream)
         return events
 
-    for told in (*asyncio.run(follow()), *answers(feed, visibility)):
+    for reported in (*asyncio.run(follow()), *answers(feed, visibility)):
         for name in hidden:
-            assert name not in told, told
+            assert name not in reported, reported
 
 
 @given(seed=st.integers(0, 10**9), changes=st.integers(1, 40))
@@ -79,7 +79,7 @@ def test_hidden_pods_are_counted_all_the_same(seed: int, changes: int):
     world = ConsoleWorld(feed, seed)
     for _ in range(changes):
         world.change()
-    feed.settle()
+    feed.flush()
     nobody = Visibility(namespaces=frozenset(), nodes=True)
     assert feed.section("pools", nobody) == feed.section("pools")
     figures = [(row.used, row.reserved, row.look) for row in feed.section("devices").values()]
@@ -87,9 +87,9 @@ def test_hidden_pods_are_counted_all_the_same(seed: int, changes: int):
     assert [(row.used, row.reserved, row.look) for row in hidden] == figures
     assert all(row.holders == () for row in hidden)
     reserved = [(row.node, row.units, row.expires) for row in feed.section("reservations").values()]
-    told = feed.section("reservations", nobody).values()
-    assert [(row.node, row.units, row.expires) for row in told] == reserved
-    assert {(row.namespace, row.pod, row.created) for row in told} <= {("", "", "")}
+    reported = feed.section("reservations", nobody).values()
+    assert [(row.node, row.units, row.expires) for row in reported] == reserved
+    assert {(row.namespace, row.pod, row.created) for row in reported} <= {("", "", "")}
     assert not feed.section("waiting", nobody)
     assert not feed.section("shares", nobody)
 

@@ -14,8 +14,8 @@ from console.console_data import BadQuestionError, PodTrial
 from console.data.answers import pod_trials
 from console.data.read_scope import ReadScope
 from console.rows import WhatIfAnswer
-from kubectl_gpu.what_if.cluster_copy import copy_of
 from kubectl_gpu.what_if.trial_pods import try_pods as try_pods_on_copy
+from kubectl_gpu.what_if.verb import copy_of
 from tests.support.cluster_objects import (
     Object,
     a_device_object,
@@ -38,7 +38,7 @@ def fed(objects: list[Object]) -> ConsoleFeed:
     pods = [object_ for object_ in objects if object_["kind"] == "Pod"]
     feed = ConsoleFeed(object_ for object_ in objects if object_["kind"] != "Pod")
     feed.list_pods(pods)
-    feed.settle()
+    feed.flush()
     return feed
 
 

@@ -8,7 +8,7 @@ from api.names import NodeName
 from console.data.read_scope import ReadScope
 from console.data.tables.cluster_rows import ClusterRows
 from console.data.tables.pod_rows import WaitEntry
-from console.data.tables.row_table import SECTIONS
+from console.data.tables.table import SECTIONS
 from tests.support.console_feed import WHOLE, ConsoleFeed
 from tests.support.console_worlds import ConsoleWorld
 
@@ -35,7 +35,7 @@ def rows_from_nothing(feed: ConsoleFeed) -> ClusterRows:
     return rows
 
 
-def shown(rows: ClusterRows) -> dict[str, dict[str, object]]:
+def current(rows: ClusterRows) -> dict[str, dict[str, object]]:
     """Return the rows of a table, without explanations, which come later."""
     found: dict[str, dict[str, object]] = {}
     for section in SECTIONS:
@@ -60,8 +60,8 @@ def test_rows_follow_whatever_changes(seed: int, scope: ReadScope, ticks: list[i
         for _ in range(changes):
             world.change()
         feed.tick()
-    feed.settle()
-    assert shown(feed.rows) == shown(rows_from_nothing(feed))
+    feed.flush()
+    assert current(feed.rows) == current(rows_from_nothing(feed))
     assert {item.ref for item in feed.state.reader.pods.all_waiting()} == set(
         feed.section("waiting")
     )

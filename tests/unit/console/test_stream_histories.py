@@ -9,14 +9,14 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from console.data.read_scope import ReadScope
-from console.data.streams.viewer_stream import ViewerStream
+from console.data.streams.viewer import ViewerStream
 from console.visibility import Visibility
 from tests.support.console_feed import (
     EVERYTHING,
     SECTIONS,
     WHOLE,
     ConsoleFeed,
-    ShownPage,
+    ConsoleView,
     next_whole_event,
     waiting_events,
 )
@@ -35,7 +35,7 @@ SCOPES = (WHOLE, ReadScope(all_pods=False, namespace="northern", nodes=True, inv
 class Viewer:
     visibility: Visibility
     stream: ViewerStream
-    page: ShownPage = field(default_factory=ShownPage)
+    page: ConsoleView = field(default_factory=ConsoleView)
     has_read: bool = False
 
 
@@ -49,7 +49,7 @@ class StreamHistories(RuleBasedStateMachine):
     def start(self, seed: int, scope: ReadScope) -> None:
         self.feed = ConsoleFeed(scope=scope)
         self.world = ConsoleWorld(self.feed, seed)
-        self.feed.settle()
+        self.feed.flush()
 
     @rule(changes=st.integers(1, 8), ticks=st.integers(0, 2))
     def change(self, changes: int, ticks: int) -> None:
@@ -114,7 +114,7 @@ class StreamHistories(RuleBasedStateMachine):
         for viewer in self.viewers:
             for event in self.runner.run(all_events(viewer)):
                 viewer.page.apply(event)
-            assert viewer.page.sections == self.shown(viewer.visibility)
+            assert viewer.page.sections == self.current(viewer.visibility)
             newcomer = Viewer(viewer.visibility, self.feed.open(viewer.visibility))
             for event in self.runner.run(all_events(newcomer)):
                 newcomer.page.apply(event)
@@ -126,7 +126,7 @@ class StreamHistories(RuleBasedStateMachine):
         if hasattr(self, "feed"):
             assert len(self.feed.hub) == len(self.viewers)
 
-    def shown(self, visibility: Visibility) -> dict[str, dict[str, Any]]:
+    def current(self, visibility: Visibility) -> dict[str, dict[str, Any]]:
         return {name: self.feed.section(name, visibility) for name in SECTIONS}
 
     def teardown(self) -> None:

@@ -7,10 +7,9 @@ import msgspec
 import pytest
 
 from console.console_data import TooManyViewersError
-from console.data.streams.shared_snapshot import MOST_LATER
-from console.data.streams.stream_hub import MOST_STREAMS
-from console.data.streams.viewer_group import KEEP_ALIVE_S
-from console.data.streams.viewer_stream import MOST_BACKLOG, ViewerStream
+from console.data.streams.hub import MOST_STREAMS
+from console.data.streams.viewer import MOST_BACKLOG, ViewerStream
+from console.data.streams.viewer_group import KEEP_ALIVE_S, MOST_LATER
 from console.rows import ConsoleChange, ConsoleSnapshot, ViewerRow
 from console.visibility import Visibility
 from tests.support.cluster_objects import (
@@ -23,7 +22,7 @@ from tests.support.console_feed import (
     EVERYTHING,
     VIEWER,
     ConsoleFeed,
-    ShownPage,
+    ConsoleView,
     decoded,
     next_whole_event,
     waiting_events,
@@ -73,10 +72,10 @@ async def test_viewers_with_equal_rights_share_the_same_bytes():
     parts = []
     for stream in (ann, bob):
         first = await stream.next_event()
-        rest = [await stream.next_event()]
+        remaining = [await stream.next_event()]
         while stream.is_inside_event:
-            rest.append(await stream.next_event())
-        parts.append((first, rest))
+            remaining.append(await stream.next_event())
+        parts.append((first, remaining))
     assert b'"name":"ann"' in parts[0][0]
     assert b'"name":"bob"' in parts[1][0]
     assert all(item is other for item, other in zip(parts[0][1], parts[1][1], strict=True))
@@ -106,7 +105,7 @@ async def test_a_late_viewer_takes_a_snapshot_that_was_made_before_and_what_came
     await next_whole_event(early)
     changed(feed, "Degraded")
     late = feed.open()
-    page = ShownPage()
+    page = ConsoleView()
     for event in (await next_whole_event(late), *await waiting_events(late)):
         page.apply(event)
     assert page.sections["pools"]["whole"].phase == "Degraded"
@@ -124,7 +123,7 @@ async def test_the_snapshots_that_were_made_last_are_kept_and_no_others():
     events = []
     for right in reversed(rights):
         late = feed.open(right)
-        page = ShownPage()
+        page = ConsoleView()
         page.apply(await next_whole_event(late))
         events.append(len(await waiting_events(late)))
         late.close()

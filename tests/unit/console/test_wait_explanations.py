@@ -7,7 +7,7 @@ import pytest
 
 from api.names import PodUid
 from console.data.explanations.joinable_devices import JoinableDevices
-from console.data.explanations.wait_explanations import (
+from console.data.explanations.waits import (
     AGAIN_S,
     IDLE_S,
     MOST_S,
@@ -217,7 +217,7 @@ def test_devices_in_no_pool_are_a_remedy_until_they_are_in_one():
     assert isinstance(remedy, DevicesJoin)
     assert remedy.devices == ("n3-0",)
     feed.put(a_device_object("n3", 0))
-    feed.settle()
+    feed.flush()
     assert explained_now(feed).remedies == ()
 
 

@@ -31,7 +31,7 @@ def a_pod(*, id_: str | None = None, number: int = 0, for_s: float = 60) -> Obje
 
 
 def reservations(feed: ConsoleFeed) -> dict[str, tuple[str, str]]:
-    feed.settle()
+    feed.flush()
     rows = feed.section("reservations")
     holders = {
         name: row.holders for name, row in feed.section("devices").items() if row.look == "reserved"

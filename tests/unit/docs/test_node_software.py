@@ -16,7 +16,7 @@ from api.kinds.nvidia.sandbox_operands import SandboxMode, WorkloadType
 from operands.asset_files import load_assets
 from operands.nvidia.deploy_labels import MIG_MANAGER, operands_of
 from operands.nvidia.policy_states import POLICY_STATES
-from operands.nvidia.states import state_kata_manager
+from operands.nvidia.states import kata_manager
 from operands.transforms import pod_spec_of
 from tests.support.nvidia.stricter_rules import RULES
 
@@ -76,7 +76,7 @@ def test_page_has_every_state_in_the_order_of_the_code_with_its_needs():
 
 
 @pytest.mark.parametrize(
-    "name", [state.name for state in POLICY_STATES if state.name != state_kata_manager.NAME]
+    "name", [state.name for state in POLICY_STATES if state.name != kata_manager.NAME]
 )
 def test_page_has_the_labels_by_which_a_state_selects_its_nodes(name: str):
     _, _, labels, daemon_set = rows_of("States")[name]

@@ -82,8 +82,8 @@ def refusal_rows() -> Iterator[tuple[str, str, str]]:
 
 def node_rows() -> Iterator[tuple[str, str, str]]:
     for reason, (_, text) in zip(NodeReason, described(NodeReason), strict=True):
-        shown = node_text(reason).removeprefix("GPU pool NAME: ")
-        yield cell(shown), cell(text), "yes" if reason.is_resolvable else ""
+        current = node_text(reason).removeprefix("GPU pool NAME: ")
+        yield cell(current), cell(text), "yes" if reason.is_resolvable else ""
 
 
 def condition_parts() -> Iterator[str]:

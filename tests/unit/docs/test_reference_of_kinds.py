@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from manifests.caches.cache_crds import build_cache_crds
+from manifests.caches.crds import build_cache_crds
 from manifests.install.crds import build_crds
 from tests.support.reference_page import cell, check_page, code, table
 

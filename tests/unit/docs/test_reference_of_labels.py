@@ -51,11 +51,11 @@ def text_of(name: str) -> str:
 def rows(suffixes: tuple[str, ...]) -> Iterator[tuple[str, str, str]]:
     for name in names_ending_in(suffixes):
         value = getattr(names, name)
-        shown = f"{value}…" if name.endswith("_PREFIX") else value
+        current = f"{value}…" if name.endswith("_PREFIX") else value
         writer = "you" if name in WRITTEN_BY_PEOPLE else ""
         if value in PROTECTED:
             writer = "control plane only"
-        yield code(shown), cell(text_of(name)), writer
+        yield code(current), cell(text_of(name)), writer
 
 
 def page() -> str:

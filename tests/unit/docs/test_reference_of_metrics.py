@@ -125,7 +125,7 @@ def test_every_module_with_metrics_is_in_the_reference():
         for value in vars(module).values()
         if isinstance(value, DeclaredMetric)
     }
-    shown = (
+    current = (
         metrics,
         kernel_cache_metrics,
         agent_metrics,
@@ -134,7 +134,7 @@ def test_every_module_with_metrics_is_in_the_reference():
         usage_metrics,
         console_metrics,
     )
-    assert declaring == {module.__name__ for module in shown}
+    assert declaring == {module.__name__ for module in current}
 
 
 def test_the_rows_are_every_family_of_the_registry():

@@ -46,13 +46,13 @@ def test_nothing_of_the_site_comes_from_another_host(site: Path):
 
 def test_no_list_and_no_table_is_shown_as_text(site: Path):
     """Where the Markdown of the repository needs no blank line, the site's does."""
-    shown = [
+    current = [
         f"{path.name}: {text[:80]}"
         for path in site.rglob("*.html")
         for text in re.findall(r"<p>(.*?)</p>", path.read_text(encoding="utf-8"), re.DOTALL)
         if re.search(r"^(?:[*-] |\d+\. |\|)", unescape(text), re.MULTILINE)
     ]
-    assert shown == []
+    assert current == []
 
 
 @cache

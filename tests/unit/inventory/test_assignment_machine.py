@@ -126,7 +126,7 @@ class AssignmentRun(RuleBasedStateMachine):
             self.carry_out(decision)
 
     @rule()
-    def it_comes_to_rest(self) -> None:
+    def it_becomes_idle(self) -> None:
         for _ in range(A_FEW):
             before = dict(self.devices)
             for item in self.decide().values():

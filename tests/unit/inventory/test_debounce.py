@@ -4,16 +4,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inventory.debounce import NO_SAMPLES, DebounceCounter, DebouncedState, DebounceTerms
+from inventory.debounce import NO_SAMPLES, DebounceCounter, DebouncedState, DebounceLimits
 
-DEFAULT_DEBOUNCE = DebounceTerms(good_samples=3, bad_samples=3, period_s=10)
+DEFAULT_DEBOUNCE = DebounceLimits(good_samples=3, bad_samples=3, period_s=10)
 
 
 def after(
-    looks: list[tuple[float, bool]], debounce: DebounceTerms = DEFAULT_DEBOUNCE
+    readings: list[tuple[float, bool]], debounce: DebounceLimits = DEFAULT_DEBOUNCE
 ) -> DebounceCounter:
     counter = NO_SAMPLES
-    for at, is_good in looks:
+    for at, is_good in readings:
         counter = counter.after(at, debounce, is_good=is_good)
     return counter
 
@@ -27,7 +27,7 @@ def bad(*times: float) -> list[tuple[float, bool]]:
 
 
 @pytest.mark.parametrize(
-    ("looks", "state"),
+    ("readings", "state"),
     [
         pytest.param([], DebouncedState.UNDECIDED, id="nothing seen"),
         pytest.param(good(0, 10), DebouncedState.UNDECIDED, id="two good are not three"),
@@ -57,18 +57,18 @@ def bad(*times: float) -> list[tuple[float, bool]]:
     ],
 )
 def test_so_many_samples_in_a_row_change_the_state(
-    looks: list[tuple[float, bool]], state: DebouncedState
+    readings: list[tuple[float, bool]], state: DebouncedState
 ):
-    assert after(looks).state is state
+    assert after(readings).state is state
 
 
 def test_one_sample_is_enough_where_one_is_asked_for():
-    at_once = DebounceTerms(good_samples=3, bad_samples=1, period_s=10)
+    at_once = DebounceLimits(good_samples=3, bad_samples=1, period_s=10)
     assert after([*good(0, 10, 20), *bad(20.5)], at_once).state is DebouncedState.DOWN
 
 
 def test_the_same_evidence_is_one_sample_however_short_the_period_is():
-    at_will = DebounceTerms(good_samples=3, bad_samples=3, period_s=0)
+    at_will = DebounceLimits(good_samples=3, bad_samples=3, period_s=0)
     assert after(good(5, 5, 5, 5), at_will).state is DebouncedState.UNDECIDED
     assert after(good(5, 5.1, 5.2), at_will).state is DebouncedState.UP
 
@@ -78,9 +78,9 @@ def test_the_next_sample_is_due_a_period_after_the_last():
     assert after(good(5)).next_sample_in(50, DEFAULT_DEBOUNCE) == 0
 
 
-@pytest.mark.parametrize("looks", [[], good(0, 10, 20), bad(0, 10, 20)])
-def test_nothing_is_due_while_looks_agree_with_the_state(looks: list[tuple[float, bool]]):
-    assert after(looks).next_sample_in(100, DEFAULT_DEBOUNCE) is None
+@pytest.mark.parametrize("readings", [[], good(0, 10, 20), bad(0, 10, 20)])
+def test_nothing_is_due_while_looks_agree_with_the_state(readings: list[tuple[float, bool]]):
+    assert after(readings).next_sample_in(100, DEFAULT_DEBOUNCE) is None
 
 
 def test_a_look_that_comes_early_by_a_rounding_error_is_a_sample():
@@ -92,13 +92,13 @@ def test_a_look_that_comes_early_by_a_rounding_error_is_a_sample():
 )
 def test_figures_that_mean_nothing_are_refused(figures: dict[str, float]):
     with pytest.raises(ValueError, match="counted from 1"):
-        DebounceTerms(**figures)  # type: ignore[arg-type]  # a table of wrong figures
+        DebounceLimits(**figures)  # type: ignore[arg-type]  # a table of wrong figures
 
 
-LOOKS = st.lists(st.tuples(st.floats(0, 30), st.booleans()), max_size=60)
+READINGS = st.lists(st.tuples(st.floats(0, 30), st.booleans()), max_size=60)
 
 
-@given(LOOKS)
+@given(READINGS)
 def test_no_standing_changes_but_after_three_periods_of_looks_that_all_agree(
     steps: list[tuple[float, bool]],
 ):
@@ -115,7 +115,7 @@ def test_no_standing_changes_but_after_three_periods_of_looks_that_all_agree(
             assert now - agreeing_since >= 2 * DEFAULT_DEBOUNCE.period_s - 0.01
 
 
-@given(LOOKS)
+@given(READINGS)
 def test_enough_agreeing_looks_always_lead_to_their_state(steps: list[tuple[float, bool]]):
     now, counter = 0.0, NO_SAMPLES
     for wait_s, is_good in steps:

@@ -11,7 +11,7 @@ from inventory.health.device import (
     DeviceHealth,
     ExporterSample,
     FaultKind,
-    HealthDebounceTerms,
+    HealthDebounceLimits,
     HealthReport,
     assess_health,
 )
@@ -19,11 +19,11 @@ from tests.support.dcgm import device_lines
 
 UUID = "GPU-a"
 OTHER = device_lines("GPU-b")
-TERMS = HealthDebounceTerms()
+TERMS = HealthDebounceLimits()
 CLEAN = device_lines(UUID)
 
 
-def shown(
+def current(
     *pages: str, before: DeviceHealth = UNKNOWN, start: float = 0.0, period_s: float = 15.0
 ) -> DeviceHealth:
     """Examine the device by one page after the other."""
@@ -88,48 +88,48 @@ def kind(health: DeviceHealth) -> FaultKind | None:
 def test_an_exporters_figures_make_a_device_faulty_or_do_not(
     pages: list[str], fault: FaultKind | None
 ):
-    assert kind(shown(*pages)) is fault
+    assert kind(current(*pages)) is fault
 
 
 @pytest.mark.parametrize("xid", sorted(IGNORED_XIDS))
 def test_an_error_of_an_application_harms_no_device(xid: int):
-    assert not shown(CLEAN, device_lines(UUID, xid=xid)).is_faulted
+    assert not current(CLEAN, device_lines(UUID, xid=xid)).is_faulted
 
 
 def test_a_fault_ends_after_three_clean_samples():
-    faulty = shown(CLEAN, device_lines(UUID, volatile=1))
+    faulty = current(CLEAN, device_lines(UUID, volatile=1))
     same = device_lines(UUID, volatile=1)
-    assert shown(same, same, before=faulty, start=30).is_faulted
-    assert not shown(same, same, same, before=faulty, start=30).is_faulted
+    assert current(same, same, before=faulty, start=30).is_faulted
+    assert not current(same, same, same, before=faulty, start=30).is_faulted
 
 
 def test_a_relapse_starts_the_count_again():
-    faulty = shown(CLEAN, device_lines(UUID, volatile=1))
+    faulty = current(CLEAN, device_lines(UUID, volatile=1))
     one, two = device_lines(UUID, volatile=1), device_lines(UUID, volatile=2)
-    assert shown(one, one, two, two, two, before=faulty, start=30).is_faulted
-    assert not shown(one, one, two, two, two, two, before=faulty, start=30).is_faulted
+    assert current(one, one, two, two, two, before=faulty, start=30).is_faulted
+    assert not current(one, one, two, two, two, two, before=faulty, start=30).is_faulted
 
 
 def test_a_fatal_xid_stays_while_the_exporter_shows_it():
-    faulty = shown(*[device_lines(UUID, xid=79)] * 20)
+    faulty = current(*[device_lines(UUID, xid=79)] * 20)
     assert kind(faulty) is FaultKind.XID_ERROR
-    assert not shown(CLEAN, CLEAN, CLEAN, before=faulty, start=400).is_faulted
+    assert not current(CLEAN, CLEAN, CLEAN, before=faulty, start=400).is_faulted
 
 
 @pytest.mark.parametrize("ignored", [31, 45])
 def test_an_ignored_xid_that_replaces_a_fatal_one_heals_nothing(ignored: int):
     """The exporter shows the last Xid alone."""
     fatal, harmless = device_lines(UUID, xid=48), device_lines(UUID, xid=ignored)
-    faulty = shown(CLEAN, fatal, *[harmless] * 20)
+    faulty = current(CLEAN, fatal, *[harmless] * 20)
     fault = faulty.present_fault
     assert fault is not None
     assert (fault.kind, "Xid 48" in fault.text) == (FaultKind.XID_ERROR, True)
-    assert shown(CLEAN, CLEAN, before=faulty, start=400).is_faulted
-    assert not shown(CLEAN, CLEAN, CLEAN, harmless, before=faulty, start=400).is_faulted
+    assert current(CLEAN, CLEAN, before=faulty, start=400).is_faulted
+    assert not current(CLEAN, CLEAN, CLEAN, harmless, before=faulty, start=400).is_faulted
 
 
 def test_a_fatal_xid_is_remembered_while_the_exporter_does_not_list_the_device():
-    health = shown(CLEAN + OTHER, device_lines(UUID, xid=79) + OTHER)
+    health = current(CLEAN + OTHER, device_lines(UUID, xid=79) + OTHER)
     healthy = HealthReport("Healthy")
     pages = [OTHER] * 5 + [device_lines(UUID, xid=31) + OTHER] * 5
     for number, page in enumerate(pages, start=2):
@@ -141,7 +141,7 @@ def test_a_fatal_xid_is_remembered_while_the_exporter_does_not_list_the_device()
 
 
 def test_the_same_page_looked_at_again_is_no_new_sample():
-    faulty = shown(CLEAN, device_lines(UUID, volatile=1))
+    faulty = current(CLEAN, device_lines(UUID, volatile=1))
     seen = ExporterSample(30, parse_page(CLEAN))
     health = faulty
     for now in (30, 45, 60, 75, 90):
@@ -159,7 +159,7 @@ def test_a_page_looked_at_again_interrupts_no_row_of_hot_samples():
 
 
 def test_the_newest_of_two_reports_is_the_time_of_a_sample():
-    health = shown(CLEAN, device_lines(UUID, volatile=1))
+    health = current(CLEAN, device_lines(UUID, volatile=1))
     seen = ExporterSample(30, parse_page(device_lines(UUID, volatile=1)))
     for now in (30.0, 40.0, 50.0):
         report = HealthReport("Healthy")
@@ -168,7 +168,7 @@ def test_the_newest_of_two_reports_is_the_time_of_a_sample():
 
 
 def test_silence_heals_nothing_and_harms_nothing():
-    for health in (shown(CLEAN), shown(device_lines(UUID, xid=79))):
+    for health in (current(CLEAN), current(device_lines(UUID, xid=79))):
         later = assess_health(health, UUID, seen=None, report=None, terms=TERMS, now=1e6)
         assert later.is_faulted is health.is_faulted
     assert assess_health(UNKNOWN, UUID, seen=None, report=None, terms=TERMS, now=0) == UNKNOWN
@@ -214,14 +214,14 @@ def test_of_two_sources_that_differ_the_bad_news_counts():
 
 
 def test_a_device_for_which_our_agent_vouches_is_not_lost_because_an_exporter_leaves_it_out():
-    health = shown(CLEAN)
+    health = current(CLEAN)
     seen = ExporterSample(15, parse_page(OTHER))
     report = HealthReport("Healthy")
     assert not assess_health(health, UUID, seen=seen, report=report, terms=TERMS, now=15).is_faulted
 
 
 def test_without_its_exporter_the_agents_report_decides():
-    faulty = shown(device_lines(UUID, xid=79))
+    faulty = current(device_lines(UUID, xid=79))
     assert reported("Healthy", "Healthy", "Healthy", before=faulty, start=10).is_faulted
     late = TERMS.freshness_s + 1
     assert not reported("Healthy", "Healthy", "Healthy", before=faulty, start=late).is_faulted
@@ -229,7 +229,7 @@ def test_without_its_exporter_the_agents_report_decides():
 
 def test_a_figure_that_is_missing_from_one_page_is_compared_with_the_last_one():
     short = f'DCGM_FI_DEV_GPU_TEMP{{UUID="{UUID}"}} 30\n'
-    assert shown(device_lines(UUID, volatile=1), short, device_lines(UUID, volatile=2)).is_faulted
+    assert current(device_lines(UUID, volatile=1), short, device_lines(UUID, volatile=2)).is_faulted
 
 
 PAGES = st.lists(

@@ -56,7 +56,7 @@ class Inventories(RuleBasedStateMachine):
         self.number = 0
         self.now = EPOCH
         self.features: dict[str, dict[str, Any]] = {}
-        self.told: dict[str, dict[int, str]] = {}
+        self.reported: dict[str, dict[int, str]] = {}
         self.labels: dict[str, str] = {}
         self.devices: dict[DeviceName, GPUDevice] = {}
 
@@ -83,14 +83,14 @@ class Inventories(RuleBasedStateMachine):
     @rule(source=st.sampled_from(["agent", "instances"]))
     def speak(self, source: str) -> None:
         self.features[source] = a_feature(source, self.gpus)
-        self.told[source] = dict(self.gpus)
+        self.reported[source] = dict(self.gpus)
         if source == "agent":
             self.now = EPOCH
 
     @rule(source=st.sampled_from(["agent", "instances"]))
     def withdraw(self, source: str) -> None:
         self.features.pop(source, None)
-        self.told.pop(source, None)
+        self.reported.pop(source, None)
 
     @rule()
     def agent_goes_silent(self) -> None:
@@ -107,7 +107,7 @@ class Inventories(RuleBasedStateMachine):
     @rule()
     def take_stock(self) -> None:
         before = dict(self.devices)
-        merged = self._look()
+        merged = self._read()
         plan = plan_inventory(N1, list(self.devices.values()), merged, is_managed=True)
         for device, _ in plan.delete:
             del self.devices[device.name]
@@ -119,7 +119,7 @@ class Inventories(RuleBasedStateMachine):
         self._nobody_goes_unsaid(before)
         self._again_is_no_change()
 
-    def _look(self) -> Any:
+    def _read(self) -> Any:
         order = sorted(self.features)
         reports = [feature_report(msgspec.convert(self.features[n], NodeFeature)) for n in order]
         return merge(
@@ -132,7 +132,9 @@ class Inventories(RuleBasedStateMachine):
 
     def _fresh(self) -> dict[str, dict[int, str]]:
         is_silent = self.now != EPOCH
-        return {n: told for n, told in self.told.items() if n != "agent" or not is_silent}
+        return {
+            n: reported for n, reported in self.reported.items() if n != "agent" or not is_silent
+        }
 
     def _nothing_is_lost(self, before: GPUDeviceStatus, after: GPUDeviceStatus) -> None:
         assert after.inventory_id == before.inventory_id
@@ -148,22 +150,22 @@ class Inventories(RuleBasedStateMachine):
         for place in range(PLACES):
             name = device_name(N1, address_of(place))
             if name in before and name not in self.devices:
-                assert any(place not in told for told in fresh.values())
+                assert any(place not in reported for reported in fresh.values())
             if name in self.devices and name not in before:
-                assert any(place in told for told in fresh.values())
+                assert any(place in reported for reported in fresh.values())
             if name in before and name in self.devices:
                 old, new = before[name].status.uuid, self.devices[name].status.uuid
-                assert old == new or any(told.get(place) == new for told in fresh.values())
+                assert old == new or any(reported.get(place) == new for reported in fresh.values())
 
     def _again_is_no_change(self) -> None:
-        plan = plan_inventory(N1, list(self.devices.values()), self._look(), is_managed=True)
+        plan = plan_inventory(N1, list(self.devices.values()), self._read(), is_managed=True)
         assert (plan.create, plan.delete) == ((), ())
         assert all(device_shows(device.status, wanted.status) for device, wanted in plan.keep)
 
     @invariant()
     def an_agent_that_speaks_now_is_followed(self) -> None:
         """Once the agent tells the truth, devices are the devices."""
-        if self.told.get("agent") != self.gpus or self.now != EPOCH:
+        if self.reported.get("agent") != self.gpus or self.now != EPOCH:
             return
         self.take_stock()
         found = {device.status.pci.address: device.status.uuid for device in self.devices.values()}

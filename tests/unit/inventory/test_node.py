@@ -17,7 +17,7 @@ from inventory.discovery.merge import MergedReport, merge
 from inventory.discovery.node import (
     FRESH_FOR,
     IncompleteReason,
-    InventoryTerms,
+    InventoryParameters,
     has_inventory,
     incompleteness_of,
     is_managed,
@@ -136,12 +136,12 @@ def test_a_device_that_a_virtual_machine_has_is_not_incomplete(
 def test_a_node_is_managed_unless_its_label_says_no(
     labels: dict[str, str], *, by_default: bool, want: bool
 ):
-    terms = InventoryTerms(is_managed_by_default=by_default)
+    terms = InventoryParameters(is_managed_by_default=by_default)
     assert is_managed(labels, terms) is want
 
 
 def test_the_label_that_opts_out_may_be_another():
-    terms = InventoryTerms(managed_label="example.com/gpu")
+    terms = InventoryParameters(managed_label="example.com/gpu")
     assert not is_managed({"example.com/gpu": "false"}, terms)
     assert is_managed({"gpu.deckhouse.io/enabled": "false"}, terms)
 
@@ -149,12 +149,12 @@ def test_the_label_that_opts_out_may_be_another():
 def test_versions_that_no_source_reports_any_more_stay():
     known = DriverVersions(version="1", cuda_version="2", toolkit_version="3")
     assert versions_of(seen({}), known) == known
-    told = versions_of(seen(gfd_labels(1)), known)
-    assert told == DriverVersions(version="570.86.15", cuda_version="12.8", toolkit_version="3")
+    reported = versions_of(seen(gfd_labels(1)), known)
+    assert reported == DriverVersions(version="570.86.15", cuda_version="12.8", toolkit_version="3")
 
 
 @pytest.mark.parametrize(
-    ("labels", "devices", "is_shown", "want"),
+    ("labels", "devices", "is_visible", "want"),
     [
         ({}, [], False, False),
         ({}, [], True, True),
@@ -165,14 +165,14 @@ def test_versions_that_no_source_reports_any_more_stay():
     ],
 )
 def test_which_nodes_have_an_inventory(
-    labels: dict[str, str], devices: list[str], *, is_shown: bool, want: bool
+    labels: dict[str, str], devices: list[str], *, is_visible: bool, want: bool
 ):
     def a_device(name: str) -> GPUDevice:
         labels = {DEVICE_NODE_LABEL: "x"} if name == "ours" else None
         return GPUDevice(metadata=ObjectMeta(name=name, labels=labels))
 
     found = [a_device(name) for name in devices]
-    assert has_inventory(seen(labels), found, DevicePlan(), is_shown=is_shown) is want
+    assert has_inventory(seen(labels), found, DevicePlan(), is_visible=is_visible) is want
 
 
 @pytest.mark.parametrize(

@@ -54,9 +54,9 @@ def test_a_device_of_another_vendor_is_not_called_nvidias():
 
 @given(st.text(max_size=200))
 def test_the_displayed_spelling_is_stable(name: str):
-    shown = display_product(name)
-    assert display_product(shown) == shown
-    assert len(shown) <= 135
+    current = display_product(name)
+    assert display_product(current) == current
+    assert len(current) <= 135
 
 
 @pytest.mark.parametrize("name", ["", "[]", "®", "NVIDIA-", "  "])
@@ -89,6 +89,6 @@ def test_a_label_names_the_device_whatever_is_made_of_it(label: str, want: tuple
 
 
 def test_a_selector_written_in_any_spelling_finds_the_device():
-    shown = display_product("NVIDIA A100-SXM4-80GB")
+    current = display_product("NVIDIA A100-SXM4-80GB")
     for spelling in ("nvidia-a100-sxm4-80gb", "A100-SXM4-80GB", "GA100 [A100 SXM4 80GB]"):
-        assert canonical_product(spelling) == canonical_product(shown)
+        assert canonical_product(spelling) == canonical_product(current)

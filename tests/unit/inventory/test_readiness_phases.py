@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from api.kinds.gpunodeinventory import BootstrapPhase, OperandStatus
-from inventory.debounce import DebouncedState, DebounceTerms
+from inventory.debounce import DebouncedState, DebounceLimits
 from inventory.readiness.phases import (
     BootstrapState,
     NodeReadiness,
@@ -13,7 +13,7 @@ from inventory.readiness.phases import (
     assess_readiness,
 )
 from inventory.readiness.software import (
-    BootstrapTerms,
+    BootstrapParameters,
     Check,
     NodeSoftwareFacts,
     Operand,
@@ -29,13 +29,15 @@ from tests.support.readiness import (
     software_facts,
 )
 
-TERMS = BootstrapTerms()
-REQUIRED = BootstrapTerms(requirements=dict.fromkeys(Operand, Requirement.REQUIRED))
-IGNORED = BootstrapTerms(requirements=dict.fromkeys(Operand, Requirement.IGNORED))
+TERMS = BootstrapParameters()
+REQUIRED = BootstrapParameters(requirements=dict.fromkeys(Operand, Requirement.REQUIRED))
+IGNORED = BootstrapParameters(requirements=dict.fromkeys(Operand, Requirement.IGNORED))
 
 
 def resolved(
-    facts: NodeSoftwareFacts, terms: BootstrapTerms = TERMS, before: BootstrapState | None = None
+    facts: NodeSoftwareFacts,
+    terms: BootstrapParameters = TERMS,
+    before: BootstrapState | None = None,
 ) -> NodeReadiness:
     """Look until nothing changes any more."""
     now = 0.0
@@ -204,12 +206,12 @@ def test_until_something_was_seen_often_enough_the_node_is_validating():
         BootstrapPhase.GFD,
         ReadinessObstacle.VALIDATING,
     )
-    assert first.look_again_s == 10
+    assert first.recheck_after_s == 10
     second = assess_readiness(first.bootstrap, facts, TERMS, now=10)
     assert second.obstacle is ReadinessObstacle.VALIDATING
     third = assess_readiness(second.bootstrap, facts, TERMS, now=20)
     assert third.obstacle is None
-    assert third.look_again_s is None
+    assert third.recheck_after_s is None
 
 
 def test_driver_that_answers_counts_at_once_where_no_operand_is_needed():
@@ -218,7 +220,7 @@ def test_driver_that_answers_counts_at_once_where_no_operand_is_needed():
 
 
 def test_operand_that_the_control_plane_runs_is_awaited_on_a_new_node():
-    terms = BootstrapTerms(installed=frozenset({Operand.VALIDATOR}))
+    terms = BootstrapParameters(installed=frozenset({Operand.VALIDATOR}))
     first = assess_readiness(BootstrapState(), software_facts(), terms, now=0)
     assert first.obstacle is ReadinessObstacle.VALIDATING
     failing = {Operand.VALIDATOR: OperandFacts(is_anywhere=True, is_on_node=True, message="waits")}
@@ -260,7 +262,7 @@ def test_proof_does_not_end_a_failure_at_once():
 def test_an_operand_counts_by_its_requirement(
     requirement: Requirement, seen: OperandFacts, obstacle: ReadinessObstacle | None
 ):
-    terms = BootstrapTerms(requirements={Operand.GFD: requirement})
+    terms = BootstrapParameters(requirements={Operand.GFD: requirement})
     assert resolved(software_facts(operands={Operand.GFD: seen}), terms).obstacle is obstacle
 
 
@@ -273,7 +275,7 @@ def test_required_operands_that_do_not_exist_hold_every_node_up():
 
 
 @pytest.mark.parametrize(
-    ("requirement", "seen", "shown"),
+    ("requirement", "seen", "current"),
     [
         (Requirement.IF_PRESENT, ready(), ["Ready"]),
         (Requirement.IF_PRESENT, failing(Operand.GFD)[Operand.GFD], ["PodNotReady"]),
@@ -284,11 +286,11 @@ def test_required_operands_that_do_not_exist_hold_every_node_up():
     ],
 )
 def test_an_operand_is_shown_with_the_reason_of_its_readiness(
-    requirement: Requirement, seen: OperandFacts, shown: list[str]
+    requirement: Requirement, seen: OperandFacts, current: list[str]
 ):
-    terms = BootstrapTerms(requirements={Operand.GFD: requirement})
+    terms = BootstrapParameters(requirements={Operand.GFD: requirement})
     found = resolved(software_facts(operands={Operand.GFD: seen}), terms).operands
-    assert [item.reason for item in found if item.name == "gfd"] == shown
+    assert [item.reason for item in found if item.name == "gfd"] == current
 
 
 def _missing(name: str) -> str:
@@ -323,7 +325,7 @@ def test_the_validator_decides_on_the_driver():
 
 def test_an_operand_that_is_introduced_later_has_its_time_to_come_up():
     before = resolved(software_facts(operands=NO_OPERANDS)).bootstrap
-    steady = DebounceTerms()
+    steady = DebounceLimits()
     introduced = software_facts(operands={Operand.GFD: elsewhere()})
     result = assess_readiness(before, introduced, TERMS, now=1000)
     assert result.obstacle is None
@@ -331,7 +333,7 @@ def test_an_operand_that_is_introduced_later_has_its_time_to_come_up():
     assert result.obstacle is None
     ready_now = software_facts(operands={Operand.GFD: ready()})
     result = assess_readiness(result.bootstrap, ready_now, TERMS, now=1001 + steady.period_s)
-    assert (result.obstacle, result.look_again_s) == (None, None)
+    assert (result.obstacle, result.recheck_after_s) == (None, None)
 
 
 def test_software_that_was_ready_and_is_not_any_more_is_degraded():
@@ -347,7 +349,7 @@ def test_pods_are_harmed_only_where_software_is_not_ready():
     harmed = resolved(software_facts(operands=failing(Operand.DCGM), has_workloads=True))
     assert harmed.harms_workloads
     # Whether pods are there is reported by nobody, so the node is looked at again.
-    assert harmed.look_again_s == TERMS.debounce.period_s
+    assert harmed.recheck_after_s == TERMS.debounce.period_s
 
 
 def test_a_node_that_was_opted_out_begins_again():
@@ -355,11 +357,11 @@ def test_a_node_that_was_opted_out_begins_again():
     facts = software_facts(is_managed=False, heartbeat_age_s=10)
     out = assess_readiness(ready_node.bootstrap, facts, TERMS, now=100)
     assert out.phase is BootstrapPhase.DISABLED
-    assert out.look_again_s is None
+    assert out.recheck_after_s is None
     back = assess_readiness(out.bootstrap, software_facts(operands=all_ready()), TERMS, now=200)
     assert back.obstacle is ReadinessObstacle.VALIDATING
 
 
 def test_a_node_is_looked_at_again_when_monitoring_would_have_been_silent_for_too_long():
     heard = resolved(software_facts(operands=all_ready(), heartbeat_age_s=20))
-    assert heard.look_again_s == pytest.approx(100.1)
+    assert heard.recheck_after_s == pytest.approx(100.1)

@@ -84,8 +84,8 @@ def test_a_size_that_hardly_differs_is_a_spelling(source: Source, memory: int, w
     ("source", "want"), [(Source.NODE, "8.0"), (Source.SLOTS, "8.0"), (Source.INSTANCES, "9.0")]
 )
 def test_labels_do_not_change_a_known_fact(source: Source, want: str):
-    told = report_of(source, compute_capability="9.0")
-    assert resolved(told).status.compute_capability == want
+    reported = report_of(source, compute_capability="9.0")
+    assert resolved(reported).status.compute_capability == want
 
 
 def test_labels_fill_unknown_facts():

@@ -17,8 +17,8 @@ from kernelcache.cache_conditions import (
     DigestOnNode,
     DigestUse,
     cache_condition,
-    shown_state,
-    shown_use,
+    reported_state,
+    reported_use,
     state_of_cache,
     state_on_node,
 )
@@ -87,17 +87,19 @@ def test_messages_are_those_of_the_design_and_details_follow(type_, message):
 
 def test_condition_is_the_only_one_and_its_reason_is_its_type():
     """Section 1.3: GKM's reason "Unload Error" has a blank, which the schema of conditions rejects."""
-    shown = [Condition(type="Running", status="True", last_transition_time="2026-01-01T00:00:00Z")]
-    [found] = cache_condition(CacheState(Type.UNLOAD_ERROR), shown, generation=3, now=NOW)
+    current = [
+        Condition(type="Running", status="True", last_transition_time="2026-01-01T00:00:00Z")
+    ]
+    [found] = cache_condition(CacheState(Type.UNLOAD_ERROR), current, generation=3, now=NOW)
     assert (found.type, found.reason, found.status) == ("UnloadError", "UnloadError", "True")
     assert found.last_transition_time == "2026-11-23T00:00:00Z"
     assert found.observed_generation == 3
 
 
 def test_condition_that_stays_keeps_its_time():
-    shown = cache_condition(CacheState(Type.RUNNING), None, generation=1, now=NOW)
+    current = cache_condition(CacheState(Type.RUNNING), None, generation=1, now=NOW)
     later = NOW + dt.timedelta(hours=1)
-    assert cache_condition(CacheState(Type.RUNNING), shown, generation=1, now=later) == shown
+    assert cache_condition(CacheState(Type.RUNNING), current, generation=1, now=later) == current
 
 
 @pytest.mark.parametrize("type_", Type)
@@ -105,9 +107,9 @@ def test_condition_that_stays_keeps_its_time():
 def test_shown_condition_is_read_back(type_, detail):
     state = CacheState(type_, detail)
     conditions = cache_condition(state, None, generation=1, now=NOW)
-    assert shown_state(conditions) == state
+    assert reported_state(conditions) == state
     pods = [CachePod(pod_name="p"), CachePod(pod_name="q")]
-    found = shown_use(CachedDigest(conditions=conditions, pods=pods))
+    found = reported_use(CachedDigest(conditions=conditions, pods=pods))
     assert found == DigestUse(state=state, pods=2)
 
 
@@ -122,8 +124,8 @@ def test_shown_condition_is_read_back(type_, detail):
 )
 def test_status_without_a_known_condition_is_pending(conditions):
     """Issue 54 of GKM: a node object may have no status yet."""
-    assert shown_state(conditions) == CacheState(Type.PENDING)
-    assert shown_use(CachedDigest(conditions=conditions)).pods == 0
+    assert reported_state(conditions) == CacheState(Type.PENDING)
+    assert reported_use(CachedDigest(conditions=conditions)).pods == 0
 
 
 @pytest.mark.parametrize(("graver", "other"), [*itertools.combinations(ORDER, 2)])
@@ -186,5 +188,5 @@ def test_order_of_nodes_and_digests_does_not_matter(nodes, random):
     }
     found = state_of_cache(NEW, nodes)
     assert state_of_cache(NEW, shuffled) == found
-    shown = {use.state.type for digests in nodes.values() for use in digests.values()}
-    assert found.type in shown | {Type.PENDING}
+    current = {use.state.type for digests in nodes.values() for use in digests.values()}
+    assert found.type in current | {Type.PENDING}

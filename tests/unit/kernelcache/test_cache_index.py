@@ -53,9 +53,9 @@ def test_it_agrees_with_what_was_said_last(steps: list[Any]):
     for name in NAMES:
         warm = {node for (node, _), found in nodes.items() if (name, caches.get(name)) in found}
         assert index.warm_nodes(name) == (warm if name in caches else set())
-    wish = index.wish(NAMES)
-    assert (wish is None) == (not caches)
-    if wish is not None:
-        assert wish.warm_nodes == set.intersection(
+    preference = index.demand(NAMES)
+    assert (preference is None) == (not caches)
+    if preference is not None:
+        assert preference.warm_nodes == set.intersection(
             *({*index.warm_nodes(cache)} for cache in caches)
         )

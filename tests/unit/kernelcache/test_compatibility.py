@@ -9,7 +9,7 @@ from api.kinds.gkmcache import KernelTarget
 from api.kinds.gpudevice import GPUDeviceStatus
 from kernelcache.compatibility import (
     Fits,
-    Misfit,
+    Incompatible,
     UnknownTarget,
     cuda_target,
     device_compatibility,
@@ -47,7 +47,7 @@ def test_compute_capability_names_the_architecture(capability, arch):
 def test_device_of_unknown_capability_fits_nothing_and_says_so(capability, reason):
     unknown = cuda_target(capability)
     assert unknown == UnknownTarget(reason)
-    assert device_fit([H200], unknown) == Misfit(reason)
+    assert device_fit([H200], unknown) == Incompatible(reason)
 
 
 def a_status(**fields: object) -> GPUDeviceStatus:
@@ -95,8 +95,8 @@ def test_spelling_does_not_matter(target):
     ],
 )
 def test_misfit_has_the_nearest_reason(targets, reason):
-    assert device_fit(targets, H200) == Misfit(reason)
-    assert device_fit(targets[::-1], H200) == Misfit(reason)
+    assert device_fit(targets, H200) == Incompatible(reason)
+    assert device_fit(targets[::-1], H200) == Incompatible(reason)
 
 
 def test_any_target_is_enough():
@@ -115,7 +115,7 @@ def test_devices_of_a_node_are_told_apart():
         3: "its compute capability is unknown",
     }
     assert found.fits_any
-    assert found.misfit == ""
+    assert found.incompatibility == ""
 
 
 def test_node_without_a_fitting_device_says_why():
@@ -123,7 +123,7 @@ def test_node_without_a_fitting_device_says_why():
     devices = {"a": H200, "b": H200, "c": cuda_target("")}
     found = device_compatibility([a_target("80")], devices)
     assert not found.fits_any
-    assert found.misfit == (
+    assert found.incompatibility == (
         "the cache fits no device of the node: arch 80 of the cache, device has 90 (2 devices),"
         " its compute capability is unknown (1 device)"
     )
@@ -132,7 +132,7 @@ def test_node_without_a_fitting_device_says_why():
 def test_node_without_devices_fits_nothing():
     found = device_compatibility([H200], dict[int, KernelTarget | UnknownTarget]())
     assert not found.fits_any
-    assert found.misfit == "the node has no device"
+    assert found.incompatibility == "the node has no device"
 
 
 TARGETS = st.builds(
@@ -154,5 +154,5 @@ def test_an_nvidia_device_never_runs_amd_code_and_the_order_does_not_matter(targ
             assert target.backend.strip().lower() == "cuda"
             assert target.warp_size == 32
             assert "gfx" not in target.arch
-        case Misfit(reason):
+        case Incompatible(reason):
             assert reason

@@ -17,8 +17,8 @@ from kernelcache.store_plan import (
 )
 from kernelcache.store_snapshot import (
     FailedAttempts,
+    StoreLimits,
     StoreSnapshot,
-    StoreTerms,
     WantedCache,
     unneeded_since,
 )
@@ -34,17 +34,17 @@ from tests.unit.kernelcache.stores import (
     on_disk,
 )
 
-TERMS = StoreTerms(quota_bytes=100, grace_s=300.0, retry_base_s=10.0, retry_max_s=60.0)
+TERMS = StoreLimits(quota_bytes=100, grace_s=300.0, retry_base_s=10.0, retry_max_s=60.0)
 NO_QUOTA = dataclasses.replace(TERMS, quota_bytes=None)
 NOW = 1000.0
 NAME = named("cache-0")
 
 
-def removed(store: StoreSnapshot, terms: StoreTerms = TERMS) -> dict[str, RemovalReason]:
+def removed(store: StoreSnapshot, terms: StoreLimits = TERMS) -> dict[str, RemovalReason]:
     return {removal.digest: removal.reason for removal in plan_store(store, terms, NOW).removals}
 
 
-def extracted(store: StoreSnapshot, terms: StoreTerms = TERMS) -> list[str]:
+def extracted(store: StoreSnapshot, terms: StoreLimits = TERMS) -> list[str]:
     return [extraction.digest for extraction in plan_store(store, terms, NOW).extractions]
 
 
@@ -263,7 +263,7 @@ def test_lost_content_under_a_mount_is_extracted_again():
 @pytest.mark.parametrize("field", ["quota_bytes", "grace_s", "retry_base_s", "retry_max_s"])
 def test_terms_below_zero_are_refused(field):
     with pytest.raises(ValueError, match="no less than 0"):
-        StoreTerms(**{field: -1})
+        StoreLimits(**{field: -1})
 
 
 def test_cache_that_was_larger_than_its_image_says_does_not_come_back_once_displaced():
@@ -287,7 +287,7 @@ def test_wanted_bytes_of_a_digest_are_the_largest_claim():
 def test_an_extraction_keeps_no_more_from_others_than_its_image_makes_likely():
     """The next one must not wait for the quota while the disk is empty."""
     store = StoreSnapshot(wanted={NAME: WantedCache(digest=A, bytes=2 << 30)}, stored={})
-    terms = StoreTerms(quota_bytes=100 << 30)
+    terms = StoreLimits(quota_bytes=100 << 30)
     (one,) = plan_store(store, terms, NOW).extractions
     assert one.max_bytes == 18 << 30
 

@@ -10,8 +10,8 @@ from kernelcache.store_plan import StorePlan, plan_store
 from kernelcache.store_snapshot import (
     DigestOnDisk,
     FailedAttempts,
+    StoreLimits,
     StoreSnapshot,
-    StoreTerms,
     WantedCache,
     unneeded_since,
 )
@@ -31,7 +31,7 @@ FAILURES = st.dictionaries(
     ONE, st.builds(FailedAttempts, count=st.integers(1, 4), at=TIMES), max_size=2
 )
 TERMS = st.builds(
-    StoreTerms,
+    StoreLimits,
     quota_bytes=st.none() | st.integers(0, 160),
     grace_s=st.sampled_from([0.0, 30.0]),
     retry_base_s=st.just(10.0),

@@ -73,7 +73,7 @@ def test_the_copy_is_what_a_server_has_once_it_has_started(directory: Path, obje
 def figures_of(node: Any) -> Any:
     if node is None:
         return None
-    return {name: getattr(node, name) for name in node.__struct_fields__ if name != "rest"}
+    return {name: getattr(node, name) for name in node.__struct_fields__ if name != "remaining"}
 
 
 def test_of_several_pools_each_device_is_read_once():

@@ -61,8 +61,8 @@ def test_a_narrow_terminal_loses_the_columns_that_are_least_needed_and_says_so()
 
 def test_colours_are_beside_the_text_and_not_in_its_width():
     table = Table((TableColumn("A"), TableColumn("B")), [(Cell("x", Tone.BAD), "y")])
-    shown = table_text(table, a_terminal(has_colours=True), TableLayout(has_header=False))
-    assert shown == "\x1b[31mx\x1b[0m  y\n"
+    printed = table_text(table, a_terminal(has_colours=True), TableLayout(has_header=False))
+    assert printed == "\x1b[31mx\x1b[0m  y\n"
 
 
 texts = st.text(max_size=30)
@@ -78,11 +78,13 @@ def test_any_table_fits_unless_its_last_column_does_not(
 ):
     columns = [TableColumn(f"C{place}", sacrifice=item) for place, item in enumerate(sacrifices)]
     table = Table(columns, list(rows))
-    shown = table_text(table, a_terminal(width), TableLayout())
-    assert shown.isprintable() or set("".join(shown.split("\n"))).isdisjoint(map(chr, range(32)))
+    printed = table_text(table, a_terminal(width), TableLayout())
+    assert printed.isprintable() or set("".join(printed.split("\n"))).isdisjoint(
+        map(chr, range(32))
+    )
     last = sacrifices.index(0)
     widest = max([2, *(len(row[last]) for row in rows)])
-    assert all(len(line) <= max(width, widest) for line in shown.split("\n"))
+    assert all(len(line) <= max(width, widest) for line in printed.split("\n"))
 
 
 @given(text=st.text(max_size=200), width=st.integers(20, 80))

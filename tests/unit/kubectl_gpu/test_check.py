@@ -27,15 +27,16 @@ from kubectl_gpu.check.checked_cluster import (
     read_cluster_state,
 )
 from kubectl_gpu.check.findings import CheckFinding, Level, report_of
-from kubectl_gpu.check.findings_text import text_of_report
-from kubectl_gpu.check.installation_checks import (
+from kubectl_gpu.check.installation import (
     KINDS,
     check_installation,
     check_kubernetes,
+    fields_of_model,
+    fields_of_schema,
 )
-from kubectl_gpu.check.model_fields import fields_of_model, fields_of_schema
-from kubectl_gpu.check.pool_checks import check_devices, check_nodes, check_pods, check_pools
-from kubectl_gpu.check.preflight_checks import INSTALLED, check_cluster, check_rights
+from kubectl_gpu.check.pools import check_devices, check_nodes, check_pods, check_pools
+from kubectl_gpu.check.preflight import INSTALLED, check_cluster, check_rights
+from kubectl_gpu.check.verb import text_of_report
 from kubectl_gpu.dump.dumped_lists import collect
 from kubectl_gpu.dumped.dump_source import DumpSource
 from kubectl_gpu.terminal import Terminal

@@ -35,11 +35,13 @@ def run_here(*arguments: str) -> tuple[int, str, str]:
 
 
 def test_help_lists_every_verb_and_the_exit_codes():
-    code, shown, said = run_here("--help")
+    code, printed, said = run_here("--help")
     assert (code, said) == (ANSWERED, "")
-    assert all(f"  {verb} " in shown for verb in VERBS)
-    assert "Exit codes: 0 yes or answered, 1 no, 2 misused, 3 the cluster cannot be read." in shown
-    assert run_here("help")[1] == run_here("-h")[1] == shown
+    assert all(f"  {verb} " in printed for verb in VERBS)
+    assert (
+        "Exit codes: 0 yes or answered, 1 no, 2 misused, 3 the cluster cannot be read." in printed
+    )
+    assert run_here("help")[1] == run_here("-h")[1] == printed
 
 
 def test_without_a_verb_the_overview_is_shown_as_a_mistake():
@@ -56,9 +58,9 @@ def test_every_verb_describes_itself(verb: str, capsys: pytest.CaptureFixture[st
     with pytest.raises(SystemExit) as ended:
         run_here(verb, "--help")
     assert ended.value.code == ANSWERED
-    shown = capsys.readouterr().out
-    assert shown.startswith(f"usage: kubectl gpu {verb} ")
-    assert "--context NAME" in shown
+    printed = capsys.readouterr().out
+    assert printed.startswith(f"usage: kubectl gpu {verb} ")
+    assert "--context NAME" in printed
 
 
 @pytest.mark.parametrize(
@@ -75,8 +77,8 @@ def test_every_verb_describes_itself(verb: str, capsys: pytest.CaptureFixture[st
     ],
 )
 def test_what_cannot_be_used_is_one_line(arguments: tuple[str, ...], said: str):
-    code, shown, complaint = run_here(*arguments)
-    assert (code, shown) == (MISUSED, "")
+    code, printed, complaint = run_here(*arguments)
+    assert (code, printed) == (MISUSED, "")
     assert complaint.startswith(f"kubectl gpu: {said}")
     assert len(complaint.splitlines()) == 1
 

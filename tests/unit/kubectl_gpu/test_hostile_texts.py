@@ -55,7 +55,7 @@ def a_dump(path: Path, *hostile: str) -> str:
     return f"--from={path}"
 
 
-def shown_by(arguments: tuple[str, ...], *, has_colours: bool = False) -> str:
+def printed_by(arguments: tuple[str, ...], *, has_colours: bool = False) -> str:
     out, err = io.StringIO(), io.StringIO()
     run(list(arguments), Terminal(out, err, has_colours=has_colours))
     return out.getvalue() + err.getvalue()
@@ -75,7 +75,7 @@ def test_no_verb_prints_what_steers_a_terminal(asked: tuple[str, ...], form: str
     flags = ("-o", form) if form else ()
     for number, hostile in enumerate((NAMES[:3], NAMES)):
         flag = a_dump(tmp_path / f"{number}.tgz", *hostile)
-        text = shown_by((*asked, *flags, flag))
+        text = printed_by((*asked, *flags, flag))
         assert bad_in(text) == set()
         assert not any(line.startswith(FORGED) for line in text.splitlines())
 
@@ -83,11 +83,11 @@ def test_no_verb_prints_what_steers_a_terminal(asked: tuple[str, ...], form: str
 def test_dump_is_hostile(tmp_path: Path):
     flag = a_dump(tmp_path / "f.tgz", *NAMES[:3])
     for asked in (("why", "-A"), ("version",)):
-        assert FORGED in shown_by((*asked, flag))
+        assert FORGED in printed_by((*asked, flag))
 
 
 def test_colours_are_ours_alone(tmp_path: Path):
-    text = shown_by(("why", "-A", a_dump(tmp_path / "f.tgz", *NAMES[:3])), has_colours=True)
+    text = printed_by(("why", "-A", a_dump(tmp_path / "f.tgz", *NAMES[:3])), has_colours=True)
     assert "\x1b[1m" in text
     assert text.count("\x1b") == text.count("\x1b[")
     assert "\x1b]" not in text
@@ -112,5 +112,5 @@ def test_lines_and_columns_stay_lines_and_columns():
 def test_forms_for_programs_say_what_the_cluster_says(tmp_path: Path):
     flag = a_dump(tmp_path / "f.tgz")
     for form, read in (("json", json.loads), ("yaml", yaml.safe_load)):
-        document = read(shown_by(("version", "-o", form, flag)))
+        document = read(printed_by(("version", "-o", form, flag)))
         assert document["kubernetes"] == f"v1{HOSTILE}"

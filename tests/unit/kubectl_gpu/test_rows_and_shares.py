@@ -8,9 +8,9 @@ import pytest
 
 from api.foreign.core import Pod
 from api.kinds.gpudevice import GPUDevice
-from inventory.device_look import DeviceLook, look_of
-from kubectl_gpu.verbs.nodes_verb import DeviceGlyph, shown_device, shown_node
-from kubectl_gpu.verbs.who_verb import share_of, shares_of
+from inventory.display_state import DisplayState, display_state_of
+from kubectl_gpu.verbs.nodes import DeviceGlyph, listed_device, listed_node
+from kubectl_gpu.verbs.who import share_of, shares_of
 from tests.support.cluster_objects import a_bound_pod_object, a_pod_object
 from tests.support.listed_objects import NOW
 from tests.support.plugin_cluster import a_device, labelled
@@ -33,28 +33,28 @@ def a_condition(type_: str, status: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize(
-    ("status", "look"),
+    ("status", "state"),
     [
-        ({}, DeviceLook.FREE),
-        ({"units": units(4, reserved=1)}, DeviceLook.RESERVED),
-        ({"units": units(4, allocated=1)}, DeviceLook.PARTLY_USED),
-        ({"units": units(4, allocated=1, reserved=3)}, DeviceLook.USED),
-        ({"units": units(1, allocated=1)}, DeviceLook.USED),
-        ({"poolRef": None}, DeviceLook.NOT_IN_A_POOL),
-        ({"state": "Draining", "units": units(1, allocated=1)}, DeviceLook.DRAINING),
-        ({"conditions": a_condition("Draining", "True")}, DeviceLook.DRAINING),
-        ({"state": "Faulted", "units": units(1, allocated=1)}, DeviceLook.FAULTED),
-        ({"conditions": a_condition("Healthy", "False"), "poolRef": None}, DeviceLook.FAULTED),
+        ({}, DisplayState.FREE),
+        ({"units": units(4, reserved=1)}, DisplayState.RESERVED),
+        ({"units": units(4, allocated=1)}, DisplayState.PARTLY_USED),
+        ({"units": units(4, allocated=1, reserved=3)}, DisplayState.USED),
+        ({"units": units(1, allocated=1)}, DisplayState.USED),
+        ({"poolRef": None}, DisplayState.NOT_IN_A_POOL),
+        ({"state": "Draining", "units": units(1, allocated=1)}, DisplayState.DRAINING),
+        ({"conditions": a_condition("Draining", "True")}, DisplayState.DRAINING),
+        ({"state": "Faulted", "units": units(1, allocated=1)}, DisplayState.FAULTED),
+        ({"conditions": a_condition("Healthy", "False"), "poolRef": None}, DisplayState.FAULTED),
     ],
 )
-def test_a_device_looks_as_its_state(status: dict[str, Any], look: DeviceLook):
-    assert look_of(a_gpu_device(**status)) is look
+def test_a_device_looks_as_its_state(status: dict[str, Any], state: DisplayState):
+    assert display_state_of(a_gpu_device(**status)) is state
 
 
 def test_every_look_has_a_glyph_of_its_own_in_both_alphabets():
-    assert set(DeviceGlyph.__members__) == set(DeviceLook.__members__)
+    assert set(DeviceGlyph.__members__) == set(DisplayState.__members__)
     for place in (0, 1):
-        assert len({glyph.value[place] for glyph in DeviceGlyph}) == len(DeviceLook)
+        assert len({glyph.value[place] for glyph in DeviceGlyph}) == len(DisplayState)
 
 
 @pytest.mark.parametrize(
@@ -63,12 +63,12 @@ def test_every_look_has_a_glyph_of_its_own_in_both_alphabets():
 )
 def test_only_a_node_that_takes_pods_has_free_units(state: str, free: int):
     devices = [
-        shown_device(a_gpu_device(units=units(4, allocated=1))),
-        shown_device(a_gpu_device(units=units(4), state="Faulted")),
-        shown_device(a_gpu_device(units=units(4), state="Draining")),
-        shown_device(a_gpu_device(units=units(0), poolRef=None)),
+        listed_device(a_gpu_device(units=units(4, allocated=1))),
+        listed_device(a_gpu_device(units=units(4), state="Faulted")),
+        listed_device(a_gpu_device(units=units(4), state="Draining")),
+        listed_device(a_gpu_device(units=units(0), poolRef=None)),
     ]
-    node = shown_node("n1", devices, state=state)
+    node = listed_node("n1", devices, state=state)
     assert (node.total, node.used, node.free, node.pools) == (12, 1, free, ("training",))
 
 

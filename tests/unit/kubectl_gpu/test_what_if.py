@@ -18,8 +18,8 @@ from kubectl_gpu.dump.dumped_lists import collect
 from kubectl_gpu.dumped.dump_archive import write_dump
 from kubectl_gpu.errors import ForbiddenError, UnreadableError
 from kubectl_gpu.terminal import Terminal
-from kubectl_gpu.what_if.cluster_copy import copy_of
 from kubectl_gpu.what_if.trial_pods import try_pods
+from kubectl_gpu.what_if.verb import copy_of
 from tests.support.cluster_objects import (
     a_bound_pod_object,
     a_device_object,

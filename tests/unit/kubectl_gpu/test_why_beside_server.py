@@ -18,7 +18,7 @@ from kube.resources import GKM_CACHES, Resource
 from kubectl_gpu.cluster_lists import ClusterLists
 from kubectl_gpu.cluster_source import ListQuery
 from kubectl_gpu.errors import ForbiddenError
-from kubectl_gpu.verbs.pools_verb import fits_of
+from kubectl_gpu.verbs.pools import fits_of
 from kubectl_gpu.waiting import pool_reading
 from kubectl_gpu.waiting.pod_wait import wait_of
 from pool.facts import pod_facts

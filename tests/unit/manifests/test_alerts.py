@@ -13,7 +13,7 @@ from manifests.monitoring.alert import Alert, RecordingRule
 from manifests.monitoring.alerts import ALERTS, anchor_of, build_alert_rules
 from manifests.monitoring.scaling_alerts import RECORDING_RULES
 from pool.reservations.reservation import End, ReservationPhase
-from reconciler.scaling import scaling_gauges
+from reconciler.scaling import gauges
 from telemetry.conditions import InventoryCondition, PoolCondition
 from tests.support.exported_series import (
     OF_NODE_STATUS_EXPORTER,
@@ -32,7 +32,7 @@ VALUES = {
         item.value for kind in (ReservationPhase, BootstrapPhase, RequestPhase) for item in kind
     },
     "reason": {item.value for kind in (WaitReason, Failure) for item in kind},
-    "result": {scaling_gauges.READY, scaling_gauges.FAILED, scaling_gauges.CANCELLED},
+    "result": {gauges.READY, gauges.FAILED, gauges.CANCELLED},
     "end": {end.value for end in End},
     "verb": {"filter", "prioritize", "preempt", "bind"},
     "outcome": {"failed", "refused"},

@@ -36,8 +36,8 @@ def explained(kind: str) -> Iterator[tuple[str, bool]]:
 
 @pytest.mark.parametrize("kind", CRDS)
 def test_the_page_explains_every_column_and_no_other(kind: str) -> None:
-    shown = [(column["name"], column.get("priority", 0) == 1) for column in columns(kind)]
-    assert list(explained(kind)) == shown
+    current = [(column["name"], column.get("priority", 0) == 1) for column in columns(kind)]
+    assert list(explained(kind)) == current
 
 
 @pytest.mark.parametrize("kind", CRDS)

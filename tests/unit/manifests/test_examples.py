@@ -12,8 +12,8 @@ from api.kinds.gpudevice import GPUDevice
 from api.kinds.gpupool import GPUPool
 from api.names import POOL_NODE_LABEL_PREFIX
 from inventory.products import display_product
-from kernelcache.signatures.signature_policy import read_signature_policy
-from manifests.caches.cache_crds import build_cache_crds
+from kernelcache.signatures.policy import read_signature_policy
+from manifests.caches.crds import build_cache_crds
 from manifests.example_files import example_names, example_text
 from manifests.install.crds import build_crds
 from telemetry.conditions import DeviceCondition, DeviceHealthy

@@ -11,7 +11,7 @@ import yaml
 
 from api.kinds.gpupool import GPUPool
 from cli.uninstall.hook_rights import build_hook
-from manifests.caches.cache_crds import build_cache_crds
+from manifests.caches.crds import build_cache_crds
 from manifests.install import rbac
 from manifests.install.agent_policy import build_agent_policy
 from manifests.install.annotation_policy import build_annotation_policy

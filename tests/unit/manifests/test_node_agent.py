@@ -15,7 +15,7 @@ from api.csi.names import DRIVER_NAME
 from api.foreign.core import Affinity
 from api.names import NodeName
 from api.nodefiles.pluginproblems import PROBLEMS_DIRECTORY
-from api.nodefiles.poolconfig import HandOut
+from api.nodefiles.poolconfig import DeviceInjection
 from cli.agent import add_arguments, settings_of
 from inventory.health.device import IGNORED_XIDS
 from manifests import constants
@@ -181,8 +181,8 @@ def test_a_pools_plugin_does_nothing_else():
     assert parsed.config == Path("/etc/gpu-control-plane/pool/config.json")
 
 
-@pytest.mark.parametrize("hand_out", list(HandOut))
-def test_all_agents_hand_out_the_same_way(hand_out: HandOut):
+@pytest.mark.parametrize("hand_out", list(DeviceInjection))
+def test_all_agents_hand_out_the_same_way(hand_out: DeviceInjection):
     given = settings(hand_out=hand_out, cdi_kind="example.com/gpu")
     for pod in (pod_of(objects_of(a_pool(), settings=given)), pod_of(build_node_agent(given))):
         parsed = understood(pod)

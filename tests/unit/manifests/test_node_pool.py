@@ -8,10 +8,10 @@ import pytest
 from api.foreign.karpenter import NodePool
 from api.kinds.gpupool import GPUPool
 from autoscaling.node_pool_checks import node_pool_fault
-from autoscaling.terms import scaling_terms
+from autoscaling.parameters import scaling_terms
 from manifests.scaling.node_pool import NodeClassRef, build_node_pools
 from pool.facts import pool_facts
-from reconciler.sinks.karpenter_sink import observe_node_pool
+from reconciler.sinks.karpenter import observe_node_pool
 from tests.support.examples import load_example
 
 CLASS = NodeClassRef("karpenter.k8s.aws", "EC2NodeClass", "default")

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from manifests.caches.cache_crds import build_cache_crds
+from manifests.caches.crds import build_cache_crds
 from manifests.install.crds import build_crds
 
 NUMBERS = ("8", "16")

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oci.challenges import BasicChallenge, BearerChallenge, Challenge, choose_challenge
+from oci.registry_authorization import BasicChallenge, BearerChallenge, Challenge, choose_challenge
 
 TOKEN = BearerChallenge(
     realm="https://auth.example/token", service="r.example", scope="repository:a:pull,push"

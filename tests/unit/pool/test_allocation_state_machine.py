@@ -37,7 +37,7 @@ class AllocationStateMachine(RuleBasedStateMachine):
 
     @invariant()
     def allocation_state_and_model_agree(self) -> None:
-        self.cluster.looks_right()
+        self.cluster.holds()
         self.cluster.agrees()
 
     def teardown(self) -> None:

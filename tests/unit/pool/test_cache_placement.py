@@ -18,13 +18,13 @@ from pool.allocation_state import AllocationState, PlacementRequest
 from pool.index.cache_fit import WARM_SCORE, fits_no_device
 from pool.model import Constraints, KubeletTopology, PodPhase, PoolFacts
 from pool.placement.planner import Placed, PlacementRefused
-from pool.refusal import CacheMisfit, NodeReason
+from pool.refusal import CacheIncompatibility, NodeReason
 from pool.reservations.reservation import Reservation
 from pool.reservations.restore import note_of
 from pool.what_if.evictions import fits_when_empty
 from telemetry.reasons import node_refusal_text
 from tests.support.builders import a_demand, a_device, a_node, a_pod_facts, a_pool, at
-from tests.support.cache_wishes import LLAMA, MISTRAL, SHARED, a_known_cache, set_warm
+from tests.support.cache_demands import LLAMA, MISTRAL, SHARED, a_known_cache, set_warm
 
 ARCHS = {"8.0": 80, "9.0": 90, "": 0}
 CACHES = (LLAMA, MISTRAL, SHARED)
@@ -56,13 +56,13 @@ class World:
         )
         return self.total(node) - taken
 
-    def has_misfit(self, node: str) -> bool:
+    def is_incompatible(self, node: str) -> bool:
         return any(not self.fits(capability) for capability, _ in self.nodes[node])
 
     def reason(self, node: str) -> NodeReason | None:
         if self.free(node) >= self.units:
             return None
-        if not self.has_misfit(node):
+        if not self.is_incompatible(node):
             is_small = self.total(node) < self.units
             return NodeReason.NODE_TOO_SMALL if is_small else NodeReason.INSUFFICIENT_UNITS
         if not self.total(node):
@@ -164,8 +164,8 @@ def test_nodes_are_refused_exactly_where_no_plan_exists_and_devices_fit(world: W
         node, reason = NodeName(name), world.reason(name)
         refusal = view.refusals[node]
         assert (refusal and refusal.reason) == reason
-        assert (refusal is not None and refusal.misfit is not None) == (
-            reason is not None and world.has_misfit(name)
+        assert (refusal is not None and refusal.incompatibility is not None) == (
+            reason is not None and world.is_incompatible(name)
         )
         planned = reader.plan_bind(node, pool, demand, uid=PodUid("p"))
         on = reader.plan_on(node, pool, demand)
@@ -368,7 +368,7 @@ def test_a_node_without_pods_is_judged_by_the_devices_that_fit():
 def test_a_pool_without_a_device_that_fits_is_told_from_one_without_devices():
     state = a_mixed_pool(n1=("8.0",))
     found = fits_no_device(state.index, a_pool().name, MOUNTING)
-    assert found == CacheMisfit(
+    assert found == CacheIncompatibility(
         "kernel cache GKMCache default/llama fits", "arch 90 of the cache, device has 80"
     )
     assert fits_no_device(state.index, a_pool().name, a_demand(1)) is None
@@ -385,7 +385,7 @@ def test_caches_that_fit_different_devices_are_named_together():
     refusal = state.index.view(a_pool().name, both).refusals[NodeName("n1")]
     assert refusal is not None
     assert refusal.reason is NodeReason.CACHE_FITS_NO_DEVICE
-    assert refusal.misfit == CacheMisfit(
+    assert refusal.incompatibility == CacheIncompatibility(
         "kernel caches GKMCache default/llama, GKMCache default/mistral together fit",
         "arch 90 of the cache, device has 80",
     )

@@ -133,7 +133,7 @@ def test_a_gone_pod_and_one_that_was_given_its_units_are_told_of() -> None:
     assert gone.ref == "default/p"
 
 
-def shown(phase: str, *, runs: bool | None) -> Pod:
+def current(phase: str, *, runs: bool | None) -> Pod:
     """A pod with X as the API server shows it; `runs` is None where no container has a status."""
     states = {True: {"running": {}}, False: {"terminated": {"exitCode": 0}}}
     statuses = [] if runs is None else [{"name": "c0", "state": states[runs]}]
@@ -159,7 +159,7 @@ def test_a_phase_is_believed_where_no_container_is_shown_running(
     phase: str, *, runs: bool | None
 ) -> None:
     allocation_state = some_allocation_state(devices=some_devices(1))
-    for pod in (shown("Running", runs=True), shown(phase, runs=runs)):
+    for pod in (current("Running", runs=True), current(phase, runs=runs)):
         facts = pod_facts(pod)
         assert facts is not None
         allocation_state.observe_pod(facts, at(0))
@@ -183,10 +183,10 @@ def test_the_pod_garbage_collector_is_believed_whatever_the_containers_are_shown
 ) -> None:
     """A finalizer keeps the pod, its machine is gone, and a Node of its name comes again."""
     allocation_state = some_allocation_state(devices=some_devices(1))
-    ended = shown(phase, runs=True)
+    ended = current(phase, runs=True)
     conditions = msgspec.convert([condition], list[PodCondition])
     status = msgspec.structs.replace(ended.status, conditions=conditions)
-    for pod in (shown("Running", runs=True), msgspec.structs.replace(ended, status=status)):
+    for pod in (current("Running", runs=True), msgspec.structs.replace(ended, status=status)):
         facts = pod_facts(pod)
         assert facts is not None
         allocation_state.observe_pod(facts, at(0))
@@ -194,7 +194,7 @@ def test_the_pod_garbage_collector_is_believed_whatever_the_containers_are_shown
 
 
 def test_an_init_container_that_runs_contradicts_the_phase() -> None:
-    pod = shown("Failed", runs=None)
+    pod = current("Failed", runs=None)
     status = msgspec.convert(
         {"phase": "Failed", "initContainerStatuses": [{"state": {"running": {}}}]},
         type(pod.status),
@@ -206,8 +206,8 @@ def test_an_init_container_that_runs_contradicts_the_phase() -> None:
 
 def test_a_pod_whose_node_takes_its_user_s_end_back_counts_again_and_two_are_told_of() -> None:
     allocation_state = some_allocation_state(devices=some_devices(1))
-    told: list[AllocationMismatch] = []
-    allocation_state.pod_claims.mismatches._on_found = told.append
+    reported: list[AllocationMismatch] = []
+    allocation_state.pod_claims.mismatches._on_found = reported.append
     allocation_state.observe_pod(a_bound_pod("p", X), at(0))
     allocation_state.observe_pod(a_bound_pod("p", X, phase=PodPhase.ENDED), at(1))
     allocation_state.observe_pod(a_bound_pod("q", X), at(2))
@@ -216,7 +216,7 @@ def test_a_pod_whose_node_takes_its_user_s_end_back_counts_again_and_two_are_tol
     assert allocation_state.reader.shared_units() == {X: {UID, uid_of("q")}}
     allocation_state.observe_pod(a_bound_pod("q", X, phase=PodPhase.ENDED), at(4))
     assert used(allocation_state) == {X}
-    assert told == []
+    assert reported == []
 
 
 def test_a_gone_pod_that_was_bound_around_us_has_what_is_reported() -> None:

@@ -51,7 +51,7 @@ class Machine:
             -len(set(nodes)),
         )
 
-    def rest(self, idle: Sequence[int]):
+    def remaining(self, idle: Sequence[int]):
         nodes = {node for node in self.numa if node is not None}
         disjoint = [
             sum(len([at for at in idle if self.numa[at] == node]) // size for node in nodes)
@@ -68,7 +68,7 @@ class Machine:
             chosen = sorted(order[rank] for rank in ranks)
             if not free >= set(chosen):
                 continue
-            key = (self.quality(chosen), self.rest(sorted(idle - set(chosen))))
+            key = (self.quality(chosen), self.remaining(sorted(idle - set(chosen))))
             if best is None or key > best[0]:
                 best = key, chosen
         return None if best is None else set(best[1])

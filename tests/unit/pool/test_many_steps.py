@@ -41,7 +41,7 @@ def test_every_action_of_the_small_cluster_is_taken() -> None:
     assert takes_pick - {"a_pool_spec", "__init__"} == ACTIONS.keys()
 
 
-class ForgetsToTell(SmallCluster):
+class ForgetsToReport(SmallCluster):
     """A cluster whose allocation state is not updated when a node is cordoned or leaves."""
 
     def set_node(self, name: str, state: tuple[bool, str]) -> None:
@@ -53,12 +53,12 @@ class ForgetsToTell(SmallCluster):
 
 def test_a_disagreement_is_cut_to_the_steps_that_show_it() -> None:
     with pytest.raises(DisagreementError) as failed:
-        list(play(1, 20_000, ForgetsToTell))
+        list(play(1, 20_000, ForgetsToReport))
     report = str(failed.value)
     assert report.startswith("seed 1, episode ")
-    shown = [report.count(f'Step("{action}"') for action in ("start", "node", "leave")]
+    current = [report.count(f'Step("{action}"') for action in ("start", "node", "leave")]
     assert report.count("Step(") == 2
-    assert shown in ([1, 1, 0], [1, 0, 1])
+    assert current in ([1, 1, 0], [1, 0, 1])
 
 
 def test_a_history_that_fails_nowhere_has_no_failure() -> None:

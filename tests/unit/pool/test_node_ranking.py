@@ -164,9 +164,9 @@ def test_a_node_whose_pods_request_more_than_it_has_is_ranked_as_one_with_nothin
         index.replace_node(a_node(node, cpu_milli=12_000, memory_mib=GIB))
     index.set_requests(PodUid("busy"), NodeName("n1"), ComputeResources(60_000, 2 * GIB))
     ranked(index, target)
-    rest = index.state(WHOLE.name).nodes()[NodeName("n1")].rest
-    assert rest is not None
-    assert (rest.cpu_milli, rest.memory_mib) == (0, 0)
+    remaining = index.state(WHOLE.name).nodes()[NodeName("n1")].remaining
+    assert remaining is not None
+    assert (remaining.cpu_milli, remaining.memory_mib) == (0, 0)
     assert free(index, "n1") == (0, 0)
     assert best(index, 2) in {"n1", "n2"}
 

@@ -134,14 +134,14 @@ def test_a_report_of_a_device_counts_from_when_the_device_is_there() -> None:
 
 def test_a_fault_of_a_device_is_no_reason_to_look_at_reports() -> None:
     """40,000 devices change their health and units; only what is where matters here."""
-    told: list[Any] = []
+    reported: list[Any] = []
     allocation_state = some_allocation_state(devices=some_devices(1))
-    allocation_state.index.subscribe(told.append)
+    allocation_state.index.subscribe(reported.append)
     allocation_state.index.replace_device(a_device(is_faulted=True))
     allocation_state.index.replace_device(a_device(pool=None))
-    assert told == []
+    assert reported == []
     allocation_state.index.replace_device(a_device(uuid=Z))
-    assert told == [{N1}]
+    assert reported == [{N1}]
 
 
 def test_a_reservation_on_a_unit_that_was_given_to_another_is_planned_again() -> None:
@@ -211,7 +211,7 @@ def test_a_pod_that_nobody_knew_the_units_of_no_longer_closes_its_node() -> None
     )
 
 
-class Told(list[AllocationMismatch]):
+class Reported(list[AllocationMismatch]):
     def __init__(self) -> None:
         super().__init__()
         self.allocation_state = some_allocation_state(devices=some_devices(3))
@@ -219,29 +219,29 @@ class Told(list[AllocationMismatch]):
 
 
 def test_a_pod_that_was_given_something_else_is_told_of_once() -> None:
-    told = Told()
+    reported = Reported()
     pod = a_bound_pod("p", X)
-    told.allocation_state.observe_pod(pod, at(0))
+    reported.allocation_state.observe_pod(pod, at(0))
     for units in (X, Y, Z, X, Y):
-        say(told.allocation_state, p=units)
-        told.allocation_state.observe_pod(pod, at(1))
-    assert told == [AllocationMismatch(pod, WHOLE, (UnitId(Y),), ())]
+        say(reported.allocation_state, p=units)
+        reported.allocation_state.observe_pod(pod, at(1))
+    assert reported == [AllocationMismatch(pod, WHOLE, (UnitId(Y),), ())]
 
 
 def test_units_from_nowhere_are_told_of_once_and_apart() -> None:
-    told = Told()
+    reported = Reported()
     pod = a_bound_pod("p", X)
-    told.allocation_state.observe_pod(pod, at(0))
+    reported.allocation_state.observe_pod(pod, at(0))
     for units in ("GPU-9", "GPU-8", "GPU-9 GPU-n1-1"):
-        say(told.allocation_state, p=units)
-    assert [(item.unassigned, item.foreign) for item in told] == [((), ("GPU-9",)), ((Y,), ())]
+        say(reported.allocation_state, p=units)
+    assert [(item.unassigned, item.foreign) for item in reported] == [((), ("GPU-9",)), ((Y,), ())]
 
 
 def test_another_pod_of_that_name_is_told_of_again_and_nothing_is_kept_of_the_first() -> None:
-    told = Told()
+    reported = Reported()
     for number in range(2):
         uid = PodUid(f"uid-{number}")
-        told.allocation_state.observe_pod(a_bound_pod("p", X, uid=uid), at(0))
+        reported.allocation_state.observe_pod(a_bound_pod("p", X, uid=uid), at(0))
         entry = ContainerDevices(
             namespace="default",
             pod="p",
@@ -250,10 +250,10 @@ def test_another_pod_of_that_name_is_told_of_again_and_nothing_is_kept_of_the_fi
             units=[Y],
             uid=uid,
         )
-        told.allocation_state.observe_reports(N1, {uid: (entry,)})
-        told.allocation_state.discard_pod(uid)
-    assert [item.pod.uid for item in told] == ["uid-0", "uid-1"]
-    assert len(told.allocation_state.pod_claims.mismatches) == 0
+        reported.allocation_state.observe_reports(N1, {uid: (entry,)})
+        reported.allocation_state.discard_pod(uid)
+    assert [item.pod.uid for item in reported] == ["uid-0", "uid-1"]
+    assert len(reported.allocation_state.pod_claims.mismatches) == 0
 
 
 def test_a_pod_that_is_shown_on_another_node_counts_there() -> None:

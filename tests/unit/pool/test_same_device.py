@@ -199,19 +199,19 @@ def test_a_plan_is_found_if_there_is_one_and_is_what_kubelet_allows(
 
 def check(containers, free: list[int], found) -> None:
     """Follow a plan as kubelet carries it out."""
-    rest = list(free)
+    remaining = list(free)
     handed_on: list[int] = []
     for (role, units), taken in zip(containers, found, strict=True):
         fresh = [at for at, count in taken for _ in range(count)]
         for at in fresh:
-            rest[at] -= 1
+            remaining[at] -= 1
         has = [*handed_on[:units], *fresh]
         assert len(has) == units
         assert naive_same_device.is_valid(tuple(has), SLICES)
         handed_on = [*handed_on, *fresh] if role is INIT else handed_on[units:]
-    assert min(rest) >= 0
+    assert min(remaining) >= 0
     demand = [ContainerDemand("c", role, units) for role, units in containers]
-    assert sum(free) - sum(rest) == distinct_units(demand)
+    assert sum(free) - sum(remaining) == distinct_units(demand)
 
 
 @given(

@@ -21,8 +21,8 @@ from api.meta import ObjectMeta
 from api.names import NodeName
 from pool.allocation_state import AllocationState
 from pool.model import KubeletTopology
-from reconciler.sinks.inventory_sink import InventorySink, record_mismatch
-from reconciler.sinks.pod_sink import PodSink
+from reconciler.sinks.inventory import InventorySink, record_mismatch
+from reconciler.sinks.pod import PodSink
 from telemetry.reasons import EventReason
 from tests.support.allocation_state import a_bound_pod, some_allocation_state, some_devices, uid_of
 from tests.support.builders import at
@@ -50,7 +50,7 @@ def an_inventory(name: str = "n1", version: int = 1, *, managed: bool = True, **
     )
 
 
-class Told(RecordedEvents):
+class Reported(RecordedEvents):
     def of(self, reason: EventReason) -> list[tuple[str, str]]:
         """Pod and note of each Event with the reason."""
         found = [event for event in self.events if event.reason == reason.value]
@@ -73,15 +73,15 @@ class Told(RecordedEvents):
 
 class World:
     def __init__(self, count: int = 3) -> None:
-        self.told = Told()
+        self.reported = Reported()
         self.allocation_state = some_allocation_state(
             devices=[*some_devices(count), *some_devices(1, "n2")]
         )
         self.allocation_state.pod_claims.mismatches._on_found = functools.partial(
-            record_mismatch, recorder=self.told
+            record_mismatch, recorder=self.reported
         )
-        self.sink = InventorySink(self.allocation_state, self.told)
-        self.pods = PodSink(self.allocation_state, lambda: at(0), self.told)
+        self.sink = InventorySink(self.allocation_state, self.reported)
+        self.pods = PodSink(self.allocation_state, lambda: at(0), self.reported)
         self.heard: list[str] = []
         self.sink.store.changes.subscribe(self.heard.append)
 
@@ -124,13 +124,13 @@ def test_the_settings_of_its_kubelet_are_in_the_index_as_long_as_they_are_known(
         aligned_resources=["cpu"],
     )
     status = GPUNodeInventoryStatus(kubelet=pod_scope)
-    shown = msgspec.structs.replace(an_inventory(), status=status)
-    world.sink.upsert(shown)
+    current = msgspec.structs.replace(an_inventory(), status=status)
+    world.sink.upsert(current)
     assert world.allocation_state.index.kubelet_on(NodeName("n1")) == KubeletTopology(
         TopologyManagerPolicy.RESTRICTED, TopologyManagerScope.POD, knows_numa_nodes=True
     )
     if how == "discard":
-        world.sink.discard(shown)
+        world.sink.discard(current)
     elif how == "relist":
         world.sink.replace_all([an_inventory("n2")])
     else:
@@ -206,7 +206,7 @@ def test_units_of_no_device_of_the_node_are_logged() -> None:
     with capture_logs() as logs:
         world.sink.upsert(an_inventory(p="GPU-n2-0"))
     assert [(line["log_level"], line["units"]) for line in logs] == [("warning", ("GPU-n2-0",))]
-    assert world.told.mismatches == []
+    assert world.reported.mismatches == []
 
 
 @pytest.mark.parametrize("first", ["pod", "report"])
@@ -217,7 +217,7 @@ def test_a_pod_with_other_units_is_told_of_whichever_came_first(first: str) -> N
     world.pods.upsert(a_bound_pod("p", X))
     world.sink.upsert(an_inventory(version=2, p=Y))
     note = f"kubelet on node n1 allocated {Y} instead of {X}; accounting follows kubelet"
-    assert world.told.mismatches == [("p", note)]
+    assert world.reported.mismatches == [("p", note)]
 
 
 def test_a_promise_of_what_another_pod_really_has_is_no_double() -> None:
@@ -229,11 +229,11 @@ def test_a_promise_of_what_another_pod_really_has_is_no_double() -> None:
     assert world.allocation_state.index.claims.duplicates() != {}
     assert world.allocation_state.reader.shared_units() == {}
     world.pods.upsert(a_bound_pod("r", Y))
-    assert world.told.doubles == []
+    assert world.reported.doubles == []
     world.pods.discard(a_bound_pod("r", Y))
     world.sink.upsert(an_inventory(version=2, p=Y, q=X))
     assert world.allocation_state.index.claims.duplicates() == {}
-    assert world.told.doubles == []
+    assert world.reported.doubles == []
 
 
 def test_a_unit_that_a_node_says_it_gave_twice_is_told_of_on_both_pods() -> None:
@@ -242,14 +242,14 @@ def test_a_unit_that_a_node_says_it_gave_twice_is_told_of_on_both_pods() -> None
         world.pods.upsert(a_bound_pod(name, unit))
     world.sink.upsert(an_inventory(p=X))
     world.sink.upsert(an_inventory(version=2, p=X, q=X))
-    assert world.told.doubles == [("q", "p", X), ("p", "q", X)]
+    assert world.reported.doubles == [("q", "p", X), ("p", "q", X)]
     world.pods.upsert(a_bound_pod("promised", X))
     assert world.allocation_state.reader.shared_units() == {X: {uid_of("p"), uid_of("q")}}
-    assert len(world.told.doubles) == 2
+    assert len(world.reported.doubles) == 2
 
 
 def test_two_promises_of_one_unit_are_told_of_as_ever() -> None:
     world = World()
     world.pods.upsert(a_bound_pod("p", X))
     world.pods.upsert(a_bound_pod("q", X))
-    assert world.told.doubles == [("q", "p", X), ("p", "q", X)]
+    assert world.reported.doubles == [("q", "p", X), ("p", "q", X)]

@@ -14,8 +14,8 @@ from inventory.readiness.phases import (
     ReadinessObstacle,
     assess_readiness,
 )
-from inventory.readiness.software import BootstrapTerms, Check, NodeSoftwareFacts, Operand
-from reconciler.readiness.readiness_conditions import OURS, conditions_of, recalled
+from inventory.readiness.software import BootstrapParameters, Check, NodeSoftwareFacts, Operand
+from reconciler.readiness.conditions import OURS, conditions_of, recalled
 from telemetry.conditions import InventoryCondition, ReadyForPooling
 from tests.support.readiness import (
     NO_OPERANDS,
@@ -26,11 +26,11 @@ from tests.support.readiness import (
     software_facts,
 )
 
-TERMS = BootstrapTerms()
+TERMS = BootstrapParameters()
 NOON = dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC)
 
 
-def settled(
+def stable(
     facts: NodeSoftwareFacts, before: BootstrapState | None = None, start: float = 0.0
 ) -> NodeReadiness:
     readiness = assess_readiness(before or BootstrapState(), facts, TERMS, now=start)
@@ -40,7 +40,7 @@ def settled(
 
 
 def said(readiness: NodeReadiness, **more: Any) -> dict[str, Condition]:
-    conditions = conditions_of(readiness, more.get("shown", ()), generation=3, now=NOON)
+    conditions = conditions_of(readiness, more.get("current", ()), generation=3, now=NOON)
     return {condition.type: condition for condition in conditions}
 
 
@@ -61,13 +61,13 @@ def test_all_conditions_but_those_of_the_inventory_are_said():
         InventoryCondition.INVENTORY_INCOMPLETE,
         InventoryCondition.AGENT_DEGRADED,
     }
-    assert tuple(said(settled(software_facts()))) == OURS
+    assert tuple(said(stable(software_facts()))) == OURS
     assert {other.value for other in set(InventoryCondition) - others} == set(OURS)
 
 
 @pytest.mark.parametrize("is_managed", [True, False])
 def test_no_condition_is_without_words(is_managed):
-    found = said(settled(software_facts(is_managed=is_managed)))
+    found = said(stable(software_facts(is_managed=is_managed)))
     assert [item.type for item in found.values() if not item.message] == []
 
 
@@ -102,7 +102,7 @@ def test_no_condition_is_without_words(is_managed):
     ],
 )  # fmt: skip
 def test_what_is_so_is_said(facts: NodeSoftwareFacts, statuses: dict[str, str]):
-    conditions = said(settled(facts))
+    conditions = said(stable(facts))
     assert {type_: conditions[type_].status for type_ in statuses} == statuses
     assert all(
         condition.reason and condition.observed_generation == 3 for condition in conditions.values()
@@ -118,9 +118,9 @@ def test_the_first_look_says_that_nothing_is_known_yet():
 
 
 def test_software_that_is_down_after_it_was_ready_is_degraded_and_named():
-    up = settled(software_facts(operands=all_ready()))
+    up = stable(software_facts(operands=all_ready()))
     facts = software_facts(operands=failing(Operand.GFD, Operand.DCGM))
-    degraded = said(settled(facts, up.bootstrap, start=100))["InfraDegraded"]
+    degraded = said(stable(facts, up.bootstrap, start=100))["InfraDegraded"]
     assert degraded.status == "True"
     assert (
         degraded.message
@@ -129,7 +129,7 @@ def test_software_that_is_down_after_it_was_ready_is_degraded_and_named():
 
 
 def test_an_operand_that_is_introduced_is_not_said_to_be_ready_before_it_is():
-    before = settled(software_facts(operands=NO_OPERANDS)).bootstrap
+    before = stable(software_facts(operands=NO_OPERANDS)).bootstrap
     introduced = assess_readiness(
         before, software_facts(operands={Operand.GFD: elsewhere()}), TERMS, now=100
     )
@@ -141,10 +141,10 @@ def test_an_operand_that_is_introduced_is_not_said_to_be_ready_before_it_is():
 
 
 def test_the_time_of_a_condition_moves_with_its_status_only():
-    before = conditions_of(settled(software_facts()), (), generation=1, now=NOON)
+    before = conditions_of(stable(software_facts()), (), generation=1, now=NOON)
     later = NOON + dt.timedelta(hours=1)
-    up = settled(software_facts())
-    down = settled(software_facts(operands=failing(Operand.GFD)), up.bootstrap, start=100)
+    up = stable(software_facts())
+    down = stable(software_facts(operands=failing(Operand.GFD)), up.bootstrap, start=100)
     after = {
         condition.type: condition
         for condition in conditions_of(down, before, generation=2, now=later)
@@ -174,26 +174,26 @@ def test_the_time_of_a_condition_moves_with_its_status_only():
 )
 def test_a_restart_goes_on_with_what_was_reported(facts: NodeSoftwareFacts):
     """The phase Ready needs no three new samples, and no condition flaps."""
-    before = settled(facts)
-    shown = status_of(before)
-    after = assess_readiness(recalled(shown), facts, TERMS, now=5000)
+    before = stable(facts)
+    current = status_of(before)
+    after = assess_readiness(recalled(current), facts, TERMS, now=5000)
     assert (after.phase, after.obstacle) == (before.phase, before.obstacle)
-    again = conditions_of(after, shown.conditions or (), generation=1, now=NOON)
-    assert again == shown.conditions
+    again = conditions_of(after, current.conditions or (), generation=1, now=NOON)
+    assert again == current.conditions
 
 
 def test_a_restart_remembers_that_software_was_ready():
-    up = settled(software_facts(operands=all_ready()))
+    up = stable(software_facts(operands=all_ready()))
     facts = software_facts(operands=failing(Operand.GFD))
     assert recalled(status_of(up)).was_ready
-    degraded = settled(facts, up.bootstrap, start=100)
+    degraded = stable(facts, up.bootstrap, start=100)
     after = assess_readiness(recalled(status_of(degraded)), facts, TERMS, now=5000)
     assert after.is_degraded
 
 
 def test_nothing_is_taken_up_from_a_status_that_says_nothing():
     assert recalled(GPUNodeInventoryStatus()) == BootstrapState()
-    out = settled(software_facts(is_managed=False))
+    out = stable(software_facts(is_managed=False))
     assert recalled(status_of(out)) == BootstrapState()
 
 

@@ -15,7 +15,7 @@ from api.kinds.gkmcachenode import CachedDigest
 from api.kinds.gpudevice import GPUDevice, GPUDeviceStatus, PoolRef
 from api.meta import ObjectMeta
 from api.names import DeviceName, NodeName, PoolName
-from kernelcache.cache_conditions import shown_state, shown_use
+from kernelcache.cache_conditions import reported_state, reported_use
 from kernelcache.cache_counts import CacheOnNode, counts_of_cache
 from kernelcache.cache_index import CacheIndex
 from reconciler.kernelcache.cache_figures import (
@@ -25,7 +25,7 @@ from reconciler.kernelcache.cache_figures import (
 )
 from reconciler.kernelcache.device_targets import ANY_POOL, DeviceTargets, fitting_nodes
 from reconciler.runtime.device_store import DeviceStore
-from reconciler.sinks.gkm_cache_node_sink import GKMCacheNodeSink, observe_cache_node
+from reconciler.sinks.gkm_cache_node import GKMCacheNodeSink, observe_cache_node
 from tests.support.kernel_caches import D1, D2, IMAGE, TARGET, a_cache, a_cache_node, a_digest
 
 Caches = dict[str, dict[str, CachedDigest]]
@@ -60,7 +60,7 @@ def some_targets(*gpus: GPUDevice) -> DeviceTargets:
 def status(
     nodes: dict[str, dict[str, CachedDigest]],
     *gpus: GPUDevice,
-    shown: GKMCacheStatus = NOTHING,
+    current: GKMCacheStatus = NOTHING,
     resolution: CacheResolution = RESOLVED,
     **spec: Any,
 ) -> GKMCacheStatus:
@@ -69,7 +69,7 @@ def status(
         sink.namespaced.upsert(observe_cache_node(a_cache_node(node, {"llama": digests})))
     cache = msgspec.structs.replace(a_cache(), spec=GKMCacheSpec(image="i", **spec))
     around = CacheSurroundings(nodes=sink.of_cache(LLAMA), targets=some_targets(*gpus))
-    return status_of_cache(cache, shown, resolution, around=around, now=NOW)
+    return status_of_cache(cache, current, resolution, around=around, now=NOW)
 
 
 DIGESTS = st.dictionaries(
@@ -93,7 +93,7 @@ def test_equal_nodes_are_counted_once_and_the_sums_are_those_of_all(nodes, curre
         CacheOnNode(
             current=current,
             is_deleting=False,
-            digests={Digest(digest): shown_use(item) for digest, item in digests.items()},
+            digests={Digest(digest): reported_use(item) for digest, item in digests.items()},
         )
         for digests in nodes.values()
     )
@@ -104,7 +104,7 @@ def test_equal_nodes_are_counted_once_and_the_sums_are_those_of_all(nodes, curre
 def test_a_status_that_was_written_is_not_written_again(nodes):
     gpus = [a_gpu(f"{node}-0", node) for node in ("n0", "n1")]
     first = status(nodes, *gpus, warm=1)
-    again = status(nodes, *gpus, shown=first, warm=1)
+    again = status(nodes, *gpus, current=first, warm=1)
     assert again is first
 
 
@@ -112,7 +112,7 @@ def test_the_transition_time_stays_while_the_state_does():
     running: Caches = {"a": {D1: a_digest(CacheConditionType.RUNNING, pods=1)}}
     first = status(running)
     more: Caches = {"a": {D1: a_digest(CacheConditionType.RUNNING, pods=2)}}
-    later = status(more, shown=first)
+    later = status(more, current=first)
     assert later is not first
     assert later.conditions == first.conditions
 
@@ -134,7 +134,7 @@ def test_a_cache_that_no_node_has_says_what_it_waits_for(warm, gpus, text):
 def test_a_fault_is_the_state_whatever_nodes_have():
     nodes: Caches = {"a": {D1: a_digest(CacheConditionType.RUNNING, pods=1)}}
     found = status(nodes, resolution=CacheResolution(fault="unsigned"))
-    state = shown_state(found.conditions)
+    state = reported_state(found.conditions)
     assert (state.type, state.detail) == (CacheConditionType.ERROR, "unsigned")
     assert (found.counts.pods_outdated, found.resolved_digest, found.pools) == (1, "", None)
 

@@ -17,8 +17,8 @@ def test_a_cache_that_is_observed_decides_which_devices_a_pod_gets():
     mounting = msgspec.structs.replace(a_demand(1), caches=(a_cache().cache_name,))
     (refusal,) = state.index.view(a_pool().name, mounting).refusals.values()
     assert refusal is not None
-    assert refusal.misfit is not None
-    assert refusal.misfit.reason == "arch 90 of the cache, device has 80"
+    assert refusal.incompatibility is not None
+    assert refusal.incompatibility.reason == "arch 90 of the cache, device has 80"
     stores.gkm_caches.namespaced.replace_all([])
     (refusal,) = state.index.view(a_pool().name, mounting).refusals.values()
     assert refusal is None

@@ -12,7 +12,7 @@ from pool.catalog import Catalog
 from reconciler.pool.index_changes import (
     DEVICE_DELAY_S,
     GAUGES_EVERY,
-    NODE_LOOKS,
+    NODE_CHECKS,
     PERIOD_S,
     IndexChangeDispatcher,
 )
@@ -173,7 +173,7 @@ async def test_a_node_is_looked_at_soon():
 
     await setup.run((10.01, change), until=20)
     (node,) = [when for when, _ in setup.seen["nodes"] if when > 10]
-    assert node - 10.01 <= PERIOD_S / NODE_LOOKS
+    assert node - 10.01 <= PERIOD_S / NODE_CHECKS
 
 
 async def test_a_pool_that_is_gone_is_looked_at_once_more():

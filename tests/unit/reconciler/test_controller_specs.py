@@ -131,11 +131,11 @@ async def test_a_changed_pool_wakes_its_readers_once_its_validity_is_known():
     async with context.ending:
         index, name = context.shared(index_changes), PoolName("a")
 
-        def look(pool: PoolName) -> None:
+        def run_pass(pool: PoolName) -> None:
             validity = context.shared(validity_cache)
             seen.append((pool, validity.validity_of(pool).is_valid))
 
-        context.shared(validity_cache).pools.subscribe(look)
+        context.shared(validity_cache).pools.subscribe(run_pass)
         shared: dict[str, Any] = {"resource": {"name": "gpu.deckhouse.io/b"}}
         context.catalog.pools[PoolName("b")] = a_gpupool("b", **shared)
         index.pools.publish(PoolName("b"))

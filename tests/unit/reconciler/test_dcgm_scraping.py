@@ -10,7 +10,7 @@ from api.meta import ObjectMeta
 from api.names import DeviceName, NodeName
 from inventory.readiness.software import Operand
 from reconciler.dcgm.errors import ExporterUnavailableError
-from reconciler.dcgm.scraper import SPEC, DcgmScraper, ScrapeTerms
+from reconciler.dcgm.scraper import SPEC, DcgmScraper, ScrapeLimits
 from reconciler.runtime.device_store import DeviceStore
 from reconciler.sinks.operand_pod import OperandPod
 from reconciler.sinks.operand_pod_sink import OperandPodSink
@@ -43,16 +43,16 @@ class Setup:
         self.pages = FakePages()
         self.operands = OperandPodSink()
         self.devices = DeviceStore()
-        self.told: list[str] = []
+        self.reported: list[str] = []
         self.scraping = DcgmScraper(
             self.pages,
             self.operands,
             self.devices,
-            terms=ScrapeTerms(**terms),
+            terms=ScrapeLimits(**terms),
             now=self.time.now,
             rng=random.Random(7),
         )
-        self.scraping.changes.subscribe(self.told.append)
+        self.scraping.changes.subscribe(self.reported.append)
 
     def add(self, node: str = "n1", *, ready: bool = True) -> None:
         """Have a device and an exporter on a node."""
@@ -96,7 +96,7 @@ async def test_a_ready_exporter_of_a_node_with_devices_is_read_and_told_of():
     before = scrapes("read")
     assert 12 <= await setup.read() <= 15
     assert setup.pages.asked == [("10.0.0.7", 9400)]
-    assert setup.told == ["n1"]
+    assert setup.reported == ["n1"]
     seen = setup.scraping.seen(N1)
     assert seen is not None
     assert (seen.at, set(seen.page.devices)) == (100.0, {"GPU-a"})
@@ -164,10 +164,10 @@ async def test_an_exporter_that_does_not_answer_is_asked_less_and_less_often():
     assert all(15 <= wait_s <= 60 for wait_s in waits)
     assert max(waits) > 15
     assert scrapes("failed") == before + 12
-    assert setup.told == []
+    assert setup.reported == []
     setup.pages.is_silent = False
     assert await setup.read() <= 15
-    assert setup.told == ["n1"]
+    assert setup.reported == ["n1"]
 
 
 async def test_a_page_that_is_read_ends_the_patience_with_an_exporter():
@@ -200,7 +200,7 @@ async def test_a_page_that_is_not_of_dcgm_is_counted_and_is_no_heartbeat():
     await setup.read_when_due(2)
     assert scrapes("malformed") == before + 2
     assert setup.scraping.seen(N1) is None
-    assert setup.told == []
+    assert setup.reported == []
 
 
 async def test_of_a_page_with_bad_lines_the_rest_is_taken():
@@ -210,7 +210,7 @@ async def test_of_a_page_with_bad_lines_the_rest_is_taken():
     before = scrapes("malformed")
     assert await setup.read() <= 15
     assert scrapes("malformed") == before + 1
-    assert setup.told == ["n1"]
+    assert setup.reported == ["n1"]
 
 
 async def test_the_age_of_the_heartbeat_counts_from_the_last_page_or_the_first_attempt():

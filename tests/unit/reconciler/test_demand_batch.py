@@ -1,7 +1,7 @@
 """When waiting pods are planned: together, soon, and without an end to the patience of the first."""
 
 from api.names import PodUid
-from reconciler.scaling.demand.demand_batch import DemandBatch
+from reconciler.scaling.demand.batch import DemandBatch
 
 
 def uids(*names: str) -> frozenset[PodUid]:

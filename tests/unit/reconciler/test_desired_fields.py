@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.runtime.desired_fields import first_difference
+from reconciler.runtime.object_applier import first_difference
 
 
 def pod_spec(**container: Any) -> dict[str, Any]:
@@ -12,7 +12,7 @@ def pod_spec(**container: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("desired", "shown", "expected"),
+    ("desired", "current", "expected"),
     [
         pytest.param({"image": "a"}, {"image": "a", "added": 1}, "", id="fields of others"),
         pytest.param({"image": "a"}, {"image": "b"}, "spec.containers[c].image", id="a value"),
@@ -36,8 +36,8 @@ def pod_spec(**container: Any) -> dict[str, Any]:
         pytest.param({"args": ["1000m"]}, {"args": ["1"]}, "spec.containers[c].args", id="a text"),
     ],
 )
-def test_the_first_difference(desired: dict[str, Any], shown: dict[str, Any], expected: str):
-    assert first_difference(pod_spec(**desired), pod_spec(**shown)) == expected
+def test_the_first_difference(desired: dict[str, Any], current: dict[str, Any], expected: str):
+    assert first_difference(pod_spec(**desired), pod_spec(**current)) == expected
 
 
 def test_an_item_of_others_is_no_difference_and_a_missing_one_is():

@@ -7,8 +7,8 @@ import pytest
 
 from api.kinds.gpudevice import GPUDevice, GPUDeviceStatus
 from api.meta import ObjectMeta
-from reconciler.pool.device_info import DeviceInfo
 from reconciler.pool.gauges import forget_all
+from reconciler.pool.index_changes import DeviceInfo
 from telemetry.metrics import REGISTRY
 from tests.support.allocation_state import some_allocation_state, some_devices
 from tests.support.builders import a_device
@@ -24,7 +24,7 @@ def clean() -> Iterator[None]:
     forget_all()
 
 
-def shown() -> list[dict[str, str]]:
+def current() -> list[dict[str, str]]:
     return [
         sample.labels
         for family in REGISTRY.collect()
@@ -41,7 +41,7 @@ class Setup:
 
     def update(self) -> list[dict[str, str]]:
         self.info.update(self.index.changes.take().devices)
-        return shown()
+        return current()
 
 
 def test_a_device_is_shown_with_its_node_pool_and_product() -> None:

@@ -15,15 +15,15 @@ class World:
     def __init__(self) -> None:
         self.time = Time()
         self.expected: Expectations[str, str] = Expectations(self.time.now)
-        self.shown: dict[str, ObjectMeta] = {}
+        self.current: dict[str, ObjectMeta] = {}
 
-    def unseen(self, shown: ObjectMeta | None) -> str | None:
-        found = self.expected.unseen("n1", shown)
-        assert self.expected.unseen("n1", shown) == found
+    def unseen(self, current: ObjectMeta | None) -> str | None:
+        found = self.expected.unseen("n1", current)
+        assert self.expected.unseen("n1", current) == found
         return found
 
     def are_seen(self) -> bool:
-        return self.expected.are_seen(self.shown.get)
+        return self.expected.are_seen(self.current.get)
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def world() -> World:
 
 
 @pytest.mark.parametrize(
-    ("shown", "unseen"),
+    ("current", "unseen"),
     [
         pytest.param(meta("9"), "ours", id="before our write"),
         pytest.param(meta("99"), "ours", id="before our write, by another writer"),
@@ -43,13 +43,13 @@ def world() -> World:
         pytest.param(None, "ours", id="not created yet"),
     ],
 )
-def test_a_value_counts_until_its_version_is_shown(world, shown, unseen):
+def test_a_value_counts_until_its_version_is_shown(world, current, unseen):
     world.expected.expect("n1", "ours", meta("100"))
-    assert world.unseen(shown) == unseen
+    assert world.unseen(current) == unseen
 
 
 @pytest.mark.parametrize(
-    ("shown", "unseen"),
+    ("current", "unseen"),
     [
         pytest.param(meta("99"), "ours", id="older"),
         pytest.param(meta("100"), "ours", id="the version that was read"),
@@ -57,9 +57,9 @@ def test_a_value_counts_until_its_version_is_shown(world, shown, unseen):
         pytest.param(meta("x"), None, id="another, not comparable"),
     ],
 )
-def test_a_write_without_an_answer_is_seen_with_the_next_version(world, shown, unseen):
+def test_a_write_without_an_answer_is_seen_with_the_next_version(world, current, unseen):
     world.expected.expect_newer("n1", "ours", meta("100"))
-    assert world.unseen(shown) == unseen
+    assert world.unseen(current) == unseen
 
 
 def test_versions_that_are_no_numbers_are_the_same_or_not(world: World):
@@ -71,12 +71,12 @@ def test_versions_that_are_no_numbers_are_the_same_or_not(world: World):
 
 
 @pytest.mark.parametrize(
-    ("shown", "unseen"),
+    ("current", "unseen"),
     [(meta("200"), "gone"), (meta("200", uid="v"), None), (None, None)],
 )
-def test_a_deletion_is_seen_when_the_object_is_gone_or_another(world, shown, unseen):
+def test_a_deletion_is_seen_when_the_object_is_gone_or_another(world, current, unseen):
     world.expected.expect_deletion("n1", "gone", "u")
-    assert world.unseen(shown) == unseen
+    assert world.unseen(current) == unseen
 
 
 def test_nothing_is_expected_of_objects_that_were_not_written(world: World):
@@ -93,9 +93,9 @@ def test_the_last_write_of_an_object_counts(world: World):
 def test_every_write_is_waited_for(world: World):
     world.expected.expect("d", "", meta("1"))
     world.expected.expect("e", "", meta("1"))
-    world.shown["d"] = meta("1")
+    world.current["d"] = meta("1")
     assert not world.are_seen()
-    world.shown["e"] = meta("2")
+    world.current["e"] = meta("2")
     assert world.are_seen()
 
 

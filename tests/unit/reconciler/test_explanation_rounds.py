@@ -59,7 +59,7 @@ async def test_explanations_take_their_share_and_each_pod_has_its_turn():
     for _ in range(300):
         clock.seconds += 1
         explanation.note_change(pods[0].demand.resource)
-        await explanation.look()
+        await explanation.explain()
     spent = COST_S * sum(len(item.known) for item in made)
     assert spent <= SHARE * (clock.seconds - began) + MOST_EXPLAINED_S + COST_S
     assert spent >= SHARE * (clock.seconds - began) / 2

@@ -10,7 +10,7 @@ from api.clock import Instant
 from api.names import PodUid
 from api.status_conditions import format_time
 from pool.model import PodFacts, PodPhase, UnitsCondition
-from reconciler.pod.explanation_turns import (
+from reconciler.pod.explanation_queue import (
     AFTER_S,
     AGAIN_S,
     MOST_DUE,
@@ -22,8 +22,8 @@ from reconciler.pod.explanation_turns import (
 )
 from tests.support.builders import a_pod_facts, at
 
-OUTCOMES = ("settle", "wrote", "failed", "refused")
-PAUSES = {"settle": AGAIN_S, "wrote": PAUSE_S, "failed": PAUSE_S, "refused": REFUSED_FOR_S}
+OUTCOMES = ("explained", "wrote", "failed", "refused")
+PAUSES = {"explained": AGAIN_S, "wrote": PAUSE_S, "failed": PAUSE_S, "refused": REFUSED_FOR_S}
 
 
 def says_it_waits(now: Instant) -> UnitsCondition:
@@ -93,7 +93,7 @@ class TurnsRun:
 
     # --- looks -------------------------------------------------------------------------------------
 
-    def look(self, outcomes: list[str], *, is_shown: bool) -> None:
+    def explain(self, outcomes: list[str], *, is_visible: bool) -> None:
         for uid in self.pods:
             state = "waits" if uid in self.waiting else "stops"
             if self.last_state(uid) != state:
@@ -107,10 +107,10 @@ class TurnsRun:
         ]
         assert explained == sorted(explained), "the one that was explained longest ago is first"
         for pod, outcome in zip(due, outcomes, strict=False):
-            as_of = {"as_of": self.now} if outcome in {"settle", "wrote"} else {}
+            as_of = {"as_of": self.now} if outcome in {"explained", "wrote"} else {}
             getattr(self.turns, outcome)(pod.uid, self.now, **as_of)
             self.said[pod.uid].append((self.now, outcome))
-            if outcome == "wrote" or (outcome == "failed" and is_shown):
+            if outcome == "wrote" or (outcome == "failed" and is_visible):
                 self.note_write(pod.uid)
                 self.pods[pod.uid] = replace(pod, units_condition=says_it_waits(self.time()))
         stale = self.turns.stale(self.pods.get, self.time())
@@ -146,7 +146,7 @@ class TurnsRun:
             pauses.append(self.sent[uid][-1] + PAUSE_S + slack)
         return all(self.now >= end for end in pauses)
 
-    def wants_a_look(self, uid: PodUid) -> bool:
+    def wants_explanation(self, uid: PodUid) -> bool:
         outcomes = [item for item in self.said[uid] if item[1] in OUTCOMES]
         if not outcomes:
             return True
@@ -162,7 +162,7 @@ class TurnsRun:
     def is_due(self, uid: PodUid, *, slack: float) -> bool:
         waits = [when for when, what in self.said[uid] if what == "waits"]
         is_long = self.now - waits[-1] >= AFTER_S
-        return is_long and self.may_be_written(uid, slack) and self.wants_a_look(uid)
+        return is_long and self.may_be_written(uid, slack) and self.wants_explanation(uid)
 
     def check(self, due: list[PodFacts]) -> None:
         found = {pod.uid for pod in due}
@@ -196,7 +196,7 @@ def act(run: TurnsRun, rng: random.Random) -> None:
             run.another_leader_begins()
         case _:
             outcomes = rng.choices(OUTCOMES, (4, 4, 1, 1), k=rng.randrange(7))
-            run.look(outcomes, is_shown=rng.random() < 0.5)
+            run.explain(outcomes, is_visible=rng.random() < 0.5)
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -233,8 +233,8 @@ def test_the_queue_decides_between_pods_that_were_never_explained():
 def test_a_condition_with_a_time_to_come_or_none_delays_a_pod_by_a_pause_at_most():
     for written in ("2027-01-01T00:00:00Z", "yesterday", ""):
         turns = ExplanationTurns()
-        shown = UnitsCondition(False, "UnitsExhausted", "none free", written, written)
-        pod = a_pod_facts(units_condition=shown)
+        current = UnitsCondition(False, "UnitsExhausted", "none free", written, written)
+        pod = a_pod_facts(units_condition=current)
         turns.due([pod], at(0))
         assert turns.due([pod], at(PAUSE_S + STAMP_S)) == [pod]
 
@@ -254,6 +254,6 @@ def test_so_many_pods_have_a_turn_at_once_and_the_others_later():
     first = turns.due(pods, at(AFTER_S))
     assert len(first) == MOST_DUE
     for pod in first:
-        turns.settle(pod.uid, AFTER_S, as_of=AFTER_S)
-    rest = turns.due(pods, at(AFTER_S))
-    assert {pod.uid for pod in rest} == {pod.uid for pod in pods} - {pod.uid for pod in first}
+        turns.explained(pod.uid, AFTER_S, as_of=AFTER_S)
+    remaining = turns.due(pods, at(AFTER_S))
+    assert {pod.uid for pod in remaining} == {pod.uid for pod in pods} - {pod.uid for pod in first}

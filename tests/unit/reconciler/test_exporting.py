@@ -58,10 +58,10 @@ def test_a_start_looks_at_every_node_once():
 
 def test_a_device_that_changes_its_pool_changes_both():
     setup = Setup(a_device("n1-0"), a_device("n1-1"))
-    assert setup.exported.look_at(N1) == {WHOLE}
+    assert setup.exported.read_node(N1) == {WHOLE}
     setup.devices.upsert(a_device("n1-1", OTHER))
-    assert setup.exported.look_at(N1) == {WHOLE, OTHER}
-    assert setup.exported.look_at(N1) == set()
+    assert setup.exported.read_node(N1) == {WHOLE, OTHER}
+    assert setup.exported.read_node(N1) == set()
     assert setup.uuids(OTHER) == {"n1": ["GPU-n1-1"]}
 
 
@@ -69,7 +69,7 @@ def test_a_node_that_is_gone_takes_its_devices_with_it():
     setup = Setup(a_device("n1-0"))
     setup.hydrate()
     setup.devices.discard(DeviceName("n1-0"))
-    assert setup.exported.look_at(N1) == {WHOLE}
+    assert setup.exported.read_node(N1) == {WHOLE}
     assert setup.uuids() == {}
 
 
@@ -104,7 +104,7 @@ def test_another_allocation_makes_other_units_of_the_same_devices():
     setup.catalog.pools[WHOLE] = GPUPool(
         metadata=ObjectMeta(name=WHOLE), status=GPUPoolStatus(allocation=mig)
     )
-    list(setup.exported.looking_at_pool(WHOLE))
+    list(setup.exported.rereading_pool(WHOLE))
     assert setup.exported.revision(WHOLE) > before
     assert setup.exported.of_pool(WHOLE)[N1][0].instances == []
 
@@ -117,5 +117,5 @@ def test_longer_lists_are_gathered_for_longer():
     few.hydrate()
     assert few.exported.coalesce_s(WHOLE) == COALESCE_S + 0.01
     setup.devices.upsert(devices[-1])
-    setup.exported.look_at(devices[-1].node)
+    setup.exported.read_node(devices[-1].node)
     assert setup.exported.coalesce_s(WHOLE) == COALESCE_S + 1.0

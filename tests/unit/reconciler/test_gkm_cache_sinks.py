@@ -9,12 +9,12 @@ from api.kinds.gkmcachenode import CachedDigest, GKMCacheNode
 from api.meta import ObjectMeta
 from api.names import GKM_ANNOTATIONS, NodeName
 from kernelcache.cache_index import CacheIndex, KnownCache
-from reconciler.sinks.gkm_cache_node_sink import (
+from reconciler.sinks.gkm_cache import GKMCacheSink, observe_cache
+from reconciler.sinks.gkm_cache_node import (
     CacheNodeKey,
     GKMCacheNodeSink,
     observe_cache_node,
 )
-from reconciler.sinks.gkm_cache_sink import GKMCacheSink, observe_cache
 from tests.support.kernel_caches import D1, D2, TARGET, a_cache, a_cache_node, a_digest
 
 Caches = dict[str, dict[str, CachedDigest]]

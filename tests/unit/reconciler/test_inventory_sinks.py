@@ -23,12 +23,12 @@ from kube.unread_objects import UnreadObject
 from pool.allocation_state import AllocationState
 from pool.catalog import Catalog
 from pool.index.device_index import DeviceIndex
-from reconciler.sinks.device_sink import DeviceSink, ObservedDevice, observe_device
-from reconciler.sinks.inventory_sink import InventorySink
-from reconciler.sinks.karpenter_sink import node_pool_store, observe_node_pool
-from reconciler.sinks.namespace_sink import NamespaceSink
-from reconciler.sinks.node_sink import NodeSink
-from reconciler.sinks.pool_sink import PoolSink
+from reconciler.sinks.device import DeviceSink, ObservedDevice, observe_device
+from reconciler.sinks.inventory import InventorySink
+from reconciler.sinks.karpenter import node_pool_store, observe_node_pool
+from reconciler.sinks.namespace import NamespaceSink
+from reconciler.sinks.node import NodeSink
+from reconciler.sinks.pool import PoolSink
 from tests.support.builders import a_node, a_pool
 from tests.support.listings import replace_listed
 
@@ -160,7 +160,7 @@ class TestPools:
     def known(self) -> tuple[set[str], set[str]]:
         return set(self.catalog.pools), {pool.name for pool in self.index.pools()}
 
-    def looked_at(self) -> set[str]:
+    def checked(self) -> set[str]:
         return set(self.index.changes.take().pools)
 
     def test_a_list_leaves_exactly_its_pools_in_catalog_and_index(self):
@@ -178,36 +178,36 @@ class TestPools:
 
     def test_a_pool_that_goes_is_looked_at_so_that_its_gauges_can_go(self):
         self.sink.upsert(a_pool_object())
-        self.looked_at()
+        self.checked()
         self.sink.discard(a_pool_object())
-        assert self.looked_at() == {"whole"}
+        assert self.checked() == {"whole"}
 
     def test_a_pool_that_went_unseen_is_looked_at_too(self):
         self.sink.upsert(a_pool_object())
-        self.looked_at()
+        self.checked()
         self.sink.replace_all([])
-        assert self.looked_at() == {"whole"}
+        assert self.checked() == {"whole"}
 
     def test_a_status_that_somebody_changed_is_looked_at(self):
         self.sink.upsert(a_pool_object())
-        self.looked_at()
+        self.checked()
         self.sink.upsert(a_pool_object(version=2, phase="Nonsense"))
-        assert self.looked_at() == {"whole"}
+        assert self.checked() == {"whole"}
 
     def test_a_spec_that_only_admission_reads_is_looked_at_for_its_generation(self):
         self.sink.upsert(a_pool_object())
-        self.looked_at()
+        self.checked()
         meta = ObjectMeta(name="whole", uid="uid-whole", resource_version="2", generation=2)
         self.sink.upsert(GPUPool(metadata=meta, spec=GPUPoolSpec()))
-        assert self.looked_at() == {"whole"}
+        assert self.checked() == {"whole"}
 
     def test_the_same_pool_again_is_no_change(self):
         self.sink.upsert(a_pool_object())
         generation = self.index.generation
-        self.looked_at()
+        self.checked()
         self.sink.upsert(a_pool_object())
         self.sink.replace_all([a_pool_object()])
-        assert self.looked_at() == set()
+        assert self.checked() == set()
         assert self.index.generation == generation
 
 
@@ -221,7 +221,7 @@ class TestDevices:
     def known(self) -> set[str]:
         return {entry.facts.name for entry in self.index.devices.all()}
 
-    def looked_at(self) -> set[str]:
+    def checked(self) -> set[str]:
         return set(self.index.changes.take().devices)
 
     def test_a_list_leaves_exactly_its_devices(self):
@@ -250,16 +250,16 @@ class TestDevices:
     def test_a_report_that_somebody_changed_is_looked_at_and_changes_no_fact(self):
         self.sink.upsert(an_observed_device(state=DeviceState.ASSIGNED))
         generation = self.index.generation
-        self.looked_at()
+        self.checked()
         self.sink.upsert(an_observed_device(state=DeviceState.FAULTED))
-        assert self.looked_at() == {"n1-0"}
+        assert self.checked() == {"n1-0"}
         assert self.index.generation == generation
 
     def test_the_same_device_again_is_no_change(self):
         self.sink.upsert(an_observed_device())
         generation = self.index.generation
-        self.looked_at()
+        self.checked()
         self.sink.upsert(an_observed_device())
         self.sink.replace_all([an_observed_device()])
-        assert self.looked_at() == set()
+        assert self.checked() == set()
         assert self.index.generation == generation

@@ -9,13 +9,13 @@ import pytest
 from api.foreign.karpenter import NodeClaim, NodePool
 from api.meta import ObjectMeta
 from autoscaling.scaling_model import SignalFacts
-from reconciler.sinks.karpenter_sink import (
+from reconciler.sinks.karpenter import (
     NodeClaimSink,
     observe_claim,
     observe_node_pool,
     whole_counts,
 )
-from reconciler.sinks.scale_signal_sink import SignalPod, observe_signal, scale_signal_store
+from reconciler.sinks.scale_signal import SignalPod, observe_signal, scale_signal_store
 from tests.support.scale_requests import ID, a_claim, a_signal, after, true_since
 
 LABELS = {

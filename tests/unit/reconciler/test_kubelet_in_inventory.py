@@ -46,17 +46,17 @@ def reported(**attributes: str) -> "MergedReport":
     )
 
 
-def shown_after(
-    merged: "MergedReport", shown: GPUNodeInventoryStatus | None = None
+def status_after(
+    merged: "MergedReport", current: GPUNodeInventoryStatus | None = None
 ) -> GPUNodeInventoryStatus:
     return inventory_status(
-        JUDGED, merged, shown or GPUNodeInventoryStatus(), generation=1, now=EPOCH
+        JUDGED, merged, current or GPUNodeInventoryStatus(), generation=1, now=EPOCH
     )
 
 
 def test_what_the_agent_reports_is_shown():
     merged = reported(topologyManagerPolicy="single-numa-node", topologyManagerScope="pod")
-    wanted = shown_after(merged)
+    wanted = status_after(merged)
     assert wanted.kubelet == SINGLE
     assert inventory_body(wanted)["kubelet"] == SINGLE
     assert msgspec.to_builtins(NONE) == {
@@ -68,11 +68,11 @@ def test_what_the_agent_reports_is_shown():
 
 def test_what_kubelet_aligns_with_devices_is_shown():
     settings = {"topologyManagerPolicy": "restricted", "topologyManagerScope": "pod"}
-    shown = shown_after(reported(**settings, alignedResources="cpu,example.com/nic"))
-    assert shown.kubelet is not None
-    assert shown.kubelet.aligned_resources == ["cpu", "example.com/nic"]
+    current = status_after(reported(**settings, alignedResources="cpu,example.com/nic"))
+    assert current.kubelet is not None
+    assert current.kubelet.aligned_resources == ["cpu", "example.com/nic"]
     invalid = reported(**settings, alignedResources="cpu,,")
-    assert shown_after(invalid).kubelet == KubeletConfiguration(
+    assert status_after(invalid).kubelet == KubeletConfiguration(
         topology_manager_policy=TopologyManagerPolicy.RESTRICTED,
         topology_manager_scope=TopologyManagerScope.POD,
     )
@@ -80,19 +80,19 @@ def test_what_kubelet_aligns_with_devices_is_shown():
 
 
 def test_unknown_settings_are_absent():
-    assert "kubelet" not in inventory_body(shown_after(reported()))
+    assert "kubelet" not in inventory_body(status_after(reported()))
     half = reported(topologyManagerPolicy="single-numa-node")
-    assert shown_after(half).kubelet is None
+    assert status_after(half).kubelet is None
     invalid = reported(topologyManagerPolicy="strict", topologyManagerScope="pod")
-    assert shown_after(invalid).kubelet is None
+    assert status_after(invalid).kubelet is None
     assert {item.value for item in invalid.bad} == {"strict"}
 
 
 def test_a_change_of_them_is_written():
     merged = reported(topologyManagerPolicy="none", topologyManagerScope="container")
-    shown = shown_after(merged)
-    assert shows_inventory(shown, shown_after(merged, shown), merged)
+    current = status_after(merged)
+    assert shows_inventory(current, status_after(merged, current), merged)
     changed = reported(topologyManagerPolicy="single-numa-node", topologyManagerScope="pod")
-    assert not shows_inventory(shown, shown_after(changed, shown), changed)
+    assert not shows_inventory(current, status_after(changed, current), changed)
     gone = reported()
-    assert not shows_inventory(shown, shown_after(gone, shown), gone)
+    assert not shows_inventory(current, status_after(gone, current), gone)

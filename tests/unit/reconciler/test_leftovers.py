@@ -3,7 +3,7 @@
 from api.names import PoolName, pool_node_label
 from pool.facts import device_facts
 from pool.index.device_index import DeviceIndex
-from reconciler.pool.remains import PoolRemains
+from reconciler.pool.lifecycle import PoolRemains
 from tests.support.assignment import a_device
 from tests.support.builders import a_node
 

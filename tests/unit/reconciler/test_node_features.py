@@ -9,7 +9,7 @@ import pytest
 
 from api.foreign.nodefeature import NODE_NAME_LABEL, NodeFeature
 from api.names import NodeName
-from reconciler.sinks.node_feature_sink import NodeFeatureSink, ObservedFeature, observe_feature
+from reconciler.sinks.node_feature import NodeFeatureSink, ObservedFeature, observe_feature
 from tests.support.builders import EPOCH
 from tests.support.node_features import (
     agent_device,
@@ -32,14 +32,14 @@ def beat(seconds: float, **changes: str) -> ObservedFeature:
 
 
 @pytest.fixture
-def told() -> list[str]:
+def reported() -> list[str]:
     return []
 
 
 @pytest.fixture
-def sink(told: list[str]) -> Iterator[NodeFeatureSink]:
+def sink(reported: list[str]) -> Iterator[NodeFeatureSink]:
     sink = NodeFeatureSink()
-    with sink.changes.subscribed(told.append):
+    with sink.changes.subscribed(reported.append):
         yield sink
 
 
@@ -77,55 +77,55 @@ def test_nfds_own_feature_is_heard_last(sink: NodeFeatureSink):
     assert [item.instances is not None for item in sink.on_node(N1)] == [True, False]
 
 
-def test_a_list_leaves_exactly_its_features(sink: NodeFeatureSink, told: list[str]):
+def test_a_list_leaves_exactly_its_features(sink: NodeFeatureSink, reported: list[str]):
     sink.replace_all([observed(gpu_feature("n1")), observed(gpu_feature("n2"))])
-    told.clear()
+    reported.clear()
     sink.replace_all([observed(gpu_feature("n2")), observed(gpu_feature("n3"))])
     assert sorted(sink.nodes()) == ["n2", "n3"]
-    assert told == ["n1", "n3"]
+    assert reported == ["n1", "n3"]
 
 
-def test_the_same_again_is_told_nobody(sink: NodeFeatureSink, told: list[str]):
+def test_the_same_again_is_told_nobody(sink: NodeFeatureSink, reported: list[str]):
     sink.upsert(observed(gpu_feature("n1")))
     sink.upsert(observed(gpu_feature("n1")))
-    assert told == ["n1"]
+    assert reported == ["n1"]
 
 
-def test_a_heartbeat_is_kept_and_told_nobody(sink: NodeFeatureSink, told: list[str]):
+def test_a_heartbeat_is_kept_and_told_nobody(sink: NodeFeatureSink, reported: list[str]):
     for seconds in (0, 30, 60):
         sink.upsert(beat(seconds))
-    assert told == ["n1"]
+    assert reported == ["n1"]
     assert sink.heartbeat(N1) == EPOCH + dt.timedelta(seconds=60)
 
 
-def test_a_heartbeat_after_a_silence_is_told(sink: NodeFeatureSink, told: list[str]):
+def test_a_heartbeat_after_a_silence_is_told(sink: NodeFeatureSink, reported: list[str]):
     sink.upsert(beat(0))
     sink.upsert(beat(300))
-    assert told == ["n1", "n1"]
+    assert reported == ["n1", "n1"]
 
 
-def test_a_fact_that_comes_with_a_heartbeat_is_told(sink: NodeFeatureSink, told: list[str]):
+def test_a_fact_that_comes_with_a_heartbeat_is_told(sink: NodeFeatureSink, reported: list[str]):
     sink.upsert(beat(0))
     sink.upsert(beat(30, health="Unhealthy", **{"health.reason": "Xid79"}))
-    assert told == ["n1", "n1"]
+    assert reported == ["n1", "n1"]
     assert sink.health(N1) == {uuid_of("n1", 0): ("Unhealthy", "Xid79")}
 
 
-def test_a_feature_that_changes_its_node_is_told_both(sink: NodeFeatureSink, told: list[str]):
+def test_a_feature_that_changes_its_node_is_told_both(sink: NodeFeatureSink, reported: list[str]):
     feature = gpu_feature("n1")
     sink.upsert(observed(feature))
     feature["metadata"]["labels"][NODE_NAME_LABEL] = "n2"
     sink.upsert(observed(feature))
-    assert told == ["n1", "n1", "n2"]
+    assert reported == ["n1", "n1", "n2"]
     assert sink.on_node(N1) == []
 
 
-def test_a_deleted_feature_is_forgotten_even_twice(sink: NodeFeatureSink, told: list[str]):
+def test_a_deleted_feature_is_forgotten_even_twice(sink: NodeFeatureSink, reported: list[str]):
     sink.upsert(beat(0))
     sink.discard(beat(0))
     sink.discard(beat(0))
     assert (sink.nodes(), sink.heartbeat(N1), sink.health(N1)) == ([], None, {})
-    assert told == ["n1", "n1"]
+    assert reported == ["n1", "n1"]
 
 
 def test_most_of_nfds_own_feature_is_never_made():

@@ -4,7 +4,7 @@ from api.kinds.gpupool import Strategy
 from api.names import UnitId
 from pool.allocation_state import AllocationState
 from pool.placement.fragmentation.placement_costs import PlacementCosts
-from reconciler.pool.node_values import NodeValues
+from reconciler.pool.index_changes import NodeValues
 from tests.support.allocation_state import a_bound_pod, some_allocation_state, some_devices
 from tests.support.builders import a_pod_facts, a_pool, at
 

@@ -12,18 +12,18 @@ from api.names import POOL_LABEL, NodeName
 from inventory.readiness.software import Operand, OperandFacts
 from reconciler.sinks.operand_pod import (
     DEFAULT_APPS,
+    OperandParameters,
     OperandPod,
     OperandPodObject,
-    OperandTerms,
     projection,
 )
 from reconciler.sinks.operand_pod_sink import OperandPodSink
 from tests.support.operands import an_operand_pod
 
-TERMS = OperandTerms()
+TERMS = OperandParameters()
 
 
-def project(body: dict[str, Any], terms: OperandTerms = TERMS) -> OperandPod | None:
+def project(body: dict[str, Any], terms: OperandParameters = TERMS) -> OperandPod | None:
     pod = msgspec.convert(body, OperandPodObject)
     return projection(terms)(pod)
 
@@ -63,12 +63,12 @@ def test_other_pods_are_no_operands(changes: dict[str, Any]):
 
 def test_every_namespace_is_believed_where_none_is_named():
     pod = an_operand_pod(namespace="team-a")
-    assert project(pod, OperandTerms(namespaces=None)) is not None
+    assert project(pod, OperandParameters(namespaces=None)) is not None
 
 
 def test_the_selector_asks_for_operands_and_leaves_those_of_pools_out():
     """Lesson 20."""
-    terms = OperandTerms(apps={Operand.GFD: ("b", "a"), Operand.DCGM: ("c",)})
+    terms = OperandParameters(apps={Operand.GFD: ("b", "a"), Operand.DCGM: ("c",)})
     assert terms.label_selector == "app in (a,b,c),!gpu.deckhouse.io/pool"
 
 
@@ -137,20 +137,20 @@ class Heard:
         sink.presence.subscribe(lambda operand: self.presence.append(operand.value))
 
     def taken(self) -> tuple[list[str], list[str]]:
-        told = (self.nodes[:], self.presence[:])
+        reported = (self.nodes[:], self.presence[:])
         self.nodes.clear()
         self.presence.clear()
-        return told
+        return reported
 
 
 def test_an_operand_is_seen_on_its_node_and_known_to_be_elsewhere():
     sink = OperandPodSink()
     sink.replace_all([known(node="n1")])
-    assert sink.sights(NodeName("n1"))[Operand.GFD] == OperandFacts(
+    assert sink.facts(NodeName("n1"))[Operand.GFD] == OperandFacts(
         is_anywhere=True, is_on_node=True, is_ready=True
     )
-    assert sink.sights(NodeName("n2"))[Operand.GFD] == OperandFacts(is_anywhere=True)
-    assert sink.sights(NodeName("n1"))[Operand.DCGM] == OperandFacts()
+    assert sink.facts(NodeName("n2"))[Operand.GFD] == OperandFacts(is_anywhere=True)
+    assert sink.facts(NodeName("n1"))[Operand.DCGM] == OperandFacts()
 
 
 def test_whoever_listens_is_told_the_node_and_the_operand_that_came_or_went():
@@ -176,13 +176,13 @@ def test_a_pod_without_a_node_shows_that_its_operand_exists_and_nothing_else():
     heard = Heard(sink)
     sink.upsert(known(node=""))
     assert heard.taken() == ([], ["gfd"])
-    assert sink.sights(NodeName("n1"))[Operand.GFD] == OperandFacts(is_anywhere=True)
+    assert sink.facts(NodeName("n1"))[Operand.GFD] == OperandFacts(is_anywhere=True)
 
 
 def test_of_two_pods_in_a_rollout_the_ready_one_counts():
     sink = OperandPodSink()
     sink.replace_all([known(name="a", ready=False), known(name="b"), known(name="c", ready=False)])
-    assert sink.sights(NodeName("n1"))[Operand.GFD].is_ready
+    assert sink.facts(NodeName("n1"))[Operand.GFD].is_ready
 
 
 @pytest.mark.parametrize(
@@ -215,6 +215,6 @@ def test_any_order_of_changes_ends_in_what_a_list_says(
     changed.replace_all(list(last.values()))
     listed.replace_all(list(last.values()))
     for node in ("n1", "n2", "n3"):
-        assert changed.sights(NodeName(node)) == listed.sights(NodeName(node))
+        assert changed.facts(NodeName(node)) == listed.facts(NodeName(node))
     assert changed._store._by_group == listed._store._by_group
     assert +changed._count == +listed._count

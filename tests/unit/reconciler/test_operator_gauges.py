@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from api.driver_upgrade import UpgradeState
-from operands.upgrade.cluster_upgrade import UpgradeCounts
+from operands.upgrade.cluster import UpgradeCounts
 from reconciler.operator_gauges import (
     PolicyFigures,
     ReconcileOutcome,
@@ -31,7 +31,7 @@ def _forgotten() -> Iterator[None]:
     forget_node_software()
 
 
-def shown() -> dict[str, float]:
+def exported() -> dict[str, float]:
     """Return what the page has of node software, without the counts of the process: series -> value."""
     return {
         "/".join((sample.name, *sample.labels.values())): sample.value
@@ -43,12 +43,12 @@ def shown() -> dict[str, float]:
 
 def test_nothing_is_said_before_the_first_reconcile():
     show_upgrades(UpgradeFigures(is_automatic=True))
-    assert shown() == {}
+    assert exported() == {}
 
 
 def test_a_reconcile_is_shown_under_the_names_of_the_gpu_operator():
     show_policy(READY, now_s=1_700_000_000)
-    page = shown()
+    page = exported()
     assert page["gpu_operator_reconciliation_status"] == 1
     assert page["gpu_operator_gpu_nodes_total"] == 3
     assert page["gpu_operator_reconciliation_has_nfd_labels"] == 1
@@ -68,16 +68,16 @@ def test_a_reconcile_is_shown_under_the_names_of_the_gpu_operator():
 def test_what_is_not_ready_leaves_the_last_success(outcome: ReconcileOutcome, status: int):
     show_policy(READY, now_s=1_700_000_000)
     show_policy(PolicyFigures(outcome=outcome), now_s=1_700_000_100)
-    page = shown()
+    page = exported()
     assert page["gpu_operator_reconciliation_status"] == status
     assert page["gpu_operator_reconciliation_last_success_ts_seconds"] == 1_700_000_000
 
 
 def test_reconciles_are_counted_and_those_that_fail_once_more():
     show_policy(READY, now_s=1)
-    before = shown()
+    before = exported()
     show_policy(PolicyFigures(outcome=ReconcileOutcome.FAILED), now_s=2)
-    after = shown()
+    after = exported()
     for name in ("gpu_operator_reconciliation_total", "gpu_operator_reconciliation_failed_total"):
         assert after[name] == before[name] + 1
 
@@ -88,7 +88,7 @@ def test_a_state_that_is_switched_off_has_no_series():
         PolicyFigures(outcome=ReconcileOutcome.READY, is_ready_by_state={"pre-requisites": True}),
         now_s=2,
     )
-    states = {name for name in shown() if name.startswith("gpu_operand_state_ready")}
+    states = {name for name in exported() if name.startswith("gpu_operand_state_ready")}
     assert states == {"gpu_operand_state_ready/pre-requisites"}
 
 
@@ -105,7 +105,7 @@ def test_upgrades_of_all_owners_are_added_up_and_each_state_has_a_series():
             overdue={UpgradeState.DRAIN_REQUIRED: 1},
         )
     )
-    page = shown()
+    page = exported()
     of_upgrades = {
         name.removeprefix("gpu_operator_nodes_upgrades_"): value
         for name, value in page.items()
@@ -124,4 +124,4 @@ def test_upgrades_of_all_owners_are_added_up_and_each_state_has_a_series():
 def test_a_replica_that_lost_its_lease_shows_nothing():
     show_policy(READY, now_s=1)
     forget_node_software()
-    assert shown() == {}
+    assert exported() == {}

@@ -29,7 +29,7 @@ class World:
         self.index.replace_node(a_node(name, labels={ZONE: zone} if zone else {}, **facts))
         self.index.replace_device(a_device(name, 0))
 
-    def look(self, pass_s: float = 0.0) -> ScalingPlan:
+    def observe(self, pass_s: float = 0.0) -> ScalingPlan:
         self.now += pass_s
         waiting = self.passed_over.narrowed([self.pod])
         plan = planned(TERMS, waiting, self.index)
@@ -43,11 +43,11 @@ class World:
 def test_a_node_in_another_zone_is_asked_for_where_the_free_one_is_passed_over():
     world = World()
     world.add_node("n1", zone="a")
-    assert world.reason(world.look()) is WaitReason.NOT_DEVICES
-    assert world.reason(world.look(PASSED_OVER_S - 1)) is WaitReason.NOT_DEVICES
+    assert world.reason(world.observe()) is WaitReason.NOT_DEVICES
+    assert world.reason(world.observe(PASSED_OVER_S - 1)) is WaitReason.NOT_DEVICES
     assert world.passed_over.narrowed([world.pod]) == [world.pod]
-    world.look(1)
-    (request,) = world.look().requests
+    world.observe(1)
+    (request,) = world.observe().requests
     (term,) = request.affinity
     assert term.match_expressions is not None
     (expression,) = term.match_expressions
@@ -77,8 +77,8 @@ def test_a_zone_is_left_out_only_for_nodes_that_the_pod_could_have_had(
     world.pod = a_waiting_pod("p", awaits_capacity=False, created=OLD, **pod)
     world.add_node("n1", zone="a")
     world.add_node("n2", **node)
-    world.look()
-    world.look(PASSED_OVER_S)
+    world.observe()
+    world.observe(PASSED_OVER_S)
     (narrowed,) = world.passed_over.narrowed([world.pod])
     assert narrowed.selection is not None
     (term,) = narrowed.selection.affinity
@@ -88,13 +88,13 @@ def test_a_zone_is_left_out_only_for_nodes_that_the_pod_could_have_had(
 def test_each_zone_is_tried_once_though_its_node_has_gone():
     world = World()
     world.add_node("n1", zone="a")
-    world.look()
-    world.look(PASSED_OVER_S)
+    world.observe()
+    world.observe(PASSED_OVER_S)
     world.add_node("n2", zone="b")
     world.index.discard_node(NodeName("n1"))
-    assert world.reason(world.look()) is WaitReason.NOT_DEVICES
-    world.look(PASSED_OVER_S)
-    (request,) = world.look().requests
+    assert world.reason(world.observe()) is WaitReason.NOT_DEVICES
+    world.observe(PASSED_OVER_S)
+    (request,) = world.observe().requests
     (term,) = request.affinity
     assert [expression.values for expression in term.match_expressions or ()] == [["a", "b"]]
 
@@ -102,16 +102,16 @@ def test_each_zone_is_tried_once_though_its_node_has_gone():
 def test_nodes_without_zone_and_type_are_not_told_apart():
     world = World()
     world.add_node("n1")
-    world.look()
-    world.look(PASSED_OVER_S)
-    assert world.reason(world.look(PASSED_OVER_S)) is WaitReason.NOT_DEVICES
+    world.observe()
+    world.observe(PASSED_OVER_S)
+    assert world.reason(world.observe(PASSED_OVER_S)) is WaitReason.NOT_DEVICES
 
 
 def test_a_pod_that_is_bound_is_forgotten():
     world = World()
     world.add_node("n1", zone="a")
-    world.look()
-    world.look(PASSED_OVER_S)
+    world.observe()
+    world.observe(PASSED_OVER_S)
     assert world.passed_over.uids() == (world.pod.uid,)
     world.passed_over.forget([])
     assert world.passed_over.narrowed([world.pod]) == [world.pod]

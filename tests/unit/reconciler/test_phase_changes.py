@@ -3,10 +3,10 @@
 from typing import Any
 
 from api.names import PoolName
-from reconciler.scaling.phase_changes import count_changes
+from reconciler.scaling.record import count_changes
 from telemetry.metrics import REGISTRY
 from tests.support.scale_requests import (
-    Looks,
+    RequestHistory,
     a_claim,
     a_requested_node,
     a_signal,
@@ -21,14 +21,14 @@ class Counted:
     """Looks at a pool, and what they added to the metrics of a pool of another name."""
 
     def __init__(self) -> None:
-        self.looks = Looks()
+        self.readings = RequestHistory()
         self._before = self._all()
 
-    def look(self, at_s: float, **objects: Any) -> None:
-        known = self.looks.known
-        observed = self.looks.look(at_s, **objects)
+    def observe(self, at_s: float, **objects: Any) -> None:
+        known = self.readings.known
+        observed = self.readings.observe(at_s, **objects)
         count_changes(NAME, observed, known)
-        count_changes(NAME, observed, self.looks.known)  # a look that changes nothing
+        count_changes(NAME, observed, self.readings.known)  # a look that changes nothing
 
     def grown(self) -> dict[str, float]:
         found = self._all()
@@ -54,28 +54,28 @@ class Counted:
 def test_a_node_that_came_is_one_result_and_the_time_since_its_signal():
     counted = Counted()
     signals = [a_signal()]
-    counted.look(0, signals=signals)
-    counted.look(2, signals=signals, claims=[a_claim()])
-    counted.look(61, signals=signals, claims=[REGISTERED], nodes=[a_requested_node()])
-    counted.look(90, signals=signals, claims=[REGISTERED], nodes=[a_requested_node(units=8)])
-    counted.look(95, claims=[REGISTERED], nodes=[a_requested_node(units=8)])
+    counted.observe(0, signals=signals)
+    counted.observe(2, signals=signals, claims=[a_claim()])
+    counted.observe(61, signals=signals, claims=[REGISTERED], nodes=[a_requested_node()])
+    counted.observe(90, signals=signals, claims=[REGISTERED], nodes=[a_requested_node(units=8)])
+    counted.observe(95, claims=[REGISTERED], nodes=[a_requested_node(units=8)])
     ordinary = a_requested_node(units=8, has_startup_taint=False)
-    counted.look(96, claims=[REGISTERED], nodes=[ordinary])
+    counted.observe(96, claims=[REGISTERED], nodes=[ordinary])
     assert counted.grown() == {"ready": 1, "count": 1, "seconds": 90}
 
 
 def test_a_failure_is_one_result():
     counted = Counted()
-    counted.look(1, signals=[a_signal()], claims=[a_claim()])
-    counted.look(3, signals=[a_signal()], deleted=[a_claim()])
-    counted.look(5, signals=[a_signal()])
-    counted.look(7)
+    counted.observe(1, signals=[a_signal()], claims=[a_claim()])
+    counted.observe(3, signals=[a_signal()], deleted=[a_claim()])
+    counted.observe(5, signals=[a_signal()])
+    counted.observe(7)
     assert counted.grown() == {"failed": 1}
 
 
 def test_a_signal_that_was_withdrawn_is_one_result():
     counted = Counted()
-    counted.look(1, signals=[a_signal()])
-    counted.look(3)
-    counted.look(5)
+    counted.observe(1, signals=[a_signal()])
+    counted.observe(3)
+    counted.observe(5)
     assert counted.grown() == {"cancelled": 1}

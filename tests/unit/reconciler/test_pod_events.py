@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 from api.names import DEVICES_ANNOTATION, RESERVATION_ANNOTATION, PoolName
 from pool.facts import pod_facts
 from pool.model import PodPhase
-from reconciler.sinks.pod_sink import PodSink
+from reconciler.sinks.pod import PodSink
 from telemetry.reasons import EventReason
 from tests.support.allocation_state import a_bound_pod, some_allocation_state, some_devices
 from tests.support.bound_pods import a_bound_pod as stored_pod
@@ -20,7 +20,7 @@ from tests.support.recorded_events import RecordedEvents
 WHOLE = "gpu.deckhouse.io/whole"
 
 
-class Told(RecordedEvents):
+class Reported(RecordedEvents):
     def notes(self, reason: EventReason) -> list[tuple[str, str]]:
         """Name of the pod, and note."""
         found = [event for event in self.events if event.reason == reason.value]
@@ -39,19 +39,19 @@ class Told(RecordedEvents):
         return [(name, note.split()[1].removeprefix("default/")) for name, note in notes]
 
 
-def a_sink(told: Told) -> PodSink:
-    return PodSink(some_allocation_state(devices=some_devices(4)), lambda: at(0), told)
+def a_sink(reported: Reported) -> PodSink:
+    return PodSink(some_allocation_state(devices=some_devices(4)), lambda: at(0), reported)
 
 
 def test_a_pod_that_was_bound_past_us_is_told_once():
-    sink = a_sink(told := Told())
+    sink = a_sink(reported := Reported())
     stray = a_bound_pod("stray", units=2)
     with capture_logs() as logs:
         sink.upsert(a_pod_facts("stray", 2))
         sink.upsert(stray)
         sink.upsert(stray)
         sink.replace_all([stray])
-    assert told.unaccounted == [("stray", f"2 units of {WHOLE}")]
+    assert reported.unaccounted == [("stray", f"2 units of {WHOLE}")]
     (line,) = [log for log in logs if log["log_level"] == "warning"]
     assert (line["event"], line["pod"], line["node"], line["units"]) == (
         "pod runs on unknown devices",
@@ -62,9 +62,9 @@ def test_a_pod_that_was_bound_past_us_is_told_once():
 
 
 def test_a_pod_found_so_at_the_start_is_told_too():
-    sink = a_sink(told := Told())
+    sink = a_sink(reported := Reported())
     sink.replace_all([a_bound_pod("stray"), a_bound_pod("ours", "GPU-n1-0")])
-    assert told.unaccounted == [("stray", f"1 unit of {WHOLE}")]
+    assert reported.unaccounted == [("stray", f"1 unit of {WHOLE}")]
 
 
 @pytest.mark.parametrize("phase", ["Failed", "Succeeded"])
@@ -81,11 +81,11 @@ def test_a_pod_that_finalizers_keep_with_its_units_is_told_once(phase: str):
             finalizers=["workflows.argoproj.io/status"],
         ),
     )
-    sink = a_sink(told := Told())
+    sink = a_sink(reported := Reported())
     for facts in map(pod_facts, (pod, kept, kept)):
         assert facts is not None
         sink.upsert(facts)
-    ((name, note),) = told.notes(EventReason.UNITS_KEPT)
+    ((name, note),) = reported.notes(EventReason.UNITS_KEPT)
     assert name == "kept"
     assert "workflows.argoproj.io/status" in note
     ended = pod_facts(replaced(kept, status=replaced(kept.status, container_statuses=[])))
@@ -94,20 +94,20 @@ def test_a_pod_that_finalizers_keep_with_its_units_is_told_once(phase: str):
 
 
 def test_pods_with_their_devices_and_ended_ones_are_not_told():
-    sink = a_sink(told := Told())
+    sink = a_sink(reported := Reported())
     sink.upsert(a_bound_pod("ours", "GPU-n1-0"))
     sink.upsert(a_bound_pod("over", phase=PodPhase.ENDED))
-    assert told.unaccounted == []
+    assert reported.unaccounted == []
 
 
 def test_the_warning_is_on_the_pod_and_only_from_the_leader():
-    sink = a_sink(told := Told())
-    told.is_muted = True
+    sink = a_sink(reported := Reported())
+    reported.is_muted = True
     sink.upsert(a_bound_pod("seen-by-a-standby"))
-    assert told.events == []
-    told.is_muted = False
+    assert reported.events == []
+    reported.is_muted = False
     sink.upsert(a_bound_pod("stray"))
-    (event,) = told.events
+    (event,) = reported.events
     assert (event.type, event.reason) == ("Warning", "GPUPodUnaccounted")
     about = event.regarding
     assert (about.kind, about.namespace, about.name, about.uid) == (
@@ -123,48 +123,51 @@ def test_the_warning_is_on_the_pod_and_only_from_the_leader():
 
 
 def test_a_pod_that_names_several_pools_is_told_for_each():
-    sink = a_sink(told := Told())
+    sink = a_sink(reported := Reported())
     other = "gpu.deckhouse.io/other"
     sink.upsert(a_bound_pod("stray", astray=((other, 1), (WHOLE, 3))))
-    assert told.unaccounted == [("stray", f"1 unit of {other}"), ("stray", f"3 units of {WHOLE}")]
+    assert reported.unaccounted == [
+        ("stray", f"1 unit of {other}"),
+        ("stray", f"3 units of {WHOLE}"),
+    ]
 
 
 def test_two_pods_with_one_unit_are_told_once_on_each():
-    sink = a_sink(told := Told())
+    sink = a_sink(reported := Reported())
     ours, thief = a_bound_pod("ours", "GPU-n1-0"), a_bound_pod("thief", "GPU-n1-0", node="n2")
     with capture_logs() as logs:
         sink.upsert(ours)
         sink.upsert(thief)
         sink.replace_all([thief, ours])
-    assert told.shared == [("thief", "ours"), ("ours", "thief")]
+    assert reported.shared == [("thief", "ours"), ("ours", "thief")]
     (line,) = [log for log in logs if log["log_level"] == "error"]
     assert (line["pod"], line["other"]) == ("default/thief", "default/ours")
 
 
 def test_a_unit_that_a_bound_pod_takes_later_is_told_too():
-    sink = a_sink(told := Told())
+    sink = a_sink(reported := Reported())
     sink.upsert(a_bound_pod("a", "GPU-n1-0"))
     sink.upsert(a_bound_pod("b", "GPU-n1-1"))
     sink.upsert(a_bound_pod("b", "GPU-n1-0"))
-    assert told.shared == [("b", "a"), ("a", "b")]
+    assert reported.shared == [("b", "a"), ("a", "b")]
 
 
 @pytest.mark.parametrize("turned", [False, True], ids=["one way", "the other way"])
 def test_a_list_that_shows_the_end_of_one_pod_and_the_next_on_its_unit_tells_of_no_double(turned):
     """A watch that was away shows both at once, in the order of their names."""
-    sink = a_sink(told := Told())
+    sink = a_sink(reported := Reported())
     first, second = a_bound_pod("first", "GPU-n1-0"), a_bound_pod("second", "GPU-n1-0")
     sink.upsert(first)
     listed = [replace(first, phase=PodPhase.ENDED), second]
     sink.replace_all(listed[::-1] if turned else listed)
-    assert told.shared == []
+    assert reported.shared == []
 
 
 def test_the_warning_of_a_double_names_the_other_pod_and_the_units():
-    sink = a_sink(told := Told())
+    sink = a_sink(reported := Reported())
     sink.upsert(a_bound_pod("ours", "GPU-n1-1", "GPU-n1-0"))
     sink.upsert(a_bound_pod("thief", "GPU-n1-1", "GPU-n1-0"))
-    assert told.notes(EventReason.UNITS_HELD_TWICE)[0] == (
+    assert reported.notes(EventReason.UNITS_HELD_TWICE)[0] == (
         "thief",
         "pod default/ours on node n1 has the same units: GPU-n1-0, GPU-n1-1; they stay in use until"
         " both pods are gone: delete one of them",
@@ -172,14 +175,14 @@ def test_the_warning_of_a_double_names_the_other_pod_and_the_units():
 
 
 def test_a_pod_that_comes_back_from_its_user_s_end_is_told_beside_its_successor():
-    sink = a_sink(told := Told())
+    sink = a_sink(reported := Reported())
     sink.upsert(a_bound_pod("victim", "GPU-n1-0"))
     sink.upsert(a_bound_pod("victim", "GPU-n1-0", phase=PodPhase.ENDED))
     sink.upsert(a_bound_pod("thief", "GPU-n1-0"))
-    assert told.shared == []
+    assert reported.shared == []
     sink.upsert(a_bound_pod("victim", "GPU-n1-0"))
     sink.upsert(a_bound_pod("victim", "GPU-n1-0"))
-    assert told.shared == [("victim", "thief"), ("thief", "victim")]
+    assert reported.shared == [("victim", "thief"), ("thief", "victim")]
 
 
 NESTED = '{"id":"x","pool":"whole","x":' + "[" * 20_000 + "]" * 20_000 + "}"
@@ -191,10 +194,10 @@ def test_a_bound_pod_whose_annotations_are_nonsense_closes_its_node():
     odd = msgspec.structs.replace(pod.metadata, annotations=texts)
     facts = pod_facts(msgspec.structs.replace(pod, metadata=odd))
     assert facts is not None
-    told = Told()
+    reported = Reported()
     allocation_state = some_allocation_state(devices=some_devices(4))
-    PodSink(allocation_state, lambda: at(0), told).upsert(facts)
-    assert told.unaccounted == [("p", f"1 unit of {WHOLE}")]
+    PodSink(allocation_state, lambda: at(0), reported).upsert(facts)
+    assert reported.unaccounted == [("p", f"1 unit of {WHOLE}")]
     assert allocation_state.index.state(PoolName("whole")).capacity().available == 0
 
 

@@ -12,9 +12,9 @@ from api.names import NodeName, PodUid, PoolName
 from pool.allocation_state import AllocationState
 from pool.compute_resources import NOTHING, ComputeResources
 from pool.model import PodFacts, PodPhase, UnitlessPod
-from reconciler.sinks.device_sink import DeviceSink, ObservedDevice
-from reconciler.sinks.node_sink import NodeSink
-from reconciler.sinks.pod_sink import PodSink
+from reconciler.sinks.device import DeviceSink, ObservedDevice
+from reconciler.sinks.node import NodeSink
+from reconciler.sinks.pod import PodSink
 from tests.support.allocation_state import (
     a_bound_pod,
     commit_to,

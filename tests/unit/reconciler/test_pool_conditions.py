@@ -12,7 +12,7 @@ from api.names import PodUid
 from api.status_conditions import find_condition
 from inventory.pools.maintenance import PodUsage
 from inventory.pools.validation import VALID_POOL, PoolFault, PoolFaultReason, PoolValidity
-from reconciler.pool.pool_conditions import PoolFigures, status_of
+from reconciler.pool.conditions import PoolFigures, status_of
 from telemetry.conditions import PoolCondition, PoolMisconfigured
 
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
@@ -44,12 +44,12 @@ def said(
     pool: GPUPool | None = None,
     capacity: PoolCapacity | None = None,
     *,
-    shown: GPUPoolStatus | None = None,
+    current: GPUPoolStatus | None = None,
     now: dt.datetime = NOW,
     **more: Any,
 ) -> GPUPoolStatus:
     figures = PoolFigures(capacity=capacity or units(10), nodes=2, **more)
-    return status_of(pool or a_pool(), shown or GPUPoolStatus(), figures, now=now)
+    return status_of(pool or a_pool(), current or GPUPoolStatus(), figures, now=now)
 
 
 def found(status: GPUPoolStatus, type_: PoolCondition = PoolCondition.READY) -> Condition:
@@ -135,8 +135,8 @@ def test_every_objection_has_a_reason(objection):
     ],
 )
 def test_few_free_units_are_said_and_taken_back_late(used, was_low, is_low):
-    shown = said(capacity=units(100, used=99 if was_low else 0))
-    status = said(capacity=units(100, used=used), shown=shown, now=LATER)
+    current = said(capacity=units(100, used=99 if was_low else 0))
+    status = said(capacity=units(100, used=used), current=current, now=LATER)
     low = found(status, PoolCondition.CAPACITY_LOW)
     assert low.status == ("True" if is_low else "False")
     moved = "2026-01-01T00:01:00Z" if is_low != was_low else "2026-01-01T00:00:00Z"
@@ -167,8 +167,11 @@ def test_a_pool_that_gives_out_nothing_is_not_short_of_units(pool, capacity):
 
 
 def test_units_that_come_and_go_change_no_condition():
-    shown = said(capacity=units(100, used=10))
-    assert said(capacity=units(100, used=50), shown=shown, now=LATER).conditions == shown.conditions
+    current = said(capacity=units(100, used=10))
+    assert (
+        said(capacity=units(100, used=50), current=current, now=LATER).conditions
+        == current.conditions
+    )
 
 
 def test_a_very_long_text_is_cut():

@@ -22,19 +22,19 @@ class World:
         for pool in pools:
             self.catalog.pools[pool.name] = pool
         self.rules = PoolValidityCache(self.catalog, self.devices)
-        self.told: list[str] = []
+        self.reported: list[str] = []
 
     def set_pool(self, pool: GPUPool) -> None:
         self.catalog.pools[pool.name] = pool
-        self.tell_pool(pool.name)
+        self.notify_pool(pool.name)
 
-    def tell_pool(self, name: str) -> None:
-        with self.rules.changes.subscribed(self.told.append):
+    def notify_pool(self, name: str) -> None:
+        with self.rules.changes.subscribed(self.reported.append):
             self.rules.pool_changed(name)
 
     def set_device(self, number: int = 0, **changes: Any) -> None:
         self.devices.upsert(a_device(number, **changes))
-        with self.rules.changes.subscribed(self.told.append):
+        with self.rules.changes.subscribed(self.reported.append):
             self.rules.node_changed("n1")
 
     def objections(self, name: str = "a") -> list[PoolFaultReason]:
@@ -53,16 +53,16 @@ def test_the_younger_pool_is_sound_once_the_older_is_gone():
     assert world.objections("a") == [PoolFaultReason.RESOURCE_NAME_TAKEN]
     assert world.objections("z") == []
     del world.catalog.pools[PoolName("z")]
-    world.tell_pool("z")
+    world.notify_pool("z")
     assert world.objections("a") == []
-    assert world.told == ["a"]
+    assert world.reported == ["a"]
 
 
 def test_an_older_pool_makes_the_younger_misconfigured_when_it_is_seen():
     resource = {"name": "gpu.deckhouse.io/one"}
     world = World(a_gpupool("a", created=2, resource=resource))
     world.set_pool(a_gpupool("z", created=1, resource=resource))
-    assert world.told == ["a"]
+    assert world.reported == ["a"]
     assert world.objections("a") == [PoolFaultReason.RESOURCE_NAME_TAKEN]
 
 
@@ -74,7 +74,7 @@ def test_a_profile_is_judged_by_the_devices_that_are_annotated_with_the_pool():
     assert world.objections() == [PoolFaultReason.PROFILE_NOT_SUPPORTED]
     world.set_device(2, annotated="a", **CAN)
     assert world.objections() == []
-    assert world.told == ["a", "a"]
+    assert world.reported == ["a", "a"]
 
 
 def test_a_pool_without_annotations_is_judged_by_the_devices_that_it_selects():
@@ -90,7 +90,7 @@ def test_who_owns_a_device_says_nothing():
     world.set_device(0, annotated="a", **CANNOT)
     world.set_device(0, annotated="a", owner="a", **CANNOT)
     world.set_device(0, annotated="a", **CANNOT)
-    assert world.told == ["a"]
+    assert world.reported == ["a"]
 
 
 def test_another_profile_asks_all_devices_again():
@@ -125,11 +125,11 @@ def test_nothing_is_judged_again_while_nothing_changed():
     world = World(a_gpupool("a", allocation=MIG))
     world.set_device(0, annotated="a", **CANNOT)
     validity = world.rules.validity_of(PoolName("a"))
-    world.tell_pool("a")
+    world.notify_pool("a")
     assert world.rules.validity_of(PoolName("a")) is validity
 
 
 def test_devices_mean_nothing_where_no_pool_is_mig():
     world = World(a_gpupool("a"))
     world.set_device(0, annotated="a", **CANNOT)
-    assert world.told == []
+    assert world.reported == []

@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 from reconciler.runtime.controller import (
     FIRST_BACKOFF_S,
     MAX_BACKOFF_S,
-    MAX_REST_S,
+    MAX_PAUSE_S,
     Controller,
     UnretryableError,
 )
@@ -213,7 +213,7 @@ async def test_no_rest_is_longer_than_five_seconds():
     async with running(work, share=0.2) as controller:
         controller.enqueue_all("ab")
         await asyncio.sleep(100)
-    assert work.pauses == [10 + MAX_REST_S]
+    assert work.pauses == [10 + MAX_PAUSE_S]
 
 
 async def test_a_failure_costs_its_worker_a_rest_too():
@@ -370,11 +370,11 @@ async def test_keys_that_need_nothing_leave_others_their_turn():
         nonlocal turns
         turns += 1
 
-    async def look(_key: str) -> None:
+    async def run_pass(_key: str) -> None:
         turns_at_call.append(turns)
         asyncio.get_running_loop().call_soon(take_turn)
 
-    controller = Controller("test.turns", look, LoopClock())
+    controller = Controller("test.turns", run_pass, LoopClock())
     controller.enqueue_all(f"key-{number}" for number in range(100))
     async with asyncio.TaskGroup() as group:
         working = group.create_task(controller.run())

@@ -18,7 +18,7 @@ from autoscaling.scaling_model import (
     Supply,
     WaitReason,
 )
-from reconciler.scaling.scaling_report import SHOWN, scaling_report
+from reconciler.scaling.report import MOST_ENTRIES, scaling_report
 from reconciler.scaling.view import PoolScaling, ScalingView
 from tests.support.node_requests import a_node_request, a_shape, some_terms
 
@@ -56,14 +56,14 @@ def test_a_pool_is_shown_with_its_requests_plan_history_and_money():
         assigned=MappingProxyType({request.id: (PodUid("uid-p"),)}),
         cancels=(Cancel(RequestId("training-0"), RequestPhase.SUPERSEDED, "nothing waits"),),
     )
-    shown = report_of(plan, running_micro=4_000_000, spent_today_micro=1)
-    assert (shown["name"], shown["at"]) == ("training", "2026-01-01T00:00:00Z")
-    assert [item["phase"] for item in shown["requests"]["shown"]] == ["Signalled"]
-    assert shown["plan"]["new"]["shown"][0]["pods"] == {"count": 1, "shown": ["ml/uid-p"]}
-    assert shown["plan"]["assigned"]["shown"][0]["id"] == request.id
-    assert shown["plan"]["cancels"]["shown"][0]["message"] == "nothing waits"
-    assert shown["history"]["shown"][0]["reason"] == "LaunchFailed"
-    assert shown["money"] == {
+    current = report_of(plan, running_micro=4_000_000, spent_today_micro=1)
+    assert (current["name"], current["at"]) == ("training", "2026-01-01T00:00:00Z")
+    assert [item["phase"] for item in current["requests"]["shown"]] == ["Signalled"]
+    assert current["plan"]["new"]["shown"][0]["pods"] == {"count": 1, "shown": ["ml/uid-p"]}
+    assert current["plan"]["assigned"]["shown"][0]["id"] == request.id
+    assert current["plan"]["cancels"]["shown"][0]["message"] == "nothing waits"
+    assert current["history"]["shown"][0]["reason"] == "LaunchFailed"
+    assert current["money"] == {
         "perHourNowMicro": 4_000_000,
         "spentTodayMicro": 1,
         "limitPerHourMicro": 8_000_000,
@@ -79,7 +79,7 @@ def test_many_waiting_pods_are_counted_and_some_are_shown():
     plan = report_of(ScalingPlan(waits=waits))["plan"]
     assert plan["waitsByReason"] == {"MaxUnits": 10_000}
     assert plan["waits"]["count"] == 10_000
-    assert len(plan["waits"]["shown"]) == SHOWN
+    assert len(plan["waits"]["shown"]) == MOST_ENTRIES
     assert plan["waits"]["shown"][0] == {
         "pod": "ml/0",
         "reason": "MaxUnits",

@@ -9,7 +9,7 @@ import pytest
 from api.kinds.autoscaling import AutoscalingStatus, ScaleRequestStatus, ScalingBackend
 from api.names import PodUid
 from autoscaling.device_hours import UsageTotals, advanced
-from autoscaling.device_use import DeviceUse, UsageLook
+from autoscaling.device_use import DeviceUse, UsageSample
 from autoscaling.scaling_model import (
     Failure,
     NodeRequest,
@@ -21,11 +21,11 @@ from autoscaling.scaling_model import (
     Supply,
     WaitReason,
 )
-from reconciler.scaling.scaling_conditions import ScalingFacts, scaling_conditions
-from reconciler.scaling.scaling_status import (
+from reconciler.scaling.conditions import ScalingFacts, scaling_conditions
+from reconciler.scaling.status import (
     COUNTING_S,
     FIGURES_S,
-    ScalingLook,
+    ScalingOutcome,
     autoscaling_status,
     write_after_s,
 )
@@ -36,21 +36,21 @@ from tests.support.scale_requests import (
     POOL,
     SHAPES,
     START,
-    Looks,
+    RequestHistory,
     a_claim,
     a_signal,
     after,
     the_terms,
 )
 
-EIGHT = UsageLook(devices={DeviceUse.IDLE: 8}, micro={DeviceUse.IDLE: 8_000_000})
-NONE = UsageLook(devices={}, micro={})
+EIGHT = UsageSample(devices={DeviceUse.IDLE: 8}, micro={DeviceUse.IDLE: 8_000_000})
+NONE = UsageSample(devices={}, micro={})
 
 
-def a_look(at_s: float = 0, **changes: Any) -> ScalingLook:
+def a_snapshot(at_s: float = 0, **changes: Any) -> ScalingOutcome:
     usage = changes.get("usage", NONE)
     begun = UsageTotals(day=START.date(), counted_at=START)
-    return ScalingLook(
+    return ScalingOutcome(
         **{
             "backend": ScalingBackend.KARPENTER_SIGNAL,
             "plan": ScalingPlan(),
@@ -64,19 +64,19 @@ def a_look(at_s: float = 0, **changes: Any) -> ScalingLook:
     )
 
 
-def conditions(at_s: float = 0, shown: Any = None, **facts: Any) -> Any:
+def conditions(at_s: float = 0, current: Any = None, **facts: Any) -> Any:
     whole = ScalingFacts(**{"supply": Supply(), "plan": ScalingPlan(), **facts})
-    return scaling_conditions(whole, shown=shown, generation=1, now=after(at_s))
+    return scaling_conditions(whole, current=current, generation=1, now=after(at_s))
 
 
-def told(**facts: Any) -> dict[str, tuple[str, str]]:
+def reported(**facts: Any) -> dict[str, tuple[str, str]]:
     return {
         condition.type: (condition.status, condition.reason) for condition in conditions(**facts)
     }
 
 
 def status(at_s: float = 0, known: Any = (), **changes: Any) -> AutoscalingStatus:
-    return autoscaling_status(a_look(at_s, **changes), known=known, now=after(at_s))
+    return autoscaling_status(a_snapshot(at_s, **changes), known=known, now=after(at_s))
 
 
 def requests(status: AutoscalingStatus) -> list[ScaleRequestStatus]:
@@ -104,50 +104,53 @@ def test_the_phase(plan: ScalingPlan, expected: str):
 
 def test_a_request_is_shown_from_its_plan_to_its_withdrawal():
     planned = status(plan=ScalingPlan(requests=(A_REQUEST,), assigned={ID: (PodUid("p"),)}))
-    (shown,) = requests(planned)
-    assert (shown.phase, shown.shape, shown.units) == ("Planned", "large", 8)
-    (signalled,) = Looks().look(1, signals=[a_signal()])
+    (current,) = requests(planned)
+    assert (current.phase, current.shape, current.units) == ("Planned", "large", 8)
+    (signalled,) = RequestHistory().observe(1, signals=[a_signal()])
     found = status(
         1, planned.requests, observed=(signalled,), plan=ScalingPlan(assigned={ID: (PodUid("p"),)})
     )
-    (shown,) = requests(found)
-    assert (shown.phase, shown.pods) == ("Signalled", 1)
+    (current,) = requests(found)
+    assert (current.phase, current.pods) == ("Signalled", 1)
     withdrawn = status(20, found.requests)
-    (shown,) = requests(withdrawn)
-    assert (shown.phase, shown.message) == ("Superseded", "it was withdrawn")
+    (current,) = requests(withdrawn)
+    assert (current.phase, current.message) == ("Superseded", "it was withdrawn")
     assert status(60, withdrawn.requests).requests is not None
     assert status(80, withdrawn.requests).requests is None
 
 
 def test_weak_point_11_an_answer_to_a_withdrawn_signal_is_still_ours():
     """The signal was deleted while Karpenter made the NodeClaim."""
-    looks = Looks()
-    (signalled,) = looks.look(1, signals=[a_signal()])
+    readings = RequestHistory()
+    (signalled,) = readings.observe(1, signals=[a_signal()])
     first = status(1, observed=(signalled,))
-    looks.known = tuple(status(2, first.requests).requests or ())
-    found = looks.one(3, claims=[a_claim()])
+    readings.known = tuple(status(2, first.requests).requests or ())
+    found = readings.one(3, claims=[a_claim()])
     assert (found.shape, found.is_in_flight) == (SHAPES[0], True)
 
 
 def test_a_failure_is_read_again_from_the_status():
-    looks = Looks()
-    looks.one(1, signals=[a_signal()], claims=[a_claim()])
-    failed = looks.one(2, signals=[a_signal()], deleted=[a_claim()])
-    looks.known = tuple(status(2, observed=(failed,)).requests or ())
-    again = looks.one(5, signals=[a_signal()])
+    readings = RequestHistory()
+    readings.one(1, signals=[a_signal()], claims=[a_claim()])
+    failed = readings.one(2, signals=[a_signal()], deleted=[a_claim()])
+    readings.known = tuple(status(2, observed=(failed,)).requests or ())
+    again = readings.one(5, signals=[a_signal()])
     assert (again.failure, again.since) == (Failure.INSUFFICIENT_CAPACITY, after(2))
 
 
 def test_a_shape_that_comes_back_into_the_spec_is_known_again():
-    looks = Looks()
-    looks.one(1, signals=[a_signal()], claims=[a_claim()])
-    looks.terms = the_terms(shapes=())
+    readings = RequestHistory()
+    readings.one(1, signals=[a_signal()], claims=[a_claim()])
+    readings.terms = the_terms(shapes=())
     for at_s in (2, 3):
-        looks.known = tuple(
-            status(at_s, looks.known, observed=looks.look(at_s, claims=[a_claim()])).requests or ()
+        readings.known = tuple(
+            status(
+                at_s, readings.known, observed=readings.observe(at_s, claims=[a_claim()])
+            ).requests
+            or ()
         )
-    looks.terms = the_terms()
-    assert looks.one(4, claims=[a_claim()]).shape == SHAPES[0]
+    readings.terms = the_terms()
+    assert readings.one(4, claims=[a_claim()]).shape == SHAPES[0]
 
 
 # --- when it is written ---
@@ -170,8 +173,8 @@ def test_devices_alone_are_written_every_half_minute_and_phases_at_once():
 
 
 def test_a_pool_that_can_scale_has_five_conditions_that_are_true():
-    assert {status for status, _ in told().values()} == {"True"}
-    assert len(told()) == 5
+    assert {status for status, _ in reported().values()} == {"True"}
+    assert len(reported()) == 5
 
 
 @pytest.mark.parametrize(
@@ -189,33 +192,36 @@ def test_a_pool_that_can_scale_has_five_conditions_that_are_true():
 )
 def test_what_a_pod_waits_for_is_a_condition(type_: str, reason: WaitReason):
     plan = ScalingPlan(waits={PodUid("p"): PodWait(reason, "why")})
-    assert told(plan=plan)[type_] == ("False", reason.value)
-    assert told(plan=ScalingPlan(warm_wait=PodWait(reason, "")))[type_] == ("False", reason.value)
+    assert reported(plan=plan)[type_] == ("False", reason.value)
+    assert reported(plan=ScalingPlan(warm_wait=PodWait(reason, "")))[type_] == (
+        "False",
+        reason.value,
+    )
 
 
 def test_a_message_whose_figures_alone_change_stays():
-    def found(text: str, shown: Any = None) -> Any:
+    def found(text: str, current: Any = None) -> Any:
         plan = ScalingPlan(waits={PodUid("p"): PodWait(WaitReason.MAX_UNITS, text)})
-        return conditions(plan=plan, shown=shown)
+        return conditions(plan=plan, current=current)
 
     first = found("8 of 8")
     assert found("9 of 8", first) == first
 
 
 def test_the_backend_and_node_pools_say_what_to_change():
-    found = told(
+    found = reported(
         backend=BackendReady.NO_KARPENTER,
         backend_message="install Karpenter",
         supply=Supply(node_pool_faults={"whole": "create it"}),
     )
     assert found["BackendReady"] == ("False", "KarpenterMissing")
     assert found["NodePoolValid"] == ("False", "NodePoolInvalid")
-    assert told(spec_faults=["pricePerHour"])["NodePoolValid"] == ("False", "SpecNotUsed")
+    assert reported(spec_faults=["pricePerHour"])["NodePoolValid"] == ("False", "SpecNotUsed")
 
 
 def test_a_claim_of_somebody_else_is_a_condition():
-    observed = Looks().look(5, claims=[a_claim()])
-    assert told(observed=observed)["NodePoolValid"] == ("False", "ForeignNodeClaim")
+    observed = RequestHistory().observe(5, claims=[a_claim()])
+    assert reported(observed=observed)["NodePoolValid"] == ("False", "ForeignNodeClaim")
 
 
 def test_shapes_that_are_left_alone_are_told_though_no_pod_waits():
@@ -232,9 +238,9 @@ def test_shapes_that_are_left_alone_are_told_though_no_pod_waits():
 
 
 def test_requests_of_two_are_both_shown():
-    looks = Looks()
+    readings = RequestHistory()
     other = a_signal(name=f"scale-{OTHER_ID}", request=OTHER_ID)
-    observed = looks.look(1, signals=[a_signal(), other])
+    observed = readings.observe(1, signals=[a_signal(), other])
     assert len(status(1, observed=observed).requests or ()) == 2
     assert all(
         dataclasses.is_dataclass(item) and isinstance(item, ObservedRequest) for item in observed

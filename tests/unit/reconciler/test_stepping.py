@@ -9,9 +9,9 @@ from kube.sink import SteppingSink
 from pool.catalog import Catalog
 from pool.index.device_index import DeviceIndex
 from reconciler.pool.gauges import DEVICES_A_STEP, showing_sums
-from reconciler.sinks.device_sink import DeviceSink
-from reconciler.sinks.node_sink import NodeSink
-from reconciler.sinks.pod_sink import PodSink
+from reconciler.sinks.device import DeviceSink
+from reconciler.sinks.node import NodeSink
+from reconciler.sinks.pod import PodSink
 from telemetry.metrics import REGISTRY
 from tests.support.allocation_state import a_bound_pod, some_allocation_state
 from tests.support.builders import a_device, a_node, a_pod_facts, at

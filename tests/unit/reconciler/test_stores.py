@@ -25,14 +25,14 @@ def a_gpu(name: str = "n1-0", *, version: int = 1, **status: object) -> GPUDevic
 
 
 @pytest.fixture
-def told() -> list[str]:
+def reported() -> list[str]:
     return []
 
 
 @pytest.fixture
-def store(told: list[str]) -> Iterator[DeviceStore]:
+def store(reported: list[str]) -> Iterator[DeviceStore]:
     store = DeviceStore()
-    with store.changes.subscribed(told.append):
+    with store.changes.subscribed(reported.append):
         yield store
 
 
@@ -48,18 +48,18 @@ def test_devices_are_found_by_node_in_order_of_their_names(store: DeviceStore):
     assert len(store) == 3
 
 
-def test_the_same_again_is_told_nobody(store: DeviceStore, told: list[str]):
+def test_the_same_again_is_told_nobody(store: DeviceStore, reported: list[str]):
     store.upsert(a_gpu())
     store.upsert(a_gpu())
-    assert told == ["n1"]
+    assert reported == ["n1"]
     store.upsert(a_gpu(version=2))
-    assert told == ["n1", "n1"]
+    assert reported == ["n1", "n1"]
 
 
-def test_a_device_that_changes_its_node_is_told_both(store: DeviceStore, told: list[str]):
+def test_a_device_that_changes_its_node_is_told_both(store: DeviceStore, reported: list[str]):
     store.upsert(a_gpu())
     store.upsert(a_gpu(node_name="n2"))
-    assert told == ["n1", "n1", "n2"]
+    assert reported == ["n1", "n1", "n2"]
     assert (names(store, N1), names(store, N2)) == ([], ["n1-0"])
 
 
@@ -72,19 +72,19 @@ def test_a_device_without_a_status_is_where_it_was_made_for(store: DeviceStore):
     assert store.nodes() == {"n2"}
 
 
-def test_a_list_leaves_exactly_its_devices(store: DeviceStore, told: list[str]):
+def test_a_list_leaves_exactly_its_devices(store: DeviceStore, reported: list[str]):
     list(store.replacing([a_gpu("n1-0"), a_gpu("n2-0")]))
-    told.clear()
+    reported.clear()
     list(store.replacing([a_gpu("n2-0"), a_gpu("n3-0")]))
-    assert told == ["n1", "n3"]
+    assert reported == ["n1", "n3"]
     assert store.nodes() == {"n2", "n3"}
 
 
-def test_a_deleted_device_is_forgotten_even_twice(store: DeviceStore, told: list[str]):
+def test_a_deleted_device_is_forgotten_even_twice(store: DeviceStore, reported: list[str]):
     store.upsert(a_gpu())
     store.discard(DeviceName("n1-0"))
     store.discard(DeviceName("n1-0"))
-    assert told == ["n1", "n1"]
+    assert reported == ["n1", "n1"]
     assert store.get(DeviceName("n1-0")) is None
 
 
@@ -107,19 +107,19 @@ def test_what_many_devices_have_in_common_is_kept_once_and_unchanged(store: Devi
 
 def test_objects_are_kept_by_name_and_told_when_they_differ():
     store: Store[GPUPool] = Store()
-    told: list[str] = []
+    reported: list[str] = []
 
     def pool(name: str, version: str = "1") -> GPUPool:
         return GPUPool(metadata=ObjectMeta(name=name, resource_version=version))
 
-    with store.changes.subscribed(told.append):
+    with store.changes.subscribed(reported.append):
         store.replace_all([pool("a"), pool("b")])
         store.replace_all([pool("b"), pool("c")])
         store.upsert(pool("b", "2"))
         store.discard(pool("c"))
         store.discard(pool("c"))
     store.upsert(pool("d"))
-    assert told == ["a", "b", "a", "c", "b", "c"]
+    assert reported == ["a", "b", "a", "c", "b", "c"]
     assert store.by_name.keys() == {"b", "d"}
 
 

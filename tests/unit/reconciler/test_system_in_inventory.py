@@ -37,7 +37,7 @@ def merged(
     )
 
 
-def shown(report: MergedReport, known: NodeSystem | None = None, kernel: str = "") -> list[str]:
+def current(report: MergedReport, known: NodeSystem | None = None, kernel: str = "") -> list[str]:
     found = system_of(report, known or NodeSystem(), kernel=kernel)
     return [found.kernel, found.os, found.os_version]
 
@@ -70,13 +70,13 @@ def shown(report: MergedReport, known: NodeSystem | None = None, kernel: str = "
     ],
 )
 def test_most_trusted_source_counts(report: MergedReport, kernel: str, expected: list[str]):
-    assert shown(report, kernel=kernel) == expected
+    assert current(report, kernel=kernel) == expected
 
 
 def test_known_system_stays_when_its_source_is_gone():
     known = NodeSystem(kernel="6.8.0", os="ubuntu", os_version="22.04")
     assert system_of(merged(), known, kernel="") == known
-    assert shown(merged(), known, kernel="6.8.1") == ["6.8.1", "ubuntu", "22.04"]
+    assert current(merged(), known, kernel="6.8.1") == ["6.8.1", "ubuntu", "22.04"]
 
 
 def test_invalid_text_is_left_out_and_reported():

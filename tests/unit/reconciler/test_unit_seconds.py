@@ -91,15 +91,15 @@ class Day:
     def __post_init__(self) -> None:
         self.seconds = UnitSeconds(self.allocation_state.index)
         self.usage = NamespaceUsage(self.allocation_state.index, self.allocation_state.reader)
-        self.look()
+        self.count_changes()
 
-    def look(self) -> None:
-        self.seconds.look([WHOLE], self.now)
+    def count_changes(self) -> None:
+        self.seconds.count_changes([WHOLE], self.now)
         self.usage.update(self.allocation_state.index.changes.take().devices, self.now)
 
-    def settle(self) -> None:
-        self.seconds.settle([WHOLE], self.now)
-        self.usage.settle(self.now)
+    def count(self) -> None:
+        self.seconds.count([WHOLE], self.now)
+        self.usage.count(self.now)
         for namespace, last in list(self.used_until.items()):
             if self.now - last > KEPT_S:
                 self.wanted_by_namespace.pop(namespace, None)
@@ -137,7 +137,7 @@ class Day:
 
 AN_IDLE_NAMESPACE = (
     *(("toggle", ("n1", 0, "a")), ("wait", 0.25), ("toggle", ("n1", 0, "a"))),
-    *(("wait", KEPT_S), ("settle", None), ("wait", 0.25)),
+    *(("wait", KEPT_S), ("count", None), ("wait", 0.25)),
 )
 SOME_SECONDS = st.integers(0, 10_000).map(lambda quarters: quarters / 4)
 STEPS = st.one_of(
@@ -147,7 +147,7 @@ STEPS = st.one_of(
         st.tuples(st.sampled_from(NODES), st.integers(0, DEVICES - 1), st.sampled_from("ab")),
     ),
     st.tuples(st.just("cordon"), st.sampled_from(NODES)),
-    st.tuples(st.just("settle"), st.none()),
+    st.tuples(st.just("count"), st.none()),
 )
 
 
@@ -167,12 +167,12 @@ def test_states_of_units_add_up_to_capacity_times_time(steps: list[tuple[str, ob
             case "cordon", str(node):
                 day.cordon(node)
             case _:
-                day.settle()
-        day.look()
-        shown = {state: counted(state) or 0.0 for state in STATES}
-        assert all(shown[state] >= last[state] for state in STATES)
-        last = shown
-    day.settle()
+                day.count()
+        day.count_changes()
+        current = {state: counted(state) or 0.0 for state in STATES}
+        assert all(current[state] >= last[state] for state in STATES)
+        last = current
+    day.count()
     assert {state: counted(state) for state in STATES} == {
         state: day.wanted[state] for state in STATES
     }
@@ -188,13 +188,13 @@ def test_a_reservation_counts_as_reserved_until_its_pod_is_bound() -> None:
     pod = a_pod_facts("p", namespace="default")
     day.allocation_state.observe_pod(pod, at(0))
     commit_to(day.allocation_state, pod)
-    day.look()
+    day.count_changes()
     day.now = 10
     bound = a_bound_pod("p", "GPU-n1-0", uid=pod.uid, namespace="default")
     day.allocation_state.observe_pod(bound, at(10))
-    day.look()
+    day.count_changes()
     day.now = 14
-    day.settle()
+    day.count()
     assert (counted("reserved"), counted("used")) == (10, 4)
     assert (by_namespace("default", "reserved"), by_namespace("default")) == (10, 4)
     assert holders() == {("GPU-n1-0", "default", "p"): 1}
@@ -204,21 +204,21 @@ def test_a_reservation_of_a_pod_that_is_not_stored_yet_is_not_counted() -> None:
     """Until its pod is stored, its unit is free to pods that exist."""
     day = Day()
     reserve(day.allocation_state, a_demand(1))
-    day.look()
+    day.count_changes()
     day.now = 10
-    day.settle()
+    day.count()
     assert (counted("reserved"), by_namespace("default", "reserved")) == (0, None)
 
 
 def test_a_device_that_moves_away_takes_its_units_with_it() -> None:
     day = Day()
     day.toggle("n1", 0, "a")
-    day.look()
+    day.count_changes()
     day.now = 5
     day.allocation_state.index.replace_device(a_device("n1", 0, pool=None))
-    day.look()
+    day.count_changes()
     day.now = 9
-    day.settle()
+    day.count()
     assert (by_namespace("a"), units_of("a"), holders()) == (5, 0, {})
     assert sum(counted(state) or 0 for state in STATES) == 8 * 5 + 7 * 4
 
@@ -226,34 +226,34 @@ def test_a_device_that_moves_away_takes_its_units_with_it() -> None:
 def test_a_pool_that_is_gone_is_counted_no_further() -> None:
     day = Day()
     day.now = 5
-    day.settle()
+    day.count()
     forget_pool(WHOLE)
     day.now = 9
-    day.seconds.settle([], day.now)
+    day.seconds.count([], day.now)
     assert [counted(state) for state in STATES] == [None] * 4
 
 
 def test_a_namespace_keeps_its_counters_for_a_while_after_its_last_unit() -> None:
     day = Day()
     day.toggle("n1", 0, "a")
-    day.look()
+    day.count_changes()
     day.now = 5
     day.toggle("n1", 0, "a")
-    day.look()
+    day.count_changes()
     day.now += KEPT_S
-    day.settle()
+    day.count()
     assert by_namespace("a") == 5
     day.now += 1
-    day.settle()
+    day.count()
     assert (by_namespace("a"), units_of("a")) == (None, None)
 
 
 def test_a_replica_that_leads_again_starts_with_no_namespace_and_goes_on_with_its_pools() -> None:
     day = Day()
     day.toggle("n1", 0, "a")
-    day.look()
+    day.count_changes()
     day.now = 5
-    day.settle()
+    day.count()
     forget_all()
     assert (units_of("a"), holders()) == (None, {})
     NamespaceUsage(day.allocation_state.index, day.allocation_state.reader).begin()
@@ -264,8 +264,8 @@ def test_a_replica_that_leads_again_starts_with_no_namespace_and_goes_on_with_it
 def test_a_unit_of_a_pod_is_counted_once_by_name() -> None:
     day = Day()
     day.toggle("n1", 0, "a")
-    day.look()
+    day.count_changes()
     assert holders() == {("GPU-n1-0", "a", "n1-0"): 1}
     day.allocation_state.index.set_observed(PodUid("uid-n1-0"), (UnitId("GPU-n1-1"),))
-    day.look()
+    day.count_changes()
     assert holders() == {("GPU-n1-1", "a", "n1-0"): 1}

@@ -3,7 +3,7 @@
 from api.names import PoolName
 from autoscaling.scaling_model import PodWait, ScalingPlan, WaitReason
 from pool.model import PodFacts
-from reconciler.scaling.waiting_events import MOST_A_LOOK, WaitingPodEvents
+from reconciler.scaling.waiting_events import MOST_A_PASS, WaitingPodEvents
 from tests.support.builders import a_pod_facts
 from tests.support.node_requests import a_node_request
 from tests.support.recorded_events import RecordedEvents
@@ -36,9 +36,9 @@ def test_a_pod_is_told_again_only_when_the_reason_changes():
 
 
 def test_the_first_pods_of_a_long_queue_are_told_first_and_the_rest_later():
-    recorder, pods = RecordedEvents(), some_pods(2 * MOST_A_LOOK)
+    recorder, pods = RecordedEvents(), some_pods(2 * MOST_A_PASS)
     events = WaitingPodEvents(recorder)
-    for entry in (pods[:MOST_A_LOOK], pods[MOST_A_LOOK:], []):
+    for entry in (pods[:MOST_A_PASS], pods[MOST_A_PASS:], []):
         events.record(POOL, pods, plan=all_wait(pods), observed=())
         assert [item.regarding.name for item in recorder.taken()] == [pod.name for pod in entry]
 

@@ -43,7 +43,7 @@ async def test_a_pod_is_bound_to_named_devices_with_one_write():
     assert decode_devices(binding.annotations[DEVICES_ANNOTATION]) == {
         "c0": ("GPU-n1-0", "GPU-n1-1")
     }
-    assert setup.binder.looks == []
+    assert setup.binder.reads == []
 
 
 async def test_a_binding_tells_how_long_its_pod_has_waited():
@@ -282,7 +282,7 @@ async def test_a_plain_pod_that_is_refused_or_lost_is_an_error():
     filter_nodes(extender_args(a_wire_pod("plain"), "n1"), setup.context)
     setup.binder.fail_next = [BindRefused("forbidden", is_conflict=False)]
     assert await ask(setup, "plain") == ("forbidden", "refused")
-    assert setup.binder.looks == []
+    assert setup.binder.reads == []
     setup.binder.lose_next = True
     error, outcome = await ask(setup, "plain")
     assert error.startswith("it is not known whether the API server bound pod default/plain")

@@ -41,7 +41,7 @@ async def test_a_refusal_releases_and_says_why():
     setup.binder.fail_next = [FORBIDDEN]
     assert await ask(setup) == ("pods is forbidden", "refused")
     assert (setup.phase(), setup.free("n1")) == (None, 2)
-    assert setup.binder.looks == []
+    assert setup.binder.reads == []
 
 
 async def test_after_a_refusal_the_next_attempt_starts_afresh():
@@ -194,7 +194,7 @@ async def test_a_pod_deleted_during_the_look_is_not_brought_back():
     setup = a_setup()
     setup.binder.bound["uid-p"] = seen_on("n2", "GPU-n2-1")
     binder = setup.binder
-    pause_the_look(binder)
+    pause_the_read(binder)
     async with asyncio.TaskGroup() as group:
         group.create_task(ask(setup))
         await binder.sent.wait()
@@ -225,7 +225,7 @@ async def test_a_refused_retry_releases_once_the_first_write_cannot_land_any_mor
     assert (setup.phase(), setup.free("n1")) == (None, 2)
 
 
-def pause_the_look(binder: FakeBinder) -> None:
+def pause_the_read(binder: FakeBinder) -> None:
     """Let writes through, and keep the read that follows waiting."""
     write = binder.bind
 
@@ -270,7 +270,7 @@ async def test_a_bind_cancelled_during_the_look_is_in_doubt():
         await binder.sent.wait()
         call.cancel()
     assert call.cancelled()
-    assert len(binder.looks) == 1
+    assert len(binder.reads) == 1
     assert (setup.phase(), setup.free("n1")) == ("doubtful", 1)
 
 
@@ -281,7 +281,7 @@ async def test_a_plain_bind_that_is_cancelled_leaves_nothing_behind():
     assert len(setup.allocation_state.ledger) == 0
 
 
-@pytest.mark.parametrize("where", ["write", "look"])
+@pytest.mark.parametrize("where", ["write", "read"])
 async def test_a_binder_that_breaks_its_assignment_leaves_doubt_and_is_not_hidden(where):
     setup = a_setup()
     if where == "write":

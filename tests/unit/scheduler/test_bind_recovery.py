@@ -26,7 +26,7 @@ async def a_written_setup() -> ExtenderSetup:
     return setup
 
 
-async def settle_all(setup: ExtenderSetup) -> list[str]:
+async def reconcile_all(setup: ExtenderSetup) -> list[str]:
     return [
         str(await recover_binding(item, setup.context))
         for item in setup.allocation_state.reader.ledger.unsettled()
@@ -36,7 +36,7 @@ async def settle_all(setup: ExtenderSetup) -> list[str]:
 async def test_a_pod_seen_bound_as_committed_is_confirmed_and_keeps_its_units():
     setup = await a_doubtful_setup()
     setup.binder.blind = seen_on("n1", "GPU-n1-0")
-    assert await settle_all(setup) == ["confirmed"]
+    assert await reconcile_all(setup) == ["confirmed"]
     assert (setup.phase(), setup.free("n1")) == ("bound", 1)
 
 
@@ -45,14 +45,14 @@ async def test_a_pod_seen_pending_is_released_only_when_the_write_cannot_land(wa
     setup = await a_doubtful_setup()
     setup.time.seconds += waited_s
     setup.binder.blind = SeenPending()
-    assert await settle_all(setup) == [outcome]
+    assert await reconcile_all(setup) == [outcome]
     assert setup.free("n1") == (1 if outcome == "still_open" else 2)
 
 
 async def test_a_released_pod_waits_again_and_may_go_anywhere():
     setup = await a_doubtful_setup()
     setup.time.seconds += 60
-    await settle_all(setup)
+    await reconcile_all(setup)
     assert [
         pod.name for pod in setup.allocation_state.reader.pods.waiting("gpu.deckhouse.io/whole")
     ] == ["p"]
@@ -63,7 +63,7 @@ async def test_a_released_pod_waits_again_and_may_go_anywhere():
 async def test_a_pod_that_is_gone_is_released_at_once(setup_of):
     setup = await setup_of()
     setup.binder.blind = SeenGone()
-    assert await settle_all(setup) == ["released"]
+    assert await reconcile_all(setup) == ["released"]
     assert (setup.phase(), setup.free("n1")) == (None, 2)
 
 
@@ -72,20 +72,20 @@ async def test_a_pod_that_cannot_be_read_stays_as_it_is(waited_s):
     setup = await a_doubtful_setup()
     setup.time.seconds += waited_s
     setup.binder.blind = Unseen("connection refused")
-    assert await settle_all(setup) == ["unseen"]
+    assert await reconcile_all(setup) == ["unseen"]
     assert (setup.phase(), setup.free("n1")) == ("doubtful", 1)
 
 
 async def test_a_pod_seen_on_another_node_is_followed():
     setup = await a_doubtful_setup()
     setup.binder.blind = seen_on("n2", "GPU-n2-0")
-    assert await settle_all(setup) == ["overtaken"]
+    assert await reconcile_all(setup) == ["overtaken"]
     assert (setup.phase(), setup.free("n1"), setup.free("n2")) == (None, 2, 1)
 
 
 async def test_a_binding_that_the_watch_is_late_with_is_confirmed():
     setup = await a_written_setup()
-    assert await settle_all(setup) == ["confirmed"]
+    assert await reconcile_all(setup) == ["confirmed"]
     assert (setup.phase(), setup.free("n1")) == ("bound", 1)
 
 
@@ -93,15 +93,15 @@ async def test_an_accepted_binding_that_a_read_denies_is_released():
     """The answer came, so that no write is on its way: etcd lost it."""
     setup = await a_written_setup()
     setup.binder.blind = SeenPending()
-    assert await settle_all(setup) == ["released"]
+    assert await reconcile_all(setup) == ["released"]
 
 
 async def test_settling_twice_changes_nothing_more():
     setup = await a_doubtful_setup()
     setup.binder.blind = seen_on("n1", "GPU-n1-0")
-    await settle_all(setup)
+    await reconcile_all(setup)
     generation = setup.allocation_state.index.generation
-    await settle_all(setup)
+    await reconcile_all(setup)
     assert setup.allocation_state.index.generation == generation
     assert setup.phase() == "bound"
 
@@ -151,4 +151,4 @@ async def test_a_binding_under_way_is_none_of_settlings_business():
     committed = setup.allocation_state.retry(PodUid("uid-p"))
     assert committed is not None
     assert await recover_binding(committed, setup.context) == "moved_on"
-    assert setup.binder.looks == []
+    assert setup.binder.reads == []

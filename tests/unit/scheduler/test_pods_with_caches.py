@@ -14,7 +14,7 @@ from pool.placement.fragmentation.target_workload import TargetShape, TargetWork
 from scheduler.extender import bind, filter_nodes, preempt, prioritize
 from scheduler.outcome import Warmth
 from tests.support.builders import a_demand, a_device, a_node, a_pool
-from tests.support.cache_wishes import LLAMA, SHARED, a_known_cache, mounting, set_warm
+from tests.support.cache_demands import LLAMA, SHARED, a_known_cache, mounting, set_warm
 from tests.support.scheduling import (
     ExtenderSetup,
     a_wire_pod,

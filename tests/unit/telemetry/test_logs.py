@@ -168,27 +168,27 @@ def terminal_output(program: str, **environ: str) -> str:
         )
     finally:
         os.close(slave)
-    shown = b""
+    printed = b""
     try:
         while part := os.read(master, 4096):
-            shown += part
+            printed += part
     except OSError:
         pass  # Linux' way to say that the other end is closed
     finally:
         os.close(master)
-    return shown.decode()
+    return printed.decode()
 
 
 def test_on_a_terminal_lines_are_for_people():
-    shown = terminal_output(FOR_PEOPLE.replace("{format}", ""))
-    plain = re.sub("\x1b\\[[0-9;]*m", "", shown)
-    assert shown != plain
+    printed = terminal_output(FOR_PEOPLE.replace("{format}", ""))
+    plain = re.sub("\x1b\\[[0-9;]*m", "", printed)
+    assert printed != plain
     assert re.match(r"\d\d:\d\d:\d\d \[info +\] pod bound +", plain)
     assert "pod=a/b" in plain
     assert "colour=red" in plain
     assert "ZeroDivisionError: division by zero" in plain
     assert "sesame" not in plain.replace('secret = "sesame"', "")
-    assert "\x1b[2J" not in shown
+    assert "\x1b[2J" not in printed
 
 
 def test_a_terminal_without_colour_gets_none():
@@ -196,8 +196,8 @@ def test_a_terminal_without_colour_gets_none():
 
 
 def test_json_can_be_asked_for_on_a_terminal_and_text_elsewhere():
-    shown = terminal_output(FOR_PEOPLE.replace("{format}", ', "JSON"'))
-    assert json.loads(shown.splitlines()[0])["event"] == "pod bound"
+    printed = terminal_output(FOR_PEOPLE.replace("{format}", ', "JSON"'))
+    assert json.loads(printed.splitlines()[0])["event"] == "pod bound"
     program = FOR_PEOPLE.replace("{format}", ', "Console"')
     done = subprocess.run(
         [sys.executable, "-c", program], cwd=ROOT, capture_output=True, timeout=60, check=True

@@ -1,7 +1,7 @@
 """An API server that is away: one line at once, one in ten seconds, and none of another fact is lost."""
 
 import kube.errors
-from telemetry.outages import CAUSES, EVENT, EVERY_S, Outages
+from telemetry.logs import CAUSES, EVENT, EVERY_S, Outages
 
 
 def a_record(cause: str = "Unreachable", event: str = "list or watch failed", **more: object):
@@ -20,11 +20,11 @@ def test_the_first_record_becomes_the_line():
 def test_those_of_the_next_ten_seconds_are_counted():
     outages = Outages()
     lines = [outages.summary(a_record(event=f"task {number}"), number) for number in range(25)]
-    told = {number: line for number, line in enumerate(lines) if line is not None}
-    assert list(told) == [0, 10, 20]
-    assert "left_out" not in told[0]
-    assert [told[at]["left_out"] for at in (10, 20)] == [9, 9]
-    assert told[20]["during"] == "task 20"
+    reported = {number: line for number, line in enumerate(lines) if line is not None}
+    assert list(reported) == [0, 10, 20]
+    assert "left_out" not in reported[0]
+    assert [reported[at]["left_out"] for at in (10, 20)] == [9, 9]
+    assert reported[20]["during"] == "task 20"
 
 
 def test_each_cause_is_counted_by_itself():

@@ -7,7 +7,7 @@ import pytest
 
 from api.kinds.gpupool import PoolPhase
 from api.names import PoolName
-from pool.refusal import CacheMisfit, NodeReason, NodeRefusal
+from pool.refusal import CacheIncompatibility, NodeReason, NodeRefusal
 from telemetry.conditions import PoolCondition, PoolReady
 from telemetry.reasons import EventReason, RefusalReason, node_refusal_text
 
@@ -104,7 +104,7 @@ def test_every_refusal_of_a_node_is_one_exact_line(reason: NodeReason):
         total=8,
         largest=4,
         policy="restricted",
-        misfit=CacheMisfit(
+        incompatibility=CacheIncompatibility(
             "kernel cache GKMCache team/llama fits", "arch 90 of the cache, device has 80"
         ),
     )

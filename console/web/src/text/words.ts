@@ -1,10 +1,10 @@
 /** Words for what rows have as codes. */
 
-import type { DeviceLook, DeviceRow, EndedRow, ReservationRow, RowHealth, SeenNodeState } from "../rows.ts";
+import type { DisplayState, DeviceRow, EndedRow, ReservationRow, RowHealth, SeenNodeState } from "../rows.ts";
 import { counted } from "./format.ts";
 
 /** In the order of the legend. */
-export const LOOKS: readonly DeviceLook[] = [
+export const LOOKS: readonly DisplayState[] = [
   "free",
   "reserved",
   "partly used",
@@ -15,7 +15,7 @@ export const LOOKS: readonly DeviceLook[] = [
 ];
 
 /** Looks of devices whose free units pods get. */
-export const ALLOCATING: ReadonlySet<string> = new Set<DeviceLook>(["free", "reserved", "partly used", "used"]);
+export const ALLOCATING: ReadonlySet<string> = new Set<DisplayState>(["free", "reserved", "partly used", "used"]);
 
 export const ENDS: Readonly<Record<string, string>> = {
   bound: "bound",

@@ -9,9 +9,9 @@ import pytest
 from api.kinds.gkmcache import ClusterGKMCache, GKMCache
 from api.names import GKM_ANNOTATIONS, RESOLVED_DIGEST_ANNOTATION
 from kernelcache.admitted_image import CacheRevision, ProvenImage, proven_image
-from kernelcache.signatures.mutation_signature import MutationKeys
+from kernelcache.signatures.mutation import MutationKeys
 from manifests import constants
-from manifests.caches.cache_crds import build_cache_crds
+from manifests.caches.crds import build_cache_crds
 from tests.cluster.environment import client, definitions, polling
 from tests.cluster.system import installation
 from tests.support.registry_caches import CacheRegistry, Signer
@@ -173,8 +173,8 @@ async def test_every_stored_object_proves_its_image(
             await api.patch(one, {"metadata": {"finalizers": None}})
             assert not await api.find(one)
         finally:
-            for rest in (one, f"{one}-2"):
-                if await api.find(rest):
-                    await api.patch(rest, {"metadata": {"finalizers": None}})
-                    await api.delete(rest)
+            for remaining in (one, f"{one}-2"):
+                if await api.find(remaining):
+                    await api.patch(remaining, {"metadata": {"finalizers": None}})
+                    await api.delete(remaining)
             await system.uninstall()

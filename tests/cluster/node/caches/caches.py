@@ -132,8 +132,8 @@ class Caches:
 
         async def does() -> "dict[str, JsonObject]":
             found = await self.on_node(name, of_cluster=of_cluster)
-            shown = {digest: condition_of(entry)["type"] for digest, entry in found.items()}
-            assert shown == states, f"{found}"
+            current = {digest: condition_of(entry)["type"] for digest, entry in found.items()}
+            assert current == states, f"{found}"
             return found or {"": {}}
 
         return await polling.eventually(does, what=f"{name} on the node: {states}")
@@ -148,8 +148,8 @@ class Caches:
             status = await self.api.status(path)
             conditions = status.get("conditions") or []
             assert [condition["type"] for condition in conditions] == [state], f"{status}"
-            shown = {key: status.get("counts", {}).get(key) for key in counts}
-            assert shown == counts, f"{status}"
+            current = {key: status.get("counts", {}).get(key) for key in counts}
+            assert current == counts, f"{status}"
             return status
 
         return await polling.eventually(does, what=f"{path}: {state} {counts}")
@@ -216,18 +216,18 @@ class Caches:
         for name in names:
             await pods.wait_for_pod_gone(self.api, self.namespace, name)
 
-    async def told(self, about: str, text: str, *, namespace: str = "") -> str:
+    async def recorded(self, about: str, text: str, *, namespace: str = "") -> str:
         """Wait for an Event about an object of this name with the text in it; return the whole."""
         path = f"{EVENTS}/namespaces/{namespace or self.namespace}/events"
 
-        async def is_told() -> str:
+        async def is_reported() -> str:
             found = (await self.api.get(path))["items"]
             notes = [str(item["note"]) for item in found if item["regarding"]["name"] == about]
             matching = [note for note in notes if text in note]
             assert matching, f"{notes}"
             return matching[-1]
 
-        return await polling.eventually(is_told, what=f'Event of {about} with "{text}"')
+        return await polling.eventually(is_reported, what=f'Event of {about} with "{text}"')
 
     async def uses(self) -> "Counter[tuple[str, str]]":
         """Return what the node's objects say: (pod's namespace and name, digest) of each volume."""
@@ -253,11 +253,13 @@ class Caches:
                 stored=stored_digests(),
             )
             wrong += [f"left in the store: {item}" for item in unfinished()]
-            shown = await self.uses()
+            current = await self.uses()
             wanted = Counter((f"{self.namespace}/{pod}", digests[pod]) for pod in digests)
-            wrong += [f"shown, and no pod's: {element}" for element in (shown - wanted).elements()]
             wrong += [
-                f"a pod's, and not shown: {element}" for element in (wanted - shown).elements()
+                f"shown, and no pod's: {element}" for element in (current - wanted).elements()
+            ]
+            wrong += [
+                f"a pod's, and not shown: {element}" for element in (wanted - current).elements()
             ]
             assert not wrong, "\n".join(wrong)
             return True

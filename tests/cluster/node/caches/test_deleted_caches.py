@@ -38,7 +38,7 @@ async def test_a_cache_in_use_is_deleted_when_its_last_pod_has_ended(
     assert dict(zip(*map(str.split, listed.splitlines()), strict=True))["POD-DELETING"] == "2"
     # No new pod gets it, and it stays while one has it.
     await caches.create(caches.pod_of("late", "llama"))
-    event = await caches.told("late", "MountVolume.SetUp failed")
+    event = await caches.recorded("late", "MountVolume.SetUp failed")
     assert f"GKMCache {caches.namespace}/llama: " in event
     await caches.end("one")
     await caches.shows("llama", "Running", podDeletingCnt=1)

@@ -25,7 +25,7 @@ def failed(code: str, text: str) -> str:
 async def refused(caches: "Caches", name: str, volume: "JsonObject", event: str) -> None:
     """Check that a pod with the volume waits with exactly this Event, and has nothing mounted."""
     await caches.create(caches.a_pod(name, volume))
-    assert await caches.told(name, "MountVolume.SetUp failed") == event
+    assert await caches.recorded(name, "MountVolume.SetUp failed") == event
     pod = await caches.api.get(f"{pods.collection(caches.namespace)}/{name}")
     assert not pods.is_running(pod)
     assert pod["metadata"]["uid"] not in {item.pod_uid for item in mounted_volumes()}
@@ -73,7 +73,7 @@ async def test_names_that_lead_elsewhere_are_refused(caches: "Caches"):
 
 async def test_an_unknown_cache_is_waited_for(caches: "Caches", images: "dict[str, CacheImage]"):
     await caches.create(caches.pod_of("early", "llama"))
-    event = await caches.told("early", "NotFound")
+    event = await caches.recorded("early", "NotFound")
     assert event.startswith(failed("NotFound", f"GKMCache {caches.namespace}/llama: "))
     await caches.make("llama", images["llama:1"])
     await caches.running("early")

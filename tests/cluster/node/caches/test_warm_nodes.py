@@ -120,8 +120,8 @@ async def test_a_pod_goes_where_its_cache_is_warm(
 
     async def is_counted() -> "JsonObject":
         status = await caches.api.status(caches.path("llama"))
-        shown = {item["name"]: item for item in status.get("pools") or ()}
-        assert shown.get(pool.name) == {
+        current = {item["name"]: item for item in status.get("pools") or ()}
+        assert current.get(pool.name) == {
             "name": pool.name,
             "nodes": 2,
             "warm": 1,

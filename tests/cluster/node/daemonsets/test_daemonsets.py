@@ -89,8 +89,8 @@ async def test_pods_of_our_daemonsets_serve_a_pool_from_its_first_device_to_its_
     await pools.reported(first)
 
     # Neither of them writes to its root, and the plugin has no capability and no device file of a GPU.
-    (shown,) = await agents(pools, "gpu-device-plugin", name)
-    (container,) = shown["spec"]["containers"]
+    (current,) = await agents(pools, "gpu-device-plugin", name)
+    (container,) = current["spec"]["containers"]
     assert container["securityContext"]["readOnlyRootFilesystem"]
     assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
     assert "privileged" not in container["securityContext"]

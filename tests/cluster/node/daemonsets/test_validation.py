@@ -30,11 +30,11 @@ async def test_a_node_is_validated_and_a_missing_driver_is_named(
     text = (VALIDATIONS / "driver-ready").read_text(encoding="utf-8")
     assert "NVIDIA_DRIVER_ROOT=/run/nvidia/driver" in text
 
-    async def is_shown() -> bool:
-        shown = await operand(pools)
-        return bool(shown.get("ready"))
+    async def is_visible() -> bool:
+        current = await operand(pools)
+        return bool(current.get("ready"))
 
-    await polling.eventually(is_shown, what="the operand is shown")
+    await polling.eventually(is_visible, what="the operand is shown")
 
     devices.driver.unload_driver()
     try:
@@ -42,9 +42,11 @@ async def test_a_node_is_validated_and_a_missing_driver_is_named(
         await pools.api.delete(f"{OURS}/{pod['metadata']['name']}")
 
         async def is_explained() -> bool:
-            shown = await operand(pools)
-            assert "init container driver-validation has not succeeded" in shown.get("message", "")
-            return "NVML: Driver Not Loaded" in shown["message"]
+            current = await operand(pools)
+            assert "init container driver-validation has not succeeded" in current.get(
+                "message", ""
+            )
+            return "NVML: Driver Not Loaded" in current["message"]
 
         await polling.eventually(is_explained, what="the cause is shown", within=120)
         assert files() == []
@@ -58,5 +60,5 @@ async def operand(pools: "Pools") -> dict[str, Any]:
     status = await pools.api.status(f"{INVENTORIES}/{pools.node.name}")
     found = [item for item in status.get("operands", []) if item["name"] == "validator"]
     assert found, f"no validator in {status}"
-    shown: dict[str, Any] = found[0]
-    return shown
+    current: dict[str, Any] = found[0]
+    return current

@@ -94,8 +94,8 @@ async def test_a_new_node_becomes_ready(
     feature = f"{FEATURES}/{DETECTOR_FEATURE_PREFIX}{node.name}"
 
     async def label() -> str | None:
-        shown = await found(api, f"{nodes.NODES}/{node.name}")
-        labels: dict[str, str] = (shown or {"metadata": {"labels": {}}})["metadata"]["labels"]
+        current = await found(api, f"{nodes.NODES}/{node.name}")
+        labels: dict[str, str] = (current or {"metadata": {"labels": {}}})["metadata"]["labels"]
         return labels.get(PRESENT_LABEL)
 
     await mount_bus(kubectl, api, bus)
@@ -111,8 +111,8 @@ async def test_a_new_node_becomes_ready(
     labelled = time.monotonic()
 
     async def is_ready() -> bool:
-        shown = await found(api, f"{INVENTORIES}/{node.name}")
-        conditions = ((shown or {}).get("status") or {}).get("conditions", [])
+        current = await found(api, f"{INVENTORIES}/{node.name}")
+        conditions = ((current or {}).get("status") or {}).get("conditions", [])
         status = {condition["type"]: condition["status"] for condition in conditions}
         return status.get("ReadyForPooling") == "True"
 
@@ -123,10 +123,10 @@ async def test_a_new_node_becomes_ready(
         f" {labelled - started:.1f} s, ready for pooling after {ready - started:.1f} s"
     )
     assert ready - started <= READY_WITHIN_S
-    shown = await found(api, feature)
-    assert shown is not None
+    current = await found(api, feature)
+    assert current is not None
     count = str(len(devices.devices))
-    assert shown["spec"]["labels"]["gpu.deckhouse.io/device-count"] == count
+    assert current["spec"]["labels"]["gpu.deckhouse.io/device-count"] == count
 
     inventory = await api.get(f"{INVENTORIES}/{node.name}")
     machine = inventory["status"]["system"]

@@ -84,11 +84,13 @@ class Release:
 
     async def service_monitor(self, *, interval: str) -> "JsonObject":
         """Return the ServiceMonitor that the chart has where the Prometheus operator is."""
-        shown = await self.template(
+        current = await self.template(
             monitoring={"serviceMonitor": {"enabled": True, "interval": interval}}
         )
         (monitor,) = (
-            item for item in yaml.safe_load_all(shown) if item and item["kind"] == "ServiceMonitor"
+            item
+            for item in yaml.safe_load_all(current)
+            if item and item["kind"] == "ServiceMonitor"
         )
         found: JsonObject = monitor
         return found

@@ -55,7 +55,7 @@ async def test_helm_takes_over_what_kubectl_applied_and_no_reservation_is_lost(
 
     over = asyncio.Event()
     async with asyncio.TaskGroup() as group:
-        group.create_task(keep_looking(api, pools, resource, promised, over))
+        group.create_task(keep_polling(api, pools, resource, promised, over))
         await release.take_over()
         assert await own_pods(api) == ours
         progress(f"taken over under {len(ours)} pods of ours")
@@ -86,7 +86,7 @@ async def test_helm_takes_over_what_kubectl_applied_and_no_reservation_is_lost(
     await pools.clear_pods()
 
 
-async def keep_looking(
+async def keep_polling(
     api: "ApiClient", pools: "Pools", resource: str, promised: dict[str, Any], over: asyncio.Event
 ) -> None:
     """Fail where the pool's status or the pod says at any time that the reservation is not there."""
@@ -99,8 +99,8 @@ async def keep_looking(
 
 
 async def two_are_reserved(api: "ApiClient", resource: str) -> bool:
-    shown = capacity(await api.get(f"{POOLS}/{resource.removeprefix(PREFIX)}"))
-    assert (shown["used"], shown["reserved"]) == (1, 2), f"{shown}"
+    current = capacity(await api.get(f"{POOLS}/{resource.removeprefix(PREFIX)}"))
+    assert (current["used"], current["reserved"]) == (1, 2), f"{current}"
     return True
 
 

@@ -79,7 +79,7 @@ class OperandPods:
 
         await polling.eventually(are_gone, what=f"{wanted} gone", within=within)
 
-    async def shown(self) -> "dict[str, Json]":
+    async def current(self) -> "dict[str, Json]":
         """Return `status.operands` of the node's inventory, by name."""
         status = await self.api.status(f"{INVENTORIES}/{self.node}")
         return {item["name"]: item for item in status.get("operands", ())}

@@ -37,10 +37,10 @@ async def test_all_four_become_ready_in_the_order_of_their_needs(
     }
     assert since["dcgm-exporter"] >= since["dcgm"]
 
-    async def are_shown() -> bool:
-        shown = await operands.shown()
-        assert shown.keys() == DAEMON_SETS.keys(), f"{shown}"
-        assert all(item.get("ready") for item in shown.values()), f"{shown}"
+    async def are_written() -> bool:
+        current = await operands.current()
+        assert current.keys() == DAEMON_SETS.keys(), f"{current}"
+        assert all(item.get("ready") for item in current.values()), f"{current}"
         conditions = await operands.conditions()
         assert conditions["ReadyForPooling"] == "True", f"{conditions}"
         assert conditions["GFDReady"] == "True", f"{conditions}"
@@ -48,7 +48,7 @@ async def test_all_four_become_ready_in_the_order_of_their_needs(
         assert [conditions[fault] for fault in faults] == ["False"] * len(faults), f"{conditions}"
         return True
 
-    await polling.eventually(are_shown, what="operands and conditions")
+    await polling.eventually(are_written, what="operands and conditions")
 
     feature = await operands.api.get(operands.node_feature)
     labels = feature["spec"]["labels"]

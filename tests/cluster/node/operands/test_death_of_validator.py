@@ -88,9 +88,9 @@ async def running(
 
     async def is_running() -> "Json":
         found = await operands.api.get(f"{PODS}/{pod['metadata']['name']}")
-        shown = container(found, name)
-        assert shown.get("state", {}).get("running"), f"{shown}"
-        assert restarts is None or shown["restartCount"] >= restarts, f"{shown}"
+        current = container(found, name)
+        assert current.get("state", {}).get("running"), f"{current}"
+        assert restarts is None or current["restartCount"] >= restarts, f"{current}"
         return found
 
     return await polling.eventually(is_running, what=f"{name} runs")
@@ -100,7 +100,7 @@ async def killed_and_running(
     operands: OperandPods, node: "RealNode", pod: "Json", name: str
 ) -> "Json":
     """Kill a container of the pod once it runs; return the pod when it runs again."""
-    shown = container(await running(operands, pod, name), name)
-    identity = shown["containerID"].removeprefix("containerd://")
+    current = container(await running(operands, pod, name), name)
+    identity = current["containerID"].removeprefix("containerd://")
     await node.containerd.ctr("tasks", "kill", "--signal", "SIGKILL", identity)
-    return await running(operands, pod, name, restarts=shown["restartCount"] + 1)
+    return await running(operands, pod, name, restarts=current["restartCount"] + 1)

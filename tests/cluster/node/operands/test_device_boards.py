@@ -72,7 +72,7 @@ async def test_every_panel_of_devices_has_data_from_dcgm_exporter_and_from_the_n
     settings = tmp_path / "settings.yaml"
     monitor = await monitor_of(installed_with_operands, "nvidia-dcgm-exporter", settings)
     await prometheus.start(monitor, jobs=[pod_metrics])
-    await all_shown(prometheus, pools, used, without=NOT_BY_DEFAULT)
+    await all_visible(prometheus, pools, used, without=NOT_BY_DEFAULT)
     prometheus.close()
 
     validator = await operands.ready("validator")
@@ -89,10 +89,10 @@ async def test_every_panel_of_devices_has_data_from_dcgm_exporter_and_from_the_n
     monitor = await monitor_of(installed_with_operands, "gpu-node-agent-metrics", settings)
     await until_served(operands, monitor)
     await prometheus.start(monitor, jobs=[pod_metrics])
-    await all_shown(prometheus, pools, used, without=frozenset())
-    (shown,) = await prometheus.query(f'DCGM_FI_DEV_FB_USED{{UUID="{used[BUSY]}"}}')
-    assert shown["pool"] == POOL
-    assert shown["container"] == "main"
+    await all_visible(prometheus, pools, used, without=frozenset())
+    (current,) = await prometheus.query(f'DCGM_FI_DEV_FB_USED{{UUID="{used[BUSY]}"}}')
+    assert current["pool"] == POOL
+    assert current["container"] == "main"
 
 
 async def monitor_of(switched: "SwitchedSystem", name: str, file: "Path") -> "JsonObject":
@@ -122,7 +122,7 @@ async def until_served(operands: "OperandPods", monitor: "JsonObject") -> None:
     await polling.eventually(is_served, what="a page of the devices' metrics")
 
 
-async def all_shown(
+async def all_visible(
     prometheus: "Prometheus", pools: "Pools", used: dict[str, str], *, without: frozenset[str]
 ) -> None:
     """Wait until every panel has data but those of some fields, and pods have their own devices."""

@@ -28,7 +28,7 @@ async def test_operands_that_are_left_to_others_go_and_the_node_stays_ready(
     assert took <= GONE_WITHIN_S
 
     async def is_ready_without() -> bool:
-        assert await operands.shown() == {}
+        assert await operands.current() == {}
         return (await operands.conditions())["ReadyForPooling"] == "True"
 
     await polling.eventually(is_ready_without, what="a ready node without operands")

@@ -75,8 +75,8 @@ class NodeDevices:
     def capabilities(self, device: NvmlDevice, instance: int) -> list[str]:
         """Return the capability files of a GPU instance, by name."""
         directory = self._capabilities(device) / f"gi{instance}"
-        told = (directory / "access", directory / "ci0" / "access")
-        return [f"nvidia-cap{path.read_text('ascii').split()[1]}" for path in told]
+        reported = (directory / "access", directory / "ci0" / "access")
+        return [f"nvidia-cap{path.read_text('ascii').split()[1]}" for path in reported]
 
     def _capabilities(self, device: NvmlDevice) -> Path:
         return self.procfs / "driver/nvidia/capabilities" / f"gpu{device.minor}" / "mig"

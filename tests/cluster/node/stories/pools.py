@@ -84,8 +84,8 @@ class Pools:
         await self.offers_of(resource, units)
 
         async def is_ready() -> bool:
-            shown = await self.api.conditions(f"{POOLS}/{resource.removeprefix(PREFIX)}")
-            assert shown.get("Ready", {}).get("status") == "True", f"{shown}"
+            current = await self.api.conditions(f"{POOLS}/{resource.removeprefix(PREFIX)}")
+            assert current.get("Ready", {}).get("status") == "True", f"{current}"
             return True
 
         await polling.eventually(is_ready, what=f"pool of {resource}", every=0.1)
@@ -172,23 +172,23 @@ class Pools:
 
         await polling.eventually(is_reported, what=f"report of {pod['metadata']['name']}")
 
-    async def told(self, reason: str, name: str) -> str:
+    async def recorded(self, reason: str, name: str) -> str:
         """Wait for an Event about an object of this name; return its text."""
 
-        async def is_told() -> str:
+        async def is_reported() -> str:
             found = (await self.api.get(EVENTS, fieldSelector=f"reason={reason}"))["items"]
             notes = [item["note"] for item in found if item["regarding"]["name"] == name]
             assert notes, f"no {reason} of {name}"
             return str(notes[-1])
 
-        return str(await polling.eventually(is_told, what=f"{reason} of {name}"))
+        return str(await polling.eventually(is_reported, what=f"{reason} of {name}"))
 
     async def degraded(self, reason: str) -> None:
         """Wait until the node's condition AgentDegraded has this reason."""
 
         async def is_so() -> bool:
-            shown = await self.api.conditions(f"{INVENTORIES}/{self.node.name}")
-            found = shown.get("AgentDegraded", {})
+            current = await self.api.conditions(f"{INVENTORIES}/{self.node.name}")
+            found = current.get("AgentDegraded", {})
             assert found.get("reason", "AsExpected") == reason, f"{found}"
             return True
 

@@ -67,8 +67,8 @@ async def test_a_container_without_the_resource_has_no_device(pools: Pools, whol
 
 async def test_libraries_of_the_driver_are_there_and_cannot_be_changed(pools: Pools, whole: str):
     await pools.run(pools.a_pod("one", whole))
-    shown = "cat /usr/local/nvidia/lib64/libnvidia-cfg.so.1; echo x > /usr/local/nvidia/lib64/libnvidia-cfg.so.1"
-    said = await pools.node.exec(pools.namespace, "one", ["sh", "-c", f"{shown} || echo refused"])
+    current = "cat /usr/local/nvidia/lib64/libnvidia-cfg.so.1; echo x > /usr/local/nvidia/lib64/libnvidia-cfg.so.1"
+    said = await pools.node.exec(pools.namespace, "one", ["sh", "-c", f"{current} || echo refused"])
 
     assert said.startswith("a library of the driver")
     assert said.endswith("refused\n")

@@ -99,12 +99,12 @@ async def test_a_device_fails_under_a_pod(pools: Pools, devices: "NodeDevices"):
 
     async def is_known() -> bool:
         statuses = (await pools.get("victim"))["status"].get("containerStatuses", [])
-        shown = json.dumps([status.get("allocatedResourcesStatus") for status in statuses])
-        assert "Unhealthy" in shown, shown
+        current = json.dumps([status.get("allocatedResourcesStatus") for status in statuses])
+        assert "Unhealthy" in current, current
         return True
 
     await polling.eventually(is_known, what="the pod's status says that its device is not well")
-    await pools.told("GPUDeviceFaulted", "victim")
+    await pools.recorded("GPUDeviceFaulted", "victim")
     await pools.offers_of(resource, 1)
     assert (await pools.get("victim"))["status"]["phase"] == "Running"
     # The other device goes on: a pod gets it, and no pod gets the failed one.
@@ -184,8 +184,8 @@ async def test_an_assignment_that_cannot_be_kept_is_told_and_the_allocation_stat
     assert len(seen.units) == 1
     assert seen.units != [held]
     assert units_of(late) == [held], "the annotation stays as it was"
-    assert held in await pools.told("GPUDevicesSubstituted", "late")
-    await pools.told("GPUAllocationMismatch", "late")
+    assert held in await pools.recorded("GPUDevicesSubstituted", "late")
+    await pools.recorded("GPUAllocationMismatch", "late")
     # What it really has is given to nobody else: all that is left is.
     others = await pools.run(pools.a_pod("others", whole, 6))
     assert not set(units_of(others)) & {held, *seen.units}
@@ -206,13 +206,13 @@ async def test_a_pod_for_which_nothing_is_left_is_refused_and_shares_nothing(
     await pools.node.kubelet.start()
     phases: dict[str, str] = {}
 
-    async def are_settled() -> bool:
+    async def are_stable() -> bool:
         for name in ("first", "one-too-many"):
             phases[name] = (await pools.get(name))["status"]["phase"]
         assert sorted(phases.values()) == ["Failed", "Running"], f"{phases}"
         return True
 
-    await polling.eventually(are_settled, what="one runs, one is refused")
+    await polling.eventually(are_stable, what="one runs, one is refused")
     (refused,) = [name for name, phase in phases.items() if phase == "Failed"]
     assert (await pools.get(refused))["status"]["reason"] == "UnexpectedAdmissionError"
 

@@ -38,7 +38,7 @@ async def test_a_pool_of_instances(pools: Pools, devices: "NodeDevices"):
     assert given < all_of_device
     await pools.reported(pod)
     await check(pools, keeps, "main")
-    await pools.told("GPUPartitioned", (await pools.device(10))["metadata"]["name"])
+    await pools.recorded("GPUPartitioned", (await pools.device(10))["metadata"]["name"])
 
 
 async def test_a_pool_is_cut_again_once_nothing_runs_on_its_device(
@@ -82,7 +82,7 @@ async def test_a_device_with_a_process_is_left_alone_until_it_ends(
         async with asyncio.TaskGroup() as group:
             made = group.create_task(pools.make(10, units=2, allocation=MIG))
             device = (await pools.device(10))["metadata"]["name"]
-            assert "process" in await pools.told("GPUPartitioningHeldUp", device)
+            assert "process" in await pools.recorded("GPUPartitioningHeldUp", device)
             assert devices.driver.instances(gpu) == []
             devices.driver.end_processes(gpu)
     finally:

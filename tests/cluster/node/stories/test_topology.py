@@ -140,10 +140,10 @@ async def beside_cpus(
         await node.wait_ready()
         await pools.offers(whole, 8)
 
-        async def is_told() -> bool:
+        async def is_reported() -> bool:
             return whole in await kubelet.numa_resources()
 
-        await polling.eventually(is_told, what="kubelet is told NUMA nodes")
+        await polling.eventually(is_reported, what="kubelet is told NUMA nodes")
         await _shows(
             pools,
             {

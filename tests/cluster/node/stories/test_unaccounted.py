@@ -56,7 +56,7 @@ async def test_process_of_a_pod_without_the_device_is_counted_and_its_pod_is_tol
             return True
 
         await polling.eventually(are_counted, what="unaccounted processes", every=1)
-        note = await pools.told("GPUProcessUnaccounted", "thief")
+        note = await pools.recorded("GPUProcessUnaccounted", "thief")
         assert f"device {device} of pool {pool}" in note
     finally:
         for uuid in (device, other):

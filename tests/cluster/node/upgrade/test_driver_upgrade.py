@@ -72,10 +72,10 @@ async def test_a_node_is_upgraded_once_the_budget_of_its_pod_allows_it(
 
 async def check_held(driven: "DrivenNode", pools: "Pools", resource: str, pod: Json) -> None:
     """Check that the node takes no pod, whatever that tolerates, and that the pod on it runs on undisturbed."""
-    shown = await pools.api.get(f"{nodes.NODES}/{pools.node.name}")
-    assert shown["spec"]["unschedulable"]
-    assert shown["metadata"]["annotations"][UNITS_WITHHELD_ANNOTATION] == DRIVER_UPGRADE
-    assert AGENT_DEPLOY_LABEL not in shown["metadata"]["labels"]
+    current = await pools.api.get(f"{nodes.NODES}/{pools.node.name}")
+    assert current["spec"]["unschedulable"]
+    assert current["metadata"]["annotations"][UNITS_WITHHELD_ANNOTATION] == DRIVER_UPGRADE
+    assert AGENT_DEPLOY_LABEL not in current["metadata"]["labels"]
     await pools.create(pools.a_pod("late", resource, tolerations=[TOLERATION]))
     await pods.wait_for_pod(pools.api, pools.namespace, "late", pods.is_unschedulable)
     now = await pools.get(pod["metadata"]["name"])
@@ -89,8 +89,8 @@ async def check_held(driven: "DrivenNode", pools: "Pools", resource: str, pod: J
 
 def runs_of(pod: Json) -> list[tuple[str, int]]:
     """Return which run of its containers a pod is in."""
-    shown = pod["status"]["containerStatuses"]
-    return [(item["containerID"], item["restartCount"]) for item in shown]
+    current = pod["status"]["containerStatuses"]
+    return [(item["containerID"], item["restartCount"]) for item in current]
 
 
 async def check_upgraded(driven: "DrivenNode", order: list[tuple[str, str]]) -> None:
@@ -107,10 +107,10 @@ async def check_upgraded(driven: "DrivenNode", order: list[tuple[str, str]]) -> 
     assert said == f"unloaded {OLD}, which no process had open\n"
     assert await driven.run_in_driver("nvidia-smi") == f"Driver Version: {NEW}\n"
     assert await driven.run_in_driver("driver-users") != ""
-    shown = await driven.api.get(f"{nodes.NODES}/{driven.node.name}")
-    assert "unschedulable" not in shown["spec"]
-    assert UNITS_WITHHELD_ANNOTATION not in shown["metadata"]["annotations"]
-    assert AGENT_DEPLOY_LABEL not in shown["metadata"]["labels"]
+    current = await driven.api.get(f"{nodes.NODES}/{driven.node.name}")
+    assert "unschedulable" not in current["spec"]
+    assert UNITS_WITHHELD_ANNOTATION not in current["metadata"]["annotations"]
+    assert AGENT_DEPLOY_LABEL not in current["metadata"]["labels"]
 
 
 async def trained(pools: "Pools", *, other_than: str = "") -> Json:

@@ -90,7 +90,7 @@ async def test_kubelet_finds_the_driver_by_its_socket(
     assert registered.missing == ["csi.gkm.io is not registered with kubelet"]
     await registered.reconcile()
     assert registered.missing != []
-    await watcher.look()
+    await watcher.scan()
     assert watcher.nodes == KNOWN
     assert registered.missing == []
     await registered.reconcile()
@@ -101,10 +101,10 @@ async def test_a_kubelet_that_restarts_finds_it_without_any_doing(
     registered: RegisteredDriver, watcher: PluginWatcher
 ):
     await registered.reconcile()
-    await watcher.look()
+    await watcher.scan()
     for _ in range(3):
         watcher.restart()
-        await watcher.look()
+        await watcher.scan()
         assert watcher.nodes == KNOWN
         assert registered.is_registered
 
@@ -113,13 +113,13 @@ async def test_a_registration_socket_that_was_deleted_is_served_again(
     registered: RegisteredDriver, watcher: PluginWatcher
 ):
     await registered.reconcile()
-    await watcher.look()
+    await watcher.scan()
     registration_socket(watcher).unlink()
-    await watcher.look()
+    await watcher.scan()
     assert watcher.nodes == {}
     await registered.reconcile()
     assert not registered.is_registered
-    await watcher.look()
+    await watcher.scan()
     assert watcher.nodes == KNOWN
     assert registered.is_registered
 
@@ -128,12 +128,12 @@ async def test_a_driver_socket_that_was_deleted_is_served_again(
     registered: RegisteredDriver, watcher: PluginWatcher, folder: Path
 ):
     await registered.reconcile()
-    await watcher.look()
+    await watcher.scan()
     (folder / "plugins" / "csi-gkm" / "csi.sock").unlink()
     await registered.reconcile()
     # It is asked at its endpoint.
     watcher.restart()
-    await watcher.look()
+    await watcher.scan()
     assert watcher.nodes == KNOWN
 
 
@@ -141,13 +141,13 @@ async def test_both_directories_may_be_wiped(
     registered: RegisteredDriver, watcher: PluginWatcher, folder: Path
 ):
     await registered.reconcile()
-    await watcher.look()
+    await watcher.scan()
     registration_socket(watcher).unlink()
     (folder / "plugins" / "csi-gkm" / "csi.sock").unlink()
     (folder / "plugins" / "csi-gkm").rmdir()
-    await watcher.look()
+    await watcher.scan()
     await registered.reconcile()
-    await watcher.look()
+    await watcher.scan()
     assert watcher.nodes == KNOWN
 
 
@@ -159,9 +159,9 @@ async def test_sockets_that_a_killed_agent_left_are_replaced(
     for path in (directory / "csi.sock", registration_socket(watcher)):
         with sockets.socket(sockets.AF_UNIX) as left:
             left.bind(str(path))
-    await watcher.look()
+    await watcher.scan()
     await registered.reconcile()
-    await watcher.look()
+    await watcher.scan()
     assert watcher.nodes == KNOWN
 
 
@@ -173,10 +173,10 @@ async def test_the_older_of_two_agents_leaves_the_sockets_to_the_newer(
     problems: ProblemRegistry,
 ):
     await registered.reconcile()
-    await watcher.look()
+    await watcher.scan()
     newer = a_registered_driver(folder, clock, ProblemRegistry())
     await newer.reconcile()
-    await watcher.look()
+    await watcher.scan()
     assert newer.is_registered
     await registered.reconcile()
     socket = folder / "plugins" / "csi-gkm" / "csi.sock"
@@ -185,7 +185,7 @@ async def test_the_older_of_two_agents_leaves_the_sockets_to_the_newer(
     # What an ending server removes is served again.
     await registered.close()
     await newer.reconcile()
-    await watcher.look()
+    await watcher.scan()
     assert watcher.nodes == KNOWN
     assert newer.is_registered
     await newer.close()
@@ -196,7 +196,7 @@ async def test_a_refusal_of_kubelet_is_reported_until_it_agrees(
 ):
     watcher.refusal = "plugin registration failed with err: no node"
     await registered.reconcile()
-    await watcher.look()
+    await watcher.scan()
     await registered.reconcile()
     assert problems.summary().reason is AgentDegraded.NOT_REGISTERED
     assert problems.summary().text == (
@@ -204,7 +204,7 @@ async def test_a_refusal_of_kubelet_is_reported_until_it_agrees(
     )
     assert registered.missing != []
     watcher.refusal = ""
-    await watcher.look()
+    await watcher.scan()
     await registered.reconcile()
     assert problems.summary() == NO_PROBLEM
     assert registered.missing == []
@@ -238,7 +238,7 @@ async def test_a_directory_that_is_not_there_ends_nothing(
     assert str(watcher.directory) in problems.summary().text
     watcher.directory.mkdir()
     await registered.reconcile()
-    await watcher.look()
+    await watcher.scan()
     assert watcher.nodes == KNOWN
     await registered.reconcile()
     assert problems.summary() == NO_PROBLEM
@@ -256,13 +256,13 @@ async def test_it_runs_until_it_is_cancelled_and_then_kubelet_forgets_it(
     async with asyncio.TaskGroup() as group:
         running = group.create_task(registered.run())
         await until(lambda: registration_socket(watcher).is_socket())
-        await watcher.look()
+        await watcher.scan()
         await until(lambda: "not yet" in problems.summary().text)
         watcher.refusal = ""
-        await watcher.look()
+        await watcher.scan()
         await until(lambda: problems.summary() == NO_PROBLEM)
         running.cancel()
     assert not registration_socket(watcher).exists()
-    await watcher.look()
+    await watcher.scan()
     assert watcher.nodes == {}
     assert not registered.is_registered

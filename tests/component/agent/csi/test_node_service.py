@@ -41,9 +41,9 @@ async def test_a_cache_is_mounted_at_the_pods_target(driver: Driver):
     with structlog.testing.capture_logs() as lines:
         await driver.client.publish(a_publish(target))
     assert driver.mounter.mounted == {target: [volume]}
-    (told,) = [line for line in lines if line["event"] == "cache mounted"]
-    assert (told["cache"], told["pod"]) == ("GKMCache team-a/llama", "team-a/worker")
-    assert told["digest"] == volume.digest
+    (reported,) = [line for line in lines if line["event"] == "cache mounted"]
+    assert (reported["cache"], reported["pod"]) == ("GKMCache team-a/llama", "team-a/worker")
+    assert reported["digest"] == volume.digest
 
 
 async def test_a_cluster_wide_cache_of_the_same_name_is_another_one(driver: Driver):

@@ -17,13 +17,13 @@ from agent.csi.volume_source import Absence, CacheVolume, NotThere
 from agent.driver.port import DriverSnapshot
 from agent.kernelcache.content.layer_limits import FreeSpaceFloor
 from agent.kernelcache.content.mountinfo import MountEntry
-from agent.roles.caches_role import CachesRole
+from agent.roles.caches import CachesRole
 from agent.settings import AgentRole, AgentSettings
 from api.cache_name import CacheName
 from api.image_reference import Digest
 from api.kinds.gkmcachenode import CachedDigest, ClusterGKMCacheNode, GKMCacheNode
 from api.names import RESOLVED_DIGEST_ANNOTATION
-from kernelcache.cache_conditions import shown_state
+from kernelcache.cache_conditions import reported_state
 from kernelcache.image_format import OCI_CONFIG, OCI_LAYER
 from kube.client import KubeClient
 from kube.errors import NotFound
@@ -37,7 +37,7 @@ from kube.resources import (
     NODES,
     PODS,
 )
-from manifests.caches.cache_crds import build_cache_crds
+from manifests.caches.crds import build_cache_crds
 from simulator.apiserver.server import InMemoryApiServer
 from tests.support.cache_layers import a_triton_layer
 from tests.support.client_of_api import a_client
@@ -115,12 +115,12 @@ class CacheNode:
         self.store = self.role.reconciler.store
 
     def read_driver(self, *devices: Device) -> None:
-        shown = tuple(
-            Device(**{**vars(item), "address": item.address or f"0000:{number:02x}:00.0"}).shown()
+        current = tuple(
+            Device(**{**vars(item), "address": item.address or f"0000:{number:02x}:00.0"}).current()
             for number, item in enumerate(devices)
         )
         self.role.reconciler.observe_devices(
-            DriverSnapshot(driver_version="570.1", cuda_version="12.8", devices=shown)
+            DriverSnapshot(driver_version="570.1", cuda_version="12.8", devices=current)
         )
 
     def mounts(self) -> tuple[MountEntry, ...]:
@@ -294,16 +294,16 @@ class CacheNode:
             return await self.client.get(resource, kind, NODE, namespace=namespace or None)
         return None
 
-    async def shown(self, digest: Digest, cache: CacheName = LLAMA) -> CachedDigest | None:
+    async def current(self, digest: Digest, cache: CacheName = LLAMA) -> CachedDigest | None:
         found = await self.object(cache.namespace)
         return None if found is None else found.digests_of(cache.name).get(digest)
 
     async def state(self, digest: Digest, cache: CacheName = LLAMA) -> tuple[str, str]:
         """Return type and detail of the condition; empty where the digest is not shown."""
-        one = await self.shown(digest, cache)
+        one = await self.current(digest, cache)
         if one is None:
             return "", ""
-        state = shown_state(one.conditions)
+        state = reported_state(one.conditions)
         return state.type.value, state.detail
 
     async def until_state(
@@ -323,7 +323,7 @@ class CacheNode:
             raise AssertionError(f"{found} is not {want}, {detail}") from None
         return found[1]
 
-    async def until_not_shown(self, cache: CacheName = LLAMA) -> None:
+    async def until_not_visible(self, cache: CacheName = LLAMA) -> None:
         async def is_gone() -> bool:
             found = await self.object(cache.namespace)
             return found is None or not found.digests_of(cache.name)

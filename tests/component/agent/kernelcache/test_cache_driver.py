@@ -36,7 +36,7 @@ async def test_kubelet_finds_the_driver_and_a_pods_volume_waits_until_the_cache_
     async with node.running(serves=True):
 
         async def is_registered() -> bool:
-            await watcher.look()
+            await watcher.scan()
             return DRIVER_NAME in watcher.nodes
 
         await until_async(is_registered)
@@ -143,11 +143,11 @@ async def test_writing_the_object_may_be_cancelled_at_any_moment(
             await until(lambda: node.role.objects.is_synced)
             # The state before: none, or the object of the last attempt.
             node.role.writer.report(report if is_deleted else {}, ())
-            await node.role.writer.settle()
+            await node.role.writer.reconcile()
             node.role.writer.report(wanted, ())
-            is_through = await runs_through(node.role.writer.settle(), cancel_at=number)
+            is_through = await runs_through(node.role.writer.reconcile(), cancel_at=number)
             for _ in range(3):
-                await node.role.writer.settle()
+                await node.role.writer.reconcile()
             found = await node.object()
             assert (found is None) is is_deleted
             if found is not None:

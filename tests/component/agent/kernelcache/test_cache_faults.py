@@ -113,11 +113,11 @@ async def test_progress_is_said_to_kubelet_and_the_status_does_not_move_with_it(
         )
         uid = await node.add_pod("worker")
 
-        async def is_told() -> bool:
+        async def is_reported() -> bool:
             found = await node.publish(uid)
             return isinstance(found, NotThere) and found.reason == "extracting, 97 of 587 KiB"
 
-        await until_async(is_told)
+        await until_async(is_reported)
         node.api.requests.clear()
         await asyncio.sleep(0.5)
         assert node.api.requests.writes(path=NODES_PATH) == []
@@ -136,7 +136,7 @@ async def test_an_extraction_that_nothing_needs_any_more_ends(node: CacheNode) -
         await until(lambda: digest in node.role.reconciler.extractions.running)
         await node.delete_cache()
         await until(lambda: not node.role.reconciler.extractions.running)
-        await node.until_not_shown()
+        await node.until_not_visible()
 
 
 async def test_a_namespace_whose_registry_hangs_keeps_no_other_from_its_slots(
@@ -302,7 +302,7 @@ async def test_each_write_that_fails_is_made_again(
         await node.add_cache(second, other, tag="2")
         await node.until_state("Extracted", second, other)
         await node.delete_cache(other)
-        await node.until_not_shown(other)
+        await node.until_not_visible(other)
         await node.delete_cache()
 
         async def is_gone() -> bool:

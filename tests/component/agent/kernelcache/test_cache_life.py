@@ -38,11 +38,13 @@ async def test_a_cache_is_cold_then_mounted_then_outdated_and_goes_after_its_gra
         assert volume.digest == first
         assert CACHE_STARTS.labels("cold")._value.get() == cold + 1
         await node.until_state("Running", first)
-        shown = await node.shown(first)
-        assert shown is not None
-        assert [(pod.pod_namespace, pod.pod_name) for pod in shown.pods or ()] == [(TEAM, "worker")]
-        assert [pod.volume_id for pod in shown.pods or ()] == [f"csi-{uid}"]
-        assert (shown.compatible_gpus, shown.incompatible_gpus) == ([0], None)
+        current = await node.current(first)
+        assert current is not None
+        assert [(pod.pod_namespace, pod.pod_name) for pod in current.pods or ()] == [
+            (TEAM, "worker")
+        ]
+        assert [pod.volume_id for pod in current.pods or ()] == [f"csi-{uid}"]
+        assert (current.compatible_gpus, current.incompatible_gpus) == ([0], None)
         second = an_image(node.registry, tag="2")
         await node.change_image(second, tag="2")
         await node.until_state("Outdated", first)
@@ -63,7 +65,7 @@ async def test_a_cache_is_cold_then_mounted_then_outdated_and_goes_after_its_gra
 
 
 async def _is_hidden(node: CacheNode, digest: str) -> bool:
-    return await node.shown(digest) is None  # type: ignore[arg-type]
+    return await node.current(digest) is None  # type: ignore[arg-type]
 
 
 async def test_the_object_belongs_to_the_node_and_goes_with_its_last_cache(node: CacheNode) -> None:
@@ -137,9 +139,9 @@ async def test_a_cache_that_fits_no_device_is_an_error_with_the_reason_and_is_no
         node.read_driver(a_device("GPU-2", compute_capability="8.0"), a_device("GPU-3"))
         await node.mounted(uid)
         await node.until_state("Running", digest)
-        shown = await node.shown(digest)
-        assert shown is not None
-        assert (shown.compatible_gpus, shown.incompatible_gpus) == ([0], [1])
+        current = await node.current(digest)
+        assert current is not None
+        assert (current.compatible_gpus, current.incompatible_gpus) == ([0], [1])
         node.read_driver(a_device("GPU-3"))
         await node.until_state("Error", digest)
 
@@ -217,7 +219,7 @@ async def test_a_cache_on_demand_is_pulled_for_a_pod_before_kubelet_asks_and_goe
         await until(lambda: bool(node.role.reconciler.plan and node.role.reconciler.plan.next_at))
         node.pass_time(301)
         await until(lambda: node.contents() == set())
-        await node.until_not_shown()
+        await node.until_not_visible()
 
 
 async def test_a_deleted_cache_that_pods_use_stays_until_they_end(node: CacheNode) -> None:

@@ -72,7 +72,7 @@ async def mount_some(node: CacheNode, count: int) -> list[str]:
     return uids
 
 
-async def all_shown(node: CacheNode, caches: int, used: int) -> bool:
+async def all_visible(node: CacheNode, caches: int, used: int) -> bool:
     found = await node.object()
     if found is None or len(found.status.caches or {}) != caches:
         return False
@@ -88,7 +88,7 @@ async def test_an_agent_that_restarts_with_a_thousand_caches_knows_their_use_and
     await add_all(node, digests)
     async with node.running():
         await mount_some(node, USED)
-        await until_async(lambda: all_shown(node, CACHES, USED))
+        await until_async(lambda: all_visible(node, CACHES, USED))
     node.api.requests.clear()
     reads = 0
     mounts = node.mounts
@@ -117,7 +117,7 @@ async def test_an_agent_that_restarts_with_a_thousand_caches_knows_their_use_and
 
 
 async def _has_pods(node: CacheNode, count: int) -> bool:
-    found = await node.shown(_digest(0), MOUNTED)
+    found = await node.current(_digest(0), MOUNTED)
     return found is not None and len(found.pods or ()) == count
 
 
@@ -133,7 +133,7 @@ async def test_a_quiet_node_with_a_hundred_caches_writes_nothing_in_ten_minutes(
     await add_all(node, digests)
     async with node.running():
         await mount_some(node, 50)
-        await until_async(lambda: all_shown(node, 100, 50))
+        await until_async(lambda: all_visible(node, 100, 50))
         await asyncio.sleep(5)
         node.api.requests.clear()
         files = _versions(node.folder / "caches")
@@ -179,7 +179,7 @@ async def test_a_mount_of_a_pod_that_the_api_server_has_forgotten_is_a_use_of_it
         await until_async(lambda: _is_deleting(node))
         assert node.contents() == {digest}
         node.unpublish(uid)
-        await node.until_not_shown()
+        await node.until_not_visible()
         node.pass_time(400)
         await until(lambda: node.contents() == set())
 
@@ -202,7 +202,7 @@ async def test_a_foreign_mount_of_a_content_keeps_it_on_the_disk(node: CacheNode
         await node.role.uses.read()
         await node.delete_cache()
         await node.client.delete(PODS, "worker", namespace=TEAM, grace_period_s=0)
-        await node.until_not_shown()
+        await node.until_not_visible()
         node.pass_time(400)
         await asyncio.sleep(0.3)
         assert node.contents() == {digest}

@@ -8,7 +8,7 @@ import pytest
 
 from agent.kernelcache.content.store_layout import content_directory
 from kube.resources import GKM_CACHES, PODS
-from manifests.caches.cache_crds import build_cache_crds
+from manifests.caches.crds import build_cache_crds
 from tests.component.agent.kernelcache.cache_node import (
     LLAMA,
     TEAM,
@@ -30,8 +30,8 @@ async def node(tmp_path: Path) -> AsyncIterator[CacheNode]:
 
 
 async def has_finalizer(node: CacheNode) -> bool:
-    shown = await node.object()
-    return shown is not None and FINALIZER in (shown.metadata.finalizers or ())
+    current = await node.object()
+    return current is not None and FINALIZER in (current.metadata.finalizers or ())
 
 
 async def test_content_and_finalizer_of_a_cache_that_cannot_be_read_stay(node: CacheNode):

@@ -29,7 +29,7 @@ from kernelcache.signatures.image_signing import (
     sign_bundle,
     sign_payload,
 )
-from kernelcache.signatures.signature_material import (
+from kernelcache.signatures.material import (
     BUNDLE_ARTIFACT_TYPE,
     MAX_SIGNATURES,
     SIMPLE_SIGNING_TYPE,
@@ -39,9 +39,9 @@ from kernelcache.signatures.signature_material import (
     read_bundle_manifest,
     read_simple_signing_manifest,
 )
-from kernelcache.signatures.signature_policy import SignaturePolicy, read_signature_policy
-from kernelcache.signatures.signature_verdict import SignatureFault, SignatureRefused
+from kernelcache.signatures.policy import SignaturePolicy, read_signature_policy
 from kernelcache.signatures.signing_keys import SigningKey, SigningKeyError
+from kernelcache.signatures.verdict import SignatureFault, SignatureRefused
 from tests.support.sigstore_instance import new_key, public_pem
 
 FILE = Path(__file__).parents[3] / "data" / "kernelcache" / "cosign-signatures.json"

@@ -16,19 +16,19 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 from api.image_reference import Digest
 from api.kinds.gkmcache import SignerIdentity, Verification
 from kernelcache.signatures.image_signatures import verify_signatures
-from kernelcache.signatures.signature_material import SignatureMaterial, SimpleSigning
-from kernelcache.signatures.signature_policy import (
+from kernelcache.signatures.material import SignatureMaterial, SimpleSigning
+from kernelcache.signatures.policy import (
     SignaturePolicy,
     read_signature_policy,
 )
-from kernelcache.signatures.signature_verdict import (
+from kernelcache.signatures.trust_root import TrustRoot, read_trust_root
+from kernelcache.signatures.verdict import (
     KeylessSigner,
     SignatureFault,
     SignatureRefused,
     SignatureVerdict,
     SignatureVerified,
 )
-from kernelcache.signatures.trust_root import TrustRoot, read_trust_root
 from tests.support.sigstore_instance import (
     ISSUER,
     SIGNED_AT,

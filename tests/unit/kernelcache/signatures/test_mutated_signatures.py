@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from api.image_reference import Digest
 from api.kinds.gkmcache import SignerIdentity, Verification
 from kernelcache.signatures.image_signatures import verify_signatures
-from kernelcache.signatures.signature_material import (
+from kernelcache.signatures.material import (
     SignatureMaterial,
     SignatureMaterialError,
     SigstoreBundle,
@@ -26,9 +26,9 @@ from kernelcache.signatures.signature_material import (
     read_bundle_manifest,
     read_simple_signing_manifest,
 )
-from kernelcache.signatures.signature_policy import read_signature_policy
-from kernelcache.signatures.signature_verdict import SignatureVerified
+from kernelcache.signatures.policy import read_signature_policy
 from kernelcache.signatures.trust_root import TrustRoot, TrustRootError, read_trust_root
+from kernelcache.signatures.verdict import SignatureVerified
 from tests.support.sigstore_instance import (
     ISSUER,
     SUBJECT,
@@ -88,9 +88,11 @@ def changed_json(draw: Callable[..., Any], value: Any) -> Any:
     """The value with one of its members, at any depth, replaced or removed."""
     if isinstance(value, dict) and value and draw(st.integers(0, 9)):
         name = draw(st.sampled_from(sorted(value)))
-        rest = {key: item for key, item in value.items() if key != name}
+        remaining = {key: item for key, item in value.items() if key != name}
         return (
-            rest if draw(st.integers(0, 9)) == 0 else rest | {name: draw(changed_json(value[name]))}
+            remaining
+            if draw(st.integers(0, 9)) == 0
+            else remaining | {name: draw(changed_json(value[name]))}
         )
     if isinstance(value, list) and value and draw(st.integers(0, 9)):
         index = draw(st.integers(0, len(value) - 1))

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api.image_reference import Digest
-from kernelcache.signatures.mutation_signature import (
+from kernelcache.signatures.mutation import (
     MutationKeys,
     MutationSubject,
     SignedWith,

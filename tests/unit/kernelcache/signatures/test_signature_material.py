@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from kernelcache.signatures.signature_material import (
+from kernelcache.signatures.material import (
     BUNDLE_ARTIFACT_TYPE,
     MAX_SIGNATURE_BYTES,
     MAX_SIGNATURE_MANIFEST_BYTES,

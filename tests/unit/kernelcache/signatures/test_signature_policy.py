@@ -3,7 +3,7 @@
 import pytest
 
 from api.kinds.gkmcache import MAX_IDENTITIES, MAX_KEYS, SignerIdentity, Verification
-from kernelcache.signatures.signature_policy import SignaturePolicyError, read_signature_policy
+from kernelcache.signatures.policy import SignaturePolicyError, read_signature_policy
 from tests.support.sigstore_instance import new_key, public_pem
 
 PEM = public_pem(new_key())

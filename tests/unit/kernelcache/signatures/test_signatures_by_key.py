@@ -12,15 +12,15 @@ from api.image_reference import Digest
 from api.kinds.gkmcache import Verification
 from api.text import MAX_MESSAGE_LENGTH
 from kernelcache.signatures.image_signatures import verify_signatures
-from kernelcache.signatures.signature_material import (
+from kernelcache.signatures.material import (
     MAX_SIGNATURE_BYTES,
     MAX_SIGNATURES,
     SignatureMaterial,
     SigstoreBundle,
     SimpleSigning,
 )
-from kernelcache.signatures.signature_policy import SignaturePolicy, read_signature_policy
-from kernelcache.signatures.signature_verdict import (
+from kernelcache.signatures.policy import SignaturePolicy, read_signature_policy
+from kernelcache.signatures.verdict import (
     SignatureFault,
     SignatureRefused,
     SignatureVerdict,

@@ -10,14 +10,14 @@ import pytest
 from api.image_reference import Digest
 from api.kinds.gkmcache import Verification
 from kernelcache.signatures.image_signatures import verify_signatures
-from kernelcache.signatures.public_keys import VerificationKey
-from kernelcache.signatures.signature_material import (
+from kernelcache.signatures.material import (
     SignatureMaterial,
     read_bundle_manifest,
     read_simple_signing_manifest,
 )
-from kernelcache.signatures.signature_policy import SignaturePolicy, read_signature_policy
-from kernelcache.signatures.signature_verdict import (
+from kernelcache.signatures.policy import SignaturePolicy, read_signature_policy
+from kernelcache.signatures.public_keys import VerificationKey
+from kernelcache.signatures.verdict import (
     KeySigner,
     SignatureFault,
     SignatureRefused,

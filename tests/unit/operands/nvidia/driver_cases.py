@@ -11,10 +11,10 @@ from api.kinds.nvidia.nvidiadriver import NVIDIADriverSpec
 from api.kinds.nvidia.operator_blocks import DaemonsetsSpec, HostPaths
 from manifests.yaml import render
 from operands.nvidia.driver_daemonsets import DRIVER_STATE, DriverOperands
-from operands.nvidia.drivers.driver_config_digest import DIGEST_VARIABLE
+from operands.nvidia.drivers.config_digest import DIGEST_VARIABLE
 from operands.nvidia.node_software import HostSoftware
 from operands.nvidia.policy_operands import PolicyOperands
-from operands.nvidia.states import state_driver
+from operands.nvidia.states import driver
 from operands.operand_state import ALL_KINDS_SERVED
 from tests.unit.operands.nvidia.state_changes import GOLDEN, _leaves
 
@@ -84,7 +84,7 @@ def a_driver(
 def objects_of(operands: PolicyOperands | DriverOperands) -> list[Json]:
     if isinstance(operands, DriverOperands):
         return DRIVER_STATE.objects(operands, ALL_KINDS_SERVED)
-    return state_driver.STATE.objects(operands, ALL_KINDS_SERVED)
+    return driver.STATE.objects(operands, ALL_KINDS_SERVED)
 
 
 def daemon_sets(operands: PolicyOperands | DriverOperands) -> dict[str, Json]:
@@ -120,10 +120,10 @@ def env_of(one: Json) -> dict[str, str]:
 def digest_of(daemon_set: Json) -> str:
     """Return the digest that a DaemonSet tells its pods; nothing without one."""
     spec = daemon_set["spec"]["template"]["spec"]
-    told = (
+    reported = (
         env_of(item) for item in (*spec["initContainers"], *spec["containers"]) if "env" in item
     )
-    return next((item[DIGEST_VARIABLE] for item in told if DIGEST_VARIABLE in item), "")
+    return next((item[DIGEST_VARIABLE] for item in reported if DIGEST_VARIABLE in item), "")
 
 
 def mounts_of(one: Json) -> dict[str, str]:

@@ -4,14 +4,14 @@ import pytest
 
 from operands.nvidia.policy_operands import StateFault, StateSettingsError
 from operands.nvidia.states import (
+    container_toolkit,
+    dcgm,
+    dcgm_exporter,
+    device_plugin,
     gpu_feature_discovery,
-    state_container_toolkit,
-    state_dcgm,
-    state_dcgm_exporter,
-    state_device_plugin,
-    state_mig_manager,
-    state_mps_control_daemon,
-    state_node_status_exporter,
+    mig_manager,
+    mps_control_daemon,
+    node_status_exporter,
 )
 from operands.transforms import pod_spec_of, the
 from tests.support.kubernetes_schemas import check_object
@@ -27,14 +27,14 @@ from tests.unit.operands.nvidia.state_changes import (
 )
 
 MAIN = {
-    state_container_toolkit.STATE: ("toolkit", "nvidia-container-toolkit-ctr"),
-    state_device_plugin.STATE: ("devicePlugin", "nvidia-device-plugin"),
-    state_mps_control_daemon.STATE: ("devicePlugin", "mps-control-daemon-ctr"),
-    state_dcgm.STATE: ("dcgm", "nvidia-dcgm-ctr"),
-    state_dcgm_exporter.STATE: ("dcgmExporter", "nvidia-dcgm-exporter"),
+    container_toolkit.STATE: ("toolkit", "nvidia-container-toolkit-ctr"),
+    device_plugin.STATE: ("devicePlugin", "nvidia-device-plugin"),
+    mps_control_daemon.STATE: ("devicePlugin", "mps-control-daemon-ctr"),
+    dcgm.STATE: ("dcgm", "nvidia-dcgm-ctr"),
+    dcgm_exporter.STATE: ("dcgmExporter", "nvidia-dcgm-exporter"),
     gpu_feature_discovery.STATE: ("gfd", "gpu-feature-discovery"),
-    state_mig_manager.STATE: ("migManager", "nvidia-mig-manager"),
-    state_node_status_exporter.STATE: ("nodeStatusExporter", "nvidia-node-status-exporter"),
+    mig_manager.STATE: ("migManager", "nvidia-mig-manager"),
+    node_status_exporter.STATE: ("nodeStatusExporter", "nvidia-node-status-exporter"),
 }
 GATES = {
     "state-container-toolkit": "container-toolkit",
@@ -120,7 +120,7 @@ def test_environment_of_the_block_reaches_the_main_container(state: State):
     found = changed_by(state, env=[{"name": "LEVEL", "value": "debug"}])
     path = f"pod.containers[{MAIN[state][1]}].env[LEVEL]"
     expected = {f"{path}.name": "LEVEL", f"{path}.value": "debug"}
-    assert found == ({} if state is state_mps_control_daemon.STATE else expected)
+    assert found == ({} if state is mps_control_daemon.STATE else expected)
 
 
 @EACH_STATE
@@ -129,7 +129,7 @@ def test_arguments_of_the_block_reach_the_program(state: State):
     found = changed_by(state, args=["--verbose"])
     path = f"pod.containers[{MAIN[state][1]}]"
     expected = {f"{path}.args[0]": "--verbose"}
-    assert found == ({} if state is state_mps_control_daemon.STATE else expected)
+    assert found == ({} if state is mps_control_daemon.STATE else expected)
     objects = objects_of(state, ON)
     for text in (
         object_["data"].get("entrypoint.sh")
@@ -142,14 +142,14 @@ def test_arguments_of_the_block_reach_the_program(state: State):
 @EACH_STATE
 def test_a_variable_of_the_block_is_stronger_than_that_of_the_state(state: State):
     block, main = MAIN[state]
-    before = env_of(objects_of(state, ON), main) if state is not state_dcgm.STATE else {}
+    before = env_of(objects_of(state, ON), main) if state is not dcgm.STATE else {}
     files = {"RUNTIME", "RUNTIME_CONFIG", "RUNTIME_SOCKET", "RUNTIME_DROP_IN_CONFIG_HOST_PATH"}
     for name in before:
         if name in files or name.startswith(("CONTAINERD_", "RUNTIME_")):
             continue
         spec = {block: {**ON.get(block, {}), "env": [{"name": name, "value": "mine"}]}}
         found = env_of(objects_of(state, {**ON, **spec}), main)
-        expected = before[name] if state is state_mps_control_daemon.STATE else "mine"
+        expected = before[name] if state is mps_control_daemon.STATE else "mine"
         assert found == {**before, name: expected}
 
 
@@ -162,16 +162,18 @@ def test_a_block_that_is_off_has_no_objects(state: State):
 
 @EACH_STATE
 def test_what_is_left_out_counts_as_on_but_for_the_exporter_of_node_status(state: State):
-    assert bool(objects_of(state, {})) == (state is not state_node_status_exporter.STATE)
+    assert bool(objects_of(state, {})) == (state is not node_status_exporter.STATE)
 
 
 @EACH_STATE
 def test_an_image_in_half_is_told_by_field_and_cure(state: State):
     block, _ = MAIN[state]
     spec = {block: {"enabled": True, "repository": "r.example.com"}}
-    with pytest.raises(StateSettingsError, match=f"ClusterPolicy gpus: spec.{block}.image") as told:
+    with pytest.raises(
+        StateSettingsError, match=f"ClusterPolicy gpus: spec.{block}.image"
+    ) as reported:
         objects_of(state, spec)
-    assert told.value.fault is StateFault.IMAGE_INVALID
+    assert reported.value.fault is StateFault.IMAGE_INVALID
 
 
 @EACH_STATE
@@ -207,9 +209,9 @@ def test_pods_wait_in_the_validators_image(state: State):
 
 @EACH_STATE
 def test_needs_are_what_the_pods_wait_for(state: State):
-    if state is state_node_status_exporter.STATE:
+    if state is node_status_exporter.STATE:
         assert state.needs == ()
-    elif state is state_container_toolkit.STATE:
+    elif state is container_toolkit.STATE:
         assert state.needs == ("state-driver",)
     else:
         assert state.needs[0] == "state-operator-validation"
@@ -217,7 +219,7 @@ def test_needs_are_what_the_pods_wait_for(state: State):
 
 @EACH_STATE
 def test_pods_get_devices_by_the_runtime_class(state: State):
-    needs_devices = state not in {state_container_toolkit.STATE, state_node_status_exporter.STATE}
+    needs_devices = state not in {container_toolkit.STATE, node_status_exporter.STATE}
     found = changes(state, {**ON, "operator": {"runtimeClass": "gpus"}}, ON)
     if needs_devices:
         assert found == {"pod.runtimeClassName": "gpus"}
@@ -231,7 +233,7 @@ def test_pods_get_devices_by_the_plugin_of_the_runtime_without_a_class(state: St
     _, main = MAIN[state]
     found = changes(state, {**ON, "cdi": {"nriPluginEnabled": True}}, ON)
     key = f"pod.metadata.annotations.nvidia.cdi.k8s.io/container.{main}"
-    if state in {state_container_toolkit.STATE, state_node_status_exporter.STATE}:
+    if state in {container_toolkit.STATE, node_status_exporter.STATE}:
         assert key not in found
     else:
         assert found == {"pod.runtimeClassName": None, key: "management.nvidia.com/gpu=all"}

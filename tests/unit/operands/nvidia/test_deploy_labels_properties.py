@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from api.kinds.nvidia.sandbox_operands import SandboxMode, WorkloadType
 from api.names import DEPLOY_LABELS_ANNOTATION, UPGRADE_ENABLED_ANNOTATION
-from operands.nvidia.deploy_labels import LabelTerms, deploy_labels
+from operands.nvidia.deploy_labels import LabelParameters, deploy_labels
 from operands.nvidia.deploy_record import (
     ADOPT,
     DEPLOY_LABELS,
@@ -67,7 +67,7 @@ CLAIMS = st.lists(
     unique_by=lambda claim: claim.name,
 )
 TERMS = st.builds(
-    LabelTerms,
+    LabelParameters,
     serves_virtual_machines=st.booleans(),
     default_workload=st.sampled_from(WorkloadType),
     mode=st.sampled_from(SandboxMode),
@@ -127,12 +127,12 @@ def test_a_policy_that_comes_and_goes_leaves_exactly_the_labels_of_others(node, 
 
 @given(NODES, TERMS, st.frozensets(st.sampled_from([*NFD, "nvidia.com/mig.capable"])))
 def test_feature_labels_that_vanish_move_nothing(node, policy, gone):
-    settled = applied(node, deploy_labels(node, policy))
-    if not settled.has_gpu or deploy_labels(settled, policy):
+    stable = applied(node, deploy_labels(node, policy))
+    if not stable.has_gpu or deploy_labels(stable, policy):
         return
     if policy.owners is not None and any(claim.selector for claim in policy.owners.claims):
         return
-    away = relabelled(settled, dict.fromkeys(gone))
+    away = relabelled(stable, dict.fromkeys(gone))
     change = deploy_labels(away, policy)
     assert not change, change
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from operands.nvidia.drivers.driver_config_digest import DIGEST_VARIABLE, config_digest
-from operands.upgrade.upgrade_reasons import UpgradeReason
+from operands.nvidia.drivers.config_digest import DIGEST_VARIABLE, config_digest
+from operands.upgrade.reasons import UpgradeReason
 from tests.support import driver_upgrades as upgrades
 from tests.unit.operands.nvidia.driver_cases import (
     RHEL,
@@ -143,12 +143,12 @@ def test_a_precompiled_driver_of_another_kernel_has_another_digest():
 def test_the_driver_and_k8s_driver_manager_are_told_the_digest():
     (found,) = daemon_sets(a_policy(gds={"enabled": True})).values()
     pod = found["spec"]["template"]["spec"]
-    told = {
+    reported = {
         container["name"]
         for container in (*pod["initContainers"], *pod["containers"])
         if DIGEST_VARIABLE in [item["name"] for item in container.get("env", ())]
     }
-    assert told == {"k8s-driver-manager", "nvidia-driver-ctr"}
+    assert reported == {"k8s-driver-manager", "nvidia-driver-ctr"}
     assert digest_of(found) == config_digest(found)
     assert len(digest_of(found)) == 64
 

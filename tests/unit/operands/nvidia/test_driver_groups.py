@@ -12,10 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from operands.nvidia.drivers.driver_groups import DriverGroup, DriverGrouping, driver_groups
+from operands.nvidia.drivers.groups import DriverGroup, DriverGrouping, driver_groups
 from operands.nvidia.node_software import OS_ID_FEATURE, HostSoftware, RuntimeName
 from operands.nvidia.policy_operands import PolicyOperands, StateFault, StateSettingsError
-from operands.nvidia.states import state_driver, state_vgpu_manager
+from operands.nvidia.states import driver as state_driver
+from operands.nvidia.states import vgpu_manager
 from operands.operand_state import ALL_KINDS_SERVED
 from tests.unit.operands.nvidia.driver_cases import (
     NEWER_KERNEL,
@@ -88,8 +89,8 @@ def test_nodes_that_join_change_no_byte_of_the_objects_of_others(driver, before,
 
 @given(clusters, clusters)
 def test_hosts_of_virtual_gpus_that_join_change_no_byte_of_the_objects_of_others(before, joining):
-    old = texts(policy_for(before, **SANDBOX), state_vgpu_manager.STATE)
-    new = texts(policy_for(before | joining, **SANDBOX), state_vgpu_manager.STATE)
+    old = texts(policy_for(before, **SANDBOX), vgpu_manager.STATE)
+    new = texts(policy_for(before | joining, **SANDBOX), vgpu_manager.STATE)
     assert old.items() <= new.items()
 
 

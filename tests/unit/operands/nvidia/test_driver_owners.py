@@ -89,9 +89,9 @@ def test_a_selector_that_selects_nothing_is_told():
     assert claim is not None
     assert "spec.nodeSelector of NVIDIADriver gold selects no node" in idle_text(claim)
     assert "pool=silver" in idle_text(claim)
-    rest = driver_owners([a_driver("rest", default=True)]).claim("rest")
-    assert rest is not None
-    assert "no node with a GPU is left" in idle_text(rest)
+    remaining = driver_owners([a_driver("rest", default=True)]).claim("rest")
+    assert remaining is not None
+    assert "no node with a GPU is left" in idle_text(remaining)
 
 
 def test_a_name_that_no_label_can_hold_is_shortened():

@@ -4,7 +4,7 @@ import pytest
 
 from operands.asset_files import asset_names
 from operands.nvidia.policy_states import POLICY_STATES, STATE_NAMES
-from operands.nvidia.states import state_kata_manager
+from operands.nvidia.states import kata_manager
 from tests.unit.operands.nvidia.policy_cases import MATRIX, ON, SANDBOX, a_full_policy, a_policy
 
 DOCUMENTED = (
@@ -109,10 +109,10 @@ def test_a_mode_runs_its_own_plugin_and_no_other():
 
 def test_the_kata_manager_never_runs():
     kata = a_full_policy(**KATA, kataManager={"enabled": True, "image": "kata:1"})
-    assert state_kata_manager.NAME not in running(kata)
+    assert kata_manager.NAME not in running(kata)
 
 
-@pytest.mark.parametrize("state", [name for name in STATE_NAMES if name != state_kata_manager.NAME])
+@pytest.mark.parametrize("state", [name for name in STATE_NAMES if name != kata_manager.NAME])
 def test_assets_have_a_number_and_their_kind(state: str):
     names = asset_names(state)
     assert names

@@ -45,16 +45,16 @@ def test_a_state_has_one_reason(
     facts: dict[str, Any], readiness: StateReadiness, reason: StateReason
 ):
     """Lesson 49."""
-    found = state_status(StateFacts(name="s", **facts), shown=None, now=NOW)
+    found = state_status(StateFacts(name="s", **facts), current=None, now=NOW)
     assert (found.state, found.reason) == (readiness, reason.value)
 
 
 def test_the_time_of_a_state_moves_with_its_readiness_only():
-    first = state_status(StateFacts(name="s", daemon_sets=(WAITING,)), shown=None, now=NOW)
+    first = state_status(StateFacts(name="s", daemon_sets=(WAITING,)), current=None, now=NOW)
     fault = (StateReason.OBJECT_NOT_APPLIED, "why")
-    second = state_status(StateFacts(name="s", fault=fault), shown=[first], now=LATER)
+    second = state_status(StateFacts(name="s", fault=fault), current=[first], now=LATER)
     assert (second.since, second.reason) == (first.since, "ObjectNotApplied")
-    assert state_status(StateFacts(name="s"), shown=[second], now=LATER).since != first.since
+    assert state_status(StateFacts(name="s"), current=[second], now=LATER).since != first.since
     assert (first.nodes_ready, first.nodes_total) == (1, 2)
 
 
@@ -106,6 +106,6 @@ def test_what_is_not_ready_is_said_with_the_first_cause_667():
 def test_both_conditions_say_the_same(
     overall: OverallReadiness, want: list[tuple[str, str, str, str]]
 ):
-    found = operator_conditions(overall, shown=None, generation=3, now=NOW)
+    found = operator_conditions(overall, current=None, generation=3, now=NOW)
     assert [(item.type, item.status, item.reason, item.message) for item in found] == want
-    assert operator_conditions(overall, shown=found, generation=3, now=LATER) == found
+    assert operator_conditions(overall, current=found, generation=3, now=LATER) == found

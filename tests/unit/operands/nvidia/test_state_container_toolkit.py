@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from operands.nvidia.node_software import HostSoftware
 from operands.nvidia.policy_operands import StateFault, StateSettingsError
-from operands.nvidia.states.state_container_toolkit import STATE
+from operands.nvidia.states.container_toolkit import STATE
 from operands.transforms import container_of, pod_spec_of, the
 from tests.unit.operands.nvidia.state_changes import (
     BLOCK,
@@ -251,10 +251,10 @@ def test_variables_of_the_policy_name_other_files(
 
 @pytest.mark.parametrize("path", ["config.toml", "/", "/etc/../config.toml"])
 def test_a_file_without_its_whole_path_is_refused_with_the_cure(path: str):
-    with pytest.raises(StateSettingsError) as told:
+    with pytest.raises(StateSettingsError) as reported:
         objects_of(STATE, toolkit(CONTAINERD_CONFIG=path))
-    assert told.value.fault is StateFault.SPEC_INVALID
-    assert str(told.value) == (
+    assert reported.value.fault is StateFault.SPEC_INVALID
+    assert str(reported.value) == (
         f"ClusterPolicy gpus: spec.toolkit.env: CONTAINERD_CONFIG is {path!r}: set it to the whole path of a file"
     )
 

@@ -1,6 +1,6 @@
 """State `state-dcgm`: the host engine, and the Service that leads to that of the same node."""
 
-from operands.nvidia.states.state_dcgm import HOST_ENGINE, STATE
+from operands.nvidia.states.dcgm import HOST_ENGINE, STATE
 from operands.transforms import the
 from tests.unit.operands.nvidia.state_changes import BLOCK, FULL, check_golden, kinds_of, objects_of
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from operands.nvidia.states.state_dcgm_exporter import STATE
+from operands.nvidia.states.dcgm_exporter import STATE
 from operands.operand_state import ServedKinds
 from operands.transforms import pod_spec_of, the
 from tests.unit.operands.nvidia.state_changes import (

@@ -4,8 +4,8 @@ import pytest
 
 from api.names import CONFIG_HASH_ANNOTATION
 from operands.asset_files import load_assets
-from operands.nvidia.states import state_device_plugin
-from operands.nvidia.states.state_device_plugin import STATE
+from operands.nvidia.states import device_plugin
+from operands.nvidia.states.device_plugin import STATE
 from operands.transforms import container_of, pod_spec_of, set_content_hash, the
 from tests.unit.operands.nvidia.state_changes import (
     BLOCK,
@@ -146,7 +146,7 @@ def test_a_changed_entrypoint_restarts_the_pods(monkeypatch: pytest.MonkeyPatch)
     assert annotations[CONFIG_HASH_ANNOTATION] == before
     config_map["data"]["entrypoint.sh"] += "\n"
     monkeypatch.setattr(
-        state_device_plugin,
+        device_plugin,
         "load_assets",
         lambda name: [
             config_map if asset["kind"] == "ConfigMap" else asset for asset in load_assets(name)

@@ -6,7 +6,7 @@ import pytest
 
 from operands.nvidia.node_software import HostSoftware
 from operands.nvidia.policy_operands import StateFault, StateSettingsError
-from operands.nvidia.states import state_driver
+from operands.nvidia.states import driver as state_driver
 from tests.support.kubernetes_schemas import check_object
 from tests.unit.operands.nvidia.driver_cases import (
     RHEL,

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from api.names import CONFIG_HASH_ANNOTATION
-from operands.nvidia.states.state_mig_manager import STATE
+from operands.nvidia.states.mig_manager import STATE
 from operands.transforms import pod_spec_of, the
 from tests.unit.operands.nvidia.state_changes import (
     BLOCK,

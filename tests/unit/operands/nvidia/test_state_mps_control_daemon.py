@@ -1,6 +1,6 @@
 """State `state-mps-control-daemon`: the Multi-Process Service in the device plugin's image."""
 
-from operands.nvidia.states.state_mps_control_daemon import STATE
+from operands.nvidia.states.mps_control_daemon import STATE
 from operands.transforms import pod_spec_of, the
 from tests.unit.operands.nvidia.state_changes import BLOCK, FULL, changes, check_golden, objects_of
 

@@ -1,6 +1,6 @@
 """State `state-node-status-exporter`: metrics of the validator's files."""
 
-from operands.nvidia.states.state_node_status_exporter import STATE
+from operands.nvidia.states.node_status_exporter import STATE
 from operands.operand_state import ServedKinds
 from operands.transforms import the
 from tests.unit.operands.nvidia.state_changes import (

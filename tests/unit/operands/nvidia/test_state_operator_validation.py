@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from operands.nvidia.states.state_operator_validation import STATE
+from operands.nvidia.states.operator_validation import STATE
 from operands.operand_state import ALL_KINDS_SERVED
 from tests.support.kubernetes_schemas import check_object
 from tests.unit.operands.nvidia.driver_cases import a_policy, env_of

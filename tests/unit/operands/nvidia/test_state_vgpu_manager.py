@@ -10,7 +10,7 @@ import yaml
 from operands.nvidia.devices.vgpu_layouts import PRODUCTS, layouts_text
 from operands.nvidia.node_software import HostSoftware
 from operands.nvidia.policy_operands import StateFault, StateSettingsError
-from operands.nvidia.states import state_vgpu_device_manager, state_vgpu_manager
+from operands.nvidia.states import vgpu_device_manager, vgpu_manager
 from operands.operand_state import ALL_KINDS_SERVED
 from tests.support.kubernetes_schemas import check_object
 from tests.unit.operands.nvidia.driver_cases import (
@@ -28,7 +28,7 @@ ON: dict[str, Any] = {
     "vgpuManager": {"enabled": True},
     "vgpuDeviceManager": {"enabled": True},
 }
-BOTH = (state_vgpu_manager.STATE, state_vgpu_device_manager.STATE)
+BOTH = (vgpu_manager.STATE, vgpu_device_manager.STATE)
 
 
 def objects(state: State, *software: HostSoftware, **spec: Any) -> list[dict[str, Any]]:
@@ -58,7 +58,7 @@ def test_kubernetes_takes_the_objects(state):
 
 
 def test_each_system_has_its_manager_whatever_the_runtime():
-    found = daemon_sets(state_vgpu_manager.STATE, RHEL, RHEL_CRI_O, UBUNTU)
+    found = daemon_sets(vgpu_manager.STATE, RHEL, RHEL_CRI_O, UBUNTU)
     assert {
         name: item["spec"]["template"]["spec"]["containers"][0]["image"]
         for name, item in found.items()
@@ -78,7 +78,7 @@ def test_fields_of_the_manager_reach_its_container():
         "hostNetwork": True,
         "resources": {"limits": {"memory": "1Gi"}},
     }
-    ((_, found),) = daemon_sets(state_vgpu_manager.STATE, vgpuManager=block).items()
+    ((_, found),) = daemon_sets(vgpu_manager.STATE, vgpuManager=block).items()
     pod = found["spec"]["template"]["spec"]
     (main,), (manager,) = pod["containers"], pod["initContainers"]
     assert main["args"] == ["init", "-x"]
@@ -92,31 +92,31 @@ def test_fields_of_the_manager_reach_its_container():
 
 def test_hosts_of_an_unknown_system_are_told():
     policy = a_policy(UNKNOWN, UBUNTU, **ON)
-    assert set(state_vgpu_manager.nodes_without_manager(policy)) == {UNKNOWN}
-    assert state_vgpu_manager.nodes_without_manager(a_policy(UNKNOWN)) == {}
-    assert len(daemon_sets(state_vgpu_manager.STATE, UNKNOWN, UBUNTU)) == 1
+    assert set(vgpu_manager.nodes_without_manager(policy)) == {UNKNOWN}
+    assert vgpu_manager.nodes_without_manager(a_policy(UNKNOWN)) == {}
+    assert len(daemon_sets(vgpu_manager.STATE, UNKNOWN, UBUNTU)) == 1
     with pytest.raises(StateSettingsError, match=r"spec\.vgpuManager") as caught:
-        objects(state_vgpu_manager.STATE, UNKNOWN)
+        objects(vgpu_manager.STATE, UNKNOWN)
     assert caught.value.fault is StateFault.OS_UNKNOWN
 
 
 def test_parameters_of_modules_must_be_there():
     spec = {"vgpuManager": {"enabled": True, "kernelModuleConfig": {"name": "absent"}}}
-    assert state_vgpu_manager.config_maps_of_policy(a_policy(**{**ON, **spec})) == {"absent"}
-    assert state_vgpu_manager.config_maps_of_policy(a_policy(**spec)) == frozenset()
+    assert vgpu_manager.config_maps_of_policy(a_policy(**{**ON, **spec})) == {"absent"}
+    assert vgpu_manager.config_maps_of_policy(a_policy(**spec)) == frozenset()
     with pytest.raises(StateSettingsError, match=r"vgpuManager\.kernelModuleConfig"):
-        objects(state_vgpu_manager.STATE, **spec)
+        objects(vgpu_manager.STATE, **spec)
 
 
 def test_an_image_in_half_names_the_field():
     for spec in ({"version": "1"}, {"driverManager": {"version": "1"}}):
         with pytest.raises(StateSettingsError, match=r"spec\.vgpuManager") as caught:
-            objects(state_vgpu_manager.STATE, vgpuManager=spec)
+            objects(vgpu_manager.STATE, vgpuManager=spec)
         assert caught.value.fault is StateFault.IMAGE_INVALID
 
 
 def test_layouts_are_those_of_the_spec_or_the_default_ones():
-    state = state_vgpu_device_manager.STATE
+    state = vgpu_device_manager.STATE
     default = objects(state)
     assert [item["metadata"]["name"] for item in default if item["kind"] == "ConfigMap"] == [
         "default-vgpu-devices-config"

@@ -15,8 +15,8 @@ from api.driver_upgrade import (
     UpgradeState,
 )
 from api.names import NodeName, PodUid
-from operands.upgrade.upgrade_actions import Annotate
-from operands.upgrade.upgrade_facts import (
+from operands.upgrade.actions import Annotate
+from operands.upgrade.facts import (
     DriverPod,
     DriverRevision,
     DriverUse,
@@ -27,8 +27,8 @@ from operands.upgrade.upgrade_facts import (
     UpgradeNode,
     ValidatorPod,
 )
-from operands.upgrade.upgrade_record import UpgradeRecord
-from operands.upgrade.upgrade_terms import AwaitedPods, EvictionTerms, NodeLimit, UpgradeTerms
+from operands.upgrade.parameters import AwaitedPods, EvictionLimits, NodeLimit, UpgradeParameters
+from operands.upgrade.record import UpgradeRecord
 from tests.support.driver_upgrades import (
     NOT_READY,
     NOW,
@@ -132,13 +132,13 @@ NODES = st.builds(
     reported_reason=TEXTS,
 )
 TERMS = st.builds(
-    UpgradeTerms,
+    UpgradeParameters,
     auto_upgrade=st.booleans(),
     max_parallel=st.integers(0, 3),
     max_unavailable=st.builds(NodeLimit, st.integers(0, 100), is_percentage=st.booleans()),
     awaited=st.builds(AwaitedPods, limit_s=st.integers(0, 10**8)),
-    pod_deletion=st.none() | st.builds(EvictionTerms, force=st.booleans()),
-    drain=st.none() | st.builds(EvictionTerms, delete_empty_dir=st.booleans()),
+    pod_deletion=st.none() | st.builds(EvictionLimits, force=st.booleans()),
+    drain=st.none() | st.builds(EvictionLimits, delete_empty_dir=st.booleans()),
     has_validator=st.booleans(),
 )
 

@@ -24,7 +24,7 @@ from api.driver_upgrade import (
 )
 from api.names import NodeName, PodUid
 from api.selector_text import parse_label_selector
-from operands.upgrade.upgrade_actions import (
+from operands.upgrade.actions import (
     Annotate,
     DeletePod,
     EvictPod,
@@ -35,7 +35,7 @@ from operands.upgrade.upgrade_actions import (
     SetState,
     WaitUntil,
 )
-from operands.upgrade.upgrade_facts import (
+from operands.upgrade.facts import (
     DriverUse,
     EvictionAnswer,
     PodOwner,
@@ -43,8 +43,8 @@ from operands.upgrade.upgrade_facts import (
     ValidatorPod,
     uses_of,
 )
-from operands.upgrade.upgrade_reasons import UpgradeReason
-from operands.upgrade.upgrade_terms import AwaitedPods, EvictionTerms
+from operands.upgrade.parameters import AwaitedPods, EvictionLimits
+from operands.upgrade.reasons import UpgradeReason
 from tests.support.driver_upgrades import (
     NOT_READY,
     NOW,
@@ -123,7 +123,7 @@ def test_a_node_that_only_restarts_its_driver_pod_is_cordoned_as_upstream_does()
 )
 def test_a_node_that_somebody_uncordons_in_the_middle_is_cordoned_again(state):
     terms = the_terms(
-        awaited=AwaitedPods(selector=parse_label_selector("app")), drain=EvictionTerms()
+        awaited=AwaitedPods(selector=parse_label_selector("app")), drain=EvictionLimits()
     )
     node = a_node(
         state,
@@ -320,7 +320,7 @@ def test_a_pod_that_cannot_be_evicted_is_named_and_no_other_pod_is_evicted_in_va
 
 
 def test_force_and_delete_empty_dir_evict_what_is_lost():
-    terms = the_terms(pod_deletion=EvictionTerms(force=True, delete_empty_dir=True))
+    terms = the_terms(pod_deletion=EvictionLimits(force=True, delete_empty_dir=True))
     node = deleting(a_pod("x", owner=PodOwner.NONE), a_pod("y", has_empty_dir=True))
     assert evicted(step(node, terms)) == ["x", "y"]
 
@@ -348,7 +348,7 @@ def test_driver_pods_agent_and_operands_are_no_users():
 
 
 def test_a_drain_leaves_daemon_sets_static_pods_and_pods_with_the_skip_label():
-    terms = the_terms(drain=EvictionTerms(selector=parse_label_selector("!keep")))
+    terms = the_terms(drain=EvictionLimits(selector=parse_label_selector("!keep")))
     node = out_of_service(
         "drain-required",
         driver_pods=OLD,
@@ -538,8 +538,8 @@ def test_a_reason_is_reported_once():
     node = deleting(a_pod())
     (report,) = (action for action in step(node).actions if isinstance(action, ReportReason))
     assert (report.reason, report.message) == (UpgradeReason.EVICTING, "evicts team/train")
-    told = deleting(a_pod(), reported_reason="EvictingPods: evicts team/another")
-    assert [action for action in step(told).actions if isinstance(action, ReportReason)] == []
+    reported = deleting(a_pod(), reported_reason="EvictingPods: evicts team/another")
+    assert [action for action in step(reported).actions if isinstance(action, ReportReason)] == []
 
 
 def test_a_node_at_rest_causes_no_action():
@@ -552,7 +552,7 @@ def test_a_node_in_a_state_says_when_to_look_again():
         action for action in step(deleting(a_pod())).actions if isinstance(action, WaitUntil)
     )
     assert wait.until == NOW + dt.timedelta(seconds=300)
-    endless = the_terms(pod_deletion=EvictionTerms(limit_s=0))
+    endless = the_terms(pod_deletion=EvictionLimits(limit_s=0))
     (wait,) = (
         action
         for action in step(deleting(a_pod()), endless).actions

@@ -5,9 +5,9 @@ from collections.abc import Callable
 
 import pytest
 
-from operands.upgrade.cluster_upgrade import CLUSTER_POLICY, OwnerUpgrade, plan_upgrades
-from operands.upgrade.upgrade_actions import EvictPod
-from operands.upgrade.upgrade_facts import UpgradeTimes
+from operands.upgrade.actions import EvictPod
+from operands.upgrade.cluster import CLUSTER_POLICY, OwnerUpgrade, plan_upgrades
+from operands.upgrade.facts import UpgradeTimes
 from tests.support.naive_upgrades import Numbers
 from tests.support.upgrade_histories import terms_of
 from tests.support.upgrade_world import START, Machine, UpgradeWorld, Workload, away
@@ -28,12 +28,12 @@ class Rollout:
         """Return the minutes that it took."""
         for number in range(hours * 3600 // STEP_S):
             self.world.pass_time(STEP_S)
-            self.look()
+            self.observe()
             if until():
                 return number * STEP_S // 60
         raise AssertionError(Counter(machine.state for machine in self.world.machines.values()))
 
-    def look(self) -> None:
+    def observe(self) -> None:
         times = UpgradeTimes(now=self.world.now(), leading_since=START)
         upgrades = plan_upgrades({CLUSTER_POLICY: self.terms}, self.world.facts(), times)
         self.last = upgrades[CLUSTER_POLICY]
@@ -71,7 +71,7 @@ def test_200_nodes_with_a_tenth_failing_finish_and_never_more_than_50_are_away()
     for machine in failing:
         machine.breaks_driver = True
     rollout = Rollout(world, Numbers(parallel=0, unavailable="25%"))
-    rollout.look()
+    rollout.observe()
     assert rollout.states() == {"upgrade-done": 200}
     world.revision, world.digest = 2, "d2"
 
@@ -101,10 +101,10 @@ def test_200_nodes_with_a_tenth_failing_finish_and_never_more_than_50_are_away()
 def test_a_quiet_cluster_causes_no_write():
     world = a_cluster(200)
     rollout = Rollout(world, Numbers(parallel=0))
-    rollout.look()
+    rollout.observe()
     for _ in range(12):
         world.pass_time(300)
-        rollout.look()
+        rollout.observe()
         assert [node for node in rollout.last.nodes if node.actions] == []
 
 
@@ -129,7 +129,7 @@ def test_budgets_that_refuse_for_hours_hold_their_nodes_up_and_no_other_one():
     rollout = Rollout(world, Numbers(parallel=2, unavailable="25%"))
     rollout.run(12, until=lambda: rollout.states()["upgrade-done"] == 15)
     world.pass_time(3600)
-    rollout.look()
+    rollout.observe()
     for entry in rollout.last.entries():
         assert entry.attempt >= 1
     # While its budget refuses, a node is tried again and again, and serves in between.

@@ -8,10 +8,10 @@ import pytest
 from api.driver_upgrade import UPGRADE_SKIP_LABEL
 from api.field_errors import FieldError
 from api.names import DRIVER_OWNER_LABEL, NodeName
-from operands.upgrade.cluster_upgrade import CLUSTER_POLICY, UpgradeCounts
-from operands.upgrade.upgrade_facts import PodOwner, UpgradeNode
-from operands.upgrade.upgrade_reasons import UpgradeReason
-from operands.upgrade.upgrade_terms import NodeLimit
+from operands.upgrade.cluster import CLUSTER_POLICY, UpgradeCounts
+from operands.upgrade.facts import PodOwner, UpgradeNode
+from operands.upgrade.parameters import NodeLimit
+from operands.upgrade.reasons import UpgradeReason
 from tests.support.driver_upgrades import (
     NOW,
     OUTDATED,

@@ -34,7 +34,7 @@ class UpgradeStateMachine(RuleBasedStateMachine):
 
     @invariant()
     def machine_and_model_agree(self) -> None:
-        self.history.looks_right()
+        self.history.holds()
         self.history.agrees()
 
     def teardown(self) -> None:

@@ -20,7 +20,7 @@ from api.driver_upgrade import (
 )
 from api.names import PoolName
 from api.selector_text import parse_label_selector
-from operands.upgrade.upgrade_actions import (
+from operands.upgrade.actions import (
     Annotate,
     Cordon,
     DeletePod,
@@ -34,9 +34,9 @@ from operands.upgrade.upgrade_actions import (
     UpgradeAction,
     WithholdUnits,
 )
-from operands.upgrade.upgrade_facts import EvictionAnswer, PodOwner, UpgradeNode
-from operands.upgrade.upgrade_reasons import UpgradeReason
-from operands.upgrade.upgrade_terms import AwaitedPods, EvictionTerms, NodeLimit
+from operands.upgrade.facts import EvictionAnswer, PodOwner, UpgradeNode
+from operands.upgrade.parameters import AwaitedPods, EvictionLimits, NodeLimit
+from operands.upgrade.reasons import UpgradeReason
 from tests.support.driver_upgrades import (
     NOT_READY,
     ON_NODE,
@@ -63,7 +63,7 @@ JOBS = the_terms(awaited=AwaitedPods(selector=parse_label_selector("app=train"),
 FOR_EVER = the_terms(awaited=AwaitedPods(selector=parse_label_selector("app=train")))
 POOLS = the_terms(awaited=AwaitedPods(pools=frozenset({PoolName("a100")})))
 NO_DELETION = the_terms(pod_deletion=None)
-DRAIN = the_terms(drain=EvictionTerms())
+DRAIN = the_terms(drain=EvictionLimits())
 A_JOB = a_pod(labels={"app": "train"})
 HELD = a_pod(owner=PodOwner.NONE)
 STATIC = a_pod("static", owner=PodOwner.MIRROR)
@@ -253,7 +253,7 @@ TRANSITIONS = [
     (deleting(pods=(REFUSED,), seconds=300), DRAIN, "drain-required", R.EVICTION_TIMED_OUT),
     (
         deleting(pods=(REFUSED,), seconds=10**8),
-        the_terms(pod_deletion=EvictionTerms(limit_s=0)),
+        the_terms(pod_deletion=EvictionLimits(limit_s=0)),
         "pod-deletion-required",
         R.EVICTION_REFUSED,
     ),

@@ -11,10 +11,10 @@ import pytest
 
 from api.driver_upgrade import PAUSED_FOR_UPGRADE, UpgradeState
 from api.names import DRIVER_OWNER_LABEL, NodeName
-from operands.upgrade.upgrade_actions import PauseOperand, ResumeOperand
-from operands.upgrade.upgrade_facts import DriverUse, UpgradeNode
-from operands.upgrade.upgrade_reasons import UpgradeReason
-from operands.upgrade.upgrade_terms import AwaitedPods, EvictionTerms, NodeLimit
+from operands.upgrade.actions import PauseOperand, ResumeOperand
+from operands.upgrade.facts import DriverUse, UpgradeNode
+from operands.upgrade.parameters import AwaitedPods, EvictionLimits, NodeLimit
+from operands.upgrade.reasons import UpgradeReason
 from tests.support.driver_upgrades import (
     NOT_READY,
     NOW,
@@ -99,7 +99,7 @@ def test_every_node_has_a_reason_and_the_time_of_its_state():
     assert (entry.reason, entry.message) == ("EvictingPods", "evicts team/train")
 
 
-LIMITED = the_terms(awaited=AwaitedPods(limit_s=60), drain=EvictionTerms())
+LIMITED = the_terms(awaited=AwaitedPods(limit_s=60), drain=EvictionLimits())
 STUCK = [
     (a_node("cordon-required", driver_pods=OLD, seconds=301), "upgrade-failed"),
     (

@@ -15,15 +15,15 @@ SHAPES = st.builds(
 )
 
 
-def loss_by_definition(shape: TargetShape, model: str, cpu: int, rests: list[int]) -> int:
-    idle = sum(rests)
+def loss_by_definition(shape: TargetShape, model: str, cpu: int, left: list[int]) -> int:
+    idle = sum(left)
     is_served = (
         shape.devices > 0
         and shape.takes(model)
         and cpu >= shape.cpu_milli
-        and len([rest for rest in rests if rest >= shape.milli]) >= shape.devices
+        and len([remaining for remaining in left if remaining >= shape.milli]) >= shape.devices
     )
-    return sum(rest for rest in rests if rest < shape.milli) if is_served else idle
+    return sum(remaining for remaining in left if remaining < shape.milli) if is_served else idle
 
 
 @given(
@@ -32,14 +32,14 @@ def loss_by_definition(shape: TargetShape, model: str, cpu: int, rests: list[int
     st.integers(0, 13_000),
     st.lists(st.integers(0, 100).map(lambda part: part * 10), max_size=8),
 )
-def test_loss_is_the_expected_milli_that_the_next_pod_cannot_use(shapes, model, cpu, rests):
+def test_loss_is_the_expected_milli_that_the_next_pod_cannot_use(shapes, model, cpu, remaining):
     target = TargetWorkload.of(shapes)
     want = sum(
-        p * loss_by_definition(shape, model, cpu, rests) for shape, p in target.frequent(0.95)
+        p * loss_by_definition(shape, model, cpu, remaining) for shape, p in target.frequent(0.95)
     )
     losses = ExpectedLoss(target)
-    assert losses.of(model, cpu, rests) == pytest.approx(want)
-    assert losses.of(model, cpu, rests[::-1]) == losses.of(model, cpu, rests)
+    assert losses.of(model, cpu, remaining) == pytest.approx(want)
+    assert losses.of(model, cpu, remaining[::-1]) == losses.of(model, cpu, remaining)
 
 
 def test_a_node_that_pods_without_devices_cannot_use_is_lost_to_them() -> None:

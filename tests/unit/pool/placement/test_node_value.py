@@ -18,7 +18,7 @@ LARGE = TargetShape(80_000, 1000, 8)
 
 def test_a_rest_is_worth_what_the_pods_that_fit_will_take_of_it() -> None:
     fill = expected_fill(HALVES.shapes)
-    assert [fill[rest] for rest in (0, 490, 500, 990, 1000)] == pytest.approx(
+    assert [fill[remaining] for remaining in (0, 490, 500, 990, 1000)] == pytest.approx(
         [0, 0, 500, 500, 1000], abs=1e-6
     )
 
@@ -26,7 +26,9 @@ def test_a_rest_is_worth_what_the_pods_that_fit_will_take_of_it() -> None:
 def test_a_hole_that_only_a_few_small_pods_fit_into_is_worth_nothing() -> None:
     small, usual = TargetShape(0, 100, 1), TargetShape(0, 500, 1)
     few, many = ([(small, count), (usual, 100)] for count in (5, 50))
-    assert [expected_fill(few)[rest] for rest in (100, 499, 500)] == pytest.approx([0, 0, 500])
+    assert [expected_fill(few)[remaining] for remaining in (100, 499, 500)] == pytest.approx(
+        [0, 0, 500]
+    )
     assert expected_fill(many)[100] > 0
 
 
@@ -44,7 +46,7 @@ def test_without_a_target_a_rest_is_worth_itself() -> None:
 def test_more_free_milli_of_one_size_are_never_worth_more_than_they_are(weights):
     fill = expected_fill([(TargetShape(0, size, 1), n) for size, n in weights.items()])
     assert len(fill) == 1001
-    assert all(0 <= value <= rest + 1e-6 for rest, value in enumerate(fill))
+    assert all(0 <= value <= remaining + 1e-6 for remaining, value in enumerate(fill))
     assert fill[0] == 0
     assert fill[max(weights)] > 0
 
@@ -67,14 +69,14 @@ def test_devices_for_which_cpu_will_run_out_are_worth_nothing() -> None:
 def test_the_scarcer_of_cpu_and_memory_decides() -> None:
     shape = TargetShape(10_000, 1000, 1, memory_mib=1000)
     value = NodeValue(TargetWorkload.of([shape]), "a")
-    rests = [1000] * 8
-    by_cpu, by_memory = value.of_state(rests, 20_000), value.of_state(rests, None, 3000)
+    remaining = [1000] * 8
+    by_cpu, by_memory = value.of_state(remaining, 20_000), value.of_state(remaining, None, 3000)
     assert by_cpu == pytest.approx(2000)
     assert by_memory == pytest.approx(3000)
-    assert value.of_state(rests, 20_000, 3000) == by_cpu
-    assert value.of_state(rests, 80_000, 3000) == pytest.approx(by_memory, abs=1)
+    assert value.of_state(remaining, 20_000, 3000) == by_cpu
+    assert value.of_state(remaining, 80_000, 3000) == pytest.approx(by_memory, abs=1)
     without = NodeValue(TargetWorkload.of([WHOLE]), "a")
-    assert without.of_state(rests, None, 0) == 8000, "no pod asks for memory"
+    assert without.of_state(remaining, None, 0) == 8000, "no pod asks for memory"
 
 
 def test_room_for_large_pods_ends_with_the_memory() -> None:

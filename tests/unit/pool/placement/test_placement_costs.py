@@ -8,8 +8,8 @@ from api.kinds.gpupool import SlicePlacement
 from pool.placement.fragmentation.placement_costs import (
     INSUFFICIENT,
     PlacementCosts,
-    Rest,
-    rests_after,
+    RemainingRoom,
+    free_after,
     usual_workload,
 )
 from pool.placement.fragmentation.target_workload import TargetShape, TargetWorkload
@@ -27,15 +27,15 @@ def costs(*shapes: tuple[TargetShape, float], pool=WHOLE) -> PlacementCosts:
 def cost(
     found: PlacementCosts,
     units: int,
-    *rests: int,
+    *remaining: int,
     cpu: int | None = None,
     memory: int | None = None,
 ) -> int:
-    return found.of(Rest(rests, cpu, memory), found.shape(UnitRequest(units)))
+    return found.of(RemainingRoom(remaining, cpu, memory), found.shape(UnitRequest(units)))
 
 
 @pytest.mark.parametrize(
-    ("rests", "shape", "expected"),
+    ("remaining", "shape", "expected"),
     [
         pytest.param((0, 1000, 1000), TargetShape(0, 1000, 1), (0, 0, 1000), id="one device"),
         pytest.param((0, 1000, 1000), TargetShape(0, 1000, 2), (0, 0, 0), id="two devices"),
@@ -45,8 +45,8 @@ def cost(
         pytest.param((100, 200), TargetShape(0, 460, 1), (100, 200), id="nowhere"),
     ],
 )
-def test_devices_that_are_fullest_and_suffice_are_taken(rests, shape, expected):
-    assert rests_after(rests, shape) == expected
+def test_devices_that_are_fullest_and_suffice_are_taken(remaining, shape, expected):
+    assert free_after(remaining, shape) == expected
 
 
 def test_the_last_room_for_a_large_pod_costs_most():
@@ -72,7 +72,7 @@ def test_a_node_without_the_memory_is_the_last_resort():
     assert cost(found, 1, *(1000,) * 8, cpu=16_000, memory=63) > INSUFFICIENT
     assert cost(found, 1, 1000, cpu=16_000, memory=64) < INSUFFICIENT
     assert cost(found, 1, 1000, memory=64) < INSUFFICIENT
-    lost = found.lost(Rest((1000,), 16_000, 63), found.shape(UnitRequest(1)))
+    lost = found.lost(RemainingRoom((1000,), 16_000, 63), found.shape(UnitRequest(1)))
     assert lost < INSUFFICIENT, "a loss is one of the value alone"
 
 
@@ -95,8 +95,8 @@ def test_sizes_are_the_usual_ones_before_a_pool_has_pods():
 def test_room_for_large_pods_costs_more_when_it_is_scarce():
     found = costs((TargetShape(0, 1000, 1), 1), (TargetShape(0, 1000, 8), 1))
     empty = (1000,) * 8
-    assert found.rooms(Rest(empty, None)) == (1,)
-    assert found.rooms(Rest(empty, 0, 0)) == (1,)
+    assert found.rooms(RemainingRoom(empty, None)) == (1,)
+    assert found.rooms(RemainingRoom(empty, 0, 0)) == (1,)
     assert found.reprice(800_000, [100])
     plenty = cost(found, 1, *empty)
     assert not found.reprice(800_000, [100])
@@ -108,10 +108,10 @@ def test_room_for_large_pods_costs_more_when_it_is_scarce():
 def test_costs_are_those_of_the_states_before_and_after(free, units):
     """Without CPU and large pods the cost is what the device's expected fill loses."""
     found = costs((TargetShape(0, 460, 1), 2), (TargetShape(0, 260, 1), 1), pool=FRACTIONS)
-    rests = tuple(sorted(20 * count for count in free))
-    fitting = [rest for rest in rests if rest >= 20 * units]
+    left = tuple(sorted(20 * count for count in free))
+    fitting = [remaining for remaining in left if remaining >= 20 * units]
     if not fitting:
         return
     fill = found._value.fill
     expected = (fill[fitting[0]] - fill[fitting[0] - 20 * units]) / 10
-    assert cost(found, units, *rests) == pytest.approx(expected, abs=0.51)
+    assert cost(found, units, *left) == pytest.approx(expected, abs=0.51)

@@ -27,7 +27,7 @@ from pool.what_if.explanation import (
 )
 from pool.what_if.question import WaitQuestion
 from tests.support.builders import a_device, a_node, a_pod_facts, a_pool, at
-from tests.support.cache_wishes import LLAMA, a_known_cache
+from tests.support.cache_demands import LLAMA, a_known_cache
 
 DEVICES = 4
 Taken = dict[str, int]

@@ -11,7 +11,7 @@ from admission.decision import Denied
 from api.names import CAPACITY_GATE, NodeName
 from cli.simulation.pod_file import pod_of_object
 from cli.simulation.pod_scheduling import PodCreator, admit, question_of, trial_of
-from kubectl_gpu.what_if.cluster_copy import copy_of
+from kubectl_gpu.what_if.verb import copy_of
 from pool.index.node_requests import NodeRequests
 from pool.what_if.trial import unweighed
 from scheduler.extender import filter_nodes, prioritize

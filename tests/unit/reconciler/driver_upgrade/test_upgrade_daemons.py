@@ -9,8 +9,8 @@ from api.driver_upgrade import AGENT_DEPLOY_LABEL, PAUSED_FOR_UPGRADE, UPGRADE_S
 from api.foreign.core import Node
 from api.names import NodeName
 from manifests.node.daemonset import without_upgrade
-from operands.upgrade.upgrade_facts import DriverRevision
-from reconciler.driver_upgrade.driver_daemons import (
+from operands.upgrade.facts import DriverRevision
+from reconciler.driver_upgrade.daemons import (
     DriverDaemon,
     agent_daemons,
     daemon_of,
@@ -22,11 +22,11 @@ from reconciler.driver_upgrade.driver_daemons import (
     seen_validator,
     validator_pod,
 )
-from reconciler.driver_upgrade.seen_nodes import seen_node
-from reconciler.driver_upgrade.upgrade_objects import (
+from reconciler.driver_upgrade.objects import (
     ControllerRevision,
     UpgradeDaemonSet,
 )
+from reconciler.driver_upgrade.seen_nodes import seen_node
 from tests.support.upgrade_objects import a_pod, owner
 
 N1 = NodeName("n1")

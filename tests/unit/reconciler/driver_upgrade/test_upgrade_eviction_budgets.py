@@ -6,9 +6,9 @@ import msgspec
 import pytest
 
 from api.names import PodUid
-from operands.upgrade.upgrade_facts import EvictionAnswer
+from operands.upgrade.facts import EvictionAnswer
 from reconciler.driver_upgrade.eviction_budgets import RefusedEvictions, eviction_answer
-from reconciler.driver_upgrade.upgrade_objects import (
+from reconciler.driver_upgrade.objects import (
     DisruptionBudget,
     UpgradePod,
 )

@@ -8,7 +8,7 @@ import pytest
 from api.clock import Instant
 from api.kinds.gpunodeinventory import DriverProcess, GPUNodeInventory, GPUNodeInventoryStatus
 from api.names import NodeName, PodUid
-from operands.upgrade.upgrade_facts import DriverUse, HostProcess, PodOwner
+from operands.upgrade.facts import DriverUse, HostProcess, PodOwner
 from reconciler.driver_upgrade.found_processes import found_on, with_driver_open
 from reconciler.sinks.agent_reports import AgentReports
 from tests.support.driver_upgrades import NOW, a_pod

@@ -8,7 +8,7 @@ import pytest
 from api.driver_upgrade import AGENT_DEPLOY_LABEL, CORDON_MANAGER, UPGRADE_STATE_LABEL, UpgradeState
 from api.foreign.core import Node
 from api.names import NodeName
-from operands.upgrade.upgrade_actions import (
+from operands.upgrade.actions import (
     Annotate,
     PauseOperand,
     ReleaseAgent,

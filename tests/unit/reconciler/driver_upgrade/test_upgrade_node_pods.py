@@ -6,12 +6,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from operands.upgrade.upgrade_facts import DriverUse, EvictionAnswer, PodOwner
-from reconciler.driver_upgrade.driver_user_pods import claims_of, holds_driver, pod_on_node
-from reconciler.driver_upgrade.upgrade_objects import (
+from operands.upgrade.facts import DriverUse, EvictionAnswer, PodOwner
+from reconciler.driver_upgrade.objects import (
     ResourceClaim,
     UpgradePod,
 )
+from reconciler.driver_upgrade.user_pods import claims_of, holds_driver, pod_on_node
 from tests.support.upgrade_objects import a_pod, owner
 
 

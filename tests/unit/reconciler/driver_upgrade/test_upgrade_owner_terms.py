@@ -7,8 +7,8 @@ import pytest
 
 from api.kinds.nvidia.clusterpolicy import ClusterPolicy
 from api.kinds.nvidia.nvidiadriver import NVIDIADriver
-from operands.upgrade.cluster_upgrade import CLUSTER_POLICY
-from reconciler.driver_upgrade.upgrade_owners import upgrade_owners
+from operands.upgrade.cluster import CLUSTER_POLICY
+from reconciler.driver_upgrade.owners import upgrade_owners
 
 
 def a_policy(

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tests.cluster.node.environment.nvidia_programs.api_server import call
 
-_LOOK_S = 1.0
+_POLL_S = 1.0
 
 
 def main() -> None:
@@ -24,7 +24,7 @@ def main() -> None:
             return
         if has_changed and os.environ["SEND_SIGNAL"] == "true":
             os.kill(_process(), int(os.environ["SIGNAL"]))
-        time.sleep(_LOOK_S)
+        time.sleep(_POLL_S)
 
 
 def _wanted() -> Path:

@@ -91,10 +91,10 @@ async def _pods(kubelet: PodResources) -> dict[str, Json]:
 def _page(collectors: list[list[str]], devices: list[Json], pods: dict[str, Json]) -> str:
     lines: list[str] = []
     for name, kind, about in collectors:
-        shown = [device for device in devices if name in device["values"]]
-        if shown:
+        current = [device for device in devices if name in device["values"]]
+        if current:
             lines += [f"# HELP {name} {about}", f"# TYPE {name} {kind}"]
-        for item in shown:
+        for item in current:
             labels = {key: value for key, value in item.items() if key != "values"}
             labels["Hostname"] = os.environ["NODE_NAME"]
             labels |= pods.get(item["UUID"], {})

@@ -1,0 +1,119 @@
+"""The port by which admission learns about a cache's image, and the verdict on what it brings."""
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Protocol, final
+
+from kernelcache.signatures.verdict import SignatureRefused
+
+if TYPE_CHECKING:
+    from api.cache_name import CacheName
+    from api.image_reference import ImageReference
+    from kernelcache.admitted_image import AdmittedImage
+    from kernelcache.signatures.policy import SignaturePolicy
+    from kernelcache.signatures.verdict import SignatureVerdict
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequiredSigners:
+    """One of the policies that an image must satisfy."""
+
+    policy: "SignaturePolicy"
+    is_enforced: bool
+    """Otherwise an image without such a signature is let in with a warning."""
+    source: str
+    """The field or setting that lists the signers."""
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SecretName:
+    """A pull secret."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImageQuestion:
+    """Which digest the image has, what it says of its cache, and who has signed it."""
+
+    cache: "CacheName"
+    reference: "ImageReference"
+    """With a digest, its tag is not asked for."""
+    signers: tuple[RequiredSigners, ...]
+    """Without any, signatures are not read."""
+    pull_secrets: tuple[SecretName, ...]
+
+
+class VerificationOutcome(Enum):
+    """What an image's signatures were worth."""
+
+    VERIFIED = "verified"
+    """Each policy has a signature."""
+    UNSIGNED = "unsigned"
+    """No policy asks for one."""
+    WARNED = "warned"
+    """One is missing that is not enforced."""
+    REFUSED = "refused"
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResolvedImage:
+    """What a registry says of an image."""
+
+    image: "AdmittedImage"
+    """Not admitted before `judge` says so."""
+    verdicts: "tuple[SignatureVerdict, ...]"
+    """One for each of the question's signers."""
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImageFault:
+    """Why nothing is known of an image."""
+
+    text: str
+    """With the image's name, the fact, and what to do."""
+    is_transient: bool
+    """Whether the same question may be answered later."""
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImageJudgement:
+    """What follows from the verdicts."""
+
+    outcome: VerificationOutcome
+    refusals: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+class CacheImages(Protocol):
+    """Registries."""
+
+    async def resolve(self, question: ImageQuestion) -> ResolvedImage | ImageFault:
+        """Answer within the time that a webhook has; never raises for what a registry does."""
+
+
+def judge(question: ImageQuestion, found: ResolvedImage) -> ImageJudgement:
+    """Decide whether the image's signatures suffice."""
+    refusals: list[str] = []
+    warnings: list[str] = []
+    for signers, verdict in zip(question.signers, found.verdicts, strict=True):
+        if isinstance(verdict, SignatureRefused):
+            text = f"{signers.source}: {verdict.message}"
+            (refusals if signers.is_enforced else warnings).append(text)
+    if refusals:
+        outcome = VerificationOutcome.REFUSED
+    elif warnings:
+        outcome = VerificationOutcome.WARNED
+    else:
+        outcome = VerificationOutcome.VERIFIED if question.signers else VerificationOutcome.UNSIGNED
+    return ImageJudgement(outcome=outcome, refusals=tuple(refusals), warnings=tuple(warnings))

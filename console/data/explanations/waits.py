@@ -1,0 +1,245 @@
+"""Why pods wait, with what would help: found out in steps, those that were explained longest ago first.
+
+Pods that are alike share an explanation. One is looked for again when something of the pod's pool has changed, and
+otherwise once a minute. All of them take `SHARE` of the time at most.
+"""
+
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, final
+
+import msgspec
+import structlog
+
+from kube.errors import one_line
+from pool.facts import pool_facts
+from pool.what_if.explain import explain, explanation_steps
+from pool.what_if.question import WaitQuestion
+from pool.what_if.usable_pools import tolerations_by_pool, usable_pools
+from telemetry.explanation_texts import wait_summary
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+
+    from api.kinds.gpupool import GPUPool
+    from api.names import PodUid
+    from console.data.explanations.joinable_devices import JoinableDevices
+    from console.data.state.cluster import ClusterState
+    from console.data.state.watched_pods import WatchedPod
+    from pool.model import Demand, PoolFacts
+    from pool.what_if.explanation import AnyRemedy, Explanation
+
+    _Like = tuple[Demand, bool, int, object, str, str]
+    """What pods have in common that share an explanation; the id of a selection, which equal pods share."""
+
+SHARE: Final = 0.1
+"""Share of the time."""
+MOST_S: Final = 0.005
+"""Most seconds in one go, but for the step that exceeds it: the first one of a pool of 5,000 nodes takes some 20 ms."""
+IDLE_S: Final = 0.25
+"""Pause where no pod has a turn."""
+AGAIN_S: Final = 2.0
+"""Seconds between two explanations of one pod: a busy pool changes several times a second."""
+RESYNC_S: Final = 60.0
+"""An explanation is that old at most: what it depends on besides the pod's pool wakes none."""
+MOST_CHECKED: Final = 500
+"""Pods in one go."""
+MOST_NODES: Final = 256
+"""Most nodes of a pool in which remedies are looked for at once, where a viewer waits for the answer: some 20 ms."""
+
+_log = structlog.get_logger()
+
+
+@final
+class ExplainedWait(msgspec.Struct, frozen=True):
+    """Why a pod waits."""
+
+    reason: str
+    message: str
+    remedies: "tuple[AnyRemedy, ...]"
+    at: float
+    """Clock.monotonic() of the moment that it is about."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Started:
+    """An explanation that is under way."""
+
+    pod: "WatchedPod"
+    like: "_Like"
+    pool: "PoolFacts | None"
+    steps: "Generator[None, None, Explanation]"
+    at: float
+
+
+@final
+class WaitExplanations:
+    """Explanations of pods that wait, of a cluster whose pods are all known."""
+
+    def __init__(
+        self,
+        cluster: "ClusterState",
+        joinable: "JoinableDevices",
+        monotonic: "Callable[[], float]",
+    ) -> None:
+        self._cluster = cluster
+        self._joinable = joinable
+        self._monotonic = monotonic
+        self._found: dict[PodUid, ExplainedWait] = {}
+        self._news: set[PodUid] = set()
+        # explained since they were taken
+        self._tried: dict[PodUid, float] = {}
+        self._turns: OrderedDict[PodUid, None] = OrderedDict()
+        # those that were explained longest ago first
+        self._changed_at: dict[str, float] = {}
+        # resource -> when something of its pool changed
+        self._started: _Started | None = None
+
+    def get(self, uid: "PodUid") -> ExplainedWait | None:
+        return self._found.get(uid)
+
+    def take_news(self) -> "set[PodUid]":
+        """Return the pods that were explained since the last call."""
+        news, self._news = self._news, set()
+        return news
+
+    def add(self, uid: "PodUid") -> None:
+        """Let a pod that begins to wait have the next turn."""
+        if uid not in self._turns:
+            self._turns[uid] = None
+            self._turns.move_to_end(uid, last=False)
+
+    def discard(self, uid: "PodUid") -> None:
+        """Forget a pod that does not wait any more."""
+        self._turns.pop(uid, None)
+        self._found.pop(uid, None)
+        self._tried.pop(uid, None)
+
+    def note_change(self, resource: str) -> None:
+        """Let pods that wait for the resource be explained again."""
+        self._changed_at[resource] = self._monotonic()
+
+    def work(self, sees: "Callable[[str], bool]") -> float:
+        """Explain pods whose turn it is, for a moment; return how long to pause.
+
+        Args:
+            sees: whether a viewer looks at the pods of a namespace: others keep their turns.
+        """
+        began = self._monotonic()
+        spent_s = 0.0
+        while spent_s < MOST_S:
+            self._started = self._started or self._next(sees)
+            if self._started is None:
+                return IDLE_S
+            self._go_on(self._started)
+            spent_s = self._monotonic() - began
+        return spent_s * (1 / SHARE - 1)
+
+    def explain(self, seen: "WatchedPod", *, most_nodes: int, is_quick: bool) -> "Explanation":
+        """Explain a pod now.
+
+        Args:
+            seen: the pod.
+            most_nodes: nodes whose holders are told.
+            is_quick: whether to leave out remedies in a large pool, where they take more than a moment.
+        """
+        question = self._question(seen, self._monotonic(), most_nodes=most_nodes)
+        reader, index = self._cluster.reader, self._cluster.index
+        pool = index.pool_of(seen.facts.demand.resource)
+        is_large = pool is not None and len(index.state(pool.name).devices_by_node) > MOST_NODES
+        return explain(reader, index, question, with_remedies=not (is_quick and is_large))
+
+    def _question(self, seen: "WatchedPod", now: float, *, most_nodes: int) -> WaitQuestion:
+        cluster, pod = self._cluster, seen.facts
+        own = cluster.index.pool_of(pod.demand.resource)
+        pool = cluster.catalog.pools.get(own.name) if own is not None else None
+        usable = self._usable_pools(seen)
+        return WaitQuestion(
+            pod=pod,
+            other_pools=[pool_facts(pool) for pool in usable],
+            tolerated=tolerations_by_pool(usable),
+            joinable=self._joinable.of(pool, now) if pool is not None else (),
+            now=now,
+            most_nodes=most_nodes,
+        )
+
+    def _next(self, sees: "Callable[[str], bool]") -> _Started | None:
+        """Start to explain the first pod that has a turn."""
+        now = self._monotonic()
+        for _ in range(min(MOST_CHECKED, len(self._turns))):
+            uid = next(iter(self._turns))
+            self._turns.move_to_end(uid)
+            seen = self._cluster.pods.get(uid)
+            if seen is not None and sees(seen.facts.namespace) and self._is_due(seen, now):
+                return self._start(seen, now)
+        return None
+
+    def _start(self, seen: "WatchedPod", now: float) -> _Started:
+        cluster = self._cluster
+        question = self._question(seen, now, most_nodes=0)
+        steps = explanation_steps(cluster.reader, cluster.index, question)
+        pool = cluster.index.pool_of(seen.facts.demand.resource)
+        return _Started(seen, _like(seen), pool, steps, now)
+
+    def _go_on(self, started: _Started) -> None:
+        pod = started.pod.facts
+        if self._cluster.index.pool_of(pod.demand.resource) != started.pool:
+            self._started = None  # it is another question by now
+            return
+        try:
+            next(started.steps)
+        except StopIteration as end:
+            self._finish(started, explained_wait(end.value, started.at))
+        except Exception as error:  # noqa: BLE001  # the per-item boundary: said, and tried again later
+            _log.error("pod could not be explained", pod=pod.ref, error=one_line(str(error)))
+            self._tried[pod.uid] = started.at
+            self._started = None
+
+    def _finish(self, started: _Started, found: ExplainedWait) -> None:
+        """Keep an explanation for its pod, and for those that are alike and have a turn soon."""
+        self._started = None
+        uids = [started.pod.facts.uid]
+        for uid, _ in zip(self._turns, range(MOST_CHECKED), strict=False):
+            seen = self._cluster.pods.get(uid)
+            if seen is not None and self._is_due(seen, started.at) and _like(seen) == started.like:
+                uids.append(uid)
+        for uid in uids:
+            if uid in self._turns:
+                self._turns.move_to_end(uid)
+                self._found[uid] = found
+                self._tried[uid] = found.at
+                self._news.add(uid)
+
+    def _usable_pools(self, seen: "WatchedPod") -> "list[GPUPool]":
+        return usable_pools(
+            self._cluster.catalog.pools.values(),
+            seen.facts,
+            service_account=seen.service_account,
+            largest_free=lambda pool: self._cluster.index.state(pool.name).largest_free(),
+        )
+
+    def _is_due(self, seen: "WatchedPod", now: float) -> bool:
+        tried = self._tried.get(seen.facts.uid)
+        if tried is None:
+            return True
+        changed_at = self._changed_at.get(seen.facts.demand.resource)
+        is_news = changed_at is not None and changed_at >= tried
+        return (is_news and now - tried >= AGAIN_S) or now - tried >= RESYNC_S
+
+
+def explained_wait(explanation: "Explanation", at: float) -> ExplainedWait:
+    return ExplainedWait(
+        explanation.reason.value, wait_summary(explanation), explanation.remedies, at
+    )
+
+
+def _like(seen: "WatchedPod") -> "_Like":
+    pod = seen.facts
+    return (
+        pod.demand,
+        pod.awaits_capacity,
+        id(pod.selection),
+        pod.requests,
+        pod.namespace,
+        seen.service_account,
+    )

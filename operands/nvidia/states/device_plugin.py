@@ -1,0 +1,67 @@
+"""State `state-device-plugin`: NVIDIA's device plugin, which offers devices to kubelet.
+
+A node with a device in a GPUPool does not have its deploy label: the pool has a plugin of its own.
+"""
+
+from typing import TYPE_CHECKING, Any, Final
+
+from operands.asset_files import load_assets
+from operands.nvidia.devices.access import cdi_environment, set_device_access
+from operands.nvidia.devices.plugin_configuration import (
+    mps_root_of,
+    set_configuration,
+    set_mig_strategy,
+    set_mps_root,
+)
+from operands.nvidia.policy_operands import PolicyOperands
+from operands.nvidia.policy_transforms import finish_policy, set_block
+from operands.nvidia.states import operator_validation
+from operands.operand_state import OperandState
+from operands.transforms import container_of, set_content_hash, set_env, the
+
+if TYPE_CHECKING:
+    from api.kinds.nvidia.clusterpolicy import ClusterPolicySpec
+
+NAME: Final = "state-device-plugin"
+_MAIN: Final = "nvidia-device-plugin"
+
+
+def _build(settings: PolicyOperands) -> list[dict[str, Any]]:
+    block, objects = settings.spec.device_plugin, load_assets(NAME)
+    daemon_set = the(objects, "DaemonSet")
+    main = container_of(daemon_set, _MAIN)
+    set_env(main, {"MPS_ROOT": mps_root_of(settings)})
+    set_env(main, _modules(settings.spec))
+    set_env(main, _cdi(settings))
+    set_mig_strategy(main, settings)
+    set_mps_root(daemon_set, settings)
+    set_configuration(daemon_set, _MAIN, settings)
+    set_device_access(daemon_set, _MAIN, settings)
+    set_content_hash(daemon_set, the(objects, "ConfigMap"))
+    set_block(daemon_set, _MAIN, block, field="devicePlugin", settings=settings)
+    return finish_policy(NAME, objects, settings)
+
+
+def _modules(spec: "ClusterPolicySpec") -> dict[str, str]:
+    """Return the variables by which pods get the devices of further kernel modules."""
+    of_gds = {"GDS_ENABLED": "true", "MOFED_ENABLED": "true"} if spec.gds.is_enabled else {}
+    of_gdrcopy = {"GDRCOPY_ENABLED": "true"} if spec.gdrcopy.is_enabled else {}
+    return of_gds | of_gdrcopy
+
+
+def _cdi(settings: PolicyOperands) -> dict[str, str]:
+    if not settings.spec.cdi.enabled:
+        return {}
+    return {
+        **cdi_environment(settings),
+        "DEVICE_LIST_STRATEGY": "cdi-annotations,cdi-cri",
+        "CDI_ANNOTATION_PREFIX": "cdi.k8s.io/",
+    }
+
+
+STATE: Final = OperandState(
+    name=NAME,
+    needs=(operator_validation.NAME,),
+    is_enabled=lambda settings: settings.spec.device_plugin.is_enabled,
+    build=_build,
+)

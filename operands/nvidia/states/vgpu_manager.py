@@ -1,0 +1,100 @@
+"""State `state-vgpu-manager`: the driver of nodes that host virtual GPUs, by one DaemonSet for each system among the nodes."""
+
+import copy
+from typing import Any, Final
+
+from operands.asset_files import load_assets
+from operands.nvidia.drivers.config_files import (
+    NamedConfigMap,
+    add_config_files,
+    module_parameters,
+)
+from operands.nvidia.drivers.containers import set_pod_fields, variables
+from operands.nvidia.drivers.description import group_image
+from operands.nvidia.drivers.groups import (
+    DriverGroup,
+    DriverGrouping,
+    driver_groups,
+    software_without_driver,
+)
+from operands.nvidia.drivers.manager import set_driver_manager
+from operands.nvidia.drivers.objects import OS_VERSION
+from operands.nvidia.node_software import HostSoftware
+from operands.nvidia.object_names import object_name
+from operands.nvidia.policy_operands import PolicyOperands
+from operands.nvidia.policy_transforms import (
+    add_pull_secrets,
+    finish_policy,
+    select_nodes,
+    set_image,
+)
+from operands.operand_state import OperandState
+from operands.transforms import container_of, set_env, the
+
+Json = dict[str, Any]
+
+NAME: Final = "state-vgpu-manager"
+_DAEMON_SET: Final = "nvidia-vgpu-manager-daemonset"
+_MAIN: Final = "nvidia-vgpu-manager-ctr"
+
+
+def config_maps_of_policy(settings: PolicyOperands) -> frozenset[str]:
+    """Return the ConfigMaps whose keys the DaemonSets depend on."""
+    name = settings.spec.vgpu_manager.kernel_module_config.name
+    return frozenset({name} - {""}) if _is_enabled(settings) else frozenset()
+
+
+def nodes_without_manager(settings: PolicyOperands) -> dict[HostSoftware, str]:
+    """Return which of the nodes' software gets no vGPU manager though the state is on, and why, with the cure."""
+    if not _is_enabled(settings):
+        return {}
+    return software_without_driver(settings.software, DriverGrouping.SYSTEM)
+
+
+def _is_enabled(settings: PolicyOperands) -> bool:
+    return settings.serves_virtual_machines and settings.spec.vgpu_manager.is_enabled
+
+
+def _build(settings: PolicyOperands) -> list[Json]:
+    objects = load_assets(NAME)
+    manifest = the(objects, "DaemonSet")
+    objects.remove(manifest)
+    where = settings.path("vgpuManager")
+    groups = driver_groups(settings.software, DriverGrouping.SYSTEM, where=where)
+    daemon_sets = [_daemon_set(manifest, group, settings) for group in groups]
+    return finish_policy(NAME, [*objects, *daemon_sets], settings)
+
+
+def _daemon_set(manifest: Json, group: DriverGroup, settings: PolicyOperands) -> Json:
+    block, found = settings.spec.vgpu_manager, copy.deepcopy(manifest)
+    where, environment = settings.path("vgpuManager"), settings.environment
+    found["metadata"]["name"] = object_name(_DAEMON_SET, group.os_tag)
+    manager = "vgpuManager.driverManager"
+    set_driver_manager(found, block.driver_manager, field=manager, settings=settings)
+    container = container_of(found, _MAIN)
+    set_image(container, group_image(block, group, where=where, environment=environment), block)
+    add_pull_secrets(found, block)
+    if block.args:
+        container["args"] = list(block.args)
+    set_env(container, variables(block.env))
+    if block.kernel_module_config.name:
+        config = NamedConfigMap(
+            name=block.kernel_module_config.name,
+            where=f"{where}.kernelModuleConfig",
+            namespace=settings.namespace,
+            keys=settings.config_keys,
+        )
+        add_config_files(found, [module_parameters(config, {_MAIN})])
+    set_pod_fields(found, block)
+    found["spec"]["selector"]["matchLabels"][OS_VERSION] = group.os_tag
+    for metadata in (found["metadata"], found["spec"]["template"]["metadata"]):
+        metadata["labels"][OS_VERSION] = group.os_tag
+    select_nodes(found, group.node_labels())
+    return found
+
+
+STATE: Final[OperandState[PolicyOperands]] = OperandState(
+    name=NAME,
+    is_enabled=_is_enabled,
+    build=_build,
+)

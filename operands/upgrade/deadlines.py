@@ -1,0 +1,82 @@
+"""How long a node may stay in a state.
+
+A deadline counts from the start of the state, or of this process's leadership if that is later: in a time in which nothing
+acted nothing could be done. A state that may last has no deadline, and is overdue after a day.
+"""
+
+import datetime as dt
+from typing import TYPE_CHECKING, Final
+
+from api.driver_upgrade import UpgradeState
+
+if TYPE_CHECKING:
+    from operands.upgrade.facts import UpgradeTimes
+    from operands.upgrade.parameters import UpgradeParameters
+    from operands.upgrade.record import UpgradeRecord
+
+_CORDON_S: Final = 300
+"""Two writes; longer means that the API server refuses them."""
+_RESTART_S: Final = 1800
+"""The driver's startup probe allows 60 s and 120 times 10 s; and before it, images are pulled and pods leave."""
+VALIDATION_S: Final = 600
+"""Time limit in seconds, as in NVIDIA's GPU Operator."""
+OVERDUE_AFTER: Final = dt.timedelta(days=1)
+_FIRST_PAUSE_S: Final = 600
+_LONGEST_PAUSE_S: Final = 6 * 3600
+_MOST_DOUBLINGS: Final = 16
+
+_FIXED: Final = {
+    UpgradeState.CORDON_REQUIRED: _CORDON_S,
+    UpgradeState.UNCORDON_REQUIRED: _CORDON_S,
+    UpgradeState.POD_RESTART_REQUIRED: _RESTART_S,
+    UpgradeState.VALIDATION_REQUIRED: VALIDATION_S,
+}
+_IDLE: Final = frozenset({UpgradeState.UNKNOWN, UpgradeState.UPGRADE_DONE})
+
+
+def limit_s(terms: "UpgradeParameters", state: UpgradeState) -> int:
+    """Return the seconds that a state may last; 0: no limit."""
+    if state is UpgradeState.WAIT_FOR_JOBS_REQUIRED:
+        return terms.awaited.limit_s
+    if state is UpgradeState.POD_DELETION_REQUIRED:
+        return 0 if terms.pod_deletion is None else terms.pod_deletion.limit_s
+    if state is UpgradeState.DRAIN_REQUIRED:
+        return 0 if terms.drain is None else terms.drain.limit_s
+    return _FIXED.get(state, 0)
+
+
+def deadline_of(
+    terms: "UpgradeParameters", record: "UpgradeRecord", times: "UpgradeTimes"
+) -> dt.datetime | None:
+    """Return when the state is over, or overdue; None where it may last for ever."""
+    if record.since is None:
+        return None
+    if record.state is UpgradeState.UPGRADE_FAILED:
+        return record.since + pause_after(record.attempt)
+    seconds = limit_s(terms, record.state)
+    return None if seconds == 0 else max(record.since, times.leading_since) + _seconds(seconds)
+
+
+def is_over(terms: "UpgradeParameters", record: "UpgradeRecord", times: "UpgradeTimes") -> bool:
+    deadline = deadline_of(terms, record, times)
+    return deadline is not None and times.now >= deadline
+
+
+def is_overdue(terms: "UpgradeParameters", record: "UpgradeRecord", times: "UpgradeTimes") -> bool:
+    """Return whether the state lasts longer than it should; one that ends by its deadline never does for long."""
+    if record.since is None or record.state in _IDLE:
+        return False
+    has_end = limit_s(terms, record.state) != 0
+    return (has_end and is_over(terms, record, times)) or (
+        times.now - record.since >= OVERDUE_AFTER
+    )
+
+
+def pause_after(attempt: int) -> dt.timedelta:
+    """Return how long a failed node rests before the next attempt: 10 minutes, doubled up to 6 hours."""
+    doublings = max(0, min(attempt - 1, _MOST_DOUBLINGS))
+    return _seconds(min(_FIRST_PAUSE_S * 2**doublings, _LONGEST_PAUSE_S))
+
+
+def _seconds(number: int) -> dt.timedelta:
+    return dt.timedelta(seconds=number)

@@ -1,0 +1,183 @@
+"""States in which nothing happens on the node: not looked at, done, failed; and nodes without a policy.
+
+A node at rest that is out of service was changed by hand in the middle of an upgrade: it goes back into service if its
+driver is in order, and is a failed one otherwise.
+"""
+
+from typing import TYPE_CHECKING
+
+from api.driver_upgrade import (
+    INITIALLY_UNSCHEDULABLE_ANNOTATION,
+    UPGRADE_RECORD_ANNOTATION,
+    UPGRADE_STATE_LABEL,
+    UpgradeState,
+)
+from api.text import listed
+from operands.upgrade.case import Advance, Stay
+from operands.upgrade.driver_pods import (
+    is_driver_ready,
+    is_held_off,
+    is_requested,
+    is_still_needed,
+    need_of,
+    pending_cause,
+    serves_old_driver,
+)
+from operands.upgrade.facts import DriverRevision
+from operands.upgrade.out_of_service import (
+    bring_back_software,
+    give_back,
+    is_agent_released,
+    is_cordoned_by_others,
+    is_out_of_service,
+    load_driver,
+    validate_again,
+)
+from operands.upgrade.reasons import UpgradeReason
+from operands.upgrade.record import START_ANNOTATIONS
+from operands.upgrade.slots import is_skipped
+
+if TYPE_CHECKING:
+    from operands.upgrade.actions import Annotations, UpgradeAction
+    from operands.upgrade.case import UpgradeCase, UpgradeMove
+
+OUR_ANNOTATIONS = (
+    UPGRADE_RECORD_ANNOTATION,
+    INITIALLY_UNSCHEDULABLE_ANNOTATION,
+    *START_ANNOTATIONS.values(),
+)
+"""On a Node, beside the marks of `operands.upgrade.out_of_service`: removed with the state label."""
+
+
+def idle(case: "UpgradeCase") -> "UpgradeMove":
+    """States unknown and upgrade-done."""
+    if need := need_of(case.node):
+        return _required(case, *need, attempt=1)
+    if is_out_of_service(case.node):
+        return _found_out_of_service(case)
+    if case.record.state is UpgradeState.UPGRADE_DONE:
+        return Stay(*_resting_reason(case))
+    reason, message = _resting_reason(case)
+    if reason in {UpgradeReason.UP_TO_DATE, UpgradeReason.ORPHAN}:
+        return Advance(UpgradeState.UPGRADE_DONE, reason, message)
+    return Stay(reason, message)
+
+
+def failed(case: "UpgradeCase") -> "UpgradeMove":
+    """State upgrade-failed: it ends by a driver that is ready and validated, or by a new attempt."""
+    node, record = case.node, case.record
+    if case.is_validated and not is_still_needed(case.one):
+        text = "the driver is ready and validated"
+        return done(case, UpgradeReason.RECOVERED, text)
+    need = need_of(node)
+    is_another = bool(record.revision) and node.desired_revision != record.revision
+    if need and (is_another or is_requested(node)):
+        return _required(case, *need, attempt=1)
+    returned: tuple[UpgradeAction, ...] = ()
+    if serves_old_driver(case.one):
+        returned = give_back(node)
+    elif is_driver_ready(case.one):
+        # The validator is among what comes back.
+        returned = (*bring_back_software(node), *validate_again(node))
+    reason = record.reason or UpgradeReason.FAILED
+    message = record.message or f"the node was labelled {UpgradeState.UPGRADE_FAILED.value}"
+    if not is_still_needed(case.one) or is_skipped(case.one):
+        return Stay(reason, message, returned)
+    if case.is_over:
+        text = f"attempt {record.attempt + 1}; the one before failed: {message}"
+        return _required(case, reason, text, attempt=record.attempt + 1)
+    return Stay(reason, message, returned)
+
+
+def retired(case: "UpgradeCase") -> "UpgradeMove | None":
+    """No policy upgrades the node: give it back, and then remove what upgrades have written; None: nothing is left."""
+    node = case.node
+    if node.is_wanted:
+        reason, text = UpgradeReason.AUTO_UPGRADE_OFF, f"autoUpgrade is off for {_owner_text(case)}"
+    else:
+        reason, text = UpgradeReason.UNMANAGED, "no driver DaemonSet selects the node"
+    resumed = load_driver(node) if is_held_off(node) else ()
+    if is_out_of_service(node) and node.is_wanted and not serves_old_driver(case.one):
+        text = f"{text}; the node returns to service once its"
+        if not is_driver_ready(case.one):
+            return Stay(reason, f"{text} driver is ready: {_driver_text(case)}", resumed)
+        if is_agent_released(node) or case.unready_agents:
+            cause = listed(case.unready_agents) or "it is on its way back"
+            return Stay(reason, f"{text} agent is ready: {cause}", bring_back_software(node))
+    annotations = _without(case, *OUR_ANNOTATIONS)
+    actions = (*resumed, *give_back(node))
+    if not (annotations or actions or node.labels.get(UPGRADE_STATE_LABEL)):
+        return None
+    return Advance(UpgradeState.UNKNOWN, reason, text, actions, annotations)
+
+
+def done(case: "UpgradeCase", reason: UpgradeReason, message: str) -> Advance:
+    """Return the end of an upgrade: everything of ours is given back, and then the state changes."""
+    node = case.node
+    if is_cordoned_by_others(node):
+        message = f"{message}; another client cordoned the node: uncordon it to use it"
+    return Advance(
+        UpgradeState.UPGRADE_DONE,
+        reason,
+        message,
+        give_back(node),
+        annotations=_without(case, INITIALLY_UNSCHEDULABLE_ANNOTATION),
+        replaces="",
+    )
+
+
+def _required(case: "UpgradeCase", reason: UpgradeReason, message: str, *, attempt: int) -> Advance:
+    annotations: Annotations = {}
+    if is_cordoned_by_others(case.node):
+        annotations = {INITIALLY_UNSCHEDULABLE_ANNOTATION: "true"}
+    return Advance(
+        UpgradeState.UPGRADE_REQUIRED,
+        reason,
+        message,
+        annotations=annotations,
+        attempt=attempt,
+    )
+
+
+def _found_out_of_service(case: "UpgradeCase") -> "UpgradeMove":
+    if case.is_validated:
+        return done(case, UpgradeReason.RECOVERED, "the driver is ready and validated")
+    text = (
+        f"the node is out of service for an upgrade, and label {UPGRADE_STATE_LABEL} was changed by"
+        f" hand: {_driver_text(case)}"
+    )
+    return Advance(UpgradeState.UPGRADE_FAILED, UpgradeReason.LABEL_LOST, text)
+
+
+def _resting_reason(case: "UpgradeCase") -> tuple[UpgradeReason, str]:
+    pods = case.node.driver_pods
+    if not any(pod.is_scheduled for pod in pods):
+        text = (
+            f"no driver pod is scheduled to the node{pending_cause(case.node)}; other nodes go on"
+        )
+        return UpgradeReason.NO_DRIVER_POD, text
+    if any(pod.revision is DriverRevision.CURRENT for pod in pods):
+        return UpgradeReason.UP_TO_DATE, f"driver pod {pods[0].name} is of the newest revision"
+    orphans = [pod for pod in pods if pod.revision is DriverRevision.ORPHAN]
+    if orphans:
+        return (
+            UpgradeReason.ORPHAN,
+            f"driver pod {orphans[0].name} belongs to no DaemonSet: request an upgrade to replace it",
+        )
+    text = f"the revision of driver pod {pods[0].name} is not known"
+    return UpgradeReason.REVISION_UNKNOWN, text
+
+
+def _driver_text(case: "UpgradeCase") -> str:
+    pods = case.node.driver_pods
+    if not pods:
+        return "no driver pod is on the node"
+    return f"driver pod {pods[0].name} is not ready or not validated{pending_cause(case.node)}"
+
+
+def _owner_text(case: "UpgradeCase") -> str:
+    return f"NVIDIADriver {case.owner}" if case.owner else "the ClusterPolicy"
+
+
+def _without(case: "UpgradeCase", *keys: str) -> "Annotations":
+    return {key: None for key in keys if key in case.node.annotations}

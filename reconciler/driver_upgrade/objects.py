@@ -1,0 +1,142 @@
+"""The objects that an upgrade reads, each as far as it decides something."""
+
+from typing import Any, Final
+
+import msgspec
+
+from api.foreign.core import Affinity, Container, Toleration
+from api.foreign.reported_containers import ReportedCondition, ReportedContainer
+from api.meta import LabelSelector, Model, ObjectMeta
+
+DRIVER_COMPONENT: Final = "nvidia-driver"
+COMPONENT_LABEL: Final = "app.kubernetes.io/component"
+DRIVER_SELECTOR: Final = f"{COMPONENT_LABEL}={DRIVER_COMPONENT}"
+"""Selector of driver pods, and of the revisions of their DaemonSets."""
+VALIDATOR_SELECTOR: Final = "app=nvidia-operator-validator"
+
+
+class EnvironmentVariable(Model, frozen=True):
+    name: str = ""
+    value: str = ""
+
+
+class UpgradeContainer(Container, frozen=True):
+    env: list[EnvironmentVariable] | None = None
+
+
+class UpgradeVolume(Model, frozen=True):
+    name: str = ""
+    empty_dir: dict[str, Any] | None = None
+
+
+class PodResourceClaim(Model, frozen=True):
+    name: str = ""
+    resource_claim_name: str = ""
+
+
+class UpgradePodSpec(Model, frozen=True):
+    node_name: str = ""
+    containers: list[UpgradeContainer] | None = None
+    init_containers: list[UpgradeContainer] | None = None
+    volumes: list[UpgradeVolume] | None = None
+    node_selector: dict[str, str] | None = None
+    affinity: Affinity | None = None
+    tolerations: list[Toleration] | None = None
+    priority: int | None = None
+    active_deadline_seconds: int | None = None
+    resource_claims: list[PodResourceClaim] | None = None
+
+
+class UpgradePodStatus(Model, frozen=True):
+    phase: str = ""
+    start_time: str | None = None
+    conditions: list[ReportedCondition] | None = None
+    container_statuses: list[ReportedContainer] | None = None
+    init_container_statuses: list[ReportedContainer] | None = None
+    resource_claim_statuses: list[PodResourceClaim] | None = None
+
+
+class UpgradePod(Model, frozen=True):
+    """A driver pod, a validator pod, or another one on a node that is upgraded."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: UpgradePodSpec = UpgradePodSpec()
+    status: UpgradePodStatus = UpgradePodStatus()
+
+    @property
+    def is_terminating(self) -> bool:
+        return self.metadata.deletion_timestamp is not None
+
+    @property
+    def is_active(self) -> bool:
+        return self.status.phase in {"", "Pending", "Running"}
+
+    @property
+    def containers(self) -> list[UpgradeContainer]:
+        return [*(self.spec.init_containers or ()), *(self.spec.containers or ())]
+
+    def condition(self, type_: str) -> ReportedCondition:
+        found = (item for item in self.status.conditions or () if item.type == type_)
+        return next(found, ReportedCondition())
+
+
+class UpgradeTemplate(Model, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+    spec: UpgradePodSpec = UpgradePodSpec()
+
+
+class UpgradeDaemonSetSpec(Model, frozen=True):
+    template: UpgradeTemplate = UpgradeTemplate()
+
+
+class UpgradeDaemonSet(Model, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+    spec: UpgradeDaemonSetSpec = UpgradeDaemonSetSpec()
+
+
+class ControllerRevision(Model, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+    revision: int = 0
+
+
+class BudgetSpec(Model, frozen=True):
+    selector: LabelSelector | None = None
+    unhealthy_pod_eviction_policy: str = ""
+
+
+class BudgetStatus(Model, frozen=True):
+    observed_generation: int = 0
+    disruptions_allowed: int = 0
+    current_healthy: int = 0
+    desired_healthy: int = 0
+
+
+class DisruptionBudget(Model, frozen=True):
+    """A PodDisruptionBudget."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: BudgetSpec = BudgetSpec()
+    status: BudgetStatus = BudgetStatus()
+
+
+class AllocatedDevice(Model, frozen=True):
+    driver: str = ""
+    admin_access: bool | None = None
+
+
+class AllocatedDevices(Model, frozen=True):
+    results: list[AllocatedDevice] | None = None
+
+
+class ClaimAllocation(Model, frozen=True):
+    devices: AllocatedDevices = AllocatedDevices()
+
+
+class ClaimStatus(Model, frozen=True):
+    allocation: ClaimAllocation | None = None
+
+
+class ResourceClaim(Model, frozen=True):
+    """A claim of Dynamic Resource Allocation."""
+
+    status: ClaimStatus = msgspec.field(default_factory=ClaimStatus)

@@ -1,0 +1,403 @@
+"""Objects of a policy or of an NVIDIADriver: applied where they differ, removed where no state wants them.
+
+An object counts as ours by the label of its state, or by a field manager of ours where that label was taken off, unless another
+controller owns it. Every other object of a wanted name is another client's: it is neither changed nor removed, and its
+state says so. Names are those of NVIDIA's GPU Operator, so that its objects may well be there.
+
+Objects have no owner references: the garbage collector removes all dependents of an owner at once, and the roles of
+pods that end, and an order, would be lost. Finalizers of the two kinds remove them instead.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, final
+
+from api.names import OPERAND_LABEL
+from kube.errors import Forbidden, NotFound
+from kube.resources import (
+    CLUSTER_ROLE_BINDINGS,
+    CLUSTER_ROLES,
+    CONFIG_MAPS,
+    DAEMON_SETS,
+    PROMETHEUS_RULES,
+    ROLE_BINDINGS,
+    ROLES,
+    RUNTIME_CLASSES,
+    SERVICE_ACCOUNTS,
+    SERVICE_MONITORS,
+    SERVICES,
+    VERTICAL_POD_AUTOSCALERS,
+    Resource,
+)
+from manifests.constants import NAME
+from operands.nvidia.policy_status import StateReason
+from operands.rollout import step_to_selector
+from reconciler.runtime.concurrent_writes import write_until_failure
+from reconciler.runtime.live_objects import LiveObjects, list_objects
+from reconciler.runtime.object_applier import ObjectApplier, Refusal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from enum import Enum
+
+    from api.clock import Instant
+    from kube.client import KubeClient, Propagation
+    from kube.event_recorder import EventRecorder
+    from reconciler.runtime.live_objects import ObjectName
+
+Json = dict[str, Any]
+
+STATES_AT_A_TIME: Final = 4
+"""States do not wait for each other's round trips; objects of one state are written in order."""
+RESOURCES: Final[Mapping[str, Resource]] = {
+    item.kind: item
+    for item in (
+        SERVICE_ACCOUNTS,
+        ROLES,
+        CLUSTER_ROLES,
+        ROLE_BINDINGS,
+        CLUSTER_ROLE_BINDINGS,
+        RUNTIME_CLASSES,
+        CONFIG_MAPS,
+        SERVICES,
+        SERVICE_MONITORS,
+        VERTICAL_POD_AUTOSCALERS,
+        PROMETHEUS_RULES,
+        DAEMON_SETS,
+    )
+}
+"""Kinds of the objects of all states."""
+BUILT_IN_RESOURCES: Final[Mapping[str, Resource]] = {
+    kind: resource
+    for kind, resource in RESOURCES.items()
+    if resource not in {RUNTIME_CLASSES, PROMETHEUS_RULES}
+}
+"""Kinds of the objects of the built-in policy, which every server may read."""
+_REMOVAL_STAGES: Final = (
+    frozenset({"DaemonSet"}),
+    frozenset({"Role", "ClusterRole", "RoleBinding", "ClusterRoleBinding", "ServiceAccount"}),
+    frozenset({"RuntimeClass"}),
+    frozenset({"PrometheusRule"}),
+    frozenset({"ConfigMap", "Service", "ServiceMonitor", "VerticalPodAutoscaler"}),
+)
+"""Kinds in the order in which they go: pods need the others until they have ended."""
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WantedState:
+    """What a state is to have."""
+
+    name: str
+    is_enabled: bool = True
+    objects: Sequence[Json] = ()
+    """Signed."""
+    fault: "tuple[Enum, str] | None" = None
+    """Why its objects cannot be built; what it has stays then."""
+
+
+@final
+@dataclass(slots=True, kw_only=True)
+class StateOutcome:
+    """What became of a state in one pass."""
+
+    objects: int = 0
+    fault: "tuple[Enum, str] | None" = None
+    left: list[str] = field(default_factory=list)
+    daemon_sets: list[Json] = field(default_factory=list)
+    """Those that are there and as they should be, as they were read."""
+    refusals: list[Refusal] = field(default_factory=list)
+    """Refusals of the API server."""
+
+
+def _never(_kind: str, _found: Json) -> bool:
+    return False
+
+
+@final
+@dataclass(slots=True, kw_only=True)
+class _Pass:
+    live: LiveObjects
+    outcomes: dict[str, StateOutcome]
+    propagation: "Callable[[str], Propagation]"
+    keeps: "Callable[[str, Json], bool]"
+    names: "set[ObjectName]" = field(default_factory=set)
+
+
+@final
+class SoftwareObjects:
+    """The objects that one controller applies, found by one label selector."""
+
+    def __init__(  # noqa: PLR0913  # services, and what is its own
+        self,
+        client: "KubeClient",
+        recorder: "EventRecorder",
+        now: "Callable[[], Instant]",
+        *,
+        namespace: str,
+        field_manager: str,
+        label_selector: str,
+        resources: Mapping[str, Resource] = RESOURCES,
+    ) -> None:
+        self._client = client
+        self._namespace = namespace
+        self._label_selector = label_selector
+        self._resources = resources
+        self._applier = ObjectApplier(
+            client,
+            resources,
+            field_manager=field_manager,
+            recorder=recorder,
+            now=now,
+            source="its ClusterPolicy or NVIDIADriver, or bootstrap in the settings of the server,",
+        )
+
+    async def read(self) -> LiveObjects:
+        """List what has the label.
+
+        Raises:
+            KubeError: the API server gives no answer.
+        """
+        return await list_objects(
+            self._client,
+            self._resources,
+            namespace=self._namespace,
+            label_selector=self._label_selector,
+        )
+
+    async def apply(
+        self,
+        wanted: Sequence[WantedState],
+        live: LiveObjects,
+        *,
+        propagation: "Callable[[str], Propagation]",
+        keeps: "Callable[[str, Json], bool]" = _never,
+    ) -> dict[str, StateOutcome]:
+        """Write differences, and remove what no state wants; a refusal stops nothing else.
+
+        Args:
+            wanted: every state.
+            live: what was read.
+            propagation: how the DaemonSets of a state are deleted.
+            keeps: says of kind and object whether one that no state wants stays for now.
+
+        Raises:
+            KubeError: it is not known whether an object was written.
+        """
+        work = _Pass(
+            live=live,
+            outcomes={item.name: StateOutcome(fault=item.fault) for item in wanted},
+            propagation=propagation,
+            keeps=keeps,
+        )
+
+        async def apply_state(state: WantedState) -> None:
+            for body in state.objects:
+                work.names.add((body["kind"], body["metadata"]["name"]))
+                refusal = await self._apply_one(work, state.name, body)
+                if refusal is not None:
+                    _note_refusal(work.outcomes[state.name], refusal)
+
+        failures = await write_until_failure(wanted, apply_state, at_a_time=STATES_AT_A_TIME)
+        if failures:
+            raise failures[0]
+        await self._prune(work, kept={item.name for item in wanted if item.fault is not None})
+        _note_unreadable(live, wanted, work.outcomes)
+        return work.outcomes
+
+    async def remove_all(
+        self, live: LiveObjects, *, propagation: "Propagation" = "Foreground"
+    ) -> tuple[list[str], list[Refusal]]:
+        """Take the next step of removing everything; return what is left, and refusals.
+
+        Raises:
+            KubeError: it is not known whether an object was deleted.
+        """
+        left, refusals = await self._remove(
+            {name: item for name, item in live.objects.items() if not _is_foreign(item)},
+            propagation=lambda _state: propagation,
+        )
+        refusals += [Refusal("", kind, "", error) for kind, error in live.unreadable.items()]
+        return left, refusals
+
+    async def _apply_one(self, work: _Pass, state: str, body: Json) -> Refusal | None:
+        kind, name = body["kind"], body["metadata"]["name"]
+        if kind in work.live.unreadable:
+            return Refusal(state, kind, name, work.live.unreadable[kind])
+        outcome = work.outcomes[state]
+        found = work.live.objects.get((kind, name))
+        is_listed = found is not None
+        if found is None:
+            found = await self._find(kind, name)
+        if found is not None and self._is_another_clients(found, is_listed=is_listed):
+            if _serves_as_it_is(body, found):
+                return None
+            outcome.fault = outcome.fault or (
+                StateReason.OBJECT_OWNED_BY_ANOTHER,
+                f"{kind} {name} is there and is not of this control plane: delete it, or the operator that made it,"
+                " and it is created again",
+            )
+            return None
+        if found is not None and found["metadata"].get("deletionTimestamp"):
+            outcome.left.append(f"{kind} {name}")
+            return None
+        return await self._write(state, body, found=found, outcome=outcome)
+
+    async def _write(
+        self, state: str, body: Json, *, found: Json | None, outcome: StateOutcome
+    ) -> Refusal | None:
+        """Write an object that differs, or take the next step of replacing a DaemonSet whose selector does."""
+        if body["kind"] == "DaemonSet" and found is not None:
+            step = step_to_selector(body, found)
+            if isinstance(step, str):
+                name = body["kind"], body["metadata"]["name"]
+                outcome.left.append(" ".join(name))
+                return await self._applier.delete(state, name, found, propagation=step)
+            body = dict(step)
+        if self._applier.differs(body, found):
+            refusal = await self._applier.write(state, body, found)
+            if refusal is not None:
+                outcome.objects += found is not None
+                return refusal
+            # What was just written says nothing yet about its pods.
+            found = _unobserved(body, found)
+        outcome.objects += 1
+        if body["kind"] == "DaemonSet" and found is not None:
+            outcome.daemon_sets.append(found)
+        return None
+
+    async def _find(self, kind: str, name: str) -> Json | None:
+        """Return an object of any client by its name; a list takes no right beyond that of the label."""
+        resource = self._resources[kind]
+        try:
+            listing = await self._client.list_(
+                resource,
+                dict[str, Any],
+                namespace=self._namespace if resource.namespaced else None,
+                field_selector=f"metadata.name={name}",
+            )
+        except NotFound:
+            if await self._client.is_not_served(resource):
+                return None
+            raise
+        return next(iter(listing.items), None)
+
+    def _is_another_clients(self, found: Json, *, is_listed: bool) -> bool:
+        """Say whose the object is; one with the label that our list does not have is another owner's."""
+        meta = found["metadata"]
+        if is_listed or _is_foreign(found):
+            return _is_foreign(found)
+        if OPERAND_LABEL in (meta.get("labels") or {}):
+            return True
+        managers = meta.get("managedFields") or ()
+        return not any(item.get("manager", "").startswith(f"{NAME}/") for item in managers)
+
+    async def _prune(self, work: _Pass, *, kept: set[str]) -> None:
+        """Remove what no state wants; what states have that cannot be built stays."""
+        outcomes = work.outcomes
+        doomed: dict[str, dict[ObjectName, Json]] = {}
+        for name, found in work.live.objects.items():
+            state = _state_of(found)
+            if name in work.names or _is_foreign(found):
+                continue
+            if state in kept or (state in outcomes and work.keeps(name[0], found)):
+                outcomes[state].objects += 1
+                if name[0] == "DaemonSet":
+                    outcomes[state].daemon_sets.append(found)
+                continue
+            doomed.setdefault(state, {})[name] = found
+        for state, objects in doomed.items():
+            left, refusals = await self._remove(objects, propagation=work.propagation)
+            outcome = outcomes.get(state)
+            if outcome is None:
+                continue  # of a state that an earlier version had
+            outcome.left += left
+            for refusal in refusals:
+                _note_refusal(outcome, refusal)
+
+    async def _remove(
+        self, objects: "Mapping[ObjectName, Json]", *, propagation: "Callable[[str], Propagation]"
+    ) -> tuple[list[str], list[Refusal]]:
+        """Delete kind by kind; other kinds wait for DaemonSets, whose pods end first."""
+        refusals: list[Refusal] = []
+        for number, kinds in enumerate(_REMOVAL_STAGES):
+            stage = {name: item for name, item in objects.items() if name[0] in kinds}
+            waits = False
+            for name, found in stage.items():
+                state = _state_of(found)
+                how = propagation(state) if name[0] == "DaemonSet" else None
+                waits = waits or how == "Foreground"
+                refusal = await self._applier.delete(state, name, found, propagation=how)
+                if refusal is not None:
+                    refusals.append(refusal)
+            if waits:
+                later = frozenset[str]().union(*_REMOVAL_STAGES[number:])
+                return [" ".join(name) for name in objects if name[0] in later], refusals
+        return [f"{item.kind} {item.name}" for item in refusals], refusals
+
+
+def _note_refusal(outcome: StateOutcome, refusal: Refusal) -> None:
+    outcome.refusals.append(refusal)
+    outcome.fault = outcome.fault or (
+        StateReason.OBJECT_NOT_APPLIED,
+        refusal_text(refusal),
+    )
+
+
+def _note_unreadable(
+    live: LiveObjects, wanted: "Iterable[WantedState]", outcomes: Mapping[str, StateOutcome]
+) -> None:
+    """A state that is off may have left objects of a kind that cannot be read."""
+    for kind, error in live.unreadable.items():
+        for state in wanted:
+            if not state.is_enabled:
+                _note_refusal(outcomes[state.name], Refusal(state.name, kind, "", error))
+
+
+def refusal_text(refusal: Refusal) -> str:
+    """Return object, answer and cure."""
+    return f"{refusal.text}. {cure_of(refusal)}"
+
+
+def cure_of(refusal: Refusal) -> str:
+    """Return what to do, as a sentence."""
+    match refusal.error:
+        case Forbidden():
+            return (
+                "Unless the answer has the cure, apply `render rbac` and `render policy` with the settings of"
+                " the server"
+            )
+        case NotFound():
+            return "Create the namespace, or correct the server's setting namespace"
+        case _:
+            return "It is tried again"
+
+
+def _state_of(found: Json) -> str:
+    state: str = (found["metadata"].get("labels") or {}).get(OPERAND_LABEL, "")
+    return state
+
+
+def _is_foreign(found: Json) -> bool:
+    """Say whether another controller owns the object."""
+    return any(
+        metadata.get("controller") for metadata in found["metadata"].get("ownerReferences") or ()
+    )
+
+
+def _serves_as_it_is(body: Json, found: Json) -> bool:
+    """Say whether another client's object does what ours would: K3s and RKE2 bring a RuntimeClass `nvidia`."""
+    is_class: bool = body["kind"] == "RuntimeClass" and body["handler"] == found.get("handler")
+    return is_class
+
+
+def _unobserved(body: Json, found: Json | None) -> Json:
+    """Return a DaemonSet that was just written, with the status of before, which does not count for it."""
+    before: Json = found or {}
+    generation = before.get("metadata", {}).get("generation", 0) + 1
+    metadata = {**body["metadata"], "uid": before.get("metadata", {}).get("uid", "")}
+    return {
+        **body,
+        "metadata": {**metadata, "generation": generation},
+        "status": before.get("status"),
+    }
