@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Final, final
 
 from api.foreign.karpenter import CAPACITY_TYPE_LABEL
 from api.quantity import parse_milli
-from api.well_known_labels import INSTANCE_TYPE_LABEL, ZONE_LABEL
+from api.vendor import GPU_RESOURCE
+from api.well_known_labels import ARCH_LABEL, INSTANCE_TYPE_LABEL, OS_LABEL, ZONE_LABEL
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -44,11 +45,7 @@ class InstanceType:
 
     @property
     def all_labels(self) -> dict[str, str]:
-        fixed = {
-            INSTANCE_TYPE_LABEL: self.name,
-            "kubernetes.io/arch": "amd64",
-            "kubernetes.io/os": "linux",
-        }
+        fixed = {INSTANCE_TYPE_LABEL: self.name, ARCH_LABEL: "amd64", OS_LABEL: "linux"}
         return fixed | dict(self.labels)
 
     @property
@@ -62,7 +59,7 @@ def _gpu_instance_type(gpus: int) -> InstanceType:
         "cpu": str(16 * gpus),
         "memory": f"{128 * gpus}Gi",
         "pods": "110",
-        "nvidia.com/gpu": str(gpus),
+        GPU_RESOURCE: str(gpus),
     }
     offerings = tuple(
         Offering(zone=zone, capacity_type=kind, price_milli=cost)

@@ -14,7 +14,7 @@ from api.foreign.karpenter import (
 from api.meta import SelectorOperator, SelectorRequirement
 from api.names import SCALE_REQUEST_LABEL
 from api.quantity import parse_milli
-from api.well_known_labels import INSTANCE_TYPE_LABEL
+from api.well_known_labels import HOSTNAME_LABEL, INSTANCE_TYPE_LABEL
 from kube.resources import NODE_CLAIMS, NODE_POOLS, NODES
 from pool.node_affinity import required_terms
 from simulator.karpenter.instance_types import INSTANCE_TYPES
@@ -98,7 +98,7 @@ def node_of(claim: "NodeClaim") -> Json:
         "kind": NODES.kind,
         "metadata": {
             "name": name,
-            "labels": {**(claim.metadata.labels or {}), "kubernetes.io/hostname": name},
+            "labels": {**(claim.metadata.labels or {}), HOSTNAME_LABEL: name},
         },
         "spec": {
             "providerID": claim.status.provider_id,

@@ -145,7 +145,7 @@ export interface PoolHistory {
 /** Everything that the viewer may see. */
 export interface ConsoleSnapshot {
   readonly schema?: string;
-  /** Of the program. */
+  /** Version of the program. */
   readonly version: string;
   /** What it is read from, in words. */
   readonly origin: string;
@@ -192,9 +192,9 @@ export interface HolderEntry {
   readonly pod?: string;
   readonly units: number;
   readonly isReserved?: boolean;
-  /** Of a reservation that expires. */
+  /** Time of the end of a reservation that expires. */
   readonly expires?: string;
-  /** Of the pod. */
+  /** Time of creation of the pod. */
   readonly created?: string;
 }
 
