@@ -53,7 +53,7 @@ _log = structlog.get_logger()
 class CachesRole:
     """Wires both roles; nothing is opened before their tasks run.
 
-    `reconciler.observe_devices` is to be called after each reading of the driver.
+    `observe_devices` of its reconciler is to be called after each reading of the driver.
     """
 
     def __init__(
