@@ -94,9 +94,9 @@ class _Reader:
                     self.faults.append(FieldError(f"{path}.{name}", "is required"))
                     return _WRONG
                 continue
-            one = self.read(value[name], field.type, f"{path}.{name}")
-            if one is not _WRONG:
-                clean[name] = one
+            entry = self.read(value[name], field.type, f"{path}.{name}")
+            if entry is not _WRONG:
+                clean[name] = entry
             elif field.required:
                 return _WRONG
         return clean

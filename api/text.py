@@ -23,8 +23,8 @@ _AS_BLANKS: Final = str.maketrans("\n\t", "  ")
 _UNSEEN: Final = re.compile(
     "[\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]"
 )
-"""Pattern of characters that are not printed; a pattern a pattern, since a page may have megabytes: controls,
-format controls, separators of lines."""
+"""Pattern of characters that are not printed: controls, format controls, separators of lines. A page may have
+megabytes."""
 _OF_LINES: Final = re.compile(r"([\n\t]+)")
 
 

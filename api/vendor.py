@@ -23,6 +23,6 @@ NFD_PRESENT_LABELS: Final = tuple(f"{NFD_PCI_PREFIX}{device}.present" for device
 NFD_VIRTUAL_LABELS: Final = tuple(f"{NFD_PCI_PREFIX}{device}.sriov.capable" for device in _LISTED)
 
 NVIDIA_PREFIX: Final = "nvidia.com/"
-"""Nvidia prefix of resources of NVIDIA's device plugin, and of labels of its components."""
+"""Prefix of resources of NVIDIA's device plugin, and of labels of its components."""
 GPU_RESOURCE: Final = f"{NVIDIA_PREFIX}gpu"
 MIG_RESOURCE_PREFIX: Final = f"{NVIDIA_PREFIX}mig-"

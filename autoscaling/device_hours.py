@@ -101,9 +101,9 @@ def usage_statuses(totals: UsageTotals, usage: "UsageSample | None" = None) -> l
     ]
 
 
-def decimal_text(amount: int, one: int) -> str:
-    """Return a fraction `amount / one` with up to four places, without zeros at the end."""
-    figure = f"{amount * 10**_PLACES // one:0{_PLACES + 1}}"
+def decimal_text(amount: int, unit: int) -> str:
+    """Return a fraction `amount / unit` with up to four places, without zeros at the end."""
+    figure = f"{amount * 10**_PLACES // unit:0{_PLACES + 1}}"
     return f"{figure[:-_PLACES]}.{figure[-_PLACES:]}".rstrip("0").rstrip(".")
 
 
@@ -154,9 +154,9 @@ def _uses(figures: "Mapping[DeviceUse, int]") -> "Iterable[DeviceUse]":
     return dict.fromkeys((*DeviceUse, *figures))
 
 
-def _parsed(text: str, one: int) -> int:
-    """Return a decimal number times `one`; 0 for what is no number."""
+def _parsed(text: str, unit: int) -> int:
+    """Return a decimal number times `unit`; 0 for what is no number."""
     whole, _, places = text.partition(".")
     if not (whole + places).isdecimal() or len(text) > 30:
         return 0
-    return int(whole or "0") * one + int(places or "0") * one // int("1" + "0" * len(places))
+    return int(whole or "0") * unit + int(places or "0") * unit // int("1" + "0" * len(places))

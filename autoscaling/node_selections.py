@@ -179,14 +179,16 @@ class ShapeLabels:
             "",
         )
 
-    def _is_possible(self, one: "SelectorRequirement") -> bool:
-        is_known = one.key in self._rules or is_well_known(one.key)
-        values = self._possible(one.key)
+    def _is_possible(self, requirement: "SelectorRequirement") -> bool:
+        is_known = requirement.key in self._rules or is_well_known(requirement.key)
+        values = self._possible(requirement.key)
         if values is not None:
-            return any(map(one.test(), values))
-        match one.operator:
+            return any(map(requirement.test(), values))
+        match requirement.operator:
             case SelectorOperator.IN:
-                return any(self._allows(one.key, value) for value in one.values or ())
+                return any(
+                    self._allows(requirement.key, value) for value in requirement.values or ()
+                )
             case SelectorOperator.NOT_IN:
                 return True
             case SelectorOperator.UNKNOWN:
@@ -245,8 +247,8 @@ def _of_new_nodes(terms: "tuple[NodeSelectorTerm, ...]") -> "tuple[NodeSelectorT
     return tuple(found)
 
 
-def _excludes_nodes(one: "SelectorRequirement") -> bool:
-    return one.key == HOSTNAME_LABEL and one.operator is SelectorOperator.NOT_IN
+def _excludes_nodes(requirement: "SelectorRequirement") -> bool:
+    return requirement.key == HOSTNAME_LABEL and requirement.operator is SelectorOperator.NOT_IN
 
 
 def is_well_known(key: str) -> bool:

@@ -265,10 +265,10 @@ class PlanAttempt:
     ) -> None:
         """Add them as they were opened: in the order of their creation, then in that of the pods they are for."""
 
-        def order(one: "ObservedRequest") -> "tuple[dt.datetime, int, str]":
-            origin = self._origins.get(one.id)
+        def order(request: "ObservedRequest") -> "tuple[dt.datetime, int, str]":
+            origin = self._origins.get(request.id)
             at = positions.get(origin) if origin is not None else None
-            return (_asked_at(one), len(pods) if at is None else at, one.id)
+            return (_asked_at(request), len(pods) if at is None else at, request.id)
 
         for item in sorted(self._in_flight, key=order):
             if item.shape is None:
@@ -282,28 +282,28 @@ class PlanAttempt:
                 self._packing.add_expected(node, item.shape)
 
     def _on_its_way(
-        self, one: "ObservedRequest", shape: "ShapeParameters", origin: "PodFacts | None"
+        self, request: "ObservedRequest", shape: "ShapeParameters", origin: "PodFacts | None"
     ) -> PackedNode:
         """Return a node on its way with what is known of it, and of the pod that it was asked for."""
         selection = PodSelection()
-        if one.signals:
-            signal = one.signals[0]
+        if request.signals:
+            signal = request.signals[0]
             selection = PodSelection(tuple(sorted(signal.node_selector.items())), signal.affinity)
         if origin is not None:
             selection = origin.selection or selection
         labels = {**self._choice.labels(shape).known, **dict(selection.node_selector)}
-        if one.claim is not None:
+        if request.claim is not None:
             of_claim = {
-                ZONE_LABEL: one.claim.zone,
-                INSTANCE_TYPE_LABEL: one.claim.instance_type,
-                CAPACITY_TYPE_LABEL: one.claim.capacity_type,
+                ZONE_LABEL: request.claim.zone,
+                INSTANCE_TYPE_LABEL: request.claim.instance_type,
+                CAPACITY_TYPE_LABEL: request.claim.capacity_type,
             }
             labels |= {key: value for key, value in of_claim.items() if value}
-        if one.node is not None:
-            labels |= one.node.labels
-        node = self._expected(one.id, shape, labels)
+        if request.node is not None:
+            labels |= request.node.labels
+        node = self._expected(request.id, shape, labels)
         node.node_key = NodeSelection(selection).node_key
-        node.is_launched = one.is_launched or one.node is not None
+        node.is_launched = request.is_launched or request.node is not None
         return node
 
     def _expected(
@@ -413,11 +413,11 @@ def _uids(pods: "Sequence[PodFacts]") -> "tuple[PodUid, ...]":
     return tuple(pod.uid for pod in sorted(pods, key=waiting_order))
 
 
-def _asked_at(one: "ObservedRequest") -> "dt.datetime":
+def _asked_at(request: "ObservedRequest") -> "dt.datetime":
     """Return when a node was asked for, as far as its traces show."""
-    traces = [signal.created for signal in one.signals]
-    if one.claim is not None:
-        traces.append(one.claim.created)
-    if one.node is not None:
-        traces.append(one.node.created)
-    return min(traces, default=one.since)
+    traces = [signal.created for signal in request.signals]
+    if request.claim is not None:
+        traces.append(request.claim.created)
+    if request.node is not None:
+        traces.append(request.node.created)
+    return min(traces, default=request.since)

@@ -99,7 +99,7 @@ class ScalingLimits:
         if node_pool is None:
             return None
         added = self._added[shape.node_pool]
-        each = {
+        of_node = {
             "nodes": 1,
             "cpu": shape.cpu_milli or 0,
             "memory": shape.memory_mib or 0,
@@ -110,10 +110,10 @@ class ScalingLimits:
             pending = (
                 self._devices[shape.node_pool]
                 if resource == self._terms.signal_resource
-                else added * each.get(resource, 0)
+                else added * of_node.get(resource, 0)
             )
             # What is not known of the shape is at least something.
-            if used + pending + max(1, each.get(resource, 0)) > limit:
+            if used + pending + max(1, of_node.get(resource, 0)) > limit:
                 return PodWait(
                     WaitReason.NODE_POOL_LIMIT,
                     f"NodePool {shape.node_pool} uses or gets {_figure(resource, used + pending)} of its limit "

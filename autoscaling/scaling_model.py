@@ -144,8 +144,8 @@ class WaitReason(Enum):
     MAX_UNITS = "MaxUnits"
     MAX_IN_FLIGHT = "MaxInFlight"
     MAX_NODES_PER_HOUR = "MaxNodesPerHour"
-    """Limit: as many nodes as the pool may get within an hour were asked for: something is wrong with them, or the
-    limit is low."""
+    """As many nodes were asked for as the pool may get within an hour: something is wrong with them, or the limit
+    is low."""
     NODE_POOL_LIMIT = "NodePoolLimit"
     BUDGET_HOUR = "BudgetPerHour"
     BUDGET_DAY = "BudgetPerDay"

@@ -53,9 +53,9 @@ def updated_history(
         now: the time.
     """
     found = {
-        (one.shape, one.zone): one
+        (current.shape, current.zone): current
         for entry in history
-        if (one := _as_of(entry, terms, now)) is not None
+        if (current := _as_of(entry, terms, now)) is not None
     }
     recorded = {item.id for item in known if item.phase == RequestPhase.FAILED.value}
     for request in observed:

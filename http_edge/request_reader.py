@@ -30,7 +30,7 @@ class MalformedRequestError(Exception):
 
 
 class Phase(enum.Enum):
-    """Of a request: from its head to its answer."""
+    """State of a request, from its head to its answer."""
 
     QUEUED = enum.auto()
     """Behind another request of its connection."""

@@ -58,8 +58,8 @@ def display_product(name: str, vendor: str = NVIDIA) -> str:
     return f"{_PREFIX}{bare}" if bare else ""
 
 
-def is_same_product(one: str, other: str) -> bool:
-    return canonical_product(one) == canonical_product(other)
+def is_same_product(first: str, second: str) -> bool:
+    return canonical_product(first) == canonical_product(second)
 
 
 def product_by_id(vendor: str, device: str) -> str:

@@ -260,8 +260,8 @@ def _summary(target: KernelTarget) -> dict[str, Any]:
 
 def _entry(kernel: _Kernel) -> dict[str, Any]:
     options = {name: getattr(kernel, name) for name in _KERNEL_FIELDS}
-    said = {name: value for name, value in options.items() if value is not None}
-    return {"hash": kernel.hash, **_summary(_target(kernel.target)), **said}
+    set_options = {name: value for name, value in options.items() if value is not None}
+    return {"hash": kernel.hash, **_summary(_target(kernel.target)), **set_options}
 
 
 def _vllm_entries(

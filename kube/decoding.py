@@ -103,12 +103,12 @@ def identity_of(
         ValueError: the body is not a JSON object.
     """
     try:
-        said = _IDENTITY_DECODER.decode(content).metadata
+        identity = _IDENTITY_DECODER.decode(content).metadata
     except UNDECODABLE as error:
         raise ValueError(f"the body is no {resource.kind}: {error}") from error
     if resource.namespaced:
-        namespace = namespace or said.namespace or None
-    return namespace, name or said.name or None
+        namespace = namespace or identity.namespace or None
+    return namespace, name or identity.name or None
 
 
 def decode(body: bytes, type_: type[T], resource: "Resource") -> T:
@@ -182,10 +182,10 @@ def _part(decoder: "msgspec.json.Decoder[T]", item: msgspec.Raw, empty: T) -> T:
 def report_undecodable(item: msgspec.Raw, resource: str, error: Exception) -> None:
     """Count and log an object that was skipped, by its name where that can still be read."""
     INFORMER_DECODE_ERRORS.labels(resource).inc()
-    said = unread_object(item)
+    identity = unread_object(item)
     _log.error(
         "object skipped because it cannot be decoded",
         resource=resource,
-        object=f"{said.namespace}/{said.name}" if said.namespace else said.name,
+        object=f"{identity.namespace}/{identity.name}" if identity.namespace else identity.name,
         error=one_line(str(error)),
     )

@@ -233,13 +233,13 @@ def from_status(status: int, body: bytes, retry_after: str | None = None) -> Api
         body: a `metav1.Status`; any other text becomes the message.
         retry_after: the header of that name; `details.retryAfterSeconds` comes first.
     """
-    said = _decode(body)
-    return _class_of(status, said.reason)(
+    decoded = _decode(body)
+    return _class_of(status, decoded.reason)(
         status,
-        said.reason,
-        said.message,
-        details=said.details,
-        retry_after_s=_retry_after(said, retry_after),
+        decoded.reason,
+        decoded.message,
+        details=decoded.details,
+        retry_after_s=_retry_after(decoded, retry_after),
     )
 
 
@@ -270,8 +270,8 @@ def _decode(body: bytes) -> Status:
     return Status(message=body[: 4 * MAX_FOREIGN_TEXT].decode("utf-8", "replace"))
 
 
-def _retry_after(said: Status, header: str | None) -> float | None:
-    if said.details is not None and said.details.retry_after_seconds > 0:
-        return float(said.details.retry_after_seconds)
+def _retry_after(decoded: Status, header: str | None) -> float | None:
+    if decoded.details is not None and decoded.details.retry_after_seconds > 0:
+        return float(decoded.details.retry_after_seconds)
     # The header may also be a date; the API server never sends one.
     return float(header) if header is not None and header.isdecimal() else None

@@ -5,7 +5,7 @@ from typing import Final, final
 _MAX_STRETCH: Final = 8
 """The default times become 16 and 12 s, about client-go's."""
 _PROMPT_CALLS: Final = 20
-"""Prompt calls in a row: after so many prompt calls in a row the times are halved."""
+"""Prompt calls in a row after which the times are halved."""
 
 
 @final

@@ -58,14 +58,14 @@ def status_error(
     status: int, body: bytes, resource: "Resource | None", *, name: str = ""
 ) -> UnreadableError:
     """Return what an answer other than 200 means for the user."""
-    said = _said(body)
+    message = _message_of(body)
     if status >= 500 and not body.lstrip().startswith(b"{"):
         # The words of kubectl proxy, or of something between it and the API server.
-        return UnreadableError(_unreachable(said))
+        return UnreadableError(_unreachable(message))
     subject = _subject(resource, name)
     match status:
         case 400:
-            return BadSelectorError(f"{subject} cannot be selected so: {said or 'bad request'}")
+            return BadSelectorError(f"{subject} cannot be selected so: {message or 'bad request'}")
         case 401:
             return UnreadableError(
                 "the API server accepts no credentials of this user (401 Unauthorized): log in again,"
@@ -73,11 +73,11 @@ def status_error(
             )
         case 403:
             return ForbiddenError(
-                f"{subject} may not be read: {said or 'forbidden'}; docs/kubectl-gpu.md lists the"
+                f"{subject} may not be read: {message or 'forbidden'}; docs/kubectl-gpu.md lists the"
                 " rights that each verb needs"
             )
         case 404 if name and _STATUS_REASON_OF_AN_OBJECT in body:
-            return NotFoundError(f"there is no {subject}: {said}")
+            return NotFoundError(f"there is no {subject}: {message}")
         case 404:
             return NotFoundError(
                 f"the API server does not serve {subject}: is the GPU control plane installed there?"
@@ -86,7 +86,7 @@ def status_error(
             return ListExpiredError(f"{subject} changed while they were read")
         case _:
             return UnreadableError(
-                f"the API server answered {status} when asked for {subject}: {said or 'no reason'}"
+                f"the API server answered {status} when asked for {subject}: {message or 'no reason'}"
             )
 
 
@@ -100,16 +100,16 @@ def _subject(resource: "Resource | None", name: str) -> str:
     return f"{resource.kind} {name}" if name else f"{resource.plural} of {resource.api_version}"
 
 
-def _unreachable(said: str) -> str:
-    if any(part in said for part in _LOCAL):
+def _unreachable(message: str) -> str:
+    if any(part in message for part in _LOCAL):
         return (
             "kubectl has no kubeconfig, and no API server answers at localhost:8080: set KUBECONFIG,"
             " or name a file with --kubeconfig"
         )
-    return f"the API server cannot be reached: {said or 'no reason is known'}"
+    return f"the API server cannot be reached: {message or 'no reason is known'}"
 
 
-def _said(body: bytes) -> str:
+def _message_of(body: bytes) -> str:
     """Return the message of a Status, or the text as it is."""
     try:
         text = _STATUS.decode(body).message

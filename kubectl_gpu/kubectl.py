@@ -119,7 +119,9 @@ class KubectlProxy:
             )
         except OSError as error:
             connection.close()
-            raise UnreadableError(f"kubectl proxy ended: {self.process.said() or error}") from error
+            raise UnreadableError(
+                f"kubectl proxy ended: {self.process.last_error_line() or error}"
+            ) from error
         return connection
 
     def _configured(self, path: str) -> str:

@@ -66,9 +66,9 @@ class ProxyProcess:
             raise BlockingIOError
         if process.wait(_END_WITHIN_S) == -signal.SIGINT:
             return None
-        return UnreadableError(f"kubectl proxy ended: {self.said() or _status(process)}")
+        return UnreadableError(f"kubectl proxy ended: {self.last_error_line() or _status(process)}")
 
-    def said(self) -> str:
+    def last_error_line(self) -> str:
         """Return the last line that the process wrote to its error stream."""
         try:
             with open(f"{self._directory}/log", "rb") as log:  # noqa: PTH123
@@ -103,7 +103,9 @@ class ProxyProcess:
             raise UnreadableError(f"kubectl proxy does not start within {_START_WITHIN_S:g} s")
         if not process.stdout.readline():
             process.wait()
-            raise UnreadableError(f"kubectl cannot be used: {self.said() or _status(process)}")
+            raise UnreadableError(
+                f"kubectl cannot be used: {self.last_error_line() or _status(process)}"
+            )
 
 
 def run_kubectl(*arguments: str) -> "subprocess.CompletedProcess[bytes]":

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 UNLIMITED: Final = 2**31 - 1
 """Width of lines that are never folded: the largest that the emitter in C takes."""
 _BOOLEANS_OF_KUBECTL: Final = frozenset("yYnN")
-"""Texts: to kubectl and Helm, but not to PyYAML, these are booleans (YAML 1.1)."""
+"""Texts that are booleans to kubectl and Helm (YAML 1.1), but not to PyYAML."""
 
 
 class ManifestDumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]  # C where PyYAML has it

@@ -225,9 +225,9 @@ def host_and_port(url: yarl.URL) -> str:
     return f"{url.host_subcomponent}:{url.port}"
 
 
-def is_same_host(one: yarl.URL, other: yarl.URL) -> bool:
+def is_same_host(first: yarl.URL, second: yarl.URL) -> bool:
     """Say whether both are the same scheme, host and port: who may see the other's credentials."""
-    return (one.scheme, one.host, one.port) == (other.scheme, other.host, other.port)
+    return (first.scheme, first.host, first.port) == (second.scheme, second.host, second.port)
 
 
 def follow_location(name: str, url: yarl.URL, location: str) -> yarl.URL:

@@ -50,7 +50,7 @@ _ATTEMPTS: Final = 5
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SignatureForms:
-    """Of which forms a signature was missing, and is there now."""
+    """Forms of which a signature was missing, and is there now."""
 
     has_added_payload: bool
     has_added_bundle: bool

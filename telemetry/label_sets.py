@@ -87,8 +87,8 @@ class EncodableSamples:
         named = ",".join(f'{label}="%s"' for label in self._labels)
         line = f"{self._name}{{{named}}} 1.0\n"
         for start in range(0, len(self._sets), _LINES_A_PART):
-            some = self._sets[start : start + _LINES_A_PART]
-            yield "".join([line % _escaped(values) for values in some])
+            part = self._sets[start : start + _LINES_A_PART]
+            yield "".join([line % _escaped(values) for values in part])
 
 
 def _escaped(values: tuple[str, ...]) -> tuple[str, ...]:

@@ -54,7 +54,7 @@ def pool_fault(pool: "GPUPool") -> ObjectFault | None:
         found = find_condition(pool.status.conditions, kind)
         if found is not None and found.status == status:
             return ObjectFault(
-                f"{kind.value} is {status}: {_said(found)}",
+                f"{kind.value} is {status}: {_condition_text(found)}",
                 f"kubectl describe gpupool {pool.name}",
                 is_severe,
             )
@@ -72,7 +72,7 @@ def node_fault(inventory: "GPUNodeInventory") -> ObjectFault | None:
         found = find_condition(conditions, kind)
         if found is not None and found.status == status:
             return ObjectFault(
-                f"{kind.value} is {status}: {_said(found)}",
+                f"{kind.value} is {status}: {_condition_text(found)}",
                 f"kubectl describe gni {name}",
                 is_severe,
                 f"{kind.value} is {status}: {found.reason}",
@@ -91,7 +91,7 @@ def device_fault(device: "GPUDevice") -> ObjectFault | None:
     stale = find_condition(conditions, DeviceCondition.STALE)
     cure = f"kubectl describe gdev {device.name}"
     if device.status.state is DeviceState.FAULTED or (healthy and healthy.status == "False"):
-        why = _said(healthy) if healthy else "no reason is given"
+        why = _condition_text(healthy) if healthy else "no reason is given"
         return ObjectFault(f"faulted, no pod gets it: {why}", cure, is_severe=True)
     if stale is not None and stale.status == "True":
         return ObjectFault(f"its facts are old: {stale.message or stale.reason}", cure)
@@ -127,5 +127,5 @@ def is_lease_old(lease: "SeenLease", now: dt.datetime) -> bool:
     return renewed.tzinfo is None or now - renewed > _LEASE_IS_OLD
 
 
-def _said(condition: "Condition") -> str:
+def _condition_text(condition: "Condition") -> str:
     return ": ".join(filter(None, (condition.reason, condition.message)))

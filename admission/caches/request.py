@@ -130,7 +130,7 @@ def _name(
         return Denied(RefusalReason.INVALID_CACHE, f"metadata.name: {error}")
 
 
-def _is_same(one: object, other: object) -> bool:
+def _is_same(first: object, second: object) -> bool:
     """Compare JSON as the API server does: 1, 1.0 and true are three things."""
     encode = msgspec.json.encode
-    return encode(one, order="sorted") == encode(other, order="sorted")
+    return encode(first, order="sorted") == encode(second, order="sorted")

@@ -88,8 +88,8 @@ class PollSchedule:
         """Record that units are missing: call again, with exponential backoff."""
         if uid in self:
             self._confirmed.pop(uid, None)
-            one = self._open.setdefault(uid, _open(now))
-            one.due = now + one.backoff.fail()
+            open_call = self._open.setdefault(uid, _open(now))
+            open_call.due = now + open_call.backoff.fail()
 
     def confirm(self, uid: "PodUid", now: float, after_s: float) -> None:
         """Record that the response needs a second one to confirm it."""

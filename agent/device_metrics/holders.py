@@ -23,7 +23,7 @@ class Holder(NamedTuple):
 @final
 @dataclass(slots=True)
 class Holders:
-    """Of a device or a MIG instance."""
+    """The containers that hold a device or a MIG instance."""
 
     containers: "dict[Holder, None]"
     """Containers in the order of `status.allocations`, each once."""

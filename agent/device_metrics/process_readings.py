@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     """Returns the pods of processes, as `agent.kubelet.pod_processes.pods_of_processes`; runs in a thread."""
 
 PROCESSES_EVERY_S: Final = 10.0
-"""Least time between two readings, in seconds: at least, between two readings."""
+"""Least time between two readings, in seconds."""
 MAX_REPORTED: Final = 1024
 """Pods and devices with an Event; the first are forgotten first, and would get another one."""
 

@@ -141,8 +141,8 @@ def _keys_of(unread: "UnreadObject") -> tuple[str, str]:
     return key, key
 
 
-def _key(one: GKMCache | GKMCacheNode) -> str:
-    return _key_of(one.metadata.namespace, one.metadata.name)
+def _key(cache: GKMCache | GKMCacheNode) -> str:
+    return _key_of(cache.metadata.namespace, cache.metadata.name)
 
 
 def _key_of(namespace: str, name: str) -> str:

@@ -235,8 +235,8 @@ class NodeObjectWriter:
         for name in sorted({*(before.status.caches or {}), *(after.status.caches or {})}):
             was, now = before.digests_of(name), after.digests_of(name)
             for digest in sorted({*was, *now}):
-                had = bool((one := was.get(digest)) and one.pods)
-                has = bool((one := now.get(digest)) and one.pods)
+                had = bool((use := was.get(digest)) and use.pods)
+                has = bool((use := now.get(digest)) and use.pods)
                 if has and not had:
                     note = f"Pods use kernel cache {name} ({digest})"
                     self._event(after, CacheNodeEvent.CACHE_USED, note)

@@ -83,14 +83,14 @@ def node_status(
             conditions = cache_condition(
                 state, last.conditions if last is not None else None, generation=generation, now=now
             )
-            one = CachedDigest(
+            entry = CachedDigest(
                 compatible_gpus=_numbers(facts.compatible),
                 incompatible_gpus=_numbers(facts.incompatible),
                 conditions=conditions,
                 volume_size=facts.size_bytes,
                 pods=list(facts.pods) or None,
             )
-            found.setdefault(name, {})[digest] = _timed(one, last, now)
+            found.setdefault(name, {})[digest] = _timed(entry, last, now)
         counted.append(
             CacheOnNode(current=cache.current, is_deleting=cache.is_deleting, digests=uses)
         )
@@ -113,7 +113,7 @@ def _numbers(numbers: tuple[int, ...] | None) -> list[int] | None:
     return None if not numbers else list(numbers)
 
 
-def _timed(one: CachedDigest, last: CachedDigest | None, now: "dt.datetime") -> CachedDigest:
-    if last is not None and structs.replace(one, last_updated=last.last_updated) == last:
+def _timed(cached: CachedDigest, last: CachedDigest | None, now: "dt.datetime") -> CachedDigest:
+    if last is not None and structs.replace(cached, last_updated=last.last_updated) == last:
         return last
-    return structs.replace(one, last_updated=format_time(now))
+    return structs.replace(cached, last_updated=format_time(now))

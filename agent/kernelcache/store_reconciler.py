@@ -408,8 +408,8 @@ class StoreReconciler:
         return self._clock.monotonic()
 
 
-def _urgency(one: Extract) -> "tuple[bool, Digest]":
-    return one.reason is not ExtractionReason.POD_WAITS, one.digest
+def _urgency(extract: Extract) -> "tuple[bool, Digest]":
+    return extract.reason is not ExtractionReason.POD_WAITS, extract.digest
 
 
 def _terms_of(caches: "Iterable[GKMCache]") -> object:

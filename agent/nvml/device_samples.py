@@ -141,12 +141,12 @@ def _values_together(
     )
 
 
-def _value(one: "pynvml.c_nvmlFieldValue_t") -> float | None:
+def _value(field: "pynvml.c_nvmlFieldValue_t") -> float | None:
     """Return the value of an nvmlFieldValue_t; None where the driver has none."""
-    member = _MEMBERS.get(one.valueType)
-    if one.nvmlReturn != pynvml.NVML_SUCCESS or member is None:
+    member = _MEMBERS.get(field.valueType)
+    if field.nvmlReturn != pynvml.NVML_SUCCESS or member is None:
         return None
-    value: float = getattr(one.value, member)
+    value: float = getattr(field.value, member)
     return value
 
 

@@ -21,7 +21,7 @@ Handle = NewType("Handle", object)
 """NVML's handle of a device or an instance: opaque, and of one session."""
 
 ENDING: Final = frozenset({pynvml.NVML_ERROR_UNINITIALIZED, pynvml.NVML_ERROR_DRIVER_NOT_LOADED})
-"""Errors: after these every open handle is invalid."""
+"""Errors after which every open handle is invalid."""
 
 _ADVICE: Final = {
     pynvml.NVML_ERROR_DRIVER_NOT_LOADED: (

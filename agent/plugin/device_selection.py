@@ -179,16 +179,16 @@ class _Draft:
     def shortfall(self) -> int:
         return self.request.allocation_size - len(self.chosen)
 
-    def device_of(self, one: str) -> str:
-        unit = self.allocatable.units.get(one)
-        return part_of(UnitId(one)) if unit is None else unit.device
+    def device_of(self, unit_id: str) -> str:
+        unit = self.allocatable.units.get(unit_id)
+        return part_of(UnitId(unit_id)) if unit is None else unit.device
 
-    def take(self, one: str) -> None:
-        self.chosen.append(one)
-        self.used[self.device_of(one)] += 1
-        if one in self.free:
-            self.free.discard(one)
-            self.left[self.device_of(one)] -= 1
+    def take(self, unit_id: str) -> None:
+        self.chosen.append(unit_id)
+        self.used[self.device_of(unit_id)] += 1
+        if unit_id in self.free:
+            self.free.discard(unit_id)
+            self.left[self.device_of(unit_id)] -= 1
 
     def take_assigned(self, wanted: "Sequence[str]") -> None:
         """Take the free ones of the assigned units, and substitutes for the others."""
@@ -294,15 +294,15 @@ class _Draft:
             first.device,
         )
 
-    def _rank(self, one: str, target: "_Target") -> tuple[bool, int, int, bool, int, str, str]:
+    def _rank(self, unit_id: str, target: "_Target") -> tuple[bool, int, int, bool, int, str, str]:
         """Return the sort key; the best unit comes first."""
-        unit = self.allocatable.units[one]
+        unit = self.allocatable.units[unit_id]
         left = self.left[unit.device]
         is_far = (
             None not in {target.numa_node, unit.numa_node} and target.numa_node != unit.numa_node
         )
         return (
-            one in self.allocatable.reserved,
+            unit_id in self.allocatable.reserved,
             # Slices of one device are one device to the container, so a further slice there ranks lower.
             target.devices.index(unit.device)
             if unit.device in target.devices
@@ -311,7 +311,7 @@ class _Draft:
             is_far,
             left,
             unit.device,
-            one,
+            unit_id,
         )
 
 

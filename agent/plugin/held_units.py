@@ -180,11 +180,11 @@ class HeldUnits:
                 return _holder_of(holder)
         return None
 
-    def _is_unlisted(self, one: "NodePodUnits") -> bool:
-        pod = self._pods.get(PodUid(one.uid))
+    def _is_unlisted(self, holder: "NodePodUnits") -> bool:
+        pod = self._pods.get(PodUid(holder.uid))
         return (
             self._is_current
-            and one.is_given
+            and holder.is_given
             and pod is not None
             and not pod.is_ended
             and pod.ref not in self._listed_refs
@@ -196,23 +196,23 @@ class HeldUnits:
             if any(_is_shared(unit, other) for other in item.units):
                 yield item
 
-    def _is_forgotten(self, one: "NodePodUnits") -> bool:
+    def _is_forgotten(self, holder: "NodePodUnits") -> bool:
         """Return whether kubelet has dropped the devices of a running pod.
 
         kubelet drops them where the phase says ended, also where that is wrong, and does not restore them
         with the phase. A pod that kubelet does not list has ended before the watch shows it.
         """
-        pod = self._pods.get(PodUid(one.uid))
-        if pod is None or pod.is_ended or not one.is_given:
+        pod = self._pods.get(PodUid(holder.uid))
+        if pod is None or pod.is_ended or not holder.is_given:
             return False
         return pod.ref in self._listed_refs or not self._is_current
 
-    def _holds_after_end(self, one: "NodePodUnits") -> bool:
-        pod = self._pods.get(PodUid(one.uid))
+    def _holds_after_end(self, holder: "NodePodUnits") -> bool:
+        pod = self._pods.get(PodUid(holder.uid))
         if pod is None:
             # The units of a pod that ended in order are free, unless its processes were seen after its end.
-            return one.is_over or not self._pods.is_known_ended(PodUid(one.uid))
-        return pod.is_contradicted or (pod.is_ended and one.is_over)
+            return holder.is_over or not self._pods.is_known_ended(PodUid(holder.uid))
+        return pod.is_contradicted or (pod.is_ended and holder.is_over)
 
     def possible_holders(self, unit: str, resource: str) -> "list[HeldUnit]":
         """Return the pods that may have the unit, except those that the watch shows ended or deleted.
@@ -264,8 +264,8 @@ def _units_of(listed: "PodUnits") -> "Iterator[tuple[str, str, tuple[str, ...]]]
             yield container.name, resource, ids
 
 
-def _holder_of(one: "NodePodUnits", why: str = "") -> HoldingPod:
-    return HoldingPod(f"{one.namespace}/{one.name}", PodUid(one.uid), why)
+def _holder_of(holder: "NodePodUnits", why: str = "") -> HoldingPod:
+    return HoldingPod(f"{holder.namespace}/{holder.name}", PodUid(holder.uid), why)
 
 
 def _allocated(resource: str, units: "Sequence[str]", holder: HoldingPod) -> "Iterator[HeldUnit]":

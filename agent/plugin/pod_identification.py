@@ -140,14 +140,14 @@ def identify_by_assignment(
         if pod.is_ended:
             continue
         for container, reused in _in_order(pod, resource):
-            one = IdentifiedContainer(pod, container, IdentifiedBy.ASSIGNED)
+            identified = IdentifiedContainer(pod, container, IdentifiedBy.ASSIGNED)
             if (
                 container.counts[resource] == request.allocation_size
                 and reused == len(request.must_include_deviceIDs)
                 and not has_units(pod.uid, container.name, resource)
-                and _is_assignment_free(one, request)
+                and _is_assignment_free(identified, request)
             ):
-                return one
+                return identified
     return NotIdentified(
         f"kubelet does not answer List, and no known pod has {request.allocation_size} assigned units that are free"
     )
@@ -186,7 +186,7 @@ def _in_order(pod: "NodePod", resource: str) -> "Iterator[tuple[ContainerRequest
 
 
 def _is_assignment_free(
-    one: IdentifiedContainer, request: "ContainerPreferredAllocationRequest"
+    identified: IdentifiedContainer, request: "ContainerPreferredAllocationRequest"
 ) -> bool:
-    units: Iterable[str] = (one.pod.assigned or {}).get(one.container.name, ())
+    units: Iterable[str] = (identified.pod.assigned or {}).get(identified.container.name, ())
     return bool(units) and set(units) <= set(request.available_deviceIDs)

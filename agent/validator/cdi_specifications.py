@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 DIRECTORIES: Final = ("/etc/cdi", "/var/run/cdi")
-"""On the node, the winning one last."""
+"""Directories on the node; where two have a device, the later directory wins."""
 MAX_BYTES: Final = 1024 * 1024
 """The agent's own has 300 bytes a device and 20 KB of mounts; nvidia-ctk's are of the same order."""
 _YAML: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -116,10 +116,10 @@ def resolve(
             if found is None or found.kind != kind:
                 continue
             for device in found.devices:
-                one = ResolvedDevice(
+                resolved_device = ResolvedDevice(
                     device.name, file.path, (device.container_edits, found.container_edits)
                 )
-                here[device.name] = None if device.name in here else one
+                here[device.name] = None if device.name in here else resolved_device
         resolved |= here
     return resolved
 

@@ -41,7 +41,7 @@ GDRCOPY: Final = KernelModule(
 
 @final
 class ModuleCheck:
-    """Of one kernel module."""
+    """The check of one kernel module."""
 
     def __init__(self, node: "CheckedNode", module: KernelModule) -> None:
         self._node = node

@@ -47,7 +47,7 @@ _CURES: Final = {
 
 @final
 class CudaCheck:
-    """Of every device that nothing uses."""
+    """The check of every device that no process uses."""
 
     def __init__(self, node: "CheckedNode", clock: "Clock", *, probe_s: float = PROBE_S) -> None:
         self._node = node

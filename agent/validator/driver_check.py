@@ -31,7 +31,7 @@ _OTHER_DRIVERS: Final = frozenset({"nouveau", "vfio-pci"})
 
 @final
 class DriverCheck:
-    """Of the node's driver."""
+    """The check of the node's driver."""
 
     def __init__(self, node: "CheckedNode", clock: "Clock") -> None:
         self._node = node

@@ -40,7 +40,7 @@ _WAIT_FOR_AGENT: Final = "the node agent writes the specification: see the condi
 
 @final
 class ToolkitCheck:
-    """Of the way in which containers receive their devices."""
+    """The check of how containers receive their devices."""
 
     def __init__(self, node: "CheckedNode", clock: "Clock") -> None:
         self._node = node
@@ -104,14 +104,16 @@ class ToolkitCheck:
                 f" {_WAIT_FOR_AGENT}"
             )
         for name in known:
-            one = resolved[name]
-            if one is None:
+            resolved_device = resolved[name]
+            if resolved_device is None:
                 return (
                     f"two CDI specifications of one directory have the device {name} of the kind"
                     f" {self._node.cdi_kind}, so that no runtime resolves it: remove one of the files"
                 )
-            if missing := next(self._missing(one), None):
-                return f"CDI specification {one.path.name}: {missing}: {_WAIT_FOR_AGENT}"
+            if missing := next(self._missing(resolved_device), None):
+                return (
+                    f"CDI specification {resolved_device.path.name}: {missing}: {_WAIT_FOR_AGENT}"
+                )
         return None
 
     def _missing(self, device: "ResolvedDevice") -> "Iterator[str]":
@@ -134,8 +136,8 @@ class ToolkitCheck:
             status = None
         if status is None or not (stat.S_ISCHR(status.st_mode) or stat.S_ISBLK(status.st_mode)):
             return f"the device file {file.on_node} is missing on the node"
-        said = (file.major, file.minor)
-        if None not in said and said != (os.major(status.st_rdev), os.minor(status.st_rdev)):
+        numbers = (file.major, file.minor)
+        if None not in numbers and numbers != (os.major(status.st_rdev), os.minor(status.st_rdev)):
             return f"the device file {file.on_node} has other numbers on the node"
         return None
 

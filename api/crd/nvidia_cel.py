@@ -37,7 +37,7 @@ from api.kinds.nvidia.upgrade_policy import ClusterUpgradePolicy, DriverUpgradeP
 from api.names import DRIVER_OWNER_LABEL
 
 MAX_UPGRADED_NODES: Final = 5000
-"""Of `status.upgrade`: 5,000 entries of 200 bytes are a megabyte, and the API server stores 1.5."""
+"""Most entries of `status.upgrade`: 5,000 entries of 200 bytes are a megabyte, and the API server stores 1.5."""
 
 _OPEN_ONLY_GDS: Final = (
     "^v?([3-9]|[1-9][0-9]+|2[.](1[89]|[2-9][0-9]|[0-9]{3,}|17[.]([5-9]|[0-9]{2,})))([.+-]|$)"

@@ -33,7 +33,7 @@ POOL_RULES: Final = (
         field="assignment.requireAnnotation",
     ),
 )
-"""Of a pool's spec."""
+"""Rules of a pool's spec."""
 
 AUTOSCALING_RULES: Final = (
     CelRule(

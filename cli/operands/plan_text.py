@@ -67,11 +67,11 @@ def _group_text(group: "Sequence[NodePlan]", faults: frozenset[str]) -> str:
     return "\n".join(lines) + "\n" + _table([("STATE", "RUNS", "IMAGE, OR WHY NOT"), *rows])
 
 
-def _state_cells(one: "StateOnNode", faults: frozenset[str]) -> tuple[str, str]:
-    if one.runs:
-        return "yes", one.images[0][1]
-    said = "to be mended, see below" if one.message in faults else one.message
-    return "no", f"{one.reason}: {said}"
+def _state_cells(state: "StateOnNode", faults: frozenset[str]) -> tuple[str, str]:
+    if state.runs:
+        return "yes", state.images[0][1]
+    message = "to be mended, see below" if state.message in faults else state.message
+    return "no", f"{state.reason}: {message}"
 
 
 def _count(number: int) -> str:
@@ -121,8 +121,8 @@ def _node_data(node: "NodePlan") -> dict[str, Any]:
     }
 
 
-def _state_data(one: "StateOnNode") -> dict[str, Any]:
-    if one.runs:
-        images = dict(one.images)
-        return {"name": one.state, "runs": True, "daemonSet": one.daemon_set, "images": images}
-    return {"name": one.state, "runs": False, "reason": one.reason, "message": one.message}
+def _state_data(state: "StateOnNode") -> dict[str, Any]:
+    if state.runs:
+        images = dict(state.images)
+        return {"name": state.state, "runs": True, "daemonSet": state.daemon_set, "images": images}
+    return {"name": state.state, "runs": False, "reason": state.reason, "message": state.message}

@@ -99,8 +99,8 @@ def _documents(file: Path) -> "list[Any]":
     except OSError as error:
         raise BadInputError(f"{file} cannot be read: {error.strerror}") from error
     except (yaml.YAMLError, *UNDECODABLE) as error:
-        said = " ".join(str(error).split())
-        raise BadInputError(f"{file} is neither YAML nor JSON: {truncate(said)}") from error
+        error_text = " ".join(str(error).split())
+        raise BadInputError(f"{file} is neither YAML nor JSON: {truncate(error_text)}") from error
 
 
 def _files(paths: "Sequence[Path]") -> "Iterator[Path]":

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from kube.client import KubeClient
 
 HOLD_S: Final = 60
-"""Time in seconds: for so long no replica takes over, even if the uninstall is killed."""
+"""Seconds for which no replica takes over, even if the uninstall is killed."""
 RENEW_S: Final = 20.0
 POLL_S: Final = 0.5
 PODS_GONE_WITHIN_S: Final = 45.0

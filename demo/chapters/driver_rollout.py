@@ -192,9 +192,9 @@ def _not_ready(policy: ClusterPolicy) -> "list[StateStatus]":
     return [item for item in policy.status.states or () if item.state is StateReadiness.NOT_READY]
 
 
-def _state_row(one: "StateStatus") -> tuple[str, ...]:
-    nodes = f"{one.nodes_ready} of {one.nodes_total}" if one.nodes_total else "-"
-    return one.name, one.state.value, str(one.objects), nodes
+def _state_row(status: "StateStatus") -> tuple[str, ...]:
+    nodes = f"{status.nodes_ready} of {status.nodes_total}" if status.nodes_total else "-"
+    return status.name, status.state.value, str(status.objects), nodes
 
 
 async def _drivers(story: Narrator) -> dict[str, str]:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from http_edge.limits import Limits
 
 SMALLEST_FRAME_LIMIT: Final = 2**14
-"""Limit below which no peer may be asked to stay."""
+"""Least frame size that a peer may be limited to."""
 
 _PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 _HEAD_SIZE: Final = 9

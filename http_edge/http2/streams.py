@@ -67,7 +67,7 @@ class Stream(msgspec.Struct, eq=False):
 
     @property
     def length(self) -> int | None:
-        """Of the body, as declared."""
+        """Length of the body, as declared."""
         length = self.headers.get(b"content-length", b"")
         return int(length) if length.isdigit() else None
 

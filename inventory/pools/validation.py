@@ -91,9 +91,9 @@ def validate_pool(
     )
 
 
-def is_older(one: "GPUPool", than: "GPUPool") -> bool:
+def is_older(pool: "GPUPool", than: "GPUPool") -> bool:
     """Whether a pool takes precedence over another one: by age, then by name."""
-    return age_of(one) < age_of(than)
+    return age_of(pool) < age_of(than)
 
 
 def makes_profile(pool: "GPUPool", device: "GPUDevice") -> bool | None:

@@ -64,14 +64,16 @@ def _lines(report: "CheckReport", terminal: "Terminal", *, shows_all: bool) -> "
     yield _summary(report, terminal)
 
 
-def _row(one: "CheckFinding", terminal: "Terminal") -> "Iterator[str]":
-    sign = (_SIGNS if terminal.has_unicode else _ASCII)[one.level]
+def _row(finding: "CheckFinding", terminal: "Terminal") -> "Iterator[str]":
+    sign = (_SIGNS if terminal.has_unicode else _ASCII)[finding.level]
     indent = " " * (len(sign) + 1)
-    first, *others = wrapped(f"{one.subject}: {one.text}", terminal, indent=indent, hang="  ")
-    yield f"{paint(sign, _TONES[one.level], terminal)} {first.removeprefix(indent)}"
+    first, *others = wrapped(
+        f"{finding.subject}: {finding.text}", terminal, indent=indent, hang="  "
+    )
+    yield f"{paint(sign, _TONES[finding.level], terminal)} {first.removeprefix(indent)}"
     yield from others
-    if one.cure:
-        yield from wrapped(f"do: {one.cure}", terminal, indent=f"{indent}  ", hang="  ")
+    if finding.cure:
+        yield from wrapped(f"do: {finding.cure}", terminal, indent=f"{indent}  ", hang="  ")
 
 
 def _left_out(count: int) -> "Iterator[str]":
@@ -175,5 +177,5 @@ def _is_allowed(resource: "Resource", namespace: str, flags: "list[str]") -> boo
     answer = done.stdout.decode(errors="replace").strip()
     if answer.startswith("no") or answer == "yes":
         return answer == "yes"
-    said = done.stderr.decode(errors="replace").strip() or "no answer"
-    raise UnreadableError(f"kubectl auth can-i create {name}: {said.splitlines()[-1]}")
+    stderr = done.stderr.decode(errors="replace").strip() or "no answer"
+    raise UnreadableError(f"kubectl auth can-i create {name}: {stderr.splitlines()[-1]}")

@@ -127,8 +127,8 @@ def _fault(demand: "Unserved") -> str:
 
 
 def _leader_words(pod: "Pod") -> LeaderWords | None:
-    said = leader_words(pod)
-    return None if said is None else LeaderWords(reason=said.reason, message=said.message)
+    words = leader_words(pod)
+    return None if words is None else LeaderWords(reason=words.reason, message=words.message)
 
 
 def _without_rights(answer: PodExplanation, error: ForbiddenError) -> PodExplanation:

@@ -130,7 +130,7 @@ class WebhookSettings:
     """No webhook is called for pods there, since our own must start before a server is ready. The policy
     of `manifests.install.annotation_policy` keeps pool pods out of them."""
     annotations: "Mapping[str, str]" = field(default_factory=dict)
-    """Of both configurations."""
+    """Annotations of both configurations."""
     server: str = constants.service_account_username(constants.DEFAULT_NAMESPACE)
     """User name of the server, whose own taints that evict pods are judged."""
     serves_caches: bool = True

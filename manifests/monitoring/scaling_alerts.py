@@ -82,4 +82,4 @@ RECORDING_RULES: Final = (
         ' / sum by (cluster, pool) (rate(gpu_scale_requests_total{result!="cancelled"}[1h]))',
     ),
 )
-"""Recording rules: of requests that were not withdrawn, the share that got a node with devices."""
+"""Rules that record the share of requests that got a node with devices, of those that were not withdrawn."""

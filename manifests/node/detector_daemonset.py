@@ -21,7 +21,7 @@ Json = dict[str, Any]
 
 ROLE: Final = "detect"
 _USER: Final = 65532
-"""Of the image."""
+"""User of the image."""
 
 
 def build_node_detector(settings: "WorkloadSettings") -> list[Json]:

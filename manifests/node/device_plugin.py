@@ -159,7 +159,7 @@ class WorkloadSettings:
     cdi_kind: str = ""
     """Prefix of CDI names; empty: that of our own specification."""
     pods: PodSettings = PLUGIN_PODS
-    """Of the pools' device plugins."""
+    """Settings of the pools' device plugins."""
     kubelet: KubeletDirectories = DEFAULT_DIRECTORIES
     agent: NodeAgentSettings = NodeAgentSettings()
     detector: NodeDetectorSettings = NodeDetectorSettings()

@@ -212,15 +212,15 @@ def _set_type(manifest: Json, operands: DriverOperands, config_map: str) -> None
         spec["volumes"].append({"name": volume, "hostPath": {"path": path, "type": "Directory"}})
 
 
-def _finish(one: Json, operands: DriverOperands) -> None:
+def _finish(daemon_set: Json, operands: DriverOperands) -> None:
     """Put namespace and labels into an object, by which it is found again."""
-    metadata = one["metadata"]
+    metadata = daemon_set["metadata"]
     metadata.setdefault("labels", {}).update(
         {OPERAND_LABEL: NAME, POLICY_DRIVER_LABEL: owner_value(operands.name)}
     )
-    if one["kind"] not in _CLUSTER_SCOPED:
+    if daemon_set["kind"] not in _CLUSTER_SCOPED:
         metadata["namespace"] = operands.namespace
-    for subject in one.get("subjects", ()):
+    for subject in daemon_set.get("subjects", ()):
         subject["namespace"] = operands.namespace
 
 

@@ -48,7 +48,7 @@ class PlanReason(Enum):
     """Why a state does not run on a node, where no label and no fault of the state says so."""
 
     SOFTWARE_UNKNOWN = "NodeSoftwareUnknown"
-    """Software of the node is unknown: the node; the image or the DaemonSet depends on it."""
+    """The node's software is unknown, and the image or the DaemonSet depends on it."""
     NOT_SELECTED = "NotSelected"
     """The DaemonSet selects a label that the node does not have."""
 

@@ -53,7 +53,7 @@ class OwnOperands:
     """Environment of DCGM's host engine."""
     exporter_port: int = EXPORTER_PORT
     service_labels: Mapping[str, str] = field(default_factory=dict)
-    """Service labels of the Service of the metrics of devices."""
+    """Labels of the Service of the device metrics."""
     monitor_annotations: Mapping[str, str] = field(default_factory=dict)
 
 

@@ -72,7 +72,7 @@ class PolicyOperands:
     metrics: ServerMetrics | None = None
     """None: the servers' metrics are not shown under the operator's name."""
     own: OwnOperands | None = None
-    """Own of the built-in policy."""
+    """Operands of the built-in policy."""
 
     @property
     def has_gpu_nodes(self) -> bool:

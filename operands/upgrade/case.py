@@ -26,18 +26,18 @@ class UpgradeCase:
     owner: str
     """The NVIDIADriver of the policy; empty: the ClusterPolicy."""
     terms: "UpgradeParameters"
-    one: "RecordedNode"
+    recorded: "RecordedNode"
     slot: "UpgradeSlot"
     """Meant for a node in upgrade-required."""
     times: "UpgradeTimes"
 
     @property
     def node(self) -> "UpgradeNode":
-        return self.one.node
+        return self.recorded.node
 
     @property
     def record(self) -> "UpgradeRecord":
-        return self.one.record
+        return self.recorded.record
 
     @property
     def is_over(self) -> bool:
@@ -56,7 +56,7 @@ class UpgradeCase:
             bool(pods) and all(pod.is_ready for pod in pods)
         )
         is_read = self.node.pods is not None
-        return is_driver_ready(self.one) and is_checked and is_read and not self.unready_agents
+        return is_driver_ready(self.recorded) and is_checked and is_read and not self.unready_agents
 
     @property
     def unready_agents(self) -> list[str]:
@@ -70,7 +70,7 @@ class UpgradeCase:
     @property
     def may_return(self) -> bool:
         """Whether pods may come back: the old driver still serves, or the new one is validated."""
-        return serves_old_driver(self.one) or self.is_validated
+        return serves_old_driver(self.recorded) or self.is_validated
 
 
 @final

@@ -98,7 +98,7 @@ def _plan(
     answers: list[NodeUpgrade] = []
     for item in sorted(members, key=lambda member: member.node.name):
         slot = slots.get(item.node.name, _NO_SLOT)
-        case = UpgradeCase(owner=owner, terms=terms, one=item, slot=slot, times=times)
+        case = UpgradeCase(owner=owner, terms=terms, recorded=item, slot=slot, times=times)
         if answer := step(case):
             answers.append(answer)
     counts = _counts(terms, wanted) if terms.auto_upgrade else UpgradeCounts()

@@ -49,49 +49,49 @@ def need_of(node: "UpgradeNode") -> tuple[UpgradeReason, str] | None:
     return None
 
 
-def stale_pods(one: "RecordedNode") -> tuple["DriverPod", ...]:
+def stale_pods(recorded: "RecordedNode") -> tuple["DriverPod", ...]:
     """Return the driver pods that are to be replaced."""
     return tuple(
         pod
-        for pod in one.node.driver_pods
+        for pod in recorded.node.driver_pods
         if pod.revision in {DriverRevision.OUTDATED, DriverRevision.ORPHAN}
-        or (pod.uid == one.record.replaces and bool(pod.uid))
+        or (pod.uid == recorded.record.replaces and bool(pod.uid))
     )
 
 
-def current_pod(one: "RecordedNode") -> "DriverPod | None":
+def current_pod(recorded: "RecordedNode") -> "DriverPod | None":
     """Return the driver pod that stays: up to date, and on its way to be ready."""
-    stale = stale_pods(one)
+    stale = stale_pods(recorded)
     fitting = (
         pod
-        for pod in one.node.driver_pods
+        for pod in recorded.node.driver_pods
         if pod.revision is DriverRevision.CURRENT and not pod.is_terminating and pod not in stale
     )
     return max(fitting, key=lambda pod: (pod.is_scheduled, pod.is_ready, pod.name), default=None)
 
 
-def is_still_needed(one: "RecordedNode") -> bool:
+def is_still_needed(recorded: "RecordedNode") -> bool:
     """Return whether anything is left for an upgrade that has begun, or is wanted, to replace or to load."""
-    node = one.node
-    return bool(stale_pods(one)) or waits_for_safe_load(node) or is_requested(node)
+    node = recorded.node
+    return bool(stale_pods(recorded)) or waits_for_safe_load(node) or is_requested(node)
 
 
-def is_driver_ready(one: "RecordedNode") -> bool:
+def is_driver_ready(recorded: "RecordedNode") -> bool:
     """Return whether the driver that the node is to have is there, and no other one."""
-    current = current_pod(one)
+    current = current_pod(recorded)
     if current is None or not (current.is_ready and current.is_scheduled):
         return False
-    return len(one.node.driver_pods) == 1 and not waits_for_safe_load(one.node)
+    return len(recorded.node.driver_pods) == 1 and not waits_for_safe_load(recorded.node)
 
 
-def serves_old_driver(one: "RecordedNode") -> bool:
+def serves_old_driver(recorded: "RecordedNode") -> bool:
     """Return whether the driver that is to be replaced still serves: nothing has touched it."""
-    pods = one.node.driver_pods
+    pods = recorded.node.driver_pods
     return (
         bool(pods)
         and all(pod.is_ready and pod.is_scheduled and not pod.is_terminating for pod in pods)
-        and set(pods) == set(stale_pods(one))
-        and not waits_for_safe_load(one.node)
+        and set(pods) == set(stale_pods(recorded))
+        and not waits_for_safe_load(recorded.node)
     )
 
 
@@ -100,15 +100,15 @@ def pending_cause(node: "UpgradeNode") -> str:
     return next((f": {pod.message}" for pod in node.driver_pods if pod.message), "")
 
 
-def is_restart_only(one: "RecordedNode") -> bool:
+def is_restart_only(recorded: "RecordedNode") -> bool:
     """Return whether the driver's configuration stays the same, so that pods of users may stay."""
-    node = one.node
+    node = recorded.node
     if is_requested(node) or waits_for_safe_load(node) or not node.desired_digest:
         return False
-    stale = stale_pods(one)
+    stale = stale_pods(recorded)
     return bool(stale) and all(
         pod.revision is DriverRevision.OUTDATED
         and pod.config_digest == node.desired_digest
-        and pod.uid != one.record.replaces
+        and pod.uid != recorded.record.replaces
         for pod in stale
     )

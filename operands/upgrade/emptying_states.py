@@ -51,7 +51,7 @@ def required(case: "UpgradeCase") -> "UpgradeMove":
     """State upgrade-required."""
     node = case.node
     is_known = any(pod.revision is DriverRevision.CURRENT for pod in node.driver_pods)
-    if is_known and not is_still_needed(case.one):
+    if is_known and not is_still_needed(case.recorded):
         return _nothing_to_upgrade(case)
     if isinstance(case.slot, SlotRefused):
         returned = give_back(node) if case.may_return else ()
@@ -163,7 +163,7 @@ def _started(case: "UpgradeCase") -> Advance:
     if is_requested(node):
         annotations = {**annotations, UPGRADE_REQUESTED_ANNOTATION: None}
         replaces = max((pod.uid for pod in node.driver_pods), default="")
-    if is_restart_only(case.one):
+    if is_restart_only(case.recorded):
         state, reason, actions = _RESTART, UpgradeReason.RESTART_ONLY, keep_out(node)
         text = "the driver's configuration is unchanged: its pod restarts, other pods stay"
     else:
@@ -183,13 +183,13 @@ def _started(case: "UpgradeCase") -> Advance:
 
 def _ended_early(case: "UpgradeCase") -> Advance | None:
     """Return where the upgrade goes instead, if it is to be skipped, or has nothing left to do."""
-    if is_skipped(case.one) and serves_old_driver(case.one):
+    if is_skipped(case.recorded) and serves_old_driver(case.recorded):
         text = "the upgrade ends before the driver is touched"
         return Advance(
             UpgradeState.UPGRADE_REQUIRED, UpgradeReason.SKIPPED, text, give_back(case.node)
         )
     is_known = all(pod.revision is DriverRevision.CURRENT for pod in case.node.driver_pods)
-    if is_known and not is_still_needed(case.one):
+    if is_known and not is_still_needed(case.recorded):
         text = "no driver pod is to be replaced any more"
         return Advance(_RESTART, UpgradeReason.NOTHING_TO_UPGRADE, text)
     return None

@@ -66,7 +66,7 @@ def idle(case: "UpgradeCase") -> "UpgradeMove":
 def failed(case: "UpgradeCase") -> "UpgradeMove":
     """State upgrade-failed: it ends by a driver that is ready and validated, or by a new attempt."""
     node, record = case.node, case.record
-    if case.is_validated and not is_still_needed(case.one):
+    if case.is_validated and not is_still_needed(case.recorded):
         text = "the driver is ready and validated"
         return done(case, UpgradeReason.RECOVERED, text)
     need = need_of(node)
@@ -74,14 +74,14 @@ def failed(case: "UpgradeCase") -> "UpgradeMove":
     if need and (is_another or is_requested(node)):
         return _required(case, *need, attempt=1)
     returned: tuple[UpgradeAction, ...] = ()
-    if serves_old_driver(case.one):
+    if serves_old_driver(case.recorded):
         returned = give_back(node)
-    elif is_driver_ready(case.one):
+    elif is_driver_ready(case.recorded):
         # The validator is among what comes back.
         returned = (*bring_back_software(node), *validate_again(node))
     reason = record.reason or UpgradeReason.FAILED
     message = record.message or f"the node was labelled {UpgradeState.UPGRADE_FAILED.value}"
-    if not is_still_needed(case.one) or is_skipped(case.one):
+    if not is_still_needed(case.recorded) or is_skipped(case.recorded):
         return Stay(reason, message, returned)
     if case.is_over:
         text = f"attempt {record.attempt + 1}; the one before failed: {message}"
@@ -97,9 +97,9 @@ def retired(case: "UpgradeCase") -> "UpgradeMove | None":
     else:
         reason, text = UpgradeReason.UNMANAGED, "no driver DaemonSet selects the node"
     resumed = load_driver(node) if is_held_off(node) else ()
-    if is_out_of_service(node) and node.is_wanted and not serves_old_driver(case.one):
+    if is_out_of_service(node) and node.is_wanted and not serves_old_driver(case.recorded):
         text = f"{text}; the node returns to service once its"
-        if not is_driver_ready(case.one):
+        if not is_driver_ready(case.recorded):
             return Stay(reason, f"{text} driver is ready: {_driver_text(case)}", resumed)
         if is_agent_released(node) or case.unready_agents:
             cause = listed(case.unready_agents) or "it is on its way back"

@@ -86,13 +86,13 @@ def step(case: "UpgradeCase") -> NodeUpgrade | None:
 
 
 def _move(case: "UpgradeCase") -> "UpgradeMove | None":
-    if is_external(case.one):
+    if is_external(case.recorded):
         text = (
             "an external maintenance operator has the node: its state label and annotation"
             f" {REQUESTOR_MODE_ANNOTATION} are left alone"
         )
         return Stay(UpgradeReason.REQUESTOR_MODE, text)
-    if case.node.pods is None and is_decided_by_pods(case.one):
+    if case.node.pods is None and is_decided_by_pods(case.recorded):
         return Stay(UpgradeReason.PODS_UNREAD, "the pods on the node are not read yet")
     if not case.terms.auto_upgrade or not case.node.is_wanted:
         return idle_states.retired(case)
@@ -101,7 +101,7 @@ def _move(case: "UpgradeCase") -> "UpgradeMove | None":
 
 def _remarks(case: "UpgradeCase") -> str:
     remarks = ""
-    if not case.one.is_label_valid:
+    if not case.recorded.is_label_valid:
         label = truncate(case.node.labels.get(UPGRADE_STATE_LABEL, ""), 64)
         remarks = f"label {UPGRADE_STATE_LABEL}={label} names no state; "
     if not case.node.is_ready and case.record.state.is_in_progress:
@@ -110,7 +110,9 @@ def _remarks(case: "UpgradeCase") -> str:
 
 
 def _is_unrecorded(case: "UpgradeCase") -> bool:
-    return not (case.one.is_written or case.record.state in _IDLE or is_external(case.one))
+    return not (
+        case.recorded.is_written or case.record.state in _IDLE or is_external(case.recorded)
+    )
 
 
 def _record_after(case: "UpgradeCase", move: "UpgradeMove") -> UpgradeRecord:

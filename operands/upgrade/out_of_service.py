@@ -54,13 +54,13 @@ def is_out_of_service(node: "UpgradeNode") -> bool:
     return is_withheld(node) or is_cordoned_by_us(node) or is_agent_released(node)
 
 
-def is_decided_by_pods(one: "RecordedNode") -> bool:
+def is_decided_by_pods(recorded: "RecordedNode") -> bool:
     """Return whether the pods on the node have to be read before anything is decided about it.
 
     That holds for each state in which the node is emptied, or may be given back.
     """
-    is_state = one.state.is_in_progress or one.state is UpgradeState.UPGRADE_FAILED
-    return is_state or is_out_of_service(one.node)
+    is_state = recorded.state.is_in_progress or recorded.state is UpgradeState.UPGRADE_FAILED
+    return is_state or is_out_of_service(recorded.node)
 
 
 def is_cordoned_by_others(node: "UpgradeNode") -> bool:

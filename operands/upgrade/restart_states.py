@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 def pod_restart(case: "UpgradeCase") -> "UpgradeMove":
     """State pod-restart-required."""
-    stale = [pod for pod in stale_pods(case.one) if not pod.is_terminating]
+    stale = [pod for pod in stale_pods(case.recorded) if not pod.is_terminating]
     if stale or waits_for_safe_load(case.node):
         move = _full_after_all(case) or _emptied(case) or _replaced(case, stale)
     else:
@@ -58,7 +58,7 @@ def pod_restart(case: "UpgradeCase") -> "UpgradeMove":
 
 def validation(case: "UpgradeCase") -> "UpgradeMove":
     """State validation-required."""
-    if stale_pods(case.one) or waits_for_safe_load(case.node):
+    if stale_pods(case.recorded) or waits_for_safe_load(case.node):
         # The node is empty but for what came back for the validation.
         text = "the driver is to be loaded again"
         return Advance(UpgradeState.POD_RESTART_REQUIRED, UpgradeReason.OUTDATED, text)
@@ -69,7 +69,7 @@ def validation(case: "UpgradeCase") -> "UpgradeMove":
         text = f"the driver was not validated in time: {text}"
         return Advance(UpgradeState.UPGRADE_FAILED, UpgradeReason.VALIDATION_TIMED_OUT, text)
     actions = keep_out(case.node)
-    if is_driver_ready(case.one):
+    if is_driver_ready(case.recorded):
         actions = (*actions, *bring_back_software(case.node), *validate_again(case.node))
     return Stay(reason, text, actions)
 
@@ -84,7 +84,9 @@ def uncordon(case: "UpgradeCase") -> "UpgradeMove":
 
 def _full_after_all(case: "UpgradeCase") -> Advance | None:
     """Return where an upgrade goes that was to restart the driver pod alone, and cannot any more."""
-    is_full = case.record.reason is UpgradeReason.RESTART_ONLY and not is_restart_only(case.one)
+    is_full = case.record.reason is UpgradeReason.RESTART_ONLY and not is_restart_only(
+        case.recorded
+    )
     if not is_full or not users_of(case.node):
         return None
     text = "the driver's configuration has changed since: pods have to leave"
@@ -101,7 +103,7 @@ def _overtaken(case: "UpgradeCase") -> Stay | None:
     held_off = hold_driver_off(node)
     if not is_alone or node.desired_digest == record.digest or not held_off:
         return None
-    if is_driver_ready(case.one):
+    if is_driver_ready(case.recorded):
         return None
     text = (
         "the driver's configuration has changed since: its pod is held off until the node is empty"
@@ -112,7 +114,7 @@ def _overtaken(case: "UpgradeCase") -> Stay | None:
 def _emptied(case: "UpgradeCase") -> "UpgradeMove | None":
     """Return what has to leave before the driver is unloaded; None: nothing has."""
     node, kept_out = case.node, keep_out(case.node)
-    if is_restart_only(case.one):
+    if is_restart_only(case.recorded):
         return None
     users = occupants_for_deletion(node, case.terms.pod_deletion)
     if users.holders:
@@ -147,13 +149,13 @@ def _replaced(case: "UpgradeCase", stale: "list[DriverPod]") -> Stay:
 
 def _starting(case: "UpgradeCase") -> "UpgradeMove":
     kept_out = keep_out(case.node)
-    if is_driver_ready(case.one):
+    if is_driver_ready(case.recorded):
         return _ready(case)
     pods = case.node.driver_pods
     if not pods:
         text = "its DaemonSet has not created the driver pod"
         return Stay(UpgradeReason.NO_DRIVER_POD, text, kept_out)
-    current = current_pod(case.one)
+    current = current_pod(case.recorded)
     ending = [pod.name for pod in pods if pod.is_terminating]
     if ending:
         text = f"waits for the end of driver pod {listed(ending)}"
@@ -204,7 +206,7 @@ def _validated(case: "UpgradeCase") -> Advance:
 
 
 def _not_validated(case: "UpgradeCase") -> tuple[UpgradeReason, str]:
-    if not is_driver_ready(case.one):
+    if not is_driver_ready(case.recorded):
         text = f"the driver is not ready{pending_cause(case.node)}"
         return UpgradeReason.DRIVER_STARTING, text
     waiting = [pod for pod in case.node.validators if not pod.is_ready]

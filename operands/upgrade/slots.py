@@ -46,23 +46,28 @@ UpgradeSlot: TypeAlias = SlotGranted | SlotRefused
 _NEVER: Final = dt.datetime.max.replace(tzinfo=dt.UTC)
 
 
-def is_external(one: "RecordedNode") -> bool:
+def is_external(recorded: "RecordedNode") -> bool:
     """Return whether an external maintenance operator has the node."""
-    return one.state.is_external or REQUESTOR_MODE_ANNOTATION in one.node.annotations
+    return recorded.state.is_external or REQUESTOR_MODE_ANNOTATION in recorded.node.annotations
 
 
-def is_skipped(one: "RecordedNode") -> bool:
-    return one.node.labels.get(UPGRADE_SKIP_LABEL) == "true"
+def is_skipped(recorded: "RecordedNode") -> bool:
+    return recorded.node.labels.get(UPGRADE_SKIP_LABEL) == "true"
 
 
-def is_in_progress(one: "RecordedNode") -> bool:
-    return one.state.is_in_progress and not is_external(one)
+def is_in_progress(recorded: "RecordedNode") -> bool:
+    return recorded.state.is_in_progress and not is_external(recorded)
 
 
-def is_away(one: "RecordedNode") -> bool:
+def is_away(recorded: "RecordedNode") -> bool:
     """Return whether the node takes no new pods, or is about to."""
-    node = one.node
-    return not node.is_schedulable or not node.is_ready or is_withheld(node) or is_in_progress(one)
+    node = recorded.node
+    return (
+        not node.is_schedulable
+        or not node.is_ready
+        or is_withheld(node)
+        or is_in_progress(recorded)
+    )
 
 
 def choose(
@@ -95,10 +100,10 @@ def available_slots(terms: "UpgradeParameters", nodes: "Sequence[RecordedNode]")
     return 0 if terms.faults else _Room(terms, nodes).left()
 
 
-def _obstacle(one: "RecordedNode") -> SlotRefused | None:
+def _obstacle(recorded: "RecordedNode") -> SlotRefused | None:
     """Return what is about this node alone."""
-    node = one.node
-    if is_skipped(one):
+    node = recorded.node
+    if is_skipped(recorded):
         text = f"label {UPGRADE_SKIP_LABEL}=true keeps the node from being upgraded: remove it"
         return SlotRefused(UpgradeReason.SKIPPED, text)
     if node.is_leaving:
@@ -108,11 +113,13 @@ def _obstacle(one: "RecordedNode") -> SlotRefused | None:
     if not any(pod.is_scheduled for pod in node.driver_pods) and not is_held_off(node):
         text = f"no driver pod is scheduled to the node{pending_cause(node)}; other nodes go on"
         return SlotRefused(UpgradeReason.NO_DRIVER_POD, text)
-    return None if is_still_needed(one) else _nothing_known(one)
+    return None if is_still_needed(recorded) else _nothing_known(recorded)
 
 
-def _nothing_known(one: "RecordedNode") -> SlotRefused:
-    unknown = [pod.name for pod in one.node.driver_pods if pod.revision is DriverRevision.UNKNOWN]
+def _nothing_known(recorded: "RecordedNode") -> SlotRefused:
+    unknown = [
+        pod.name for pod in recorded.node.driver_pods if pod.revision is DriverRevision.UNKNOWN
+    ]
     if unknown:
         text = f"the revision of driver pod {listed(unknown)} is not known: delete the pod"
         return SlotRefused(UpgradeReason.REVISION_UNKNOWN, text)
@@ -127,22 +134,22 @@ def _refusal_of(terms: "UpgradeParameters") -> SlotRefused | None:
 
 
 def _urgency(
-    terms: "UpgradeParameters", one: "RecordedNode"
+    terms: "UpgradeParameters", recorded: "RecordedNode"
 ) -> tuple[int, bool, bool, bool, dt.datetime, int, int, str]:
     """Return a sort key: the first is the next to start; a node whose pods are not read goes behind those that are known."""
-    is_read = one.node.pods is not None
-    users = users_of(one.node) if is_read else []
-    holders = occupants_for_deletion(one.node, terms.pod_deletion).holders if is_read else ()
+    is_read = recorded.node.pods is not None
+    users = users_of(recorded.node) if is_read else []
+    holders = occupants_for_deletion(recorded.node, terms.pod_deletion).holders if is_read else ()
     ends = (_NEVER if pod.ends_at is None else pod.ends_at for pod in users)
     return (
-        one.record.attempt,
-        not is_away(one),
+        recorded.record.attempt,
+        not is_away(recorded),
         not is_read,
         bool(holders),
         max(ends, default=dt.datetime.min.replace(tzinfo=dt.UTC)),
         max((pod.priority for pod in users), default=-(2**31)),
         len(users),
-        one.node.name,
+        recorded.node.name,
     )
 
 
@@ -161,12 +168,12 @@ class _Room:
         self._before = [item for item in nodes if is_away(item)]
         self._away = len(self._before)
 
-    def take(self, one: "RecordedNode") -> UpgradeSlot:
+    def take(self, recorded: "RecordedNode") -> UpgradeSlot:
         most = self._terms.max_parallel
         if most and self._in_progress >= most:
             text = f"nodes in progress: {self._in_progress}; maxParallelUpgrades is {most}"
             return SlotRefused(UpgradeReason.MAX_PARALLEL, text)
-        is_new = not is_away(one)
+        is_new = not is_away(recorded)
         if is_new and self._away >= self._limit:
             return SlotRefused(UpgradeReason.MAX_UNAVAILABLE, self._full())
         self._in_progress += 1
@@ -190,10 +197,10 @@ class _Room:
         return f"{away}; {allowed}, nodes in all: {self._total}{notes}"
 
 
-def _cause_of(one: "RecordedNode") -> str:
+def _cause_of(recorded: "RecordedNode") -> str:
     """Return why the node is away."""
-    if is_in_progress(one):
+    if is_in_progress(recorded):
         return "in progress"
-    if one.state is UpgradeState.UPGRADE_FAILED:
+    if recorded.state is UpgradeState.UPGRADE_FAILED:
         return "failed"
-    return "cordoned" if one.node.is_ready else "not ready"
+    return "cordoned" if recorded.node.is_ready else "not ready"

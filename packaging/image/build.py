@@ -47,7 +47,7 @@ from cli.__main__ import main
 sys.exit(main())
 """
 NOT_COPIED: Final = ("__pycache__", ".*", "*.pyi", "*.proto", "web")
-"""Files of our packages: what no process reads. `console/edge/static` is made of `console/web`."""
+"""Patterns of files of our packages that no process reads. `console/edge/static` is made of `console/web`."""
 _VERSION: Final = "api/version.py"
 _REVISION: Final = re.compile(r'^REVISION: Final = "unknown"$', re.MULTILINE)
 _EMPTY: Final = ("dev", "etc", "host", "proc", "root", "run", "sys", "tmp", "var/lib", "var/tmp")

@@ -48,8 +48,10 @@ def call(
                 f"{command[0]} is needed and not there. {cure}".rstrip()
             ) from error
     if done.returncode:
-        said = "\n".join((done.stderr or done.stdout or "").strip().splitlines()[-_LAST_LINES:])
+        last_lines = "\n".join(
+            (done.stderr or done.stdout or "").strip().splitlines()[-_LAST_LINES:]
+        )
         raise ImageBuildError(
-            f"{' '.join(command[:3])} … failed with {done.returncode}:\n{said}\n{cure}".rstrip()
+            f"{' '.join(command[:3])} … failed with {done.returncode}:\n{last_lines}\n{cure}".rstrip()
         )
     return done.stdout or ""

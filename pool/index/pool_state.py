@@ -259,8 +259,8 @@ class PoolState:
             if bucket[0] >= size:
                 alike.setdefault(prefer(bucket, size), []).append(names)
         for preference in sorted(alike):
-            some = alike[preference]
-            yield from some[0] if len(some) == 1 else heapq.merge(*some)
+            lists = alike[preference]
+            yield from lists[0] if len(lists) == 1 else heapq.merge(*lists)
 
     def value_lost(self, demand: "Demand", name: NodeName) -> int | None:
         """Return the milli by which a pod lowers the value of a node; None where nodes are not ranked by it."""

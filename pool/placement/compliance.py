@@ -34,10 +34,10 @@ def complies(
     return kubelet_admits(devices, containers, sets)
 
 
-def _is_on_same_device(devices: "DeviceRules", some: "Sequence[int]") -> bool:
+def _is_on_same_device(devices: "DeviceRules", positions: "Sequence[int]") -> bool:
     """Say whether a container's units are on one device, or are whole devices."""
-    used = len(set(some))
-    return used <= 1 or used * devices.slices == len(some)
+    used = len(set(positions))
+    return used <= 1 or used * devices.slices == len(positions)
 
 
 def kubelet_admits(

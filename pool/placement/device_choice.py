@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     Containers = Sequence[tuple[ContainerRole, int]]
     Choice = list[list[int]]
-    """Positions: for each container the positions of its new units, in the order in which they are taken."""
+    """Positions of each container's new units, in the order in which they are taken."""
 
 
 _MOST_NUMA_NODES: Final = 8
@@ -201,11 +201,11 @@ class _Search:
         wide = (region for region in regions if _units_of(free, region) >= self._units)
         return sorted(wide, key=lambda item: -item.bit_count())
 
-    def _divide(self, free: "Counts", some: int) -> "Choice | None":
+    def _divide(self, free: "Counts", devices: int) -> "Choice | None":
         """Give every container units of these devices."""
-        if _units_of(free, some) < self._units:
+        if _units_of(free, devices) < self._units:
             return None
-        left = [count if some >> at & 1 else 0 for at, count in enumerate(free)]
+        left = [count if devices >> at & 1 else 0 for at, count in enumerate(free)]
         allowed = self._allowed(left)
         if allowed is None:
             return None
@@ -269,5 +269,5 @@ class _Search:
         return all(len(set(fresh)) == len(fresh) for fresh in choice)
 
 
-def _units_of(free: "Sequence[int]", some: int) -> int:
-    return sum(free[at] for at in positions(some))
+def _units_of(free: "Sequence[int]", devices: int) -> int:
+    return sum(free[at] for at in positions(devices))

@@ -100,14 +100,14 @@ class _Choices(NamedTuple):
 
     is_aligned: bool
     taken: "Sequence[tuple[int, ...]]"
-    """Numbers: for each of them, the number of devices taken of each class of `_alike`."""
+    """Numbers of devices taken of each class of `_alike`, for each set."""
 
 
 class _Alike(NamedTuple):
     """The classes of interchangeable devices."""
 
     classes: tuple[tuple[int, tuple[int, ...]], ...]
-    """Classes: of each the mask, and the masks of its first 0, 1, 2 … devices."""
+    """Mask of each class, and the masks of its first 0, 1, 2 … devices."""
     class_of: tuple[int, ...]
     """Number of the class of each device."""
 
@@ -135,10 +135,10 @@ def _alike(topology: "Topology") -> _Alike:
     return _Alike(tuple(found), tuple(numbers[at] for at in range(len(topology.numa))))
 
 
-def _are_alike(topology: "Topology", one: int, other: int) -> bool:
-    rows = zip(topology.links[one], topology.links[other], strict=True)
-    return topology.numa[one] == topology.numa[other] and all(
-        left == right for at, (left, right) in enumerate(rows) if at not in {one, other}
+def _are_alike(topology: "Topology", first: int, second: int) -> bool:
+    rows = zip(topology.links[first], topology.links[second], strict=True)
+    return topology.numa[first] == topology.numa[second] and all(
+        left == right for at, (left, right) in enumerate(rows) if at not in {first, second}
     )
 
 
@@ -251,8 +251,8 @@ def _preferred(
     sums: list[list[int]] = [[0] for _ in alike.classes]
     # Of the first 0, 1, 2 … devices of each class.
     for at in members:
-        some = sums[alike.class_of[at]]
-        some.append(some[-1] + bits[at])
+        class_sums = sums[alike.class_of[at]]
+        class_sums.append(class_sums[-1] + bits[at])
     best = max(sum(map(operator.getitem, sums, numbers)) for numbers in taken)
     return best if len(taken) == 1 else sum(1 << at for at in order if best & bits[at])
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     Containers = Sequence[tuple[ContainerRole, int]]
     Choice = list[list[int]]
-    """Positions: for each container the positions of its new units."""
+    """Positions of each container's new units."""
 
 MOST_NUMA_NODES: Final = 8
 """Most NUMA nodes of which sets are tried: 255 of them."""

@@ -279,7 +279,7 @@ def _taken(groups: Groups, chosen: "Mapping[int, Sequence[int]]") -> "Iterator[T
         taken: list[tuple[int, int]] = []
         while used[group] < end:
             at, offset = divmod(used[group], groups.slices)
-            some = min(end - used[group], groups.slices - offset)
-            taken.append((chosen[group][at], some))
-            used[group] += some
+            count = min(end - used[group], groups.slices - offset)
+            taken.append((chosen[group][at], count))
+            used[group] += count
         yield tuple(taken)

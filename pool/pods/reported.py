@@ -131,8 +131,8 @@ def unlisted_units(
     return tuple(unit for unit in found if unit not in units)[:shortfall]
 
 
-def _distinct(some: "Iterable[Iterable[UnitId]]") -> tuple[UnitId, ...]:
-    return tuple(dict.fromkeys(unit for units in some for unit in units))
+def _distinct(groups: "Iterable[Iterable[UnitId]]") -> tuple[UnitId, ...]:
+    return tuple(dict.fromkeys(unit for units in groups for unit in units))
 
 
 @final

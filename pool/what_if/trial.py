@@ -50,7 +50,7 @@ class Choice:
     fitting_nodes: int
     """Nodes that take the pod; of a pod with reserved units filter passes their node alone."""
     equal_nodes: int
-    """Number of nodes: of these, the nodes with the best score."""
+    """Number of these nodes that have the best score."""
 
 
 @final

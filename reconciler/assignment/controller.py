@@ -186,8 +186,8 @@ class DeviceAssignment:
             (releases if item[1].action is Action.RELEASE else others).append(item)
         undone: list[DeviceName] = []
 
-        async def carry_out(one: "tuple[GPUDevice, Decision]") -> None:
-            device, decision = one
+        async def carry_out(item: "tuple[GPUDevice, Decision]") -> None:
+            device, decision = item
             if not await self._carry_out(node, device, decision):
                 undone.append(device.name)
 

@@ -56,10 +56,10 @@ def with_driver_open(
     return tuple(known.values()), tuple(processes)
 
 
-def _over(one: "DriverProcess") -> PodOnNode:
+def _over(process: "DriverProcess") -> PodOnNode:
     return PodOnNode(
-        namespace=one.namespace or "pod",
-        name=one.pod or one.uid,
-        uid=PodUid(one.uid),
+        namespace=process.namespace or "pod",
+        name=process.pod or process.uid,
+        uid=PodUid(process.uid),
         is_active=False,
     )

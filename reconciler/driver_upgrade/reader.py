@@ -155,9 +155,9 @@ class UpgradeReader:
         drivers = _by_node(await self._list(PODS, UpgradePod, driver, DRIVER_SELECTOR))
         found = await self._list(PODS, UpgradePod, seen_validator, VALIDATOR_SELECTOR)
 
-        def node(one: Node) -> UpgradingNode:
-            owners = {pod.owner for pod in drivers.get(NodeName(one.metadata.name), ())}
-            return seen_node(one, daemons, owners, agents=self._agents.values())
+        def node(node_object: Node) -> UpgradingNode:
+            owners = {pod.owner for pod in drivers.get(NodeName(node_object.metadata.name), ())}
+            return seen_node(node_object, daemons, owners, agents=self._agents.values())
 
         nodes = await self._nodes(node, drivers)
         return SeenCluster(nodes=nodes, drivers=drivers, validators=_by_node(found))

@@ -125,15 +125,17 @@ def _reason(pod: OperandPodStatus) -> str:
         if item.ready or (ended is not None and ended.exit_code == 0):
             continue
         failed = item.last_state.terminated or ended
-        said = " ".join(failed.message.split()) if failed is not None and failed.exit_code else ""
+        message = (
+            " ".join(failed.message.split()) if failed is not None and failed.exit_code else ""
+        )
         if waiting is not None and waiting.reason not in _USUAL:
-            words = (waiting.reason, said or " ".join(waiting.message.split()))
+            words = (waiting.reason, message or " ".join(waiting.message.split()))
         else:
             words = (
                 "has not succeeded"
                 if item in (status.init_container_statuses or ())
                 else "is not ready",
-                said,
+                message,
             )
         return ": ".join(filter(None, (f"container {item.name}", *words)))
     for condition in status.conditions or ():

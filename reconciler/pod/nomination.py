@@ -47,7 +47,7 @@ HEAD: Final = 32
 """Pods at the head of the queue that are left alone however slowly it moves. At 300 pods/s, more than
 kube-scheduler takes off in a period and the time of one write."""
 AHEAD_S: Final = 2.0
-"""Seconds: as many as left the queue within this are its head too. A pod that is scheduled so soon gains little, and
+"""Seconds: the pods that leave the queue within them, by its recent pace, belong to its head, too. A pod that is scheduled so soon gains little, and
 the write costs kube-apiserver, which may be the bottleneck, as much as it saves the rest."""
 WRITERS: Final = 8
 """Writes at a time."""
@@ -145,25 +145,25 @@ class NominationWriter:
     async def nominate(self, due: list[Nomination]) -> bool:
         """Write the nominations; say whether all were written. One that is no longer due is skipped."""
 
-        async def write(one: Nomination) -> None:
+        async def write(nomination: Nomination) -> None:
             try:
-                await self._write(one)
+                await self._write(nomination)
             except KubeError as error:
                 TASK_FAILURES.labels("pod.nominating").inc()
-                _log.warning("pod could not be nominated", pod=one.pod.ref, error=str(error))
+                _log.warning("pod could not be nominated", pod=nomination.pod.ref, error=str(error))
                 raise
 
         return not await write_until_failure(due, write, at_a_time=min(WRITERS, len(due)))
 
-    async def _write(self, one: Nomination) -> None:
-        pod = one.pod
+    async def _write(self, nomination: Nomination) -> None:
+        pod = nomination.pod
         held = self._reader.ledger.of_pod(pod.uid)
-        if held is None or not held.phase.is_uncommitted or held.node != one.node:
+        if held is None or not held.phase.is_uncommitted or held.node != nomination.node:
             return  # it was scheduled, or its reservation ended, while others were written
         patch = [
             # A status write ignores a uid in the object; another pod of that name is not meant.
             {"op": "test", "path": "/metadata/uid", "value": pod.uid},
-            {"op": "add", "path": "/status/nominatedNodeName", "value": one.node},
+            {"op": "add", "path": "/status/nominatedNodeName", "value": nomination.node},
         ]
         try:
             await self._client.json_patch(

@@ -61,7 +61,7 @@ NAMESPACED_RBAC: Final = (PolicyRule(resources=("pods",), verbs=("delete",)),)
 """Rights of signals; pods are listed under the right of `pod.index`."""
 
 VIEW_AGAIN_S: Final = 0.5
-"""Seconds to wait where, after the start of a term `pool.scaling` has not yet planned which pods a node is for."""
+"""Seconds to wait at the start of a leadership term, while `pool.scaling` has not planned which pods a node is for."""
 STABLE_WITHIN_S: Final = 30.0
 """How long labels and taints of the pool, and taints of others that its pods do not tolerate, are waited for. A taint
 that stays must not keep a paid node from its other pods for ever."""

@@ -49,7 +49,7 @@ RECHECK_AFTER_S: Final = 60.0
 NO_POOL: Final = PoolName("")
 """Key of nodes whose pool is gone."""
 VIEW_AGAIN_S: Final = 1.0
-"""Seconds to wait where, after the start of a term `pool.scaling` has not looked at the pool yet."""
+"""Seconds to wait at the start of a leadership term, while `pool.scaling` has not planned for the pool."""
 
 _log = structlog.get_logger()
 

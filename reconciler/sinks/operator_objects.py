@@ -46,12 +46,12 @@ class OperatorObjects:
 
     @property
     def policies(self) -> "Mapping[str, ClusterPolicy]":
-        """By name: read it, don't keep it."""
+        """The objects by name: a view, to be read at once."""
         return self.policy_store.by_name
 
     @property
     def drivers(self) -> "Mapping[str, NVIDIADriver]":
-        """By name: read it, don't keep it."""
+        """The objects by name: a view, to be read at once."""
         return self.driver_store.by_name
 
     @property

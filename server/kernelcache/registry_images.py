@@ -104,7 +104,7 @@ TIMEOUT_S: Final = 2.0
 AT_A_TIME: Final = 16
 """Questions that are asked at once; more wait, within their time."""
 OF_A_NAMESPACE: Final = 4
-"""Share of calls: of them, those of one namespace, and those of ClusterGKMCaches: a registry that hangs keeps no
+"""Most questions at once of one namespace, and of ClusterGKMCaches: a registry that hangs keeps no
 others out."""
 _PLATFORMS: Final = tuple(ImagePlatform(architecture=item) for item in ("amd64", "arm64"))
 """Platforms of an index: nodes take the image of their own, and the facts are those of the first that there is."""

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 KEY: Final = "key"
 """Key of the Secret's data."""
 _SIGNATURE_BYTES: Final = 16
-"""Bytes of a signature: of the 32 of HMAC-SHA256: 22 characters in an annotation, and 128 bits cannot be guessed."""
+"""Bytes of a signature, of the 32 of HMAC-SHA256: 22 characters in an annotation, and 128 bits cannot be guessed."""
 
 NAMESPACED_RBAC: Final = (
     PolicyRule(resources=("secrets",), verbs=("create",)),

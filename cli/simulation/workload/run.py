@@ -83,7 +83,7 @@ def _reported(
     scenario: Scenario, strategies: "Sequence[str]", *, seed: int, progress: "Progress | None"
 ) -> RunReport:
     reports = []
-    said: dict[str, list[str]] = {}
+    names_by_note: dict[str, list[str]] = {}
     sizes: Sequence[PoolSize] = ()
     nodes = 0
     for name in dict.fromkeys(strategies):
@@ -98,7 +98,7 @@ def _reported(
         )
         reports.append(report_of(result, scenario.pods, sizes, axis=scenario.axis))
         for note in cluster.notes():
-            said.setdefault(note, []).append(name)
+            names_by_note.setdefault(note, []).append(name)
     return RunReport(
         cluster=scenario.cluster_name,
         workload=scenario.workload_name,
@@ -112,7 +112,7 @@ def _reported(
             *scenario.notes,
             *(
                 note if len(names) == len(reports) else f"{', '.join(names)}: {note}"
-                for note, names in said.items()
+                for note, names in names_by_note.items()
             ),
             *excess_notes(scenario.pods, sizes),
         ],

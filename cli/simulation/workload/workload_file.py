@@ -84,8 +84,8 @@ def read_workload(file: "Path") -> ReadWorkload:
     except OSError as error:
         raise BadInputError(f"{file} cannot be read: {error.strerror}") from error
     except (yaml.YAMLError, UnicodeError, RecursionError) as error:
-        said = " ".join(str(error).split())
-        raise BadInputError(f"{file} is no YAML: {truncate(said)}") from error
+        error_text = " ".join(str(error).split())
+        raise BadInputError(f"{file} is no YAML: {truncate(error_text)}") from error
     except msgspec.ValidationError as error:
         raise BadInputError(f"{file} is no workload: {_hinted(str(error))}") from error
     _check_number(sum(group.count for group in groups), file)

@@ -56,13 +56,13 @@ def _links(cluster: "ClusterState", device: "GPUDevice") -> "Iterator[LinkEntry]
         yield LinkEntry(peer=name if is_known else link.peer, kind=kind)
 
 
-def _condition(one: "Condition") -> ConditionEntry:
+def _condition(condition: "Condition") -> ConditionEntry:
     return ConditionEntry(
-        type=one.type,
-        status=one.status,
-        reason=one.reason,
-        message=one.message,
-        since=one.last_transition_time,
+        type=condition.type,
+        status=condition.status,
+        reason=condition.reason,
+        message=condition.message,
+        since=condition.last_transition_time,
     )
 
 

@@ -54,9 +54,9 @@ class JoinableDevices:
         found: list[JoinableDevice] = []
         nodes = count = 0
         for node in sorted(self._by_node):
-            some = sorted(self._by_node[node])
-            count += len(some)
-            joinable = self._on_node(node, some, pool)
+            devices = sorted(self._by_node[node])
+            count += len(devices)
+            joinable = self._on_node(node, devices, pool)
             found += joinable
             nodes += bool(joinable)
             if nodes >= _MOST_NODES or count >= _MOST_DEVICES:

@@ -95,7 +95,7 @@ KEPT: Final = dt.timedelta(hours=1)
 
 @final
 class EndedReservations:
-    """By id of the reservation, the one that ended first is the first."""
+    """Ended reservations by id; the one that ended first is the first."""
 
     def __init__(self) -> None:
         self._rows: dict[str, tuple[dt.datetime, EndedRow]] = {}

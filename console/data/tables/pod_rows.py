@@ -59,14 +59,14 @@ def wait_entry(
 ) -> WaitEntry:
     """Return the row of a pod that waits; until it is explained, with what the leader says of it."""
     pod = seen.facts
-    said = pod.units_condition
+    condition = pod.units_condition
     reason, message = "", ""
     if explained is not None:
         reason, message = explained.reason, explained.message
         if pod.demand.caches:
             message = f"{message}; {CACHES_NOT_READ}"
-    elif said is not None and not said.is_true:
-        reason, message = said.reason, said.message
+    elif condition is not None and not condition.is_true:
+        reason, message = condition.reason, condition.message
     row = WaitingRow(
         namespace=pod.namespace,
         name=pod.name,

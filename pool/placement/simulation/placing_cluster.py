@@ -38,7 +38,7 @@ class PodDemand(msgspec.Struct, frozen=True):
     devices: float = 0.0
     """The same in devices."""
     priority: int = 0
-    """Priority: of waiting pods the highest is tried first."""
+    """Priority; the waiting pod with the highest is tried first."""
 
 
 class PlacingCluster(Protocol):
@@ -62,11 +62,11 @@ class PlacingCluster(Protocol):
 
     @property
     def capacity_milli(self) -> int:
-        """Of all devices."""
+        """Return the thousandths of all devices."""
 
     @property
     def taken_milli(self) -> int:
-        """Of all devices, what others than the pods of the workload have."""
+        """Return the thousandths of devices that others than the pods of the workload have."""
 
     @property
     def fragmentation_milli(self) -> float:

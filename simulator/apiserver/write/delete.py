@@ -170,9 +170,9 @@ class Deleter:
         collection = self._store.collection(NAMESPACES)
         marked = collection.replace(NAMESPACES, stored, body, ownership=stored.ownership)
 
-        def delete(resource: "ResourceType", each: "Stored") -> None:
+        def delete(resource: "ResourceType", child: "Stored") -> None:
             # A namespace's end waits for no kubelet here; only finalizers hold an object.
-            self._delete_now(resource, each, 0)
+            self._delete_now(resource, child, 0)
 
         self._effects.empty_namespace(stored.key[1], delete)
         return marked, False
