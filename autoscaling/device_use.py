@@ -71,7 +71,7 @@ class PoolUsageCounter:
 
     def sample(
         self,
-        terms: "ScalingParameters",
+        parameters: "ScalingParameters",
         index: "IndexFigures",
         *,
         observed: "Iterable[ObservedRequest]",
@@ -80,14 +80,14 @@ class PoolUsageCounter:
         """Return what the devices are worth now.
 
         Args:
-            terms: the pool's terms.
+            parameters: the pool's parameters.
             index: the device index.
             observed: the pool's requests.
             waiting: pods of the pool that wait for units.
         """
         smallest = min((pod.demand.units for pod in waiting), default=0)
         observed = [item for item in observed if item.is_launched or item.node is not None]
-        self._recount(terms, index, observed)
+        self._recount(parameters, index, observed)
         busy = idle = stranded = busy_micro = idle_micro = stranded_micro = running = 0
         for node in self._nodes.values():
             is_short = node.busy and smallest > node.figures.free
@@ -121,16 +121,16 @@ class PoolUsageCounter:
 
     def _recount(
         self,
-        terms: "ScalingParameters",
+        parameters: "ScalingParameters",
         index: "IndexFigures",
         observed: "Iterable[ObservedRequest]",
     ) -> None:
         """Count the nodes that changed since the last look."""
-        if self._shapes != terms.shapes:
-            self._shapes = terms.shapes
+        if self._shapes != parameters.shapes:
+            self._shapes = parameters.shapes
             self._nodes.clear()
         given = {item.node.name: item.shape for item in observed if item.node is not None}
-        present = index.state(terms.pool.name).nodes()
+        present = index.state(parameters.pool.name).nodes()
         for name in self._nodes.keys() - present.keys():
             del self._nodes[name]
         for name, figures in present.items():
@@ -142,18 +142,20 @@ class PoolUsageCounter:
                 and (name not in given or given[name] is known.shape)
             ):
                 continue
-            shape = given.get(name) or shape_of_node(terms, facts)
+            shape = given.get(name) or shape_of_node(parameters, facts)
             self._nodes[name] = _count(
-                terms, index, name, facts=facts, figures=figures, shape=shape
+                parameters, index, name, facts=facts, figures=figures, shape=shape
             )
 
 
-def shape_of_node(terms: "ScalingParameters", node: "NodeFacts | None") -> "ShapeParameters | None":
+def shape_of_node(
+    parameters: "ScalingParameters", node: "NodeFacts | None"
+) -> "ShapeParameters | None":
     """Return the first shape whose NodePool and requirements a node has."""
     if node is None:
         return None
     node_pool = node.labels.get(NODE_POOL_LABEL)
-    for shape in terms.shapes:
+    for shape in parameters.shapes:
         if node_pool == shape.node_pool and all(
             requirement.matches(node.labels) for requirement in shape.requirements
         ):
@@ -162,7 +164,7 @@ def shape_of_node(terms: "ScalingParameters", node: "NodeFacts | None") -> "Shap
 
 
 def _count(  # of one node
-    terms: "ScalingParameters",
+    parameters: "ScalingParameters",
     index: "IndexFigures",
     name: "NodeName",
     *,
@@ -172,7 +174,7 @@ def _count(  # of one node
 ) -> _CountedNode:
     is_open = facts is not None and facts.is_ready and not (facts.is_cordoned or facts.is_leaving)
     busy = usable = unusable = 0
-    for entry in index.devices_on(terms.pool.name, name):
+    for entry in index.devices_on(parameters.pool.name, name):
         if entry.taken:
             busy += 1
         elif is_open and entry.is_usable:

@@ -39,7 +39,7 @@ _CANCELLABLE: Final = frozenset({RequestPhase.PLANNED, RequestPhase.SIGNALLED})
 
 
 def plan(
-    terms: "ScalingParameters",
+    parameters: "ScalingParameters",
     waiting: "Sequence[PodFacts]",
     index: "IndexReader",
     *,
@@ -49,13 +49,13 @@ def plan(
     """Return what to ask for, what to cancel, and why pods wait; equal inputs give equal plans.
 
     Args:
-        terms: the pool's terms.
+        parameters: the pool's parameters.
         waiting: pods of the pool that wait for units, gated by this control plane or not, in any order.
         index: the live device index; it is only read.
         supply: requests that left a trace in the API, failures, NodePools, and money.
         now: the time, against which back-offs are held.
     """
-    closed = closed_cause(terms.pool)
+    closed = closed_cause(parameters.pool)
     if closed is not None:
         return ScalingPlan(
             waits={pod.uid: closed for pod in waiting},
@@ -67,11 +67,11 @@ def plan(
     )
     attempted = functools.partial(
         PlanAttempt,
-        terms,
+        parameters,
         index,
         supply=supply,
-        existing=ExistingNodes(index, terms.pool.name, coming=coming),
-        origins=_origins(terms.pool, pods, supply),
+        existing=ExistingNodes(index, parameters.pool.name, coming=coming),
+        origins=_origins(parameters.pool, pods, supply),
         now=now,
     )
     attempt = attempted()
@@ -89,7 +89,7 @@ def plan(
         assigned=attempt.assigned(),
         waits=attempt.waits,
         cancels=_cancels(
-            supply, attempt.needed(), f"nothing in pool {terms.pool.name} needs it any more"
+            supply, attempt.needed(), f"nothing in pool {parameters.pool.name} needs it any more"
         ),
         warm_wait=warm_wait,
     )

@@ -20,28 +20,28 @@ _LONGEST_TEXT: Final = 256
 
 
 def node_pool_fault(
-    terms: "ScalingParameters", name: str, facts: "NodePoolFacts | None"
+    parameters: "ScalingParameters", name: str, facts: "NodePoolFacts | None"
 ) -> tuple[str, str]:
     """Return why a NodePool cannot serve the pool, and what else is unwise; each empty or with its cure.
 
     Args:
-        terms: the pool's terms.
+        parameters: the pool's parameters.
         name: of the NodePool that a shape names.
         facts: the NodePool; None where there is none.
     """
-    if terms.backend is not ScalingBackend.KARPENTER_SIGNAL:
+    if parameters.backend is not ScalingBackend.KARPENTER_SIGNAL:
         return "", ""
     if facts is None:
         return (
-            f'there is no NodePool "{name}": create it (`kubectl get gpupool {terms.pool.name} -o yaml | '
+            f'there is no NodePool "{name}": create it (`kubectl get gpupool {parameters.pool.name} -o yaml | '
             "gpu-control-plane render nodepool` prints it), or name another one in spec.autoscaling.shapes",
             "",
         )
-    return next(_faults(terms, facts), ""), "; ".join(_warnings(terms, facts))
+    return next(_faults(parameters, facts), ""), "; ".join(_warnings(parameters, facts))
 
 
-def _faults(terms: "ScalingParameters", facts: "NodePoolFacts") -> "Iterator[str]":
-    name, pool = facts.name, terms.pool.name
+def _faults(parameters: "ScalingParameters", facts: "NodePoolFacts") -> "Iterator[str]":
+    name, pool = facts.name, parameters.pool.name
     if facts.replicas is not None:
         yield (
             f"NodePool {name} is static (spec.replicas), so Karpenter adds no node for a pod: delete it, and create it "
@@ -64,13 +64,13 @@ def _faults(terms: "ScalingParameters", facts: "NodePoolFacts") -> "Iterator[str
         )
     for taint in facts.taints:
         if taint.effect != "PreferNoSchedule" and not any(
-            _is_same(taint, item) for item in terms.taints
+            _is_same(taint, item) for item in parameters.taints
         ):
             yield (
                 f"NodePool {name} taints its nodes with {_text(taint)}, which pods of pool {pool} do not tolerate: "
                 "add the taint to spec.scheduling.taints of the pool, or remove it from the NodePool"
             )
-    for demanded in _demanded_labels(terms):
+    for demanded in _demanded_labels(parameters):
         key = demanded.key
         values = _values(facts, key)
         if values is not None and not any(map(demanded.test(), values)):
@@ -80,14 +80,14 @@ def _faults(terms: "ScalingParameters", facts: "NodePoolFacts") -> "Iterator[str
             )
 
 
-def _warnings(terms: "ScalingParameters", facts: "NodePoolFacts") -> "Iterator[str]":
+def _warnings(parameters: "ScalingParameters", facts: "NodePoolFacts") -> "Iterator[str]":
     name = facts.name
-    for demanded in _demanded_labels(terms):
+    for demanded in _demanded_labels(parameters):
         key = demanded.key
         is_unknown = _values(facts, key) is None and not is_well_known(key)
         if is_unknown and not demanded.matches({}):
             yield (
-                f"spec.nodeSelector of pool {terms.pool.name} demands {key}, which NodePool {name} does not set: unless "
+                f"spec.nodeSelector of pool {parameters.pool.name} demands {key}, which NodePool {name} does not set: unless "
                 "something else labels its nodes, add the label to spec.template.metadata.labels"
             )
     if facts.consolidation_policy not in {"", _WHEN_EMPTY}:
@@ -96,10 +96,10 @@ def _warnings(terms: "ScalingParameters", facts: "NodePoolFacts") -> "Iterator[s
             f"pods to move them: set spec.disruption.consolidationPolicy to {_WHEN_EMPTY}"
         )
     after = facts.consolidate_after
-    if after and _seconds(after) != terms.idle_after_s:
+    if after and _seconds(after) != parameters.idle_after_s:
         yield (
             f"NodePool {facts.name} has consolidateAfter {after}, and spec.autoscaling.idleAfter is "
-            f"{terms.idle_after_s}s: empty nodes go by the NodePool, so give both one value"
+            f"{parameters.idle_after_s}s: empty nodes go by the NodePool, so give both one value"
         )
 
 
@@ -118,9 +118,9 @@ def _has_startup_taint(facts: "NodePoolFacts") -> bool:
     )
 
 
-def _demanded_labels(terms: "ScalingParameters") -> "list[SelectorRequirement]":
+def _demanded_labels(parameters: "ScalingParameters") -> "list[SelectorRequirement]":
     """Return what the pool's node selector demands, as expressions."""
-    selector = terms.node_selector
+    selector = parameters.node_selector
     if selector is None:
         return []
     labels = (selector.match_labels or {}).items()

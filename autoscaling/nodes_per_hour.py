@@ -32,7 +32,7 @@ _WITH_NODE: Final = frozenset(
 
 def nodes_of_last_hour(
     counted: "Mapping[str, dt.datetime]",
-    terms: "ScalingParameters",
+    parameters: "ScalingParameters",
     observed: "Iterable[ObservedRequest]",
     *,
     claims: "Iterable[ClaimFacts]",
@@ -42,14 +42,16 @@ def nodes_of_last_hour(
 
     Args:
         counted: those of the look before.
-        terms: the pool's terms.
+        parameters: the pool's parameters.
         observed: the pool's requests.
         claims: NodeClaims, and the last facts of deleted ones; those of other pools are left out.
         now: the time; a node of a later time, which a clock that was ahead wrote, counts as one of now.
     """
-    found = dict(_seen(terms, observed, claims)) | dict(counted)
+    found = dict(_seen(parameters, observed, claims)) | dict(counted)
     ages = {id_: min(at, now) for id_, at in found.items() if now - at < HOUR}
-    latest = sorted(ages.items(), key=lambda age: (age[1], age[0]))[-terms.max_nodes_per_hour :]
+    latest = sorted(ages.items(), key=lambda age: (age[1], age[0]))[
+        -parameters.max_nodes_per_hour :
+    ]
     return dict(latest)
 
 
@@ -64,12 +66,12 @@ def counted_statuses(counted: "Mapping[str, dt.datetime]") -> list[CountedNode]:
 
 
 def _seen(
-    terms: "ScalingParameters",
+    parameters: "ScalingParameters",
     observed: "Iterable[ObservedRequest]",
     claims: "Iterable[ClaimFacts]",
 ) -> "Iterator[tuple[str, dt.datetime]]":
     for claim in claims:
-        if claim.request is not None and is_id_of(terms.pool, claim.request):
+        if claim.request is not None and is_id_of(parameters.pool, claim.request):
             yield claim.uid, claim.created
     for request in observed:
         if request.claim is not None:

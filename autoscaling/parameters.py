@@ -1,4 +1,4 @@
-"""`spec.autoscaling` of a pool as terms of planning; stored objects that newer rules refuse are read, too."""
+"""`spec.autoscaling` of a pool as parameters of planning; stored objects that newer rules refuse are read, too."""
 
 import re
 from decimal import Decimal
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 _AMOUNT: Final = re.compile(AMOUNT_PATTERN)
 
 
-def scaling_terms(pool: "GPUPool", facts: PoolFacts) -> ScalingParameters | None:
-    """Return the terms of a pool; None where it has none.
+def scaling_parameters(pool: "GPUPool", facts: PoolFacts) -> ScalingParameters | None:
+    """Return the parameters of a pool; None where it has none.
 
     What cannot be read is left out, and `terms_faults` says so.
     """

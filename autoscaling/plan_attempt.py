@@ -71,7 +71,7 @@ class PlanAttempt:
 
     def __init__(
         self,
-        terms: "ScalingParameters",
+        parameters: "ScalingParameters",
         index: "IndexReader",
         *,
         supply: "Supply",
@@ -82,14 +82,14 @@ class PlanAttempt:
         """Start with nothing packed.
 
         Args:
-            terms: the pool's terms.
+            parameters: the pool's parameters.
             index: the live index.
             supply: what is on its way.
             existing: the nodes that are not on their way.
             origins: the waiting pods that nodes on their way were asked for.
             now: the time.
         """
-        self._terms = terms
+        self._parameters = parameters
         self._index = index
         self._supply = supply
         self._origins = origins
@@ -99,12 +99,12 @@ class PlanAttempt:
             for item in supply.in_flight
             if item.is_in_flight and not (item.node is not None and item.node.is_leaving)
         ]
-        self._state = index.state(terms.pool.name)
+        self._state = index.state(parameters.pool.name)
         self._existing = existing
         self._counts_resources = self._are_resources_known()
-        self._limits = ScalingLimits(terms, supply, existing.units)
-        self._choice = ShapeChoice(terms, index, supply, now=now)
-        self._packing = Packing(terms.pool, index, now)
+        self._limits = ScalingLimits(parameters, supply, existing.units)
+        self._choice = ShapeChoice(parameters, index, supply, now=now)
+        self._packing = Packing(parameters.pool, index, now)
         self._classes: dict[_ClassKey, PodClass] = {}
         self._used_ids = set(supply.used_ids) | {item.id for item in supply.in_flight}
         self._kept: set[RequestId] = set()
@@ -142,7 +142,7 @@ class PlanAttempt:
 
         Pods go first: while a limit keeps a node from one of them, nothing is asked for or kept for warm units.
         """
-        if not self._terms.min_units and not self._terms.warm_units:
+        if not self._parameters.min_units and not self._parameters.warm_units:
             return None
         idle = [item for item in self._packing.nodes if item.request and not item.pods]
         missing = self._missing_units()
@@ -187,7 +187,7 @@ class PlanAttempt:
         for pod in pods:
             alike = self._class_of(pod)
             wait = cause_of(pod, alike.selection, self._index.nodes) or incompatibility_cause(
-                pod, self._terms.pool, self._index
+                pod, self._parameters.pool, self._index
             )
             if wait is not None:
                 self.waits[pod.uid] = wait
@@ -215,7 +215,7 @@ class PlanAttempt:
         found = self._classes.get(key)
         if found is None:
             selection = NodeSelection(pod.selection or _NO_SELECTION)
-            state = self._index.state_for(self._terms.pool.name, demand)
+            state = self._index.state_for(self._parameters.pool.name, demand)
             found = self._classes[key] = PodClass(demand, selection, requests, state)
         return found
 
@@ -225,7 +225,7 @@ class PlanAttempt:
         on_their_way = (item.node.name for item in self._in_flight if item.node is not None)
         present = (nodes.get(name) for name in (*self._existing.nodes, *on_their_way))
         reported: Iterator[ShapeParameters | NodeFacts | None] = itertools.chain(
-            self._terms.shapes, present
+            self._parameters.shapes, present
         )
         return any(
             item is not None and (item.cpu_milli is not None or item.memory_mib is not None)
@@ -250,7 +250,7 @@ class PlanAttempt:
         return other_cause(pod, node.name, self._now) if node.request is None else None
 
     def _open(self, shape: "ShapeParameters", first: str, selection: NodeSelection | None) -> None:
-        id_ = new_request_id(self._terms.pool, first, shape.name, used=self._used_ids)
+        id_ = new_request_id(self._parameters.pool, first, shape.name, used=self._used_ids)
         self._used_ids.add(id_)
         self._limits.take(shape)
         known = self._choice.labels(shape).known
@@ -339,7 +339,7 @@ class PlanAttempt:
             for pod in node.pods
         )
         free += sum(item.free for item in busy)
-        return self._terms.min_units - total, self._terms.warm_units - free
+        return self._parameters.min_units - total, self._parameters.warm_units - free
 
     def _request(self, node: PackedNode) -> NodeRequest:
         if node.request is None or node.shape is None:
@@ -347,7 +347,7 @@ class PlanAttempt:
         selection = node.selection
         return NodeRequest(
             id=node.request,
-            pool=self._terms.pool.name,
+            pool=self._parameters.pool.name,
             shape=node.shape,
             pods=_uids(node.pods),
             node_selector=selection.without(node.shape.labels) if selection is not None else {},

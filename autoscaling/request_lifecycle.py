@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def observed_requests(  # noqa: PLR0913  # the kinds of objects that a request leaves
-    terms: "ScalingParameters",
+    parameters: "ScalingParameters",
     *,
     signals: "Iterable[SignalFacts]",
     claims: "Iterable[ClaimFacts]",
@@ -44,7 +44,7 @@ def observed_requests(  # noqa: PLR0913  # the kinds of objects that a request l
     Requests whose node was handed over are not among them.
 
     Args:
-        terms: the pool's terms.
+        parameters: the pool's parameters.
         signals: signals of the pool.
         claims: NodeClaims; those of other pools are left out.
         nodes: Nodes of the pool's requests.
@@ -70,10 +70,14 @@ def observed_requests(  # noqa: PLR0913  # the kinds of objects that a request l
             request_id = claim.request
             if request_id is None:
                 continue
-            if request_id in traces or request_id in before or is_id_of(terms.pool, request_id):
+            if (
+                request_id in traces
+                or request_id in before
+                or is_id_of(parameters.pool, request_id)
+            ):
                 getattr(trace(request_id), into).append(claim)
     states = (
-        RequestState(terms, traces[item], nodes.get(item), before.get(item), now).observed()
+        RequestState(parameters, traces[item], nodes.get(item), before.get(item), now).observed()
         for item in sorted(traces)
     )
     return tuple(state for state in states if state is not None)

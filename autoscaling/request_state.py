@@ -56,13 +56,13 @@ class RequestState:
 
     def __init__(  # noqa: PLR0917  # the parts of one look
         self,
-        terms: "ScalingParameters",
+        parameters: "ScalingParameters",
         trace: RequestTrace,
         node: "RequestedNode | None",
         known: "ScaleRequestStatus | None",
         now: dt.datetime,
     ) -> None:
-        self._terms = terms
+        self._parameters = parameters
         self._id = trace.request
         self._signals = tuple(sorted(trace.signals, key=lambda signal: (signal.name, signal.uid)))
         self._live = tuple(signal for signal in self._signals if not signal.is_terminating)
@@ -95,7 +95,7 @@ class RequestState:
 
     @property
     def _shape(self) -> "ShapeParameters | None":
-        return self._terms.shape(self._shape_name)
+        return self._parameters.shape(self._shape_name)
 
     def _is_over(self) -> bool:
         """Say whether nothing is on its way: an ordinary node of the pool, which may be going, or one that is gone."""
@@ -197,7 +197,7 @@ class RequestState:
         promised = self._shape.units if self._shape is not None else 0
         usable = min(node.indexed_units, node.allocatable_units)
         return (
-            f"node {node.name} brings {usable} usable units of pool {self._terms.pool.name}, and shape"
+            f"node {node.name} brings {usable} usable units of pool {self._parameters.pool.name}, and shape"
             f" {self._shape_name} promises {promised}"
         )
 
@@ -242,10 +242,10 @@ class RequestState:
         if not node.is_ready:
             return f"node {node.name} is not Ready"
         if not node.indexed_units:
-            return f"node {node.name} has no device of pool {self._terms.pool.name} yet"
+            return f"node {node.name} has no device of pool {self._parameters.pool.name} yet"
         return (
             f"kubelet of node {node.name} allocates {node.allocatable_units} of {node.indexed_units} units of"
-            f" {self._terms.pool.resource}"
+            f" {self._parameters.pool.resource}"
         )
 
     def _ended(self, claim: "ClaimFacts") -> ObservedRequest:
@@ -360,7 +360,7 @@ class RequestState:
             message = f"{message}; {self._duplicates} more NodeClaims have its label, whose empty nodes go"
         return ObservedRequest(
             id=self._id,
-            pool=self._terms.pool.name,
+            pool=self._parameters.pool.name,
             shape=shape,
             phase=phase,
             since=since,

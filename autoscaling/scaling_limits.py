@@ -14,15 +14,17 @@ if TYPE_CHECKING:
 class ScalingLimits:
     """What may still be added, while a plan is made."""
 
-    def __init__(self, terms: "ScalingParameters", supply: "Supply", existing_units: int) -> None:
+    def __init__(
+        self, parameters: "ScalingParameters", supply: "Supply", existing_units: int
+    ) -> None:
         """Count what is there and on its way.
 
         Args:
-            terms: the pool's terms.
+            parameters: the pool's parameters.
             supply: requests on their way, NodePools, and money.
             existing_units: units of the pool's nodes that no request on its way is for.
         """
-        self._terms = terms
+        self._parameters = parameters
         self._supply = supply
         self.units = existing_units
         """Units of nodes that exist, are on their way, or are to be asked for."""
@@ -66,30 +68,30 @@ class ScalingLimits:
         self._devices[shape.node_pool] += shape.devices
 
     def _by_pool(self, shape: "ShapeParameters") -> PodWait | None:
-        terms = self._terms
-        if terms.max_units is not None and self.units + shape.units > terms.max_units:
+        parameters = self._parameters
+        if parameters.max_units is not None and self.units + shape.units > parameters.max_units:
             return PodWait(
                 WaitReason.MAX_UNITS,
-                f"pool {terms.pool.name} has or gets {self.units} units, and a node of shape {shape.name} "
-                f"{shape.units} more: raise spec.autoscaling.maxUnits, which is {terms.max_units}, or wait until pods end",
+                f"pool {parameters.pool.name} has or gets {self.units} units, and a node of shape {shape.name} "
+                f"{shape.units} more: raise spec.autoscaling.maxUnits, which is {parameters.max_units}, or wait until pods end",
             )
-        if self._in_flight >= terms.max_in_flight:
+        if self._in_flight >= parameters.max_in_flight:
             return PodWait(
                 WaitReason.MAX_IN_FLIGHT,
-                f"{self._in_flight} of at most {terms.max_in_flight} nodes of pool {terms.pool.name} are on their way: "
+                f"{self._in_flight} of at most {parameters.max_in_flight} nodes of pool {parameters.pool.name} are on their way: "
                 "the next one is asked for when one has come; spec.autoscaling.maxInFlight allows more",
             )
         return None
 
     def _by_hour(self) -> PodWait | None:
-        terms = self._terms
-        if self._of_hour < terms.max_nodes_per_hour:
+        parameters = self._parameters
+        if self._of_hour < parameters.max_nodes_per_hour:
             return None
         oldest = next(iter(self._supply.nodes_of_last_hour.values()), None)
         again = f" at {oldest + HOUR:%H:%M:%S} UTC" if oldest is not None else ""
         return PodWait(
             WaitReason.MAX_NODES_PER_HOUR,
-            f"pool {terms.pool.name} got or gets {self._of_hour} nodes within an hour, the most that "
+            f"pool {parameters.pool.name} got or gets {self._of_hour} nodes within an hour, the most that "
             f"spec.autoscaling.maxNodesPerHour allows: see by its NodeClaims and their Events why they do not stay, or raise "
             f"it; the next one is asked for{again}",
         )
@@ -103,13 +105,13 @@ class ScalingLimits:
             "nodes": 1,
             "cpu": shape.cpu_milli or 0,
             "memory": shape.memory_mib or 0,
-            self._terms.signal_resource: shape.devices,
+            self._parameters.signal_resource: shape.devices,
         }
         for resource, limit in sorted(node_pool.limits.items()):
             used = node_pool.used.get(resource, 0)
             pending = (
                 self._devices[shape.node_pool]
-                if resource == self._terms.signal_resource
+                if resource == self._parameters.signal_resource
                 else added * of_node.get(resource, 0)
             )
             # What is not known of the shape is at least something.
@@ -122,24 +124,24 @@ class ScalingLimits:
         return None
 
     def _by_money(self, shape: "ShapeParameters") -> PodWait | None:
-        terms, price = self._terms, shape.price_micro
+        parameters, price = self._parameters, shape.price_micro
         if not price:
             return None
         hour = self._micro + price
-        if terms.per_hour_micro is not None and hour > terms.per_hour_micro:
+        if parameters.per_hour_micro is not None and hour > parameters.per_hour_micro:
             return PodWait(
                 WaitReason.BUDGET_HOUR,
-                f"the nodes of pool {terms.pool.name} cost {amount_text(self._micro)} an hour, and a node of shape "
+                f"the nodes of pool {parameters.pool.name} cost {amount_text(self._micro)} an hour, and a node of shape "
                 f"{shape.name} {amount_text(price)} more: raise spec.autoscaling.budget.perHour, which is "
-                f"{amount_text(terms.per_hour_micro)}, or wait until nodes go",
+                f"{amount_text(parameters.per_hour_micro)}, or wait until nodes go",
             )
         day = self._supply.spent_today_micro + hour
-        if terms.per_day_micro is not None and day > terms.per_day_micro:
+        if parameters.per_day_micro is not None and day > parameters.per_day_micro:
             return PodWait(
                 WaitReason.BUDGET_DAY,
-                f"pool {terms.pool.name} has cost {amount_text(self._supply.spent_today_micro)} today (UTC), and one hour "
+                f"pool {parameters.pool.name} has cost {amount_text(self._supply.spent_today_micro)} today (UTC), and one hour "
                 f"of its nodes with one more of shape {shape.name} costs {amount_text(hour)}: raise "
-                f"spec.autoscaling.budget.perDay, which is {amount_text(terms.per_day_micro)}, or wait for tomorrow",
+                f"spec.autoscaling.budget.perDay, which is {amount_text(parameters.per_day_micro)}, or wait for tomorrow",
             )
         return None
 

@@ -1,4 +1,4 @@
-"""Values of autoscaling: terms of a pool, requests for nodes, what was observed of them, and the plan."""
+"""Values of autoscaling: parameters of a pool, requests for nodes, what was observed of them, and the plan."""
 
 from dataclasses import dataclass, field
 from enum import Enum

@@ -42,24 +42,24 @@ class ShapeChoice:
 
     def __init__(
         self,
-        terms: "ScalingParameters",
+        parameters: "ScalingParameters",
         index: "IndexReader",
         supply: "Supply",
         *,
         now: "dt.datetime",
     ) -> None:
         self._index = index
-        self._terms = terms
+        self._parameters = parameters
         self._supply = supply
         self._now = now
-        self._empty = EmptyShapes(terms.pool)
+        self._empty = EmptyShapes(parameters.pool)
         zones = {zone for node in index.nodes.values() if (zone := node.labels.get(ZONE_LABEL))}
         self._zones = supply.zones | zones if zones else frozenset()
         self._labels = {
             shape.name: ShapeLabels(
                 shape, supply.node_pools.get(shape.node_pool), zones=self._zones
             )
-            for shape in terms.shapes
+            for shape in parameters.shapes
         }
         self._faults: dict[tuple[int, str], PodWait | None] = {}
 
@@ -71,7 +71,7 @@ class ShapeChoice:
     def unserved(self, alike: "PodClass") -> PodWait | None:
         """Return why no shape can ever serve these pods, whatever limits and failures are; None where one can."""
         furthest: PodWait | None = None
-        for shape in self._terms.shapes:
+        for shape in self._parameters.shapes:
             wait = self._fault_of_pods(shape, alike)
             if wait is None:
                 return None
@@ -90,7 +90,7 @@ class ShapeChoice:
         if self._supply.backend_fault:
             return PodWait(WaitReason.BACKEND_MISSING, self._supply.backend_fault)
         furthest: PodWait | None = None
-        for shape in self._terms.shapes:
+        for shape in self._parameters.shapes:
             wait = self._lasting_fault(shape, alike) or limits.refusal(shape)
             if wait is None:
                 return shape
@@ -100,7 +100,7 @@ class ShapeChoice:
     def _without_shapes(self) -> PodWait:
         return PodWait(
             WaitReason.NO_SHAPE,
-            f"spec.autoscaling of pool {self._terms.pool.name} has no shapes: name one",
+            f"spec.autoscaling of pool {self._parameters.pool.name} has no shapes: name one",
         )
 
     def _lasting_fault(self, shape: "ShapeParameters", alike: "PodClass | None") -> PodWait | None:
@@ -116,11 +116,11 @@ class ShapeChoice:
 
     def _fault_of_pods(self, shape: "ShapeParameters", alike: "PodClass") -> PodWait | None:
         if not self._empty.take(shape, alike.demand):
-            most = max(self._terms.shapes, key=lambda item: item.units)
+            most = max(self._parameters.shapes, key=lambda item: item.units)
             return PodWait(
                 WaitReason.TOO_LARGE,
                 f"the pod needs {alike.demand.units} units of one node, and the largest shape of pool "
-                f"{self._terms.pool.name}, {most.name}, has {most.units}, {most.units_per_device} a device: "
+                f"{self._parameters.pool.name}, {most.name}, has {most.units}, {most.units_per_device} a device: "
                 "name a larger shape in spec.autoscaling.shapes, or request fewer",
             )
         incompatibility = self._cache_incompatibility(shape, alike)
@@ -165,9 +165,9 @@ class ShapeChoice:
     def _capabilities(self) -> "dict[str, set[str]]":
         """Compute capabilities of the devices on the nodes of each shape."""
         found: dict[str, set[str]] = {}
-        for name in self._index.state(self._terms.pool.name).nodes():
-            shape = shape_of_node(self._terms, self._index.nodes.get(name))
-            for entry in self._index.devices_on(self._terms.pool.name, name) if shape else ():
+        for name in self._index.state(self._parameters.pool.name).nodes():
+            shape = shape_of_node(self._parameters, self._index.nodes.get(name))
+            for entry in self._index.devices_on(self._parameters.pool.name, name) if shape else ():
                 if shape is not None and entry.layout.ids:
                     found.setdefault(shape.name, set()).add(entry.facts.compute_capability)
         return found
@@ -176,9 +176,9 @@ class ShapeChoice:
     def most_pods(self) -> "dict[str, int]":
         """Shape -> how many pods kubelet runs on a node of it, by those that are there."""
         found: dict[str, int] = {}
-        for name in self._index.state(self._terms.pool.name).nodes():
+        for name in self._index.state(self._parameters.pool.name).nodes():
             node = self._index.nodes.get(name)
-            shape = shape_of_node(self._terms, node)
+            shape = shape_of_node(self._parameters, node)
             if node is not None and node.most_pods is not None and shape is not None:
                 found[shape.name] = max(node.most_pods, found.get(shape.name, 0))
         return found
@@ -192,7 +192,7 @@ class ShapeChoice:
         for item in self._supply.history:
             if item.shape != shape.name or item.zone not in {"", zone}:
                 continue
-            if item.excluded_at and item.excluded_at == self._terms.generation:
+            if item.excluded_at and item.excluded_at == self._parameters.generation:
                 return PodWait(
                     WaitReason.BACKING_OFF,
                     f"shape {shape.name} is left out, since {item.without_devices} nodes in a row came without what it "

@@ -37,7 +37,7 @@ _JITTER: Final = 10
 
 def updated_history(
     history: "Iterable[ShapeHistory]",
-    terms: "ScalingParameters",
+    parameters: "ScalingParameters",
     observed: "Iterable[ObservedRequest]",
     *,
     known: "Sequence[ScaleRequestStatus]",
@@ -47,7 +47,7 @@ def updated_history(
 
     Args:
         history: of the look before.
-        terms: the pool's terms; shapes that are not in them are forgotten, and a changed spec tries all again.
+        parameters: the pool's parameters; shapes that are not in them are forgotten, and a changed spec tries all again.
         observed: the pool's requests.
         known: the pool's `status.autoscaling.requests`, of the look before.
         now: the time.
@@ -55,7 +55,7 @@ def updated_history(
     found = {
         (current.shape, current.zone): current
         for entry in history
-        if (current := _as_of(entry, terms, now)) is not None
+        if (current := _as_of(entry, parameters, now)) is not None
     }
     recorded = {item.id for item in known if item.phase == RequestPhase.FAILED.value}
     for request in observed:
@@ -65,7 +65,7 @@ def updated_history(
             if not _has_fewer_units(request):
                 _clear(found, request)
         elif request.failure is not None and request.id not in recorded:
-            entry = _failed(found, request, terms.generation, now=now)
+            entry = _failed(found, request, parameters.generation, now=now)
             found[entry.shape, entry.zone] = entry
     return tuple(found[key] for key in sorted(found))
 
@@ -132,12 +132,12 @@ def shape_statuses(history: "Iterable[ShapeHistory]") -> list[ShapeStatus]:
 
 
 def _as_of(
-    entry: ShapeHistory, terms: "ScalingParameters", now: dt.datetime
+    entry: ShapeHistory, parameters: "ScalingParameters", now: dt.datetime
 ) -> ShapeHistory | None:
     """Return what still counts of an entry; None where nothing does."""
-    if terms.shape(entry.shape) is None:
+    if parameters.shape(entry.shape) is None:
         return None
-    if entry.excluded_at not in {0, terms.generation}:
+    if entry.excluded_at not in {0, parameters.generation}:
         entry = replace(entry, excluded_at=0, without_devices=0)
     latest = now + _longest_pause(entry.failures)
     if entry.retry_after is not None and entry.retry_after > latest:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def keep_nodes(
-    terms: "ScalingParameters",
+    parameters: "ScalingParameters",
     nodes: "Mapping[NodeName, PoolNode]",
     *,
     permanent: "AbstractSet[NodeName]" = frozenset(),
@@ -22,11 +22,11 @@ def keep_nodes(
     Nodes with pods stay anyhow. Of equal sets the first by name counts, so that the answer does not move.
 
     Args:
-        terms: the pool's terms.
+        parameters: the pool's parameters.
         nodes: figures of the pool's nodes (`IndexFigures.state(pool).nodes()`).
         permanent: nodes that no autoscaler removes.
     """
-    if terms.pool.closed is not None:
+    if parameters.pool.closed is not None:
         return frozenset()
     total = free = 0
     empty: list[tuple[int, NodeName]] = []
@@ -40,7 +40,7 @@ def keep_nodes(
             empty.append((-node.free, name))
     kept: set[NodeName] = set()
     for negative, name in sorted(empty):
-        if total >= terms.min_units and free >= terms.warm_units:
+        if total >= parameters.min_units and free >= parameters.warm_units:
             break
         kept.add(name)
         total += nodes[name].total

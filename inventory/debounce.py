@@ -47,32 +47,32 @@ class DebounceCounter:
     at: float = 0.0
     """Time of the last sample of the run."""
 
-    def after(self, at: float, terms: DebounceLimits, *, is_good: bool) -> "DebounceCounter":
+    def after(self, at: float, limits: DebounceLimits, *, is_good: bool) -> "DebounceCounter":
         """Return the counter after one more observation.
 
         Args:
             at: the time of the evidence (monotonic seconds); the same evidence is no second sample.
-            terms: how many samples count.
+            limits: how many samples count.
             is_good: the observation.
         """
         if self.state is (DebouncedState.UP if is_good else DebouncedState.DOWN):
             return DebounceCounter(self.state) if self.samples else self
         if not self.samples or self.is_good is not is_good:
             run = DebounceCounter(self.state, is_good, 1, at)
-        elif at > self.at and at - self.at >= terms.period_s - _ROUNDING_S:
+        elif at > self.at and at - self.at >= limits.period_s - _ROUNDING_S:
             run = replace(self, samples=self.samples + 1, at=at)
         else:
             run = self
-        wanted = terms.good_samples if is_good else terms.bad_samples
+        wanted = limits.good_samples if is_good else limits.bad_samples
         if run.samples < wanted:
             return run
         return DebounceCounter(DebouncedState.UP if is_good else DebouncedState.DOWN)
 
-    def next_sample_in(self, now: float, terms: DebounceLimits) -> float | None:
+    def next_sample_in(self, now: float, limits: DebounceLimits) -> float | None:
         """Return the seconds until an observation is a new sample; None outside a run."""
         if not self.samples:
             return None
-        return max(0.0, self.at + terms.period_s - now)
+        return max(0.0, self.at + limits.period_s - now)
 
 
 DEFAULT_DEBOUNCE: Final = DebounceLimits()

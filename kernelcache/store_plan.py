@@ -138,10 +138,11 @@ class _Survey:
     now: float
 
     @classmethod
-    def of(cls, store: "StoreSnapshot", terms: "StoreLimits", now: float) -> "_Survey":
-        latest = now + terms.retry_max_s
+    def of(cls, store: "StoreSnapshot", limits: "StoreLimits", now: float) -> "_Survey":
+        latest = now + limits.retry_max_s
         dues = {
-            digest: min(terms.retry_at(failed), latest) for digest, failed in store.failures.items()
+            digest: min(limits.retry_at(failed), latest)
+            for digest, failed in store.failures.items()
         }
         since = unneeded_since(store, now)
         return cls(
@@ -149,7 +150,7 @@ class _Survey:
             needs=_needs(store.wanted),
             in_use=frozenset(store.references.values()),
             retry_at={digest: at for digest, at in dues.items() if at > now},
-            grace_ends={digest: at + terms.grace_s for digest, at in since.items()},
+            grace_ends={digest: at + limits.grace_s for digest, at in since.items()},
             now=now,
         )
 
@@ -234,13 +235,13 @@ class _Room:
         return chosen
 
 
-def plan_store(store: "StoreSnapshot", terms: "StoreLimits", now: float) -> StorePlan:
+def plan_store(store: "StoreSnapshot", limits: "StoreLimits", now: float) -> StorePlan:
     """Return what to do with every digest that is wanted or stored."""
-    survey = _Survey.of(store, terms, now)
+    survey = _Survey.of(store, limits, now)
     removable = survey.removable()
     expired = [digest for digest in removable if survey.is_expired(digest)]
     removals = [Remove(digest=digest, reason=RemovalReason.UNNEEDED) for digest in expired]
-    quota = store.quota_bytes(terms)
+    quota = store.quota_bytes(limits)
     if quota is None:
         extractions = [_extract(need, None) for need in survey.missing()]
         shortage: Mapping[Digest, int] = {}

@@ -88,14 +88,14 @@ class StoreSnapshot:
     free_bytes: int | None = None
     """What the disk has left for further content; None does not limit it."""
 
-    def quota_bytes(self, terms: StoreLimits) -> int | None:
+    def quota_bytes(self, limits: StoreLimits) -> int | None:
         """Return what all content may take: the quota, or less where the disk has not so much left; None is no limit."""
         if self.free_bytes is None:
-            return terms.quota_bytes
+            return limits.quota_bytes
         taken = sum(content.bytes for content in self.stored.values())
         taken += sum(self.extracting.values())
         most = taken + max(self.free_bytes, 0)
-        return most if terms.quota_bytes is None else min(most, terms.quota_bytes)
+        return most if limits.quota_bytes is None else min(most, limits.quota_bytes)
 
 
 def unneeded_since(store: StoreSnapshot, now: float) -> "dict[Digest, float]":

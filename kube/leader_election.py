@@ -155,7 +155,7 @@ class LeaderElection:
         self,
         client: LeaseClient,
         clock: "Clock",
-        terms: LeaseTimes,
+        times: LeaseTimes,
         *,
         identity: str,
         rng: "random.Random | None" = None,
@@ -167,7 +167,7 @@ class LeaderElection:
         """
         self._client = client
         self._clock = clock
-        self._terms = terms
+        self._times = times
         self._rng = Backoff(rng=rng).rng
         self.identity = f"{identity}_{secrets.token_hex(8)}"
         self.leading = asyncio.Event()
@@ -181,14 +181,14 @@ class LeaderElection:
         """When the record came to be as it is, or was first missed; by our clock."""
         self._is_standing = True
         self._trying = asyncio.Lock()
-        self._pace = LeasePace(terms.retry_s)
+        self._pace = LeasePace(times.retry_s)
         self._highest_version = ""
         self._is_disowned = False
         """Whether the record is of a store that went back, or of another one, and names nobody who leads."""
         self.went_back: EventSource[str] = EventSource()
         """The Lease, each time that it is older than one that was read before."""
         self._record_is_ours_and_current = False
-        self._log = _log.bind(lease=f"{terms.namespace}/{terms.name}", identity=self.identity)
+        self._log = _log.bind(lease=f"{times.namespace}/{times.name}", identity=self.identity)
 
     def is_leading(self) -> bool:
         """Return whether we lead at this moment; ask right before every write."""
@@ -284,7 +284,7 @@ class LeaderElection:
 
     def _pardon(self) -> None:
         """Count the record as younger after a look that failed: its holder could not write either."""
-        age_s = self._duration_s(self._record) - 2 * self._terms.retry_s
+        age_s = self._duration_s(self._record) - 2 * self._times.retry_s
         least = self._clock.monotonic() - age_s
         if self._seen_at > -math.inf:
             self._seen_at = max(self._seen_at, least)
@@ -301,10 +301,10 @@ class LeaderElection:
             await self._claim(record)
 
     async def _read(self) -> Lease | None:
-        terms = self._terms
+        times = self._times
         try:
             record: Lease | None = await self._bounded(
-                self._client.get(LEASES, Lease, terms.name, namespace=terms.namespace)
+                self._client.get(LEASES, Lease, times.name, namespace=times.namespace)
             )
         except NotFound:
             record = None
@@ -324,7 +324,7 @@ class LeaderElection:
         if order is not None and order < 0:
             self._log.error("lease went back in time: was the API server's store restored?")
             self.disown()
-            self.went_back.publish(self._terms.name)
+            self.went_back.publish(self._times.name)
 
     def _is_ours(self, record: Lease) -> bool:
         return record.spec.holder_identity == self.identity and not self._is_disowned
@@ -339,7 +339,7 @@ class LeaderElection:
 
     def _duration_s(self, record: Lease | None) -> float:
         """Return how long the record keeps others from leading, which its holder may have stretched."""
-        duration_s = self._terms.lease_duration_s
+        duration_s = self._times.lease_duration_s
         return duration_s if record is None else max(duration_s, record.spec.lease_duration_seconds)
 
     async def _claim(self, record: Lease | None) -> None:
@@ -358,11 +358,11 @@ class LeaderElection:
         spec = msgspec.structs.replace(
             spec,
             holder_identity=self.identity,
-            lease_duration_seconds=math.ceil(self._terms.lease_duration_s * stretch),
+            lease_duration_seconds=math.ceil(self._times.lease_duration_s * stretch),
             renew_time=now,
         )
         started = self._clock.monotonic()
-        leads_until = started + self._terms.renew_deadline_s * stretch
+        leads_until = started + self._times.renew_deadline_s * stretch
         self._leads_until = min(self._leads_until, leads_until)
         if record is None:
             answer = await self._bounded(self._client.create(LEASES, self._new(spec)))
@@ -384,12 +384,12 @@ class LeaderElection:
         self._leads_until = leads_until
 
     def _new(self, spec: LeaseSpec) -> Lease:
-        metadata = ObjectMeta(name=self._terms.name, namespace=self._terms.namespace)
+        metadata = ObjectMeta(name=self._times.name, namespace=self._times.namespace)
         return Lease(api_version=LEASES.api_version, kind=LEASES.kind, metadata=metadata, spec=spec)
 
     async def _bounded(self, call: "Awaitable[T]") -> T:
         """Await the call, but not beyond the end of our leading, nor so long that none can follow."""
-        limit_s = self._terms.renew_deadline_s * self._pace.stretch / 2
+        limit_s = self._times.renew_deadline_s * self._pace.stretch / 2
         if self.is_leading():
             limit_s = min(limit_s, self._leads_until - self._clock.monotonic())
         try:
@@ -402,9 +402,9 @@ class LeaderElection:
         jitter = self._rng.uniform(0.8, 1.2)
         now = self._clock.monotonic()
         if self.is_leading():
-            pause_s, ends_in_s = self._terms.retry_s * jitter, self._leads_until - now
+            pause_s, ends_in_s = self._times.retry_s * jitter, self._leads_until - now
         else:
-            pause_s, ends_in_s = self._terms.poll_s * jitter, self._free_from(self._record) - now
+            pause_s, ends_in_s = self._times.poll_s * jitter, self._free_from(self._record) - now
         return max(ends_in_s, _TICK_S) if 0 < ends_in_s < pause_s else pause_s
 
     def _announce(self, on_started: "Callable[[], None]", on_stopped: "Callable[[], None]") -> None:

@@ -1,4 +1,4 @@
-"""Settings of the controllers, in the terms of the packages that decide; the server translates its own into them."""
+"""Settings of the controllers, in the parameters of the packages that decide; the server translates its own into them."""
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, final

@@ -142,7 +142,7 @@ class ControlPlane:
                 client, PODS, Pod, sink=bound_pods, clock=clock, project=observed_pod
             ),
         }
-        self.election = LeaderElection(client, clock, _lease_terms(settings), identity=identity)
+        self.election = LeaderElection(client, clock, _lease_times(settings), identity=identity)
         restored_store = RestoredStore(
             self.election,
             self.informers.values(),
@@ -337,7 +337,7 @@ class ControlPlane:
         return checks
 
 
-def _lease_terms(settings: "Settings") -> LeaseTimes:
+def _lease_times(settings: "Settings") -> LeaseTimes:
     leadership = settings.leadership
     return LeaseTimes(
         namespace=settings.namespace,

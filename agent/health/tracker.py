@@ -121,8 +121,8 @@ class _Device:
 class HealthTracker:
     """The health states of a node's devices; every method is one step, and the caller passes the time."""
 
-    def __init__(self, terms: HealthTrackingLimits | None = None) -> None:
-        self._terms = terms or HealthTrackingLimits()
+    def __init__(self, limits: HealthTrackingLimits | None = None) -> None:
+        self._limits = limits or HealthTrackingLimits()
         self._devices: dict[str, _Device] = {}
         self._driver_version = ""
         self._read_at = 0.0
@@ -139,7 +139,7 @@ class HealthTracker:
         return {uuid: device.health for uuid, device in self._devices.items()}
 
     def effect_of(self, event: "DriverEvent") -> EventEffect:
-        is_ignored = event.kind is EventKind.XID and event.code in self._terms.ignored_xids
+        is_ignored = event.kind is EventKind.XID and event.code in self._limits.ignored_xids
         return EventEffect.IGNORED if is_ignored else EventEffect.FAULT
 
     def record(self, event: "DriverEvent", now: float) -> tuple[HealthChange, ...]:
@@ -232,7 +232,7 @@ class HealthTracker:
             momentary={
                 reason: (state, at)
                 for reason, (state, at) in device.momentary.items()
-                if now - at < self._terms.quiet_s and (begins_at is None or at > begins_at)
+                if now - at < self._limits.quiet_s and (begins_at is None or at > begins_at)
             },
         )
         return seen.with_fault(UNCORRECTABLE, now) if grew else seen
@@ -242,7 +242,7 @@ class HealthTracker:
         if temperature is None or threshold is None:
             # Unknown: unchanged.
             return device.is_hot
-        return temperature >= threshold - (self._terms.cooled_celsius if device.is_hot else 0)
+        return temperature >= threshold - (self._limits.cooled_celsius if device.is_hot else 0)
 
 
 def _compared(before: dict[str, _Device], after: dict[str, _Device]) -> "Iterator[HealthChange]":

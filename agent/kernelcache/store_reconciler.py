@@ -70,7 +70,7 @@ class StoreReconciler:
         events: "EventRecorder",
         clock: "Clock",
         node: "NodeName",
-        terms: "StoreLimits",
+        limits: "StoreLimits",
         pods_synced: asyncio.Event,
         triggered: asyncio.Event,
     ) -> None:
@@ -89,7 +89,7 @@ class StoreReconciler:
         self._events = events
         self._clock = clock
         self._node = node
-        self._terms = terms
+        self._limits = limits
         self._pods_synced = pods_synced
         self._devices = devices_of(None)
         self._has_devices = False
@@ -100,7 +100,7 @@ class StoreReconciler:
         self._sizes: dict[Digest, int] = {}
         self._checked_at = 0.0
         self._triggered = triggered
-        CACHE_DISK_QUOTA_BYTES.set(terms.quota_bytes or 0)
+        CACHE_DISK_QUOTA_BYTES.set(limits.quota_bytes or 0)
         objects.subscribe(self.trigger)
 
     def trigger(self) -> None:
@@ -190,7 +190,7 @@ class StoreReconciler:
         room = await asyncio.to_thread(store.room, self.extractions.limits.floor)
         snapshot = self._snapshot(store, wanted, room)
         now = self._now()
-        plan = self.plan = plan_store(snapshot, self._terms, now)
+        plan = self.plan = plan_store(snapshot, self._limits, now)
         self._unneeded = unneeded_since(snapshot, now)
         needed = {item.digest for item in wanted.values()}
         for digest in self.extractions.running.keys() - needed:
@@ -229,7 +229,7 @@ class StoreReconciler:
             unneeded_since=self._unneeded,
             free_bytes=room,
         )
-        CACHE_DISK_QUOTA_BYTES.set(snapshot.quota_bytes(self._terms) or 0)
+        CACHE_DISK_QUOTA_BYTES.set(snapshot.quota_bytes(self._limits) or 0)
         return snapshot
 
     async def _bind_names(
@@ -312,7 +312,7 @@ class StoreReconciler:
                 return
         current = self.faults.get(digest)
         self._fail(digest, self.faults, error)
-        self._failed_for[digest] = _terms_of(extraction.caches)
+        self._failed_for[digest] = _parameters_of(extraction.caches)
         text = self.faults[digest]
         _log.warning("cache not extracted", digest=digest, error=text)
         if text == current:
@@ -355,7 +355,7 @@ class StoreReconciler:
             elif (
                 digest in naming
                 and digest in self._failed_for
-                and self._failed_for[digest] != _terms_of(naming[digest])
+                and self._failed_for[digest] != _parameters_of(naming[digest])
             ):
                 del self._failures[digest]
                 del self._failed_for[digest]
@@ -412,7 +412,7 @@ def _urgency(extract: Extract) -> "tuple[bool, Digest]":
     return extract.reason is not ExtractionReason.POD_WAITS, extract.digest
 
 
-def _terms_of(caches: "Iterable[GKMCache]") -> object:
+def _parameters_of(caches: "Iterable[GKMCache]") -> object:
     """Return what an attempt depends on besides the digest."""
     return sorted(
         (

@@ -48,7 +48,7 @@ class UnknownUnits:
 
 
 def response_for(
-    units: "Sequence[Unit]", terms: ResponseParameters, devices: "DevicesOfNode | None"
+    units: "Sequence[Unit]", parameters: ResponseParameters, devices: "DevicesOfNode | None"
 ) -> ContainerAllocateResponse | UnknownUnits:
     """Return the response for one container; slices of one device are one device.
 
@@ -57,29 +57,29 @@ def response_for(
     """
     parts = sorted({unit.part for unit in units})
     environment = {
-        POOL_VARIABLE: terms.pool,
+        POOL_VARIABLE: parameters.pool,
         UNITS_VARIABLE: ",".join(sorted(unit.id for unit in units)),
         VISIBLE_DEVICES: VOID,
     }
-    match terms.hand_out:
+    match parameters.hand_out:
         case DeviceInjection.ENVIRONMENT:
             environment[VISIBLE_DEVICES] = ",".join(parts)
             return ContainerAllocateResponse(envs=environment)
         case DeviceInjection.CDI:
-            names = [CDIDevice(name=f"{terms.cdi_kind}={part}") for part in parts]
+            names = [CDIDevice(name=f"{parameters.cdi_kind}={part}") for part in parts]
             return ContainerAllocateResponse(envs=environment, cdi_devices=names)
         case DeviceInjection.DEVICES:  # pragma: no branch  # mypy proves that none is missing
-            missing = missing_files(units, terms, devices)
+            missing = missing_files(units, parameters, devices)
             if missing or devices is None:
                 return UnknownUnits(missing)
             return _by_files(parts, environment, devices)
 
 
 def missing_files(
-    units: "Sequence[Unit]", terms: ResponseParameters, devices: "DevicesOfNode | None"
+    units: "Sequence[Unit]", parameters: ResponseParameters, devices: "DevicesOfNode | None"
 ) -> str:
     """Return a text that names the device files which are needed and not known; empty where none is."""
-    if terms.hand_out is not DeviceInjection.DEVICES:
+    if parameters.hand_out is not DeviceInjection.DEVICES:
         return ""
     if devices is None:
         return f"there is no {DEVICES_FILE} on this node: run the agent with the role inventory, which writes it"
@@ -88,17 +88,17 @@ def missing_files(
 
 
 def with_device_files(
-    units: "Units", terms: ResponseParameters, devices: "DevicesOfNode | None"
+    units: "Units", parameters: ResponseParameters, devices: "DevicesOfNode | None"
 ) -> "Units":
     """Return the units, unhealthy where their device files are needed and not known.
 
     A waiting pod is better than a failed one, or than a container without its device.
     """
-    if terms.hand_out is not DeviceInjection.DEVICES:
+    if parameters.hand_out is not DeviceInjection.DEVICES:
         return units
     return tuple(
         replace(unit, is_healthy=False)
-        if unit.is_healthy and missing_files((unit,), terms, devices)
+        if unit.is_healthy and missing_files((unit,), parameters, devices)
         else unit
         for unit in units
     )

@@ -176,7 +176,7 @@ class PluginServers:
             if advertised is None:
                 served.plugin.advertise(())
                 continue
-            terms = ResponseParameters(
+            parameters = ResponseParameters(
                 pool=advertised.pool,
                 hand_out=self._hand_out,
                 cdi_kind=self._cdi_kind,
@@ -187,4 +187,6 @@ class PluginServers:
                 units = with_health(units, devices.fault_of)
             if self._has_reported_numa_nodes:
                 units = with_numa_nodes(units)
-            served.plugin.advertise(with_device_files(units, terms, devices), terms, devices)
+            served.plugin.advertise(
+                with_device_files(units, parameters, devices), parameters, devices
+            )

@@ -80,7 +80,7 @@ class DevicePluginService:
         """Streams that were opened since the start."""
         self.on_stream_end: Callable[[], None] = lambda: None
         """Called when a ListAndWatch stream has ended."""
-        self._terms = ResponseParameters(pool="")
+        self._parameters = ResponseParameters(pool="")
         self._clock = clock
         self._allocator = allocator
         self._units: Units = ()
@@ -97,11 +97,11 @@ class DevicePluginService:
     def advertise(
         self,
         units: "Units",
-        terms: "ResponseParameters | None" = None,
+        parameters: "ResponseParameters | None" = None,
         devices: "DevicesOfNode | None" = None,
     ) -> None:
         """Advertise exactly these units; ListAndWatch sends them where they differ."""
-        self._terms, self._devices = terms or self._terms, devices
+        self._parameters, self._devices = parameters or self._parameters, devices
         if units == self._units:
             return
         self._units = units
@@ -173,7 +173,7 @@ class DevicePluginService:
         if self._allocator is None or request.allocation_size <= 0:
             return ()
         self._preferred_for = self._expected = None
-        query = PodQuery(self.resource, request, self._terms.slice_placement)
+        query = PodQuery(self.resource, request, self._parameters.slice_placement)
         preferred = await self._allocator.prefer(query, self._by_id)
         self._preferred_for, choice = preferred.container, preferred.choice
         if isinstance(choice, SelectionRefused):
@@ -202,7 +202,7 @@ class DevicePluginService:
         self, ids: "dict[str, None]", container: "IdentifiedContainer | None"
     ) -> ContainerAllocateResponse:
         units = [self._by_id[id_] for id_ in ids]
-        response = response_for(units, self._terms, self._devices)
+        response = response_for(units, self._parameters, self._devices)
         if isinstance(response, UnknownUnits):
             self._refuse("unknown", f"{self.resource}: {response.text}")
         pod = container.pod.ref if container else ""

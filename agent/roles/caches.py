@@ -111,7 +111,7 @@ class CachesRole:
             events=dependencies.events,
             clock=dependencies.clock,
             node=dependencies.node,
-            terms=StoreLimits(quota_bytes=settings.caches_quota, grace_s=settings.caches_grace),
+            limits=StoreLimits(quota_bytes=settings.caches_quota, grace_s=settings.caches_grace),
             pods_synced=dependencies.pod_informer.synced,
             triggered=triggered,
         )

@@ -56,10 +56,10 @@ class IncompleteInventory:
     message: str
 
 
-def is_managed(labels: Mapping[str, str], terms: InventoryParameters) -> bool:
+def is_managed(labels: Mapping[str, str], parameters: InventoryParameters) -> bool:
     """Whether the node's devices may be in pools."""
-    value = labels.get(terms.managed_label)
-    return terms.is_managed_by_default if value is None else value.lower() != "false"
+    value = labels.get(parameters.managed_label)
+    return parameters.is_managed_by_default if value is None else value.lower() != "false"
 
 
 def passed_through(merged: MergedReport, devices: Sequence[GPUDeviceStatus]) -> tuple[str, ...]:

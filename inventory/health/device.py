@@ -109,9 +109,9 @@ class DeviceHealth:
         """The fault of a device that is faulted now, else None."""
         return self.fault if self.is_faulted else None
 
-    def next_sample_in(self, now: float, terms: HealthDebounceLimits) -> float | None:
+    def next_sample_in(self, now: float, limits: HealthDebounceLimits) -> float | None:
         """Return the seconds until the next sample may count; None while no change is pending."""
-        return self.counter.next_sample_in(now, terms.debounce)
+        return self.counter.next_sample_in(now, limits.debounce)
 
 
 UNKNOWN: Final = DeviceHealth()
@@ -123,7 +123,7 @@ def assess_health(
     *,
     seen: ExporterSample | None,
     report: HealthReport | None,
-    terms: HealthDebounceLimits,
+    limits: HealthDebounceLimits,
     now: float,
 ) -> DeviceHealth:
     """Return the state of a device after one more observation.
@@ -133,16 +133,16 @@ def assess_health(
         uuid: of the device.
         seen: the last page of its node's exporter.
         report: the node agent's current report.
-        terms: the rules.
+        limits: the rules.
         now: monotonic seconds.
     """
     reported = _reported(report)
-    device = _read(before, uuid, seen, is_reported_healthy=reported is _CLEAN, terms=terms)
+    device = _read(before, uuid, seen, is_reported_healthy=reported is _CLEAN, limits=limits)
     observed: list[tuple[float, Fault | None]] = []
     if (
         device.was_listed
         and device.read_at is not None
-        and now - device.read_at <= terms.freshness_s
+        and now - device.read_at <= limits.freshness_s
     ):
         observed.append((device.read_at, device.exporter_fault))
     if reported is not None:
@@ -155,7 +155,7 @@ def assess_health(
         device,
         is_known=True,
         fault=fault or device.fault,
-        counter=device.counter.after(at, terms.debounce, is_good=fault is None),
+        counter=device.counter.after(at, limits.debounce, is_good=fault is None),
     )
 
 
@@ -193,7 +193,7 @@ def _read(
     seen: ExporterSample | None,
     *,
     is_reported_healthy: bool,
-    terms: HealthDebounceLimits,
+    limits: HealthDebounceLimits,
 ) -> DeviceHealth:
     """Take in a page that is new; an empty page is that of an exporter that starts."""
     if seen is None or not seen.page.devices:
@@ -207,8 +207,8 @@ def _read(
         return replace(before, read_at=seen.at, exporter_fault=fault, hot_samples=0)
     is_hot = _grew(before.figures, figures, "thermal_violation")
     hot_samples = before.hot_samples + 1 if is_hot else 0
-    is_too_hot = hot_samples >= terms.hot_samples
-    xid_fault = _xid_fault(figures, before.xid_fault, terms)
+    is_too_hot = hot_samples >= limits.hot_samples
+    xid_fault = _xid_fault(figures, before.xid_fault, limits)
     return replace(
         before,
         read_at=seen.at,
@@ -226,10 +226,10 @@ _TOO_HOT: Final = Fault(FaultKind.THERMAL, "thermal throttling: check the coolin
 
 
 def _xid_fault(
-    figures: "DeviceReading", before: Fault | None, terms: HealthDebounceLimits
+    figures: "DeviceReading", before: Fault | None, limits: HealthDebounceLimits
 ) -> Fault | None:
     """Return the fault of the last fatal Xid; one that is ignored says nothing of those before it."""
-    fatal = figures.xids - terms.ignored_xids
+    fatal = figures.xids - limits.ignored_xids
     if not fatal:
         return before if figures.xids else None
     text = f"Xid {min(fatal)}: reset the device and reload the driver; the exporter reports it until then"

@@ -118,7 +118,11 @@ class NodeReadiness:
 
 
 def assess_readiness(
-    before: BootstrapState, facts: "NodeSoftwareFacts", terms: "BootstrapParameters", *, now: float
+    before: BootstrapState,
+    facts: "NodeSoftwareFacts",
+    parameters: "BootstrapParameters",
+    *,
+    now: float,
 ) -> NodeReadiness:
     """Return the readiness of a node after one more observation at `now` (monotonic seconds).
 
@@ -126,8 +130,8 @@ def assess_readiness(
     """
     if facts.is_managed:
         states = {
-            check: _after(before.states[check], finding, terms, now=now)
-            for check, finding in findings(facts, terms)
+            check: _after(before.states[check], finding, parameters, now=now)
+            for check, finding in findings(facts, parameters)
         }
         is_up = all(state.counter.state is DebouncedState.UP for state in states.values())
         bootstrap = BootstrapState(states, before.was_ready or is_up)
@@ -137,25 +141,25 @@ def assess_readiness(
     return NodeReadiness(
         bootstrap=bootstrap,
         phase=_phase(bootstrap, facts),
-        operands=tuple(operands(facts, terms)),
+        operands=tuple(operands(facts, parameters)),
         obstacle=obstacle,
         message=message,
         is_managed=facts.is_managed,
         is_degraded=bootstrap.was_ready and bool(bootstrap.down),
         harms_workloads=facts.has_workloads and bool(bootstrap.down),
-        recheck_after_s=_recheck_after_s(bootstrap, facts, terms, now=now),
+        recheck_after_s=_recheck_after_s(bootstrap, facts, parameters, now=now),
     )
 
 
 def _after(
-    before: CheckState, finding: "Finding", terms: "BootstrapParameters", *, now: float
+    before: CheckState, finding: "Finding", parameters: "BootstrapParameters", *, now: float
 ) -> CheckState:
     is_undecided = before.counter.state is DebouncedState.UNDECIDED
     if is_undecided and finding.is_proof:
         # Nothing that was bad or good before can flap, and pods wait for the node.
         counter = DebounceCounter(DebouncedState.UP)
     else:
-        counter = before.counter.after(now, terms.debounce, is_good=finding.is_good)
+        counter = before.counter.after(now, parameters.debounce, is_good=finding.is_good)
     if finding.is_good:
         return CheckState(counter, before.text, finding.is_required)
     return CheckState(counter, truncate(finding.text, MAX_TEXT), before.is_required)
@@ -208,19 +212,19 @@ def _phase(bootstrap: BootstrapState, facts: "NodeSoftwareFacts") -> BootstrapPh
 def _recheck_after_s(
     bootstrap: BootstrapState,
     facts: "NodeSoftwareFacts",
-    terms: "BootstrapParameters",
+    parameters: "BootstrapParameters",
     *,
     now: float,
 ) -> float | None:
     waits = [
         wait_s
         for state in bootstrap.states.values()
-        if (wait_s := state.counter.next_sample_in(now, terms.debounce)) is not None
+        if (wait_s := state.counter.next_sample_in(now, parameters.debounce)) is not None
     ]
     if bootstrap.down:
         # Pods start and end meanwhile, and no event says whether software that is down harms them.
-        waits.append(terms.debounce.period_s)
+        waits.append(parameters.debounce.period_s)
     age_s = facts.heartbeat_age_s
-    if facts.is_managed and age_s is not None and age_s <= terms.heartbeat_freshness_s:
-        waits.append(terms.heartbeat_freshness_s - age_s + _AFTER_S)
+    if facts.is_managed and age_s is not None and age_s <= parameters.heartbeat_freshness_s:
+        waits.append(parameters.heartbeat_freshness_s - age_s + _AFTER_S)
     return min(waits, default=None)

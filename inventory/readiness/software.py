@@ -138,18 +138,18 @@ _PROVEN: Final = Finding(is_good=True, is_proof=True)
 
 
 def findings(
-    facts: NodeSoftwareFacts, terms: BootstrapParameters
+    facts: NodeSoftwareFacts, parameters: BootstrapParameters
 ) -> "Iterator[tuple[Check, Finding]]":
     """Yield the finding of every check."""
-    yield Check.DRIVER, _driver(facts, terms)
-    yield Check.TOOLKIT, _toolkit(facts, terms)
-    yield Check.VALIDATOR, _operand(Operand.VALIDATOR, facts, terms)
-    yield Check.GFD, _operand(Operand.GFD, facts, terms)
-    yield Check.MONITORING, _monitoring(facts, terms)
+    yield Check.DRIVER, _driver(facts, parameters)
+    yield Check.TOOLKIT, _toolkit(facts, parameters)
+    yield Check.VALIDATOR, _operand(Operand.VALIDATOR, facts, parameters)
+    yield Check.GFD, _operand(Operand.GFD, facts, parameters)
+    yield Check.MONITORING, _monitoring(facts, parameters)
 
 
-def _driver(facts: NodeSoftwareFacts, terms: BootstrapParameters) -> Finding:
-    validated = _validated(DRIVER_STEP, facts, terms)
+def _driver(facts: NodeSoftwareFacts, parameters: BootstrapParameters) -> Finding:
+    validated = _validated(DRIVER_STEP, facts, parameters)
     if validated is not None:
         return validated
     if facts.has_driver:
@@ -160,31 +160,35 @@ def _driver(facts: NodeSoftwareFacts, terms: BootstrapParameters) -> Finding:
     )
 
 
-def _toolkit(facts: NodeSoftwareFacts, terms: BootstrapParameters) -> Finding:
-    validated = _validated(TOOLKIT_STEP, facts, terms)
+def _toolkit(facts: NodeSoftwareFacts, parameters: BootstrapParameters) -> Finding:
+    validated = _validated(TOOLKIT_STEP, facts, parameters)
     if validated is not None:
         return validated
     return _PROVEN if facts.has_toolkit else _NOT_REQUIRED
 
 
-def _validated(step: str, facts: NodeSoftwareFacts, terms: BootstrapParameters) -> Finding | None:
+def _validated(
+    step: str, facts: NodeSoftwareFacts, parameters: BootstrapParameters
+) -> Finding | None:
     """Return the finding of the validator's pod for a step; None on a node without one."""
     seen = facts.operands.get(Operand.VALIDATOR, _NOWHERE)
-    if terms.requirement(Operand.VALIDATOR) is Requirement.IGNORED or not seen.is_on_node:
+    if parameters.requirement(Operand.VALIDATOR) is Requirement.IGNORED or not seen.is_on_node:
         return None
     if seen.is_ready or step in seen.passed:
         return _PROVEN
     return Finding(is_good=False, text=f"the validator has not completed {step}: {seen.message}")
 
 
-def _operand(operand: Operand, facts: NodeSoftwareFacts, terms: BootstrapParameters) -> Finding:
+def _operand(
+    operand: Operand, facts: NodeSoftwareFacts, parameters: BootstrapParameters
+) -> Finding:
     seen = facts.operands.get(operand, _NOWHERE)
-    requirement = terms.requirement(operand)
+    requirement = parameters.requirement(operand)
     is_required = requirement is Requirement.REQUIRED or (
         requirement is Requirement.IF_PRESENT and seen.is_anywhere
     )
     if not is_required:
-        return _NOT_REQUIRED if operand not in terms.installed else _NOT_YET
+        return _NOT_REQUIRED if operand not in parameters.installed else _NOT_YET
     if not seen.is_on_node:
         return Finding(
             is_good=False,
@@ -197,17 +201,17 @@ def _operand(operand: Operand, facts: NodeSoftwareFacts, terms: BootstrapParamet
     return _PROVEN if operand is Operand.VALIDATOR else _FINE
 
 
-def _monitoring(facts: NodeSoftwareFacts, terms: BootstrapParameters) -> Finding:
-    found = [_operand(item, facts, terms) for item in (Operand.DCGM, Operand.DCGM_EXPORTER)]
+def _monitoring(facts: NodeSoftwareFacts, parameters: BootstrapParameters) -> Finding:
+    found = [_operand(item, facts, parameters) for item in (Operand.DCGM, Operand.DCGM_EXPORTER)]
     for finding in found:
         if not finding.is_good:
             return finding
     age_s = facts.heartbeat_age_s
-    is_heard = terms.requirement(Operand.DCGM_EXPORTER) is not Requirement.IGNORED
-    if is_heard and age_s is not None and age_s > terms.heartbeat_freshness_s:
+    is_heard = parameters.requirement(Operand.DCGM_EXPORTER) is not Requirement.IGNORED
+    if is_heard and age_s is not None and age_s > parameters.heartbeat_freshness_s:
         return Finding(
             is_good=False,
-            text=f"no metrics from the node for more than {terms.heartbeat_freshness_s:g} s: check that the"
+            text=f"no metrics from the node for more than {parameters.heartbeat_freshness_s:g} s: check that the"
             " exporter's port is reachable and that the node agent runs",
         )
     if any(finding.is_required for finding in found):
@@ -215,10 +219,12 @@ def _monitoring(facts: NodeSoftwareFacts, terms: BootstrapParameters) -> Finding
     return _NOT_REQUIRED if all(finding.is_proof for finding in found) else _NOT_YET
 
 
-def operands(facts: NodeSoftwareFacts, terms: BootstrapParameters) -> "Iterator[OperandStatus]":
+def operands(
+    facts: NodeSoftwareFacts, parameters: BootstrapParameters
+) -> "Iterator[OperandStatus]":
     """Yield the operands that the node requires or has, as its status shows them."""
     for operand in Operand:
-        finding = _operand(operand, facts, terms)
+        finding = _operand(operand, facts, parameters)
         seen = facts.operands.get(operand, _NOWHERE)
         if finding.is_required or seen.is_on_node:
             yield OperandStatus(

@@ -32,7 +32,7 @@ CONTAINER: Final = "balloon"
 
 
 def build_balloon(
-    request: "NodeRequest", terms: "ScalingParameters", *, namespace: str, image: str
+    request: "NodeRequest", parameters: "ScalingParameters", *, namespace: str, image: str
 ) -> Json:
     """Return the pod; it satisfies the level `restricted` of pod security."""
     apart = [
@@ -43,7 +43,7 @@ def build_balloon(
     return {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": signal_metadata(request, terms, namespace=namespace),
+        "metadata": signal_metadata(request, parameters, namespace=namespace),
         "spec": {
             "priorityClassName": constants.BALLOON_PRIORITY_CLASS,
             "nodeSelector": dict(request.node_selector),
@@ -51,9 +51,9 @@ def build_balloon(
                 **signal_affinity(request),
                 "podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": apart},
             },
-            "tolerations": [*pool_tolerations(terms), startup],
+            "tolerations": [*pool_tolerations(parameters), startup],
             **unprivileged_pod(
-                CONTAINER, image, resources=requested_resources(request, terms.signal_resource)
+                CONTAINER, image, resources=requested_resources(request, parameters.signal_resource)
             ),
         },
     }

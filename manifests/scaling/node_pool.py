@@ -18,7 +18,7 @@ from api.names import (
     SCALE_REQUEST_LABEL,
 )
 from api.well_known_labels import OS_LABEL
-from autoscaling.parameters import scaling_terms
+from autoscaling.parameters import scaling_parameters
 from pool.facts import pool_facts
 
 if TYPE_CHECKING:
@@ -47,9 +47,9 @@ class NodeClassRef:
 
 def build_node_pools(pool: "GPUPool", node_class: NodeClassRef) -> list[dict[str, Any]]:
     """Return a NodePool for each name that the shapes have; none for a pool that does not scale."""
-    terms = scaling_terms(pool, pool_facts(pool))
+    parameters = scaling_parameters(pool, pool_facts(pool))
     by_name: dict[str, list[ShapeParameters]] = {}
-    for shape in terms.shapes if terms is not None else ():
+    for shape in parameters.shapes if parameters is not None else ():
         by_name.setdefault(shape.node_pool, []).append(shape)
     return [
         {

@@ -55,7 +55,7 @@ def signal_labels(request: "NodeRequest") -> dict[str, str]:
 
 
 def build_signal(
-    request: "NodeRequest", terms: "ScalingParameters", *, namespace: str, image: str
+    request: "NodeRequest", parameters: "ScalingParameters", *, namespace: str, image: str
 ) -> Json:
     """Return the pod; it satisfies the level `restricted` of pod security.
 
@@ -70,27 +70,29 @@ def build_signal(
             SCALE_REQUEST_LABEL: request.id,
         },
         **({"affinity": affinity} if affinity else {}),
-        "tolerations": pool_tolerations(terms),
+        "tolerations": pool_tolerations(parameters),
         **unprivileged_pod(
-            CONTAINER, image, resources=requested_resources(request, terms.signal_resource)
+            CONTAINER, image, resources=requested_resources(request, parameters.signal_resource)
         ),
     }
     return {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": signal_metadata(request, terms, namespace=namespace),
+        "metadata": signal_metadata(request, parameters, namespace=namespace),
         "spec": spec,
     }
 
 
-def signal_metadata(request: "NodeRequest", terms: "ScalingParameters", *, namespace: str) -> Json:
+def signal_metadata(
+    request: "NodeRequest", parameters: "ScalingParameters", *, namespace: str
+) -> Json:
     """Return what a pod that asks for a node is known by; it goes with its pool."""
     return {
         "name": signal_name(request.id),
         "namespace": namespace,
         "labels": signal_labels(request),
         "annotations": shape_annotations(request),
-        "ownerReferences": [pool_reference(terms)],
+        "ownerReferences": [pool_reference(parameters)],
     }
 
 
@@ -150,13 +152,13 @@ def shape_annotations(request: "NodeRequest") -> dict[str, str]:
     }
 
 
-def pool_reference(terms: "ScalingParameters") -> Json:
+def pool_reference(parameters: "ScalingParameters") -> Json:
     """Return the owner reference to the pool: the API server's garbage collector deletes what the server cannot."""
     return {
         "apiVersion": API_VERSION,
         "kind": GPUPool.__name__,
-        "name": terms.pool.name,
-        "uid": terms.pool.uid,
+        "name": parameters.pool.name,
+        "uid": parameters.pool.uid,
     }
 
 
@@ -176,11 +178,11 @@ def signal_affinity(request: "NodeRequest") -> Json:
     return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": selector}}
 
 
-def pool_tolerations(terms: "ScalingParameters") -> list[dict[str, str]]:
+def pool_tolerations(parameters: "ScalingParameters") -> list[dict[str, str]]:
     """Return tolerations of the taints of the pool's nodes."""
     return [
         {"key": taint.key, "operator": "Equal", "value": taint.value, "effect": taint.effect}
-        for taint in terms.taints
+        for taint in parameters.taints
     ]
 
 

@@ -90,7 +90,7 @@ def operands_of(workload: WorkloadType, mode: SandboxMode) -> tuple[str, ...]:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabelParameters:
-    """What of a ClusterPolicy and of the NVIDIADrivers decides about labels; equal terms give equal labels."""
+    """What of a ClusterPolicy and of the NVIDIADrivers decides about labels; equal parameters give equal labels."""
 
     serves_virtual_machines: bool = False
     default_workload: WorkloadType = WorkloadType.CONTAINER
@@ -103,13 +103,13 @@ class LabelParameters:
     """None: the policy describes the driver."""
 
 
-def label_terms(
+def label_parameters(
     policy: "ClusterPolicy | None",
     drivers: "Iterable[NVIDIADriver]",
     *,
     unread: "Iterable[str]" = (),
 ) -> LabelParameters | None:
-    """Return the terms of the policy that counts; None where labels are to be removed.
+    """Return the parameters of the policy that counts; None where labels are to be removed.
 
     Args:
         policy: the one that counts.
@@ -133,21 +133,24 @@ def label_terms(
 
 
 def deploy_labels(
-    node: LabelledNode, terms: LabelParameters | None, *, expired: Collection[Hold] = frozenset()
+    node: LabelledNode,
+    parameters: LabelParameters | None,
+    *,
+    expired: Collection[Hold] = frozenset(),
 ) -> LabelChange:
     """Return the change of a node; applied, it leaves no further change.
 
     Args:
         node: as it is.
-        terms: None without a ClusterPolicy: everything recorded is removed.
+        parameters: None without a ClusterPolicy: everything recorded is removed.
         expired: holds that are over.
     """
-    if terms is None:
+    if parameters is None:
         if not node.recorded:
             return LabelChange()
         return _after_hold(node, DesiredLabels(is_removal=True), Hold.POLICY, expired=expired)
     if node.has_gpu:
-        return change_of(node, _desired(node, terms, expired))
+        return change_of(node, _desired(node, parameters, expired))
     recorded = node.record
     if not recorded:
         return LabelChange()
@@ -172,31 +175,33 @@ def _after_hold(
 
 
 def _desired(
-    node: LabelledNode, terms: LabelParameters, expired: Collection[Hold]
+    node: LabelledNode, parameters: LabelParameters, expired: Collection[Hold]
 ) -> DesiredLabels:
     desired = DesiredLabels(values={NVIDIA_PRESENT_LABEL: _TRUE})
     if node.labels.get(OPERANDS_LABEL) == _FALSE:
         message = f"label {OPERANDS_LABEL}=false keeps all operands away; remove it to have them"
         desired.note(OPERANDS_LABEL, LabelReason.OPERANDS_OFF, message)
         return desired
-    desired.workload = _workload(node, terms, desired)
-    wanted = operands_of(desired.workload, terms.mode)
+    desired.workload = _workload(node, parameters, desired)
+    wanted = operands_of(desired.workload, parameters.mode)
     desired.values |= {f"{DEPLOY_LABEL_PREFIX}{name}": DEPLOYED for name in wanted}
     if desired.workload is WorkloadType.CONTAINER:
-        _add_mig(node, terms, desired)
+        _add_mig(node, parameters, desired)
     if node.is_in_pool:
         _exclude_pools(desired)
     software = software_of(
         node.labels, runtime_version=node.runtime_version, kernel_version=node.kernel_version
     )
     desired.values |= software.labels()
-    _add_driver(node, terms, desired, expired=expired)
+    _add_driver(node, parameters, desired, expired=expired)
     return desired
 
 
-def _workload(node: LabelledNode, terms: LabelParameters, desired: DesiredLabels) -> WorkloadType:
+def _workload(
+    node: LabelledNode, parameters: LabelParameters, desired: DesiredLabels
+) -> WorkloadType:
     given = node.labels.get(WORKLOAD_CONFIG_LABEL, "")
-    if not terms.serves_virtual_machines:
+    if not parameters.serves_virtual_machines:
         if given not in {"", WorkloadType.CONTAINER.value}:
             message = (
                 f"label {WORKLOAD_CONFIG_LABEL}={truncate(given)} has no effect while"
@@ -205,17 +210,17 @@ def _workload(node: LabelledNode, terms: LabelParameters, desired: DesiredLabels
             desired.note(WORKLOAD_CONFIG_LABEL, LabelReason.WORKLOAD_IGNORED, message)
         return WorkloadType.CONTAINER
     if not given:
-        return terms.default_workload
+        return parameters.default_workload
     try:
         return WorkloadType(given)
     except ValueError:
         known = ", ".join(item.value for item in WorkloadType)
         message = (
             f"label {WORKLOAD_CONFIG_LABEL}={truncate(given)} names no workload type: set it to one of {known};"
-            f" until then it is {terms.default_workload.value}, of spec.sandboxWorkloads.defaultWorkload"
+            f" until then it is {parameters.default_workload.value}, of spec.sandboxWorkloads.defaultWorkload"
         )
         desired.note(WORKLOAD_CONFIG_LABEL, LabelReason.WORKLOAD_UNKNOWN, message)
-        return terms.default_workload
+        return parameters.default_workload
 
 
 def mig_capability(labels: Mapping[str, str]) -> bool | None:
@@ -229,12 +234,12 @@ def mig_capability(labels: Mapping[str, str]) -> bool | None:
     return True if any(item in product for item in _MIG_PRODUCTS) else None
 
 
-def _add_mig(node: LabelledNode, terms: LabelParameters, desired: DesiredLabels) -> None:
+def _add_mig(node: LabelledNode, parameters: LabelParameters, desired: DesiredLabels) -> None:
     key = f"{DEPLOY_LABEL_PREFIX}{MIG_MANAGER}"
     match mig_capability(node.labels):
         case True:
             desired.values[key] = DEPLOYED
-            if terms.disables_mig:
+            if parameters.disables_mig:
                 desired.values[MIG_CONFIG_LABEL] = ALL_DISABLED
         case False:
             message = f"labels {MIG_CAPABLE_LABEL} and {VGPU_HOST_LABEL} say that no device can be partitioned"
@@ -242,7 +247,7 @@ def _add_mig(node: LabelledNode, terms: LabelParameters, desired: DesiredLabels)
         case None:
             # While feature discovery restarts its labels are gone: a MIG manager that is there stays.
             desired.kept.add(key)
-            if terms.disables_mig:
+            if parameters.disables_mig:
                 desired.kept.add(MIG_CONFIG_LABEL)
             message = f"no label {MIG_CAPABLE_LABEL} says that a device can be partitioned"
             desired.note(key, LabelReason.MIG_UNKNOWN, message)
@@ -261,24 +266,28 @@ def _exclude_pools(desired: DesiredLabels) -> None:
 
 
 def _add_driver(
-    node: LabelledNode, terms: LabelParameters, desired: DesiredLabels, *, expired: Collection[Hold]
+    node: LabelledNode,
+    parameters: LabelParameters,
+    desired: DesiredLabels,
+    *,
+    expired: Collection[Hold],
 ) -> None:
     """Add the driver's owner, and whether it upgrades by itself: not where virtual machines are served."""
-    upgrades = terms.upgrades
-    if terms.owners is not None:
-        owner = _owner(node, terms.owners, desired, expired=expired)
+    upgrades = parameters.upgrades
+    if parameters.owners is not None:
+        owner = _owner(node, parameters.owners, desired, expired=expired)
         if isinstance(owner, OwnerConflict):
             desired.kept |= {DRIVER_OWNER_LABEL, UPGRADE_ENABLED_ANNOTATION}
             desired.note(DRIVER_OWNER_LABEL, LabelReason.OWNER_CONFLICT, owner.text)
             return
-        claim = terms.owners.claim(owner) if owner is not None else None
+        claim = parameters.owners.claim(owner) if owner is not None else None
         if claim is None:
             message = "no NVIDIADriver selects the node: change a spec.nodeSelector, or set spec.default of one"
             desired.note(DRIVER_OWNER_LABEL, LabelReason.NO_OWNER, message)
             return
         desired.values[DRIVER_OWNER_LABEL] = owner_value(claim.name)
         upgrades = claim.upgrades
-    if upgrades and not terms.serves_virtual_machines:
+    if upgrades and not parameters.serves_virtual_machines:
         desired.values[UPGRADE_ENABLED_ANNOTATION] = _TRUE
 
 

@@ -14,7 +14,7 @@ from api.kinds.nvidia.clusterpolicy import ClusterPolicy, active_policy
 from api.names import DRIVER_OWNER_LABEL
 from operands.asset_files import load_assets
 from operands.nvidia import driver_daemonsets
-from operands.nvidia.deploy_labels import deploy_labels, label_terms
+from operands.nvidia.deploy_labels import deploy_labels, label_parameters
 from operands.nvidia.deploy_record import DEPLOY_LABELS
 from operands.nvidia.driver_daemonsets import DRIVER_STATE, DriverOperands
 from operands.nvidia.driver_owners import (
@@ -178,12 +178,12 @@ class _Labelled:
 
 
 def _labelled(sources: OperandSources, policy: ClusterPolicy) -> list[_Labelled]:
-    terms = label_terms(policy, sources.drivers)
+    parameters = label_parameters(policy, sources.drivers)
     found = []
     for name, node in sorted(sources.nodes.items()):
         if not node.has_gpu:
             continue
-        change = deploy_labels(node, terms)
+        change = deploy_labels(node, parameters)
         after = {**node.labels, **change.labels}
         labels = {key: value for key, value in after.items() if value is not None}
         found.append(_Labelled(name=name, labels=labels, change=change))

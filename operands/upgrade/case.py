@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 class UpgradeCase:
     owner: str
     """The NVIDIADriver of the policy; empty: the ClusterPolicy."""
-    terms: "UpgradeParameters"
+    parameters: "UpgradeParameters"
     recorded: "RecordedNode"
     slot: "UpgradeSlot"
     """Meant for a node in upgrade-required."""
@@ -42,7 +42,7 @@ class UpgradeCase:
     @property
     def is_over(self) -> bool:
         """Whether the deadline of the state has passed."""
-        return deadlines.is_over(self.terms, self.record, self.times)
+        return deadlines.is_over(self.parameters, self.record, self.times)
 
     @property
     def is_validated(self) -> bool:
@@ -52,7 +52,7 @@ class UpgradeCase:
         Pods that are not read are no evidence: False.
         """
         pods = self.node.validators
-        is_checked = not self.terms.has_validator or (
+        is_checked = not self.parameters.has_validator or (
             bool(pods) and all(pod.is_ready for pod in pods)
         )
         is_read = self.node.pods is not None

@@ -91,17 +91,23 @@ def plan_upgrades(
 
 
 def _plan(
-    terms: "UpgradeParameters", members: "list[RecordedNode]", *, owner: str, times: "UpgradeTimes"
+    parameters: "UpgradeParameters",
+    members: "list[RecordedNode]",
+    *,
+    owner: str,
+    times: "UpgradeTimes",
 ) -> OwnerUpgrade:
     wanted = [member for member in members if member.node.is_wanted]
-    slots = choose(terms, wanted) if terms.auto_upgrade else {}
+    slots = choose(parameters, wanted) if parameters.auto_upgrade else {}
     answers: list[NodeUpgrade] = []
     for item in sorted(members, key=lambda member: member.node.name):
         slot = slots.get(item.node.name, _NO_SLOT)
-        case = UpgradeCase(owner=owner, terms=terms, recorded=item, slot=slot, times=times)
+        case = UpgradeCase(
+            owner=owner, parameters=parameters, recorded=item, slot=slot, times=times
+        )
         if answer := step(case):
             answers.append(answer)
-    counts = _counts(terms, wanted) if terms.auto_upgrade else UpgradeCounts()
+    counts = _counts(parameters, wanted) if parameters.auto_upgrade else UpgradeCounts()
     return OwnerUpgrade(tuple(answers), counts)
 
 
@@ -111,7 +117,7 @@ def _owner_of(node: "UpgradeNode", policies: "Mapping[str, UpgradeParameters]") 
     return node.labels.get(DRIVER_OWNER_LABEL, CLUSTER_POLICY)
 
 
-def _counts(terms: "UpgradeParameters", nodes: "Sequence[RecordedNode]") -> UpgradeCounts:
+def _counts(parameters: "UpgradeParameters", nodes: "Sequence[RecordedNode]") -> UpgradeCounts:
     states = [node.state for node in nodes if not is_external(node)]
     return UpgradeCounts(
         managed=len(nodes),
@@ -119,5 +125,5 @@ def _counts(terms: "UpgradeParameters", nodes: "Sequence[RecordedNode]") -> Upgr
         done=states.count(UpgradeState.UPGRADE_DONE),
         failed=states.count(UpgradeState.UPGRADE_FAILED),
         pending=states.count(UpgradeState.UPGRADE_REQUIRED),
-        available=available_slots(terms, nodes),
+        available=available_slots(parameters, nodes),
     )

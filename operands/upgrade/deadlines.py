@@ -34,40 +34,44 @@ _FIXED: Final = {
 _IDLE: Final = frozenset({UpgradeState.UNKNOWN, UpgradeState.UPGRADE_DONE})
 
 
-def limit_s(terms: "UpgradeParameters", state: UpgradeState) -> int:
+def limit_s(parameters: "UpgradeParameters", state: UpgradeState) -> int:
     """Return the seconds that a state may last; 0: no limit."""
     if state is UpgradeState.WAIT_FOR_JOBS_REQUIRED:
-        return terms.awaited.limit_s
+        return parameters.awaited.limit_s
     if state is UpgradeState.POD_DELETION_REQUIRED:
-        return 0 if terms.pod_deletion is None else terms.pod_deletion.limit_s
+        return 0 if parameters.pod_deletion is None else parameters.pod_deletion.limit_s
     if state is UpgradeState.DRAIN_REQUIRED:
-        return 0 if terms.drain is None else terms.drain.limit_s
+        return 0 if parameters.drain is None else parameters.drain.limit_s
     return _FIXED.get(state, 0)
 
 
 def deadline_of(
-    terms: "UpgradeParameters", record: "UpgradeRecord", times: "UpgradeTimes"
+    parameters: "UpgradeParameters", record: "UpgradeRecord", times: "UpgradeTimes"
 ) -> dt.datetime | None:
     """Return when the state is over, or overdue; None where it may last for ever."""
     if record.since is None:
         return None
     if record.state is UpgradeState.UPGRADE_FAILED:
         return record.since + pause_after(record.attempt)
-    seconds = limit_s(terms, record.state)
+    seconds = limit_s(parameters, record.state)
     return None if seconds == 0 else max(record.since, times.leading_since) + _seconds(seconds)
 
 
-def is_over(terms: "UpgradeParameters", record: "UpgradeRecord", times: "UpgradeTimes") -> bool:
-    deadline = deadline_of(terms, record, times)
+def is_over(
+    parameters: "UpgradeParameters", record: "UpgradeRecord", times: "UpgradeTimes"
+) -> bool:
+    deadline = deadline_of(parameters, record, times)
     return deadline is not None and times.now >= deadline
 
 
-def is_overdue(terms: "UpgradeParameters", record: "UpgradeRecord", times: "UpgradeTimes") -> bool:
+def is_overdue(
+    parameters: "UpgradeParameters", record: "UpgradeRecord", times: "UpgradeTimes"
+) -> bool:
     """Return whether the state lasts longer than it should; one that ends by its deadline never does for long."""
     if record.since is None or record.state in _IDLE:
         return False
-    has_end = limit_s(terms, record.state) != 0
-    return (has_end and is_over(terms, record, times)) or (
+    has_end = limit_s(parameters, record.state) != 0
+    return (has_end and is_over(parameters, record, times)) or (
         times.now - record.since >= OVERDUE_AFTER
     )
 

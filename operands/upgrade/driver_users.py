@@ -74,13 +74,13 @@ def lasting_holders(node: "UpgradeNode") -> tuple[str, ...]:
     return (*_occupants(pods, _ALL).holders, *_processes(node))
 
 
-def occupants_for_deletion(node: "UpgradeNode", terms: EvictionLimits | None) -> Occupants:
-    """Return the users of the driver; without terms no pod is evicted, and the end of each is waited for."""
-    if terms is None:
+def occupants_for_deletion(node: "UpgradeNode", limits: EvictionLimits | None) -> Occupants:
+    """Return the users of the driver; without limits no pod is evicted, and the end of each is waited for."""
+    if limits is None:
         found = _occupants(users_of(node), _ALL)
         found = Occupants((), (*found.evictable, *found.leaving), found.holders)
     else:
-        found = _occupants(users_of(node), terms)
+        found = _occupants(users_of(node), limits)
     return Occupants(found.evictable, found.leaving, (*found.holders, *_processes(node)))
 
 
@@ -88,7 +88,7 @@ def _processes(node: "UpgradeNode") -> tuple[str, ...]:
     return tuple(f"{process.ref}, in no pod: stop it on the node" for process in node.processes)
 
 
-def occupants_for_drain(node: "UpgradeNode", terms: EvictionLimits) -> Occupants:
+def occupants_for_drain(node: "UpgradeNode", limits: EvictionLimits) -> Occupants:
     """Return the pods that a drain evicts, whether they use the driver or not."""
     drivers = {pod.uid for pod in node.driver_pods}
     selected = [
@@ -99,19 +99,19 @@ def occupants_for_drain(node: "UpgradeNode", terms: EvictionLimits) -> Occupants
         and pod.uid not in drivers
         and pod.owner not in _UNDRAINED
         and pod.labels.get(DRAIN_SKIP_LABEL) != "true"
-        and (terms.selector is None or terms.selector.matches(pod.labels))
+        and (limits.selector is None or limits.selector.matches(pod.labels))
     ]
-    return _occupants(selected, terms)
+    return _occupants(selected, limits)
 
 
-def awaited_pods(node: "UpgradeNode", terms: "AwaitedPods") -> "list[PodOnNode]":
+def awaited_pods(node: "UpgradeNode", awaited: "AwaitedPods") -> "list[PodOnNode]":
     """Return the active pods whose end is waited for."""
-    selector = terms.selector
+    selector = awaited.selector
     return [
         pod
         for pod in node.known_pods
         if pod.is_active
-        and (pod.pools & terms.pools or (selector is not None and selector.matches(pod.labels)))
+        and (pod.pools & awaited.pools or (selector is not None and selector.matches(pod.labels)))
     ]
 
 
@@ -131,14 +131,14 @@ def evictions(
     return (), UpgradeReason.PODS_TERMINATING, f"waits for the end of {occupants.names()}"
 
 
-def _occupants(pods: "Sequence[PodOnNode]", terms: EvictionLimits) -> Occupants:
+def _occupants(pods: "Sequence[PodOnNode]", limits: EvictionLimits) -> Occupants:
     evictable: list[PodOnNode] = []
     leaving: list[PodOnNode] = []
     holders: list[str] = []
     for pod in pods:
         if pod.is_terminating or not pod.is_active:
             leaving.append(pod)
-        elif cause := _obstacle(pod, terms):
+        elif cause := _obstacle(pod, limits):
             holders.append(f"{pod.ref}, {cause}")
         else:
             evictable.append(pod)
@@ -146,14 +146,14 @@ def _occupants(pods: "Sequence[PodOnNode]", terms: EvictionLimits) -> Occupants:
     return Occupants(tuple(evictable), tuple(leaving), tuple(sorted(holders)))
 
 
-def _obstacle(pod: "PodOnNode", terms: EvictionLimits) -> str:
+def _obstacle(pod: "PodOnNode", limits: EvictionLimits) -> str:
     """Return why the pod is not evicted however long it is waited for; empty where it is."""
     if pod.owner is PodOwner.DAEMON_SET:
         return "of a DaemonSet without a deploy label: exclude the node in its node selector"
     if pod.owner is PodOwner.MIRROR:
         return "a static pod: remove its manifest from the node"
-    if pod.owner is PodOwner.NONE and not terms.force:
+    if pod.owner is PodOwner.NONE and not limits.force:
         return "that no controller creates again: delete it, or set force"
-    if pod.has_empty_dir and not terms.delete_empty_dir:
+    if pod.has_empty_dir and not limits.delete_empty_dir:
         return "with an emptyDir: delete it, or set deleteEmptyDir"
     return ""

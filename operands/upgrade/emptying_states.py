@@ -81,18 +81,18 @@ def wait_for_jobs(case: "UpgradeCase") -> "UpgradeMove":
     """State wait-for-jobs-required."""
     if move := _ended_early(case):
         return move
-    terms = case.terms.awaited
+    criteria = case.parameters.awaited
     kept_out = keep_out(case.node)
-    if not terms.is_any and case.terms.pod_deletion is None:
+    if not criteria.is_any and case.parameters.pod_deletion is None:
         text = "no pods are to be waited for, and podDeletion is off"
         return Advance(UpgradeState.DRAIN_REQUIRED, UpgradeReason.POD_DELETION_OFF, text, kept_out)
-    awaited = awaited_pods(case.node, terms)
+    awaited = awaited_pods(case.node, criteria)
     if not awaited:
         text = "no pod is to be waited for"
         return Advance(UpgradeState.POD_DELETION_REQUIRED, UpgradeReason.PODS_ENDED, text, kept_out)
     names = listed(pod.ref for pod in awaited)
     if case.is_over:
-        text = f"{names} did not end within {terms.limit_s} s"
+        text = f"{names} did not end within {criteria.limit_s} s"
         return Advance(UpgradeState.POD_DELETION_REQUIRED, UpgradeReason.WAIT_OVER, text, kept_out)
     return Stay(UpgradeReason.WAITING_FOR_PODS, f"waits for the end of {names}", kept_out)
 
@@ -101,11 +101,11 @@ def pod_deletion(case: "UpgradeCase") -> "UpgradeMove":
     """State pod-deletion-required."""
     if move := _ended_early(case):
         return move
-    terms, kept_out = case.terms.pod_deletion, keep_out(case.node)
-    if terms is None:
+    limits, kept_out = case.parameters.pod_deletion, keep_out(case.node)
+    if limits is None:
         text = "podDeletion is off"
         return Advance(UpgradeState.DRAIN_REQUIRED, UpgradeReason.POD_DELETION_OFF, text, kept_out)
-    users = occupants_for_deletion(case.node, terms)
+    users = occupants_for_deletion(case.node, limits)
     if users.is_none:
         text = "nothing uses the driver"
         return Advance(_RESTART, UpgradeReason.PODS_GONE, text, kept_out)
@@ -113,7 +113,7 @@ def pod_deletion(case: "UpgradeCase") -> "UpgradeMove":
         text = f"the driver is held by {listed(users.holders)}"
         return _not_emptied(case, UpgradeReason.DRIVER_HELD, text)
     if case.is_over:
-        text = _too_late(case, users, terms.limit_s)
+        text = _too_late(case, users, limits.limit_s)
         return _not_emptied(case, UpgradeReason.EVICTION_TIMED_OUT, text)
     actions, reason, text = evictions(case.node, users)
     return Stay(reason, text, (*kept_out, *actions))
@@ -123,14 +123,14 @@ def drain(case: "UpgradeCase") -> "UpgradeMove":
     """State drain-required."""
     if move := _ended_early(case):
         return move
-    terms, kept_out = case.terms.drain, keep_out(case.node)
-    if terms is None:
+    limits, kept_out = case.parameters.drain, keep_out(case.node)
+    if limits is None:
         text = "drain is off"
         return Advance(_RESTART, UpgradeReason.DRAIN_OFF, text, kept_out)
     if holders := lasting_holders(case.node):
         text = f"the driver is held by {listed(holders)}"
         return Advance(UpgradeState.UPGRADE_FAILED, UpgradeReason.DRIVER_HELD, text)
-    pods = occupants_for_drain(case.node, terms)
+    pods = occupants_for_drain(case.node, limits)
     if pods.is_none:
         text = "the node is drained"
         return Advance(_RESTART, UpgradeReason.PODS_GONE, text, kept_out)
@@ -138,7 +138,7 @@ def drain(case: "UpgradeCase") -> "UpgradeMove":
         text = f"the node cannot be drained of {listed(pods.holders)}"
         return Advance(UpgradeState.UPGRADE_FAILED, UpgradeReason.DRAIN_BLOCKED, text)
     if case.is_over:
-        text = _too_late(case, pods, terms.limit_s)
+        text = _too_late(case, pods, limits.limit_s)
         return Advance(UpgradeState.UPGRADE_FAILED, UpgradeReason.DRAIN_TIMED_OUT, text)
     actions, reason, text = evictions(case.node, pods)
     return Stay(reason, text, (*kept_out, *actions))
@@ -197,7 +197,7 @@ def _ended_early(case: "UpgradeCase") -> Advance | None:
 
 def _not_emptied(case: "UpgradeCase", reason: UpgradeReason, text: str) -> Advance:
     """Return what comes where evicting the users does not suffice: a drain, unless it would empty the node in vain."""
-    is_drained = case.terms.drain is not None and not lasting_holders(case.node)
+    is_drained = case.parameters.drain is not None and not lasting_holders(case.node)
     state = UpgradeState.DRAIN_REQUIRED if is_drained else UpgradeState.UPGRADE_FAILED
     return Advance(state, reason, text)
 

@@ -75,8 +75,8 @@ def step(case: "UpgradeCase") -> NodeUpgrade | None:
         reason=move.reason,
         message=message,
         attempt=record.attempt,
-        deadline=deadlines.deadline_of(case.terms, record, case.times),
-        is_overdue=deadlines.is_overdue(case.terms, record, case.times),
+        deadline=deadlines.deadline_of(case.parameters, record, case.times),
+        is_overdue=deadlines.is_overdue(case.parameters, record, case.times),
     )
     if _is_news(case, move):
         actions.append(ReportReason(case.node.name, move.reason, message))
@@ -94,7 +94,7 @@ def _move(case: "UpgradeCase") -> "UpgradeMove | None":
         return Stay(UpgradeReason.REQUESTOR_MODE, text)
     if case.node.pods is None and is_decided_by_pods(case.recorded):
         return Stay(UpgradeReason.PODS_UNREAD, "the pods on the node are not read yet")
-    if not case.terms.auto_upgrade or not case.node.is_wanted:
+    if not case.parameters.auto_upgrade or not case.node.is_wanted:
         return idle_states.retired(case)
     return _STATES[case.record.state](case)
 
@@ -141,7 +141,7 @@ def _state_change(case: "UpgradeCase", move: Advance, record: UpgradeRecord) -> 
     if move.state is not UpgradeState.UNKNOWN:
         annotations[UPGRADE_RECORD_ANNOTATION] = record.encode()
     has_start = move.state in START_ANNOTATIONS
-    if has_start and deadlines.limit_s(case.terms, move.state):
+    if has_start and deadlines.limit_s(case.parameters, move.state):
         seconds = str(int(case.times.now.timestamp()))
         annotations[START_ANNOTATIONS[move.state]] = seconds
     before = node.labels.get(UPGRADE_STATE_LABEL, "")

@@ -1,4 +1,4 @@
-"""The terms of a policy: `upgradePolicy` of a ClusterPolicy's driver or of an NVIDIADriver, judged.
+"""The parameters of a policy: `upgradePolicy` of a ClusterPolicy's driver or of an NVIDIADriver, judged.
 
 The kinds' own defaults are in `api.kinds.nvidia.upgrade_policy`. A field that cannot be read is a fault: no node starts while
 there is one, and nodes in progress end as usual. A number of nodes beyond what is possible is read as the nearest possible
@@ -104,14 +104,14 @@ OFF: Final = UpgradeParameters()
 """Parameters of nodes that no policy is for."""
 
 
-def read_terms(
+def read_parameters(
     policy: "ClusterUpgradePolicy",
     *,
     path: str,
     pools: "frozenset[PoolName]" = frozenset(),
     has_validator: bool = True,
 ) -> UpgradeParameters:
-    """Return the terms of a policy.
+    """Return the parameters of a policy.
 
     Args:
         policy: as its author wrote it, with the kind's defaults.

@@ -116,7 +116,7 @@ def _emptied(case: "UpgradeCase") -> "UpgradeMove | None":
     node, kept_out = case.node, keep_out(case.node)
     if is_restart_only(case.recorded):
         return None
-    users = occupants_for_deletion(node, case.terms.pod_deletion)
+    users = occupants_for_deletion(node, case.parameters.pod_deletion)
     if users.holders:
         text = f"the driver is held by {listed(users.holders)}"
         return Advance(UpgradeState.UPGRADE_FAILED, UpgradeReason.DRIVER_HELD, text)
@@ -181,7 +181,7 @@ def _not_ready(case: "UpgradeCase", current: "DriverPod") -> "UpgradeMove":
 
 
 def _ready(case: "UpgradeCase") -> "UpgradeMove":
-    if not case.terms.has_validator:
+    if not case.parameters.has_validator:
         return _validated(case)
     return Advance(
         UpgradeState.VALIDATION_REQUIRED,

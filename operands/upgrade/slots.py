@@ -71,12 +71,12 @@ def is_away(recorded: "RecordedNode") -> bool:
 
 
 def choose(
-    terms: "UpgradeParameters", nodes: "Sequence[RecordedNode]"
+    parameters: "UpgradeParameters", nodes: "Sequence[RecordedNode]"
 ) -> "dict[NodeName, UpgradeSlot]":
     """Return a slot, or why there is none, for each node in state upgrade-required.
 
     Args:
-        terms: of the policy of all these nodes.
+        parameters: of the policy of all these nodes.
         nodes: all nodes of the policy, in any order.
     """
     slots: dict[NodeName, UpgradeSlot] = {}
@@ -84,20 +84,20 @@ def choose(
     for item in nodes:
         if item.state is not UpgradeState.UPGRADE_REQUIRED or is_external(item):
             continue
-        obstacle = _obstacle(item) or _refusal_of(terms)
+        obstacle = _obstacle(item) or _refusal_of(parameters)
         if obstacle is None:
             candidates.append(item)
         else:
             slots[item.node.name] = obstacle
-    room = _Room(terms, nodes)
-    for item in sorted(candidates, key=lambda candidate: _urgency(terms, candidate)):
+    room = _Room(parameters, nodes)
+    for item in sorted(candidates, key=lambda candidate: _urgency(parameters, candidate)):
         slots[item.node.name] = room.take(item)
     return slots
 
 
-def available_slots(terms: "UpgradeParameters", nodes: "Sequence[RecordedNode]") -> int:
+def available_slots(parameters: "UpgradeParameters", nodes: "Sequence[RecordedNode]") -> int:
     """Return how many nodes that are in service could start now, if as many waited."""
-    return 0 if terms.faults else _Room(terms, nodes).left()
+    return 0 if parameters.faults else _Room(parameters, nodes).left()
 
 
 def _obstacle(recorded: "RecordedNode") -> SlotRefused | None:
@@ -126,20 +126,22 @@ def _nothing_known(recorded: "RecordedNode") -> SlotRefused:
     return SlotRefused(UpgradeReason.NOTHING_TO_UPGRADE, "no driver pod is to be replaced")
 
 
-def _refusal_of(terms: "UpgradeParameters") -> SlotRefused | None:
-    if not terms.faults:
+def _refusal_of(parameters: "UpgradeParameters") -> SlotRefused | None:
+    if not parameters.faults:
         return None
-    text = "; ".join(map(str, terms.faults))
+    text = "; ".join(map(str, parameters.faults))
     return SlotRefused(UpgradeReason.POLICY_REFUSED, f"no node starts: {text}")
 
 
 def _urgency(
-    terms: "UpgradeParameters", recorded: "RecordedNode"
+    parameters: "UpgradeParameters", recorded: "RecordedNode"
 ) -> tuple[int, bool, bool, bool, dt.datetime, int, int, str]:
     """Return a sort key: the first is the next to start; a node whose pods are not read goes behind those that are known."""
     is_read = recorded.node.pods is not None
     users = users_of(recorded.node) if is_read else []
-    holders = occupants_for_deletion(recorded.node, terms.pod_deletion).holders if is_read else ()
+    holders = (
+        occupants_for_deletion(recorded.node, parameters.pod_deletion).holders if is_read else ()
+    )
     ends = (_NEVER if pod.ends_at is None else pod.ends_at for pod in users)
     return (
         recorded.record.attempt,
@@ -159,17 +161,17 @@ class _Room:
     A node that has no driver, and is to get none as things are, is not among those of which a share may be away.
     """
 
-    def __init__(self, terms: "UpgradeParameters", nodes: "Sequence[RecordedNode]") -> None:
+    def __init__(self, parameters: "UpgradeParameters", nodes: "Sequence[RecordedNode]") -> None:
         nodes = [item for item in nodes if item.node.driver_pods or item.node.desired_revision]
-        self._terms = terms
-        self._limit = terms.max_unavailable.of(len(nodes))
+        self._parameters = parameters
+        self._limit = parameters.max_unavailable.of(len(nodes))
         self._total = len(nodes)
         self._in_progress = sum(map(is_in_progress, nodes))
         self._before = [item for item in nodes if is_away(item)]
         self._away = len(self._before)
 
     def take(self, recorded: "RecordedNode") -> UpgradeSlot:
-        most = self._terms.max_parallel
+        most = self._parameters.max_parallel
         if most and self._in_progress >= most:
             text = f"nodes in progress: {self._in_progress}; maxParallelUpgrades is {most}"
             return SlotRefused(UpgradeReason.MAX_PARALLEL, text)
@@ -181,7 +183,7 @@ class _Room:
         return SlotGranted()
 
     def left(self) -> int:
-        most = self._terms.max_parallel
+        most = self._parameters.max_parallel
         of_nodes = self._limit - self._away
         return max(0, min(of_nodes, most - self._in_progress) if most else of_nodes)
 
@@ -192,8 +194,8 @@ class _Room:
             causes.append(f"{starting} starting")
         details = f" ({', '.join(causes)})" if causes else ""
         away = f"nodes away: {self._away}{details}"
-        allowed = f"maxUnavailable of {self._terms.max_unavailable} allows {self._limit}"
-        notes = "".join(f"; {note}" for note in self._terms.notes)
+        allowed = f"maxUnavailable of {self._parameters.max_unavailable} allows {self._limit}"
+        notes = "".join(f"; {note}" for note in self._parameters.notes)
         return f"{away}; {allowed}, nodes in all: {self._total}{notes}"
 
 

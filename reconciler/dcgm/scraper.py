@@ -87,19 +87,19 @@ class DcgmScraper:
         operands: "OperandPodSink",
         devices: "DeviceStore",
         *,
-        terms: ScrapeLimits,
+        limits: ScrapeLimits,
         now: "Callable[[], Instant]",
         rng: random.Random | None = None,
     ) -> None:
         self._pages = pages
         self._operands = operands
         self._devices = devices
-        self._terms = terms
+        self._limits = limits
         self._now = now
         self._rng = rng or random.SystemRandom()
         self._nodes: dict[NodeName, _Followed] = {}
         self._heard: dict[NodeName, dt.datetime] = {}
-        self._first, self._later = _Pace(terms.per_second), _Pace(terms.per_second)
+        self._first, self._later = _Pace(limits.per_second), _Pace(limits.per_second)
         # separate, so that a new node does not wait for a round of all others
         self.changes: EventSource[NodeName] = EventSource()
         """Nodes whose exporter was read."""
@@ -161,7 +161,7 @@ class DcgmScraper:
             _log.info("exporter is read again", node=node)
         followed.backoff.succeed()
         now = self._now()
-        wanted = now.monotonic + self._terms.period_s * self._rng.uniform(0.8, 1.0)
+        wanted = now.monotonic + self._limits.period_s * self._rng.uniform(0.8, 1.0)
         followed.due = self._later.slot(wanted)
         is_first = followed.seen is None
         followed.seen = ExporterSample(now.monotonic, page)
@@ -174,11 +174,11 @@ class DcgmScraper:
         HEALTH_SCRAPES.labels(outcome).inc()
         if not followed.backoff.failures:
             _log.warning("exporter cannot be read", node=node, outcome=outcome, error=why)
-        wait_s = max(self._terms.period_s, followed.backoff.fail())
+        wait_s = max(self._limits.period_s, followed.backoff.fail())
         followed.due = self._now().monotonic + wait_s
 
     def _new_backoff(self) -> Backoff:
-        return Backoff(base_s=self._terms.period_s, cap_s=_MAX_BACKOFF_S, rng=self._rng)
+        return Backoff(base_s=self._limits.period_s, cap_s=_MAX_BACKOFF_S, rng=self._rng)
 
 
 def dcgm_scraper(context: ControllerContext) -> DcgmScraper:
@@ -190,7 +190,7 @@ def dcgm_scraper(context: ControllerContext) -> DcgmScraper:
         exporters,
         context.stores.operands,
         context.stores.devices,
-        terms=ScrapeLimits(period_s=context.settings.scrape_period_s),
+        limits=ScrapeLimits(period_s=context.settings.scrape_period_s),
         now=context.now,
     )
 

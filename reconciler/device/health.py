@@ -135,14 +135,14 @@ class DeviceHealthController:
         sources: HealthSources,
         *,
         events: "FaultEvents",
-        terms: "HealthDebounceLimits",
+        limits: "HealthDebounceLimits",
         now: "Callable[[], Instant]",
     ) -> None:
         self._writer = StatusWriter(client, GPU_DEVICES, FIELD_MANAGER)
         self._devices = devices
         self._sources = sources
         self._events = events
-        self._terms = terms
+        self._limits = limits
         self._now = now
         self._gpus: dict[NodeName, dict[DeviceName, _Device]] = {}
         self._expected: Expectations[DeviceName, Condition] = Expectations(now)
@@ -172,14 +172,14 @@ class DeviceHealthController:
                 device.status.uuid,
                 seen=seen,
                 report=HealthReport(*report) if report is not None else None,
-                terms=self._terms,
+                limits=self._limits,
                 now=now,
             )
             if after.is_known:
                 await self._write(device, after)
                 self._record(device, before, after)
             gpus[device.name] = _Device(device.metadata.uid, device.status.uuid, after)
-            wait_s = after.next_sample_in(now, self._terms)
+            wait_s = after.next_sample_in(now, self._limits)
             # A new page triggers a reconcile.
             if wait_s is not None and report is not None:
                 waits.append(wait_s)
@@ -289,7 +289,7 @@ def _build(context: ControllerContext) -> "Reconcile":
         context.stores.devices,
         HealthSources(page=context.shared(dcgm_scraper).seen, reports=agents.health),
         events=FaultEvents(context.recorder, context.reader),
-        terms=context.settings.health,
+        limits=context.settings.health,
         now=context.now,
     )
     context.ending.callback(health.forget_gauges)

@@ -10,7 +10,7 @@ from api.names import WAIT_FOR_POOLS_ANNOTATION, PoolName
 from api.text import truncate
 from operands.nvidia.driver_owners import owner_value
 from operands.upgrade.cluster import CLUSTER_POLICY
-from operands.upgrade.parameters import read_terms
+from operands.upgrade.parameters import read_parameters
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -30,7 +30,7 @@ def upgrade_owners(
     drivers: "Iterable[NVIDIADriver]",
     pools: "Collection[str]",
 ) -> "dict[str, UpgradeParameters]":
-    """Return the terms by owner, as nodes name it; none without a policy, and with virtual machines as workload.
+    """Return the parameters by owner, as nodes name it; none without a policy, and with virtual machines as workload.
 
     Args:
         policies: all ClusterPolicies; the one that counts decides.
@@ -44,10 +44,12 @@ def upgrade_owners(
         return {}
     if not policy.spec.driver.use_nvidia_driver_crd:
         path = "spec.driver.upgradePolicy"
-        terms = _terms(policy.spec.driver.upgrade_policy, policy.metadata, path=path, pools=pools)
-        return {CLUSTER_POLICY: terms}
+        parameters = _parameters(
+            policy.spec.driver.upgrade_policy, policy.metadata, path=path, pools=pools
+        )
+        return {CLUSTER_POLICY: parameters}
     return {
-        owner_value(item.metadata.name): _terms(
+        owner_value(item.metadata.name): _parameters(
             item.spec.upgrade_policy, item.metadata, path="spec.upgradePolicy", pools=pools
         )
         for item in drivers
@@ -55,12 +57,12 @@ def upgrade_owners(
     }
 
 
-def _terms(
+def _parameters(
     policy: "ClusterUpgradePolicy", meta: "ObjectMeta", *, path: str, pools: "Collection[str]"
 ) -> "UpgradeParameters":
     awaited, faults = _awaited_pools(meta, pools)
-    terms = read_terms(policy, path=path, pools=awaited)
-    return replace(terms, faults=(*terms.faults, *faults)) if faults else terms
+    parameters = read_parameters(policy, path=path, pools=awaited)
+    return replace(parameters, faults=(*parameters.faults, *faults)) if faults else parameters
 
 
 def _awaited_pools(

@@ -272,7 +272,7 @@ class DriverUpgrades:
         )
         show_upgrades(
             UpgradeFigures(
-                is_automatic=any(terms.auto_upgrade for terms in owners.values()),
+                is_automatic=any(parameters.auto_upgrade for parameters in owners.values()),
                 counts=tuple(upgrade.counts for upgrade in upgrades.values()),
                 nodes=Counter(answer.state for answer in answers),
                 overdue=Counter(answer.state for answer in answers if answer.is_overdue),

@@ -42,9 +42,9 @@ class _EndpointSlice(Model, frozen=True):
     endpoints: tuple[_Endpoint, ...] | None = None
     ports: tuple[_Port, ...] | None = None
 
-    def leads_to(self, terms: "EndpointParameters") -> bool:
-        return self.endpoints == (_Endpoint(addresses=(terms.address,)),) and self.ports == (
-            _Port(port=terms.port),
+    def leads_to(self, parameters: "EndpointParameters") -> bool:
+        return self.endpoints == (_Endpoint(addresses=(parameters.address,)),) and self.ports == (
+            _Port(port=parameters.port),
         )
 
 
@@ -52,14 +52,14 @@ class _Service(Model, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
 
 
-def build_endpoint_slice(terms: "EndpointParameters", service_uid: str) -> dict[str, Any]:
+def build_endpoint_slice(parameters: "EndpointParameters", service_uid: str) -> dict[str, Any]:
     """Return the slice, which is deleted together with its Service."""
     return {
         "apiVersion": ENDPOINT_SLICES.api_version,
         "kind": ENDPOINT_SLICES.kind,
         "metadata": {
             "name": constants.SERVICE_NAME,
-            "namespace": terms.namespace,
+            "namespace": parameters.namespace,
             "labels": dict(constants.LABELS)
             | {
                 "kubernetes.io/service-name": constants.SERVICE_NAME,
@@ -74,14 +74,14 @@ def build_endpoint_slice(terms: "EndpointParameters", service_uid: str) -> dict[
                 }
             ],
         },
-        "addressType": "IPv6" if ":" in terms.address else "IPv4",
+        "addressType": "IPv6" if ":" in parameters.address else "IPv4",
         "endpoints": [
-            {"addresses": [terms.address], "conditions": {"ready": True, "serving": True}}
+            {"addresses": [parameters.address], "conditions": {"ready": True, "serving": True}}
         ],
         "ports": [
             {
                 "name": constants.HTTPS_PORT_NAME,
-                "port": terms.port,
+                "port": parameters.port,
                 "protocol": "TCP",
                 "appProtocol": "https",
             }
@@ -93,20 +93,20 @@ def build_endpoint_slice(terms: "EndpointParameters", service_uid: str) -> dict[
 class ServiceEndpoint:
     """Leads one Service to this replica."""
 
-    def __init__(self, client: "KubeClient", terms: "EndpointParameters") -> None:
+    def __init__(self, client: "KubeClient", parameters: "EndpointParameters") -> None:
         self._client = client
-        self._terms = terms
+        self._parameters = parameters
 
     async def reconcile(self, service: str) -> float | None:
         """Write the slice if it leads elsewhere."""
-        namespace = self._terms.namespace
+        namespace = self._parameters.namespace
         try:
             slice_ = await self._client.get(
                 ENDPOINT_SLICES, _EndpointSlice, service, namespace=namespace
             )
         except NotFound:
             slice_ = _EndpointSlice()
-        if slice_.leads_to(self._terms):
+        if slice_.leads_to(self._parameters):
             return RECHECK_S
         try:
             owner = await self._client.get(SERVICES, _Service, service, namespace=namespace)
@@ -114,10 +114,10 @@ class ServiceEndpoint:
             return RECHECK_S
         await self._client.apply(
             ENDPOINT_SLICES,
-            build_endpoint_slice(self._terms, owner.metadata.uid),
+            build_endpoint_slice(self._parameters, owner.metadata.uid),
             field_manager=FIELD_MANAGER,
         )
-        _log.info("service leads here", service=service, address=self._terms.address)
+        _log.info("service leads here", service=service, address=self._parameters.address)
         return RECHECK_S
 
 

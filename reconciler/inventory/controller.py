@@ -108,11 +108,11 @@ class NodeInventory:
         recorder: "EventRecorder",
         *,
         now: "Callable[[], Instant]",
-        terms: InventoryParameters,
+        parameters: InventoryParameters,
     ) -> None:
         self._known = known
         self._now = now
-        self._terms = terms
+        self._parameters = parameters
         self._writer = InventoryWriter(client, known.devices, known.inventories, now=now)
         self._events = InventoryEvents(recorder, known.index, known.devices)
         self._gauges = InventoryGauges()
@@ -136,7 +136,7 @@ class NodeInventory:
         self._gone_since.pop(name, None)
         merged = self._merge(node, devices)
         devices = self._with_namesakes(name, devices, merged)
-        managed = is_managed(node.labels, self._terms)
+        managed = is_managed(node.labels, self._parameters)
         uuids = uuids_of(devices, merged)
         plan = plan_inventory(
             name,
@@ -236,8 +236,8 @@ class NodeInventory:
         judged = Judged(
             names=names,
             faulted=sum(device.is_faulted for device in devices if device.name in names),
-            managed=is_managed(node.labels, self._terms),
-            managed_label=self._terms.managed_label,
+            managed=is_managed(node.labels, self._parameters),
+            managed_label=self._parameters.managed_label,
             kernel=node.kernel,
             incomplete=incomplete,
             passed_through=passed_through(merged, statuses),
@@ -264,7 +264,9 @@ class NodeInventory:
             self._forget(name, devices)
             return None
         now = self._now().monotonic
-        left_s = self._gone_since.setdefault(name, now) + self._terms.gone_for.total_seconds() - now
+        left_s = (
+            self._gone_since.setdefault(name, now) + self._parameters.gone_for.total_seconds() - now
+        )
         if left_s > 0:
             return left_s
         if await self._writer.has_node(name):
@@ -308,7 +310,7 @@ def _build(context: ControllerContext) -> "Reconcile":
         ),
         context.recorder,
         now=context.now,
-        terms=context.settings.inventory,
+        parameters=context.settings.inventory,
     )
     context.ending.callback(inventory.forget_all)
     return inventory.reconcile

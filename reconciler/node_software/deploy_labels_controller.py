@@ -17,7 +17,7 @@ from kube.event_recorder import ObjectReference
 from kube.event_source import EventSource
 from kube.resources import NODES
 from manifests.install.rbac import PolicyRule
-from operands.nvidia.deploy_labels import deploy_labels, label_terms
+from operands.nvidia.deploy_labels import deploy_labels, label_parameters
 from operands.nvidia.label_change import Hold, LabelChange, LabelledNode
 from reconciler.controller_spec import ControllerContext, ControllerSpec, Trigger
 from reconciler.pool.index_changes import NODES as INDEX_NODES
@@ -69,11 +69,11 @@ def nodes_with_labels(index: "IndexFigures") -> "list[NodeName]":
 
 @final
 class CurrentParameters:
-    """The terms of the policy that counts, and the moments when they change."""
+    """The parameters of the policy that counts, and the moments when they change."""
 
     def __init__(self, objects: "OperatorObjects") -> None:
         self._objects = objects
-        self.terms: LabelParameters | None = None
+        self.parameters: LabelParameters | None = None
         self.is_read = True
         """Whether every ClusterPolicy could be read: otherwise nodes keep their labels as they are."""
         self.is_policy_going = False
@@ -83,19 +83,19 @@ class CurrentParameters:
 
     def object_changed(self, key: str) -> None:
         """Compare after a change of an object; most change nothing here, such as those of a status."""
-        before = self.terms, self.is_policy_going, self.is_read
+        before = self.parameters, self.is_policy_going, self.is_read
         self._read()
-        if before != (self.terms, self.is_policy_going, self.is_read):
+        if before != (self.parameters, self.is_policy_going, self.is_read):
             self.changes.publish(key)
 
     def _read(self) -> None:
         policy, drivers = self._objects.active, self._objects.driver_store
         self.is_read = not self._objects.policy_store.unread
-        self.terms = label_terms(policy, drivers.by_name.values(), unread=drivers.unread)
-        self.is_policy_going = policy is not None and self.terms is None
+        self.parameters = label_parameters(policy, drivers.by_name.values(), unread=drivers.unread)
+        self.is_policy_going = policy is not None and self.parameters is None
 
 
-def current_terms(context: ControllerContext) -> CurrentParameters:
+def current_parameters(context: ControllerContext) -> CurrentParameters:
     found = CurrentParameters(context.stores.operator_objects)
     context.follow(context.stores.operator_objects.changes, found.object_changed)
     return found
@@ -140,7 +140,7 @@ class NodeDeployLabels:
         now = self._now().monotonic
         expired = self._expired(name, now)
         change = deploy_labels(
-            labelled_node(self._index, node), self._current.terms, expired=expired
+            labelled_node(self._index, node), self._current.parameters, expired=expired
         )
         self._keep_time(name, change, expired, now=now)
         self._record(node, change)
@@ -252,14 +252,14 @@ SPEC: Final = ControllerSpec(
     workers=WORKERS,
     triggers=(
         INDEX_NODES,
-        Trigger(source=lambda context: context.shared(current_terms).changes, keys=_all_nodes),
+        Trigger(source=lambda context: context.shared(current_parameters).changes, keys=_all_nodes),
     ),
     is_enabled=lambda settings: settings.node_software.is_enabled,
     build=lambda context: (
         NodeDeployLabels(
             context.client,
             context.index,
-            context.shared(current_terms),
+            context.shared(current_parameters),
             recorder=context.recorder,
             now=context.now,
         ).reconcile

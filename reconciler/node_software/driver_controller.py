@@ -108,23 +108,23 @@ class DriverController:
         objects: "OperatorObjects",
         nodes: "GpuNodes",
         *,
-        terms: "NodeSoftwareParameters",
+        parameters: "NodeSoftwareParameters",
         recorder: "EventRecorder",
         now: "Callable[[], Instant]",
     ) -> None:
         self._client = client
         self._objects = objects
         self._nodes = nodes
-        self._terms = terms
+        self._parameters = parameters
         self._recorder = recorder
         self._now = now
-        self._rollouts = DaemonSetRollouts(client, terms.namespace, now)
-        self._config_maps = ConfigMapKeys(client, terms.namespace)
+        self._rollouts = DaemonSetRollouts(client, parameters.namespace, now)
+        self._config_maps = ConfigMapKeys(client, parameters.namespace)
         self._status = OperatorStatusWriter(
             client,
             NVIDIA_DRIVERS,
             field_manager=FIELD_MANAGER,
-            namespace=terms.namespace,
+            namespace=parameters.namespace,
             now=now,
         )
         self._drivers: dict[str, _OfDriver] = {}
@@ -240,8 +240,8 @@ class DriverController:
                 name=driver.metadata.name,
                 uid=driver.metadata.uid,
                 spec=driver.spec,
-                namespace=self._terms.namespace,
-                environment=self._terms.environment,
+                namespace=self._parameters.namespace,
+                environment=self._parameters.environment,
                 host_paths=policy.spec.host_paths,
                 software=software,
                 daemonsets=policy.spec.daemonsets,
@@ -301,7 +301,7 @@ class DriverController:
                 self._client,
                 self._recorder,
                 self._now,
-                namespace=self._terms.namespace,
+                namespace=self._parameters.namespace,
                 field_manager=FIELD_MANAGER,
                 label_selector=f"{OPERAND_LABEL},{POLICY_DRIVER_LABEL}={owner_value(name)}",
                 resources=KINDS,
@@ -358,7 +358,7 @@ def _build(context: "ControllerContext") -> "Reconcile":
         context.client,
         context.stores.operator_objects,
         context.shared(gpu_nodes),
-        terms=context.settings.node_software,
+        parameters=context.settings.node_software,
         recorder=context.recorder,
         now=context.now,
     ).reconcile

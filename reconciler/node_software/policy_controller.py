@@ -106,7 +106,7 @@ class PolicyController:
         objects: "OperatorObjects",
         nodes: "GpuNodes",
         *,
-        terms: "NodeSoftwareParameters",
+        parameters: "NodeSoftwareParameters",
         built_in: "PolicyOperands",
         recorder: "EventRecorder",
         now: "Callable[[], Instant]",
@@ -119,7 +119,7 @@ class PolicyController:
             client: of the API server.
             objects: the policies.
             nodes: with a GPU.
-            terms: settings.
+            parameters: settings.
             built_in: the policy of the settings.
             recorder: of Events.
             now: returns the time.
@@ -130,7 +130,7 @@ class PolicyController:
         self._client = client
         self._objects = objects
         self._nodes = nodes
-        self._terms = terms
+        self._parameters = parameters
         self._now = now
         self._labelled_nodes = labelled_nodes
         self._states = states
@@ -142,7 +142,7 @@ class PolicyController:
             namespace=namespace,
             field_manager=FIELD_MANAGER,
             label_selector=LABEL_SELECTOR,
-            resources=RESOURCES if terms.is_enabled else BUILT_IN_RESOURCES,
+            resources=RESOURCES if parameters.is_enabled else BUILT_IN_RESOURCES,
         )
         self._rollouts = DaemonSetRollouts(client, namespace, now)
         self._config_maps = ConfigMapKeys(client, namespace)
@@ -210,7 +210,7 @@ class PolicyController:
     async def _serve(self, policy: "ClusterPolicy") -> float:
         labels, has_nfd = self._nodes.labels_by_node(), self._nodes.has_nfd_labels()
         if policy.spec.psa.is_enabled:
-            await self._pod_security.reconcile(self._terms.namespace)
+            await self._pod_security.reconcile(self._parameters.namespace)
         live = await self._software.read()
         wanted = self._passing(await self._wanted(policy, software_groups(labels), live.served))
         own = self._built_in.wanted(live.served, beside=policy.spec)
@@ -284,11 +284,11 @@ class PolicyController:
         return PolicyOperands(
             name=policy.metadata.name,
             spec=policy.spec,
-            namespace=self._terms.namespace,
-            environment=self._terms.environment,
+            namespace=self._parameters.namespace,
+            environment=self._parameters.environment,
             software=software,
             config_keys=config_keys,
-            metrics=self._terms.metrics,
+            metrics=self._parameters.metrics,
         )
 
     async def _ignore_others(self, active: "ClusterPolicy | None") -> None:
@@ -361,7 +361,7 @@ class PolicyController:
         live = await list_objects(
             self._client,
             RESOURCES,
-            namespace=self._terms.namespace,
+            namespace=self._parameters.namespace,
             label_selector=f"{OPERAND_LABEL},{POLICY_DRIVER_LABEL} in ({','.join(sorted(values))})",
         )
         return [
@@ -397,7 +397,7 @@ class PolicyController:
                 return RECHECK_S
 
     def _show(self, outcome: ReconcileOutcome, states: "Sequence[StateStatus]") -> None:
-        if not self._terms.is_enabled:
+        if not self._parameters.is_enabled:
             return
         now_s = self._now().utc.timestamp()
         figures = PolicyFigures(
@@ -434,7 +434,7 @@ def _build(context: "ControllerContext") -> "Reconcile":
         context.client,
         context.stores.operator_objects,
         context.shared(gpu_nodes),
-        terms=context.settings.node_software,
+        parameters=context.settings.node_software,
         built_in=context.settings.operands,
         recorder=context.recorder,
         now=context.now,

@@ -214,13 +214,13 @@ class NodeBootstrap:
         client: "KubeClient",
         sources: NodeSources,
         *,
-        terms: "BootstrapParameters",
+        parameters: "BootstrapParameters",
         recorder: "EventRecorder",
         now: "Callable[[], Instant]",
     ) -> None:
         self._writer = StatusWriter(client, GPU_NODE_INVENTORIES, FIELD_MANAGER)
         self._sources = sources
-        self._terms = terms
+        self._parameters = parameters
         self._recorder = recorder
         self._now = now
         self._remembered: dict[NodeName, BootstrapState] = {}
@@ -243,7 +243,7 @@ class NodeBootstrap:
         readiness = assess_readiness(
             recalled(inventory.status) if before is None else before,
             self._sources.facts(node, inventory),
-            self._terms,
+            self._parameters,
             now=now.monotonic,
         )
         self._remembered[node] = readiness.bootstrap
@@ -274,7 +274,7 @@ class NodeBootstrap:
         return readiness.recheck_after_s
 
     def _is_due(self, current: Monitoring, heard_at: "dt.datetime", now: "dt.datetime") -> bool:
-        freshness_s = self._terms.heartbeat_freshness_s
+        freshness_s = self._parameters.heartbeat_freshness_s
         return is_heartbeat_due(current.last_heartbeat, heard_at, now=now, freshness_s=freshness_s)
 
     async def _write(self, node: NodeName, wanted: "_Part") -> bool:
@@ -373,7 +373,7 @@ def _build(context: ControllerContext) -> "Reconcile":
             heartbeats=(dcgm.heartbeat_age_s, agents.heartbeat_age_s),
             dcgm_heard_at=dcgm.heard_at,
         ),
-        terms=settings.bootstrap,
+        parameters=settings.bootstrap,
         recorder=context.recorder,
         now=context.now,
     )

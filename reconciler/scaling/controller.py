@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, final
 from api.kinds.autoscaling import ScalingBackend
 from api.names import GROUP, SCALE_REQUEST_LABEL, PoolName
 from autoscaling.node_planner import plan
-from autoscaling.parameters import scaling_terms
+from autoscaling.parameters import scaling_parameters
 from autoscaling.scaling_model import RequestPhase
 from kube.errors import KubeError
 from manifests.install.rbac import PolicyRule
@@ -105,28 +105,32 @@ class PoolScaler:
         if stores.node_claims.unread or stores.node_pools.unread or stores.scale_signals.unread:
             return IDLE_S  # a request that cannot be read may be any pool's: none is repeated or given up
         pool, facts = self._catalog.pools.get(name), self._index.pool(name)
-        terms = scaling_terms(pool, facts) if pool is not None and facts is not None else None
-        if pool is None or terms is None or terms.pool.is_terminating:
+        parameters = (
+            scaling_parameters(pool, facts) if pool is not None and facts is not None else None
+        )
+        if pool is None or parameters is None or parameters.pool.is_terminating:
             await self._stop(name, pool)
             return None
-        chosen = await self._probe.choose(terms)
+        chosen = await self._probe.choose(parameters)
         await self._leave_backend(pool, chosen.backend)
         backend = self._backends[chosen.backend]
-        terms = replace(terms, backend=chosen.backend)  # NodePools are judged by the one in use
-        if terms.pool.closed is not None:
+        parameters = replace(
+            parameters, backend=chosen.backend
+        )  # NodePools are judged by the one in use
+        if parameters.pool.closed is not None:
             await self._withdraw(name, chosen.backend, keeps_signals=False)
         if not backend.is_caught_up(name):
             return CATCH_UP_S
-        waiting = self._waiting(terms.pool)
+        waiting = self._waiting(parameters.pool)
         wait_s = self._batch(name).wait_s(
             frozenset(pod.uid for pod in waiting), self._now().monotonic
         )
-        return wait_s or await self._scale(pool, terms, waiting, chosen=chosen)
+        return wait_s or await self._scale(pool, parameters, waiting, chosen=chosen)
 
     async def _scale(
         self,
         pool: "GPUPool",
-        terms: "ScalingParameters",
+        parameters: "ScalingParameters",
         waiting: "list[PodFacts]",
         *,
         chosen: "ChosenBackend",
@@ -134,17 +138,19 @@ class PoolScaler:
         """Observe, plan, write; what is written is seen at the next look."""
         await self._places.read(waiting, now=self._now().monotonic)
         read = {pod.uid for pod in waiting}
-        waiting = [pod for pod in self._waiting(terms.pool) if pod.uid in read]
+        waiting = [pod for pod in self._waiting(parameters.pool) if pod.uid in read]
         name, backend, now = pool.name, self._backends[chosen.backend], self._now().utc
         # Nothing is awaited from here on until the plan is made: it is of one moment.
-        observed = backend.observe(terms, now=now, known=self._record.known(pool))
-        counted = self._record.count(pool, terms, observed, waiting=waiting, fault=chosen.fault)
+        observed = backend.observe(parameters, now=now, known=self._record.known(pool))
+        counted = self._record.count(
+            pool, parameters, observed, waiting=waiting, fault=chosen.fault
+        )
         supply = replace(counted.supply, zones=self._places.zones())
-        waiting = self._narrowed(name, self._places.narrowed(terms.pool, waiting))
-        decided = plan(terms, waiting, self._index, supply=supply, now=now)
-        self._passed_over[name].update(terms.pool, waiting, decided, now=self._now().monotonic)
+        waiting = self._narrowed(name, self._places.narrowed(parameters.pool, waiting))
+        decided = plan(parameters, waiting, self._index, supply=supply, now=now)
+        self._passed_over[name].update(parameters.pool, waiting, decided, now=self._now().monotonic)
         self._view.pools[name] = PoolScaling(
-            terms=terms,
+            parameters=parameters,
             supply=supply,
             plan=decided,
             observed=observed,
@@ -152,7 +158,7 @@ class PoolScaler:
             at=now,
         )
         self._show(name, decided, observed)
-        failure = await self._carry_out(backend, terms, decided, observed=observed)
+        failure = await self._carry_out(backend, parameters, decided, observed=observed)
         record_cancels(self._recorder, pool, decided.cancels)
         record_short_nodes(self._recorder, pool, observed=observed, known=self._record.known(pool))
         self._events.record(name, waiting, plan=decided, observed=observed)
@@ -164,7 +170,7 @@ class PoolScaler:
     async def _carry_out(
         self,
         backend: "NodeAutoscaler",
-        terms: "ScalingParameters",
+        parameters: "ScalingParameters",
         decided: "ScalingPlan",
         *,
         observed: "tuple[ObservedRequest, ...]",
@@ -181,12 +187,12 @@ class PoolScaler:
                     await backend.cancel(item)
             for wanted in decided.requests:
                 try:
-                    await backend.ensure(wanted, terms)
+                    await backend.ensure(wanted, parameters)
                 except ForeignObjectError as error:
                     refused = refused or error
                 else:
                     count_signal(wanted.pool)
-            await backend.reconcile(terms)
+            await backend.reconcile(parameters)
         except (ForeignObjectError, KubeError) as error:
             return refused or error
         return refused

@@ -77,15 +77,15 @@ def show_waits(pool: "PoolName", waits: "Mapping[PodUid, PodWait]") -> None:
         SCALE_WAITING_PODS.labels(pool, reason).set(count)
 
 
-def show_money(terms: "ScalingParameters", usage: "UsageSample", *, spent_micro: int) -> None:
+def show_money(parameters: "ScalingParameters", usage: "UsageSample", *, spent_micro: int) -> None:
     """Set the price of an hour by state, and what is left of the budget; of what has no price there is none."""
-    pool = terms.pool.name
+    pool = parameters.pool.name
     SCALE_NODE_COST.remove_by_labels({"pool": pool})
     for use, micro in usage.micro.items():
         SCALE_NODE_COST.labels(pool, use.value).set(micro / MICRO)
     left = {
-        "hour": (terms.per_hour_micro, usage.running_micro),
-        "day": (terms.per_day_micro, spent_micro),
+        "hour": (parameters.per_hour_micro, usage.running_micro),
+        "day": (parameters.per_day_micro, spent_micro),
     }
     for period, (limit, taken) in left.items():
         if limit is not None:

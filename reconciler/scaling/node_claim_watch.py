@@ -17,7 +17,7 @@ import structlog
 
 from api.names import NodeName
 from autoscaling.claim_failure import claim_failure
-from autoscaling.parameters import scaling_terms
+from autoscaling.parameters import scaling_parameters
 from autoscaling.request_ids import is_id_of
 from autoscaling.request_lifecycle import foreign_claims
 from autoscaling.request_state import DEVICES_WITHIN
@@ -115,47 +115,47 @@ class NodeClaimWatch:
             watched = None
         if claim is None:
             return None
-        terms = self._terms_of(claim)
-        if terms is None:
+        parameters = self._parameters_of(claim)
+        if parameters is None:
             return None
         if watched is None:
             watched = self._watched[name] = _Watched(claim, self._now().monotonic)
         watched.facts = claim
         if claim.request is not None:
             watched.pods = self._view.pods_of(claim.request) or watched.pods
-        observed = self._observed(claim, terms)
+        observed = self._observed(claim, parameters)
         self._report(watched, observed)
         if claim.is_terminating or claim.initialized.is_true:
             return None
-        self._count_duplicate(watched, terms)
-        again_s = self._report_foreign(watched, terms)
-        due_s = await self._delete_when_due(watched, terms)
+        self._count_duplicate(watched, parameters)
+        again_s = self._report_foreign(watched, parameters)
+        due_s = await self._delete_when_due(watched, parameters)
         return min((item for item in (again_s, due_s) if item is not None), default=None)
 
     # --- what it is ---
 
-    def _terms_of(self, claim: "ClaimFacts") -> "ScalingParameters | None":
-        """Return the terms of the pool that caused a NodeClaim; None for any other."""
+    def _parameters_of(self, claim: "ClaimFacts") -> "ScalingParameters | None":
+        """Return the parameters of the pool that caused a NodeClaim; None for any other."""
         for name in sorted(self._catalog.pools):
             pool, facts = self._catalog.pools[name], self._index.pool(name)
-            terms = scaling_terms(pool, facts) if facts is not None else None
-            if terms is None:
+            parameters = scaling_parameters(pool, facts) if facts is not None else None
+            if parameters is None:
                 continue
-            if claim.request is not None and is_id_of(terms.pool, claim.request):
-                return terms
+            if claim.request is not None and is_id_of(parameters.pool, claim.request):
+                return parameters
             if claim.request is None and claim.node_pool in {
-                shape.node_pool for shape in terms.shapes
+                shape.node_pool for shape in parameters.shapes
             }:
-                return terms
+                return parameters
         return None
 
-    def _observed(self, claim: "ClaimFacts", terms: "ScalingParameters") -> ObservedRequest:
+    def _observed(self, claim: "ClaimFacts", parameters: "ScalingParameters") -> ObservedRequest:
         """Return the request as this NodeClaim and its Node alone show it."""
         facts = self._index.nodes.get(NodeName(claim.node)) if claim.node else None
-        node = requested_node(self._index, terms.pool, facts) if facts is not None else None
+        node = requested_node(self._index, parameters.pool, facts) if facts is not None else None
         return ObservedRequest(
             id=claim.request or RequestId(claim.name),
-            pool=terms.pool.name,
+            pool=parameters.pool.name,
             shape=None,
             phase=RequestPhase.LAUNCHED,
             since=claim.created,
@@ -201,13 +201,13 @@ class NodeClaimWatch:
     def _report_failure(self, watched: _Watched) -> None:
         """Record that a NodeClaim went before its node was ready, for the reason that its last facts show."""
         claim = self._last_facts(watched.facts)
-        terms = self._terms_of(claim)
-        if terms is None or claim.request is None:
+        parameters = self._parameters_of(claim)
+        if parameters is None or claim.request is None:
             return
         failure, message = claim_failure(claim, self._now().utc)
         request = ObservedRequest(
             id=claim.request,
-            pool=terms.pool.name,
+            pool=parameters.pool.name,
             shape=None,
             phase=RequestPhase.FAILED,
             since=self._now().utc,
@@ -217,15 +217,15 @@ class NodeClaimWatch:
         )
         event = node_failed(request)
         self._record(watched, event)
-        self._record_on_pool(terms, event)
+        self._record_on_pool(parameters, event)
 
     def _last_facts(self, claim: "ClaimFacts") -> "ClaimFacts":
         return next((item for item in self._claims.deleted() if item.uid == claim.uid), claim)
 
-    def _report_foreign(self, watched: _Watched, terms: "ScalingParameters") -> float | None:
+    def _report_foreign(self, watched: _Watched, parameters: "ScalingParameters") -> float | None:
         """Record a NodeClaim without a request, once `pool.scaling` has seen it; return when to look again."""
         claim = watched.facts
-        seen = self._view.pools.get(terms.pool.name)
+        seen = self._view.pools.get(parameters.pool.name)
         if claim.request is None or watched.is_foreign_reported:
             return None
         if seen is None or all(
@@ -235,7 +235,7 @@ class NodeClaimWatch:
             return VIEW_AGAIN_S if age_s < VIEW_WITHIN_S else None
         if claim.uid in {item.uid for item in foreign_claims(seen.observed)}:
             watched.is_foreign_reported = True
-            self._record_on_pool(terms, foreign_claim(terms.pool.name, claim))
+            self._record_on_pool(parameters, foreign_claim(parameters.pool.name, claim))
         return None
 
     def _record(self, watched: _Watched, event: "ScalingEvent") -> None:
@@ -244,12 +244,12 @@ class NodeClaimWatch:
             if pod is not None:
                 event.record(self._recorder, ObjectReference.to(PODS, pod))
 
-    def _record_on_pool(self, terms: "ScalingParameters", event: "ScalingEvent") -> None:
-        pool = self._catalog.pools.get(terms.pool.name)
+    def _record_on_pool(self, parameters: "ScalingParameters", event: "ScalingEvent") -> None:
+        pool = self._catalog.pools.get(parameters.pool.name)
         if pool is not None:
             event.record(self._recorder, ObjectReference.to(GPU_POOLS, pool.metadata))
 
-    def _count_duplicate(self, watched: _Watched, terms: "ScalingParameters") -> None:
+    def _count_duplicate(self, watched: _Watched, parameters: "ScalingParameters") -> None:
         """Count a NodeClaim that is not the first one of its request."""
         claim = watched.facts
         if claim.request is None or watched.is_duplicate_counted:
@@ -261,18 +261,20 @@ class NodeClaimWatch:
             for other in self._claims
         )
         if watched.is_duplicate_counted:
-            count_duplicate(terms.pool.name)
+            count_duplicate(parameters.pool.name)
 
     # --- what is deleted ---
 
-    async def _delete_when_due(self, watched: _Watched, terms: "ScalingParameters") -> float | None:
+    async def _delete_when_due(
+        self, watched: _Watched, parameters: "ScalingParameters"
+    ) -> float | None:
         """Delete a NodeClaim whose time for devices is over; return the seconds until then.
 
         Raises:
             KubeError: it is not known whether it was deleted.
         """
         claim = watched.facts
-        if not claim.registered.is_true or self._has_devices(claim, terms):
+        if not claim.registered.is_true or self._has_devices(claim, parameters):
             watched.due_at = None
             return None
         now = self._now()
@@ -284,7 +286,7 @@ class NodeClaimWatch:
         if left_s > 0:
             return left_s
         if await self._delete(claim):
-            self._record_on_pool(terms, node_without_devices(terms.pool.name, claim))
+            self._record_on_pool(parameters, node_without_devices(parameters.pool.name, claim))
         return None
 
     async def _delete(self, claim: "ClaimFacts") -> bool:
@@ -298,12 +300,12 @@ class NodeClaimWatch:
         )
         return True
 
-    def _has_devices(self, claim: "ClaimFacts", terms: "ScalingParameters") -> bool:
+    def _has_devices(self, claim: "ClaimFacts", parameters: "ScalingParameters") -> bool:
         """Say whether the node has a device of the pool that is not faulted, or one that a pod has."""
         node = NodeName(claim.node)
         if not claim.node:
             return False
-        entries = self._index.devices_on(terms.pool.name, node)
+        entries = self._index.devices_on(parameters.pool.name, node)
         if any(entry.layout.ids and not entry.facts.is_faulted for entry in entries):
             return True
         return any(self._index.devices[item].taken for item in self._index.devices.on_node(node))

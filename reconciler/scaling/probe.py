@@ -58,13 +58,13 @@ class BackendProbe:
         self._served: dict[Resource, tuple[float, bool]] = {}
         # kind -> when it was asked for, and whether it is served
 
-    async def choose(self, terms: "ScalingParameters") -> ChosenBackend:
+    async def choose(self, parameters: "ScalingParameters") -> ChosenBackend:
         """Return the pool's backend.
 
         Raises:
             KubeError: the API server did not answer, so that nothing is known.
         """
-        wanted = terms.backend
+        wanted = parameters.backend
         if wanted is ScalingBackend.NONE:
             return _NOTHING
         if wanted in REMOVED_BACKENDS:

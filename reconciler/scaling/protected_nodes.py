@@ -89,7 +89,7 @@ class ProtectedNodes:
             permanent = {
                 item.name for item in self._nodes(nodes) if NODE_POOL_LABEL not in item.labels
             }
-            kept = keep_nodes(scaling.terms, nodes, permanent=permanent) - permanent
+            kept = keep_nodes(scaling.parameters, nodes, permanent=permanent) - permanent
         self._kept[name] = kept
         for node in self._nodes(sorted(kept)):
             await self._keep(node)

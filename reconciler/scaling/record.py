@@ -134,7 +134,7 @@ class ScalingRecord:
     def count(
         self,
         pool: "GPUPool",
-        terms: "ScalingParameters",
+        parameters: "ScalingParameters",
         observed: "tuple[ObservedRequest, ...]",
         *,
         waiting: "Sequence[PodFacts]",
@@ -143,22 +143,22 @@ class ScalingRecord:
         """Return what the pool has and gets; `fault` says why its backend asks for nothing."""
         current, now = self.current(pool), self._now().utc
         counter = self._counters.setdefault(pool.name, PoolUsageCounter())
-        usage = counter.sample(terms, self._index, observed=observed, waiting=waiting)
+        usage = counter.sample(parameters, self._index, observed=observed, waiting=waiting)
         before = self._totals.get(pool.name) or self._restored(pool.name, current, now)
         totals = self._totals[pool.name] = advanced(before, usage, now)
-        show_money(terms, usage, spent_micro=totals.spent_micro)
+        show_money(parameters, usage, spent_micro=totals.spent_micro)
         passed_s = (totals.counted_at - before.counted_at).total_seconds()
         count_idle(pool.name, max(0.0, passed_s) * usage.devices.get(DeviceUse.IDLE, 0))
         history = updated_history(
             history_from(current.shapes if current is not None else None),
-            terms,
+            parameters,
             observed,
             known=self.known(pool),
             now=now,
         )
-        names = sorted({shape.node_pool for shape in terms.shapes})
+        names = sorted({shape.node_pool for shape in parameters.shapes})
         found = {name: facts for name in names if (facts := self._stores.node_pools.get(name))}
-        checks = {name: node_pool_fault(terms, name, found.get(name)) for name in names}
+        checks = {name: node_pool_fault(parameters, name, found.get(name)) for name in names}
         return CountedPool(
             observed=observed,
             usage=usage,
@@ -170,7 +170,7 @@ class ScalingRecord:
                 node_pools=found,
                 node_pool_faults={name: text for name, (text, _) in checks.items() if text},
                 used_ids=self._used_ids(observed),
-                nodes_of_last_hour=self._nodes_of_last_hour(pool, terms, observed),
+                nodes_of_last_hour=self._nodes_of_last_hour(pool, parameters, observed),
                 running_micro=usage.running_micro,
                 spent_today_micro=totals.spent_micro,
                 backend_fault=fault,
@@ -250,13 +250,16 @@ class ScalingRecord:
         return replace(former, counted_at=now)
 
     def _nodes_of_last_hour(
-        self, pool: "GPUPool", terms: "ScalingParameters", observed: "tuple[ObservedRequest, ...]"
+        self,
+        pool: "GPUPool",
+        parameters: "ScalingParameters",
+        observed: "tuple[ObservedRequest, ...]",
     ) -> "Mapping[str, dt.datetime]":
         current, claims = self.current(pool), self._stores.node_claims
         kept = counted_from(current.nodes_of_last_hour if current is not None else None)
         found = self._nodes[pool.name] = nodes_of_last_hour(
             {**kept, **self._nodes.get(pool.name, {})},
-            terms,
+            parameters,
             observed,
             claims=(*claims, *claims.deleted()),
             now=self._now().utc,

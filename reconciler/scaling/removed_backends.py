@@ -12,7 +12,7 @@ from api.foreign.karpenter import NODE_POOL_LABEL
 from api.kinds.autoscaling import REMOVED_BACKENDS, ScalingBackend
 from api.meta import PartialObjectMetadata
 from api.names import SCALING_POOL_LABEL, PoolName
-from autoscaling.parameters import scaling_terms
+from autoscaling.parameters import scaling_parameters
 from autoscaling.warm_nodes import keep_nodes
 from kube.errors import Invalid, NotFound
 from kube.resources import CAPACITY_BUFFERS, NODE_POOLS
@@ -56,10 +56,14 @@ class RemovedBackends:
                 await self._empty_buffers()
             return None
         pool, facts = self._catalog.pools.get(name), self._index.pool(name)
-        terms = scaling_terms(pool, facts) if pool is not None and facts is not None else None
-        if terms is None or terms.backend not in self._named & {ScalingBackend.KARPENTER_STATIC}:
+        parameters = (
+            scaling_parameters(pool, facts) if pool is not None and facts is not None else None
+        )
+        if parameters is None or parameters.backend not in self._named & {
+            ScalingBackend.KARPENTER_STATIC
+        }:
             return None
-        await self._lower_replicas(terms)
+        await self._lower_replicas(parameters)
         return RECHECK_AFTER_S
 
     async def _empty_buffers(self) -> None:
@@ -81,9 +85,9 @@ class RemovedBackends:
                 CAPACITY_BUFFERS, patch, name=buffer.metadata.name, namespace=self._namespace
             )
 
-    async def _lower_replicas(self, terms: "ScalingParameters") -> None:
-        in_use = self._nodes_in_use(terms)
-        for name in sorted({shape.node_pool for shape in terms.shapes}):
+    async def _lower_replicas(self, parameters: "ScalingParameters") -> None:
+        in_use = self._nodes_in_use(parameters)
+        for name in sorted({shape.node_pool for shape in parameters.shapes}):
             facts = self._node_pools.get(name)
             if facts is None or facts.replicas is None or facts.replicas <= in_use[name]:
                 continue
@@ -96,9 +100,9 @@ class RemovedBackends:
             except (NotFound, Invalid):
                 continue  # another client changed the replicas; the watch is about to show it
 
-    def _nodes_in_use(self, terms: "ScalingParameters") -> "Counter[str]":
+    def _nodes_in_use(self, parameters: "ScalingParameters") -> "Counter[str]":
         """Return for each NodePool how many nodes pods of any pool use, or minUnits and warmUnits need."""
-        kept = keep_nodes(terms, self._index.state(terms.pool.name).nodes())
+        kept = keep_nodes(parameters, self._index.state(parameters.pool.name).nodes())
         return Counter(
             node.labels.get(NODE_POOL_LABEL, "")
             for name, node in self._index.nodes.items()

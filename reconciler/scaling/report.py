@@ -29,11 +29,11 @@ def scaling_report(view: "ScalingView", pod_name: "PodName") -> bytes:
 
 
 def _pool(seen: "PoolScaling", pod_name: "PodName") -> dict[str, Any]:
-    supply, terms = seen.supply, seen.terms
+    supply, parameters = seen.supply, seen.parameters
     return {
-        "name": terms.pool.name,
+        "name": parameters.pool.name,
         "at": seen.at,
-        "terms": terms,
+        "terms": parameters,
         "backendFault": supply.backend_fault,
         "nodePoolFaults": supply.node_pool_faults,
         "requests": _listed(seen.observed),
@@ -42,8 +42,8 @@ def _pool(seen: "PoolScaling", pod_name: "PodName") -> dict[str, Any]:
         "money": {
             "perHourNowMicro": supply.running_micro,
             "spentTodayMicro": supply.spent_today_micro,
-            "limitPerHourMicro": terms.per_hour_micro,
-            "limitPerDayMicro": terms.per_day_micro,
+            "limitPerHourMicro": parameters.per_hour_micro,
+            "limitPerDayMicro": parameters.per_day_micro,
         },
     }
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class PoolScaling:
     """What `pool.scaling` saw and decided at one time."""
 
-    terms: "ScalingParameters"
+    parameters: "ScalingParameters"
     supply: "Supply"
     plan: "ScalingPlan"
     observed: "tuple[ObservedRequest, ...]"

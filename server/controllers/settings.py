@@ -1,4 +1,4 @@
-"""The server's settings in the terms of the controllers."""
+"""The server's settings as parameters of the controllers."""
 
 import datetime as dt
 import os
@@ -66,7 +66,7 @@ def controller_settings(settings: "Settings") -> ControllerSettings:
             is_managed_by_default=inventory.managed_by_default,
             gone_for=dt.timedelta(seconds=inventory.node_gone_s),
         ),
-        bootstrap=_bootstrap_terms(settings),
+        bootstrap=_bootstrap_parameters(settings),
         health=HealthDebounceLimits(
             ignored_xids=frozenset(health.ignored_xids),
             period_s=health.period_s,
@@ -79,14 +79,14 @@ def controller_settings(settings: "Settings") -> ControllerSettings:
         is_scraping=health.dcgm,
         scrape_period_s=health.scrape_period_s,
         is_nominating=settings.placement == "Nominated",
-        endpoint=_endpoint_terms(settings),
+        endpoint=_endpoint_parameters(settings),
         scaling_backends=frozenset(settings.autoscaling.backends),
         is_serving_caches=settings.kernel_caches.enabled,
-        node_software=_node_software_terms(settings),
+        node_software=_node_software_parameters(settings),
     )
 
 
-def _node_software_terms(settings: "Settings") -> NodeSoftwareParameters:
+def _node_software_parameters(settings: "Settings") -> NodeSoftwareParameters:
     given = {
         name: value
         for name, value in os.environ.items()
@@ -118,7 +118,7 @@ def _scheduler_authorities(tls: "TlsSettings") -> "Path | None":
     return None if directory is None else directory / AUTHORITIES_KEY
 
 
-def _endpoint_terms(settings: "Settings") -> EndpointParameters:
+def _endpoint_parameters(settings: "Settings") -> EndpointParameters:
     return EndpointParameters(
         namespace=settings.namespace,
         address=settings.listen.advertised_address or "",
@@ -126,8 +126,8 @@ def _endpoint_terms(settings: "Settings") -> EndpointParameters:
     )
 
 
-def _bootstrap_terms(settings: "Settings") -> BootstrapParameters:
-    terms = settings.bootstrap
+def _bootstrap_parameters(settings: "Settings") -> BootstrapParameters:
+    bootstrap = settings.bootstrap
     policy = built_in_policy(settings, workload_settings(settings))
     runs = {
         Operand.VALIDATOR: policy.own is not None and policy.own.runs_validator,
@@ -137,14 +137,14 @@ def _bootstrap_terms(settings: "Settings") -> BootstrapParameters:
     }
     return BootstrapParameters(
         requirements={
-            Operand.VALIDATOR: terms.validator.requirement,
-            Operand.GFD: terms.gfd.requirement,
-            Operand.DCGM: terms.dcgm.requirement,
-            Operand.DCGM_EXPORTER: terms.dcgm_exporter.requirement,
+            Operand.VALIDATOR: bootstrap.validator.requirement,
+            Operand.GFD: bootstrap.gfd.requirement,
+            Operand.DCGM: bootstrap.dcgm.requirement,
+            Operand.DCGM_EXPORTER: bootstrap.dcgm_exporter.requirement,
         },
         installed=frozenset(item for item, is_run in runs.items() if is_run),
-        debounce=DebounceLimits(period_s=terms.period_s),
-        heartbeat_freshness_s=terms.heartbeat_freshness_s,
+        debounce=DebounceLimits(period_s=bootstrap.period_s),
+        heartbeat_freshness_s=bootstrap.heartbeat_freshness_s,
     )
 
 
@@ -213,9 +213,15 @@ def operand_images(settings: "Settings") -> tuple[str, ...]:
 
 def named_operand_images(settings: "Settings") -> tuple[str, ...]:
     """Return the images that settings of operands name, whether these run or not: as the chart finds them."""
-    terms = settings.bootstrap
+    bootstrap = settings.bootstrap
     return tuple(
-        sorted({item.image for item in (terms.gfd, terms.dcgm, terms.dcgm_exporter) if item.image})
+        sorted(
+            {
+                item.image
+                for item in (bootstrap.gfd, bootstrap.dcgm, bootstrap.dcgm_exporter)
+                if item.image
+            }
+        )
     )
 
 

@@ -31,7 +31,7 @@ def a_built_in_server(
         client,
         OperatorObjects(),
         GpuNodes(index),
-        terms=NodeSoftwareParameters(),
+        parameters=NodeSoftwareParameters(),
         built_in=policy,
         recorder=recorder,
         now=now,

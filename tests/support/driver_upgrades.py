@@ -43,7 +43,7 @@ NOT_READY = (ValidatorPod(name="validator", is_ready=False, message="cuda-valida
 ON_NODE = (HostProcess(4242, "nvtop"),)
 
 
-def the_terms(**fields: Any) -> UpgradeParameters:
+def the_parameters(**fields: Any) -> UpgradeParameters:
     known: dict[str, Any] = {"auto_upgrade": True, "pod_deletion": EvictionLimits()}
     return UpgradeParameters(**known | fields)
 
@@ -104,24 +104,32 @@ def out_of_service(state: str, **fields: Any) -> UpgradeNode:
 
 def plan(
     nodes: Iterable[UpgradeNode],
-    terms: UpgradeParameters | Mapping[str, UpgradeParameters] | None = None,
+    parameters: UpgradeParameters | Mapping[str, UpgradeParameters] | None = None,
     *,
     now: dt.datetime = NOW,
     leading_since: dt.datetime = LONG_AGO,
 ) -> dict[str, OwnerUpgrade]:
-    policies = terms if isinstance(terms, Mapping) else {CLUSTER_POLICY: terms or the_terms()}
+    policies = (
+        parameters
+        if isinstance(parameters, Mapping)
+        else {CLUSTER_POLICY: parameters or the_parameters()}
+    )
     return plan_upgrades(policies, nodes, UpgradeTimes(now=now, leading_since=leading_since))
 
 
-def step(node: UpgradeNode, terms: UpgradeParameters | None = None, **times: Any) -> NodeUpgrade:
+def step(
+    node: UpgradeNode, parameters: UpgradeParameters | None = None, **times: Any
+) -> NodeUpgrade:
     """Return the answer for the only node of a cluster."""
-    (upgrade,) = plan([node], terms, **times).values()
+    (upgrade,) = plan([node], parameters, **times).values()
     (answer,) = upgrade.nodes
     return answer
 
 
-def outcome(node: UpgradeNode, terms: UpgradeParameters | None = None) -> tuple[str, UpgradeReason]:
-    progress = step(node, terms).progress
+def outcome(
+    node: UpgradeNode, parameters: UpgradeParameters | None = None
+) -> tuple[str, UpgradeReason]:
+    progress = step(node, parameters).progress
     return progress.state.value, progress.reason
 
 

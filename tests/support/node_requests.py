@@ -31,7 +31,7 @@ def a_shape(name: str = "two", devices: int = 2, **changes: Any) -> ShapeParamet
     return ShapeParameters(**{**fields, **changes})
 
 
-def some_terms(
+def some_parameters(
     *shapes: ShapeParameters, pool: str = "training", **changes: Any
 ) -> ScalingParameters:
     found = shapes or (a_shape(),)

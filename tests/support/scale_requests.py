@@ -40,7 +40,7 @@ def after(seconds: float) -> dt.datetime:
     return START + dt.timedelta(seconds=seconds)
 
 
-def the_terms(**changes: Any) -> ScalingParameters:
+def the_parameters(**changes: Any) -> ScalingParameters:
     fields: dict[str, Any] = {
         "pool": POOL,
         "generation": 1,
@@ -110,7 +110,7 @@ def current(request: ObservedRequest) -> ScaleRequestStatus:
 class RequestHistory:
     """Looks at one pool in a row; each knows the status of the one before."""
 
-    terms: ScalingParameters = dataclasses.field(default_factory=the_terms)
+    parameters: ScalingParameters = dataclasses.field(default_factory=the_parameters)
     known: tuple[ScaleRequestStatus, ...] = ()
 
     def observe(
@@ -123,7 +123,7 @@ class RequestHistory:
         deleted: Iterable[ClaimFacts] = (),
     ) -> tuple[ObservedRequest, ...]:
         found = observed_requests(
-            self.terms,
+            self.parameters,
             signals=signals,
             claims=claims,
             nodes={node.request: node for node in nodes},

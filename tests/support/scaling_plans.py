@@ -1,4 +1,4 @@
-"""Builders of terms, requests on their way and supplies, and a plan that is carried out."""
+"""Builders of parameters, requests on their way and supplies, and a plan that is carried out."""
 
 import dataclasses
 import datetime as dt
@@ -39,7 +39,7 @@ def a_shape(name: str = "eight", devices: int = 8, **changes: Any) -> ShapeParam
     return ShapeParameters(**{**fields, **changes})
 
 
-def some_terms(*shapes: ShapeParameters, **changes: Any) -> ScalingParameters:
+def some_parameters(*shapes: ShapeParameters, **changes: Any) -> ScalingParameters:
     pool: PoolFacts = changes.pop("pool", a_pool(strategy=Strategy.BIN_PACK))
     fields: dict[str, Any] = {
         "pool": pool,
@@ -87,13 +87,13 @@ def a_waiting_pod(name: str = "p", units: int = 1, **changes: Any) -> PodFacts:
 
 
 def planned(
-    terms: ScalingParameters,
+    parameters: ScalingParameters,
     waiting: Sequence[PodFacts],
     index: DeviceIndex | None = None,
     **supply: Any,
 ) -> ScalingPlan:
-    found = index or an_index(terms.pool)
-    return plan(terms, waiting, found, supply=Supply(**supply), now=NOW)
+    found = index or an_index(parameters.pool)
+    return plan(parameters, waiting, found, supply=Supply(**supply), now=NOW)
 
 
 def signalled(

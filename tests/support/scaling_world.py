@@ -27,7 +27,7 @@ from tests.support.scaling_plans import NOW, an_index, launched, ready, signalle
 
 @dataclass(slots=True)
 class ScalingWorld:
-    terms: ScalingParameters
+    parameters: ScalingParameters
     now: dt.datetime = NOW
     state: AllocationState = field(init=False)
     waiting: dict[PodUid, PodFacts] = field(default_factory=dict)
@@ -40,7 +40,7 @@ class ScalingWorld:
     came: int = 0
 
     def __post_init__(self) -> None:
-        self.state = AllocationState(an_index(self.terms.pool))
+        self.state = AllocationState(an_index(self.parameters.pool))
 
     @property
     def in_flight(self) -> tuple[ObservedRequest, ...]:
@@ -51,7 +51,7 @@ class ScalingWorld:
 
     def plan(self) -> ScalingPlan:
         pods = list(self.waiting.values())
-        return plan(self.terms, pods, self.state.index, supply=self.supply(), now=self.now)
+        return plan(self.parameters, pods, self.state.index, supply=self.supply(), now=self.now)
 
     def carry_out(self, made: ScalingPlan) -> None:
         """Delete the signals that are cancelled, create those that are asked for: a second later than the last."""
@@ -82,7 +82,7 @@ class ScalingWorld:
         name = NodeName(f"node-{self.came}")
         self.state.index.replace_node(a_node(name))
         for number in range(one.shape.devices):
-            self.state.index.replace_device(a_device(name, number, pool=self.terms.pool.name))
+            self.state.index.replace_device(a_device(name, number, pool=self.parameters.pool.name))
         self.units[name] = one.shape.units
         self.unused.add(name)
         node = ready(_request(one), name, one.shape.units, created=self.now).node
@@ -98,7 +98,7 @@ class ScalingWorld:
     def serve(self) -> None:
         """Give free units to waiting pods in their order, on the fullest node that takes them."""
         coming = {item.node.name for item in self.in_flight if item.node is not None}
-        summaries = self.state.index.state(self.terms.pool.name)
+        summaries = self.state.index.state(self.parameters.pool.name)
         for pod in sorted(
             self.waiting.values(), key=lambda item: (-item.priority, item.created, item.ref)
         ):
@@ -121,14 +121,14 @@ class ScalingWorld:
 
     def remove(self, name: NodeName) -> None:
         """Remove an empty node."""
-        for entry in self.state.index.devices_on(self.terms.pool.name, name):
+        for entry in self.state.index.devices_on(self.parameters.pool.name, name):
             self.state.index.discard_device(entry.facts.name)
         self.state.index.discard_node(name)
         del self.units[name]
         self.unused.discard(name)
 
     def _bind(self, pod: PodFacts, name: NodeName) -> bool:
-        pool = self.terms.pool
+        pool = self.parameters.pool
         placed = self.state.reader.plan_bind(name, pool, pod.demand, uid=pod.uid)
         if not isinstance(placed, Placed):
             return False

@@ -27,7 +27,7 @@ from api.kinds.nvidia.upgrade_policy import (
 from operands.upgrade import actions as acts
 from operands.upgrade.cluster import CLUSTER_POLICY, OwnerUpgrade, plan_upgrades
 from operands.upgrade.facts import UpgradeTimes
-from operands.upgrade.parameters import UpgradeParameters, read_terms
+from operands.upgrade.parameters import UpgradeParameters, read_parameters
 from tests.support.naive_upgrades import KNOWN, MOVING, Memory, NaiveUpgrades, Numbers
 from tests.support.upgrade_world import (
     OPERAND,
@@ -78,8 +78,8 @@ QUIET_PASSES = 3
 """A driver pod that is gone is there again, and ready, in two."""
 
 
-def terms_of(numbers: Numbers) -> UpgradeParameters:
-    """Return the terms of the policy as its author writes it."""
+def parameters_of(numbers: Numbers) -> UpgradeParameters:
+    """Return the parameters of the policy as its author writes it."""
     policy = ClusterUpgradePolicy(
         auto_upgrade=numbers.is_on,
         max_parallel_upgrades=numbers.parallel,
@@ -94,7 +94,9 @@ def terms_of(numbers: Numbers) -> UpgradeParameters:
         ),
         drain=None if numbers.drain is None else Drain(enable=True, timeout_seconds=numbers.drain),
     )
-    return read_terms(policy, path="spec.driver.upgradePolicy", has_validator=numbers.validates)
+    return read_parameters(
+        policy, path="spec.driver.upgradePolicy", has_validator=numbers.validates
+    )
 
 
 class UpgradeHistory:
@@ -124,7 +126,7 @@ class UpgradeHistory:
             leading_since=self.world.now(self.leading_since - self.world.seconds),
         )
         upgrade = plan_upgrades(
-            {CLUSTER_POLICY: terms_of(self.numbers)}, self.world.facts(), times
+            {CLUSTER_POLICY: parameters_of(self.numbers)}, self.world.facts(), times
         ).get(CLUSTER_POLICY, OwnerUpgrade())
         expected = self.naive.expect(self.numbers, self.clock, self.leading_since)
         for action in _all_actions(upgrade):

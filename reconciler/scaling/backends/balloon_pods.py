@@ -49,12 +49,16 @@ class BalloonPods:
         self._pods = pods
 
     def observe(
-        self, terms: "ScalingParameters", *, now: dt.datetime, known: "Sequence[ScaleRequestStatus]"
+        self,
+        parameters: "ScalingParameters",
+        *,
+        now: dt.datetime,
+        known: "Sequence[ScaleRequestStatus]",
     ) -> tuple[ObservedRequest, ...]:
         before: dict[str, ScaleRequestStatus] = {item.id: item for item in known}
-        signals = self._stores.scale_signals.of(terms.pool.name).values()
+        signals = self._stores.scale_signals.of(parameters.pool.name).values()
         found = [
-            self._request(terms, signal, known=before.get(signal.request), now=now)
+            self._request(parameters, signal, known=before.get(signal.request), now=now)
             for signal in signals
             if not signal.is_terminating
         ]
@@ -63,13 +67,13 @@ class BalloonPods:
     def is_caught_up(self, pool: "PoolName") -> bool:
         return self._pods.is_caught_up(pool)
 
-    async def ensure(self, request: "NodeRequest", terms: "ScalingParameters") -> None:
-        await self._pods.ensure(request, terms)
+    async def ensure(self, request: "NodeRequest", parameters: "ScalingParameters") -> None:
+        await self._pods.ensure(request, parameters)
 
     async def cancel(self, observed: ObservedRequest) -> None:
         await self._pods.cancel(observed)
 
-    async def reconcile(self, terms: "ScalingParameters") -> None:
+    async def reconcile(self, parameters: "ScalingParameters") -> None:
         """Do nothing: kube-scheduler writes the condition of a balloon."""
 
     async def withdraw(self, pool: "PoolName") -> None:
@@ -77,13 +81,13 @@ class BalloonPods:
 
     def _request(
         self,
-        terms: "ScalingParameters",
+        parameters: "ScalingParameters",
         signal: "SignalFacts",
         *,
         known: "ScaleRequestStatus | None",
         now: dt.datetime,
     ) -> ObservedRequest:
-        phase, message = self._phase(terms, signal)
+        phase, message = self._phase(parameters, signal)
         since = min(signal.created, now)
         if phase is not RequestPhase.SIGNALLED:
             is_same = known is not None and known.phase == phase.value
@@ -96,8 +100,8 @@ class BalloonPods:
             phase, message = RequestPhase.FAILED, f"{message}, for {within.seconds // 60} minutes"
         return ObservedRequest(
             id=signal.request,
-            pool=terms.pool.name,
-            shape=terms.shape(signal.shape),
+            pool=parameters.pool.name,
+            shape=parameters.shape(signal.shape),
             phase=phase,
             since=since,
             deadline=deadline,
@@ -107,7 +111,7 @@ class BalloonPods:
         )
 
     def _phase(
-        self, terms: "ScalingParameters", signal: "SignalFacts"
+        self, parameters: "ScalingParameters", signal: "SignalFacts"
     ) -> "tuple[RequestPhase, str]":
         if not signal.node:
             return (
@@ -115,12 +119,12 @@ class BalloonPods:
                 f"pod {signal.name} is not bound; see its Events by cluster-autoscaler",
             )
         index, name = self._stores.index, NodeName(signal.node)
-        figures, node = index.state(terms.pool.name).node(name), index.nodes.get(name)
+        figures, node = index.state(parameters.pool.name).node(name), index.nodes.get(name)
         if figures is None or not figures.total:
             return RequestPhase.REGISTERED, f"node {name} has no device of the pool"
         if node is None or node.is_starting:
             return RequestPhase.REGISTERED, f"node {name} has the taint {AGENT_NOT_READY_TAINT}"
-        shape, usable = terms.shape(signal.shape), figures.total - figures.unusable
+        shape, usable = parameters.shape(signal.shape), figures.total - figures.unusable
         if shape is not None and usable < shape.units and not (figures.used or figures.reserved):
             return (
                 RequestPhase.INCOMPLETE,

@@ -25,7 +25,7 @@ class NoAutoscaler:
 
     def observe(
         self,
-        terms: "ScalingParameters",
+        parameters: "ScalingParameters",
         *,
         now: "dt.datetime",
         known: "Sequence[ScaleRequestStatus]",
@@ -35,13 +35,13 @@ class NoAutoscaler:
     def is_caught_up(self, pool: "PoolName") -> bool:
         return True
 
-    async def ensure(self, request: "NodeRequest", terms: "ScalingParameters") -> None:
+    async def ensure(self, request: "NodeRequest", parameters: "ScalingParameters") -> None:
         """Do nothing."""
 
     async def cancel(self, observed: "ObservedRequest") -> None:
         """Do nothing."""
 
-    async def reconcile(self, terms: "ScalingParameters") -> None:
+    async def reconcile(self, parameters: "ScalingParameters") -> None:
         """Do nothing."""
 
     async def withdraw(self, pool: "PoolName") -> None:

@@ -49,16 +49,16 @@ class KarpenterSignal:
 
     def observe(
         self,
-        terms: "ScalingParameters",
+        parameters: "ScalingParameters",
         *,
         now: "dt.datetime",
         known: "Sequence[ScaleRequestStatus]",
     ) -> "tuple[ObservedRequest, ...]":
         return observed_requests(
-            terms,
-            signals=self._stores.scale_signals.of(terms.pool.name).values(),
+            parameters,
+            signals=self._stores.scale_signals.of(parameters.pool.name).values(),
             claims=self._stores.node_claims,
-            nodes=requested_nodes(self._stores.index, terms.pool),
+            nodes=requested_nodes(self._stores.index, parameters.pool),
             now=now,
             known=known,
             deleted=self._stores.node_claims.deleted(),
@@ -74,11 +74,11 @@ class KarpenterSignal:
         self._unseen[pool] = left
         return not left
 
-    async def ensure(self, request: "NodeRequest", terms: "ScalingParameters") -> None:
+    async def ensure(self, request: "NodeRequest", parameters: "ScalingParameters") -> None:
         unseen = self._unseen.setdefault(request.pool, {})
         unseen[request.id] = self._now().monotonic + SEEN_WITHIN_S
         try:
-            await self._create(request, terms)
+            await self._create(request, parameters)
         except (ForeignObjectError, KubeError) as error:
             if isinstance(error, ForeignObjectError) or error.is_definite:
                 unseen.pop(request.id, None)
@@ -88,9 +88,9 @@ class KarpenterSignal:
         for signal in observed.signals:
             await self._signals.delete(signal)
 
-    async def reconcile(self, terms: "ScalingParameters") -> None:
+    async def reconcile(self, parameters: "ScalingParameters") -> None:
         """Write the condition of signals that lack it: without it Karpenter does not see them."""
-        for signal in list(self._stores.scale_signals.of(terms.pool.name).values()):
+        for signal in list(self._stores.scale_signals.of(parameters.pool.name).values()):
             if not signal.is_marked and not signal.is_terminating:
                 await self._signals.mark(signal)
 

@@ -23,7 +23,7 @@ class NodeAutoscaler(Protocol):
 
     def observe(
         self,
-        terms: "ScalingParameters",
+        parameters: "ScalingParameters",
         *,
         now: "dt.datetime",
         known: "Sequence[ScaleRequestStatus]",
@@ -33,7 +33,7 @@ class NodeAutoscaler(Protocol):
     def is_caught_up(self, pool: "PoolName") -> bool:
         """Say whether the stores show what was written for the pool: a plan before that asks twice."""
 
-    async def ensure(self, request: "NodeRequest", terms: "ScalingParameters") -> None:
+    async def ensure(self, request: "NodeRequest", parameters: "ScalingParameters") -> None:
         """Ask for the node, unless that was done before.
 
         Raises:
@@ -43,7 +43,7 @@ class NodeAutoscaler(Protocol):
     async def cancel(self, observed: "ObservedRequest") -> None:
         """Withdraw a request; a node that was launched for it is kept."""
 
-    async def reconcile(self, terms: "ScalingParameters") -> None:
+    async def reconcile(self, parameters: "ScalingParameters") -> None:
         """Write what belongs to the pool as a whole, as conditions that are missing.
 
         Raises:

@@ -41,26 +41,26 @@ class SignalPods:
         self._image = image
         self._now = now
 
-    async def create(self, request: "NodeRequest", terms: "ScalingParameters") -> bool:
+    async def create(self, request: "NodeRequest", parameters: "ScalingParameters") -> bool:
         """Create the signal of a request and write its condition; return whether it is new.
 
         Raises:
             ForeignObjectError: another pod has its name.
             KubeError: it is not known whether it exists.
         """
-        body = build_signal(request, terms, namespace=self._namespace, image=self._image)
+        body = build_signal(request, parameters, namespace=self._namespace, image=self._image)
         uid, is_new = await self._created(request, body)
         await self._mark(request.id, uid)
         return is_new
 
-    async def create_balloon(self, request: "NodeRequest", terms: "ScalingParameters") -> bool:
+    async def create_balloon(self, request: "NodeRequest", parameters: "ScalingParameters") -> bool:
         """Create the balloon of a request, which kube-scheduler marks; return whether it is new.
 
         Raises:
             ForeignObjectError: another pod has its name.
             KubeError: it is not known whether it exists.
         """
-        body = build_balloon(request, terms, namespace=self._namespace, image=self._image)
+        body = build_balloon(request, parameters, namespace=self._namespace, image=self._image)
         _, is_new = await self._created(request, body)
         return is_new
 

@@ -256,8 +256,8 @@ async def test_it_has_its_secrets_and_makes_no_token(name, server, api):
 
 
 async def test_it_leads_one_service_to_itself(server):
-    terms = EndpointParameters(namespace=NAMESPACE, address="192.0.2.1", port=8443)
-    body = build_endpoint_slice(terms, service_uid="0")
+    parameters = EndpointParameters(namespace=NAMESPACE, address="192.0.2.1", port=8443)
+    body = build_endpoint_slice(parameters, service_uid="0")
     await server.create(SLICES, body, dryRun="All")
     other_name = body["metadata"] | {"name": "foreign"}
     other_service = body["metadata"] | {"labels": {"kubernetes.io/service-name": "foreign"}}

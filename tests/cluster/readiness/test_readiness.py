@@ -158,7 +158,7 @@ async def _follow(kubeconfig: str, setup: Setup) -> None:
         health=HealthDebounceLimits(period_s=PERIOD_S / 2),
         scrape_period_s=PERIOD_S,
     )
-    terms = OperandParameters(namespaces=frozenset({setup.namespace}))
+    parameters = OperandParameters(namespaces=frozenset({setup.namespace}))
     configuration = await load_configuration(clock, kubeconfig=kubeconfig)
     async with KubeClient(configuration, clock) as kube:
         informers: list[Informer[Any]] = [
@@ -183,8 +183,8 @@ async def _follow(kubeconfig: str, setup: Setup) -> None:
                 OperandPodObject,
                 sink=stores.operands,
                 clock=clock,
-                project=projection(terms),
-                selection=Selection(label_selector=terms.label_selector),
+                project=projection(parameters),
+                selection=Selection(label_selector=parameters.label_selector),
             ),
         ]
         async with asyncio.TaskGroup() as group:

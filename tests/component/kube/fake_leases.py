@@ -21,7 +21,7 @@ from kube.leader_election import LeaderElection, Lease, LeaseClient, LeaseTimes
 from kube.resources import LEASES, Resource
 from tests.support.loop_clock import LoopClock
 
-TERMS = LeaseTimes(
+TIMES = LeaseTimes(
     namespace="gpu",
     name="engine",
     lease_duration_s=15,
@@ -144,11 +144,11 @@ class Candidate:
         name: str,
         clock: LoopClock | None = None,
         *,
-        terms: LeaseTimes = TERMS,
+        times: LeaseTimes = TIMES,
     ) -> None:
         self.clock = clock or LoopClock()
         self.election = LeaderElection(
-            client, self.clock, terms, identity=name, rng=random.Random(name)
+            client, self.clock, times, identity=name, rng=random.Random(name)
         )
         self.calls: list[tuple[str, float]] = []
 

@@ -12,7 +12,7 @@ from kube.errors import Unreachable
 from kube.leader_election import LeaderElection, Lease, LeaseTimes, Term
 from kube.resources import LEASES, Resource
 from telemetry.metrics import REGISTRY
-from tests.component.kube.fake_leases import TERMS, Candidate, FakeLeases, running
+from tests.component.kube.fake_leases import TIMES, Candidate, FakeLeases, running
 from tests.support.loop_clock import LoopClock
 
 pytestmark = pytest.mark.looptime
@@ -217,7 +217,7 @@ async def test_a_leader_that_reads_another_holder_stops_at_once(leases: FakeLeas
 
 
 async def test_a_holder_that_asks_for_longer_gets_it(leases: FakeLeases, clock: LoopClock) -> None:
-    patient = replace(TERMS, lease_duration_s=60, renew_deadline_s=40)
+    patient = replace(TIMES, lease_duration_s=60, renew_deadline_s=40)
     first = LeaderElection(leases, clock, patient, identity="patient")
     second = Candidate(leases, "hasty")
     async with asyncio.TaskGroup() as group:
@@ -236,21 +236,21 @@ async def test_times_with_which_two_could_lead_are_refused(
     lease, deadline, retry = times
     with pytest.raises(ValueError, match="renew deadline"):
         LeaseTimes(
-            namespace=TERMS.namespace,
-            name=TERMS.name,
+            namespace=TIMES.namespace,
+            name=TIMES.name,
             lease_duration_s=lease,
             renew_deadline_s=deadline,
             retry_s=retry,
         )
 
 
-HASTY = LeaseTimes(namespace=TERMS.namespace, name=TERMS.name)
+HASTY = LeaseTimes(namespace=TIMES.namespace, name=TIMES.name)
 
 
 async def test_by_default_a_dead_leader_is_followed_within_three_seconds_less_the_take_over(
     leases: FakeLeases,
 ) -> None:
-    first, second = (Candidate(leases, name, terms=HASTY) for name in ("first", "second"))
+    first, second = (Candidate(leases, name, times=HASTY) for name in ("first", "second"))
     async with running(first) as tasks:
         await first.election.leading.wait()
         async with running(second):
@@ -263,7 +263,7 @@ async def test_by_default_a_dead_leader_is_followed_within_three_seconds_less_th
 
 
 async def test_a_released_lease_is_seen_within_a_third_of_a_second(leases: FakeLeases) -> None:
-    first, second = (Candidate(leases, name, terms=HASTY) for name in ("first", "second"))
+    first, second = (Candidate(leases, name, times=HASTY) for name in ("first", "second"))
     async with running(first):
         await first.election.leading.wait()
         async with running(second):
@@ -329,7 +329,7 @@ async def test_after_the_api_server_was_away_the_holder_has_the_first_chance(
 ) -> None:
     for seed in range(6):
         first, second = (
-            Candidate(leases, f"{name}-{seed}", terms=HASTY) for name in ("first", "second")
+            Candidate(leases, f"{name}-{seed}", times=HASTY) for name in ("first", "second")
         )
         async with running(first):
             await first.election.leading.wait()
@@ -347,7 +347,7 @@ async def test_after_the_api_server_was_away_the_holder_has_the_first_chance(
 async def test_where_the_api_server_is_slow_longer_times_are_asked_for_until_it_is_not(
     leases: FakeLeases,
 ) -> None:
-    first = Candidate(leases, "first", terms=HASTY)
+    first = Candidate(leases, "first", times=HASTY)
     async with running(first):
         await first.election.leading.wait()
         leases.takes_s = 1.2  # a renewal that counts from when it was asked for is late with 1.5 s
@@ -385,7 +385,7 @@ async def test_dead_leader_that_asked_for_longer_is_followed_though_reads_fail(
     fails_every: int,
 ) -> None:
     leases = FailingReads(fails_every)
-    first, second = (Candidate(leases, name, terms=HASTY) for name in ("first", "second"))
+    first, second = (Candidate(leases, name, times=HASTY) for name in ("first", "second"))
     async with running(first):
         await first.election.leading.wait()
     assert leases.lease is not None

@@ -28,7 +28,7 @@ from api.names import (
     PoolName,
     ReservationId,
 )
-from autoscaling.parameters import scaling_terms
+from autoscaling.parameters import scaling_parameters
 from autoscaling.scaling_model import RequestId, ScalingPlan, Supply
 from kernelcache.cache_index import CacheIndex
 from kube.client import KubeClient
@@ -112,12 +112,12 @@ class Process:
         if pool is None or not pool.scales:
             self.view.pools.clear()
             return
-        terms = scaling_terms(self.cluster.catalog.pools[POOL], pool)
-        assert terms is not None
+        parameters = scaling_parameters(self.cluster.catalog.pools[POOL], pool)
+        assert parameters is not None
         gated = [pod for pod in self.waiting() if pod.awaits_capacity]
         assigned = {REQUEST: tuple(pod.uid for pod in gated[:2])}
         self.view.pools[POOL] = PoolScaling(
-            terms=terms,
+            parameters=parameters,
             supply=Supply(),
             plan=ScalingPlan(assigned=assigned),
             observed=(),

@@ -78,7 +78,7 @@ class InventoryRun:
             ),
             self.recorder,
             now=self.time.now,
-            terms=InventoryParameters(),
+            parameters=InventoryParameters(),
         )
         self.present_label = NodePresentLabel(
             self.client,

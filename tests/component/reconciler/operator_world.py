@@ -109,14 +109,14 @@ class OperatorWorld:
         self.node_sink = NodeSink(index)
         self.nodes = GpuNodes(index)
         self.labelled: list[NodeName] = []
-        terms = NodeSoftwareParameters(
+        parameters = NodeSoftwareParameters(
             is_enabled=True, namespace=NAMESPACE, environment=self.environment
         )
         self.policy = PolicyController(
             self.client,
             self.objects,
             self.nodes,
-            terms=terms,
+            parameters=parameters,
             built_in=self.built_in,
             recorder=self.recorder,
             now=self.clock.instant,
@@ -127,7 +127,7 @@ class OperatorWorld:
             self.client,
             self.objects,
             self.nodes,
-            terms=terms,
+            parameters=parameters,
             recorder=self.recorder,
             now=self.clock.instant,
         )

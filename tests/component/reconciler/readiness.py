@@ -84,7 +84,7 @@ class Process:
         self.bootstrap = NodeBootstrap(
             client,
             sources,
-            terms=BootstrapParameters(),
+            parameters=BootstrapParameters(),
             recorder=self.bootstrap_recorder,
             now=time.now,
         )
@@ -97,7 +97,7 @@ class Process:
             self.devices.store,
             speaking,
             events=FaultEvents(self.recorder, self.allocation_state.reader),
-            terms=HealthDebounceLimits(),
+            limits=HealthDebounceLimits(),
             now=time.now,
         )
 

@@ -13,7 +13,13 @@ from manifests.scaling.balloon_pod import build_balloon
 from manifests.scaling.priority_class import build_balloon_priority_class
 from tests.component.reconciler.scaling_run import ALL, TWO, ScalingRun, a_scaling_run
 from tests.support.kubernetes_schemas import check_object
-from tests.support.node_requests import TAINT, a_node_request, a_requirement, a_shape, some_terms
+from tests.support.node_requests import (
+    TAINT,
+    a_node_request,
+    a_requirement,
+    a_shape,
+    some_parameters,
+)
 
 pytestmark = pytest.mark.looptime
 
@@ -56,7 +62,7 @@ def test_a_balloon_is_a_valid_pod_that_keeps_away_from_the_pools_nodes():
     shape = a_shape(requirements=(a_requirement(),))
     pod: dict[str, Any] = build_balloon(
         a_node_request(shape=shape),
-        some_terms(shape, taints=(TAINT,), signal_resource="nvidia.com/gpu"),
+        some_parameters(shape, taints=(TAINT,), signal_resource="nvidia.com/gpu"),
         namespace="gpu",
         image="registry.example.com/gpu-control-plane:1.0",
     )

@@ -49,7 +49,7 @@ async def watching() -> AsyncIterator[Watched]:
         await world.run_operand("nvidia-dcgm-exporter", ip=exporter.host, ports=ports)
         await process.observe()
         store, now = process.devices.store, world.time.now
-        scraping = DcgmScraper(pages, process.operands, store, terms=ScrapeLimits(), now=now)
+        scraping = DcgmScraper(pages, process.operands, store, limits=ScrapeLimits(), now=now)
         yield Watched(world, exporter, scraping)
 
 

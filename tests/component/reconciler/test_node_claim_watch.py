@@ -13,7 +13,7 @@ from api.kinds.autoscaling import Autoscaling, NodeShape
 from api.kinds.gpupool import GPUPool, GPUPoolSpec
 from api.meta import ObjectMeta, PartialObjectMetadata
 from api.names import SCALE_REQUEST_LABEL, PodUid, PoolName, UnitId
-from autoscaling.parameters import scaling_terms
+from autoscaling.parameters import scaling_parameters
 from autoscaling.request_lifecycle import observed_requests
 from autoscaling.scaling_model import ClaimFacts, ConditionFacts, RequestId, ScalingPlan, Supply
 from kube.errors import NotFound
@@ -98,10 +98,10 @@ class Run:
         """Do what `pool.scaling` does: look at the pool."""
         facts = self.context.index.pool(POOL.name)
         assert facts is not None
-        terms = scaling_terms(POOL, facts)
-        assert terms is not None
+        parameters = scaling_parameters(POOL, facts)
+        assert parameters is not None
         observed = observed_requests(
-            terms,
+            parameters,
             signals=objects.get("signals", ()),
             claims=self.context.stores.node_claims,
             nodes={},
@@ -110,7 +110,7 @@ class Run:
         )
         view = self.context.shared(scaling_view)
         view.pools[POOL.name] = PoolScaling(
-            terms=terms,
+            parameters=parameters,
             supply=Supply(),
             plan=ScalingPlan(assigned={ID: (PodUid("uid-p"),)}),
             observed=observed,

@@ -76,7 +76,7 @@ async def test_a_node_with_fewer_units_than_promised_is_handed_over_once_that_ha
     async with a_scaling_run() as run:
         process = run.process
         seen = process.view.pools[POOL]
-        shape = dataclasses.replace(seen.terms.shapes[0], devices=3, units_per_device=1)
+        shape = dataclasses.replace(seen.parameters.shapes[0], devices=3, units_per_device=1)
         awaited = ObservedRequest(
             id=REQUEST,
             pool=POOL,

@@ -10,13 +10,13 @@ from kube.errors import KubeError, NotFound
 from reconciler.scaling.probe import PROBE_S, BackendProbe, ChosenBackend
 from telemetry.conditions import BackendReady
 from tests.component.reconciler.scaling_run import ScalingRun, a_scaling_run
-from tests.support.node_requests import some_terms
+from tests.support.node_requests import some_parameters
 
 pytestmark = pytest.mark.looptime
 
 SIGNAL, BALLOON = ScalingBackend.KARPENTER_SIGNAL, ScalingBackend.BALLOON
 STATIC, NONE = ScalingBackend.KARPENTER_STATIC, ScalingBackend.NONE
-TERMS = some_terms()
+PARAMETERS = some_parameters()
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def a_probe(run: ScalingRun, *enabled: ScalingBackend) -> BackendProbe:
 async def chosen(
     run: ScalingRun, wanted: ScalingBackend, *enabled: ScalingBackend
 ) -> ChosenBackend:
-    return await a_probe(run, *enabled).choose(replace(TERMS, backend=wanted))
+    return await a_probe(run, *enabled).choose(replace(PARAMETERS, backend=wanted))
 
 
 @pytest.mark.parametrize("wanted", [SIGNAL, BALLOON])
@@ -85,12 +85,12 @@ async def test_a_removed_backend_is_not_asked_for_without_karpenter():
 async def test_the_cluster_is_asked_once_a_minute():
     async with a_scaling_run(has_karpenter=False) as run:
         probe = a_probe(run)
-        assert (await probe.choose(TERMS)).backend is NONE
+        assert (await probe.choose(PARAMETERS)).backend is NONE
         run.api.requests.clear()
-        assert (await probe.choose(TERMS)).backend is NONE
+        assert (await probe.choose(PARAMETERS)).backend is NONE
         assert not list(run.api.requests)
         run.clock.offset_s += PROBE_S
-        await probe.choose(TERMS)
+        await probe.choose(PARAMETERS)
         assert list(run.api.requests)
 
 
@@ -98,13 +98,13 @@ async def test_silence_of_the_api_server_is_no_answer(run: ScalingRun):
     run.api.faults.fail("GET", "/nodepools", 500)
     probe = a_probe(run)
     with pytest.raises(KubeError):
-        await probe.choose(TERMS)
-    assert (await probe.choose(TERMS)).backend is SIGNAL
+        await probe.choose(PARAMETERS)
+    assert (await probe.choose(PARAMETERS)).backend is SIGNAL
 
 
 async def test_one_404_of_a_kind_that_is_served_is_no_answer(run: ScalingRun):
     run.api.faults.fail("GET", "/nodepools", 404)
     probe = a_probe(run)
     with pytest.raises(NotFound):
-        await probe.choose(TERMS)
-    assert (await probe.choose(TERMS)).backend is SIGNAL
+        await probe.choose(PARAMETERS)
+    assert (await probe.choose(PARAMETERS)).backend is SIGNAL

@@ -33,8 +33,8 @@ class Cluster:
             SERVICES, {"apiVersion": "v1", "kind": "Service", "metadata": metadata}
         )
 
-    async def lead(self, terms: EndpointParameters) -> None:
-        assert await ServiceEndpoint(self.client, terms).reconcile(NAME) == RECHECK_S
+    async def lead(self, parameters: EndpointParameters) -> None:
+        assert await ServiceEndpoint(self.client, parameters).reconcile(NAME) == RECHECK_S
 
     async def slice(self) -> dict[str, Any]:
         return await self.client.get(ENDPOINT_SLICES, dict[str, Any], NAME, namespace=NAMESPACE)
@@ -114,6 +114,6 @@ async def test_without_the_service_nothing_is_written(cluster: Cluster):
 def test_service_that_selects_its_pods_is_left_alone():
     assert not SPEC.is_enabled(controller_settings(Settings()))
     listening = Settings(listen=ListenSettings(advertised_address="10.0.0.1"))
-    terms = controller_settings(listening).endpoint
-    assert terms == FIRST
+    parameters = controller_settings(listening).endpoint
+    assert parameters == FIRST
     assert SPEC.is_enabled(controller_settings(listening))

@@ -14,11 +14,11 @@ from reconciler.scaling.backends.node_autoscaler import ForeignObjectError
 from simulator.apiserver.injection import ErrorInjection, InjectedError
 from tests.component.reconciler.signal_run import SignalRun, a_signal_run
 from tests.support.cancellation import at_every_suspension, runs_through
-from tests.support.node_requests import a_node_request, some_terms
+from tests.support.node_requests import a_node_request, some_parameters
 
 pytestmark = pytest.mark.looptime
 
-REQUEST, TERMS = a_node_request(), some_terms()
+REQUEST, PARAMETERS = a_node_request(), some_parameters()
 NAME = f"scale-{REQUEST.id}"
 ANY = "/pods(/|$)"
 LATE_S = 60.0
@@ -26,8 +26,8 @@ LATE_S = 60.0
 
 async def test_a_signal_is_created_once_and_marked():
     async with a_signal_run() as run:
-        assert await run.signals.create(REQUEST, TERMS) is True
-        assert await run.signals.create(REQUEST, TERMS) is False
+        assert await run.signals.create(REQUEST, PARAMETERS) is True
+        assert await run.signals.create(REQUEST, PARAMETERS) is False
         (signal,) = await run.facts()
         assert (signal.name, signal.pool, signal.shape) == (NAME, "training", "two")
         assert (signal.devices, signal.is_marked, signal.is_intact) == (2, True, True)
@@ -35,7 +35,7 @@ async def test_a_signal_is_created_once_and_marked():
 
 async def test_a_condition_that_another_client_wrote_is_replaced():
     async with a_signal_run() as run:
-        await run.signals.create(REQUEST, TERMS)
+        await run.signals.create(REQUEST, PARAMETERS)
         await run.admin.merge_patch(
             PODS,
             {"status": {"conditions": [{"type": "PodScheduled", "status": "True"}]}},
@@ -53,33 +53,33 @@ async def test_a_condition_that_another_client_wrote_is_replaced():
 @pytest.mark.parametrize("label", [SCALE_REQUEST_LABEL, "gpu.deckhouse.io/component"])
 async def test_a_pod_of_that_name_that_is_no_such_signal_is_left_alone(label: str):
     async with a_signal_run() as run:
-        await run.signals.create(REQUEST, TERMS)
+        await run.signals.create(REQUEST, PARAMETERS)
         patch = {"metadata": {"labels": {label: "other"}}, "status": {"conditions": None}}
         await run.admin.merge_patch(PODS, patch, name=NAME, namespace=DEFAULT_NAMESPACE)
         before = await run.pods()
         with pytest.raises(ForeignObjectError, match=f"kubectl delete pod.*{NAME}"):
-            await run.signals.create(REQUEST, TERMS)
+            await run.signals.create(REQUEST, PARAMETERS)
         assert await run.pods() == before
 
 
 async def test_a_signal_that_a_finalizer_keeps_is_named():
     async with a_signal_run() as run:
-        await run.signals.create(REQUEST, TERMS)
+        await run.signals.create(REQUEST, PARAMETERS)
         patch = {"metadata": {"finalizers": ["example.com/keep"]}}
         await run.admin.merge_patch(PODS, patch, name=NAME, namespace=DEFAULT_NAMESPACE)
         (signal,) = await run.facts()
         await run.signals.delete(signal)
         with pytest.raises(ForeignObjectError, match=r"example\.com/keep"):
-            await run.signals.create(REQUEST, TERMS)
+            await run.signals.create(REQUEST, PARAMETERS)
 
 
 async def test_a_deletion_does_not_reach_another_pod_of_the_name():
     async with a_signal_run() as run:
-        await run.signals.create(REQUEST, TERMS)
+        await run.signals.create(REQUEST, PARAMETERS)
         (old,) = await run.facts()
         await run.signals.delete(old)
         await run.signals.delete(old)
-        await run.signals.create(REQUEST, TERMS)
+        await run.signals.create(REQUEST, PARAMETERS)
         await run.signals.delete(old)
         await run.signals.mark(old)
         assert len(await run.pods()) == 1
@@ -104,8 +104,8 @@ BREAKS: dict[str, Break] = {
 
 async def comes_and_goes(run: SignalRun) -> None:
     """A signal is created twice, as after a lost answer, and deleted as the watch shows it."""
-    await run.signals.create(REQUEST, TERMS)
-    await run.signals.create(REQUEST, TERMS)
+    await run.signals.create(REQUEST, PARAMETERS)
+    await run.signals.create(REQUEST, PARAMETERS)
     for signal in await run.facts():
         await run.signals.delete(signal)
 
@@ -113,7 +113,7 @@ async def comes_and_goes(run: SignalRun) -> None:
 async def ends_well(run: SignalRun) -> None:
     """Whatever was cut: another attempt makes one marked signal, and a deletion leaves none."""
     assert len(await run.pods()) <= 1
-    await run.signals.create(REQUEST, TERMS)
+    await run.signals.create(REQUEST, PARAMETERS)
     (signal,) = await run.facts()
     assert signal.is_marked
     await run.signals.delete(signal)

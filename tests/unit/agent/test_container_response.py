@@ -54,12 +54,12 @@ SLICED = (Unit(id="GPU-1::1", device="GPU-1"), Unit(id="GPU-1::0", device="GPU-1
 INSTANCES = (Unit(id="MIG-2", device="GPU-2"), Unit(id="MIG-1", device="GPU-2"))
 
 
-def terms(hand_out: DeviceInjection) -> ResponseParameters:
+def parameters(hand_out: DeviceInjection) -> ResponseParameters:
     return ResponseParameters(pool="small", hand_out=hand_out)
 
 
 def test_slices_of_a_device_are_one_cdi_device_and_the_container_sees_what_it_got():
-    assert response_for(SLICED, terms(DeviceInjection.CDI), None) == ContainerAllocateResponse(
+    assert response_for(SLICED, parameters(DeviceInjection.CDI), None) == ContainerAllocateResponse(
         envs={
             "GPU_POOL": "small",
             "GPU_UNITS": "GPU-1::0,GPU-1::1",
@@ -70,7 +70,7 @@ def test_slices_of_a_device_are_one_cdi_device_and_the_container_sees_what_it_go
 
 
 def test_nvidias_runtime_is_told_by_the_environment():
-    response = response_for(INSTANCES, terms(DeviceInjection.ENVIRONMENT), None)
+    response = response_for(INSTANCES, parameters(DeviceInjection.ENVIRONMENT), None)
     assert response == ContainerAllocateResponse(
         envs={
             "GPU_POOL": "small",
@@ -81,7 +81,7 @@ def test_nvidias_runtime_is_told_by_the_environment():
 
 
 def test_any_runtime_is_told_by_files_each_once():
-    response = response_for(INSTANCES, terms(DeviceInjection.DEVICES), DEVICES)
+    response = response_for(INSTANCES, parameters(DeviceInjection.DEVICES), DEVICES)
     assert isinstance(response, ContainerAllocateResponse)
     assert list(response.devices) == [
         DeviceSpec(container_path=path, host_path=path, permissions="rw")
@@ -111,14 +111,14 @@ def test_any_runtime_is_told_by_files_each_once():
     ],
 )
 def test_without_files_nothing_is_handed_out_and_nothing_offered(units, devices, complaint):
-    response = response_for(units, terms(DeviceInjection.DEVICES), devices)
+    response = response_for(units, parameters(DeviceInjection.DEVICES), devices)
     assert isinstance(response, UnknownUnits)
     assert complaint in response.text
     assert not any(
         unit.is_healthy
-        for unit in with_device_files(units, terms(DeviceInjection.DEVICES), devices)
+        for unit in with_device_files(units, parameters(DeviceInjection.DEVICES), devices)
     )
-    assert with_device_files(units, terms(DeviceInjection.CDI), devices) == units
+    assert with_device_files(units, parameters(DeviceInjection.CDI), devices) == units
 
 
 @pytest.mark.parametrize(

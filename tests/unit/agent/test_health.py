@@ -399,7 +399,7 @@ def test_the_control_plane_knows_each_reason(tracker: HealthTracker, happens: An
     assert isinstance(change, HealthChange)
     report = HealthReport(change.after.state.value, change.after.reason)
     tracked = assess_health(
-        UNKNOWN, "GPU-1", seen=None, report=report, terms=HealthDebounceLimits(), now=1.0
+        UNKNOWN, "GPU-1", seen=None, report=report, limits=HealthDebounceLimits(), now=1.0
     )
     assert tracked.fault is not None
     assert tracked.fault.kind is kind

@@ -30,7 +30,7 @@ from tests.support.scale_requests import (
     a_claim,
     a_requested_node,
     after,
-    the_terms,
+    the_parameters,
 )
 
 BUSY, IDLE, IN_FLIGHT, STRANDED = (
@@ -54,10 +54,10 @@ def an_index(devices: int = 8, used: int = 0, **node: Any) -> DeviceIndex:
 
 
 def a_usage(
-    index: DeviceIndex, terms: ScalingParameters | None = None, **changes: Any
+    index: DeviceIndex, parameters: ScalingParameters | None = None, **changes: Any
 ) -> UsageSample:
     seen = {"observed": (), "waiting": (), **changes}
-    return PoolUsageCounter().sample(terms or the_terms(), index, **seen)
+    return PoolUsageCounter().sample(parameters or the_parameters(), index, **seen)
 
 
 def uses(index: DeviceIndex, **changes: Any) -> dict[DeviceUse, int]:
@@ -128,13 +128,13 @@ def test_a_later_look_is_as_a_first_one(changes: list[tuple[int, int]]):
         if used == 8:
             index.discard_node(NodeName(name))
         waiting = [a_pod_facts("w", units=used)] if used else []
-        found = counter.sample(the_terms(), index, observed=(), waiting=waiting)
+        found = counter.sample(the_parameters(), index, observed=(), waiting=waiting)
         assert found == a_usage(index, waiting=waiting)
 
 
 def test_without_a_price_there_is_no_money():
     shapes = (dataclasses.replace(SHAPES[0], price_micro=None),)
-    usage = a_usage(an_index(), the_terms(shapes=shapes))
+    usage = a_usage(an_index(), the_parameters(shapes=shapes))
     totals = advanced(UsageTotals(day=START.date(), counted_at=START), usage, after(3600))
     assert usage.micro == {}
     assert {status.state: status.cost for status in usage_statuses(totals, usage)} == dict.fromkeys(

@@ -12,7 +12,7 @@ from api.meta import LabelSelector, SelectorOperator, SelectorRequirement
 from api.names import AGENT_NOT_READY_TAINT, SCALE_REQUEST_LABEL
 from autoscaling.node_pool_checks import node_pool_fault
 from autoscaling.scaling_model import ConditionFacts, NodePoolFacts
-from tests.support.scaling_plans import some_terms
+from tests.support.scaling_plans import some_parameters
 
 GOOD = NodePoolFacts(
     name="whole",
@@ -26,11 +26,11 @@ GOOD = NodePoolFacts(
     consolidation_policy="WhenEmpty",
     consolidate_after="5m",
 )
-TERMS: dict[str, Any] = {"taints": (Taint("gpu", "true", "NoSchedule"),)}
+PARAMETERS: dict[str, Any] = {"taints": (Taint("gpu", "true", "NoSchedule"),)}
 
 
-def fault_of(facts: NodePoolFacts | None, **terms: Any) -> tuple[str, str]:
-    return node_pool_fault(some_terms(**{**TERMS, **terms}), "whole", facts)
+def fault_of(facts: NodePoolFacts | None, **parameters: Any) -> tuple[str, str]:
+    return node_pool_fault(some_parameters(**{**PARAMETERS, **parameters}), "whole", facts)
 
 
 def but(**changes: Any) -> NodePoolFacts:

@@ -7,12 +7,21 @@ import pytest
 
 from autoscaling.nodes_per_hour import HOUR, counted_from, counted_statuses, nodes_of_last_hour
 from autoscaling.scaling_model import RequestPhase, WaitReason
-from tests.support.scale_requests import ID, RequestHistory, a_claim, a_signal, after, the_terms
-from tests.support.scaling_plans import NOW, a_waiting_pod, launched, planned, some_terms
+from tests.support.scale_requests import (
+    ID,
+    RequestHistory,
+    a_claim,
+    a_signal,
+    after,
+    the_parameters,
+)
+from tests.support.scaling_plans import NOW, a_waiting_pod, launched, planned, some_parameters
 
 
-def counted(before, at_s: float, *claims, observed=(), **terms):
-    return nodes_of_last_hour(before, the_terms(**terms), observed, claims=claims, now=after(at_s))
+def counted(before, at_s: float, *claims, observed=(), **parameters):
+    return nodes_of_last_hour(
+        before, the_parameters(**parameters), observed, claims=claims, now=after(at_s)
+    )
 
 
 def test_a_claim_counts_for_an_hour_though_it_is_deleted_and_the_leader_is_new():
@@ -51,9 +60,9 @@ def bought(number: int) -> dict[str, dt.datetime]:
 
 
 def test_no_node_is_asked_for_beyond_those_of_an_hour():
-    terms = some_terms(max_nodes_per_hour=3)
+    parameters = some_parameters(max_nodes_per_hour=3)
     pods = [a_waiting_pod(f"p{number}", 8) for number in range(4)]
-    plan = planned(terms, pods, nodes_of_last_hour=bought(1))
+    plan = planned(parameters, pods, nodes_of_last_hour=bought(1))
     assert len(plan.requests) == 2
     waits = {wait.reason for wait in plan.waits.values()}
     assert waits == {WaitReason.MAX_NODES_PER_HOUR}
@@ -64,14 +73,14 @@ def test_no_node_is_asked_for_beyond_those_of_an_hour():
 
 @pytest.mark.parametrize("is_counted", [True, False])
 def test_a_request_on_its_way_counts_once(is_counted):
-    terms = some_terms(max_nodes_per_hour=2)
-    (request,) = planned(terms, [a_waiting_pod("p0", 8)]).requests
+    parameters = some_parameters(max_nodes_per_hour=2)
+    (request,) = planned(parameters, [a_waiting_pod("p0", 8)]).requests
     on_its_way = launched(request)
     claim = on_its_way.claim
     assert claim is not None
     supply = {claim.uid: NOW} if is_counted else {}
     plan = planned(
-        terms,
+        parameters,
         [a_waiting_pod("p0", 8), a_waiting_pod("p1", 8)],
         in_flight=(on_its_way,),
         nodes_of_last_hour=supply,

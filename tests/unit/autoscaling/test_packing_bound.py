@@ -31,7 +31,7 @@ from tests.support.scaling_plans import (
     launched,
     planned,
     signalled,
-    some_terms,
+    some_parameters,
 )
 
 AMPLE = 1 << 30
@@ -39,23 +39,23 @@ AMPLE = 1 << 30
 
 @dataclass(frozen=True)
 class Case:
-    terms: ScalingParameters
+    parameters: ScalingParameters
     pods: list[PodFacts]
     free: list[int]
 
     @property
     def state(self) -> AllocationState:
-        state = AllocationState(an_index(self.terms.pool))
+        state = AllocationState(an_index(self.parameters.pool))
         for number, units in enumerate(self.free):
             add_node(state, f"n{number}", devices=4, used=4 - units)
         return state
 
     @property
     def shapes(self) -> list[Room]:
-        return [(shape.units, shape.cpu_milli or AMPLE) for shape in self.terms.shapes]
+        return [(shape.units, shape.cpu_milli or AMPLE) for shape in self.parameters.shapes]
 
     def plan(self, **supply: Any) -> ScalingPlan:
-        return planned(self.terms, self.pods, self.state.index, **supply)
+        return planned(self.parameters, self.pods, self.state.index, **supply)
 
     def needs(self, uids: Iterable[PodUid]) -> list[Room]:
         by_uid = {pod.uid: pod for pod in self.pods}
@@ -88,7 +88,7 @@ def cases(
         for number in range(draw(st.integers(0, 6)))
     ]
     free = draw(st.lists(st.integers(0, 4), max_size=most_nodes))
-    return Case(some_terms(*shapes), pods, free)
+    return Case(some_parameters(*shapes), pods, free)
 
 
 def _in_zone(zone: str) -> PodSelection | None:
@@ -123,7 +123,7 @@ def test_never_fewer_nodes_than_needed_and_never_more_than_the_bound(case: Case)
     )
     assert least is not None
     assert len(plan.requests) >= least
-    for shape in case.terms.shapes:
+    for shape in case.parameters.shapes:
         some = [request for request in plan.requests if request.shape == shape]
         on_it = case.needs(uid for item in some for uid in item.pods)
         fewest = fewest_new_nodes(on_it, [], [(shape.units, shape.cpu_milli or AMPLE)])
@@ -136,7 +136,7 @@ def test_never_fewer_nodes_than_needed_and_never_more_than_the_bound(case: Case)
 
 @given(cases(most_shapes=1, most_nodes=0))
 def test_nodes_of_the_only_shape_are_within_the_bound_of_first_fit_decreasing(case: Case):
-    if case.terms.shapes[0].cpu_milli is not None:
+    if case.parameters.shapes[0].cpu_milli is not None:
         return
     plan = case.plan()
     served = [needs(pod) for pod in case.pods if pod.uid not in plan.waits]
@@ -156,7 +156,7 @@ def test_equal_inputs_give_equal_plans_and_a_plan_that_is_carried_out_asks_for_n
     plan = case.plan()
     shuffled = list(case.pods)
     random.shuffle(shuffled)
-    assert Case(case.terms, shuffled, case.free).plan() == plan
+    assert Case(case.parameters, shuffled, case.free).plan() == plan
     on_their_way = tuple(form(request) for request in plan.requests)
     again = case.plan(in_flight=on_their_way, used_ids=frozenset(item.id for item in on_their_way))
     assert not again.requests
@@ -171,9 +171,9 @@ def test_equal_inputs_give_equal_plans_and_a_plan_that_is_carried_out_asks_for_n
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=6), st.integers(1, 3))
 def test_slices_on_one_device_are_never_split(units: list[int], devices: int):
     pool = a_slice_pool(slices=4, slice_placement=SlicePlacement.SAME_DEVICE)
-    terms = some_terms(a_shape("s", devices, units_per_device=4), pool=pool)
+    parameters = some_parameters(a_shape("s", devices, units_per_device=4), pool=pool)
     pods = [a_waiting_pod(f"p{at}", units=size, pool="slices") for at, size in enumerate(units)]
-    plan = planned(terms, pods)
+    plan = planned(parameters, pods)
     assert not plan.waits
     sizes = {pod.uid: pod.demand.units for pod in pods}
     for request in plan.requests:

@@ -45,7 +45,7 @@ from tests.support.scaling_plans import (
     planned,
     ready,
     signalled,
-    some_terms,
+    some_parameters,
 )
 
 ZONE = "topology.kubernetes.io/zone"
@@ -85,9 +85,9 @@ def test_slices_of_one_device_on_nodes_that_exist(nodes: list[list[int]], units:
     state = AllocationState(an_index(SAME_DEVICE))
     for number, used in enumerate(nodes):
         sliced_node(state, f"n{number}", used)
-    terms = some_terms(a_shape(units_per_device=4), pool=SAME_DEVICE)
+    parameters = some_parameters(a_shape(units_per_device=4), pool=SAME_DEVICE)
     waiting = slices(*units)
-    plan = planned(terms, waiting, state.index)
+    plan = planned(parameters, waiting, state.index)
     assert not plan.waits
     assigned = {uid for uids in plan.assigned.values() for uid in uids}
     here = [(pod.demand.units, 0) for pod in waiting if pod.uid not in assigned]
@@ -106,9 +106,9 @@ def test_free_devices_of_two_numa_nodes_do_not_serve_a_pod_that_must_have_one():
     state.index.replace_node(a_node("n1"))
     for number in range(4):
         state.index.replace_device(a_device("n1", number, numa_node=number // 2))
-    plan = planned(some_terms(pool=pool), [a_waiting_pod(units=3)], state.index)
+    plan = planned(some_parameters(pool=pool), [a_waiting_pod(units=3)], state.index)
     assert len(plan.requests) == 1
-    assert not planned(some_terms(pool=pool), [a_waiting_pod(units=2)], state.index).requests
+    assert not planned(some_parameters(pool=pool), [a_waiting_pod(units=2)], state.index).requests
 
 
 def test_a_kubelet_that_would_reject_the_pod_has_no_room():
@@ -120,8 +120,8 @@ def test_a_kubelet_that_would_reject_the_pod_has_no_room():
     state.index.replace_kubelet(
         NodeName("n1"), KubeletTopology(policy, TopologyManagerScope.CONTAINER)
     )
-    assert len(planned(some_terms(), [a_waiting_pod(units=3)], state.index).requests) == 1
-    assert not planned(some_terms(), [a_waiting_pod(units=2)], state.index).requests
+    assert len(planned(some_parameters(), [a_waiting_pod(units=3)], state.index).requests) == 1
+    assert not planned(some_parameters(), [a_waiting_pod(units=2)], state.index).requests
 
 
 @pytest.mark.parametrize("pool", [a_pool(), a_pool(device_topology=DeviceTopology.REQUIRED)])
@@ -132,18 +132,18 @@ def test_devices_that_fail_or_leave_are_not_free(pool: Any):
     state.index.replace_device(a_device("n1", 1, numa_node=0))
     state.index.replace_device(a_device("n1", 2, numa_node=0))
     state.index.withhold(DeviceName("n1-2"))
-    terms = some_terms(pool=pool)
-    assert not planned(terms, [a_waiting_pod(units=1)], state.index).requests
-    assert len(planned(terms, [a_waiting_pod(units=2)], state.index).requests) == 1
+    parameters = some_parameters(pool=pool)
+    assert not planned(parameters, [a_waiting_pod(units=1)], state.index).requests
+    assert len(planned(parameters, [a_waiting_pod(units=2)], state.index).requests) == 1
 
 
 def test_the_devices_of_a_ready_node_decide_not_its_shape():
-    terms = some_terms(a_shape("two", 2, units_per_device=4), pool=SAME_DEVICE)
-    first = planned(terms, slices(4, 4))
+    parameters = some_parameters(a_shape("two", 2, units_per_device=4), pool=SAME_DEVICE)
+    first = planned(parameters, slices(4, 4))
     state = AllocationState(an_index(SAME_DEVICE))
     sliced_node(state, "n1", [2, 2])
     came = ready(first.requests[0], "n1", 8)
-    plan = planned(terms, slices(4, 2), state.index, in_flight=(came,))
+    plan = planned(parameters, slices(4, 2), state.index, in_flight=(came,))
     assert plan.assigned[came.id] == ("uid-p01",)
     assert [request.pods for request in plan.requests] == [("uid-p00",)]
 
@@ -157,26 +157,26 @@ def assigned_to(plan: ScalingPlan) -> list[str]:
 
 
 def test_the_zone_of_a_launched_node_is_known():
-    first = planned(some_terms(), [a_waiting_pod("a")])
+    first = planned(some_parameters(), [a_waiting_pod("a")])
     came = launched(first.requests[0], zone="a")
     waiting = [
         a_waiting_pod("p0", selection=in_zone("a")),
         a_waiting_pod("p1", selection=in_zone("b")),
     ]
-    plan = planned(some_terms(), waiting, in_flight=(came,))
+    plan = planned(some_parameters(), waiting, in_flight=(came,))
     assert plan.assigned[came.id] == ("uid-p0",)
     assert [request.pods for request in plan.requests] == [("uid-p1",)]
 
 
 def test_labels_of_the_node_are_known_once_it_exists():
-    first = planned(some_terms(), [a_waiting_pod("a")])
+    first = planned(some_parameters(), [a_waiting_pod("a")])
     came = ready(first.requests[0], "n1", 8)
     assert came.node is not None
     came = dataclasses.replace(came, node=dataclasses.replace(came.node, labels={"rack": "1"}))
     state = AllocationState(an_index())
     add_node(state, "n1", devices=8)
     pod = a_waiting_pod(selection=PodSelection((("rack", "1"),)))
-    assert planned(some_terms(), [pod], state.index, in_flight=(came,)).assigned
+    assert planned(some_parameters(), [pod], state.index, in_flight=(came,)).assigned
 
 
 def affinity(*zones: str) -> tuple[NodeSelectorTerm, ...]:
@@ -187,9 +187,9 @@ def affinity(*zones: str) -> tuple[NodeSelectorTerm, ...]:
 def test_a_signal_whose_pod_is_gone_serves_pods_of_the_same_selection():
     selection = PodSelection((("kubernetes.io/arch", "arm64"),), affinity("a", "b"))
     gone = a_waiting_pod("gone", selection=selection)
-    first = planned(some_terms(), [gone])
+    first = planned(some_parameters(), [gone])
     plan = planned(
-        some_terms(),
+        some_parameters(),
         [a_waiting_pod("other", selection=selection), a_waiting_pod("free")],
         in_flight=(signalled(first.requests[0]),),
     )
@@ -200,9 +200,9 @@ def test_a_signal_whose_pod_is_gone_serves_pods_of_the_same_selection():
 def test_the_pod_that_a_node_was_asked_for_is_found_by_the_id_alone():
     selection = PodSelection(affinity=affinity("a", "b"))
     pod = a_waiting_pod(selection=selection)
-    (request,) = planned(some_terms(), [pod]).requests
+    (request,) = planned(some_parameters(), [pod]).requests
     bare = dataclasses.replace(launched(request), signals=())
-    plan = planned(some_terms(), [pod], in_flight=(bare,))
+    plan = planned(some_parameters(), [pod], in_flight=(bare,))
     assert plan.assigned == {request.id: (pod.uid,)}
     assert not plan.requests
 
@@ -210,21 +210,21 @@ def test_the_pod_that_a_node_was_asked_for_is_found_by_the_id_alone():
 def test_affinity_that_known_labels_satisfy_shares_a_node():
     pinned = a_waiting_pod("p0", selection=in_zone("a"))
     waiting = [pinned, a_waiting_pod("p1", selection=PodSelection(affinity=affinity("a", "b")))]
-    assert len(planned(some_terms(), waiting).requests) == 1
+    assert len(planned(some_parameters(), waiting).requests) == 1
     waiting = [pinned, a_waiting_pod("p1", selection=PodSelection(affinity=affinity("b")))]
-    assert len(planned(some_terms(), waiting).requests) == 2
+    assert len(planned(some_parameters(), waiting).requests) == 2
 
 
 def test_tolerations_do_not_part_pods():
     tolerating = PodSelection(tolerations=(Toleration(key="x", operator="Exists"),))
     waiting = [a_waiting_pod("p0", selection=tolerating), a_waiting_pod("p1")]
-    assert len(planned(some_terms(), waiting).requests) == 1
+    assert len(planned(some_parameters(), waiting).requests) == 1
 
 
 def test_pods_beyond_the_bound_wait_for_those_ahead():
-    terms = some_terms(a_shape(devices=64), max_in_flight=100)
+    parameters = some_parameters(a_shape(devices=64), max_in_flight=100)
     waiting = [a_waiting_pod(f"p{number:05}") for number in range(MOST_PODS + 5)]
-    plan = planned(terms, waiting)
+    plan = planned(parameters, waiting)
     late = [uid for uid, wait in plan.waits.items() if wait.reason is WaitReason.TOO_MANY_PODS]
     assert late == [pod.uid for pod in waiting[MOST_PODS:]]
     assert len(assigned_to(plan)) == MOST_PODS
@@ -235,7 +235,7 @@ def test_pods_of_too_many_kinds_wait_for_those_ahead():
         a_waiting_pod(f"p{number:05}", selection=in_zone(str(number)))
         for number in range(MOST_KINDS + 3)
     ]
-    plan = planned(some_terms(max_in_flight=1_000), waiting)
+    plan = planned(some_parameters(max_in_flight=1_000), waiting)
     assert len(plan.requests) == MOST_KINDS
     assert {wait.reason for wait in plan.waits.values()} == {WaitReason.TOO_MANY_PODS}
     assert len(plan.waits) == 3
@@ -254,11 +254,11 @@ def test_pods_are_of_one_kind_whatever_their_containers_are_called():
         )
         for number in range(MOST_KINDS + 3)
     ]
-    assert not planned(some_terms(max_in_flight=1_000), waiting).waits
+    assert not planned(some_parameters(max_in_flight=1_000), waiting).waits
 
 
 def test_ten_thousand_pods_have_a_node_or_a_reason():
     waiting = [a_waiting_pod(f"p{number:05}", units=1 + number % 8) for number in range(10_000)]
-    plan = planned(some_terms(max_in_flight=15), waiting)
+    plan = planned(some_parameters(max_in_flight=15), waiting)
     assert len(plan.requests) == 15
     assert len(assigned_to(plan)) + len(plan.waits) == 10_000

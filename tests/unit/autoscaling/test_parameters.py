@@ -7,7 +7,7 @@ import pytest
 
 from api.kinds.autoscaling import Autoscaling, Budget, NodeShape
 from api.kinds.gpupool import GPUPool, GPUPoolSpec
-from autoscaling.parameters import scaling_terms, terms_faults
+from autoscaling.parameters import scaling_parameters, terms_faults
 from autoscaling.scaling_model import MICRO, ScalingParameters
 from pool.facts import pool_facts
 
@@ -20,26 +20,26 @@ def a_pool(autoscaling: dict[str, Any] | None, **spec: Any) -> GPUPool:
     return msgspec.convert(content, GPUPool)
 
 
-def terms_of(pool: GPUPool) -> ScalingParameters:
-    found = scaling_terms(pool, pool_facts(pool))
+def parameters_of(pool: GPUPool) -> ScalingParameters:
+    found = scaling_parameters(pool, pool_facts(pool))
     assert found is not None
     return found
 
 
 def test_a_pool_without_autoscaling_has_no_terms():
     pool = a_pool(None)
-    assert scaling_terms(pool, pool_facts(pool)) is None
+    assert scaling_parameters(pool, pool_facts(pool)) is None
     assert terms_faults(pool) == ()
 
 
 def test_amounts_may_be_numbers():
     shape = {"name": "s", "devices": 1, "cpu": 96, "memory": 1 << 40, "pricePerHour": 12}
     pool = a_pool({"shapes": [shape], "budget": {"perHour": 100, "perDay": 7}})
-    terms = terms_of(pool)
-    (found,) = terms.shapes
+    parameters = parameters_of(pool)
+    (found,) = parameters.shapes
     assert terms_faults(pool) == ()
     assert (found.cpu_milli, found.memory_mib, found.price_micro) == (96_000, 1 << 20, 12 * MICRO)
-    assert (terms.per_hour_micro, terms.per_day_micro) == (100 * MICRO, 7 * MICRO)
+    assert (parameters.per_hour_micro, parameters.per_day_micro) == (100 * MICRO, 7 * MICRO)
 
 
 def test_amounts_labels_and_defaults():
@@ -65,19 +65,19 @@ def test_amounts_labels_and_defaults():
         nodeSelector={"matchLabels": {"a": "b"}},
         scheduling={"taints": [{"key": "gpu", "effect": "NoSchedule"}]},
     )
-    terms = terms_of(pool)
-    eight, one = terms.shapes
+    parameters = parameters_of(pool)
+    eight, one = parameters.shapes
     assert terms_faults(pool) == ()
     assert (eight.node_pool, one.node_pool) == ("train", "other")
     assert eight.labels == {"type": "p5"}
     assert (eight.cpu_milli, eight.memory_mib, eight.price_micro) == (96_000, 1 << 20, 12_345_600)
     assert (one.cpu_milli, one.memory_mib, one.price_micro) == (None, None, None)
-    assert (terms.per_hour_micro, terms.per_day_micro) == (100 * MICRO, MICRO // 2)
-    assert (terms.generation, terms.max_units, terms.idle_after_s) == (3, 64, 300)
-    assert [taint.key for taint in terms.taints] == ["gpu"]
-    assert terms.node_selector == pool.spec.node_selector
-    assert terms.shape("one") is one
-    assert terms.shape("two") is None
+    assert (parameters.per_hour_micro, parameters.per_day_micro) == (100 * MICRO, MICRO // 2)
+    assert (parameters.generation, parameters.max_units, parameters.idle_after_s) == (3, 64, 300)
+    assert [taint.key for taint in parameters.taints] == ["gpu"]
+    assert parameters.node_selector == pool.spec.node_selector
+    assert parameters.shape("one") is one
+    assert parameters.shape("two") is None
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_amounts_labels_and_defaults():
 )
 def test_units_of_a_shape(allocation: dict[str, Any], shape: dict[str, Any], units: int):
     pool = a_pool({"shapes": [{"name": "two", "devices": 2, **shape}]}, allocation=allocation)
-    assert terms_of(pool).shapes[0].units == units
+    assert parameters_of(pool).shapes[0].units == units
 
 
 @pytest.mark.parametrize(
@@ -117,12 +117,12 @@ def test_units_of_a_shape(allocation: dict[str, Any], shape: dict[str, Any], uni
 def test_what_cannot_be_read_is_left_out_and_told(autoscaling: dict[str, Any], names: str):
     shapes = [{"name": "s", "devices": 1, **item} for item in autoscaling.get("shapes", ())]
     pool = unchecked({**autoscaling, "shapes": shapes})
-    terms = terms_of(pool)
+    parameters = parameters_of(pool)
     (fault,) = terms_faults(pool)
     assert names in fault
-    assert all(shape.price_micro is None for shape in terms.shapes)
-    assert terms.idle_after_s == 300
-    assert terms.per_hour_micro is None
+    assert all(shape.price_micro is None for shape in parameters.shapes)
+    assert parameters.idle_after_s == 300
+    assert parameters.per_hour_micro is None
 
 
 def unchecked(autoscaling: dict[str, Any]) -> GPUPool:

@@ -17,7 +17,7 @@ from autoscaling.scaling_model import RequestId, RequestPhase, ScalingPlan, Wait
 from pool.index.node_view import PoolNode
 from pool.model import PodFacts, PodSelection
 from tests.support.naive_scaling_planner import all_fit, fewest_new_nodes
-from tests.support.scaling_plans import a_shape, a_waiting_pod, some_terms
+from tests.support.scaling_plans import a_shape, a_waiting_pod, some_parameters
 from tests.support.scaling_world import ScalingWorld
 
 ZONE = "topology.kubernetes.io/zone"
@@ -39,10 +39,10 @@ class PlansInTime(RuleBasedStateMachine):
         self, sizes: list[int], max_units: int | None, max_in_flight: int, warm_units: int
     ) -> None:
         shapes = [a_shape(f"s{size}", size) for size in sizes]
-        terms = some_terms(
+        parameters = some_parameters(
             *shapes, max_units=max_units, max_in_flight=max_in_flight, warm_units=warm_units
         )
-        self.world = ScalingWorld(terms)
+        self.world = ScalingWorld(parameters)
 
     @rule(
         units=st.integers(1, 8),
@@ -110,7 +110,7 @@ class PlansInTime(RuleBasedStateMachine):
     @precondition(lambda self: hasattr(self, "world"))
     @invariant()
     def units_are_within_the_limit(self) -> None:
-        most = self.world.terms.max_units
+        most = self.world.parameters.max_units
         coming = [
             item.shape.units
             for item in self.world.in_flight
@@ -132,13 +132,13 @@ class PlansInTime(RuleBasedStateMachine):
             assert world.requests[cancel.id].claim is None
         in_flight = [item for item in world.in_flight if item.is_in_flight]
         if plan.requests:
-            assert len(in_flight) + len(plan.requests) <= world.terms.max_in_flight
+            assert len(in_flight) + len(plan.requests) <= world.parameters.max_in_flight
         self.check_pods(plan)
-        if plan.warm_wait is None and not plan.waits and not world.terms.warm_units:
+        if plan.warm_wait is None and not plan.waits and not world.parameters.warm_units:
             rooms = [(item.free, 0) for item in self.existing()]
             rooms += [(self.room_of(item.id), 0) for item in in_flight]
             needs = [(pod.demand.units, 0) for pod in world.waiting.values()]
-            shapes = [(shape.units, 0) for shape in world.terms.shapes]
+            shapes = [(shape.units, 0) for shape in world.parameters.shapes]
             least = fewest_new_nodes(needs, rooms, shapes)
             assert least is not None
             assert len(plan.requests) >= least
@@ -159,14 +159,14 @@ class PlansInTime(RuleBasedStateMachine):
         rooms = [(item.free, 0) for item in self.existing()]
         assert all_fit([(pod.demand.units, 0) for pod in here], rooms)
         assert not [pod for pod in here if _zone(pod)], "no node that exists has a zone"
-        largest = max(item.units for item in world.terms.shapes)
+        largest = max(item.units for item in world.parameters.shapes)
         for uid, wait in plan.waits.items():
             is_too_large = world.waiting[uid].demand.units > largest
             assert (wait.reason is WaitReason.TOO_LARGE) is is_too_large or wait.reason in LIMITS
 
     def existing(self) -> list[PoolNode]:
         coming = {item.node.name for item in self.world.in_flight if item.node is not None}
-        nodes = self.world.state.index.state(self.world.terms.pool.name).nodes()
+        nodes = self.world.state.index.state(self.world.parameters.pool.name).nodes()
         return [item for name, item in nodes.items() if name not in coming]
 
     def room_of(self, id_: str) -> int:

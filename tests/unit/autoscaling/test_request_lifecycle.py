@@ -19,7 +19,7 @@ from tests.support.scale_requests import (
     a_requested_node,
     a_signal,
     after,
-    the_terms,
+    the_parameters,
     true_since,
 )
 
@@ -274,7 +274,7 @@ def test_weak_point_12_a_restart_finds_a_node_whose_signal_is_gone_and_whose_tai
     days = RequestHistory(known=(status,))
     found = days.one(100, claims=[REGISTERED], nodes=[a_requested_node(units=8)])
     assert (found.phase, found.since) == (RequestPhase.AGENT_READY, after(90))
-    assert found.shape == the_terms().shape("large")
+    assert found.shape == the_parameters().shape("large")
     without = RequestHistory().one(100, claims=[REGISTERED], nodes=[a_requested_node(units=8)])
     assert without.phase is RequestPhase.AGENT_READY or not without.is_in_flight
 
@@ -310,7 +310,7 @@ def test_a_node_without_the_startup_taint_is_on_its_way_until_its_devices_come()
 def test_a_shape_that_left_the_spec_is_told():
     days = RequestHistory()
     days.one(0, signals=[a_signal()])
-    days.terms = the_terms(shapes=())
+    days.parameters = the_parameters(shapes=())
     found = days.one(1, signals=[a_signal()])
     assert (found.shape, found.is_in_flight) == (None, False)
     assert "shape large is not in spec.autoscaling.shapes any more" in found.message

@@ -13,7 +13,14 @@ from autoscaling.scaling_model import NodePoolFacts, ScalingPlan, ShapeHistory, 
 from pool.compute_resources import ComputeResources
 from pool.model import PodSelection
 from tests.support.builders import a_pool, a_slice_pool
-from tests.support.scaling_plans import NOW, a_shape, a_waiting_pod, planned, signalled, some_terms
+from tests.support.scaling_plans import (
+    NOW,
+    a_shape,
+    a_waiting_pod,
+    planned,
+    signalled,
+    some_parameters,
+)
 
 ZONE = "topology.kubernetes.io/zone"
 
@@ -44,15 +51,17 @@ def with_node_pool(**changes: Any) -> dict[str, Any]:
 
 
 def test_a_pod_that_no_shape_can_hold():
-    terms = some_terms(a_shape("two", 2), a_shape("four", 4))
-    reason, message = wait_of(planned(terms, [a_waiting_pod(units=5)]))
+    parameters = some_parameters(a_shape("two", 2), a_shape("four", 4))
+    reason, message = wait_of(planned(parameters, [a_waiting_pod(units=5)]))
     assert reason is WaitReason.TOO_LARGE
     assert "four, has 4" in message
 
 
 def test_a_pool_without_shapes_says_so():
-    terms = some_terms()
-    bare = type(terms)(pool=terms.pool, generation=1, backend=terms.backend, shapes=())
+    parameters = some_parameters()
+    bare = type(parameters)(
+        pool=parameters.pool, generation=1, backend=parameters.backend, shapes=()
+    )
     reason, message = wait_of(planned(bare, [a_waiting_pod()]))
     assert reason is WaitReason.NO_SHAPE
     assert "name one" in message
@@ -60,24 +69,24 @@ def test_a_pool_without_shapes_says_so():
 
 def test_slices_on_the_same_device_need_a_device_that_has_them():
     pool = a_slice_pool(slices=4, slice_placement=SlicePlacement.SAME_DEVICE)
-    terms = some_terms(a_shape("two", 2, units_per_device=4), pool=pool)
+    parameters = some_parameters(a_shape("two", 2, units_per_device=4), pool=pool)
     waiting = [a_waiting_pod(f"p{number}", units=3, pool="slices") for number in range(4)]
-    assert [len(request.pods) for request in planned(terms, waiting).requests] == [2, 2]
-    assert wait_of(planned(terms, [a_waiting_pod(units=5, pool="slices")]))[0] is (
+    assert [len(request.pods) for request in planned(parameters, waiting).requests] == [2, 2]
+    assert wait_of(planned(parameters, [a_waiting_pod(units=5, pool="slices")]))[0] is (
         WaitReason.TOO_LARGE
     )
 
 
 def test_instances_of_a_mig_profile_are_units():
     pool = a_pool("mig", mode=AllocationMode.MIG, mig_profile="1g.10gb")
-    terms = some_terms(a_shape("two", 2, units_per_device=7), pool=pool)
+    parameters = some_parameters(a_shape("two", 2, units_per_device=7), pool=pool)
     waiting = [a_waiting_pod(f"p{number}", units=7, pool="mig") for number in range(3)]
-    assert [len(request.pods) for request in planned(terms, waiting).requests] == [2, 1]
+    assert [len(request.pods) for request in planned(parameters, waiting).requests] == [2, 1]
 
 
 def test_devices_of_an_expected_node_count_as_aligned():
     pool = a_pool(device_topology=DeviceTopology.REQUIRED)
-    assert shapes_of(planned(some_terms(pool=pool), [a_waiting_pod(units=8)])) == ["eight"]
+    assert shapes_of(planned(some_parameters(pool=pool), [a_waiting_pod(units=8)])) == ["eight"]
 
 
 @pytest.mark.parametrize(
@@ -88,25 +97,27 @@ def test_devices_of_an_expected_node_count_as_aligned():
     ],
 )
 def test_cpu_and_memory_of_a_shape(shape: dict[str, Any], requests: ComputeResources, names: str):
-    terms = some_terms(a_shape(**shape))
-    reason, message = wait_of(planned(terms, [a_waiting_pod(requests=requests)]))
+    parameters = some_parameters(a_shape(**shape))
+    reason, message = wait_of(planned(parameters, [a_waiting_pod(requests=requests)]))
     assert reason is WaitReason.NO_SHAPE
     assert names in message
 
 
 @pytest.mark.parametrize("shape", [{"cpu_milli": 4000}, {"memory_mib": 4000}])
 def test_cpu_and_memory_of_a_shape_bound_packing(shape: dict[str, Any]):
-    terms = some_terms(a_shape(**shape))
+    parameters = some_parameters(a_shape(**shape))
     requests = ComputeResources(2000, 2000)
     waiting = [a_waiting_pod(f"p{number}", requests=requests) for number in range(4)]
-    plan = planned(terms, waiting)
+    plan = planned(parameters, waiting)
     assert [len(request.pods) for request in plan.requests] == [2, 2]
-    again = planned(terms, waiting, in_flight=tuple(map(signalled, plan.requests)))
+    again = planned(parameters, waiting, in_flight=tuple(map(signalled, plan.requests)))
     assert not again.requests
 
 
 def test_a_label_that_nothing_knows_names_its_cure():
-    reason, message = wait_of(planned(some_terms(), [a_waiting_pod(selection=selecting(rack="1"))]))
+    reason, message = wait_of(
+        planned(some_parameters(), [a_waiting_pod(selection=selecting(rack="1"))])
+    )
     assert reason is WaitReason.NO_SHAPE
     assert "rack=1" in message
     assert "NodePool whole" in message
@@ -193,7 +204,7 @@ def test_labels_of_shape_and_node_pool(selection: PodSelection, serves: bool):
             NodeRequirement("never", "DoesNotExist"),
         ),
     )
-    plan = planned(some_terms(shape), [a_waiting_pod(selection=selection)], **supply)
+    plan = planned(some_parameters(shape), [a_waiting_pod(selection=selection)], **supply)
     assert len(plan.requests) == serves
     assert [wait.reason for wait in plan.waits.values()] == [WaitReason.NO_SHAPE] * (not serves)
 
@@ -207,7 +218,7 @@ def test_a_request_carries_what_its_pods_demand_beyond_the_shape():
         (("kind", "a"), (ZONE, "z")),
         affinity=requiring("kubernetes.io/arch", SelectorOperator.IN, "amd64").affinity,
     )
-    (request,) = planned(some_terms(shape), [a_waiting_pod(selection=selection)]).requests
+    (request,) = planned(some_parameters(shape), [a_waiting_pod(selection=selection)]).requests
     assert request.node_selector == {ZONE: "z"}
     assert request.affinity == selection.affinity
 
@@ -217,9 +228,9 @@ def test_pods_of_other_zones_get_other_nodes():
         a_waiting_pod(f"p{number}", selection=PodSelection(((ZONE, zone),)))
         for number, zone in enumerate("abab")
     ]
-    plan = planned(some_terms(), waiting)
+    plan = planned(some_parameters(), waiting)
     assert [request.node_selector for request in plan.requests] == [{ZONE: "a"}, {ZONE: "b"}]
-    again = planned(some_terms(), waiting, in_flight=tuple(map(signalled, plan.requests)))
+    again = planned(some_parameters(), waiting, in_flight=tuple(map(signalled, plan.requests)))
     assert again.assigned == plan.assigned
     assert not again.requests
 
@@ -228,9 +239,9 @@ def test_pods_of_other_zones_get_other_nodes():
 def test_a_pod_that_demands_nothing_joins_a_node_of_a_zone(name: str):
     pinned = a_waiting_pod("p", selection=PodSelection(((ZONE, "a"),)))
     waiting = [a_waiting_pod(name), pinned]
-    plan = planned(some_terms(), waiting)
+    plan = planned(some_parameters(), waiting)
     assert [request.node_selector for request in plan.requests] == [{ZONE: "a"}]
-    again = planned(some_terms(), waiting, in_flight=tuple(map(signalled, plan.requests)))
+    again = planned(some_parameters(), waiting, in_flight=tuple(map(signalled, plan.requests)))
     assert not again.requests
     assert again.assigned == plan.assigned
 
@@ -240,9 +251,9 @@ def test_required_affinity_is_not_satisfied_by_labels_that_are_not_known():
         a_waiting_pod("p0", selection=requiring(ZONE, SelectorOperator.IN, "a", "b")),
         a_waiting_pod("p1", selection=requiring(ZONE, SelectorOperator.NOT_IN, "a")),
     ]
-    plan = planned(some_terms(), waiting)
+    plan = planned(some_parameters(), waiting)
     assert len(plan.requests) == 2
-    again = planned(some_terms(), waiting, in_flight=tuple(map(signalled, plan.requests)))
+    again = planned(some_parameters(), waiting, in_flight=tuple(map(signalled, plan.requests)))
     assert again.assigned == plan.assigned
 
 
@@ -273,7 +284,7 @@ TWO = (a_shape("first", 8), a_shape("second", 8))
 )
 def test_the_next_shape_is_taken_while_one_backs_off(failed: ShapeHistory, expected: str):
     """Weak point 15: a shape without capacity is left alone for a while, and the next one taken at once."""
-    plan = planned(some_terms(*TWO), [a_waiting_pod()], history=(failed,))
+    plan = planned(some_parameters(*TWO), [a_waiting_pod()], history=(failed,))
     assert shapes_of(plan) == [expected]
 
 
@@ -289,15 +300,15 @@ def test_the_next_shape_is_taken_while_one_backs_off(failed: ShapeHistory, expec
 def test_a_zone_without_capacity_backs_off_alone(selection: PodSelection, expected: str):
     """Weak point 15."""
     failed = history(zone="a", retry_after=NOW + dt.timedelta(minutes=1))
-    plan = planned(some_terms(*TWO), [a_waiting_pod(selection=selection)], history=(failed,))
+    plan = planned(some_parameters(*TWO), [a_waiting_pod(selection=selection)], history=(failed,))
     assert shapes_of(plan) == [expected]
 
 
 def test_a_pod_is_told_when_its_only_shape_is_tried_again():
     """Weak point 15: reasons are told apart."""
     failed = history(retry_after=NOW + dt.timedelta(minutes=1))
-    terms = some_terms(a_shape("first"))
-    reason, message = wait_of(planned(terms, [a_waiting_pod()], history=(failed,)))
+    parameters = some_parameters(a_shape("first"))
+    reason, message = wait_of(planned(parameters, [a_waiting_pod()], history=(failed,)))
     assert reason is WaitReason.BACKING_OFF
     assert "InsufficientCapacityError" in message
     assert "01:01:00" in message
@@ -307,12 +318,12 @@ def test_a_node_pool_with_a_fault_serves_no_pod():
     faults: dict[str, Any] = {
         "node_pool_faults": {"whole": "NodePool whole has no startup taint: add it"}
     }
-    reason, message = wait_of(planned(some_terms(), [a_waiting_pod()], **faults))
+    reason, message = wait_of(planned(some_parameters(), [a_waiting_pod()], **faults))
     assert (reason, message) == (WaitReason.NODE_POOL_INVALID, faults["node_pool_faults"]["whole"])
-    other = some_terms(a_shape("first"), a_shape("second", node_pool="other"))
+    other = some_parameters(a_shape("first"), a_shape("second", node_pool="other"))
     assert shapes_of(planned(other, [a_waiting_pod()], **faults)) == ["second"]
 
 
 def test_the_reason_of_the_shape_that_came_furthest_is_told():
-    terms = some_terms(a_shape("small", 1), a_shape("large", 8), max_units=4)
-    assert wait_of(planned(terms, [a_waiting_pod(units=8)]))[0] is WaitReason.MAX_UNITS
+    parameters = some_parameters(a_shape("small", 1), a_shape("large", 8), max_units=4)
+    assert wait_of(planned(parameters, [a_waiting_pod(units=8)]))[0] is WaitReason.MAX_UNITS

@@ -25,7 +25,7 @@ from tests.support.scale_requests import (
     a_signal,
     after,
     current,
-    the_terms,
+    the_parameters,
 )
 
 MINUTES = dt.timedelta(minutes=1)
@@ -44,10 +44,10 @@ def failed(failure: Failure = Failure.INSUFFICIENT_CAPACITY, id_=ID, shape=SHAPE
     )
 
 
-def seen(history, *requests, at_s: float, known=(), terms=None):
+def seen(history, *requests, at_s: float, known=(), parameters=None):
     return updated_history(
         history,
-        terms or the_terms(),
+        parameters or the_parameters(),
         requests,
         known=[current(item) for item in known],
         now=after(at_s),
@@ -110,7 +110,7 @@ def test_weak_point_6_two_nodes_without_devices_leave_the_shape_out_until_the_sp
     assert [(item.without_devices, item.excluded_at) for item in history] == [(2, 1)]
     days_later = seen(history, at_s=300_000)
     assert [item.excluded_at for item in days_later] == [1]
-    assert seen(days_later, at_s=300_001, terms=the_terms(generation=2)) == ()
+    assert seen(days_later, at_s=300_001, parameters=the_parameters(generation=2)) == ()
 
 
 def test_a_shape_that_works_has_no_history():
@@ -131,7 +131,7 @@ def test_what_failed_long_ago_and_shapes_that_are_gone_are_forgotten():
     history = seen((), failed(), at_s=0)
     assert seen(history, at_s=1500) == history
     assert seen(history, at_s=2200) == ()
-    assert seen(history, at_s=5, terms=the_terms(shapes=SHAPES[1:])) == ()
+    assert seen(history, at_s=5, parameters=the_parameters(shapes=SHAPES[1:])) == ()
 
 
 @pytest.mark.parametrize(("failures", "longest_s"), [(0, 60), (1, 198), (2, 396), (9, 1980)])

@@ -20,7 +20,7 @@ from tests.support.scaling_plans import (
     launched,
     planned,
     ready,
-    some_terms,
+    some_parameters,
 )
 
 WITH_CACHE = msgspec.structs.replace(a_demand(1), caches=(LLAMA,))
@@ -49,21 +49,21 @@ def test_a_node_is_asked_for_where_the_cache_of_a_pod_does_not_fit_the_free_devi
             NodeName(node), state.index.pools()[0], WITH_CACHE, uid=pod.uid
         )
         assert isinstance(placed, PlacementRefused)
-    plan = planned(some_terms(), [pod], state.index)
+    plan = planned(some_parameters(), [pod], state.index)
     assert [request.pods for request in plan.requests] == [(pod.uid,)]
 
 
 def test_free_units_are_left_to_the_pods_that_can_use_them():
     first = a_waiting_pod("a", demand=WITH_CACHE, created="2026-01-01T00:00:00Z")
     second = a_waiting_pod("b", created="2026-01-01T00:00:01Z")
-    plan = planned(some_terms(), [first, second], a_mixed_pool().index)
+    plan = planned(some_parameters(), [first, second], a_mixed_pool().index)
     assert [request.pods for request in plan.requests] == [(first.uid,)]
     assert second.uid not in plan.waits
 
 
 def test_an_ungated_pod_is_not_told_that_units_are_free_which_its_cache_does_not_fit():
     pod = a_waiting_pod("p", demand=WITH_CACHE, awaits_capacity=False, created=OLD)
-    plan = planned(some_terms(), [pod], a_mixed_pool().index)
+    plan = planned(some_parameters(), [pod], a_mixed_pool().index)
     assert len(plan.requests) == 1
     assert not plan.waits
 
@@ -73,7 +73,7 @@ def test_pods_with_caches_and_without_share_the_devices_of_a_node():
     state = a_mixed_pool()
     state.index.replace_device(a_device("a100", 1, compute_capability="9.0"))
     caching = [a_waiting_pod(f"c{number}", demand=WITH_CACHE) for number in range(2)]
-    plan = planned(some_terms(), [*caching, a_waiting_pod("plain")], state.index)
+    plan = planned(some_parameters(), [*caching, a_waiting_pod("plain")], state.index)
     assert [request.pods for request in plan.requests] == [(caching[1].uid,)]
 
 
@@ -83,9 +83,9 @@ def test_a_shape_whose_nodes_have_devices_that_the_cache_does_not_fit_is_not_ask
     requirement = SelectorRequirement(key="kind", operator=SelectorOperator.IN, values=["old"])
     old = a_shape("old", requirements=(requirement,), labels={"kind": "old"})
     pod = a_waiting_pod("p", demand=WITH_CACHE)
-    plan = planned(some_terms(old, a_shape("new")), [pod], state.index)
+    plan = planned(some_parameters(old, a_shape("new")), [pod], state.index)
     assert [request.shape.name for request in plan.requests] == ["new"]
-    plan = planned(some_terms(old), [pod], state.index)
+    plan = planned(some_parameters(old), [pod], state.index)
     assert plan.waits[pod.uid].reason is WaitReason.CACHE_INCOMPATIBILITY
 
 
@@ -106,7 +106,7 @@ def test_a_node_is_asked_for_where_free_units_are_on_a_node_without_the_cpu():
             awaits_capacity=awaits_capacity,
             created=OLD,
         )
-        plan = planned(some_terms(), [pod], a_full_node().index)
+        plan = planned(some_parameters(), [pod], a_full_node().index)
         assert [request.pods for request in plan.requests] == [(pod.uid,)]
 
 
@@ -114,19 +114,19 @@ def test_cpu_that_one_pod_gets_is_no_more_for_the_next_one():
     state = a_full_node(free_cpu_milli=10_000)
     state.index.replace_device(a_device("n1", 1))
     pods = [a_waiting_pod(f"p{item}", requests=ComputeResources(8_000, 0)) for item in range(2)]
-    plan = planned(some_terms(), pods, state.index)
+    plan = planned(some_parameters(), pods, state.index)
     assert [request.pods for request in plan.requests] == [(pods[1].uid,)]
 
 
 def test_the_cpu_of_a_node_that_has_come_is_its_own():
     state = AllocationState(an_index())
-    terms = some_terms(a_shape("one", 2, cpu_milli=64_000))
+    parameters = some_parameters(a_shape("one", 2, cpu_milli=64_000))
     pods = [a_waiting_pod(f"p{item}", requests=ComputeResources(8_000, 0)) for item in range(2)]
-    (request,) = planned(terms, pods, state.index).requests
+    (request,) = planned(parameters, pods, state.index).requests
     assert launched(request).is_in_flight
     state.index.replace_node(a_node("new", cpu_milli=12_000))
     for number in range(2):
         state.index.replace_device(a_device("new", number))
-    plan = planned(terms, pods, state.index, in_flight=(ready(request, "new", 2),))
+    plan = planned(parameters, pods, state.index, in_flight=(ready(request, "new", 2),))
     assert plan.assigned[request.id] == (pods[0].uid,)
     assert [request.pods for request in plan.requests] == [(pods[1].uid,)]

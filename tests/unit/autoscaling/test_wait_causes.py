@@ -11,7 +11,7 @@ from autoscaling.scaling_model import ScalingPlan, WaitReason
 from pool.allocation_state import AllocationState
 from pool.model import PodSelection
 from tests.support.builders import a_pool
-from tests.support.scaling_plans import a_waiting_pod, add_node, an_index, planned, some_terms
+from tests.support.scaling_plans import a_waiting_pod, add_node, an_index, planned, some_parameters
 
 
 def reason_of(plan: ScalingPlan) -> WaitReason:
@@ -28,7 +28,7 @@ def requirement(
 
 def test_gates_of_others_come_first():
     """Weak point 18: a queue or quota that has not admitted a pod yet keeps it from scaling."""
-    plan = planned(some_terms(), [a_waiting_pod(is_gated=True)])
+    plan = planned(some_parameters(), [a_waiting_pod(is_gated=True)])
     assert reason_of(plan) is WaitReason.OTHER_GATES
     assert not plan.requests
 
@@ -38,7 +38,7 @@ def test_a_pod_for_which_others_are_evicted_waits_for_these():
     state = AllocationState(an_index())
     add_node(state, "n1", devices=8, used=8)
     pod = a_waiting_pod(units=8, awaits_capacity=False, nominated_node=NodeName("n1"))
-    plan = planned(some_terms(), [pod], state.index)
+    plan = planned(some_parameters(), [pod], state.index)
     assert reason_of(plan) is WaitReason.PREEMPTING
     assert not plan.requests
 
@@ -49,7 +49,7 @@ def test_a_nomination_to_a_node_that_takes_no_pods_does_not_count(change: dict[s
     if change is not None:
         add_node(state, "n1", devices=8, used=8, **change)
     pod = a_waiting_pod(units=8, nominated_node=NodeName("n1"))
-    assert len(planned(some_terms(), [pod], state.index).requests) == 1
+    assert len(planned(some_parameters(), [pod], state.index).requests) == 1
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_a_nomination_to_a_node_that_takes_no_pods_does_not_count(change: dict[s
 )
 def test_a_pod_that_names_its_node_asks_for_none(selection: PodSelection):
     """Weak point 18: a pinned pod would not go to a new node."""
-    plan = planned(some_terms(), [a_waiting_pod(selection=selection)])
+    plan = planned(some_parameters(), [a_waiting_pod(selection=selection)])
     assert reason_of(plan) is WaitReason.PINNED
     assert not plan.requests
 
@@ -86,7 +86,7 @@ def test_something_else_than_devices_keeps_a_pod_waiting(pod: dict[str, Any]):
     """Weak point 18: units are free, so scheduling is not caused by devices."""
     state = AllocationState(an_index())
     add_node(state, "n1", devices=8)
-    plan = planned(some_terms(), [a_waiting_pod(awaits_capacity=False, **pod)], state.index)
+    plan = planned(some_parameters(), [a_waiting_pod(awaits_capacity=False, **pod)], state.index)
     assert reason_of(plan) is WaitReason.NOT_DEVICES
     assert not plan.requests
 
@@ -102,12 +102,12 @@ def test_something_else_than_devices_keeps_a_pod_waiting(pod: dict[str, Any]):
 def test_a_pod_that_is_about_to_get_free_units_is_told_nothing(changes: dict[str, Any]):
     state = AllocationState(an_index())
     add_node(state, "n1", devices=8)
-    assert planned(some_terms(), [a_waiting_pod(**changes)], state.index) == ScalingPlan()
+    assert planned(some_parameters(), [a_waiting_pod(**changes)], state.index) == ScalingPlan()
 
 
 @pytest.mark.parametrize("change", [{"is_in_maintenance": True}, {"is_terminating": True}])
 def test_a_closed_pool_says_so(change: dict[str, Any]):
-    plan = planned(some_terms(pool=a_pool(**change)), [a_waiting_pod()])
+    plan = planned(some_parameters(pool=a_pool(**change)), [a_waiting_pod()])
     assert reason_of(plan) is WaitReason.POOL_CLOSED
 
 
@@ -116,6 +116,6 @@ def test_a_pod_with_its_own_selector_still_gets_free_units_that_satisfy_it():
     add_node(state, "n1", devices=8, labels={"rack": "1"})
     here = a_waiting_pod("here", selection=PodSelection((("rack", "1"),)))
     there = a_waiting_pod("there", selection=PodSelection((("rack", "2"),)))
-    plan = planned(some_terms(), [here, there], state.index)
+    plan = planned(some_parameters(), [here, there], state.index)
     assert list(plan.waits) == [there.uid]
     assert reason_of(plan) is WaitReason.NO_SHAPE

@@ -19,7 +19,7 @@ from tests.support.dcgm import device_lines
 
 UUID = "GPU-a"
 OTHER = device_lines("GPU-b")
-TERMS = HealthDebounceLimits()
+LIMITS = HealthDebounceLimits()
 CLEAN = device_lines(UUID)
 
 
@@ -31,7 +31,7 @@ def current(
     for number, page in enumerate(pages):
         at = start + number * period_s
         seen = ExporterSample(at, parse_page(page))
-        health = assess_health(health, UUID, seen=seen, report=None, terms=TERMS, now=at)
+        health = assess_health(health, UUID, seen=seen, report=None, limits=LIMITS, now=at)
     return health
 
 
@@ -41,7 +41,7 @@ def reported(*statuses: str, before: DeviceHealth = UNKNOWN, start: float = 0.0)
     for number, status in enumerate(statuses):
         report = HealthReport(*status.split(":"))
         now = start + number * 10.0
-        health = assess_health(health, UUID, seen=None, report=report, terms=TERMS, now=now)
+        health = assess_health(health, UUID, seen=None, report=report, limits=LIMITS, now=now)
     return health
 
 
@@ -135,7 +135,7 @@ def test_a_fatal_xid_is_remembered_while_the_exporter_does_not_list_the_device()
     for number, page in enumerate(pages, start=2):
         seen = ExporterSample(number * 15.0, parse_page(page))
         health = assess_health(
-            health, UUID, seen=seen, report=healthy, terms=TERMS, now=number * 15.0
+            health, UUID, seen=seen, report=healthy, limits=LIMITS, now=number * 15.0
         )
         assert health.is_faulted
 
@@ -145,7 +145,7 @@ def test_the_same_page_looked_at_again_is_no_new_sample():
     seen = ExporterSample(30, parse_page(CLEAN))
     health = faulty
     for now in (30, 45, 60, 75, 90):
-        health = assess_health(health, UUID, seen=seen, report=None, terms=TERMS, now=now)
+        health = assess_health(health, UUID, seen=seen, report=None, limits=LIMITS, now=now)
     assert health.is_faulted
 
 
@@ -154,7 +154,7 @@ def test_a_page_looked_at_again_interrupts_no_row_of_hot_samples():
     for number, heat in enumerate((1, 2, 3, 4)):
         seen = ExporterSample(number * 15.0, parse_page(device_lines(UUID, thermal=heat)))
         for _ in range(3):
-            health = assess_health(health, UUID, seen=seen, report=None, terms=TERMS, now=seen.at)
+            health = assess_health(health, UUID, seen=seen, report=None, limits=LIMITS, now=seen.at)
     assert kind(health) is FaultKind.THERMAL
 
 
@@ -163,15 +163,15 @@ def test_the_newest_of_two_reports_is_the_time_of_a_sample():
     seen = ExporterSample(30, parse_page(device_lines(UUID, volatile=1)))
     for now in (30.0, 40.0, 50.0):
         report = HealthReport("Healthy")
-        health = assess_health(health, UUID, seen=seen, report=report, terms=TERMS, now=now)
+        health = assess_health(health, UUID, seen=seen, report=report, limits=LIMITS, now=now)
     assert not health.is_faulted
 
 
 def test_silence_heals_nothing_and_harms_nothing():
     for health in (current(CLEAN), current(device_lines(UUID, xid=79))):
-        later = assess_health(health, UUID, seen=None, report=None, terms=TERMS, now=1e6)
+        later = assess_health(health, UUID, seen=None, report=None, limits=LIMITS, now=1e6)
         assert later.is_faulted is health.is_faulted
-    assert assess_health(UNKNOWN, UUID, seen=None, report=None, terms=TERMS, now=0) == UNKNOWN
+    assert assess_health(UNKNOWN, UUID, seen=None, report=None, limits=LIMITS, now=0) == UNKNOWN
 
 
 @pytest.mark.parametrize(
@@ -208,7 +208,7 @@ def test_of_two_sources_that_differ_the_bad_news_counts():
     for _ in range(10):
         seen = ExporterSample(now, parse_page(device_lines(UUID, xid=79)))
         report = HealthReport("Healthy")
-        health = assess_health(health, UUID, seen=seen, report=report, terms=TERMS, now=now)
+        health = assess_health(health, UUID, seen=seen, report=report, limits=LIMITS, now=now)
         now += 15
     assert kind(health) is FaultKind.XID_ERROR
 
@@ -217,13 +217,15 @@ def test_a_device_for_which_our_agent_vouches_is_not_lost_because_an_exporter_le
     health = current(CLEAN)
     seen = ExporterSample(15, parse_page(OTHER))
     report = HealthReport("Healthy")
-    assert not assess_health(health, UUID, seen=seen, report=report, terms=TERMS, now=15).is_faulted
+    assert not assess_health(
+        health, UUID, seen=seen, report=report, limits=LIMITS, now=15
+    ).is_faulted
 
 
 def test_without_its_exporter_the_agents_report_decides():
     faulty = current(device_lines(UUID, xid=79))
     assert reported("Healthy", "Healthy", "Healthy", before=faulty, start=10).is_faulted
-    late = TERMS.freshness_s + 1
+    late = LIMITS.freshness_s + 1
     assert not reported("Healthy", "Healthy", "Healthy", before=faulty, start=late).is_faulted
 
 
@@ -250,7 +252,7 @@ def test_a_device_comes_back_after_three_clean_pages_and_never_before(
         page = OTHER + (device_lines(UUID, xid=xid, volatile=errors) if is_listed else "")
         before = health
         seen = ExporterSample(now, parse_page(page))
-        health = assess_health(health, UUID, seen=seen, report=None, terms=TERMS, now=now)
+        health = assess_health(health, UUID, seen=seen, report=None, limits=LIMITS, now=now)
         if is_listed:
             is_bad = xid == 79 or (last_listed_errors is not None and errors > last_listed_errors)
             last_listed_errors = errors
@@ -259,4 +261,4 @@ def test_a_device_comes_back_after_three_clean_pages_and_never_before(
         clean_since = 0 if is_bad else clean_since + 1
         assert not (is_bad and not health.is_faulted)
         if before.is_faulted and not health.is_faulted:
-            assert clean_since >= TERMS.clean_samples
+            assert clean_since >= LIMITS.clean_samples

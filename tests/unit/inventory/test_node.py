@@ -136,14 +136,14 @@ def test_a_device_that_a_virtual_machine_has_is_not_incomplete(
 def test_a_node_is_managed_unless_its_label_says_no(
     labels: dict[str, str], *, by_default: bool, want: bool
 ):
-    terms = InventoryParameters(is_managed_by_default=by_default)
-    assert is_managed(labels, terms) is want
+    parameters = InventoryParameters(is_managed_by_default=by_default)
+    assert is_managed(labels, parameters) is want
 
 
 def test_the_label_that_opts_out_may_be_another():
-    terms = InventoryParameters(managed_label="example.com/gpu")
-    assert not is_managed({"example.com/gpu": "false"}, terms)
-    assert is_managed({"gpu.deckhouse.io/enabled": "false"}, terms)
+    parameters = InventoryParameters(managed_label="example.com/gpu")
+    assert not is_managed({"example.com/gpu": "false"}, parameters)
+    assert is_managed({"gpu.deckhouse.io/enabled": "false"}, parameters)
 
 
 def test_versions_that_no_source_reports_any_more_stay():

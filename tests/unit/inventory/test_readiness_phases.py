@@ -29,22 +29,22 @@ from tests.support.readiness import (
     software_facts,
 )
 
-TERMS = BootstrapParameters()
+PARAMETERS = BootstrapParameters()
 REQUIRED = BootstrapParameters(requirements=dict.fromkeys(Operand, Requirement.REQUIRED))
 IGNORED = BootstrapParameters(requirements=dict.fromkeys(Operand, Requirement.IGNORED))
 
 
 def resolved(
     facts: NodeSoftwareFacts,
-    terms: BootstrapParameters = TERMS,
+    parameters: BootstrapParameters = PARAMETERS,
     before: BootstrapState | None = None,
 ) -> NodeReadiness:
     """Look until nothing changes any more."""
     now = 0.0
-    result = assess_readiness(before or BootstrapState(), facts, terms, now=now)
+    result = assess_readiness(before or BootstrapState(), facts, parameters, now=now)
     for _ in range(3):
-        now += terms.debounce.period_s
-        result = assess_readiness(result.bootstrap, facts, terms, now=now)
+        now += parameters.debounce.period_s
+        result = assess_readiness(result.bootstrap, facts, parameters, now=now)
     return result
 
 
@@ -201,44 +201,44 @@ def test_obstacles_are_named_in_their_order_one_cure_after_the_other():
 
 def test_until_something_was_seen_often_enough_the_node_is_validating():
     facts = software_facts(operands=all_ready())
-    first = assess_readiness(BootstrapState(), facts, TERMS, now=0)
+    first = assess_readiness(BootstrapState(), facts, PARAMETERS, now=0)
     assert (first.phase, first.obstacle) == (
         BootstrapPhase.GFD,
         ReadinessObstacle.VALIDATING,
     )
     assert first.recheck_after_s == 10
-    second = assess_readiness(first.bootstrap, facts, TERMS, now=10)
+    second = assess_readiness(first.bootstrap, facts, PARAMETERS, now=10)
     assert second.obstacle is ReadinessObstacle.VALIDATING
-    third = assess_readiness(second.bootstrap, facts, TERMS, now=20)
+    third = assess_readiness(second.bootstrap, facts, PARAMETERS, now=20)
     assert third.obstacle is None
     assert third.recheck_after_s is None
 
 
 def test_driver_that_answers_counts_at_once_where_no_operand_is_needed():
-    first = assess_readiness(BootstrapState(), software_facts(), TERMS, now=0)
+    first = assess_readiness(BootstrapState(), software_facts(), PARAMETERS, now=0)
     assert (first.phase, first.obstacle) == (BootstrapPhase.READY, None)
 
 
 def test_operand_that_the_control_plane_runs_is_awaited_on_a_new_node():
-    terms = BootstrapParameters(installed=frozenset({Operand.VALIDATOR}))
-    first = assess_readiness(BootstrapState(), software_facts(), terms, now=0)
+    parameters = BootstrapParameters(installed=frozenset({Operand.VALIDATOR}))
+    first = assess_readiness(BootstrapState(), software_facts(), parameters, now=0)
     assert first.obstacle is ReadinessObstacle.VALIDATING
     failing = {Operand.VALIDATOR: OperandFacts(is_anywhere=True, is_on_node=True, message="waits")}
-    begun = assess_readiness(first.bootstrap, software_facts(operands=failing), terms, now=10)
+    begun = assess_readiness(first.bootstrap, software_facts(operands=failing), parameters, now=10)
     assert begun.obstacle is ReadinessObstacle.VALIDATING
     passed = software_facts(operands={Operand.VALIDATOR: ready()})
-    assert assess_readiness(begun.bootstrap, passed, terms, now=20).obstacle is None
+    assert assess_readiness(begun.bootstrap, passed, parameters, now=20).obstacle is None
 
 
 def test_validator_that_has_passed_counts_at_once():
     seen = {Operand.VALIDATOR: ready()}
-    first = assess_readiness(BootstrapState(), software_facts(operands=seen), TERMS, now=0)
+    first = assess_readiness(BootstrapState(), software_facts(operands=seen), PARAMETERS, now=0)
     assert first.obstacle is None
 
 
 def test_proof_does_not_end_a_failure_at_once():
     down = resolved(software_facts(has_driver=False))
-    back = assess_readiness(down.bootstrap, software_facts(), TERMS, now=1000)
+    back = assess_readiness(down.bootstrap, software_facts(), PARAMETERS, now=1000)
     assert back.obstacle is ReadinessObstacle.DRIVER_MISSING
 
 
@@ -262,8 +262,8 @@ def test_proof_does_not_end_a_failure_at_once():
 def test_an_operand_counts_by_its_requirement(
     requirement: Requirement, seen: OperandFacts, obstacle: ReadinessObstacle | None
 ):
-    terms = BootstrapParameters(requirements={Operand.GFD: requirement})
-    assert resolved(software_facts(operands={Operand.GFD: seen}), terms).obstacle is obstacle
+    parameters = BootstrapParameters(requirements={Operand.GFD: requirement})
+    assert resolved(software_facts(operands={Operand.GFD: seen}), parameters).obstacle is obstacle
 
 
 def test_required_operands_that_do_not_exist_hold_every_node_up():
@@ -288,8 +288,8 @@ def test_required_operands_that_do_not_exist_hold_every_node_up():
 def test_an_operand_is_shown_with_the_reason_of_its_readiness(
     requirement: Requirement, seen: OperandFacts, current: list[str]
 ):
-    terms = BootstrapParameters(requirements={Operand.GFD: requirement})
-    found = resolved(software_facts(operands={Operand.GFD: seen}), terms).operands
+    parameters = BootstrapParameters(requirements={Operand.GFD: requirement})
+    found = resolved(software_facts(operands={Operand.GFD: seen}), parameters).operands
     assert [item.reason for item in found if item.name == "gfd"] == current
 
 
@@ -327,12 +327,12 @@ def test_an_operand_that_is_introduced_later_has_its_time_to_come_up():
     before = resolved(software_facts(operands=NO_OPERANDS)).bootstrap
     steady = DebounceLimits()
     introduced = software_facts(operands={Operand.GFD: elsewhere()})
-    result = assess_readiness(before, introduced, TERMS, now=1000)
+    result = assess_readiness(before, introduced, PARAMETERS, now=1000)
     assert result.obstacle is None
-    result = assess_readiness(result.bootstrap, introduced, TERMS, now=1000 + steady.period_s)
+    result = assess_readiness(result.bootstrap, introduced, PARAMETERS, now=1000 + steady.period_s)
     assert result.obstacle is None
     ready_now = software_facts(operands={Operand.GFD: ready()})
-    result = assess_readiness(result.bootstrap, ready_now, TERMS, now=1001 + steady.period_s)
+    result = assess_readiness(result.bootstrap, ready_now, PARAMETERS, now=1001 + steady.period_s)
     assert (result.obstacle, result.recheck_after_s) == (None, None)
 
 
@@ -349,16 +349,18 @@ def test_pods_are_harmed_only_where_software_is_not_ready():
     harmed = resolved(software_facts(operands=failing(Operand.DCGM), has_workloads=True))
     assert harmed.harms_workloads
     # Whether pods are there is reported by nobody, so the node is looked at again.
-    assert harmed.recheck_after_s == TERMS.debounce.period_s
+    assert harmed.recheck_after_s == PARAMETERS.debounce.period_s
 
 
 def test_a_node_that_was_opted_out_begins_again():
     ready_node = resolved(software_facts())
     facts = software_facts(is_managed=False, heartbeat_age_s=10)
-    out = assess_readiness(ready_node.bootstrap, facts, TERMS, now=100)
+    out = assess_readiness(ready_node.bootstrap, facts, PARAMETERS, now=100)
     assert out.phase is BootstrapPhase.DISABLED
     assert out.recheck_after_s is None
-    back = assess_readiness(out.bootstrap, software_facts(operands=all_ready()), TERMS, now=200)
+    back = assess_readiness(
+        out.bootstrap, software_facts(operands=all_ready()), PARAMETERS, now=200
+    )
     assert back.obstacle is ReadinessObstacle.VALIDATING
 
 

@@ -34,27 +34,27 @@ from tests.unit.kernelcache.stores import (
     on_disk,
 )
 
-TERMS = StoreLimits(quota_bytes=100, grace_s=300.0, retry_base_s=10.0, retry_max_s=60.0)
-NO_QUOTA = dataclasses.replace(TERMS, quota_bytes=None)
+LIMITS = StoreLimits(quota_bytes=100, grace_s=300.0, retry_base_s=10.0, retry_max_s=60.0)
+NO_QUOTA = dataclasses.replace(LIMITS, quota_bytes=None)
 NOW = 1000.0
 NAME = named("cache-0")
 
 
-def removed(store: StoreSnapshot, terms: StoreLimits = TERMS) -> dict[str, RemovalReason]:
-    return {removal.digest: removal.reason for removal in plan_store(store, terms, NOW).removals}
+def removed(store: StoreSnapshot, limits: StoreLimits = LIMITS) -> dict[str, RemovalReason]:
+    return {removal.digest: removal.reason for removal in plan_store(store, limits, NOW).removals}
 
 
-def extracted(store: StoreSnapshot, terms: StoreLimits = TERMS) -> list[str]:
-    return [extraction.digest for extraction in plan_store(store, terms, NOW).extractions]
+def extracted(store: StoreSnapshot, limits: StoreLimits = LIMITS) -> list[str]:
+    return [extraction.digest for extraction in plan_store(store, limits, NOW).extractions]
 
 
 def test_wanted_cache_is_extracted_and_then_kept():
     store = a_store([a_wanted(A)])
-    plan = plan_store(store, TERMS, NOW)
+    plan = plan_store(store, LIMITS, NOW)
     assert plan.extractions == (
         Extract(digest=A, caches=(NAME,), reason=ExtractionReason.WARM, max_bytes=100),
     )
-    after = plan_store(carried_out(store, plan, NOW), TERMS, NOW)
+    after = plan_store(carried_out(store, plan, NOW), LIMITS, NOW)
     assert is_idle(after)
     assert after.kept == (Keep(digest=A, reason=KeepReason.WANTED),)
     assert after.next_at is None
@@ -65,18 +65,18 @@ def test_caches_of_one_digest_share_one_copy():
     store = StoreSnapshot(
         wanted={named("x", "b"): a_wanted(A, 10), named("x", "a"): a_wanted(A, 12)}, stored={}
     )
-    [one] = plan_store(store, TERMS, NOW).extractions
+    [one] = plan_store(store, LIMITS, NOW).extractions
     assert one.caches == (named("x", "a"), named("x", "b"))
     store = dataclasses.replace(store, stored={A: on_disk()})
-    assert is_idle(plan_store(store, TERMS, NOW))
+    assert is_idle(plan_store(store, LIMITS, NOW))
     del store.wanted[named("x", "a")]  # type: ignore[attr-defined]  # a dict, as the builder made it
-    assert plan_store(store, TERMS, NOW).kept == (Keep(digest=A, reason=KeepReason.WANTED),)
+    assert plan_store(store, LIMITS, NOW).kept == (Keep(digest=A, reason=KeepReason.WANTED),)
 
 
 def test_what_pods_use_stays_whatever_else_is_wanted():
     """G8: the old digest under running pods stays until the last of them has ended."""
     store = a_store([a_wanted(B)], {A: on_disk()}, mounted=[A], unneeded_since={A: 0.0})
-    plan = plan_store(store, TERMS, NOW)
+    plan = plan_store(store, LIMITS, NOW)
     assert plan.kept == (Keep(digest=A, reason=KeepReason.IN_USE),)
     assert [extraction.digest for extraction in plan.extractions] == [B]
 
@@ -86,7 +86,7 @@ def test_content_that_nothing_needs_goes_after_its_grace_time():
     store = a_store([], {A: on_disk()}, unneeded_since={A: NOW - 300.0})
     assert removed(store) == {A: RemovalReason.UNNEEDED}
     store = a_store([], {A: on_disk()}, unneeded_since={A: NOW - 299.0})
-    plan = plan_store(store, TERMS, NOW)
+    plan = plan_store(store, LIMITS, NOW)
     assert plan.kept == (Keep(digest=A, reason=KeepReason.GRACE, until=NOW + 1.0),)
     assert plan.next_at == NOW + 1.0
 
@@ -114,7 +114,7 @@ def test_no_more_is_removed_than_must_be():
 def test_a_cache_without_a_pod_displaces_no_other_cache():
     """Two caches that do not fit together would be pulled in turn for ever."""
     store = a_store([a_wanted(A, 60), a_wanted(B, 60)], {A: on_disk(60)})
-    plan = plan_store(store, TERMS, NOW)
+    plan = plan_store(store, LIMITS, NOW)
     assert is_idle(plan)
     assert plan.postponed == (
         Postpone(
@@ -127,10 +127,10 @@ def test_a_cache_without_a_pod_displaces_no_other_cache():
 def test_a_pod_that_waits_displaces_the_least_recently_used_cache_and_that_one_stays_away():
     wanted = [a_wanted(A, 50), a_wanted(B, 50), a_wanted(C, 50, is_awaited=True)]
     store = a_store(wanted, {A: on_disk(50, used_at=2.0), B: on_disk(50, used_at=1.0)})
-    plan = plan_store(store, TERMS, NOW)
+    plan = plan_store(store, LIMITS, NOW)
     assert plan.removals == (Remove(digest=B, reason=RemovalReason.ROOM),)
     assert [extraction.reason for extraction in plan.extractions] == [ExtractionReason.POD_WAITS]
-    after = plan_store(carried_out(store, plan, NOW), TERMS, NOW)
+    after = plan_store(carried_out(store, plan, NOW), LIMITS, NOW)
     assert is_idle(after)
     assert [item.digest for item in after.postponed] == [B]
 
@@ -144,7 +144,7 @@ def test_content_in_its_grace_time_goes_before_a_cache_that_is_wanted():
 def test_two_pods_that_wait_displace_nothing_of_each_other():
     wanted = [a_wanted(A, 60, is_awaited=True), a_wanted(B, 60, is_awaited=True)]
     store = a_store(wanted, {A: on_disk(60)})
-    plan = plan_store(store, TERMS, NOW)
+    plan = plan_store(store, LIMITS, NOW)
     assert is_idle(plan)
     assert [(item.reason, item.missing_bytes) for item in plan.postponed] == [
         (PostponeReason.NO_ROOM, 20)
@@ -154,9 +154,9 @@ def test_two_pods_that_wait_displace_nothing_of_each_other():
 def test_nothing_is_removed_for_a_cache_that_would_not_fit_anyway():
     wanted = [a_wanted(C, 101, is_awaited=True)]
     store = a_store(wanted, {A: on_disk(50)}, mounted=[A])
-    assert is_idle(plan_store(store, TERMS, NOW))
+    assert is_idle(plan_store(store, LIMITS, NOW))
     store = a_store(wanted, {A: on_disk(50)})
-    plan = plan_store(store, TERMS, NOW)
+    plan = plan_store(store, LIMITS, NOW)
     assert is_idle(plan)
     assert [item.missing_bytes for item in plan.postponed] == [1]
 
@@ -168,9 +168,9 @@ def test_a_smaller_cache_takes_the_room_that_a_larger_one_cannot():
 def test_quota_that_was_lowered_displaces_what_no_pod_uses():
     stored = {A: on_disk(60, used_at=1.0), B: on_disk(60, used_at=2.0), C: on_disk(30)}
     store = a_store([a_wanted(A, 60), a_wanted(B, 60)], stored, mounted=[C])
-    plan = plan_store(store, TERMS, NOW)
+    plan = plan_store(store, LIMITS, NOW)
     assert plan.removals == (Remove(digest=A, reason=RemovalReason.QUOTA),)
-    after = plan_store(carried_out(store, plan, NOW), TERMS, NOW)
+    after = plan_store(carried_out(store, plan, NOW), LIMITS, NOW)
     assert is_idle(after)
     assert [(item.digest, item.reason) for item in after.postponed] == [(A, PostponeReason.NO_ROOM)]
 
@@ -186,14 +186,14 @@ def test_extractions_share_what_is_left_so_that_all_fit_together():
     store = a_store([a_wanted(A, 20), a_wanted(B, 30)], {C: on_disk(10)}, mounted=[C])
     found = {
         extraction.digest: extraction.max_bytes
-        for extraction in plan_store(store, TERMS, NOW).extractions
+        for extraction in plan_store(store, LIMITS, NOW).extractions
     }
     assert found == {A: 40, B: 50}
 
 
 def test_extraction_under_way_keeps_its_room():
     store = a_store([a_wanted(A, 60), a_wanted(B, 60)], extracting={A: 60})
-    plan = plan_store(store, TERMS, NOW)
+    plan = plan_store(store, LIMITS, NOW)
     assert plan.extractions == ()
     assert [(item.digest, item.reason) for item in plan.postponed] == [
         (A, PostponeReason.EXTRACTING),
@@ -203,8 +203,8 @@ def test_extraction_under_way_keeps_its_room():
 
 def test_a_failure_of_a_time_to_come_binds_a_digest_no_longer_than_the_longest_delay():
     failures = {A: FailedAttempts(count=1, at=NOW + 7200.0)}
-    [postponed] = plan_store(a_store([a_wanted(A)], failures=failures), TERMS, NOW).postponed
-    assert postponed.until == NOW + TERMS.retry_max_s
+    [postponed] = plan_store(a_store([a_wanted(A)], failures=failures), LIMITS, NOW).postponed
+    assert postponed.until == NOW + LIMITS.retry_max_s
 
 
 def test_failed_extraction_is_tried_again_later_and_later():
@@ -212,18 +212,18 @@ def test_failed_extraction_is_tried_again_later_and_later():
     delays = []
     for count in range(1, 6):
         failures = {A: FailedAttempts(count=count, at=NOW)}
-        [one] = plan_store(a_store([a_wanted(A)], failures=failures), TERMS, NOW).postponed
+        [one] = plan_store(a_store([a_wanted(A)], failures=failures), LIMITS, NOW).postponed
         assert one.reason is PostponeReason.RETRY
         assert one.until is not None
         delays.append(one.until - NOW)
-        due = plan_store(a_store([a_wanted(A)], failures=failures), TERMS, one.until)
+        due = plan_store(a_store([a_wanted(A)], failures=failures), LIMITS, one.until)
         assert [extraction.digest for extraction in due.extractions] == [A]
     assert delays == [10.0, 20.0, 40.0, 60.0, 60.0]
 
 
 def test_a_thousand_failures_are_no_overflow():
     failed = FailedAttempts(count=10_000, at=NOW)
-    assert TERMS.retry_at(failed) == NOW + 60.0
+    assert LIMITS.retry_at(failed) == NOW + 60.0
 
 
 def test_a_failure_of_one_digest_does_not_hold_back_another():
@@ -236,19 +236,19 @@ def test_failed_removal_is_tried_again_later():
     gone = {"unneeded_since": {A: 0.0}}
     failures = {A: FailedAttempts(count=1, at=NOW - 3.0)}
     store = a_store([], {A: on_disk()}, failures=failures, **gone)
-    assert plan_store(store, TERMS, NOW).kept == (
+    assert plan_store(store, LIMITS, NOW).kept == (
         Keep(digest=A, reason=KeepReason.RETRY, until=NOW + 7.0),
     )
-    assert [removal.digest for removal in plan_store(store, TERMS, NOW + 7.0).removals] == [A]
+    assert [removal.digest for removal in plan_store(store, LIMITS, NOW + 7.0).removals] == [A]
 
 
 def test_what_cannot_be_removed_makes_no_room():
     failures = {A: FailedAttempts(count=1, at=NOW)}
     store = a_store([a_wanted(B, 60)], {A: on_disk(60)}, failures=failures)
-    plan = plan_store(store, TERMS, NOW)
+    plan = plan_store(store, LIMITS, NOW)
     assert is_idle(plan)
     assert plan.next_at == NOW + 10.0
-    later = plan_store(store, TERMS, NOW + 10.0)
+    later = plan_store(store, LIMITS, NOW + 10.0)
     assert [removal.digest for removal in later.removals] == [A]
     assert [extraction.digest for extraction in later.extractions] == [B]
 
@@ -257,7 +257,7 @@ def test_lost_content_under_a_mount_is_extracted_again():
     """A lost store: the references are there, the content is not."""
     store = a_store([a_wanted(A)], mounted=[A])
     assert extracted(store) == [A]
-    assert is_idle(plan_store(a_store([], mounted=[A]), TERMS, NOW))
+    assert is_idle(plan_store(a_store([], mounted=[A]), LIMITS, NOW))
 
 
 @pytest.mark.parametrize("field", ["quota_bytes", "grace_s", "retry_base_s", "retry_max_s"])
@@ -268,9 +268,9 @@ def test_terms_below_zero_are_refused(field):
 
 def test_cache_that_was_larger_than_its_image_says_does_not_come_back_once_displaced():
     store = a_store([a_wanted(A, 50)], {A: on_disk(120)})
-    plan = plan_store(store, TERMS, NOW)
+    plan = plan_store(store, LIMITS, NOW)
     assert plan.removals == (Remove(digest=A, reason=RemovalReason.QUOTA),)
-    after = plan_store(carried_out(store, plan, NOW), TERMS, NOW)
+    after = plan_store(carried_out(store, plan, NOW), LIMITS, NOW)
     assert is_idle(after)
     assert [item.missing_bytes for item in after.postponed] == [20]
 
@@ -280,32 +280,32 @@ def test_wanted_bytes_of_a_digest_are_the_largest_claim():
         wanted={named("x"): WantedCache(digest=A, bytes=1), named("y"): a_wanted(A, 101)},
         stored={},
     )
-    [one] = plan_store(store, TERMS, NOW).postponed
+    [one] = plan_store(store, LIMITS, NOW).postponed
     assert one.missing_bytes == 1
 
 
 def test_an_extraction_keeps_no_more_from_others_than_its_image_makes_likely():
     """The next one must not wait for the quota while the disk is empty."""
     store = StoreSnapshot(wanted={NAME: WantedCache(digest=A, bytes=2 << 30)}, stored={})
-    terms = StoreLimits(quota_bytes=100 << 30)
-    (one,) = plan_store(store, terms, NOW).extractions
+    limits = StoreLimits(quota_bytes=100 << 30)
+    (one,) = plan_store(store, limits, NOW).extractions
     assert one.max_bytes == 18 << 30
 
 
-@pytest.mark.parametrize("terms", [TERMS, NO_QUOTA], ids=["beside a quota", "without a quota"])
-def test_a_pod_that_waits_gets_room_on_a_full_disk_and_no_other_cache_does(terms):
+@pytest.mark.parametrize("limits", [LIMITS, NO_QUOTA], ids=["beside a quota", "without a quota"])
+def test_a_pod_that_waits_gets_room_on_a_full_disk_and_no_other_cache_does(limits):
     """The quota says what caches may take, the disk what there is."""
     full = {A: on_disk(40), B: on_disk(40)}
     warm = [a_wanted(A, 40), a_wanted(B, 40)]
     store = a_store([*warm, a_wanted(C, 30)], full, free_bytes=-5)
-    assert is_idle(plan_store(store, terms, NOW))
+    assert is_idle(plan_store(store, limits, NOW))
     waits = a_store([*warm, a_wanted(C, 30, is_awaited=True)], full, free_bytes=-5)
-    assert extracted(waits, terms) == [C]
-    assert removed(waits, terms) == {A: RemovalReason.ROOM}
+    assert extracted(waits, limits) == [C]
+    assert removed(waits, limits) == {A: RemovalReason.ROOM}
 
 
 def test_a_disk_that_others_filled_displaces_no_content():
     store = a_store([a_wanted(A, 40)], {A: on_disk(40)}, free_bytes=-500)
-    assert is_idle(plan_store(store, TERMS, NOW))
-    assert store.quota_bytes(TERMS) == 40
-    assert dataclasses.replace(store, free_bytes=1_000).quota_bytes(TERMS) == 100
+    assert is_idle(plan_store(store, LIMITS, NOW))
+    assert store.quota_bytes(LIMITS) == 40
+    assert dataclasses.replace(store, free_bytes=1_000).quota_bytes(LIMITS) == 100

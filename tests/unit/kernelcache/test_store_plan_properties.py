@@ -30,7 +30,7 @@ STORED = st.dictionaries(ONE, st.builds(DigestOnDisk, bytes=SIZES, last_used_at=
 FAILURES = st.dictionaries(
     ONE, st.builds(FailedAttempts, count=st.integers(1, 4), at=TIMES), max_size=2
 )
-TERMS = st.builds(
+LIMITS = st.builds(
     StoreLimits,
     quota_bytes=st.none() | st.integers(0, 160),
     grace_s=st.sampled_from([0.0, 30.0]),
@@ -61,17 +61,17 @@ def awaited(store: StoreSnapshot) -> set[str]:
     return {cache.digest for cache in store.wanted.values() if cache.is_awaited}
 
 
-@given(snapshots(), TERMS)
-def test_what_pods_use_or_wait_for_is_never_removed(store, terms):
-    plan = plan_store(store, terms, NOW)
+@given(snapshots(), LIMITS)
+def test_what_pods_use_or_wait_for_is_never_removed(store, parameters):
+    plan = plan_store(store, parameters, NOW)
     assert not removed(plan) & {*store.references.values()}
     assert not removed(plan) & awaited(store)
     assert removed(plan) <= store.stored.keys()
 
 
-@given(snapshots(), TERMS)
-def test_every_digest_has_exactly_one_decision(store, terms):
-    plan = plan_store(store, terms, NOW)
+@given(snapshots(), LIMITS)
+def test_every_digest_has_exactly_one_decision(store, parameters):
+    plan = plan_store(store, parameters, NOW)
     decided = [
         *(removal.digest for removal in plan.removals),
         *(extraction.digest for extraction in plan.extractions),
@@ -82,9 +82,9 @@ def test_every_digest_has_exactly_one_decision(store, terms):
     assert sorted(decided) == sorted(wanted | store.stored.keys())
 
 
-@given(snapshots(), TERMS)
-def test_caches_of_one_digest_are_extracted_once(store, terms):
-    plan = plan_store(store, terms, NOW)
+@given(snapshots(), LIMITS)
+def test_caches_of_one_digest_are_extracted_once(store, parameters):
+    plan = plan_store(store, parameters, NOW)
     decided = {extraction.digest: extraction.caches for extraction in plan.extractions}
     decided |= {item.digest: item.caches for item in plan.postponed}
     for digest, caches in decided.items():
@@ -93,11 +93,11 @@ def test_caches_of_one_digest_are_extracted_once(store, terms):
     assert not {extraction.digest for extraction in plan.extractions} & store.stored.keys()
 
 
-@given(snapshots(), TERMS, st.data())
-def test_quota_holds_where_room_can_be_made(store, terms, data):
+@given(snapshots(), LIMITS, st.data())
+def test_quota_holds_where_room_can_be_made(store, parameters, data):
     """Whatever an extraction turns out to need, up to what the plan lets it have."""
-    plan = plan_store(store, terms, NOW)
-    if terms.quota_bytes is None:
+    plan = plan_store(store, parameters, NOW)
+    if parameters.quota_bytes is None:
         return
     sizes = {
         extraction.digest: data.draw(
@@ -106,57 +106,57 @@ def test_quota_holds_where_room_can_be_made(store, terms, data):
         for extraction in plan.extractions
     }
     after = carried_out(store, plan, NOW, sizes)
-    if bytes_of(after) <= terms.quota_bytes:
+    if bytes_of(after) <= parameters.quota_bytes:
         return
-    blocked = {digest for digest, item in store.failures.items() if terms.retry_at(item) > NOW}
+    blocked = {digest for digest, item in store.failures.items() if parameters.retry_at(item) > NOW}
     assert plan.extractions == ()
     assert after.stored.keys() <= {*store.references.values()} | awaited(store) | blocked
 
 
-@given(snapshots(), TERMS)
-def test_plan_that_is_carried_out_leaves_nothing_to_do(store, terms):
-    plan = plan_store(store, terms, NOW)
-    assert plan_store(store, terms, NOW) == plan
-    after = plan_store(carried_out(store, plan, NOW), terms, NOW)
+@given(snapshots(), LIMITS)
+def test_plan_that_is_carried_out_leaves_nothing_to_do(store, parameters):
+    plan = plan_store(store, parameters, NOW)
+    assert plan_store(store, parameters, NOW) == plan
+    after = plan_store(carried_out(store, plan, NOW), parameters, NOW)
     assert is_idle(after)
 
 
-@given(snapshots(), TERMS)
-def test_extraction_that_fills_its_share_leaves_nothing_to_do(store, terms):
-    plan = plan_store(store, terms, NOW)
+@given(snapshots(), LIMITS)
+def test_extraction_that_fills_its_share_leaves_nothing_to_do(store, parameters):
+    plan = plan_store(store, parameters, NOW)
     full = {
         extraction.digest: extraction.max_bytes
         for extraction in plan.extractions
         if extraction.max_bytes is not None
     }
-    assert is_idle(plan_store(carried_out(store, plan, NOW, full), terms, NOW))
+    assert is_idle(plan_store(carried_out(store, plan, NOW, full), parameters, NOW))
 
 
-@given(snapshots(), TERMS, st.randoms(use_true_random=False))
-def test_the_order_of_the_input_does_not_matter(store, terms, random):
+@given(snapshots(), LIMITS, st.randoms(use_true_random=False))
+def test_the_order_of_the_input_does_not_matter(store, parameters, random):
     def shuffled(mapping: dict[Any, Any]) -> dict[Any, Any]:
         return dict(random.sample(list(mapping.items()), len(mapping)))
 
     values = {field.name: getattr(store, field.name) for field in dataclasses.fields(store)}
     maps = {name: shuffled(value) for name, value in values.items() if isinstance(value, dict)}
     other = dataclasses.replace(store, **maps)
-    assert plan_store(other, terms, NOW) == plan_store(store, terms, NOW)
+    assert plan_store(other, parameters, NOW) == plan_store(store, parameters, NOW)
 
 
-@given(snapshots(), TERMS, st.sampled_from([0.0, 0.5, 0.99]))
-def test_time_alone_changes_nothing_before_the_plan_says(store, terms, part):
-    store = carried_out(store, plan_store(store, terms, NOW), NOW)
+@given(snapshots(), LIMITS, st.sampled_from([0.0, 0.5, 0.99]))
+def test_time_alone_changes_nothing_before_the_plan_says(store, parameters, part):
+    store = carried_out(store, plan_store(store, parameters, NOW), NOW)
     store = dataclasses.replace(store, unneeded_since=unneeded_since(store, NOW))
-    plan = plan_store(store, terms, NOW)
+    plan = plan_store(store, parameters, NOW)
     at = NOW + 1e6 if plan.next_at is None else plan.next_at
     assert at > NOW
-    assert plan_store(store, terms, NOW + (at - NOW) * part) == plan
+    assert plan_store(store, parameters, NOW + (at - NOW) * part) == plan
 
 
-@given(snapshots(), TERMS)
-def test_without_a_quota_nothing_waits_for_room_and_only_the_unneeded_goes(store, terms):
-    terms = dataclasses.replace(terms, quota_bytes=None)
-    plan = plan_store(store, terms, NOW)
+@given(snapshots(), LIMITS)
+def test_without_a_quota_nothing_waits_for_room_and_only_the_unneeded_goes(store, parameters):
+    parameters = dataclasses.replace(parameters, quota_bytes=None)
+    plan = plan_store(store, parameters, NOW)
     assert all(item.missing_bytes == 0 for item in plan.postponed)
     wanted = {cache.digest for cache in store.wanted.values()}
     assert not removed(plan) & wanted

@@ -46,7 +46,13 @@ from manifests.scaling.signal_pod import build_signal
 from manifests.yaml import render
 from server.rbac import build_agent_roles, build_node_software_roles
 from tests.support.examples import load_example
-from tests.support.node_requests import TAINT, a_node_request, a_requirement, a_shape, some_terms
+from tests.support.node_requests import (
+    TAINT,
+    a_node_request,
+    a_requirement,
+    a_shape,
+    some_parameters,
+)
 from tests.unit.manifests import pool_objects
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -139,7 +145,7 @@ DOCUMENTS: dict[str, Callable[[], list[dict[str, Any]]]] = {
     "scale-signal": lambda: [
         build_signal(
             a_node_request(shape=a_shape(requirements=(a_requirement(),))),
-            some_terms(taints=(TAINT,), signal_resource="nvidia.com/gpu"),
+            some_parameters(taints=(TAINT,), signal_resource="nvidia.com/gpu"),
             namespace="gpu-control-plane",
             image="registry.example.com/gpu-control-plane:1.0",
         )

@@ -8,7 +8,7 @@ import pytest
 from api.foreign.karpenter import NodePool
 from api.kinds.gpupool import GPUPool
 from autoscaling.node_pool_checks import node_pool_fault
-from autoscaling.parameters import scaling_terms
+from autoscaling.parameters import scaling_parameters
 from manifests.scaling.node_pool import NodeClassRef, build_node_pools
 from pool.facts import pool_facts
 from reconciler.sinks.karpenter import observe_node_pool
@@ -165,9 +165,9 @@ def test_the_control_plane_finds_nothing_wrong_with_it():
     pool = a_pool(autoscaling={"idleAfter": "1h30m"}, nodeSelector=selector)
     (node_pool,) = build_node_pools(pool, CLASS)
     facts = observe_node_pool(msgspec.convert(node_pool, NodePool))
-    terms = scaling_terms(pool, pool_facts(pool))
-    assert terms is not None
-    assert node_pool_fault(terms, facts.name, facts) == ("", "")
+    parameters = scaling_parameters(pool, pool_facts(pool))
+    assert parameters is not None
+    assert node_pool_fault(parameters, facts.name, facts) == ("", "")
 
 
 def test_a_pool_that_does_not_scale_has_none():

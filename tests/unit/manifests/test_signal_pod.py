@@ -12,15 +12,21 @@ from manifests.scaling.signal_pod import build_signal, unschedulable_patch
 from pool.compute_resources import NOTHING
 from tests.support.builders import EPOCH
 from tests.support.kubernetes_schemas import check_object
-from tests.support.node_requests import TAINT, a_node_request, a_requirement, a_shape, some_terms
+from tests.support.node_requests import (
+    TAINT,
+    a_node_request,
+    a_requirement,
+    a_shape,
+    some_parameters,
+)
 
 Json = dict[str, Any]
 
 
-def a_signal(terms: Any = None, **request: Any) -> Json:
+def a_signal(parameters: Any = None, **request: Any) -> Json:
     return build_signal(
         a_node_request(**request),
-        terms or some_terms(taints=(TAINT,)),
+        parameters or some_parameters(taints=(TAINT,)),
         namespace="gpu-control-plane",
         image="registry.example.com/gpu-control-plane:1.0",
     )
@@ -87,7 +93,7 @@ def test_it_asks_for_the_memory_of_its_pods_and_not_for_that_of_devices():
 
 def test_it_asks_for_devices_only_where_the_autoscaler_knows_them():
     """Weak point 6: a resource that no plugin of the node serves would never be initialised."""
-    container = a_signal(some_terms(signal_resource="nvidia.com/gpu"))["spec"]["containers"][0]
+    container = a_signal(some_parameters(signal_resource="nvidia.com/gpu"))["spec"]["containers"][0]
     assert container["resources"]["requests"]["nvidia.com/gpu"] == "2"
     assert container["resources"]["limits"] == {"nvidia.com/gpu": "2"}
 

@@ -26,16 +26,18 @@ from tests.support.readiness import (
     software_facts,
 )
 
-TERMS = BootstrapParameters()
+PARAMETERS = BootstrapParameters()
 NOON = dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC)
 
 
 def stable(
     facts: NodeSoftwareFacts, before: BootstrapState | None = None, start: float = 0.0
 ) -> NodeReadiness:
-    readiness = assess_readiness(before or BootstrapState(), facts, TERMS, now=start)
+    readiness = assess_readiness(before or BootstrapState(), facts, PARAMETERS, now=start)
     for number in (1, 2):
-        readiness = assess_readiness(readiness.bootstrap, facts, TERMS, now=start + 10 * number)
+        readiness = assess_readiness(
+            readiness.bootstrap, facts, PARAMETERS, now=start + 10 * number
+        )
     return readiness
 
 
@@ -111,7 +113,7 @@ def test_what_is_so_is_said(facts: NodeSoftwareFacts, statuses: dict[str, str]):
 
 def test_the_first_look_says_that_nothing_is_known_yet():
     facts = software_facts(operands=failing(*Operand))
-    conditions = said(assess_readiness(BootstrapState(), facts, TERMS, now=0))
+    conditions = said(assess_readiness(BootstrapState(), facts, PARAMETERS, now=0))
     assert {condition.reason for condition in conditions.values()} == {"Validating", "AsExpected"}
     assert conditions["DriverMissing"].status == "Unknown"
     assert conditions["ReadyForPooling"].status == "False"
@@ -131,11 +133,11 @@ def test_software_that_is_down_after_it_was_ready_is_degraded_and_named():
 def test_an_operand_that_is_introduced_is_not_said_to_be_ready_before_it_is():
     before = stable(software_facts(operands=NO_OPERANDS)).bootstrap
     introduced = assess_readiness(
-        before, software_facts(operands={Operand.GFD: elsewhere()}), TERMS, now=100
+        before, software_facts(operands={Operand.GFD: elsewhere()}), PARAMETERS, now=100
     )
     assert said(introduced)["GFDReady"].reason == "NotRequired"
     up = assess_readiness(
-        introduced.bootstrap, software_facts(operands={Operand.GFD: ready()}), TERMS, now=101
+        introduced.bootstrap, software_facts(operands={Operand.GFD: ready()}), PARAMETERS, now=101
     )
     assert said(up)["GFDReady"].status == "True"
 
@@ -176,7 +178,7 @@ def test_a_restart_goes_on_with_what_was_reported(facts: NodeSoftwareFacts):
     """The phase Ready needs no three new samples, and no condition flaps."""
     before = stable(facts)
     current = status_of(before)
-    after = assess_readiness(recalled(current), facts, TERMS, now=5000)
+    after = assess_readiness(recalled(current), facts, PARAMETERS, now=5000)
     assert (after.phase, after.obstacle) == (before.phase, before.obstacle)
     again = conditions_of(after, current.conditions or (), generation=1, now=NOON)
     assert again == current.conditions
@@ -187,7 +189,7 @@ def test_a_restart_remembers_that_software_was_ready():
     facts = software_facts(operands=failing(Operand.GFD))
     assert recalled(status_of(up)).was_ready
     degraded = stable(facts, up.bootstrap, start=100)
-    after = assess_readiness(recalled(status_of(degraded)), facts, TERMS, now=5000)
+    after = assess_readiness(recalled(status_of(degraded)), facts, PARAMETERS, now=5000)
     assert after.is_degraded
 
 

@@ -38,7 +38,7 @@ class FakePages:
 
 
 class Setup:
-    def __init__(self, **terms: float) -> None:
+    def __init__(self, **parameters: float) -> None:
         self.time = Time()
         self.pages = FakePages()
         self.operands = OperandPodSink()
@@ -48,7 +48,7 @@ class Setup:
             self.pages,
             self.operands,
             self.devices,
-            terms=ScrapeLimits(**terms),
+            limits=ScrapeLimits(**parameters),
             now=self.time.now,
             rng=random.Random(7),
         )

@@ -20,12 +20,12 @@ from reconciler.sinks.operand_pod import (
 from reconciler.sinks.operand_pod_sink import OperandPodSink
 from tests.support.operands import an_operand_pod
 
-TERMS = OperandParameters()
+PARAMETERS = OperandParameters()
 
 
-def project(body: dict[str, Any], terms: OperandParameters = TERMS) -> OperandPod | None:
+def project(body: dict[str, Any], parameters: OperandParameters = PARAMETERS) -> OperandPod | None:
     pod = msgspec.convert(body, OperandPodObject)
-    return projection(terms)(pod)
+    return projection(parameters)(pod)
 
 
 def known(**changes: Any) -> OperandPod:
@@ -68,8 +68,8 @@ def test_every_namespace_is_believed_where_none_is_named():
 
 def test_the_selector_asks_for_operands_and_leaves_those_of_pools_out():
     """Lesson 20."""
-    terms = OperandParameters(apps={Operand.GFD: ("b", "a"), Operand.DCGM: ("c",)})
-    assert terms.label_selector == "app in (a,b,c),!gpu.deckhouse.io/pool"
+    parameters = OperandParameters(apps={Operand.GFD: ("b", "a"), Operand.DCGM: ("c",)})
+    assert parameters.label_selector == "app in (a,b,c),!gpu.deckhouse.io/pool"
 
 
 def test_a_pod_that_is_being_deleted_is_not_ready():

@@ -11,11 +11,11 @@ from pool.compute_resources import ComputeResources
 from pool.model import PodSelection
 from reconciler.scaling.demand.passed_over import PASSED_OVER_S, PassedOverNodes
 from tests.support.builders import a_device, a_node
-from tests.support.scaling_plans import a_waiting_pod, an_index, planned, some_terms
+from tests.support.scaling_plans import a_waiting_pod, an_index, planned, some_parameters
 
 ZONE = "topology.kubernetes.io/zone"
 OLD = "2025-12-31T00:00:00Z"
-TERMS = some_terms()
+PARAMETERS = some_parameters()
 
 
 class World:
@@ -32,8 +32,8 @@ class World:
     def observe(self, pass_s: float = 0.0) -> ScalingPlan:
         self.now += pass_s
         waiting = self.passed_over.narrowed([self.pod])
-        plan = planned(TERMS, waiting, self.index)
-        self.passed_over.update(TERMS.pool, waiting, plan, now=self.now)
+        plan = planned(PARAMETERS, waiting, self.index)
+        self.passed_over.update(PARAMETERS.pool, waiting, plan, now=self.now)
         return plan
 
     def reason(self, plan: ScalingPlan) -> WaitReason:

@@ -25,7 +25,7 @@ from tests.support.scaling_plans import (
     add_node,
     an_index,
     planned,
-    some_terms,
+    some_parameters,
 )
 
 ZONE = "topology.kubernetes.io/zone"
@@ -135,7 +135,7 @@ def test_pods_that_are_alike_but_for_their_claims_are_of_one_kind():
         a_waiting_pod(f"p{number:03}", selection=PodSelection(untold=(f"claim {number}",)))
         for number in range(200)
     ]
-    plan = planned(some_terms(), pods)
+    plan = planned(some_parameters(), pods)
     assert (len(plan.requests), dict(plan.waits)) == (25, {})
 
 
@@ -144,16 +144,16 @@ def test_two_pods_that_are_never_on_one_node_get_a_node_each():
     selection = placed(PodSelection(peers=(apart,)), [])
     pods = [a_waiting_pod(name, selection=selection) for name in "abc"]
     other = a_waiting_pod("d")
-    plan = planned(some_terms(), [*pods, other])
+    plan = planned(some_parameters(), [*pods, other])
     assert [len(request.pods) for request in plan.requests] == [2, 1, 1]
     state = AllocationState(an_index())
     add_node(state, "n1", devices=8)
-    assert len(planned(some_terms(), pods, state.index).requests) == 2
+    assert len(planned(some_parameters(), pods, state.index).requests) == 2
 
 
 def test_a_pod_whose_volume_has_no_place_yet_gets_no_node():
     pod = a_waiting_pod("a", selection=placed(PodSelection(), [Place(undecided="no claim")]))
-    plan = planned(some_terms(), [pod])
+    plan = planned(some_parameters(), [pod])
     assert not plan.requests
     assert plan.waits[pod.uid].reason is WaitReason.PLACE_UNDECIDED
 
@@ -165,5 +165,5 @@ def test_no_more_pods_are_planned_onto_a_node_than_its_kubelet_runs():
         other = UnitlessPod(PodUid(name), NodeName("n1"), ComputeResources(0, 0, 1))
         state.observe_unitless(other)
     pods = [a_waiting_pod(f"p{number}") for number in range(7)]
-    plan = planned(some_terms(a_shape()), pods, state.index)
+    plan = planned(some_parameters(a_shape()), pods, state.index)
     assert [len(request.pods) for request in plan.requests] == [4, 2]

@@ -20,7 +20,7 @@ from autoscaling.scaling_model import (
 )
 from reconciler.scaling.report import MOST_ENTRIES, scaling_report
 from reconciler.scaling.view import PoolScaling, ScalingView
-from tests.support.node_requests import a_node_request, a_shape, some_terms
+from tests.support.node_requests import a_node_request, a_shape, some_parameters
 
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 
@@ -34,7 +34,7 @@ def report_of(plan: ScalingPlan, **supply: Any) -> dict[str, Any]:
         since=NOW,
     )
     seen = PoolScaling(
-        terms=some_terms(per_hour_micro=8_000_000),
+        parameters=some_parameters(per_hour_micro=8_000_000),
         supply=Supply(in_flight=(request,), **supply),
         plan=plan,
         observed=(request,),

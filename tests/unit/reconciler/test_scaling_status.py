@@ -40,7 +40,7 @@ from tests.support.scale_requests import (
     a_claim,
     a_signal,
     after,
-    the_terms,
+    the_parameters,
 )
 
 EIGHT = UsageSample(devices={DeviceUse.IDLE: 8}, micro={DeviceUse.IDLE: 8_000_000})
@@ -141,7 +141,7 @@ def test_a_failure_is_read_again_from_the_status():
 def test_a_shape_that_comes_back_into_the_spec_is_known_again():
     readings = RequestHistory()
     readings.one(1, signals=[a_signal()], claims=[a_claim()])
-    readings.terms = the_terms(shapes=())
+    readings.parameters = the_parameters(shapes=())
     for at_s in (2, 3):
         readings.known = tuple(
             status(
@@ -149,7 +149,7 @@ def test_a_shape_that_comes_back_into_the_spec_is_known_again():
             ).requests
             or ()
         )
-    readings.terms = the_terms()
+    readings.parameters = the_parameters()
     assert readings.one(4, claims=[a_claim()]).shape == SHAPES[0]
 
 

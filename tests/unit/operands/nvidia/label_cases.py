@@ -8,7 +8,7 @@ import msgspec
 from api.kinds.nvidia.clusterpolicy import ClusterPolicy
 from api.kinds.nvidia.nvidiadriver import NVIDIADriver
 from api.names import DEPLOY_LABELS_ANNOTATION, UPGRADE_ENABLED_ANNOTATION
-from operands.nvidia.deploy_labels import LabelParameters, deploy_labels, label_terms
+from operands.nvidia.deploy_labels import LabelParameters, deploy_labels, label_parameters
 from operands.nvidia.label_change import Hold, LabelChange, LabelledNode
 
 GPU = {"feature.node.kubernetes.io/pci-10de.present": "true"}
@@ -44,8 +44,8 @@ def a_driver(name: str, *, is_going: bool = False, **spec: Any) -> NVIDIADriver:
     return msgspec.convert({"metadata": metadata, "spec": spec}, NVIDIADriver)
 
 
-def terms(*drivers: NVIDIADriver, **spec: Any) -> LabelParameters:
-    found = label_terms(a_policy(**spec), drivers)
+def parameters(*drivers: NVIDIADriver, **spec: Any) -> LabelParameters:
+    found = label_parameters(a_policy(**spec), drivers)
     assert found is not None
     return found
 

@@ -26,13 +26,13 @@ from tests.unit.operands.nvidia.label_cases import (
     applied,
     changed,
     operands,
+    parameters,
     relabelled,
     stable,
-    terms,
     with_labels,
 )
 
-PLAIN = terms()
+PLAIN = parameters()
 VM = {"sandbox-validator", "cc-manager", "client"}
 PASSTHROUGH = VM | {"vfio-manager", "kata-manager"}
 VGPU = VM | {"sandbox-device-plugin", "vgpu-manager", "vgpu-device-manager"}
@@ -86,7 +86,7 @@ def test_theme_742_a_node_without_a_gpu_gets_no_label(labels):
     ],
 )
 def test_each_workload_type_has_its_operands(mode, is_capable, workload, want):
-    policy = terms(sandboxWorkloads={"enabled": True, "mode": mode.value})
+    policy = parameters(sandboxWorkloads={"enabled": True, "mode": mode.value})
     labels = {**NFD, "nvidia.com/mig.capable": str(is_capable).lower()}
     if workload is not None:
         labels[WORKLOAD] = workload.value
@@ -110,7 +110,7 @@ def test_every_operand_of_a_workload_type_may_be_recorded():
 
 
 def test_a_change_of_the_workload_type_exchanges_the_operands():
-    policy = terms(sandboxWorkloads={"enabled": True})
+    policy = parameters(sandboxWorkloads={"enabled": True})
     node = stable(a_node({**NFD, **MIG}), policy)
     node = stable(relabelled(node, {WORKLOAD: "vm-vgpu"}), policy)
     assert operands(node) == VGPU
@@ -122,12 +122,12 @@ def test_a_change_of_the_workload_type_exchanges_the_operands():
 def test_a_policy_that_drops_its_default_workload_leaves_nothing_behind():
     """Lesson 41: the default workload was a variable of the process, and never reset."""
     sandbox = {"enabled": True, "defaultWorkload": "vm-passthrough"}
-    before = terms(sandboxWorkloads=sandbox)
+    before = parameters(sandboxWorkloads=sandbox)
     assert operands(stable(a_node(), before)) == PASSTHROUGH | {"sandbox-device-plugin"}
-    kata = terms(sandboxWorkloads={**sandbox, "mode": "kata"})
+    kata = parameters(sandboxWorkloads={**sandbox, "mode": "kata"})
     assert operands(stable(a_node(), kata)) == PASSTHROUGH | {"kata-sandbox-device-plugin"}
     assert operands(stable(a_node(), before)) == PASSTHROUGH | {"sandbox-device-plugin"}
-    after = stable(stable(a_node(), before), terms(sandboxWorkloads={"enabled": True}))
+    after = stable(stable(a_node(), before), parameters(sandboxWorkloads={"enabled": True}))
     assert operands(after) == CONTAINER
 
 
@@ -139,7 +139,7 @@ def test_the_workload_label_counts_only_where_virtual_machines_are_served():
 
 @pytest.mark.parametrize("value", ["vm", "Container", "x" * 63])
 def test_a_workload_label_that_is_no_type_is_the_default_and_told(value):
-    policy = terms(sandboxWorkloads={"enabled": True, "defaultWorkload": "vm-vgpu"})
+    policy = parameters(sandboxWorkloads={"enabled": True, "defaultWorkload": "vm-vgpu"})
     node = a_node({**NFD, WORKLOAD: value})
     assert operands(stable(node, policy)) == VGPU
     message = note(node, LabelReason.WORKLOAD_UNKNOWN, policy)
@@ -181,7 +181,7 @@ def test_a_mig_capable_node_gets_the_layout_without_instances_unless_it_has_one(
     ],
 )
 def test_other_nodes_get_no_layout(spec, labels):
-    assert MIG_CONFIG_LABEL not in stable(a_node({**NFD, **labels}), terms(**spec)).labels
+    assert MIG_CONFIG_LABEL not in stable(a_node({**NFD, **labels}), parameters(**spec)).labels
 
 
 def test_a_node_with_a_device_in_a_pool_gets_neither_device_plugin_nor_mig_manager():
@@ -229,7 +229,7 @@ def test_a_value_that_was_there_before_the_policy_stays_after_it(foreign: dict[s
     written = {f"{DEPLOY}{name}": text for name, text in foreign.items()}
     labels = {**NFD, **written, "zone": "a"}
     node = stable(a_node(labels), PLAIN)
-    changed_policy = stable(node, terms(mig={"strategy": "mixed"}))
+    changed_policy = stable(node, parameters(mig={"strategy": "mixed"}))
     for now in (node, changed_policy):
         assert {key: now.labels[key] for key in written} == written
         assert operands(now) == CONTAINER - {name for name in foreign if foreign[name] != "true"}
@@ -328,10 +328,10 @@ def test_operands_switched_off_on_a_node_leave_only_its_presence():
     ],
 )
 def test_nodes_say_whether_they_get_a_new_driver_by_themselves(spec, want):
-    assert stable(a_node(), terms(**spec)).upgrade_enabled == want
-    enabled = stable(a_node(), terms(driver={"upgradePolicy": {"autoUpgrade": True}}))
-    assert stable(enabled, terms(**spec)).upgrade_enabled == want
-    by_hand = stable(a_node(upgrade_enabled="false"), terms(**spec))
+    assert stable(a_node(), parameters(**spec)).upgrade_enabled == want
+    enabled = stable(a_node(), parameters(driver={"upgradePolicy": {"autoUpgrade": True}}))
+    assert stable(enabled, parameters(**spec)).upgrade_enabled == want
+    by_hand = stable(a_node(upgrade_enabled="false"), parameters(**spec))
     assert by_hand.upgrade_enabled == "false"
     assert stable(by_hand, None, expired=ALL_HOLDS).upgrade_enabled == "false"
 
@@ -341,7 +341,7 @@ BY_DRIVERS = {"driver": {"useNvidiaDriverCRD": True}}
 
 def test_the_owner_of_the_driver_is_a_label_and_decides_about_upgrades():
     gold = a_driver("gold", nodeSelector={"pool": "gold"}, upgradePolicy={"autoUpgrade": False})
-    policy = terms(gold, a_driver("rest", default=True), **BY_DRIVERS)
+    policy = parameters(gold, a_driver("rest", default=True), **BY_DRIVERS)
     node = stable(a_node({**NFD, "pool": "gold"}), policy)
     assert (node.labels[DRIVER_OWNER_LABEL], node.upgrade_enabled) == ("gold", "")
     node = stable(relabelled(node, {"pool": None}), policy)
@@ -351,7 +351,7 @@ def test_the_owner_of_the_driver_is_a_label_and_decides_about_upgrades():
 
 def test_two_drivers_that_select_a_node_leave_its_owner_alone():
     gold, blue = (a_driver(name, nodeSelector={name: "yes"}) for name in ("gold", "blue"))
-    policy = terms(gold, blue, **BY_DRIVERS)
+    policy = parameters(gold, blue, **BY_DRIVERS)
     node = stable(a_node({**NFD, "gold": "yes"}), policy)
     both = relabelled(node, {"blue": "yes"})
     assert not deploy_labels(both, policy)
@@ -359,12 +359,12 @@ def test_two_drivers_that_select_a_node_leave_its_owner_alone():
     # Also on a node that had none.
     fresh = stable(a_node({**NFD, "gold": "yes", "blue": "yes"}), policy)
     assert DRIVER_OWNER_LABEL not in fresh.labels
-    stable_again = stable(both, terms(blue, **BY_DRIVERS))
+    stable_again = stable(both, parameters(blue, **BY_DRIVERS))
     assert stable_again.labels[DRIVER_OWNER_LABEL] == "blue"
 
 
 def test_a_node_that_no_driver_selects_says_so():
-    policy = terms(a_driver("gold", nodeSelector={"pool": "gold"}), **BY_DRIVERS)
+    policy = parameters(a_driver("gold", nodeSelector={"pool": "gold"}), **BY_DRIVERS)
     assert "spec.nodeSelector" in note(a_node(), LabelReason.NO_OWNER, policy)
 
 
@@ -413,7 +413,7 @@ def test_an_owner_whose_selector_has_labels_of_feature_discovery_keeps_the_node(
         a_driver("ubuntu", nodeSelector={key: "ubuntu"}),
         a_driver("rest", default=True),
     )
-    policy = terms(ubuntu, remaining, **BY_DRIVERS)
+    policy = parameters(ubuntu, remaining, **BY_DRIVERS)
     node = stable(a_node(), policy)
     away = relabelled(node, {key: None})
     change = deploy_labels(away, policy)
@@ -427,7 +427,7 @@ def test_an_owner_whose_selector_has_labels_of_feature_discovery_keeps_the_node(
 
 def test_theme_1391_nothing_is_left_of_a_policy_that_is_gone():
     """Lesson 50, gpu-operator#1391: labels were never removed at uninstall."""
-    policy = terms(a_driver("gold"), **BY_DRIVERS)
+    policy = parameters(a_driver("gold"), **BY_DRIVERS)
     before = a_node({**NFD, **MIG, "zone": "a"}, runtime_version="containerd://2.1")
     node = stable(before, policy)
     assert node.recorded
@@ -437,10 +437,10 @@ def test_theme_1391_nothing_is_left_of_a_policy_that_is_gone():
 
 def test_labels_of_the_gpu_operator_become_ours_by_hand():
     """None of them goes away meanwhile: that would take the driver off the node."""
-    before = stable(a_node({**NFD, **MIG, "zone": "a"}), terms(a_driver("gold"), **BY_DRIVERS))
+    before = stable(a_node({**NFD, **MIG, "zone": "a"}), parameters(a_driver("gold"), **BY_DRIVERS))
     theirs = with_labels(changed(before, recorded=""), dcgm="false", driver="paused-for-mig-change")
     adopting = changed(theirs, recorded="adopt")
-    change = deploy_labels(adopting, terms(a_driver("gold"), **BY_DRIVERS))
+    change = deploy_labels(adopting, parameters(a_driver("gold"), **BY_DRIVERS))
     assert (change.labels, set(change.annotations)) == ({}, {DEPLOY_LABELS_ANNOTATION})
     after = stable(adopting, PLAIN)
     assert DRIVER_OWNER_LABEL not in after.labels
@@ -471,12 +471,12 @@ def test_an_edited_record_makes_us_remove_no_foreign_label():
 
 def test_components_that_are_switched_off_keep_their_label():
     """As in the GPU Operator: a component that is switched on again starts on all nodes at once."""
-    off = terms(dcgm={"enabled": False}, devicePlugin={"enabled": False})
+    off = parameters(dcgm={"enabled": False}, devicePlugin={"enabled": False})
     assert operands(stable(a_node(), off)) == CONTAINER
 
 
 def test_policies_that_differ_otherwise_have_equal_terms():
-    assert terms(dcgm={"enabled": False}) == terms()
-    assert terms(a_driver("gold"), **BY_DRIVERS) == terms(a_driver("gold"), **BY_DRIVERS)
-    assert terms(a_driver("gold"), **BY_DRIVERS) != terms(a_driver("blue"), **BY_DRIVERS)
+    assert parameters(dcgm={"enabled": False}) == parameters()
+    assert parameters(a_driver("gold"), **BY_DRIVERS) == parameters(a_driver("gold"), **BY_DRIVERS)
+    assert parameters(a_driver("gold"), **BY_DRIVERS) != parameters(a_driver("blue"), **BY_DRIVERS)
     assert a_policy() == a_policy()

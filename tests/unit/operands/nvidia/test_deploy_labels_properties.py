@@ -66,7 +66,7 @@ CLAIMS = st.lists(
     max_size=3,
     unique_by=lambda claim: claim.name,
 )
-TERMS = st.builds(
+PARAMETERS = st.builds(
     LabelParameters,
     serves_virtual_machines=st.booleans(),
     default_workload=st.sampled_from(WorkloadType),
@@ -78,7 +78,7 @@ TERMS = st.builds(
 HOLDS = st.frozensets(st.sampled_from(Hold))
 
 
-@given(NODES, st.none() | TERMS, HOLDS)
+@given(NODES, st.none() | PARAMETERS, HOLDS)
 def test_a_change_that_is_made_leaves_no_further_one(node, policy, expired):
     after = applied(node, deploy_labels(node, policy, expired=expired))
     again = deploy_labels(after, policy, expired=expired)
@@ -86,7 +86,7 @@ def test_a_change_that_is_made_leaves_no_further_one(node, policy, expired):
     assert again.restored == ()
 
 
-@given(NODES, st.none() | TERMS, HOLDS)
+@given(NODES, st.none() | PARAMETERS, HOLDS)
 def test_labels_that_are_not_recorded_are_added_and_never_changed(node, policy, expired):
     change = deploy_labels(node, policy, expired=expired)
     recorded = node.record
@@ -99,7 +99,7 @@ def test_labels_that_are_not_recorded_are_added_and_never_changed(node, policy, 
         assert UPGRADE_ENABLED_ANNOTATION not in change.annotations
 
 
-@given(NODES, TERMS)
+@given(NODES, PARAMETERS)
 def test_values_by_which_others_pause_or_override_operands_are_kept(node, policy):
     after = applied(node, deploy_labels(node, policy))
     for key in DEPLOY_LABELS:
@@ -108,7 +108,7 @@ def test_values_by_which_others_pause_or_override_operands_are_kept(node, policy
             assert after.labels[key] == value
 
 
-@given(NODES.map(lambda node: relabelled(node, {})), st.lists(TERMS, min_size=1, max_size=3))
+@given(NODES.map(lambda node: relabelled(node, {})), st.lists(PARAMETERS, min_size=1, max_size=3))
 def test_a_policy_that_comes_and_goes_leaves_exactly_the_labels_of_others(node, policies):
     bare = LabelledNode(
         labels={key: value for key, value in node.labels.items() if value or key not in LABELS},
@@ -125,7 +125,7 @@ def test_a_policy_that_comes_and_goes_leaves_exactly_the_labels_of_others(node, 
         assert after.labels == bare.labels
 
 
-@given(NODES, TERMS, st.frozensets(st.sampled_from([*NFD, "nvidia.com/mig.capable"])))
+@given(NODES, PARAMETERS, st.frozensets(st.sampled_from([*NFD, "nvidia.com/mig.capable"])))
 def test_feature_labels_that_vanish_move_nothing(node, policy, gone):
     stable = applied(node, deploy_labels(node, policy))
     if not stable.has_gpu or deploy_labels(stable, policy):

@@ -131,7 +131,7 @@ NODES = st.builds(
     processes=st.lists(st.builds(HostProcess, NUMBERS, TEXTS), max_size=1).map(tuple),
     reported_reason=TEXTS,
 )
-TERMS = st.builds(
+PARAMETERS = st.builds(
     UpgradeParameters,
     auto_upgrade=st.booleans(),
     max_parallel=st.integers(0, 3),
@@ -143,10 +143,10 @@ TERMS = st.builds(
 )
 
 
-@given(nodes=st.lists(NODES, max_size=4, unique_by=lambda node: node.name), terms=TERMS)
-def test_any_facts_lead_to_a_state_with_a_reason(nodes, terms):
-    upgrades = plan(nodes, terms)
-    assert upgrades == plan(reversed(nodes), terms)
+@given(nodes=st.lists(NODES, max_size=4, unique_by=lambda node: node.name), parameters=PARAMETERS)
+def test_any_facts_lead_to_a_state_with_a_reason(nodes, parameters):
+    upgrades = plan(nodes, parameters)
+    assert upgrades == plan(reversed(nodes), parameters)
     for upgrade in upgrades.values():
         for item in upgrade.nodes:
             assert item.progress.state in UpgradeState

@@ -57,7 +57,7 @@ from tests.support.driver_upgrades import (
     names,
     out_of_service,
     step,
-    the_terms,
+    the_parameters,
     writes,
 )
 
@@ -122,7 +122,7 @@ def test_a_node_that_only_restarts_its_driver_pod_is_cordoned_as_upstream_does()
     ],
 )
 def test_a_node_that_somebody_uncordons_in_the_middle_is_cordoned_again(state):
-    terms = the_terms(
+    limits = the_parameters(
         awaited=AwaitedPods(selector=parse_label_selector("app")), drain=EvictionLimits()
     )
     node = a_node(
@@ -130,7 +130,7 @@ def test_a_node_that_somebody_uncordons_in_the_middle_is_cordoned_again(state):
         driver_pods=LOADING if state == "validation-required" else OLD,
         pods=(a_pod(labels={"app": "train"}),),
     )
-    assert names(step(node, terms))[:2] == ["WithholdUnits", "Cordon"]
+    assert names(step(node, limits))[:2] == ["WithholdUnits", "Cordon"]
 
 
 @pytest.mark.parametrize("state", ["validation-required", "upgrade-failed"])
@@ -241,8 +241,12 @@ def test_pods_that_are_not_read_change_nothing_on_a_node_that_is_out_of_service(
     """The driver is ready and validated; whether the node agent is, nothing says."""
     if UpgradeState(state).is_external:
         return
-    for terms in (the_terms(), the_terms(has_validator=False), the_terms(auto_upgrade=False)):
-        answer = step(out_of_service(state, pods=None), terms)
+    for parameters in (
+        the_parameters(),
+        the_parameters(has_validator=False),
+        the_parameters(auto_upgrade=False),
+    ):
+        answer = step(out_of_service(state, pods=None), parameters)
         assert answer.progress.state is UpgradeState(state)
         assert answer.progress.reason is UpgradeReason.PODS_UNREAD
         assert {name for name in names(answer) if name != "Annotate"} == set()
@@ -250,7 +254,7 @@ def test_pods_that_are_not_read_change_nothing_on_a_node_that_is_out_of_service(
 
 @pytest.mark.parametrize("state", ["upgrade-done", "validation-required", "upgrade-failed"])
 def test_without_auto_upgrade_a_node_returns_once_its_agent_is_ready(state: str):
-    off = the_terms(auto_upgrade=False)
+    off = the_parameters(auto_upgrade=False)
     released = out_of_service(state, released=True)
     assert names(step(released, off)) == ["ReturnAgent"]
     agent = a_pod("agent", is_agent=True, is_ready=False)
@@ -320,9 +324,9 @@ def test_a_pod_that_cannot_be_evicted_is_named_and_no_other_pod_is_evicted_in_va
 
 
 def test_force_and_delete_empty_dir_evict_what_is_lost():
-    terms = the_terms(pod_deletion=EvictionLimits(force=True, delete_empty_dir=True))
+    limits = the_parameters(pod_deletion=EvictionLimits(force=True, delete_empty_dir=True))
     node = deleting(a_pod("x", owner=PodOwner.NONE), a_pod("y", has_empty_dir=True))
-    assert evicted(step(node, terms)) == ["x", "y"]
+    assert evicted(step(node, limits)) == ["x", "y"]
 
 
 def test_a_process_outside_of_pods_is_named():
@@ -348,7 +352,7 @@ def test_driver_pods_agent_and_operands_are_no_users():
 
 
 def test_a_drain_leaves_daemon_sets_static_pods_and_pods_with_the_skip_label():
-    terms = the_terms(drain=EvictionLimits(selector=parse_label_selector("!keep")))
+    limits = the_parameters(drain=EvictionLimits(selector=parse_label_selector("!keep")))
     node = out_of_service(
         "drain-required",
         driver_pods=OLD,
@@ -361,7 +365,7 @@ def test_a_drain_leaves_daemon_sets_static_pods_and_pods_with_the_skip_label():
             a_pod("over", is_active=False),
         ),
     )
-    assert evicted(step(node, terms)) == ["plain"]
+    assert evicted(step(node, limits)) == ["plain"]
 
 
 @pytest.mark.parametrize(
@@ -451,7 +455,7 @@ def test_a_driver_that_is_held_off_comes_back_whatever_state_is_written_by_hand(
     answer = step(a_node(state, record={"revision": "rev-2"}, **held))
     expected = "cordon-required" if state == "upgrade-required" else "upgrade-required"
     assert answer.progress.state.value == expected
-    off = step(out_of_service(state, **held), the_terms(auto_upgrade=False))
+    off = step(out_of_service(state, **held), the_parameters(auto_upgrade=False))
     assert names(off) == ["ResumeOperand"]
 
 
@@ -501,7 +505,7 @@ def test_upstreams_start_times_go_with_their_states():
     assert state_change(step(validating)).annotations[VALIDATION_START_ANNOTATION] is None
     cordoning = a_node("cordon-required", driver_pods=OLD)
     assert WAIT_START_ANNOTATION not in state_change(step(cordoning)).annotations
-    limited = the_terms(awaited=AwaitedPods(limit_s=60))
+    limited = the_parameters(awaited=AwaitedPods(limit_s=60))
     seconds = str(int(NOW.timestamp()))
     assert state_change(step(cordoning, limited)).annotations[WAIT_START_ANNOTATION] == seconds
 
@@ -520,7 +524,7 @@ def test_without_auto_upgrade_nothing_of_an_upgrade_is_left_on_the_node():
             "mine": "kept",
         },
     )
-    answer = step(node, the_terms(auto_upgrade=False))
+    answer = step(node, the_parameters(auto_upgrade=False))
     assert names(answer) == ["ResumeOperand", "ReturnAgent", "Uncordon", "ReturnUnits", "SetState"]
     change = state_change(answer)
     assert change.state.value == ""
@@ -552,7 +556,7 @@ def test_a_node_in_a_state_says_when_to_look_again():
         action for action in step(deleting(a_pod())).actions if isinstance(action, WaitUntil)
     )
     assert wait.until == NOW + dt.timedelta(seconds=300)
-    endless = the_terms(pod_deletion=EvictionLimits(limit_s=0))
+    endless = the_parameters(pod_deletion=EvictionLimits(limit_s=0))
     (wait,) = (
         action
         for action in step(deleting(a_pod()), endless).actions

@@ -1,4 +1,4 @@
-"""The terms of an upgrade policy: defaults, percentages, and what is no number."""
+"""The parameters of an upgrade policy: defaults, percentages, and what is no number."""
 
 from typing import Any
 
@@ -18,31 +18,31 @@ from operands.upgrade.parameters import (
     EvictionLimits,
     NodeLimit,
     UpgradeParameters,
-    read_terms,
+    read_parameters,
 )
 
 PATH = "spec.driver.upgradePolicy"
 
 
-def terms_of(**fields: Any) -> UpgradeParameters:
-    return read_terms(ClusterUpgradePolicy(**fields), path=PATH)
+def parameters_of(**fields: Any) -> UpgradeParameters:
+    return read_parameters(ClusterUpgradePolicy(**fields), path=PATH)
 
 
 def test_defaults_are_the_kinds_own():
-    cluster = terms_of()
+    cluster = parameters_of()
     assert (cluster.auto_upgrade, cluster.max_parallel) == (False, 1)
     assert cluster.max_unavailable == NodeLimit(25, is_percentage=True)
     assert (cluster.pod_deletion, cluster.drain, cluster.awaited) == (None, None, AwaitedPods())
-    driver = read_terms(DriverUpgradePolicy(), path="spec.upgradePolicy")
+    driver = read_parameters(DriverUpgradePolicy(), path="spec.upgradePolicy")
     assert driver.auto_upgrade
     assert driver.pod_deletion == EvictionLimits(limit_s=300)
     assert driver.drain is None
-    for terms in (cluster, driver):
-        assert (terms.faults, terms.notes) == ((), ())
+    for parameters in (cluster, driver):
+        assert (parameters.faults, parameters.notes) == ((), ())
 
 
 def test_every_field_is_read():
-    terms = read_terms(
+    parameters = read_parameters(
         ClusterUpgradePolicy(
             auto_upgrade=True,
             max_parallel_upgrades=7,
@@ -55,21 +55,25 @@ def test_every_field_is_read():
         pools=frozenset({PoolName("a100")}),
         has_validator=False,
     )
-    assert (terms.max_parallel, terms.max_unavailable) == (7, NodeLimit(3))
-    assert terms.pod_deletion == EvictionLimits(force=True, delete_empty_dir=True, limit_s=10)
-    assert terms.awaited.selector is not None
-    assert terms.awaited.selector.matches({"app": "train"})
-    assert terms.awaited.pools == {PoolName("a100")}
-    assert terms.awaited.limit_s == 20
-    assert terms.drain is not None
-    assert terms.drain.selector is not None
-    assert not terms.drain.selector.matches({"keep": ""})
-    assert (terms.drain.force, terms.drain.delete_empty_dir, terms.drain.limit_s) == (
+    assert (parameters.max_parallel, parameters.max_unavailable) == (7, NodeLimit(3))
+    assert parameters.pod_deletion == EvictionLimits(force=True, delete_empty_dir=True, limit_s=10)
+    assert parameters.awaited.selector is not None
+    assert parameters.awaited.selector.matches({"app": "train"})
+    assert parameters.awaited.pools == {PoolName("a100")}
+    assert parameters.awaited.limit_s == 20
+    assert parameters.drain is not None
+    assert parameters.drain.selector is not None
+    assert not parameters.drain.selector.matches({"keep": ""})
+    assert (
+        parameters.drain.force,
+        parameters.drain.delete_empty_dir,
+        parameters.drain.limit_s,
+    ) == (
         True,
         False,
         30,
     )
-    assert not terms.has_validator
+    assert not parameters.has_validator
 
 
 @pytest.mark.parametrize(
@@ -92,9 +96,9 @@ def test_every_field_is_read():
     ],
 )
 def test_a_percentage_is_rounded_up_and_no_more_than_all_nodes(given, total, expected):
-    terms = terms_of(max_unavailable=given)
-    assert terms.max_unavailable.of(total) == expected
-    assert (terms.faults, terms.notes) == ((), ())
+    parameters = parameters_of(max_unavailable=given)
+    assert parameters.max_unavailable.of(total) == expected
+    assert (parameters.faults, parameters.notes) == ((), ())
 
 
 @pytest.mark.parametrize(
@@ -106,10 +110,10 @@ def test_a_percentage_is_rounded_up_and_no_more_than_all_nodes(given, total, exp
     ],
 )
 def test_a_number_of_nodes_that_is_impossible_counts_as_the_nearest_one(given, used, note):
-    terms = terms_of(max_unavailable=given)
-    assert terms.max_unavailable == used
-    assert [str(item) for item in terms.notes] == [f"{PATH}.maxUnavailable: {note}"]
-    assert terms.faults == ()
+    parameters = parameters_of(max_unavailable=given)
+    assert parameters.max_unavailable == used
+    assert [str(item) for item in parameters.notes] == [f"{PATH}.maxUnavailable: {note}"]
+    assert parameters.faults == ()
 
 
 @pytest.mark.parametrize(
@@ -117,8 +121,8 @@ def test_a_number_of_nodes_that_is_impossible_counts_as_the_nearest_one(given, u
     ["", "%", "7", "many", "5.5%", " 5%", "5 %", "1e2%", "\u0665%", "99999999999%", "x" * 999],
 )
 def test_a_number_of_nodes_that_is_none_is_a_fault(given):
-    terms = terms_of(max_unavailable=given)
-    (fault,) = terms.faults
+    parameters = parameters_of(max_unavailable=given)
+    (fault,) = parameters.faults
     assert fault.path == f"{PATH}.maxUnavailable"
     assert "neither a number nor a percentage such as 25%" in fault.text
     assert len(fault.text) < 200
@@ -142,22 +146,22 @@ def test_a_number_of_nodes_that_is_none_is_a_fault(given):
     ],
 )
 def test_a_field_that_cannot_be_read_is_a_fault_with_its_path(fields, path):
-    assert [fault.path for fault in terms_of(**fields).faults] == [f"{PATH}.{path}"]
+    assert [fault.path for fault in parameters_of(**fields).faults] == [f"{PATH}.{path}"]
 
 
 def test_an_empty_selector_waits_for_no_pod_and_drains_all():
-    terms = terms_of(
+    parameters = parameters_of(
         wait_for_completion=WaitForCompletion(pod_selector=" "), drain=Drain(enable=True)
     )
-    assert not terms.awaited.is_any
-    assert terms.drain == EvictionLimits(limit_s=300)
-    assert terms_of().awaited.selector != LabelSelector()
+    assert not parameters.awaited.is_any
+    assert parameters.drain == EvictionLimits(limit_s=300)
+    assert parameters_of().awaited.selector != LabelSelector()
 
 
 def test_a_drain_that_is_not_enabled_is_none():
-    assert terms_of(drain=Drain(enable=False, pod_selector="a=b=c")).drain is None
+    assert parameters_of(drain=Drain(enable=False, pod_selector="a=b=c")).drain is None
 
 
 def test_a_time_limit_beyond_ten_years_counts_as_ten_years():
-    terms = terms_of(pod_deletion=PodDeletion(timeout_seconds=10**18))
-    assert terms.pod_deletion == EvictionLimits(limit_s=10 * 365 * 86_400)
+    parameters = parameters_of(pod_deletion=PodDeletion(timeout_seconds=10**18))
+    assert parameters.pod_deletion == EvictionLimits(limit_s=10 * 365 * 86_400)

@@ -9,7 +9,7 @@ from operands.upgrade.actions import EvictPod
 from operands.upgrade.cluster import CLUSTER_POLICY, OwnerUpgrade, plan_upgrades
 from operands.upgrade.facts import UpgradeTimes
 from tests.support.naive_upgrades import Numbers
-from tests.support.upgrade_histories import terms_of
+from tests.support.upgrade_histories import parameters_of
 from tests.support.upgrade_world import START, Machine, UpgradeWorld, Workload, away
 
 STEP_S = 60
@@ -19,7 +19,7 @@ class Rollout:
     """A leader that looks every minute, and an observer that counts nodes after every single write."""
 
     def __init__(self, world: UpgradeWorld, numbers: Numbers) -> None:
-        self.world, self.terms = world, terms_of(numbers)
+        self.world, self.parameters = world, parameters_of(numbers)
         self.most_away = 0
         self.evicted: list[str] = []
         self.last = OwnerUpgrade()
@@ -35,7 +35,7 @@ class Rollout:
 
     def observe(self) -> None:
         times = UpgradeTimes(now=self.world.now(), leading_since=START)
-        upgrades = plan_upgrades({CLUSTER_POLICY: self.terms}, self.world.facts(), times)
+        upgrades = plan_upgrades({CLUSTER_POLICY: self.parameters}, self.world.facts(), times)
         self.last = upgrades[CLUSTER_POLICY]
         for node in self.last.nodes:
             for action in node.actions:

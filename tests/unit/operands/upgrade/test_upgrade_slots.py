@@ -20,7 +20,7 @@ from tests.support.driver_upgrades import (
     a_pod,
     out_of_service,
     plan,
-    the_terms,
+    the_parameters,
 )
 
 OLD = (a_driver(OUTDATED),)
@@ -40,8 +40,8 @@ def idle(count: int) -> list[UpgradeNode]:
     return [a_node("upgrade-done", name=NodeName(f"idle-{number}")) for number in range(count)]
 
 
-def started(nodes, terms=None) -> list[str]:
-    (upgrade,) = plan(nodes, terms).values()
+def started(nodes, parameters=None) -> list[str]:
+    (upgrade,) = plan(nodes, parameters).values()
     states = {item.progress.node: item.progress.state.value for item in upgrade.nodes}
     return [
         node.name
@@ -51,8 +51,8 @@ def started(nodes, terms=None) -> list[str]:
     ]
 
 
-def refusal(name: str, nodes, terms=None):
-    (upgrade,) = plan(nodes, terms).values()
+def refusal(name: str, nodes, parameters=None):
+    (upgrade,) = plan(nodes, parameters).values()
     (progress,) = (item.progress for item in upgrade.nodes if item.progress.node == name)
     return progress.reason, progress.message
 
@@ -61,7 +61,7 @@ def order_of(nodes) -> list[str]:
     """Return the names in the order in which they start, one after the other."""
     left, order = list(nodes), []
     while left:
-        (first,) = started([*left, *idle(20)], the_terms(max_unavailable=NodeLimit(19)))
+        (first,) = started([*left, *idle(20)], the_parameters(max_unavailable=NodeLimit(19)))
         order.append(first)
         left = [node for node in left if node.name != first]
     return order
@@ -75,32 +75,32 @@ def test_one_node_at_a_time_by_default():
 
 def test_zero_parallel_upgrades_is_no_limit_but_for_unavailable_nodes():
     nodes = [waiting(f"n{number}") for number in range(8)]
-    assert len(started(nodes, the_terms(max_parallel=0, max_unavailable=ALL))) == 8
-    assert len(started(nodes, the_terms(max_parallel=0))) == 2
+    assert len(started(nodes, the_parameters(max_parallel=0, max_unavailable=ALL))) == 8
+    assert len(started(nodes, the_parameters(max_parallel=0))) == 2
 
 
 def test_a_node_that_is_away_for_whatever_cause_counts_against_max_unavailable():
-    terms = the_terms(max_parallel=0, max_unavailable=NodeLimit(3))
+    parameters = the_parameters(max_parallel=0, max_unavailable=NodeLimit(3))
     nodes = [waiting(f"n{number}") for number in range(4)]
-    assert len(started(nodes, terms)) == 3
+    assert len(started(nodes, parameters)) == 3
     cordoned = a_node("upgrade-done", name=NodeName("c"), is_schedulable=False)
     lost = a_node("upgrade-done", name=NodeName("l"), is_ready=False)
-    assert len(started([cordoned, *nodes], terms)) == 2
-    assert len(started([cordoned, lost, *nodes], terms)) == 1
-    assert len(started([cordoned, lost, moving("m"), *nodes], terms)) == 0
+    assert len(started([cordoned, *nodes], parameters)) == 2
+    assert len(started([cordoned, lost, *nodes], parameters)) == 1
+    assert len(started([cordoned, lost, moving("m"), *nodes], parameters)) == 0
 
 
 def test_share_of_nodes_is_of_those_with_a_driver():
     """Nodes with a GPU whose system is not known have no driver, and are no reason to take more of the others."""
-    terms = the_terms(max_parallel=0, max_unavailable=NodeLimit(50, is_percentage=True))
+    parameters = the_parameters(max_parallel=0, max_unavailable=NodeLimit(50, is_percentage=True))
     nodes = [waiting(f"n{number}") for number in range(4)]
     unknown = [
         a_node(name=NodeName(f"u{number}"), driver_pods=(), desired_revision="")
         for number in range(4)
     ]
     new = [a_node(name=NodeName(f"new-{number}"), driver_pods=()) for number in range(2)]
-    assert len(started([*nodes, *unknown], terms)) == 2
-    assert len(started([*nodes, *unknown, *new], terms)) == 3
+    assert len(started([*nodes, *unknown], parameters)) == 2
+    assert len(started([*nodes, *unknown, *new], parameters)) == 3
 
 
 def test_the_refusal_says_what_is_away_and_what_is_allowed():
@@ -109,55 +109,60 @@ def test_the_refusal_says_what_is_away_and_what_is_allowed():
     )
     cordoned = a_node("upgrade-done", name=NodeName("c"), is_schedulable=False)
     lost = a_node("upgrade-done", name=NodeName("l"), is_ready=False)
-    terms = the_terms(max_parallel=0, max_unavailable=NodeLimit(50, is_percentage=True))
+    parameters = the_parameters(max_parallel=0, max_unavailable=NodeLimit(50, is_percentage=True))
     nodes = [broken, cordoned, lost, moving("m"), waiting("n1"), *idle(3)]
-    assert refusal("n1", nodes, terms) == (
+    assert refusal("n1", nodes, parameters) == (
         UpgradeReason.MAX_UNAVAILABLE,
         "nodes away: 4 (1 cordoned, 1 failed, 1 in progress, 1 not ready);"
         " maxUnavailable of 50% allows 4, nodes in all: 8",
     )
-    reason, message = refusal("n2", [moving("m"), waiting("n2")], the_terms(max_unavailable=ALL))
+    reason, message = refusal(
+        "n2", [moving("m"), waiting("n2")], the_parameters(max_unavailable=ALL)
+    )
     assert reason is UpgradeReason.MAX_PARALLEL
     assert message == "nodes in progress: 1; maxParallelUpgrades is 1"
 
 
 def test_the_refusal_counts_nodes_that_start_in_the_same_pass():
-    _, message = refusal("n2", [waiting("n1"), waiting("n2")], the_terms(max_parallel=2))
+    _, message = refusal("n2", [waiting("n1"), waiting("n2")], the_parameters(max_parallel=2))
     assert message == (
         "nodes away: 1 (1 starting); maxUnavailable of 25% allows 1, nodes in all: 2"
     )
 
 
 def test_max_unavailable_of_zero_starts_no_node_and_says_so():
-    terms = the_terms(max_unavailable=NodeLimit(0, is_percentage=True))
-    assert started([waiting("n1")], terms) == []
-    reason, message = refusal("n1", [waiting("n1")], terms)
+    parameters = the_parameters(max_unavailable=NodeLimit(0, is_percentage=True))
+    assert started([waiting("n1")], parameters) == []
+    reason, message = refusal("n1", [waiting("n1")], parameters)
     assert reason is UpgradeReason.MAX_UNAVAILABLE
     assert "maxUnavailable of 0% allows 0" in message
 
 
 def test_a_note_of_the_policy_is_part_of_the_refusal():
     note = FieldError("spec.driver.upgradePolicy.maxUnavailable", "-1 counts as 0")
-    terms = the_terms(max_unavailable=NodeLimit(0), notes=(note,))
-    _, message = refusal("n1", [waiting("n1")], terms)
+    parameters = the_parameters(max_unavailable=NodeLimit(0), notes=(note,))
+    _, message = refusal("n1", [waiting("n1")], parameters)
     assert message.endswith("; spec.driver.upgradePolicy.maxUnavailable: -1 counts as 0")
 
 
 def test_a_fault_of_the_policy_stops_new_nodes_and_lets_the_others_end():
     fault = FieldError("spec.driver.upgradePolicy.maxUnavailable", "'x' is no number")
-    terms = the_terms(faults=(fault,))
+    parameters = the_parameters(faults=(fault,))
     nodes = [waiting("n1"), moving("m", pods=())]
-    assert refusal("n1", nodes, terms) == (
+    assert refusal("n1", nodes, parameters) == (
         UpgradeReason.POLICY_REFUSED,
         "no node starts: spec.driver.upgradePolicy.maxUnavailable: 'x' is no number",
     )
-    assert refusal("m", nodes, terms)[0] is UpgradeReason.PODS_GONE
+    assert refusal("m", nodes, parameters)[0] is UpgradeReason.PODS_GONE
 
 
 def test_a_cordoned_node_needs_no_unavailability_and_one_parallel_upgrade():
     cordoned = [waiting(f"c{number}", is_schedulable=False) for number in range(3)]
     nodes = [*cordoned, waiting("n1")]
-    assert started(nodes, the_terms(max_parallel=2, max_unavailable=NodeLimit(0))) == ["c0", "c1"]
+    assert started(nodes, the_parameters(max_parallel=2, max_unavailable=NodeLimit(0))) == [
+        "c0",
+        "c1",
+    ]
 
 
 def test_a_node_whose_choice_was_not_written_yet_is_chosen_again():
@@ -218,7 +223,7 @@ def test_owners_have_their_own_limits():
         return waiting(name, labels={DRIVER_OWNER_LABEL: owner})
 
     nodes = [owned("a1", "a"), owned("a2", "a"), owned("b1", "b"), owned("b2", "b"), waiting("c1")]
-    policies = {"a": the_terms(), "b": the_terms(max_parallel=0, max_unavailable=ALL)}
+    policies = {"a": the_parameters(), "b": the_parameters(max_parallel=0, max_unavailable=ALL)}
     upgrades = plan(nodes, policies)
     assert sorted(upgrades) == ["", "a", "b"]
     states = {
@@ -238,13 +243,13 @@ def test_owners_have_their_own_limits():
 
 def test_a_cluster_policy_has_all_nodes_whatever_their_owner_label_says():
     nodes = [waiting("a", labels={DRIVER_OWNER_LABEL: "gone"}), waiting("b")]
-    assert list(plan(nodes, {CLUSTER_POLICY: the_terms()})) == [CLUSTER_POLICY]
+    assert list(plan(nodes, {CLUSTER_POLICY: the_parameters()})) == [CLUSTER_POLICY]
 
 
 def test_counts_are_those_of_the_gpu_operators_metrics():
     failed = a_node("upgrade-failed", name=NodeName("f"), driver_pods=OLD)
     nodes = [waiting("n1"), moving("m"), failed, *idle(5)]
-    (upgrade,) = plan(nodes, the_terms(max_parallel=3, max_unavailable=ALL)).values()
+    (upgrade,) = plan(nodes, the_parameters(max_parallel=3, max_unavailable=ALL)).values()
     assert upgrade.counts == UpgradeCounts(
         managed=8, in_progress=1, done=5, failed=1, pending=1, available=2
     )

@@ -50,7 +50,7 @@ from tests.support.driver_upgrades import (
     out_of_service,
     outcome,
     step,
-    the_terms,
+    the_parameters,
     writes,
 )
 
@@ -59,17 +59,17 @@ LOADING = (a_driver(is_ready=False),)
 REQUESTED = {UPGRADE_REQUESTED_ANNOTATION: "true"}
 SAFE_LOAD = {SAFE_LOAD_ANNOTATION: "true"}
 SKIP = {UPGRADE_SKIP_LABEL: "true"}
-JOBS = the_terms(awaited=AwaitedPods(selector=parse_label_selector("app=train"), limit_s=60))
-FOR_EVER = the_terms(awaited=AwaitedPods(selector=parse_label_selector("app=train")))
-POOLS = the_terms(awaited=AwaitedPods(pools=frozenset({PoolName("a100")})))
-NO_DELETION = the_terms(pod_deletion=None)
-DRAIN = the_terms(drain=EvictionLimits())
+JOBS = the_parameters(awaited=AwaitedPods(selector=parse_label_selector("app=train"), limit_s=60))
+FOR_EVER = the_parameters(awaited=AwaitedPods(selector=parse_label_selector("app=train")))
+POOLS = the_parameters(awaited=AwaitedPods(pools=frozenset({PoolName("a100")})))
+NO_DELETION = the_parameters(pod_deletion=None)
+DRAIN = the_parameters(drain=EvictionLimits())
 A_JOB = a_pod(labels={"app": "train"})
 HELD = a_pod(owner=PodOwner.NONE)
 STATIC = a_pod("static", owner=PodOwner.MIRROR)
 LATE_AGENT = a_pod("agent", is_agent=True, is_ready=False)
 REFUSED = a_pod(eviction=EvictionAnswer.REFUSED, eviction_message="web allows 0 of 3")
-NO_SLOT = the_terms(max_unavailable=NodeLimit(0))
+NO_SLOT = the_parameters(max_unavailable=NodeLimit(0))
 R = UpgradeReason
 
 
@@ -253,7 +253,7 @@ TRANSITIONS = [
     (deleting(pods=(REFUSED,), seconds=300), DRAIN, "drain-required", R.EVICTION_TIMED_OUT),
     (
         deleting(pods=(REFUSED,), seconds=10**8),
-        the_terms(pod_deletion=EvictionLimits(limit_s=0)),
+        the_parameters(pod_deletion=EvictionLimits(limit_s=0)),
         "pod-deletion-required",
         R.EVICTION_REFUSED,
     ),
@@ -385,7 +385,7 @@ TRANSITIONS = [
     (restarting(driver_pods=(a_driver(),)), None, "validation-required", R.DRIVER_READY),
     (
         restarting(driver_pods=(a_driver(),)),
-        the_terms(has_validator=False),
+        the_parameters(has_validator=False),
         "uncordon-required",
         R.VALIDATED,
     ),
@@ -404,7 +404,7 @@ TRANSITIONS = [
     (validating(pods=(LATE_AGENT,)), None, "validation-required", R.VALIDATING),
     (
         validating(pods=(LATE_AGENT,), validators=()),
-        the_terms(has_validator=False),
+        the_parameters(has_validator=False),
         "validation-required",
         R.VALIDATING,
     ),
@@ -478,25 +478,25 @@ TRANSITIONS = [
         R.REQUESTOR_MODE,
     ),
     # No policy
-    (a_node("upgrade-done"), the_terms(auto_upgrade=False), "", R.AUTO_UPGRADE_OFF),
-    (waiting(pods=(A_JOB,)), the_terms(auto_upgrade=False), "", R.AUTO_UPGRADE_OFF),
+    (a_node("upgrade-done"), the_parameters(auto_upgrade=False), "", R.AUTO_UPGRADE_OFF),
+    (waiting(pods=(A_JOB,)), the_parameters(auto_upgrade=False), "", R.AUTO_UPGRADE_OFF),
     (
         restarting(driver_pods=LOADING),
-        the_terms(auto_upgrade=False),
+        the_parameters(auto_upgrade=False),
         "pod-restart-required",
         R.AUTO_UPGRADE_OFF,
     ),
-    (validating(validators=()), the_terms(auto_upgrade=False), "", R.AUTO_UPGRADE_OFF),
+    (validating(validators=()), the_parameters(auto_upgrade=False), "", R.AUTO_UPGRADE_OFF),
     (restarting(driver_pods=(), is_wanted=False), None, "", R.UNMANAGED),
 ]
 
 
 @pytest.mark.parametrize(
-    ("node", "terms", "expected", "reason"),
+    ("node", "parameters", "expected", "reason"),
     [pytest.param(*row, id=f"{number}-{row[3].value}") for number, row in enumerate(TRANSITIONS)],
 )
-def test_a_state_is_followed_by(node, terms, expected, reason):
-    assert outcome(node, terms) == (expected, reason)
+def test_a_state_is_followed_by(node, parameters, expected, reason):
+    assert outcome(node, parameters) == (expected, reason)
 
 
 def test_the_table_has_every_state_and_every_reason():
@@ -511,8 +511,8 @@ def test_the_table_has_every_state_and_every_reason():
 
 @pytest.mark.parametrize("row", TRANSITIONS, ids=lambda row: row[3].value)
 def test_whatever_lasts_has_a_reason_in_words_and_its_time(row):
-    node, terms, *_ = row
-    progress = step(node, terms).progress
+    node, parameters, *_ = row
+    progress = step(node, parameters).progress
     assert progress.message
     entry = progress.entry()
     assert (entry.reason, entry.message) == (progress.reason.value, progress.message)
@@ -547,14 +547,14 @@ def carried_out(node: UpgradeNode, action: UpgradeAction) -> UpgradeNode:
 
 @pytest.mark.parametrize("row", TRANSITIONS, ids=lambda row: row[3].value)
 def test_a_pass_that_ends_after_any_action_is_gone_on_with_from_there(row):
-    node, terms, expected, _ = row
-    actions = writes(step(node, terms))
+    node, parameters, expected, _ = row
+    actions = writes(step(node, parameters))
     before = [item for item in actions if not isinstance(item, SetState)]
     for number, action in enumerate(actions[:-1], 1):
         if isinstance(action, EvictPod | DeletePod | PauseOperand):
             break  # beside the node; `test_upgrade_many_steps` kills leaders there, too
         node = carried_out(node, action)
-        answer = step(node, terms)
+        answer = step(node, parameters)
         assert [write for write in writes(answer) if not isinstance(write, SetState)] == before[
             number:
         ]

@@ -28,7 +28,7 @@ from tests.support.driver_upgrades import (
     out_of_service,
     plan,
     step,
-    the_terms,
+    the_parameters,
     writes,
 )
 
@@ -36,10 +36,10 @@ OLD = (a_driver(OUTDATED),)
 CRASHING = (a_driver(is_ready=False, restarts=40),)
 
 
-def states_of(nodes: Iterable[UpgradeNode], terms: Any = None) -> dict[str, Any]:
+def states_of(nodes: Iterable[UpgradeNode], parameters: Any = None) -> dict[str, Any]:
     return {
         item.progress.node: (item.progress.state.value, item.progress.reason)
-        for upgrade in plan(nodes, terms).values()
+        for upgrade in plan(nodes, parameters).values()
         for item in upgrade.nodes
     }
 
@@ -51,10 +51,10 @@ def test_failed_nodes_take_no_parallel_upgrade_and_are_named():
         for number in range(3)
     ]
     waiting = a_node("upgrade-required", name=NodeName("n1"), driver_pods=OLD)
-    terms = the_terms(max_parallel=1, max_unavailable=NodeLimit(5))
+    parameters = the_parameters(max_parallel=1, max_unavailable=NodeLimit(5))
     nodes = [*broken, waiting, *(a_node("upgrade-done", name=NodeName(f"d{n}")) for n in range(4))]
-    assert states_of(nodes, terms)["n1"][0] == "cordon-required"
-    (upgrade,) = plan(nodes, terms).values()
+    assert states_of(nodes, parameters)["n1"][0] == "cordon-required"
+    (upgrade,) = plan(nodes, parameters).values()
     assert upgrade.counts.failed == 3
     assert [entry.node for entry in upgrade.entries()] == ["f0", "f1", "f2", "n1"]
 
@@ -70,7 +70,7 @@ def test_an_unscheduled_driver_pod_holds_up_its_own_node_only():
     )
     missing = a_node(name=NodeName("m"), driver_pods=())
     waiting = a_node("upgrade-required", name=NodeName("n1"), driver_pods=OLD)
-    states = states_of([pending, missing, waiting], the_terms(max_unavailable=NodeLimit(3)))
+    states = states_of([pending, missing, waiting], the_parameters(max_unavailable=NodeLimit(3)))
     assert states == {
         "p": ("upgrade-required", UpgradeReason.NO_DRIVER_POD),
         "m": ("", UpgradeReason.NO_DRIVER_POD),
@@ -99,7 +99,7 @@ def test_every_node_has_a_reason_and_the_time_of_its_state():
     assert (entry.reason, entry.message) == ("EvictingPods", "evicts team/train")
 
 
-LIMITED = the_terms(awaited=AwaitedPods(limit_s=60), drain=EvictionLimits())
+LIMITED = the_parameters(awaited=AwaitedPods(limit_s=60), drain=EvictionLimits())
 STUCK = [
     (a_node("cordon-required", driver_pods=OLD, seconds=301), "upgrade-failed"),
     (
@@ -124,11 +124,11 @@ def test_stuck_states_end_by_their_deadline(node, expected):
 def test_stuck_upgrade_required_is_overdue_after_a_day_and_says_why():
     """#2509: upgrade-required for weeks, and nothing tells why."""
     node = a_node("upgrade-required", driver_pods=OLD, seconds=86_400)
-    progress = step(node, the_terms(max_unavailable=NodeLimit(0))).progress
+    progress = step(node, the_parameters(max_unavailable=NodeLimit(0))).progress
     assert progress.is_overdue
     assert progress.message == ("nodes away: 0; maxUnavailable of 0 allows 0, nodes in all: 1")
     fresh = a_node("upgrade-required", driver_pods=OLD, seconds=3600)
-    assert not step(fresh, the_terms(max_unavailable=NodeLimit(0))).progress.is_overdue
+    assert not step(fresh, the_parameters(max_unavailable=NodeLimit(0))).progress.is_overdue
 
 
 def test_stuck_failed_nodes_are_tried_again_after_pauses_that_grow():
@@ -201,7 +201,9 @@ def test_drivers_of_several_versions_are_rolled_by_their_own_policies():
         for owner in ("rhel", "ubuntu")
         for number in range(2)
     ]
-    states = states_of(nodes, {"rhel": the_terms(), "ubuntu": the_terms(auto_upgrade=False)})
+    states = states_of(
+        nodes, {"rhel": the_parameters(), "ubuntu": the_parameters(auto_upgrade=False)}
+    )
     assert {name: state for name, (state, _) in states.items()} == {
         "rhel-0": "cordon-required",
         "rhel-1": "upgrade-required",
@@ -245,7 +247,7 @@ def test_2570_whoever_has_the_driver_open_keeps_it_whatever_it_requests(fields):
 
 def test_cleanup_leaves_no_label_and_no_cordoned_node_where_upgrades_are_switched_off():
     """#1391, #1301, #584: labels stay after uninstallation, and nodes stay drained."""
-    off = the_terms(auto_upgrade=False)
+    off = the_parameters(auto_upgrade=False)
     done = step(a_node("upgrade-done"), off)
     assert (done.progress.state, names(done)) == (UpgradeState.UNKNOWN, ["SetState"])
     halfway = step(out_of_service("drain-required", driver_pods=OLD), off)
@@ -258,7 +260,7 @@ def test_cleanup_leaves_no_label_and_no_cordoned_node_where_upgrades_are_switche
 
 def test_a_node_without_a_driver_is_not_given_back_where_upgrades_are_switched_off():
     node = out_of_service("pod-restart-required", driver_pods=CRASHING)
-    answer = step(node, the_terms(auto_upgrade=False), now=NOW + dt.timedelta(days=1))
+    answer = step(node, the_parameters(auto_upgrade=False), now=NOW + dt.timedelta(days=1))
     assert names(answer) == []
     assert answer.progress.message.startswith(
         "autoUpgrade is off for the ClusterPolicy; the node returns to service once its driver is ready"
