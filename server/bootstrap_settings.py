@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal, Self
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import Field, model_validator
 
 from inventory.readiness.software import Requirement
 from operands.nvidia.own_pods import EXPORTER_PORT
@@ -17,17 +17,7 @@ ScrapeInterval = Annotated[
     ),
 ]
 ObjectName = Annotated[str, Field(pattern=r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$", max_length=253)]
-
-
-def _whole_reference(given: object) -> object:
-    if isinstance(given, dict):
-        raise ValueError(  # noqa: TRY004  # pydantic takes no TypeError
-            "give the whole reference as one text, such as registry.example.com/nvidia/dcgm:4.4.2"
-        )
-    return given
-
-
-ImageText = Annotated[str, Field(pattern=r"^[^\s]*$"), BeforeValidator(_whole_reference)]
+ImageText = Annotated[str, Field(pattern=r"^[^\s]*$")]
 
 
 class OperandSection(Section):

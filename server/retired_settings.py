@@ -63,6 +63,13 @@ RETIRED: Final = {
         f"bootstrap.{operand}.resources": f"set `bootstrap.{operand}.memory_limit`"
         for operand in ("dcgm", "dcgm_exporter")
     },
+    **{
+        f"bootstrap.{operand}.image.{part}": (
+            f"set `bootstrap.{operand}.image` to the whole reference, as registry/path/name:version"
+        )
+        for operand in ("gfd", "dcgm", "dcgm_exporter")
+        for part in ("repository", "image", "version")
+    },
     "bootstrap.dcgm_exporter.args": "set the variables of the arguments in `bootstrap.dcgm_exporter.env`",
     "bootstrap.dcgm_exporter.collectors": (
         "set DCGM_EXPORTER_COLLECTORS in `bootstrap.dcgm_exporter.env`"

@@ -167,6 +167,11 @@ class GivenSettings:
             return f"{message}{self._named_in(message)}"
         if field is None or error["type"] == "value_error":
             return f"{origin}: {message}"
+        given = error["input"] if isinstance(error["input"], Mapping) else ()
+        whys = {str(key): self._retirement([*field.path, str(key)]) for key in given}
+        if all(whys.values()) and whys:
+            # The value was a section before.
+            return "; ".join(f"{origin}.{key}: {why}" for key, why in whys.items())
         value = truncate(repr(error["input"]), _MAX_QUOTED)
         return f"{origin} is {value}; expected: {field.expects}"
 

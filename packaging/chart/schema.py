@@ -46,8 +46,13 @@ def _allow_retired(definitions: Json) -> None:
         *sections, retired = name.split(".")
         properties = definitions["Settings"]["properties"]
         for section in sections:
-            reference = properties[section]["$ref"].rpartition("/")[2]
-            properties = definitions[reference]["properties"]
+            found = properties[section]
+            if "$ref" in found:
+                found = definitions[found["$ref"].rpartition("/")[2]]
+            else:  # a value, that was a section before
+                found |= {"type": ["string", "object"], "minProperties": 1}
+                found |= {"additionalProperties": False, "properties": found.get("properties", {})}
+            properties = found["properties"]
         properties[retired] = {"description": f"No setting any more: {advice}."}
 
 

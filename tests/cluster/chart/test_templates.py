@@ -111,6 +111,21 @@ def test_scheduler_has_the_version_of_the_cluster(offline_helm: Helm, version: s
             "settings.tls.secret: no setting any more: it has a fixed value now; leave it out",
         ),
         (
+            {
+                "settings": {
+                    "bootstrap": {"gfd": {"image": {"version": "1"}, "args": []}},
+                    "leadership": {"look_s": 1},
+                }
+            },
+            "settings.bootstrap.gfd.args: no setting any more: it has a fixed value now; leave it out;"
+            " settings.bootstrap.gfd.image.version: no setting any more: set `bootstrap.gfd.image` to the"
+            " whole reference, as registry/path/name:version; settings.leadership.look_s: no setting any more:",
+        ),
+        (
+            {"settings": {"bootstrap": {"gfd": {"image": {"name": "gfd"}}}}},
+            "at '/settings/bootstrap/gfd/image': additional properties 'name' not allowed",
+        ),
+        (
             {"settings": {"device_plugin": {"image": "registry.test/plugin"}}},
             "image registry.test/plugin has neither tag nor digest",
         ),

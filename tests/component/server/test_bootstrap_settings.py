@@ -16,7 +16,7 @@ HOST_PATH = "text that matches ^(/[A-Za-z0-9_-][A-Za-z0-9._-]*)+$"
     [
         pytest.param(
             {"gfd": {"image": {"repository": "r.example", "image": "gfd", "version": "1"}}},
-            "{}: bootstrap.gfd.image: give the whole reference as one text, such as registry.",
+            "{}: bootstrap.gfd.image.repository: no setting any more: set `bootstrap.gfd.image` to the whole",
             id="image in parts",
         ),
         pytest.param(
