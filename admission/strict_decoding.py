@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 M = TypeVar("M", bound=Model)
 
-_WORDS: Final = {
+_PATTERN_NAMES: Final = {
     PCI_ID_PATTERN: "four hex digits without 0x, such as 10de",
     MIG_PROFILE_PATTERN: "a MIG profile such as 1g.10gb",
     DURATION_PATTERN: "a duration such as 90s, 2m or 1h30m",
@@ -36,7 +36,7 @@ _WORDS: Final = {
 }
 """Pattern of a model -> its name in messages."""
 
-_WRONG: Final = object()
+_INVALID: Final = object()
 """Stands for a value that is left out."""
 
 
@@ -50,7 +50,7 @@ def read(value: object, model: type[M], path: str) -> tuple[M, list[FieldError]]
     """
     reader = _Reader()
     clean = reader.read(value, _info_of(model), path)
-    return msgspec.convert({} if clean is _WRONG else clean, model), reader.faults
+    return msgspec.convert({} if clean is _INVALID else clean, model), reader.faults
 
 
 @functools.cache
@@ -66,7 +66,7 @@ class _Reader:
         self.faults: list[FieldError] = []
 
     def read(self, value: object, info: types.Type, path: str) -> object:
-        """Return the value as the model takes it, or `_WRONG`."""
+        """Return the value as the model takes it, or `_INVALID`."""
         match info:
             case types.Metadata(type=inner):
                 return self.read(value, inner, path)
@@ -81,7 +81,7 @@ class _Reader:
                     key: self.read(entry, item, f"{path}[{truncate(key)}]")
                     for key, entry in value.items()
                 }
-                return {key: entry for key, entry in found.items() if entry is not _WRONG}
+                return {key: entry for key, entry in found.items() if entry is not _INVALID}
             case _:
                 return self._read_scalar(value, info, path)
 
@@ -92,13 +92,13 @@ class _Reader:
             if name not in value:
                 if field.required:
                     self.faults.append(FieldError(f"{path}.{name}", "is required"))
-                    return _WRONG
+                    return _INVALID
                 continue
             entry = self.read(value[name], field.type, f"{path}.{name}")
-            if entry is not _WRONG:
+            if entry is not _INVALID:
                 clean[name] = entry
             elif field.required:
-                return _WRONG
+                return _INVALID
         return clean
 
     def _read_list(self, value: list[object], info: types.ListType, path: str) -> list[object]:
@@ -109,14 +109,14 @@ class _Reader:
             self.read(item, info.item_type, f"{path}[{number}]")
             for number, item in enumerate(value[: info.max_length])
         ]
-        return [item for item in found if item is not _WRONG]
+        return [item for item in found if item is not _INVALID]
 
     def _read_scalar(self, value: object, info: types.Type, path: str) -> object:
         text = _scalar_fault(value, info)
         if text is None:
             return value
         self.faults.append(FieldError(path, text))
-        return _WRONG
+        return _INVALID
 
 
 def _type_for(value: object, members: "Sequence[types.Type]") -> types.Type:
@@ -150,7 +150,7 @@ def _text_fault(value: str, info: types.StrType) -> str | None:
     if info.max_length is not None and len(value) > info.max_length:
         return f"has {len(value)} characters, at most {info.max_length} are possible"
     if info.pattern is not None and re.search(info.pattern, value) is None:
-        return f"{_quoted(value)} is not {_WORDS.get(info.pattern, f'text like {info.pattern}')}"
+        return f"{_quoted(value)} is not {_PATTERN_NAMES.get(info.pattern, f'text like {info.pattern}')}"
     return None
 
 

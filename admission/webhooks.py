@@ -6,9 +6,9 @@ from admission import gpudevices as devices
 from admission import gpupools as pools
 from admission import nodes
 from admission.decision import Admitted, Denied
-from admission.pods import mutate as mutating
-from admission.pods import validate as validating
+from admission.pods.mutate import mutate
 from admission.pods.request import POD_KIND, PodRequest, pod_decoder
+from admission.pods.validate import validate
 from admission.review import (
     Malformed,
     Operation,
@@ -30,14 +30,12 @@ _UNTOUCHED: Final = Admitted()
 
 def mutate_pod(body: bytes, context: "AdmissionContext") -> "AdmissionResult":
     """Answer the mutating webhook for pods. A reservation is in the allocation state when this returns."""
-    return _answer(body, POD_KIND, lambda request: _on_create(request, context, mutating.mutate))
+    return _answer(body, POD_KIND, lambda request: _on_create(request, context, mutate))
 
 
 def validate_pod(body: bytes, context: "AdmissionContext") -> "AdmissionResult":
     """Answer the validating webhook for pods; gives the reservation the pod's final name and uid."""
-    return _answer(
-        body, POD_KIND, lambda request: _on_create(request, context, validating.validate)
-    )
+    return _answer(body, POD_KIND, lambda request: _on_create(request, context, validate))
 
 
 def validate_gpupool(body: bytes, context: "AdmissionContext") -> "AdmissionResult":

@@ -177,35 +177,36 @@ class Packing:
             add_expected_node(self._state.index, self._pool, node.name, shape=shape)
         self.nodes.append(node)
 
-    def place(self, pod: "PodFacts", alike: PodClass) -> PackedNode | None:
+    def place(self, pod: "PodFacts", pod_class: PodClass) -> PackedNode | None:
         """Pack a pod onto the first node that takes it; None where there is none."""
-        for at in range(alike.first_node, len(self.nodes)):
+        for at in range(pod_class.first_node, len(self.nodes)):
             node = self.nodes[at]
-            if self._may_take(node, alike) and self._commit(node, pod):
-                alike.first_node = at
+            if self._may_take(node, pod_class) and self._commit(node, pod):
+                pod_class.first_node = at
                 node.take(pod)
                 return node
-        alike.first_node = len(self.nodes)
+        pod_class.first_node = len(self.nodes)
         return None
 
-    def _may_take(self, node: PackedNode, alike: PodClass) -> bool:
-        if node.free < alike.demand.units or not self._has_room(node, alike):
+    def _may_take(self, node: PackedNode, pod_class: PodClass) -> bool:
+        if node.free < pod_class.demand.units or not self._has_room(node, pod_class):
             return False
-        if alike.selection.apart and any(
-            pod.selection is not None and not alike.selection.apart.isdisjoint(pod.selection.peers)
+        if pod_class.selection.apart and any(
+            pod.selection is not None
+            and not pod_class.selection.apart.isdisjoint(pod.selection.peers)
             for pod in node.pods
         ):
             return False
         if node.request is None:
             facts = self._index.nodes.get(node.name)
-            return facts is not None and may_go_to(facts, alike.selection.constraints)
-        selection = alike.selection
+            return facts is not None and may_go_to(facts, pod_class.selection.constraints)
+        selection = pod_class.selection
         return selection.node_key == node.node_key or selection.holds_on(node.labels)
 
-    def _has_room(self, node: PackedNode, alike: PodClass) -> bool:
+    def _has_room(self, node: PackedNode, pod_class: PodClass) -> bool:
         """Say whether CPU, memory and places for pods suffice, and devices that the pods' kernel caches fit."""
         if node.source is None:
-            return node.has_room(alike.requests)
+            return node.has_room(pod_class.requests)
         if not node.is_measured:
             cpu, memory = self._index.free_cpu_and_memory(node.source)
             node.cpu_milli = node.cpu_milli if cpu is None else cpu
@@ -213,12 +214,12 @@ class Packing:
             places = self._index.free_pods(node.source)
             node.places = node.places if places is None else places
             node.is_measured = True
-        if not node.has_room(alike.requests):
+        if not node.has_room(pod_class.requests):
             return False
-        if not alike.demand.caches:
+        if not pod_class.demand.caches:
             return True
-        summary = alike.state.node(node.source)
-        return summary is not None and summary.free >= alike.demand.units
+        summary = pod_class.state.node(node.source)
+        return summary is not None and summary.free >= pod_class.demand.units
 
     def _commit(self, node: PackedNode, pod: "PodFacts") -> bool:
         if not node.is_loaded:

@@ -131,8 +131,8 @@ class PlanAttempt:
             self._packing.add_existing(self._existing, least)
         positions = {pod.uid: at for at, (pod, _) in enumerate(eligible)}
         self._add_nodes_on_their_way([pod for pod, _ in eligible], positions)
-        for pod, alike in eligible:
-            wait = alike.wait or self._place(pod, alike)
+        for pod, pod_class in eligible:
+            wait = pod_class.wait or self._place(pod, pod_class)
             if wait is not None:
                 self.waits[pod.uid] = wait
                 self.is_capped |= wait.reason in CAPPED
@@ -185,20 +185,18 @@ class PlanAttempt:
         """Return the pods that a node may help, with their kinds; the others wait."""
         found: list[tuple[PodFacts, PodClass]] = []
         for pod in pods:
-            alike = self._class_of(pod)
-            wait = cause_of(pod, alike.selection, self._index.nodes) or incompatibility_cause(
+            pod_class = self._class_of(pod)
+            wait = cause_of(pod, pod_class.selection, self._index.nodes) or incompatibility_cause(
                 pod, self._parameters.pool, self._index
             )
             if wait is not None:
                 self.waits[pod.uid] = wait
             else:
-                found.append((pod, alike))
-        planned = kinds_with_a_place(
-            found, is_served=lambda kind: self._choice.unserved(kind) is None
-        )
-        for pod, alike in found:
-            if alike not in planned:
-                wait = self._choice.unserved(alike)
+                found.append((pod, pod_class))
+        planned = planned_classes(found, is_served=lambda kind: self._choice.unserved(kind) is None)
+        for pod, pod_class in found:
+            if pod_class not in planned:
+                wait = self._choice.unserved(pod_class)
                 self.is_cut |= wait is None
                 self.waits[pod.uid] = wait or _VARIED
         return [item for item in found if item[1] in planned]
@@ -232,18 +230,18 @@ class PlanAttempt:
             for item in reported
         )
 
-    def _place(self, pod: "PodFacts", alike: PodClass) -> PodWait | None:
+    def _place(self, pod: "PodFacts", pod_class: PodClass) -> PodWait | None:
         if self.packed >= MOST_PODS:
             self.is_cut = True
             return _LATE
-        node = self._packing.place(pod, alike)
+        node = self._packing.place(pod, pod_class)
         if node is None:
-            shape = self._choice.first(alike, self._limits)
+            shape = self._choice.first(pod_class, self._limits)
             if isinstance(shape, PodWait):
-                alike.wait = shape
+                pod_class.wait = shape
                 return shape
-            self._open(shape, pod.uid, alike.selection)
-            node = self._packing.place(pod, alike)
+            self._open(shape, pod.uid, pod_class.selection)
+            node = self._packing.place(pod, pod_class)
             if node is None:
                 raise InvariantViolatedError(f"a new node of shape {shape.name} refuses {pod.ref}")
         self.packed += 1
@@ -364,7 +362,7 @@ _READY: Final = frozenset({RequestPhase.AGENT_READY, RequestPhase.RESERVED})
 """Phases in which the index has the node's devices."""
 
 
-def kinds_with_a_place(
+def planned_classes(
     pods: "Iterable[tuple[PodFacts, PodClass]]", *, is_served: "Callable[[PodClass], bool]"
 ) -> "set[PodClass]":
     """Return the kinds that are planned: namespaces in turn, and last those that no shape can serve.

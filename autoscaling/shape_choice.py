@@ -68,30 +68,30 @@ class ShapeChoice:
             shape, self._supply.node_pools.get(shape.node_pool), zones=self._zones
         )
 
-    def unserved(self, alike: "PodClass") -> PodWait | None:
+    def unserved(self, pod_class: "PodClass") -> PodWait | None:
         """Return why no shape can ever serve these pods, whatever limits and failures are; None where one can."""
         furthest: PodWait | None = None
         for shape in self._parameters.shapes:
-            wait = self._fault_of_pods(shape, alike)
+            wait = self._fault_of_pods(shape, pod_class)
             if wait is None:
                 return None
             furthest = _further(wait, furthest)
         return furthest or self._without_shapes()
 
     def first(
-        self, alike: "PodClass | None", limits: "ScalingLimits"
+        self, pod_class: "PodClass | None", limits: "ScalingLimits"
     ) -> "ShapeParameters | PodWait":
         """Return the first shape in the order of the spec that serves these pods, or why none does.
 
         Args:
-            alike: the class of the pods; None for warm units, which any shape serves.
+            pod_class: the class of the pods; None for warm units, which any shape serves.
             limits: what may still be added.
         """
         if self._supply.backend_fault:
             return PodWait(WaitReason.BACKEND_MISSING, self._supply.backend_fault)
         furthest: PodWait | None = None
         for shape in self._parameters.shapes:
-            wait = self._lasting_fault(shape, alike) or limits.refusal(shape)
+            wait = self._lasting_fault(shape, pod_class) or limits.refusal(shape)
             if wait is None:
                 return shape
             furthest = _further(wait, furthest)
@@ -103,33 +103,35 @@ class ShapeChoice:
             f"spec.autoscaling of pool {self._parameters.pool.name} has no shapes: name one",
         )
 
-    def _lasting_fault(self, shape: "ShapeParameters", alike: "PodClass | None") -> PodWait | None:
+    def _lasting_fault(
+        self, shape: "ShapeParameters", pod_class: "PodClass | None"
+    ) -> PodWait | None:
         """Return what one plan does not change: examined once for a class of pods."""
-        key = (id(alike), shape.name)
+        key = (id(pod_class), shape.name)
         if key not in self._faults:
             self._faults[key] = (
-                (self._fault_of_pods(shape, alike) if alike is not None else None)
+                (self._fault_of_pods(shape, pod_class) if pod_class is not None else None)
                 or self._fault_of_node_pool(shape)
-                or self._back_off(shape, alike)
+                or self._back_off(shape, pod_class)
             )
         return self._faults[key]
 
-    def _fault_of_pods(self, shape: "ShapeParameters", alike: "PodClass") -> PodWait | None:
-        if not self._empty.take(shape, alike.demand):
+    def _fault_of_pods(self, shape: "ShapeParameters", pod_class: "PodClass") -> PodWait | None:
+        if not self._empty.take(shape, pod_class.demand):
             most = max(self._parameters.shapes, key=lambda item: item.units)
             return PodWait(
                 WaitReason.TOO_LARGE,
-                f"the pod needs {alike.demand.units} units of one node, and the largest shape of pool "
+                f"the pod needs {pod_class.demand.units} units of one node, and the largest shape of pool "
                 f"{self._parameters.pool.name}, {most.name}, has {most.units}, {most.units_per_device} a device: "
                 "name a larger shape in spec.autoscaling.shapes, or request fewer",
             )
-        incompatibility = self._cache_incompatibility(shape, alike)
+        incompatibility = self._cache_incompatibility(shape, pod_class)
         if incompatibility is not None:
             return incompatibility
-        mismatch = self._labels[shape.name].mismatch(alike.selection)
+        mismatch = self._labels[shape.name].mismatch(pod_class.selection)
         if mismatch:
             return PodWait(WaitReason.NO_SHAPE, mismatch)
-        requests = alike.requests
+        requests = pod_class.requests
         for resource, amount, limit, unit in (
             ("CPU", requests.cpu_milli, shape.cpu_milli, "m"),
             ("memory", requests.memory_mib, shape.memory_mib, "Mi"),
@@ -142,9 +144,11 @@ class ShapeChoice:
                 )
         return None
 
-    def _cache_incompatibility(self, shape: "ShapeParameters", alike: "PodClass") -> PodWait | None:
+    def _cache_incompatibility(
+        self, shape: "ShapeParameters", pod_class: "PodClass"
+    ) -> PodWait | None:
         """Return why the pods' kernel caches fit no device of the nodes that the shape has; None while it has none."""
-        preference = self._index.cache_demand_of(alike.demand)
+        preference = self._index.cache_demand_of(pod_class.demand)
         capabilities = (
             sorted(self._capabilities.get(shape.name, ())) if preference is not None else []
         )
@@ -187,8 +191,8 @@ class ShapeChoice:
         fault = self._supply.node_pool_faults.get(shape.node_pool)
         return PodWait(WaitReason.NODE_POOL_INVALID, fault) if fault else None
 
-    def _back_off(self, shape: "ShapeParameters", alike: "PodClass | None") -> PodWait | None:
-        zone = alike.selection.zone if alike is not None else ""
+    def _back_off(self, shape: "ShapeParameters", pod_class: "PodClass | None") -> PodWait | None:
+        zone = pod_class.selection.zone if pod_class is not None else ""
         for item in self._supply.history:
             if item.shape != shape.name or item.zone not in {"", zone}:
                 continue

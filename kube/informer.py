@@ -309,7 +309,7 @@ class Informer(Generic[T]):
 
     async def _replace(self, items: list[T]) -> None:
         if self.synced.is_set() and isinstance(self._sink, SteppingSink):
-            for _ in self._sink.replacing(items):
+            for _ in self._sink.replace_in_steps(items):
                 await asyncio.sleep(0)
         else:
             self._sink.replace_all(items)

@@ -38,7 +38,7 @@ class Sink(Protocol[T_contra]):
 class SteppingSink(Sink[T_contra], Protocol[T_contra]):
     """A sink that takes over a full list without keeping everybody waiting."""
 
-    def replacing(self, items: "Sequence[T_contra]") -> "Iterator[None]":
+    def replace_in_steps(self, items: "Sequence[T_contra]") -> "Iterator[None]":
         """Do what `replace_all` does, in steps of a millisecond or two; each leaves a valid state.
 
         Between two steps some objects are as listed and others as they were known before.

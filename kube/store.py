@@ -123,10 +123,10 @@ class IndexedStore(Generic[K, G, Item]):
 
     def replace_all(self, items: "Sequence[Item]") -> None:
         """Take over a full list; items that are not in it are removed."""
-        for _ in self.replacing(items):
+        for _ in self.replace_in_steps(items):
             pass
 
-    def replacing(self, items: "Sequence[Item]") -> "Iterator[None]":
+    def replace_in_steps(self, items: "Sequence[Item]") -> "Iterator[None]":
         """Take over a full list in steps; removals come first."""
         keys = {self._key(item) for item in items}
         for gone in steps(sorted(self._by_key.keys() - keys)):

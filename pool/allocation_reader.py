@@ -205,8 +205,8 @@ class AllocationReader:
         free = free_units_without(
             gone, devices_for(self._index, pool.name, demand, node=node), self._index
         )
-        strangers = self._index.unaccounted.at(pool.resource, node)
-        return not (strangers.keys() - gone) and self._suffices(free, pool, demand, node=node)
+        unaccounted = self._index.unaccounted.at(pool.resource, node)
+        return not (unaccounted.keys() - gone) and self._suffices(free, pool, demand, node=node)
 
     def _suffices(
         self, free: "Counts", pool: "PoolFacts", demand: "Demand", *, node: "NodeName"
@@ -252,7 +252,9 @@ class AllocationReader:
         """Yield, by resource, the units of a bound pod whose devices are unknown."""
         if pod.node is None:
             return
-        for resource in [resource for resource, _ in pod.astray] or [pod.demand.resource]:
+        for resource in [resource for resource, _ in pod.inadmissible_units] or [
+            pod.demand.resource
+        ]:
             units = self._index.unaccounted.at(resource, pod.node).get(pod.uid)
             if units:
                 yield resource, units

@@ -283,7 +283,7 @@ class AllocationState:
         if reservation is not None and not reservation.phase.is_uncommitted:
             self.ledger.move(replace(reservation, phase=ReservationPhase.BOUND))
 
-    def doubt(self, uid: PodUid, now: "Instant") -> None:
+    def mark_doubtful(self, uid: PodUid, now: "Instant") -> None:
         """Record that the outcome of the Binding is unknown.
 
         Does nothing when the watch was faster, the pod is gone, or the answer came after all.

@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 
 
 _OUR_GATES: Final = {CAPACITY_GATE}
-_MOST_ASTRAY: Final = 64
+_MOST_INADMISSIBLE: Final = 64
 """Pools that a pod which bypassed admission is counted in: more than a node has devices."""
 
 
@@ -205,14 +205,14 @@ def pod_facts(pod: "Pod") -> PodFacts | None:
 
 def _facts_of(pod: "Pod") -> PodFacts | None:
     demand = demand_of(pod.spec, pod.metadata.namespace)
-    astray: tuple[tuple[str, int], ...] = ()
+    inadmissible_units: tuple[tuple[str, int], ...] = ()
     if demand is None:
         return None
     if not isinstance(demand, Demand):
-        astray = tuple(sorted(units_by_resource(pod.spec).items())[:_MOST_ASTRAY])
-        if not astray or not pod.spec.node_name:
+        inadmissible_units = tuple(sorted(units_by_resource(pod.spec).items())[:_MOST_INADMISSIBLE])
+        if not inadmissible_units or not pod.spec.node_name:
             return None
-        resource, units = astray[0]
+        resource, units = inadmissible_units[0]
         demand = Demand(resource, (), units)
     phase = _phase_of(pod)
     gates = {gate.name for gate in pod.spec.scheduling_gates or ()}
@@ -223,7 +223,11 @@ def _facts_of(pod: "Pod") -> PodFacts | None:
         demand=demand,
         phase=phase,
         node=NodeName(intern(pod.spec.node_name)) if pod.spec.node_name else None,
-        devices=(None if astray else decode_devices(pod.metadata.annotation(DEVICES_ANNOTATION))),
+        devices=(
+            None
+            if inadmissible_units
+            else decode_devices(pod.metadata.annotation(DEVICES_ANNOTATION))
+        ),
         reservation=decode_reservation(pod.metadata.annotation(RESERVATION_ANNOTATION)),
         nominated_node=(
             NodeName(pod.status.nominated_node_name) if pod.status.nominated_node_name else None
@@ -233,7 +237,7 @@ def _facts_of(pod: "Pod") -> PodFacts | None:
         is_gated=not gates <= _OUR_GATES,
         awaits_capacity=CAPACITY_GATE in gates,
         selection=selection_of(pod) if phase is PodPhase.PENDING else None,
-        astray=astray,
+        inadmissible_units=inadmissible_units,
         requests=requested(pod),
         units_condition=_units_condition(pod, phase),
         finalizers=(
@@ -275,7 +279,7 @@ def _unaccounted(pod: "Pod") -> PodFacts | None:
         phase=_phase_of(pod),
         node=NodeName(pod.spec.node_name),
         # As many as anything that names a pool has at least; one is enough to close the node.
-        astray=tuple((resource, 1) for resource in resources),
+        inadmissible_units=tuple((resource, 1) for resource in resources),
     )
 
 

@@ -60,7 +60,7 @@ class FittingPods:
             self._replace(name, nodes[name])
         return dict(zip(SIZES, self._totals, strict=True))
 
-    def counting(self, nodes_a_step: int) -> "Iterator[None]":
+    def count_in_steps(self, nodes_a_step: int) -> "Iterator[None]":
         """Count what has changed in steps, of 20 microseconds a node; it is then little that `counts` has to do."""
         state = self._index.state(self._pool)
         changed = self._changed(state.nodes()) if state.is_constrained() else []

@@ -302,7 +302,7 @@ class PodFacts:
     """It has our own gate: it waits for units, and kube-scheduler ignores it until they are reserved."""
     selection: PodSelection | None = None
     """Selection of a pending pod."""
-    astray: tuple[tuple[str, int], ...] = ()
+    inadmissible_units: tuple[tuple[str, int], ...] = ()
     """(resource, units) by pool, of a bound pod that admission would have denied: it names several pools, or an
     invalid quantity. `demand` names the first of its pools, and its devices are unknown.
     """
@@ -326,7 +326,7 @@ class PodFacts:
             and self.node == other.node
             and self.devices == other.devices
             and self.demand == other.demand
-            and self.astray == other.astray
+            and self.inadmissible_units == other.inadmissible_units
             and self.requests == other.requests
         )
 

@@ -28,7 +28,7 @@ from pool.errors import InvariantViolatedError
 from pool.model import PodPhase
 from pool.placement.planner import Placed, PlacementRefused
 from pool.reservations.reservation import ReservationPhase
-from scheduler.bind_recovery import Settlement, apply_read, pod_of, write_may_land
+from scheduler.bind_recovery import RecoveryOutcome, apply_read, pod_of, write_may_land
 from scheduler.outcome import NOT_READY, Outcome
 from scheduler.pod_demand import ImpossibleDemand, NoDemand, UnitDemand, binding_text, recall_pod
 from scheduler.ports import (
@@ -141,10 +141,10 @@ async def _bind_again(
 async def _confirm(bound: AlreadyBound, pod: "PodRef", context: "ExtenderContext") -> Bound:
     """Answer success only for what is stored: etcd may have been restored since the pod was seen as bound."""
     reservation = bound.reservation
-    sighting = await context.binder.read(pod)
+    reading = await context.binder.read(pod)
     if reservation is not None and context.reader.ledger.get(reservation.id) is reservation:
-        apply_read(reservation, sighting, context, may_land=False)
-    match sighting:
+        apply_read(reservation, reading, context, may_land=False)
+    match reading:
         case SeenBound(node=node) if node == bound.node:
             return Bound(Outcome.ALREADY_BOUND, reservation=reservation)
         case SeenBound(node=node):
@@ -160,32 +160,32 @@ async def _confirm(bound: AlreadyBound, pod: "PodRef", context: "ExtenderContext
 async def _send(reservation: "Reservation", context: "ExtenderContext", *, is_retry: bool) -> Bound:
     """Send a commitment's Binding, and move the commitment by the outcome."""
     pod = pod_of(reservation)
-    sighting: PodReading | None = None
+    reading: PodReading | None = None
     try:
         outcome = await context.binder.bind(_binding_of(reservation, context))
         # A refused retry says nothing about the first write, which may still land.
         if isinstance(outcome, BindRefused) and (outcome.is_conflict or is_retry):
-            sighting = await context.binder.read(pod, within_s=outcome.left_s)
+            reading = await context.binder.read(pod, within_s=outcome.left_s)
     except BaseException:
-        context.allocation_state.doubt(pod.uid, context.now())
+        context.allocation_state.mark_doubtful(pod.uid, context.now())
         raise
     match outcome:
         case BindWritten():
             context.allocation_state.written(pod.uid)
             return Bound(Outcome.BOUND, reservation=reservation)
         case BindUnknown(message=message):
-            context.allocation_state.doubt(pod.uid, context.now())
+            context.allocation_state.mark_doubtful(pod.uid, context.now())
             return Bound(Outcome.IN_DOUBT, _doubt_text(pod, message), reservation)
-        case BindRefused(message=message) if sighting is None:
+        case BindRefused(message=message) if reading is None:
             context.allocation_state.release(pod.uid)
             return Bound(Outcome.REFUSED, message, reservation)
         case BindRefused(message=message):
-            return _after_read(reservation, sighting, context, message=message, is_retry=is_retry)
+            return _after_read(reservation, reading, context, message=message, is_retry=is_retry)
 
 
 def _after_read(
     reservation: "Reservation",
-    sighting: "PodReading",
+    reading: "PodReading",
     context: "ExtenderContext",
     *,
     message: str,
@@ -194,18 +194,18 @@ def _after_read(
     """Settle a commitment whose write was refused and whose pod was then read."""
     pod, now = pod_of(reservation), context.now()
     may_land = is_retry and write_may_land(reservation, now)
-    settlement = apply_read(reservation, sighting, context, may_land=may_land)
-    if settlement in {Settlement.STILL_OPEN, Settlement.UNSEEN}:
+    outcome = apply_read(reservation, reading, context, may_land=may_land)
+    if outcome in {RecoveryOutcome.STILL_OPEN, RecoveryOutcome.UNSEEN}:
         # The doubt is about the first write, where there was one; its time goes on.
         since = Instant(reservation.observe_by, now.utc) if is_retry else now
-        context.allocation_state.doubt(pod.uid, since)
+        context.allocation_state.mark_doubtful(pod.uid, since)
         return Bound(Outcome.IN_DOUBT, _doubt_text(pod, message), reservation)
-    if not isinstance(sighting, SeenBound):
+    if not isinstance(reading, SeenBound):
         return Bound(Outcome.REFUSED, message, reservation)
-    if sighting.node == reservation.node:
+    if reading.node == reservation.node:
         return Bound(Outcome.ALREADY_BOUND, reservation=reservation)
     text = (
-        f"pod {pod} cannot be bound to node {reservation.node}: it is bound to node {sighting.node}"
+        f"pod {pod} cannot be bound to node {reservation.node}: it is bound to node {reading.node}"
     )
     return Bound(Outcome.BOUND_ELSEWHERE, text, reservation)
 
@@ -220,8 +220,8 @@ async def _bind_plain(request: "BindRequest", context: "ExtenderContext") -> Bou
         case BindUnknown(message=message):
             return Bound(Outcome.IN_DOUBT, _doubt_text(pod, message))
         case BindRefused(message=message, is_conflict=is_conflict, left_s=left_s):
-            sighting = await context.binder.read(pod, within_s=left_s) if is_conflict else None
-            if isinstance(sighting, SeenBound) and sighting.node == node:
+            reading = await context.binder.read(pod, within_s=left_s) if is_conflict else None
+            if isinstance(reading, SeenBound) and reading.node == node:
                 return Bound(Outcome.ALREADY_BOUND)
             return Bound(Outcome.REFUSED, message)
 

@@ -1,6 +1,6 @@
 """Recovery of bindings with unknown outcome, by a read of the pod.
 
-Used by bind after a conflict, and by a reconciler for commitments that stay unsettled. A doubtful commitment
+Used by bind after a conflict, and by a reconciler for commitments that stay unresolved. A doubtful commitment
 keeps its units until a read shows the pod bound or gone, or pending so late that the lost write cannot land.
 """
 
@@ -28,7 +28,7 @@ was not bound by that write and will not be.
 _UNRESOLVED: Final = frozenset({ReservationPhase.DOUBTFUL, ReservationPhase.BOUND})
 
 
-class Settlement(StrEnum):
+class RecoveryOutcome(StrEnum):
     """Result for a commitment."""
 
     CONFIRMED = "confirmed"
@@ -45,25 +45,27 @@ class Settlement(StrEnum):
     """The commitment ended, or was sent again, before the read came back."""
 
 
-async def recover_binding(reservation: "Reservation", context: "ExtenderContext") -> Settlement:
-    """Read the pod of an unsettled commitment once, and apply what the read shows. Idempotent.
+async def recover_binding(
+    reservation: "Reservation", context: "ExtenderContext"
+) -> RecoveryOutcome:
+    """Read the pod of an unresolved commitment once, and apply what the read shows. Idempotent.
 
     Nothing is done when the commitment changed during the read, which would then be out of date. Cancellation leaves
     everything as it was.
 
     Args:
-        reservation: one of `reader.ledger.unsettled()`, as it is now.
+        reservation: one of `reader.ledger.unresolved()`, as it is now.
         context: the allocation state and the port.
     """
     if reservation.phase not in _UNRESOLVED:
-        return Settlement.MOVED_ON
-    sighting = await context.binder.read(pod_of(reservation))
+        return RecoveryOutcome.MOVED_ON
+    reading = await context.binder.read(pod_of(reservation))
     if context.reader.ledger.get(reservation.id) is not reservation:
-        return Settlement.MOVED_ON
+        return RecoveryOutcome.MOVED_ON
     may_land = reservation.phase is ReservationPhase.DOUBTFUL and write_may_land(
         reservation, context.now()
     )
-    return apply_read(reservation, sighting, context, may_land=may_land)
+    return apply_read(reservation, reading, context, may_land=may_land)
 
 
 def pod_of(commitment: "Reservation") -> PodRef:
@@ -80,37 +82,37 @@ def write_may_land(doubtful: "Reservation", now: "Instant") -> bool:
 
 def apply_read(
     reservation: "Reservation",
-    sighting: "PodReading",
+    reading: "PodReading",
     context: "ExtenderContext",
     *,
     may_land: bool,
-) -> Settlement:
+) -> RecoveryOutcome:
     """Apply a read of a committed pod to the allocation state.
 
     Args:
         reservation: the pod's commitment.
-        sighting: the result of the read.
+        reading: the result of the read.
         context: the allocation state.
         may_land: whether a write for this commitment may still be carried out.
     """
     uid = pod_of(reservation).uid
-    match sighting:
+    match reading:
         case SeenBound(node=node, devices=devices):
             if (node, devices) == (reservation.node, reservation.devices):
                 context.allocation_state.written(uid)
-                return Settlement.CONFIRMED
-            _follow(reservation, sighting, context)
-            return Settlement.OVERTAKEN
+                return RecoveryOutcome.CONFIRMED
+            _follow(reservation, reading, context)
+            return RecoveryOutcome.OVERTAKEN
         case SeenPending():
             if may_land:
-                return Settlement.STILL_OPEN
+                return RecoveryOutcome.STILL_OPEN
             context.allocation_state.release(uid)
-            return Settlement.RELEASED
+            return RecoveryOutcome.RELEASED
         case SeenGone():
             context.allocation_state.release(uid)
-            return Settlement.RELEASED
+            return RecoveryOutcome.RELEASED
         case Unseen():
-            return Settlement.UNSEEN
+            return RecoveryOutcome.UNSEEN
 
 
 def _follow(reservation: "Reservation", seen: SeenBound, context: "ExtenderContext") -> None:

@@ -173,7 +173,7 @@ class ControlPlane:
             index=self.index,
             reader=self.allocation_state.reader,
             allocation_state=self.allocation_state,
-            binder=KubeBinder(self.client, on_forbidden=self.takeover.doubt),
+            binder=KubeBinder(self.client, on_forbidden=self.takeover.request_check),
             new_id=new_id,
             now=self.clock.instant,
             is_ready=self.readiness.may_answer,

@@ -87,7 +87,7 @@ class ImageFault:
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ImageJudgement:
+class ImageVerdict:
     """What follows from the verdicts."""
 
     outcome: VerificationOutcome
@@ -102,11 +102,11 @@ class CacheImages(Protocol):
         """Answer within the time that a webhook has; never raises for what a registry does."""
 
 
-def judge(question: ImageQuestion, found: ResolvedImage) -> ImageJudgement:
+def judge(question: ImageQuestion, resolved: ResolvedImage) -> ImageVerdict:
     """Decide whether the image's signatures suffice."""
     refusals: list[str] = []
     warnings: list[str] = []
-    for signers, verdict in zip(question.signers, found.verdicts, strict=True):
+    for signers, verdict in zip(question.signers, resolved.verdicts, strict=True):
         if isinstance(verdict, SignatureRefused):
             text = f"{signers.source}: {verdict.message}"
             (refusals if signers.is_enforced else warnings).append(text)
@@ -116,4 +116,4 @@ def judge(question: ImageQuestion, found: ResolvedImage) -> ImageJudgement:
         outcome = VerificationOutcome.WARNED
     else:
         outcome = VerificationOutcome.VERIFIED if question.signers else VerificationOutcome.UNSIGNED
-    return ImageJudgement(outcome=outcome, refusals=tuple(refusals), warnings=tuple(warnings))
+    return ImageVerdict(outcome=outcome, refusals=tuple(refusals), warnings=tuple(warnings))

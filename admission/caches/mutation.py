@@ -150,12 +150,12 @@ async def _resolve(
             else RefusalReason.IMAGE_UNUSABLE
         )
         return Denied(reason, found.text)
-    judgement = judge(question, found)
-    if judgement.refusals:
+    verdict = judge(question, found)
+    if verdict.refusals:
         return Denied(
-            RefusalReason.IMAGE_NOT_VERIFIED, f"{reference}: {'; '.join(judgement.refusals)}"
+            RefusalReason.IMAGE_NOT_VERIFIED, f"{reference}: {'; '.join(verdict.refusals)}"
         )
-    return found.image, (*required.warnings, *judgement.warnings)
+    return found.image, (*required.warnings, *verdict.warnings)
 
 
 def _pull_secrets(

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from api.cache_name import CacheName
     from api.kinds.gkmcache import Verification
 
-_GOOD: Final = "pass"
+_KYVERNO_OK: Final = "pass"
 _verified: Final = msgspec.json.Decoder(dict[str, str])
 
 
@@ -39,7 +39,7 @@ def has_kyverno_verified(annotations: "Mapping[str, str]", image: ImageReference
     except UNDECODABLE:
         return False
     found = [result for key, result in listed.items() if _names(key, image)]
-    return bool(found) and all(result == _GOOD for result in found)
+    return bool(found) and all(result == _KYVERNO_OK for result in found)
 
 
 def _names(key: str, image: ImageReference) -> bool:
@@ -58,7 +58,7 @@ def _names(key: str, image: ImageReference) -> bool:
 
 _FIELD: Final = "spec.verification"
 _SETTING: Final = "kernel_caches.verification"
-_NOBODY: Final = (
+_NO_SIGNER: Final = (
     f"no signer is named whose signature of the image is good: list keys or identities in {_FIELD}, or in the control"
     f" plane's setting {_SETTING}"
 )
@@ -117,4 +117,4 @@ def unsigned_denial(
     if cluster.trusts_kyverno and has_kyverno_verified(annotations, image):
         return None
     hint = _NOT_BY_KYVERNO if cluster.trusts_kyverno else ""
-    return Denied(RefusalReason.IMAGE_NOT_VERIFIED, f"{image}: {_NOBODY}{hint}")
+    return Denied(RefusalReason.IMAGE_NOT_VERIFIED, f"{image}: {_NO_SIGNER}{hint}")

@@ -91,7 +91,7 @@ class AllocationReporter:
         is_of_a_pool: "Callable[[str], bool]" = lambda resource: resource.startswith(
             RESOURCE_PREFIX
         ),
-        incarnation: "Callable[[], object]" = lambda: None,
+        kubelet_identity: "Callable[[], object]" = lambda: None,
         terminated: "Callable[[], Collection[PodUid]]" = tuple,
         rng: "random.Random | None" = None,
     ) -> None:
@@ -106,7 +106,7 @@ class AllocationReporter:
             node: the name of the inventory.
             problems: collects failures of kubelet and of the API server.
             is_of_a_pool: returns whether a resource is a pool's.
-            incarnation: returns another value for a restarted kubelet, as `agent.files.file_identity` does.
+            kubelet_identity: returns another value for a restarted kubelet, as `agent.files.file_identity` does.
             terminated: returns the terminated pods that may still have units (`agent.allocations.unit_holders`).
             rng: the source of chance of retries.
         """
@@ -118,7 +118,7 @@ class AllocationReporter:
         self._node = node
         self._problems = problems
         self._is_of_a_pool = is_of_a_pool
-        self._incarnation = incarnation
+        self._kubelet_identity = kubelet_identity
         self._terminated = terminated
         self._schedule = PollSchedule()
         self._known: dict[PodUid, Entries] = {}
@@ -173,16 +173,16 @@ class AllocationReporter:
         raise AssertionError("a task group of endless tasks ended")
 
     async def _poll(self) -> NoReturn:
-        kubelet = self._incarnation()
+        identity = self._kubelet_identity()
         followed: asyncio.Event | None = None
         while True:
             changed = self._pods.changed
             if changed is not followed:
                 followed = changed
                 self._follow_pods()
-            present = self._incarnation()
-            if present is not None and present != kubelet:
-                kubelet = present
+            current = self._kubelet_identity()
+            if current is not None and current != identity:
+                identity = current
                 self._schedule.recheck_all(self._clock.monotonic())
             due = self._schedule.next()
             wait_s = due[0] - self._clock.monotonic() if due is not None else CHECK_S

@@ -147,11 +147,11 @@ class RegisteredDriver:
                     pass
         if self._status is None:
             waited_s = self._clock.monotonic() - self._served_at
-            return self._unasked if waited_s >= REGISTERED_WITHIN_S else ""
+            return self._not_registered if waited_s >= REGISTERED_WITHIN_S else ""
         return "" if self._status.plugin_registered else f"kubelet refuses it: {self._status.error}"
 
     @property
-    def _unasked(self) -> str:
+    def _not_registered(self) -> str:
         directory = self._registration.path.parent
         return f"kubelet does not register it: is {directory} its directory plugins_registry?"
 

@@ -69,16 +69,16 @@ class KubeletConfigurationReader:
         *,
         node: "NodeName",
         problems: "ProblemRegistry",
-        incarnation: "Callable[[], FileIdentity | None]",
+        kubelet_identity: "Callable[[], FileIdentity | None]",
         on_change: "Callable[[], None]",
     ) -> None:
-        """`incarnation` returns another value for another process of kubelet; `on_change` is called with each change."""
+        """`kubelet_identity` returns another value for another process of kubelet; `on_change` is called with each change."""
         self._client = client
         self._port = port
         self._clock = clock
         self._node = node
         self._problems = problems
-        self._incarnation = incarnation
+        self._kubelet_identity = kubelet_identity
         self._backoff = Backoff(base_s=1.0, jitter=0)
         self.configuration: KubeletConfiguration | None = None
         """None while it is unknown."""
@@ -87,9 +87,9 @@ class KubeletConfigurationReader:
 
     async def run(self) -> NoReturn:
         """Read until cancelled: every minute, and where kubelet was started again."""
-        due, seen = 0.0, self._incarnation()
+        due, seen = 0.0, self._kubelet_identity()
         while True:
-            present = self._incarnation()
+            present = self._kubelet_identity()
             if self._clock.monotonic() >= due or present != seen:
                 due, seen = self._clock.monotonic() + await self.read(), present
             await asyncio.sleep(POLL_EVERY_S)

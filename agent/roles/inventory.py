@@ -94,7 +94,7 @@ class InventoryRole:
             clock,
             node=dependencies.node,
             problems=dependencies.problems,
-            incarnation=self._kubelet_process,
+            kubelet_identity=self._kubelet_process,
             on_change=self._devices.refresh,
         )
         self._numa_hints = NumaHints(
@@ -107,7 +107,7 @@ class InventoryRole:
             settings.run_directory / PROBLEMS_DIRECTORY, dependencies.problems, clock
         )
         self._pods = PodReporters(
-            dependencies, is_of_a_pool=self._is_of_a_pool, incarnation=self._kubelet_process
+            dependencies, is_of_a_pool=self._is_of_a_pool, kubelet_identity=self._kubelet_process
         )
         self._partitioner = self._build_partitioner()
         self.device_metrics = self._build_metrics()

@@ -29,9 +29,9 @@ class PodReporters:
         dependencies: "AgentContext",
         *,
         is_of_a_pool: "Callable[[str], bool]",
-        incarnation: "Callable[[], FileIdentity | None]",
+        kubelet_identity: "Callable[[], FileIdentity | None]",
     ) -> None:
-        """`incarnation` returns another value for another process of kubelet."""
+        """`kubelet_identity` returns another value for another process of kubelet."""
         settings = dependencies.settings
         self._dependencies = dependencies
         self._is_of_a_pool = is_of_a_pool
@@ -44,7 +44,7 @@ class PodReporters:
             node=dependencies.node,
             problems=dependencies.problems,
             is_of_a_pool=is_of_a_pool,
-            incarnation=incarnation,
+            kubelet_identity=kubelet_identity,
             terminated=self._terminated,
         )
         self._holders = UnitHolders(

@@ -56,7 +56,7 @@ class AllocationMismatch(msgspec.Struct, frozen=True):
 def from_annotation(pod: "PodFacts", node: "NodeName") -> ActualAllocation:
     """Return the allocation of a bound pod without a report."""
     units = _distinct(pod.devices.values() if pod.devices is not None else ())
-    asked = pod.astray or ((pod.demand.resource, pod.demand.units - len(units)),)
+    asked = pod.inadmissible_units or ((pod.demand.resource, pod.demand.units - len(units)),)
     return ActualAllocation(
         units, {(resource, node): count for resource, count in asked if count > 0}
     )
@@ -110,7 +110,7 @@ def is_complete(pod: "PodFacts", report: "PodReport | None") -> bool:
 
 def _counted(pod: "PodFacts") -> dict[str, int]:
     """Return the resources whose report counts, with the units that the pod asked for."""
-    return dict(pod.astray) or {pod.demand.resource: pod.demand.units}
+    return dict(pod.inadmissible_units) or {pod.demand.resource: pod.demand.units}
 
 
 def unlisted_units(

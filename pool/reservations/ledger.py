@@ -70,7 +70,7 @@ class ReservationLedger:
                 oldest[item.pool] = item
         return oldest
 
-    def unsettled(self) -> list[Reservation]:
+    def unresolved(self) -> list[Reservation]:
         """Return the commitments that the watch has not retired: doubtful and written ones."""
         late = {ReservationPhase.DOUBTFUL, ReservationPhase.BOUND}
         return [item for item in self._by_id.values() if item.phase in late]

@@ -83,8 +83,8 @@ class NodeCopy:
             entries = entries if known is None else [*entries, known]
         for entry in entries:
             self._copy_claims(entry, copy, ended=change.ended)
-        strangers = source.unaccounted.at(self.pool.resource, node)
-        for uid, units in strangers.items():
+        unaccounted = source.unaccounted.at(self.pool.resource, node)
+        for uid, units in unaccounted.items():
             if uid not in change.ended:
                 copy.set_unaccounted(uid, {(self.pool.resource, node): units})
         return copy

@@ -28,8 +28,8 @@ RBAC: Final = (
         verbs=("patch",),
     ),
 )
-_MANY: Final = 500
-_SHORT: Final = 100
+_MANY_ENTRIES: Final = 500
+_SHORT_MESSAGE: Final = 100
 """Characters of a message where there are many: 5,000 entries are to fit an object."""
 
 _log = structlog.get_logger()
@@ -81,8 +81,9 @@ class UpgradeStatus:
 
 
 def _fitting(entries: "Sequence[NodeUpgradeStatus]") -> "list[NodeUpgradeStatus]":
-    if len(entries) <= _MANY:
+    if len(entries) <= _MANY_ENTRIES:
         return list(entries)
     return [
-        msgspec.structs.replace(entry, message=truncate(entry.message, _SHORT)) for entry in entries
+        msgspec.structs.replace(entry, message=truncate(entry.message, _SHORT_MESSAGE))
+        for entry in entries
     ]

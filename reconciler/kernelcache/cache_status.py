@@ -198,7 +198,7 @@ class CacheStatusReconciler:
             return KEYS_RETRY_S
         judged = self._judge(cache)
         if judged.resolution.fault:
-            return await self._doubt(cache, judged.resolution.fault)
+            return await self._restore_proof(cache, judged.resolution.fault)
         # Before the digest, without which no node pulls: what a node has is let go before the cache goes.
         finalizers, ours = cache.metadata.finalizers or [], _finalizer(cache)
         if ours not in finalizers:
@@ -212,7 +212,7 @@ class CacheStatusReconciler:
         self._asked.pop(cache.cache_name, None)
         return CHECK_S
 
-    async def _doubt(self, cache: "GKMCache", fault: str) -> float:
+    async def _restore_proof(self, cache: "GKMCache", fault: str) -> float:
         """Have a cache that is not proven signed again; it loses its digest if that does not help."""
         if await self._sign_again(cache):
             return SIGNED_WITHIN_S

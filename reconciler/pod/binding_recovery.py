@@ -10,7 +10,7 @@ import structlog
 
 from pool.reservations.reservation import ReservationPhase
 from reconciler.controller_spec import TaskSpec
-from scheduler.bind_recovery import Settlement, recover_binding
+from scheduler.bind_recovery import RecoveryOutcome, recover_binding
 from telemetry.metrics import TASK_FAILURES
 
 if TYPE_CHECKING:
@@ -53,18 +53,18 @@ class BindingRecovery:
             _log.warning("settling failed", pod=reservation.pod, error=str(error))
             return
         _report(reservation, outcome)
-        if outcome is Settlement.CONFIRMED:
+        if outcome is RecoveryOutcome.CONFIRMED:
             self._put_off(reservation)
 
     def _due(self) -> "list[Reservation]":
         """Return doubtful bindings, and written ones that the watch has not shown for long."""
         now = self._context.now().monotonic
-        unsettled = self._context.reader.ledger.unsettled()
-        proven = {item.id: self._proven[item.id] for item in unsettled if item.id in self._proven}
+        unresolved = self._context.reader.ledger.unresolved()
+        proven = {item.id: self._proven[item.id] for item in unresolved if item.id in self._proven}
         self._proven = proven
         return [
             reservation
-            for reservation in unsettled
+            for reservation in unresolved
             if reservation.phase is ReservationPhase.DOUBTFUL
             or now > proven.get(reservation.id, (reservation.observe_by + UNSEEN_AFTER_S,))[0]
         ]
@@ -75,11 +75,11 @@ class BindingRecovery:
         self._proven[reservation.id] = (self._context.now().monotonic + pause_s, pause_s)
 
 
-def _report(reservation: "Reservation", outcome: Settlement) -> None:
+def _report(reservation: "Reservation", outcome: RecoveryOutcome) -> None:
     match outcome:
-        case Settlement.STILL_OPEN | Settlement.MOVED_ON:
+        case RecoveryOutcome.STILL_OPEN | RecoveryOutcome.MOVED_ON:
             log = _log.debug
-        case Settlement.UNSEEN:
+        case RecoveryOutcome.UNSEEN:
             # The same as a failure, without an exception: counted, and tried again.
             TASK_FAILURES.labels("binding.settling").inc()
             log = _log.warning

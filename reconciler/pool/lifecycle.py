@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 
 @final
-class PoolRemains:
+class PoolReferences:
     """Finds every object that names a pool."""
 
     def __init__(
@@ -60,7 +60,7 @@ class PoolRemains:
         index: "IndexFigures",
         workloads: "Callable[[PoolName], Iterable[str]]",
     ) -> None:
-        """Take the caches.
+        """Take what is searched.
 
         Args:
             index: the devices that name a pool, and the nodes with their labels.
@@ -70,7 +70,7 @@ class PoolRemains:
         self._workloads = workloads
 
     def of(self, pool: "PoolName") -> tuple[str, ...]:
-        """Return the remains as texts; empty once the finalizer may go. Reads every node."""
+        """Return the references as texts; empty once the finalizer may go. Reads every node."""
         return tuple(
             text
             for text in (
@@ -128,7 +128,7 @@ class LifecycleDependencies:
     index: "IndexFigures"
     catalog: "Catalog"
     validity_of: "PoolValidityLookup"
-    remains: "Callable[[PoolName], tuple[str, ...]]"
+    references: "Callable[[PoolName], tuple[str, ...]]"
     """Remains of a pool on devices, nodes and in our namespace; empty once its finalizer may go."""
     recorder: "EventRecorder"
     now: "Callable[[], Instant]"
@@ -207,7 +207,7 @@ class PoolLifecycle:
         if POOL_FINALIZER not in finalizers:
             return None
         self._context.allocation_state.release_reservations(pool.name)
-        if self._context.remains(pool.name):
+        if self._context.references(pool.name):
             usage = usage_of(self._context.allocation_state.reader, self._context.index, pool.name)
             if usage.pods and progress.recorded is not _Recorded.TERMINATING:
                 progress.recorded = _Recorded.TERMINATING
@@ -369,7 +369,7 @@ def _build(context: ControllerContext) -> "Reconcile":
             index=context.index,
             catalog=context.catalog,
             validity_of=context.shared(validity_cache).validity_of,
-            remains=PoolRemains(context.index, workloads).of,
+            references=PoolReferences(context.index, workloads).of,
             recorder=context.recorder,
             now=context.now,
         ),

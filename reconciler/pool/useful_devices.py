@@ -78,7 +78,7 @@ class UsefulDevices:
                 self._count(pool.name, name, idle, pods=pods, largest=largest)
             yield
         fitting = self._fitting.setdefault(pool.name, FittingPods(self._index, pool.name))
-        yield from fitting.counting(NODES_A_STEP)
+        yield from fitting.count_in_steps(NODES_A_STEP)
         fits = fitting.counts()
         POOL_FRAGMENTATION.labels(pool.name).set(lost / free if free else 0.0)
         for size in SIZES:

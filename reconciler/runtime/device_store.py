@@ -26,7 +26,7 @@ class DeviceStore:
         self.names = store.keys
         self.nodes = store.groups
         self.get = store.get
-        self.replacing = store.replacing
+        self.replace_in_steps = store.replace_in_steps
         self.upsert = store.upsert
         self.discard = store.remove
 

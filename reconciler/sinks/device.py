@@ -48,10 +48,10 @@ class DeviceSink:
 
     def replace_all(self, items: "Sequence[ObservedDevice]") -> None:
         """Take over a full list; devices that are not in it are removed."""
-        for _ in self.replacing(items):
+        for _ in self.replace_in_steps(items):
             pass
 
-    def replacing(self, items: "Sequence[ObservedDevice]") -> "Iterator[None]":
+    def replace_in_steps(self, items: "Sequence[ObservedDevice]") -> "Iterator[None]":
         """Take over a full list in steps; removals come first."""
         names = {item.facts.name for item in items}
         for gone in steps(sorted(self.store.names() - names)):

@@ -85,10 +85,10 @@ class InventorySink:
 
     def replace_all(self, items: "Sequence[GPUNodeInventory]") -> None:
         """Take over a full list; inventories that are not in it are removed with their reports."""
-        for _ in self.replacing(items):
+        for _ in self.replace_in_steps(items):
             pass
 
-    def replacing(self, items: "Sequence[GPUNodeInventory]") -> "Iterator[None]":
+    def replace_in_steps(self, items: "Sequence[GPUNodeInventory]") -> "Iterator[None]":
         """Take over a full list in steps; removals come first."""
         names = {item.metadata.name for item in items}
         for gone in steps(sorted(self.store.by_name.keys() - names)):

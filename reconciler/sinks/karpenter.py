@@ -170,10 +170,10 @@ class NodeClaimSink:
 
     def replace_all(self, items: "Sequence[ClaimFacts]") -> None:
         """Take over a full list: NodeClaims that are not in it were deleted."""
-        for _ in self.replacing(items):
+        for _ in self.replace_in_steps(items):
             pass
 
-    def replacing(self, items: "Sequence[ClaimFacts]") -> "Iterator[None]":
+    def replace_in_steps(self, items: "Sequence[ClaimFacts]") -> "Iterator[None]":
         """Take over a full list in steps; removals come first."""
         uids = {item.uid for item in items}
         for key in steps(sorted(self._store.keys())):
@@ -182,7 +182,7 @@ class NodeClaimSink:
                 if known is not None and known.uid not in uids:
                     self.discard(known)
             yield
-        yield from self._store.replacing(items)
+        yield from self._store.replace_in_steps(items)
 
     def upsert(self, item: ClaimFacts) -> None:
         known = self._store.get(item.name)

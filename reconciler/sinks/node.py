@@ -27,10 +27,10 @@ class NodeSink:
 
     def replace_all(self, items: "Sequence[NodeFacts]") -> None:
         """Take over a full list: nodes that are not in it are gone."""
-        for _ in self.replacing(items):
+        for _ in self.replace_in_steps(items):
             pass
 
-    def replacing(self, items: "Sequence[NodeFacts]") -> "Iterator[None]":
+    def replace_in_steps(self, items: "Sequence[NodeFacts]") -> "Iterator[None]":
         """Take over a full list in steps; removals come first."""
         for gone in steps(sorted(self._known - {node.name for node in items})):
             for name in gone:

@@ -75,7 +75,7 @@ class NodeFeatureSink:
         self.changes = store.changes
         """Nodes; both where a feature changed its node."""
         self.replace_all = store.replace_all
-        self.replacing = store.replacing
+        self.replace_in_steps = store.replace_in_steps
         self.upsert = store.upsert
         self.discard = store.discard
         self.known = store.known

@@ -45,10 +45,10 @@ class OperandPodSink:
 
     def replace_all(self, items: "Sequence[OperandPod]") -> None:
         """Take over a full list; pods that are not in it are removed."""
-        for _ in self.replacing(items):
+        for _ in self.replace_in_steps(items):
             pass
 
-    def replacing(self, items: "Sequence[OperandPod]") -> "Iterator[None]":
+    def replace_in_steps(self, items: "Sequence[OperandPod]") -> "Iterator[None]":
         """Take over a full list in steps; removals come last, since an operand may only have moved."""
         for entry in steps(items):
             for item in entry:

@@ -58,10 +58,10 @@ class PodSink:
 
         Bound pods come first, so that a reservation restored from an annotation cannot take their units.
         """
-        for _ in self.replacing(items):
+        for _ in self.replace_in_steps(items):
             pass
 
-    def replacing(self, items: "Sequence[AnyPod]") -> "Iterator[None]":
+    def replace_in_steps(self, items: "Sequence[AnyPod]") -> "Iterator[None]":
         """Take over a full list in steps: removed, ended, bound, then pending pods.
 
         Earlier ones free units that later ones may use.

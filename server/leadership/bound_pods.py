@@ -64,14 +64,14 @@ class BoundPods:
 
     def replace_all(self, items: "Sequence[AnyPod]") -> None:
         """Pass on a full list; deletions of the meantime are unknown, so a read under way is repeated."""
-        for _ in self.replacing(items):
+        for _ in self.replace_in_steps(items):
             pass
 
-    def replacing(self, items: "Sequence[AnyPod]") -> "Iterator[None]":
+    def replace_in_steps(self, items: "Sequence[AnyPod]") -> "Iterator[None]":
         """Pass on a full list in steps; like `replace_all`."""
         self._was_relisted = True
         outdated = () if self._read is not None else tuple(self._read_unread)
-        yield from self._sink.replacing(self._with_later(items))
+        yield from self._sink.replace_in_steps(self._with_later(items))
         self._drop_unread(*outdated)
 
     def known(self, unread: "UnreadObject") -> "AnyPod | None":

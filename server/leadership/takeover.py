@@ -92,7 +92,7 @@ class Takeover:
         """Term of the Lease for which the term object was written last."""
         self._taken_over: Term | None = None
         self._was_overtaken = False
-        self._doubted = asyncio.Event()
+        self._is_check_requested = asyncio.Event()
         self._is_over = False
 
     def decides(self) -> bool:
@@ -112,21 +112,21 @@ class Takeover:
         """Decide nothing from now on; the Lease is kept."""
         self._is_over = True
 
-    def doubt(self) -> None:
+    def request_check(self) -> None:
         """Have the term checked: the API server refused a Binding."""
-        self._doubted.set()
+        self._is_check_requested.set()
 
     async def until_overtaken(self) -> None:
-        """Return when a check, caused by `doubt`, finds the term deleted or overwritten; decisions end then."""
+        """Return when a check, caused by `request_check`, finds the term deleted or overwritten; decisions end then."""
         backoff = self._backoff()
         while True:
-            await self._doubted.wait()
+            await self._is_check_requested.wait()
             # Before the check: a Binding that is refused during it causes another one.
-            self._doubted.clear()
+            self._is_check_requested.clear()
             try:
                 holds = await self._fence.holds()
             except KubeError as error:
-                self._doubted.set()
+                self._is_check_requested.set()
                 await self._pause(backoff, "leadership term could not be read", error)
                 continue
             if not holds:

@@ -104,7 +104,7 @@ def agree_on_reservations(allocation_state: AllocationState, model: NaiveAllocat
     deadline, want = allocation_state.ledger.next_deadline(), model.next_deadline()
     assert want is None or (deadline is not None and deadline <= want)
     late = {id_ for id_, item in model.reservations.items() if item["phase"] in LATE}
-    assert {item.id for item in allocation_state.reader.ledger.unsettled()} == late
+    assert {item.id for item in allocation_state.reader.ledger.unresolved()} == late
 
 
 def agree_on_pods(

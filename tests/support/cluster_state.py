@@ -187,7 +187,7 @@ class ClusterState:
             "is_ours": False,
             "nominated": None,
             "note": None,
-            "astray": (),
+            "inadmissible_units": (),
             "gated": not pick(range(6)),
             "awaits": not pick(range(4)),
         }

@@ -76,7 +76,7 @@ class ConsoleFeed:
     def list_pods(self, pods: Iterable[Object]) -> None:
         """Let these be all pods, as after a new list."""
         items = [see_pod(msgspec.convert(pod, Pod, strict=False)) for pod in pods]
-        for _ in self.state.pods.replacing([item for item in items if item is not None]):
+        for _ in self.state.pods.replace_in_steps([item for item in items if item is not None]):
             pass
 
     def tick(self) -> None:

@@ -99,7 +99,7 @@ class NaiveAllocationState:
 
     def reported_of(self, pod: dict[str, Any]) -> list[tuple[str, str, str]]:
         """The report of the pod's node, of devices on that node and resources that the pod asked for."""
-        resources = dict(pod["astray"]) or {pod["resource"]: 0}
+        resources = dict(pod["inadmissible_units"]) or {pod["resource"]: 0}
         return [
             (container, resource, unit)
             for container, resource, units in self.reports.get(pod["node"], {}).get(pod["uid"], ())
@@ -281,7 +281,7 @@ class NaiveAllocationState:
                 continue
             asked = {
                 item: count - len({unit for _, what, unit in self.reported_of(pod) if what == item})
-                for item, count in pod["astray"]
+                for item, count in pod["inadmissible_units"]
             } or {pod["resource"]: pod["size"] - len(self.observed_units(pod))}
             if asked.get(resource, 0) > 0:
                 found[uid] = asked[resource]

@@ -49,7 +49,7 @@ def pod_facts(pod: dict[str, Any]) -> PodFacts:
         nominated_node=pod["nominated"],
         created=pod["created"],
         priority=pod["priority"],
-        astray=pod["astray"],
+        inadmissible_units=pod["inadmissible_units"],
         is_gated=pod["gated"],
         awaits_capacity=pod["awaits"],
     )

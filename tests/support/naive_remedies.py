@@ -392,7 +392,7 @@ def _bound(pod: PodFacts) -> dict[str, Any]:
         "resource": pod.demand.resource,
         "size": pod.demand.units,
         "devices": pod.devices,
-        "astray": (),
+        "inadmissible_units": (),
     }
 
 

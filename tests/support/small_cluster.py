@@ -240,7 +240,7 @@ class SmallCluster(ClusterState):
         uid, name = pick(waiting), pick(NODES)
         pod = self.truth(uid)
         pool = self.allocation_state.index.pool_of(pod["resource"])
-        if pool is None or pod["astray"]:
+        if pool is None or pod["inadmissible_units"]:
             return
         if pick((True, False)):
             self.set_node(name, (True, "starting"))
@@ -305,7 +305,7 @@ class SmallCluster(ClusterState):
         uid = pick(sorted(self.stored) + pending * 3)
         pod = self.truth(uid)
         pool = self.allocation_state.index.pool_of(pod["resource"])
-        if pool is None or pod["astray"]:
+        if pool is None or pod["inadmissible_units"]:
             return
         own = self.model.reservation_of(uid)
         node = (own["node"] if own is not None and pick((True, False)) else None) or pick(NODES)
@@ -387,7 +387,7 @@ class SmallCluster(ClusterState):
                 if one is not None and phase not in UNCOMMITTED:
                     one["phase"] = "bound"
             case "doubt":
-                self.allocation_state.doubt(PodUid(uid), self.instant())
+                self.allocation_state.mark_doubtful(PodUid(uid), self.instant())
                 if one is not None and phase == "committed":
                     one |= {"phase": "doubtful", "observe_by": self.now}
             case _:
@@ -411,12 +411,18 @@ class SmallCluster(ClusterState):
             *self.model.reservations.values(),
         )
         taken = [{"c0": units_of(holder["devices"])[:2]} for holder in holders if holder["devices"]]
-        astray = ((RESOURCES[0], 1), (RESOURCES[1], 2))
+        inadmissible_units = ((RESOURCES[0], 1), (RESOURCES[1], 2))
         devices = pick([None, {}, *taken[-4:]])
         if pick(range(4)):
             self.change(uid, phase="bound", node=pick(NODES), devices=devices)
         elif uid not in self.sent and self.model.reservation_of(uid) is None:
-            self.change(uid, phase="bound", node=pick(NODES), astray=astray, resource=RESOURCES[0])
+            self.change(
+                uid,
+                phase="bound",
+                node=pick(NODES),
+                inadmissible_units=inadmissible_units,
+                resource=RESOURCES[0],
+            )
 
     def report(self, pick: Pick) -> None:
         """A node's agent reports the allocations of a pod: the assigned units or others, of all its

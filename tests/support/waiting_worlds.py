@@ -143,7 +143,7 @@ class WaitingWorld:
         if one.phase is ReservationPhase.BOUND:
             state.written(one.pod.uid)
         if one.phase is ReservationPhase.DOUBTFUL:
-            state.doubt(one.pod.uid, since)
+            state.mark_doubtful(one.pod.uid, since)
 
 
 def units_of(device: DeviceFacts, pool: PoolFacts) -> list[str]:

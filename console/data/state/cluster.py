@@ -51,16 +51,16 @@ class WatchedDevices:
 
     def replace_all(self, items: "Sequence[ObservedDevice]") -> None:
         """Take over a full list; devices that are not in it are gone."""
-        for _ in self.replacing(items):
+        for _ in self.replace_in_steps(items):
             pass
 
-    def replacing(self, items: "Sequence[ObservedDevice]") -> "Iterator[None]":
+    def replace_in_steps(self, items: "Sequence[ObservedDevice]") -> "Iterator[None]":
         """Take over a full list in steps."""
         news: list[ObservedDevice] = []
         for entry in steps(items):
             news += filter(self._is_news, entry)
             yield
-        yield from self._sink.replacing(items)
+        yield from self._sink.replace_in_steps(items)
         for item in news:
             self._note(item)
 

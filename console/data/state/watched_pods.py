@@ -86,10 +86,10 @@ class WatchedPods:
 
     def replace_all(self, items: "Sequence[WatchedPod | UnitlessPod]") -> None:
         """Take over a full list; pods that are not in it are gone."""
-        for _ in self.replacing(items):
+        for _ in self.replace_in_steps(items):
             pass
 
-    def replacing(self, items: "Sequence[WatchedPod | UnitlessPod]") -> "Iterator[None]":
+    def replace_in_steps(self, items: "Sequence[WatchedPod | UnitlessPod]") -> "Iterator[None]":
         """Take over a full list in steps."""
         pods = [item for item in items if isinstance(item, WatchedPod)]
         unitless = [item for item in items if isinstance(item, UnitlessPod)]

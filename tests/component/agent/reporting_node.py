@@ -82,7 +82,7 @@ class ReportingNode:
         self.problems = ProblemRegistry()
         self.synced = asyncio.Event()
         self.synced.set()
-        self.incarnation = 1
+        self.kubelet_identity = 1
         self.terminated: Callable[[], Collection[PodUid]] = tuple
 
     def a_reporter(self) -> AllocationReporter:
@@ -94,7 +94,7 @@ class ReportingNode:
             clock=LoopClock(),
             node=NODE,
             problems=self.problems,
-            incarnation=lambda: self.incarnation,
+            kubelet_identity=lambda: self.kubelet_identity,
             terminated=self.terminated,
         )
 

@@ -345,7 +345,7 @@ async def test_another_kubelet_is_asked_about_everybody_slowly(node: ReportingNo
             node.pods.upsert(a_node_pod(f"p{number}"))
         await passes(10)
         node.kubelet.asked.clear()
-        node.incarnation = 2
+        node.kubelet_identity = 2
         await passes(3)
         assert 5 <= len(node.kubelet.asked) <= 13
         await passes(10)
@@ -359,7 +359,7 @@ async def test_a_new_pod_does_not_wait_for_settled_ones(node: ReportingNode) -> 
             node.kubelet.give(f"p{number}", main=f"G{number}")
             node.pods.upsert(a_node_pod(f"p{number}"))
         await passes(10)
-        node.incarnation = 2
+        node.kubelet_identity = 2
         await passes(1.1)
         node.kubelet.give("new", main="G99")
         node.pods.upsert(a_node_pod("new"))

@@ -68,7 +68,7 @@ class World:
             LoopClock(),
             node=NodeName("n1"),
             problems=self.problems,
-            incarnation=lambda: self.process,
+            kubelet_identity=lambda: self.process,
             on_change=self.changed,
         )
 

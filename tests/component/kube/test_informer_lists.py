@@ -34,7 +34,7 @@ class SteppingMirror(Mirror):
     def take_turn(self) -> None:
         self.turns += 1
 
-    def replacing(self, items: Sequence[Pod]) -> Iterator[None]:
+    def replace_in_steps(self, items: Sequence[Pod]) -> Iterator[None]:
         self.calls.append("replacing")
         for name in self.pods.keys() - {item.metadata.name for item in items}:
             del self.pods[name]

@@ -33,7 +33,7 @@ from pool.allocation_state import AllocationState
 from pool.catalog import Catalog
 from pool.facts import node_facts, pod_facts
 from reconciler.device.state import DeviceStatus
-from reconciler.pool.lifecycle import LifecycleDependencies, PoolLifecycle, PoolRemains
+from reconciler.pool.lifecycle import LifecycleDependencies, PoolLifecycle, PoolReferences
 from reconciler.pool.node_labels import PoolNodeLabels
 from reconciler.pool.status import PoolStatus
 from reconciler.pool.validation_cache import PoolValidityCache
@@ -81,13 +81,13 @@ class Cluster:
             validity_of=self.validity_of,
             recorder=self.recorder,
         )
-        remains = PoolRemains(index, lambda pool: self.workloads.get(pool, []))
+        references = PoolReferences(index, lambda pool: self.workloads.get(pool, []))
         context = LifecycleDependencies(
             allocation_state=self.allocation_state,
             index=index,
             catalog=self.catalog,
             validity_of=self.validity_of,
-            remains=remains.of,
+            references=references.of,
             recorder=self.recorder,
             now=self.time.now,
         )
@@ -111,7 +111,7 @@ class Cluster:
         devices = await self.client.list_as(GPU_DEVICES, GPUDevice, observe_device)
         self.devices.replace_all(devices.items)
         gpus = await self.client.list_(GPU_DEVICES, GPUDevice)
-        for _ in self.store.replacing(gpus.items):
+        for _ in self.store.replace_in_steps(gpus.items):
             pass
         self.rules = PoolValidityCache(self.catalog, self.store)
         nodes = await self.client.list_as(NODES, Node, node_facts)

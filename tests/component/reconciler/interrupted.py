@@ -79,7 +79,7 @@ class AdmissionSetup:
         return BindRequest(PodRef("default", name, uid), NodeName("n1"))
 
     async def reconcile_all(self) -> None:
-        for reservation in self.context.allocation_state.reader.ledger.unsettled():
+        for reservation in self.context.allocation_state.reader.ledger.unresolved():
             await recover_binding(reservation, self.context)
 
     async def calms_down(self) -> None:

@@ -93,7 +93,7 @@ async def test_settling_cancelled_anywhere_leaves_the_doubt_to_the_next_look(was
             lose = faults.reset_after if was_written else faults.reset_before
             lose("POST", "/p/binding$")
             assert (await setup.bind("p")).outcome is Outcome.IN_DOUBT
-            (doubtful,) = setup.context.allocation_state.reader.ledger.unsettled()
+            (doubtful,) = setup.context.allocation_state.reader.ledger.unresolved()
             is_through = await runs_through(
                 recover_binding(doubtful, setup.context), cancel_at=number
             )

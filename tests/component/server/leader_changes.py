@@ -81,7 +81,9 @@ class OfOneOpinion:
 
     def __init__(self, sink: BoundPods) -> None:
         self.replace_all: Callable[[Sequence[PodFacts]], None] = sink.replace_all
-        self.replacing: Callable[[Sequence[PodFacts]], Iterator[None]] = sink.replacing
+        self.replace_in_steps: Callable[[Sequence[PodFacts]], Iterator[None]] = (
+            sink.replace_in_steps
+        )
         self.upsert = sink.upsert
         self.discard = sink.discard
 
@@ -143,7 +145,7 @@ class Replica:
             index=self.allocation_state.index,
             reader=self.allocation_state.reader,
             allocation_state=self.allocation_state,
-            binder=KubeBinder(client, on_forbidden=self.takeover.doubt),
+            binder=KubeBinder(client, on_forbidden=self.takeover.request_check),
             new_id=ReservationIds(),
             now=self._now,
             is_ready=self.takeover.decides,

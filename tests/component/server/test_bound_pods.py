@@ -36,7 +36,7 @@ class ReportedPods:
     def replace_all(self, items: Sequence[AnyPod]) -> None:
         self.pods = {item.name: item for item in items if isinstance(item, PodFacts)}
 
-    def replacing(self, items: Sequence[AnyPod]) -> Iterator[None]:
+    def replace_in_steps(self, items: Sequence[AnyPod]) -> Iterator[None]:
         self.replace_all(items)
         yield
 
@@ -171,7 +171,7 @@ async def read_beside_a_list(cluster: Cluster, *, began: str, version: str) -> R
         if began == "after":
             bound.list_begins()
         bound.list_ends(version)
-        for _ in bound.replacing([]):
+        for _ in bound.replace_in_steps([]):
             pass
     return current
 

@@ -201,7 +201,7 @@ async def test_deleted_term_is_taken_over_again_after_a_refused_binding() -> Non
         await asyncio.sleep(1)
     replica.fence.is_there = False
     async with asyncio.timeout(1):
-        replica.leading.doubt()
+        replica.leading.request_check()
         await replica.leading.until_overtaken()
     assert not replica.leading.decides()
     async with replica.taking_over():
@@ -223,7 +223,7 @@ async def test_refused_bindings_make_no_more_than_two_reads_a_second() -> None:
         await asyncio.sleep(1)
         assert replica.fence.reads == 0
         for _ in range(900):
-            replica.leading.doubt()
+            replica.leading.request_check()
             await asyncio.sleep(0.01)
         watching.cancel()
     assert 15 <= replica.fence.reads <= 20
@@ -238,7 +238,7 @@ async def test_failed_check_of_the_term_is_repeated_until_one_succeeds() -> None
     replica.fence.failures = 3
     replica.fence.is_there = False
     async with asyncio.timeout(10):
-        replica.leading.doubt()
+        replica.leading.request_check()
         await replica.leading.until_overtaken()
     assert replica.fence.reads == 4
 

@@ -457,9 +457,9 @@ def a_stale_definition() -> list[Json]:
             id="a pod waits",
         ),
         pytest.param(
-            [*a_good_cluster(), a_pool_pod(a_pod_object("astray", nodeName="n1"))],
+            [*a_good_cluster(), a_pool_pod(a_pod_object("inadmissible_units", nodeName="n1"))],
             "Fault",
-            "pod default/astray",
+            "pod default/inadmissible_units",
             "takes no further pod",
             id="a pod is unaccounted",
         ),

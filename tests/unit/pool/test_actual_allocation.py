@@ -162,7 +162,9 @@ def test_a_pod_bound_without_a_word_is_accounted_for_by_its_node(promised: Any) 
 
 
 def test_a_pod_of_several_pools_is_accounted_for_by_each() -> None:
-    pod = a_bound_pod("p", devices=None, astray=(("gpu.deckhouse.io/other", 2), (WHOLE, 1)))
+    pod = a_bound_pod(
+        "p", devices=None, inadmissible_units=(("gpu.deckhouse.io/other", 2), (WHOLE, 1))
+    )
     report = (*a_report(c0="W"), *a_report("gpu.deckhouse.io/other", c1="V"))
     found = truth(pod, report)
     assert (set(found.units), found.missing) == ({"W", "V"}, {("gpu.deckhouse.io/other", N1): 1})

@@ -168,7 +168,7 @@ def test_the_watch_may_be_faster_than_the_answer() -> None:
     pod = a_committed_pod(allocation_state)
     allocation_state.observe_pod(a_bound_pod("p", "GPU-n1-0"), at(1))
     allocation_state.written(pod.uid)
-    allocation_state.doubt(pod.uid, at(1))
+    allocation_state.mark_doubtful(pod.uid, at(1))
     assert allocation_state.retry(pod.uid) is None
     assert len(allocation_state.ledger) == 0
 
@@ -199,7 +199,7 @@ def test_releasing_what_reserves_nothing_changes_nothing() -> None:
 def test_a_doubtful_binding_keeps_its_units_and_its_node() -> None:
     allocation_state = some_allocation_state(devices=[*some_devices(1), *some_devices(1, "n2")])
     pod = a_committed_pod(allocation_state)
-    allocation_state.doubt(pod.uid, at(3))
+    allocation_state.mark_doubtful(pod.uid, at(3))
     plan = bind_plan(allocation_state, pod, N2)
     assert isinstance(plan, AlreadyBound)
     assert plan.node == N1
@@ -211,23 +211,23 @@ def test_a_doubtful_binding_keeps_its_units_and_its_node() -> None:
 def test_doubting_again_does_not_start_the_doubt_again() -> None:
     allocation_state = some_allocation_state(devices=some_devices(1))
     pod = a_committed_pod(allocation_state)
-    allocation_state.doubt(pod.uid, at(3))
-    allocation_state.doubt(pod.uid, at(9))
-    assert [item.observe_by for item in allocation_state.reader.ledger.unsettled()] == [3]
+    allocation_state.mark_doubtful(pod.uid, at(3))
+    allocation_state.mark_doubtful(pod.uid, at(9))
+    assert [item.observe_by for item in allocation_state.reader.ledger.unresolved()] == [3]
 
 
 def test_an_answer_is_not_doubted_afterwards() -> None:
     allocation_state = some_allocation_state(devices=some_devices(1))
     pod = a_committed_pod(allocation_state)
     allocation_state.written(pod.uid)
-    allocation_state.doubt(pod.uid, at(3))
+    allocation_state.mark_doubtful(pod.uid, at(3))
     assert phase(allocation_state, pod) is ReservationPhase.BOUND
 
 
 def test_a_doubtful_binding_is_sent_again_with_the_very_same_units() -> None:
     allocation_state = some_allocation_state(devices=some_devices(3))
     pod = a_committed_pod(allocation_state, units=2)
-    allocation_state.doubt(pod.uid, at(1))
+    allocation_state.mark_doubtful(pod.uid, at(1))
     again = allocation_state.retry(pod.uid)
     assert again is not None
     assert (again.node, again.units, again.phase) == (
@@ -250,7 +250,7 @@ def test_a_binding_is_not_sent_again_while_another_pod_is_bound_with_one_of_its_
     """This replica did not lead for a while, and who did gave them away."""
     allocation_state = some_allocation_state(devices=some_devices(2))
     pod = a_committed_pod(allocation_state, units=2)
-    allocation_state.doubt(pod.uid, at(1))
+    allocation_state.mark_doubtful(pod.uid, at(1))
     allocation_state.observe_pod(a_bound_pod("other", "GPU-n1-1"), at(2))
     assert allocation_state.retry(pod.uid) is None
     assert phase(allocation_state, pod) is ReservationPhase.DOUBTFUL
@@ -261,19 +261,19 @@ def test_a_binding_is_not_sent_again_while_another_pod_is_bound_with_one_of_its_
 def test_a_doubt_that_turns_out_well_is_a_binding() -> None:
     allocation_state = some_allocation_state(devices=some_devices(1))
     pod = a_committed_pod(allocation_state)
-    allocation_state.doubt(pod.uid, at(1))
+    allocation_state.mark_doubtful(pod.uid, at(1))
     allocation_state.written(pod.uid)
     assert phase(allocation_state, pod) is ReservationPhase.BOUND
 
 
-@pytest.mark.parametrize("transition", ["written", "doubt"])
+@pytest.mark.parametrize("transition", ["written", "mark_doubtful"])
 def test_a_reservation_is_neither_written_nor_in_doubt(transition: str) -> None:
     allocation_state = some_allocation_state(devices=some_devices(1))
     pod = a_reserved_pod(allocation_state)
     if transition == "written":
         allocation_state.written(pod.uid)
     else:
-        allocation_state.doubt(pod.uid, at(1))
+        allocation_state.mark_doubtful(pod.uid, at(1))
     assert phase(allocation_state, pod) is ReservationPhase.CONFIRMED
 
 
@@ -283,9 +283,9 @@ def test_unsettled_bindings_are_the_doubtful_and_the_unobserved_ones() -> None:
         name: a_committed_pod(allocation_state, name) for name in ("sent", "written", "doubtful")
     }
     allocation_state.written(pods["written"].uid)
-    allocation_state.doubt(pods["doubtful"].uid, at(1))
+    allocation_state.mark_doubtful(pods["doubtful"].uid, at(1))
     a_reserved_pod(allocation_state, "held")
-    assert sorted(item.name for item in allocation_state.reader.ledger.unsettled()) == [
+    assert sorted(item.name for item in allocation_state.reader.ledger.unresolved()) == [
         "doubtful",
         "written",
     ]

@@ -275,7 +275,7 @@ A, B = "gpu.deckhouse.io/a", "gpu.deckhouse.io/b"
 
 
 @pytest.mark.parametrize(
-    ("limits", "astray"),
+    ("limits", "inadmissible_units"),
     [
         pytest.param({A: 1, B: 2}, ((A, 1), (B, 2)), id="two pools"),
         pytest.param({A: "x"}, ((A, 1),), id="no number"),
@@ -284,14 +284,14 @@ A, B = "gpu.deckhouse.io/a", "gpu.deckhouse.io/b"
 )
 @pytest.mark.parametrize("phase", ["Running", "Failed"])
 def test_a_pod_that_admission_would_have_refused_is_kept_once_it_is_bound(
-    limits: dict[str, Any], astray: Any, phase: str
+    limits: dict[str, Any], inadmissible_units: Any, phase: str
 ) -> None:
     forged = {DEVICES_ANNOTATION: encode_devices({"c0": unit_ids("GPU-1")})}
     pod = a_pod(limits, annotations=forged, nodeName="n1", status={"phase": phase})
     facts = facts_of(pod)
-    assert (facts.astray, facts.devices, facts.node) == (astray, None, "n1")
+    assert (facts.inadmissible_units, facts.devices, facts.node) == (inadmissible_units, None, "n1")
     assert facts.phase is (PodPhase.BOUND if phase == "Running" else PodPhase.ENDED)
-    assert (facts.demand.resource, facts.demand.units) == astray[0]
+    assert (facts.demand.resource, facts.demand.units) == inadmissible_units[0]
 
 
 def test_a_pod_of_more_containers_than_are_read_is_kept_by_its_units_once_it_is_bound() -> None:
@@ -299,7 +299,9 @@ def test_a_pod_of_more_containers_than_are_read_is_kept_by_its_units_once_it_is_
     many = [{"name": f"i{number}", "resources": resources} for number in range(1_000)]
 
     assert pod_facts(a_pod({A: 1}, initContainers=many)) is None
-    assert facts_of(a_pod({A: 1}, initContainers=many, nodeName="n1")).astray == ((A, 1),)
+    assert facts_of(a_pod({A: 1}, initContainers=many, nodeName="n1")).inadmissible_units == (
+        (A, 1),
+    )
 
 
 def test_a_pod_of_thousands_of_pools_is_counted_in_so_many_as_a_node_can_have() -> None:
@@ -307,7 +309,7 @@ def test_a_pod_of_thousands_of_pools_is_counted_in_so_many_as_a_node_can_have() 
 
     facts = facts_of(a_pod(limits, nodeName="n1"))
 
-    assert len(facts.astray) == 64
+    assert len(facts.inadmissible_units) == 64
     assert facts.demand.containers == ()
 
 

@@ -76,11 +76,11 @@ def test_counting_in_steps_comes_to_the_same(seed: int, nodes_a_step: int, ended
     state = world.built()
     kept = FittingPods(state.index, MAIN)
     pods = sorted(world.bound)
-    for number, _ in enumerate(kept.counting(nodes_a_step)):
+    for number, _ in enumerate(kept.count_in_steps(nodes_a_step)):
         if number == 0 and pods:
             state.discard_pod(world.bound[pods[ended % len(pods)]].uid)
     assert kept.counts() == fitting_pods(state.index, MAIN)
-    assert list(kept.counting(nodes_a_step)) == []
+    assert list(kept.count_in_steps(nodes_a_step)) == []
 
 
 def test_where_devices_must_be_near_each_other_pods_are_tried():

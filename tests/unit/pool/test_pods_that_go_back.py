@@ -56,7 +56,7 @@ def test_binding_whose_outcome_is_unknown_stays_in_doubt() -> None:
     pod = a_pod_facts("p")
     allocation_state.observe_pod(pod, at(0))
     commit_to(allocation_state, pod)
-    allocation_state.doubt(UID, at(0))
+    allocation_state.mark_doubtful(UID, at(0))
     allocation_state.let_pods_go_back(may=True)
     assert allocation_state.observe_pod(pod, at(1)) == []
     assert allocation_state.reader.bound_to(UID) is not None

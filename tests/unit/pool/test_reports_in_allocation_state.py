@@ -193,7 +193,7 @@ def test_a_binding_in_doubt_whose_unit_was_given_to_another_is_not_sent_again() 
     allocation_state = some_allocation_state(devices=some_devices(2))
     pod = a_reserved_pod(allocation_state, "doubtful")
     (unit,) = commit_to(allocation_state, pod).units
-    allocation_state.doubt(pod.uid, at(1))
+    allocation_state.mark_doubtful(pod.uid, at(1))
     allocation_state.observe_pod(a_bound_pod("p", ({X, Y} - {unit}).pop()), at(1))
     say(allocation_state, p=unit)
     assert allocation_state.retry(pod.uid) is None

@@ -142,7 +142,7 @@ def test_a_pending_pod_is_not_unaccounted() -> None:
 
 def a_pod_of_two_pools(**changes: Any) -> "PodFacts":
     asked = (("gpu.deckhouse.io/other", 1), ("gpu.deckhouse.io/whole", 2))
-    return a_bound_pod(pool="other", astray=asked, **changes)
+    return a_bound_pod(pool="other", inadmissible_units=asked, **changes)
 
 
 def test_a_pod_bound_with_two_pools_closes_its_node_for_both() -> None:

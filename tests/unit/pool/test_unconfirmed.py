@@ -155,7 +155,7 @@ def test_a_binding_in_doubt_is_sent_again_over_a_reservation_that_nobody_has_see
     pod = a_pod_facts("p", pool="slices")
     allocation_state.observe_pod(pod, at(0))
     commit_to(allocation_state, pod)
-    allocation_state.doubt(pod.uid, at(0))
+    allocation_state.mark_doubtful(pod.uid, at(0))
     reserve(allocation_state, a_demand(1, pool="slices"), id_="new")
     allocation_state.index.replace_pool(a_pool("slices"))  # both have all of the device now
     assert allocation_state.retry(pod.uid) is not None

@@ -142,7 +142,7 @@ def test_a_full_list_is_taken_over_in_steps_with_its_reports() -> None:
     world = World()
     world.pods.upsert(a_bound_pod("p", X))
     items = [an_inventory(f"m{number}") for number in range(2000)]
-    steps = list(world.sink.replacing([*items, an_inventory(p=Y)]))
+    steps = list(world.sink.replace_in_steps([*items, an_inventory(p=Y)]))
     assert len(steps) > 5
     assert (world.used(), len(world.sink.store.by_name)) == ({Y}, 2001)
 

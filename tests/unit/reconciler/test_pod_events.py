@@ -125,7 +125,7 @@ def test_the_warning_is_on_the_pod_and_only_from_the_leader():
 def test_a_pod_that_names_several_pools_is_told_for_each():
     sink = a_sink(reported := Reported())
     other = "gpu.deckhouse.io/other"
-    sink.upsert(a_bound_pod("stray", astray=((other, 1), (WHOLE, 3))))
+    sink.upsert(a_bound_pod("stray", inadmissible_units=((other, 1), (WHOLE, 3))))
     assert reported.unaccounted == [
         ("stray", f"1 unit of {other}"),
         ("stray", f"3 units of {WHOLE}"),
@@ -208,7 +208,7 @@ def test_a_bound_pod_that_the_projection_does_not_understand_closes_its_node(uni
     facts = pod_facts(msgspec.structs.replace(pod, metadata=odd))
     assert facts is not None
     assert (facts.uid, facts.node, facts.phase) == ("uid-p", "n1", PodPhase.BOUND)
-    assert facts.astray == ((WHOLE, 1),)
+    assert facts.inadmissible_units == ((WHOLE, 1),)
     allocation_state = some_allocation_state(devices=some_devices(4))
     PodSink(allocation_state, lambda: at(0)).upsert(facts)
     assert allocation_state.index.state(PoolName("whole")).capacity().available == 0

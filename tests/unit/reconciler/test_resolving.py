@@ -74,7 +74,7 @@ async def test_an_accepted_binding_is_not_read_while_the_watch_may_still_show_it
     setup = ExtenderSetup(time=LoopTime()).pool(n1=1)
     setup.pending("p")
     await bind(binding_args(), setup.context)
-    (reservation,) = setup.allocation_state.reader.ledger.unsettled()
+    (reservation,) = setup.allocation_state.reader.ledger.unresolved()
     async with resolving(setup):
         await asyncio.sleep(reservation.observe_by + UNSEEN_AFTER_S - 0.1)
         assert setup.binder.reads == []
@@ -145,7 +145,7 @@ async def test_bindings_that_the_watch_does_not_show_are_read_ever_more_rarely()
     for name in ("p", "q", "r"):
         setup.pending(name)
         await bind(binding_args(name), setup.context)
-    (reservation, *_) = setup.allocation_state.reader.ledger.unsettled()
+    (reservation, *_) = setup.allocation_state.reader.ledger.unresolved()
     begins = reservation.observe_by + UNSEEN_AFTER_S
     worker = BindingRecovery(setup.context)
     async with asyncio.TaskGroup() as group:

@@ -49,7 +49,7 @@ def test_devices_are_taken_over_a_step_at_a_time() -> None:
     sink.replace_all([an_observed_device(f"n1-{number}") for number in range(STEP * 3)])
     assert isinstance(sink, SteppingSink)
     listed = [an_observed_device(f"n2-{number}") for number in range(STEP * 3)]
-    assert most_in_a_step(index, sink.replacing(listed)) <= STEP
+    assert most_in_a_step(index, sink.replace_in_steps(listed)) <= STEP
     assert {entry.facts.name for entry in index.devices.all()} == {
         item.facts.name for item in listed
     }
@@ -62,7 +62,7 @@ def test_nodes_are_taken_over_a_step_at_a_time() -> None:
     sink.replace_all([a_node(f"n{number}") for number in range(STEP * 2)])
     assert isinstance(sink, SteppingSink)
     listed = [a_node(f"m{number}") for number in range(STEP * 2)]
-    assert most_in_a_step(index, sink.replacing(listed)) <= STEP
+    assert most_in_a_step(index, sink.replace_in_steps(listed)) <= STEP
     assert all(index.nodes.get(item.name) is not None for item in listed)
     assert index.nodes.get(a_node("n0").name) is None
 
@@ -70,7 +70,7 @@ def test_nodes_are_taken_over_a_step_at_a_time() -> None:
 def test_an_event_between_two_steps_is_not_undone_for_what_the_list_does_not_name() -> None:
     index = DeviceIndex()
     sink = DeviceSink(index)
-    stepping = sink.replacing([an_observed_device("n1-0")])
+    stepping = sink.replace_in_steps([an_observed_device("n1-0")])
     next(stepping)
     sink.upsert(an_observed_device("n1-1"))
     assert list(stepping) == []
@@ -84,7 +84,7 @@ def test_pods_that_are_gone_come_first_and_pending_ones_last() -> None:
     sink.replace_all([a_bound_pod("gone", "GPU-n1-0")])
     assert isinstance(sink, SteppingSink)
     pending = [a_pod_facts(f"pending-{number}") for number in range(STEP)]
-    stepping = sink.replacing([*pending, a_bound_pod("bound", "GPU-n1-1")])
+    stepping = sink.replace_in_steps([*pending, a_bound_pod("bound", "GPU-n1-1")])
     next(stepping)
     assert [pod.name for pod in allocation_state.reader.pods.all()] == []
     next(stepping)

@@ -73,9 +73,9 @@ def test_a_device_without_a_status_is_where_it_was_made_for(store: DeviceStore):
 
 
 def test_a_list_leaves_exactly_its_devices(store: DeviceStore, reported: list[str]):
-    list(store.replacing([a_gpu("n1-0"), a_gpu("n2-0")]))
+    list(store.replace_in_steps([a_gpu("n1-0"), a_gpu("n2-0")]))
     reported.clear()
-    list(store.replacing([a_gpu("n2-0"), a_gpu("n3-0")]))
+    list(store.replace_in_steps([a_gpu("n2-0"), a_gpu("n3-0")]))
     assert reported == ["n1", "n3"]
     assert store.nodes() == {"n2", "n3"}
 

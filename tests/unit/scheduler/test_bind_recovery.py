@@ -29,7 +29,7 @@ async def a_written_setup() -> ExtenderSetup:
 async def reconcile_all(setup: ExtenderSetup) -> list[str]:
     return [
         str(await recover_binding(item, setup.context))
-        for item in setup.allocation_state.reader.ledger.unsettled()
+        for item in setup.allocation_state.reader.ledger.unresolved()
     ]
 
 
@@ -109,7 +109,7 @@ async def test_settling_twice_changes_nothing_more():
 async def test_a_read_that_a_retry_overtook_is_disregarded():
     setup = await a_doubtful_setup()
     setup.time.seconds += 60
-    (reservation,) = setup.allocation_state.reader.ledger.unsettled()
+    (reservation,) = setup.allocation_state.reader.ledger.unresolved()
     setup.binder.pause, setup.binder.blind = asyncio.Event(), SeenPending()
     async with asyncio.TaskGroup() as group:
         call = group.create_task(recover_binding(reservation, setup.context))
@@ -122,7 +122,7 @@ async def test_a_read_that_a_retry_overtook_is_disregarded():
 
 async def test_a_read_that_the_watch_overtook_is_disregarded():
     setup = await a_doubtful_setup()
-    (reservation,) = setup.allocation_state.reader.ledger.unsettled()
+    (reservation,) = setup.allocation_state.reader.ledger.unresolved()
     setup.binder.pause = asyncio.Event()
     setup.binder.blind = seen_on("n1", "GPU-n1-0")
     async with asyncio.TaskGroup() as group:
@@ -137,13 +137,13 @@ async def test_a_read_that_the_watch_overtook_is_disregarded():
 
 async def test_settling_that_is_cancelled_leaves_everything_as_it_was():
     setup = await a_doubtful_setup()
-    (reservation,) = setup.allocation_state.reader.ledger.unsettled()
+    (reservation,) = setup.allocation_state.reader.ledger.unresolved()
     setup.binder.pause = asyncio.Event()
     async with asyncio.TaskGroup() as group:
         call = group.create_task(recover_binding(reservation, setup.context))
         await setup.binder.sent.wait()
         call.cancel()
-    assert setup.allocation_state.reader.ledger.unsettled() == [reservation]
+    assert setup.allocation_state.reader.ledger.unresolved() == [reservation]
 
 
 async def test_a_binding_under_way_is_none_of_settlings_business():
