@@ -1,6 +1,6 @@
 """Device-hours and money of a scaling pool, by the use of its devices.
 
-Figures grow between two looks by what the later one shows. A clock that jumps back adds nothing, and of a gap longer than
+Figures grow between two passes by what the later one shows. A clock that jumps back adds nothing, and of a gap longer than
 `MOST_AT_ONCE` only that much counts, since the end of a process and a clock that jumps ahead look alike. Every day (UTC) begins
 at zero, and the figures of the day that was counted before it are kept beside: a clock that jumps to another day and is set
 right goes on where it was.
@@ -65,7 +65,7 @@ def totals_from(status: "AutoscalingStatus | None", now: dt.datetime) -> UsageTo
 
 
 def advanced(totals: UsageTotals, usage: "UsageSample", now: dt.datetime) -> UsageTotals:
-    """Return the totals with the time since they were counted, at the figures of this look."""
+    """Return the totals with the time since they were counted, at the figures of this pass."""
     totals = _on_day(totals, now)
     passed = min(now - totals.counted_at, MOST_AT_ONCE)
     passed_ms = max(0, passed // dt.timedelta(milliseconds=1))

@@ -5,7 +5,7 @@ leaves the pool, its node takes no pods, or its node is partly used and has fewe
 Other devices are *idle*. Devices of a NodeClaim whose node has not reported them are *in flight*. Money counts as far as prices
 are known: a device costs its share of its node.
 
-A look costs a comparison for each node, and a count of the devices of those that changed: 5,000 nodes take five milliseconds.
+A pass costs a comparison for each node, and a count of the devices of those that changed: 5,000 nodes take five milliseconds.
 """
 
 from collections import Counter
@@ -37,7 +37,7 @@ class DeviceUse(OpenEnum):
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsageSample:
-    """Devices of a pool at one look."""
+    """Devices of a pool in one pass."""
 
     devices: "Mapping[DeviceUse, int]"
     micro: "Mapping[DeviceUse, int]"
@@ -63,7 +63,7 @@ class _CountedNode(NamedTuple):
 
 @final
 class PoolUsageCounter:
-    """Counts the devices of one pool at every look."""
+    """Counts the devices of one pool in every pass."""
 
     def __init__(self) -> None:
         self._shapes: tuple[ShapeParameters, ...] = ()
@@ -125,7 +125,7 @@ class PoolUsageCounter:
         index: "IndexFigures",
         observed: "Iterable[ObservedRequest]",
     ) -> None:
-        """Count the nodes that changed since the last look."""
+        """Count the nodes that changed since the last pass."""
         if self._shapes != parameters.shapes:
             self._shapes = parameters.shapes
             self._nodes.clear()

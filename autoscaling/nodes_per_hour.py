@@ -41,7 +41,7 @@ def nodes_of_last_hour(
     """Return the nodes of the last hour with the time of each, the oldest first; as many as the limit, the latest ones.
 
     Args:
-        counted: those of the look before.
+        counted: those of the pass before.
         parameters: the pool's parameters.
         observed: the pool's requests.
         claims: NodeClaims, and the last facts of deleted ones; those of other pools are left out.

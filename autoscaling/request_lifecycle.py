@@ -1,6 +1,6 @@
 """What became of requests for nodes: phases, deadlines and failures, from signals, NodeClaims and Nodes.
 
-A phase is derived from the objects at each look, so that a restart loses nothing; of the look before, as
+A phase is derived from the objects in each pass, so that a restart loses nothing; of the pass before, as
 `status.autoscaling.requests` keeps it, only the times, the shapes and what is gone since are used. A phase goes back in two
 cases: a request that failed has a NodeClaim again, and a node that was ready is not.
 

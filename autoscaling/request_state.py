@@ -54,7 +54,7 @@ class RequestTrace:
 class RequestState:
     """One request, looked at once."""
 
-    def __init__(  # noqa: PLR0917  # the parts of one look
+    def __init__(  # noqa: PLR0917  # the parts of one pass
         self,
         parameters: "ScalingParameters",
         trace: RequestTrace,
@@ -309,7 +309,7 @@ class RequestState:
 
     @property
     def _failure(self) -> tuple[Failure, str] | None:
-        """The failure that the last look saw."""
+        """The failure that the last pass saw."""
         known = self._known
         if known is None or known.phase != RequestPhase.FAILED.value:
             return None

@@ -43,13 +43,13 @@ def updated_history(
     known: "Sequence[ScaleRequestStatus]",
     now: dt.datetime,
 ) -> tuple[ShapeHistory, ...]:
-    """Return the history with what this look shows for the first time; in the order of shapes and zones.
+    """Return the history with what this pass shows for the first time; in the order of shapes and zones.
 
     Args:
-        history: of the look before.
+        history: of the pass before.
         parameters: the pool's parameters; shapes that are not in them are forgotten, and a changed spec tries all again.
         observed: the pool's requests.
-        known: the pool's `status.autoscaling.requests`, of the look before.
+        known: the pool's `status.autoscaling.requests`, of the pass before.
         now: the time.
     """
     found = {
@@ -73,7 +73,7 @@ def updated_history(
 def failures_seen(
     observed: "Iterable[ObservedRequest]", known: "Sequence[ScaleRequestStatus]"
 ) -> "tuple[ObservedRequest, ...]":
-    """Return the requests that failed since the look before."""
+    """Return the requests that failed since the pass before."""
     recorded = {item.id for item in known if item.phase == RequestPhase.FAILED.value}
     return tuple(item for item in observed if item.failure is not None and item.id not in recorded)
 

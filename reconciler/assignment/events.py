@@ -83,7 +83,7 @@ class AssignmentEvents:
         inventory: "GPUNodeInventory | None",
         devices: "Sequence[GPUDevice]",
     ) -> float | None:
-        """Record objects that are idle for `GRACE_S`; return the seconds until the next look, if any."""
+        """Record objects that are idle for `GRACE_S`; return the seconds until the next pass, if any."""
         waited = self._waiting.pop(node, {})
         due = [self._check_device(device, waited) for device in devices]
         if inventory is not None:

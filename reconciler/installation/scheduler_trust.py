@@ -109,7 +109,7 @@ class SchedulerTrust:
         self._is_absence_logged = False
 
     async def reconcile(self, name: str) -> float:
-        """Compare the annotation with the CAs; return the seconds until the next look."""
+        """Compare the annotation with the CAs; return the seconds until the next pass."""
         authorities = await self._authorities()
         if not authorities:
             return CHECK_EVERY_S

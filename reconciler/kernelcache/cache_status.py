@@ -89,7 +89,7 @@ WORKERS: Final = 4
 CONFLICT_RETRY_S: Final = 0.5
 """The watch shows the newer object within this."""
 CHECK_S: Final = 300.0
-"""Seconds between two looks at a cache of which nothing changes: keys are rotated without a change of it."""
+"""Seconds between two passes over a cache of which nothing changes: keys are rotated without a change of it."""
 SIGN_AGAIN_S: Final = 300.0
 """Seconds between two requests to admission to sign a cache again: each asks the image's registry."""
 DOUBTED_S: Final = 150.0

@@ -87,7 +87,7 @@ NFD_MISSING_S: Final = 45.0
 RECHECK_S: Final = 10.0
 """An object that was edited is put back within this, and a kind that comes is used."""
 REMOVAL_S: Final = 1.0
-"""Seconds between two looks at objects that are being removed."""
+"""Seconds between two passes over objects that are being removed."""
 MOST_REFUSED_S: Final = 60.0
 """Longest pause while the API server refuses an object."""
 CONFLICT_RETRY_S: Final = 0.5

@@ -42,7 +42,7 @@ RBAC: Final = (PolicyRule(resources=("pods/status",), verbs=("patch",)),)
 
 PERIOD_S: Final = 0.05
 PERIOD_A_POD_S: Final = 50e-6
-"""Added for each waiting pod: a look takes about 1 us a pod, and so 2 % of the time at most."""
+"""Added for each waiting pod: a pass takes about 1 us a pod, and so 2 % of the time at most."""
 HEAD: Final = 32
 """Pods at the head of the queue that are left alone however slowly it moves. At 300 pods/s, more than
 kube-scheduler takes off in a period and the time of one write."""
@@ -52,7 +52,7 @@ the write costs kube-apiserver, which may be the bottleneck, as much as it saves
 WRITERS: Final = 8
 """Writes at a time."""
 BATCH: Final = 500
-"""Pods between two looks at the queue, which moves on while we write."""
+"""Pods between two passes over the queue, which moves on while we write."""
 FIRST_BACKOFF_S: Final = 1.0
 MAX_BACKOFF_S: Final = 30.0
 

@@ -91,7 +91,7 @@ class SchedulerRequeue:
         self._now = now
         self._candidates: dict[PodUid, _Candidate] = {}
         self._fits: _Fits = {}
-        # pool, request of a waiting pod -> the nodes that fitted it at the last look
+        # pool, request of a waiting pod -> the nodes that fitted it in the last pass
         TASK_FAILURES.labels("pod.waking")
 
     async def run(self) -> None:

@@ -4,7 +4,7 @@ The condition `api.names.UNITS_CONDITION` is False with the reason of the wait, 
 units any more. kube-scheduler ignores it: a change of a status moves no pod in its queues. The Event is recorded with
 each new reason, and not with new figures.
 
-Nothing waits for it, so it takes little: a look a second, which writes `WRITES_A_ROUND` times at most, scans of the
+Nothing waits for it, so it takes little: a pass a second, which writes `WRITES_A_ROUND` times at most, scans of the
 waiting pods that become rarer as these become more, and `SHARE` of the time for explanations. Pods that are alike share one. Which pods have a turn is
 `reconciler.pod.explanation_queue`'s.
 """
@@ -158,7 +158,7 @@ class WaitExplanation:
         self._writer = StatusWriter(context.client, PODS, FIELD_MANAGER)
         self._turns = ExplanationTurns()
         self._due: deque[PodUid] = deque()
-        # what the last scan found and no look has come to yet
+        # what the last scan found and no pass has come to yet
         self._round: _Round | None = None
         self._writes_left = 0
         self._scan_at = -math.inf

@@ -1,8 +1,8 @@
 """Integrals of a pool's units over time, by state: what was used, reserved, free and withheld.
 
-The leader counts; sums over replicas are those of the cluster. A change of capacity counts from the look that finds
-it. Between two looks the earlier one holds, so that the states of a pool add up to its capacity times the time at
-every moment, whatever was missed between two looks.
+The leader counts; sums over replicas are those of the cluster. A change of capacity counts from the pass that finds
+it. Between two passes the earlier one holds, so that the states of a pool add up to its capacity times the time at
+every moment, whatever was missed between two passes.
 """
 
 from enum import StrEnum
@@ -32,7 +32,7 @@ class UnitState(StrEnum):
 
 @final
 class UnitSeconds:
-    """Counts from its construction until its last look."""
+    """Counts from its construction until its last pass."""
 
     def __init__(self, index: "IndexFigures") -> None:
         self._index = index

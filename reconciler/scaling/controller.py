@@ -54,11 +54,11 @@ from reconciler.scaling.view import ScalingView
 CLAIM_DELAY_S: Final = 0.25
 """Gathers the changes of NodeClaims and nodes, which come in bursts."""
 CATCH_UP_S: Final = 0.1
-"""Seconds between two looks for what was written in the caches."""
+"""Seconds between two searches for what was written in the caches."""
 BUSY_S: Final = 5.0
-"""Seconds between two looks at a pool with waiting pods or requests: deadlines and back-offs end without a change."""
+"""Seconds between two passes over a pool with waiting pods or requests: deadlines and back-offs end without a change."""
 IDLE_S: Final = 60.0
-"""Seconds between two looks at a pool that scales: its devices are counted by the hour."""
+"""Seconds between two passes over a pool that scales: its devices are counted by the hour."""
 WORKERS: Final = 4
 """Pools at a time: most of the time goes to writes."""
 RBAC: Final = (
@@ -93,9 +93,9 @@ class PoolScaler:
         self._batches: dict[PoolName, DemandBatch] = {}
         self._passed_over: dict[PoolName, PassedOverNodes] = {}
         self._used: dict[PoolName, ScalingBackend] = {}
-        # pool -> the backend that it had at the last look; others have nothing of it
+        # pool -> the backend that it had in the last pass; others have nothing of it
         self._leaks: dict[PoolName, int] = {}
-        # pool -> signals that were left over at the last look
+        # pool -> signals that were left over in the last pass
 
     async def reconcile(self, name: PoolName) -> float | None:
         """Bring the requests of a pool in line with its waiting pods."""
@@ -135,7 +135,7 @@ class PoolScaler:
         *,
         chosen: "ChosenBackend",
     ) -> float:
-        """Observe, plan, write; what is written is seen at the next look."""
+        """Observe, plan, write; what is written is seen in the next pass."""
         await self._places.read(waiting, now=self._now().monotonic)
         read = {pod.uid for pod in waiting}
         waiting = [pod for pod in self._waiting(parameters.pool) if pod.uid in read]
@@ -198,7 +198,7 @@ class PoolScaler:
         return refused
 
     async def _leave_backend(self, pool: "GPUPool", used: ScalingBackend) -> None:
-        """Withdraw what another backend wrote before: that of this term's last look, or of the status."""
+        """Withdraw what another backend wrote before: that of this term's last pass, or of the status."""
         current = self._record.current(pool)
         before = self._used.get(pool.name) or (current.backend if current is not None else None)
         if before is not None and before is not used:

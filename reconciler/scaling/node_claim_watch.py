@@ -4,7 +4,7 @@ Karpenter gives up a NodeClaim whose instance does not launch or register, but n
 devices: that is paid for ever. After 15 minutes it is deleted here, which is the only NodeClaim that this control plane
 deletes: one of a scaling pool, registered, not initialized, with no unit of the pool on a device that is not faulted, and
 with no device that a pod has.
-The time is measured by the monotonic clock from the first look on, less the age that the NodeClaim had then, and is two
+The time is measured by the monotonic clock from the first pass on, less the age that the NodeClaim had then, and is two
 minutes at least: no jump of the clock deletes anything.
 """
 

@@ -95,7 +95,7 @@ FIELD_MANAGER: Final = "gpu-control-plane/pool-scaling"
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CountedPool:
-    """What a pool has at one look, apart from its plan."""
+    """What a pool has in one pass, apart from its plan."""
 
     observed: "tuple[ObservedRequest, ...]"
     supply: Supply
@@ -127,7 +127,7 @@ class ScalingRecord:
         return self._expected.unseen(pool.name, pool.metadata) or pool.status.autoscaling
 
     def known(self, pool: "GPUPool") -> "Sequence[ScaleRequestStatus]":
-        """Return the requests of the look before."""
+        """Return the requests of the pass before."""
         current = self.current(pool)
         return (current.requests if current is not None else None) or ()
 

@@ -46,7 +46,7 @@ _UNANSWERED: Final = frozenset(
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScalingOutcome:
-    """What one look at a pool saw, decided and counted."""
+    """What one pass over a pool saw, decided and counted."""
 
     backend: "ScalingBackend"
     plan: "ScalingPlan"
@@ -137,7 +137,7 @@ def request_status(
     *,
     known: ScaleRequestStatus | None = None,
 ) -> ScaleRequestStatus:
-    """Return an observed request as the status shows it; the next look reads it again."""
+    """Return an observed request as the status shows it; the next pass reads it again."""
     shape, claim, node = request.shape, request.claim, request.node
     message = request.message
     if request.failure is not None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from reconciler.scaling.events import ScalingEvent
 
 MOST_A_PASS: Final = 100
-"""Events about pods of one pool at one look: the recorder's queue has room for ten such pools."""
+"""Events about pods of one pool in one pass: the recorder's queue has room for ten such pools."""
 
 
 @final
@@ -41,7 +41,7 @@ class WaitingPodEvents:
         plan: "ScalingPlan",
         observed: "Sequence[ObservedRequest]",
     ) -> None:
-        """Record what is new, for the first pods of the queue; the others get theirs at the next looks."""
+        """Record what is new, for the first pods of the queue; the others get theirs at the next passes."""
         before, news = self._reported.get(pool, {}), dict(_news(plan, observed))
         after: dict[PodUid, str] = {}
         count = 0

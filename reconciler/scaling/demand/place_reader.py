@@ -44,14 +44,14 @@ RBAC: Final = (
     PolicyRule(group="storage.k8s.io", resources=("storageclasses",), verbs=("get",)),
 )
 FRESH_S: Final = 4.0
-"""Less than the time between two looks at a pool whose pods wait."""
+"""Less than the time between two passes over a pool whose pods wait."""
 BOUND_S: Final = 300.0
 """The volume of a bound claim, and its place, stay as they are."""
 KEPT_S: Final = 60.0
 """How long what is old counts where others are read first."""
 AT_A_TIME: Final = 16
 MOST_READ: Final = 256
-"""Claims and rules at one look, of the namespaces in turn: pods with further ones wait for the next look."""
+"""Claims and rules in one pass, of the namespaces in turn: pods with further ones wait for the next pass."""
 _NO_PROVISIONER: Final = "kubernetes.io/no-provisioner"
 _PAGE: Final = 500
 _Key = tuple[str, str | PeerRule]
