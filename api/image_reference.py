@@ -108,8 +108,8 @@ def parse_image_reference(text: str) -> ImageReference:
     )
 
 
-def _fault(text: str, why: str) -> ImageReferenceError:
-    return ImageReferenceError(f'"{truncate(text)}" names no image: {why}')
+def _fault(text: str, cause: str) -> ImageReferenceError:
+    return ImageReferenceError(f'"{truncate(text)}" names no image: {cause}')
 
 
 def _digest(text: str, digest: str) -> Digest:

@@ -62,7 +62,7 @@ class ClientAuthorities:
         return any(certificate.is_issued_by(authority) for authority in self._trusted)
 
 
-def decode_authorities(pem: bytes, what: str) -> tuple[Certificate, ...]:
+def decode_authorities(pem: bytes, subject: str) -> tuple[Certificate, ...]:
     """Return the CAs of a PEM text, at least one.
 
     Raises:
@@ -70,5 +70,5 @@ def decode_authorities(pem: bytes, what: str) -> tuple[Certificate, ...]:
     """
     trusted = decode_certificates(pem)
     if isinstance(trusted, CertificateDefect):
-        raise UnusableBundleError(f"{what}: {trusted.detail} ({trusted.defect.value})")
+        raise UnusableBundleError(f"{subject}: {trusted.detail} ({trusted.defect.value})")
     return trusted

@@ -179,10 +179,10 @@ def _server_context(protocols: "Sequence[str]") -> ssl.SSLContext:
     return context
 
 
-def _usable(pair: "KeyPair", what: str) -> DecodedPair:
+def _usable(pair: "KeyPair", subject: str) -> DecodedPair:
     decoded = decode_pair(pair)
     if isinstance(decoded, CertificateDefect):
-        raise UnusableBundleError(f"{what}: {decoded.detail} ({decoded.defect.value})")
+        raise UnusableBundleError(f"{subject}: {decoded.detail} ({decoded.defect.value})")
     return decoded
 
 

@@ -83,7 +83,7 @@ class Narrator:
         self.say(f"  ✓ {claim}")
 
     async def until(
-        self, what: str, read: "Callable[[], Awaitable[T]]", holds: "Callable[[T], bool]"
+        self, subject: str, read: "Callable[[], Awaitable[T]]", holds: "Callable[[T], bool]"
     ) -> T:
         """Return the first value that satisfies the condition.
 
@@ -96,14 +96,14 @@ class Narrator:
             if holds(value):
                 return value
             if self.cluster.clock.monotonic() > deadline:
-                raise UntrueError(f"{what} (waited {TIMEOUT_S:g} s)")
+                raise UntrueError(f"{subject} (waited {TIMEOUT_S:g} s)")
             await asyncio.sleep(POLL_INTERVAL_S)
 
     async def until_pool(
-        self, what: str, name: str, holds: "Callable[[GPUPool], bool]"
+        self, subject: str, name: str, holds: "Callable[[GPUPool], bool]"
     ) -> "GPUPool":
         """Return the pool once it satisfies the condition."""
-        return await self.until(f"pool {name} {what}", lambda: self.cluster.pool(name), holds)
+        return await self.until(f"pool {name} {subject}", lambda: self.cluster.pool(name), holds)
 
     async def until_allocatable(self, node: str, pool: str, count: int) -> None:
         """Wait until the allocatable of a node has this count of units of a pool."""
@@ -125,7 +125,7 @@ class Narrator:
             raise UntrueError(f"there is an event {reason.value} about {name}")
         self.quote(f"{event.reason}: {event.note}")
 
-    async def refused(self, what: str, attempt: "Awaitable[object]", *, says: str) -> None:
+    async def refused(self, subject: str, attempt: "Awaitable[object]", *, says: str) -> None:
         """Try a request that admission refuses, and print the message.
 
         Raises:
@@ -135,10 +135,10 @@ class Narrator:
             await attempt
         except AdmissionDenied as denied:
             if says not in str(denied):
-                raise UntrueError(f'{what} is refused with "{says}"; it says {denied}') from None
+                raise UntrueError(f'{subject} is refused with "{says}"; it says {denied}') from None
             self.quote(str(denied))
         else:
-            raise UntrueError(f"{what} is refused")
+            raise UntrueError(f"{subject} is refused")
 
     async def pod(self, name: str, *, namespace: str = "default") -> "Pod":
         """Return a pod.

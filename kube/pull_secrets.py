@@ -33,8 +33,8 @@ _KEY: Final = ".dockerconfigjson"
 class PullSecretUnusableError(Exception):
     """A pull secret cannot be used; the message names it and what to do."""
 
-    def __init__(self, secret: str, why: str, *, is_transient: bool = False) -> None:
-        super().__init__(f"pull secret {secret} {why}")
+    def __init__(self, secret: str, cause: str, *, is_transient: bool = False) -> None:
+        super().__init__(f"pull secret {secret} {cause}")
         self.is_transient = is_transient
 
 

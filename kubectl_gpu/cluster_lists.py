@@ -111,7 +111,7 @@ def read_list(
     raise AssertionError("the last attempt returns or raises")
 
 
-def read_object(body: bytes, item_type: type[T], *, what: str) -> T:
+def read_object(body: bytes, item_type: type[T], *, subject: str) -> T:
     """Decode one object.
 
     Raises:
@@ -120,7 +120,7 @@ def read_object(body: bytes, item_type: type[T], *, what: str) -> T:
     try:
         return msgspec.json.decode(body, type=item_type)
     except UNDECODABLE as error:
-        raise UnreadableError(f"{what} cannot be decoded: {truncate(str(error))}") from error
+        raise UnreadableError(f"{subject} cannot be decoded: {truncate(str(error))}") from error
 
 
 def _read(

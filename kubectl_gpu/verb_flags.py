@@ -71,9 +71,9 @@ def add_namespace_flags(parser: CommandParser) -> None:
     parser.add_argument("-A", "--all-namespaces", action="store_true", help="of all namespaces")
 
 
-def add_selector_flag(parser: CommandParser, what: str) -> None:
+def add_selector_flag(parser: CommandParser, subject: str) -> None:
     parser.add_argument(
-        "-l", "--selector", default="", metavar="SELECTOR", help=f"only {what} with these labels"
+        "-l", "--selector", default="", metavar="SELECTOR", help=f"only {subject} with these labels"
     )
 
 

@@ -159,6 +159,6 @@ def _adopt(
     return None
 
 
-def _not_admitted(note: "ReservationNote", why: str) -> Denied:
-    text = f"reservation {truncate(note.id)} in annotation {RESERVATION_ANNOTATION} {why}"
+def _not_admitted(note: "ReservationNote", cause: str) -> Denied:
+    text = f"reservation {truncate(note.id)} in annotation {RESERVATION_ANNOTATION} {cause}"
     return Denied(RefusalReason.NOT_ADMITTED, text)

@@ -139,20 +139,20 @@ class NodeFiles:
         )
         return self._driver
 
-    def _replace(self, what: str, path: Path, content: bytes | None) -> None:
+    def _replace(self, subject: str, path: Path, content: bytes | None) -> None:
         """Replace one file; None removes it."""
         try:
             is_new = remove_file(path) if content is None else self._replace_file(path, content)
         except OSError as error:
             TASK_FAILURES.labels(TASK).inc()
-            PUBLISHED.labels(what, "failed").inc()
+            PUBLISHED.labels(subject, "failed").inc()
             text = f"{path} cannot be written: {error.strerror or error}"
-            self._problems.set(what, AgentDegraded.NOT_PUBLISHED, text)
+            self._problems.set(subject, AgentDegraded.NOT_PUBLISHED, text)
             return
-        self._problems.clear(what)
+        self._problems.clear(subject)
         if is_new:
-            PUBLISHED.labels(what, "written").inc()
-            _log.info("file written", what=what, path=str(path), bytes=len(content or b""))
+            PUBLISHED.labels(subject, "written").inc()
+            _log.info("file written", what=subject, path=str(path), bytes=len(content or b""))
 
 
 def recall_health(remembered: NodeDevices | None, tracker: "HealthTracker", now: float) -> None:

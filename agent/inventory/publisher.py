@@ -220,8 +220,8 @@ class FeaturePublisher:
             return ""
         return node.metadata.uid
 
-    def _count(self, what: str) -> None:
-        PUBLISHED.labels(what, "written").inc()
+    def _count(self, subject: str) -> None:
+        PUBLISHED.labels(subject, "written").inc()
         self._beat_at = self._clock.monotonic() + self._heartbeat_s
 
     def _failed(self, error: KubeError) -> float:

@@ -209,14 +209,14 @@ class MigDevice:
             raise self._refused(what, "the driver has no profile for it")
         self._do(what, pynvml.nvmlGpuInstanceCreateComputeInstance, instance, largest.id)
 
-    def _do(self, what: str, function: "Callable[..., Result]", *arguments: object) -> Result:
+    def _do(self, subject: str, function: "Callable[..., Result]", *arguments: object) -> Result:
         try:
             return function(*arguments)
         except pynvml.NVMLError as error:
-            raise self._refused(what, f"NVML: {error}") from error
+            raise self._refused(subject, f"NVML: {error}") from error
 
-    def _refused(self, what: str, why: str) -> PartitioningError:
-        return PartitioningError(f"{what} on {self._uuid} was refused: {why}")
+    def _refused(self, subject: str, cause: str) -> PartitioningError:
+        return PartitioningError(f"{subject} on {self._uuid} was refused: {cause}")
 
     def _mig_devices(self, queries: NvmlQueries) -> dict[int, list[_MigDevice]]:
         """Return GPU instance -> its compute instances."""

@@ -264,8 +264,8 @@ def _units_of(listed: "PodUnits") -> "Iterator[tuple[str, str, tuple[str, ...]]]
             yield container.name, resource, ids
 
 
-def _holder_of(holder: "NodePodUnits", why: str = "") -> HoldingPod:
-    return HoldingPod(f"{holder.namespace}/{holder.name}", PodUid(holder.uid), why)
+def _holder_of(holder: "NodePodUnits", cause: str = "") -> HoldingPod:
+    return HoldingPod(f"{holder.namespace}/{holder.name}", PodUid(holder.uid), cause)
 
 
 def _allocated(resource: str, units: "Sequence[str]", holder: HoldingPod) -> "Iterator[HeldUnit]":

@@ -175,12 +175,12 @@ class _Rollout:
             self.finished.append(name)
             self._say(name, UpgradeState.UPGRADE_DONE.value, "the node takes pods again")
 
-    def _say(self, node: str, state: str, why: str) -> None:
-        if (node, state, why) in self._reported:
+    def _say(self, node: str, state: str, cause: str) -> None:
+        if (node, state, cause) in self._reported:
             return
-        self._reported.add((node, state, why))
+        self._reported.add((node, state, cause))
         seconds = self.story.cluster.clock.monotonic() - self.began
-        text = f"{seconds:4.1f} s  {node}  {state:<22}  {_plain(why)}"
+        text = f"{seconds:4.1f} s  {node}  {state:<22}  {_plain(cause)}"
         self.story.say(f"  {_cut(text, WIDTH)}")
 
 

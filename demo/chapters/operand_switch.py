@@ -138,14 +138,14 @@ async def _pods(story: Narrator) -> "list[str]":
 
 
 async def _until_nodes(
-    story: Narrator, what: str, holds: "Callable[[Sequence[GPUNodeInventory]], bool]"
+    story: Narrator, subject: str, holds: "Callable[[Sequence[GPUNodeInventory]], bool]"
 ) -> "list[GPUNodeInventory]":
     """Return the inventories of all nodes, in the nodes' order, once they satisfy the condition."""
 
     async def read() -> "list[GPUNodeInventory]":
         return [await inventory_of(story.cluster, node) for node in NODES]
 
-    return await story.until(what, read, holds)
+    return await story.until(subject, read, holds)
 
 
 def _operands(

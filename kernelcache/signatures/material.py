@@ -167,6 +167,6 @@ def _blob(layer: _Layer, *, annotations: dict[str, str] | None) -> SignatureBlob
     return SignatureBlob(digest=digest, size=layer.size, annotations=annotations)
 
 
-def _fail(why: str) -> NoReturn:
-    readable = re.sub(r"[^ -~]", "?", why)
+def _fail(cause: str) -> NoReturn:
+    readable = re.sub(r"[^ -~]", "?", cause)
     raise SignatureMaterialError(f"the manifest of signatures cannot be read: {truncate(readable)}")

@@ -71,7 +71,7 @@ def _answer(lists: "ClusterLists", given: "argparse.Namespace", terminal: "Termi
     namespace = lists.source.namespace()
     name = given.pod.removeprefix("pod/").removeprefix("pods/")
     body = lists.source.object(PODS, name, namespace=namespace)
-    answer = wait_of(lists, read_object(body, Pod, what=f"Pod {namespace}/{name}"))
+    answer = wait_of(lists, read_object(body, Pod, subject=f"Pod {namespace}/{name}"))
     text = structured(answer, [f"pod/{answer.name}"], form=given.output)
     if text is None:
         is_wide, now = given.output == "wide", lists.source.now()

@@ -144,7 +144,7 @@ class DcgmScraper:
         try:
             text = await self._pages.page(target.ip, target.port)
         except ExporterUnavailableError as error:
-            self._fail(followed, node, outcome="failed", why=str(error))
+            self._fail(followed, node, outcome="failed", cause=str(error))
         else:
             self._take_in(followed, node, text)
         return max(0.0, followed.due - self._now().monotonic)
@@ -152,7 +152,7 @@ class DcgmScraper:
     def _take_in(self, followed: _Followed, node: NodeName, text: str) -> None:
         page = parse_page(text)
         if not page.is_dcgm:
-            self._fail(followed, node, outcome="malformed", why="the page is not DCGM's")
+            self._fail(followed, node, outcome="malformed", cause="the page is not DCGM's")
             return
         HEALTH_SCRAPES.labels("malformed" if page.bad_lines else "read").inc()
         if page.bad_lines and not (followed.seen and followed.seen.page.bad_lines):
@@ -170,10 +170,10 @@ class DcgmScraper:
         if is_first:
             self.begun.publish(node)
 
-    def _fail(self, followed: _Followed, node: NodeName, *, outcome: str, why: str) -> None:
+    def _fail(self, followed: _Followed, node: NodeName, *, outcome: str, cause: str) -> None:
         HEALTH_SCRAPES.labels(outcome).inc()
         if not followed.backoff.failures:
-            _log.warning("exporter cannot be read", node=node, outcome=outcome, error=why)
+            _log.warning("exporter cannot be read", node=node, outcome=outcome, error=cause)
         wait_s = max(self._limits.period_s, followed.backoff.fail())
         followed.due = self._now().monotonic + wait_s
 

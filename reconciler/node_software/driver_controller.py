@@ -264,13 +264,13 @@ class DriverController:
         self,
         driver: "NVIDIADriver",
         of_driver: _OfDriver,
-        why: str,
+        cause: str,
         *,
         propagation: "Propagation",
     ) -> float | None:
         pause = await self._remove(driver, of_driver, propagation=propagation)
         if pause is None:
-            overall = OverallReadiness(reason=BadReason.PREREQUISITE_NOT_MET, message=why)
+            overall = OverallReadiness(reason=BadReason.PREREQUISITE_NOT_MET, message=cause)
             state = NVIDIADriverState.DISABLED
             await self._status.write(driver, state=state, overall=overall, states=())
         return pause

@@ -39,7 +39,7 @@ RESYNC_S: Final = 120.0
 
 
 @dataclass(slots=True)
-class _Turn:
+class _QueuedPod:
     waits_since: float | None
     """None: it does not wait any more."""
     not_before: float
@@ -55,16 +55,16 @@ class _Turn:
 
 
 @final
-class ExplanationTurns:
+class ExplanationQueue:
     """Pods that wait for units, and those that do not any more and whose condition is still False."""
 
     def __init__(self) -> None:
-        self._turns: dict[PodUid, _Turn] = {}
+        self._pods: dict[PodUid, _QueuedPod] = {}
         self._changed_at: dict[str, float] = {}
         # resource -> when units of it, or pods that wait for it, changed
 
     def __len__(self) -> int:
-        return len(self._turns)
+        return len(self._pods)
 
     def note_change(self, resource: str, now: float) -> None:
         """Take note that what pods of the resource wait for has changed."""
@@ -79,15 +79,15 @@ class ExplanationTurns:
         seen: set[PodUid] = set()
         for pod in waiting:
             seen.add(pod.uid)
-            turn = self._turns.get(pod.uid)
-            if turn is None:
-                turn = self._turns[pod.uid] = _Turn(now.monotonic, _not_before(pod, now))
-            elif turn.waits_since is None:
-                turn.waits_since, turn.is_explained = now.monotonic, False
-            if turn.is_due(now.monotonic, self._changed_at.get(pod.demand.resource, -math.inf)):
-                due.append((turn.explained_at, -pod.priority, pod.created, pod.uid, pod))
-        for uid in self._turns.keys() - seen:
-            self._turns[uid].waits_since = None
+            queued = self._pods.get(pod.uid)
+            if queued is None:
+                queued = self._pods[pod.uid] = _QueuedPod(now.monotonic, _not_before(pod, now))
+            elif queued.waits_since is None:
+                queued.waits_since, queued.is_explained = now.monotonic, False
+            if queued.is_due(now.monotonic, self._changed_at.get(pod.demand.resource, -math.inf)):
+                due.append((queued.explained_at, -pod.priority, pod.created, pod.uid, pod))
+        for uid in self._pods.keys() - seen:
+            self._pods[uid].waits_since = None
         return [item[-1] for item in heapq.nsmallest(MOST_DUE, due)]
 
     def stale(
@@ -95,29 +95,29 @@ class ExplanationTurns:
     ) -> "list[PodFacts]":
         """Return the pods that do not wait and whose condition says that they do; forget those that are right."""
         stale: list[PodFacts] = []
-        for uid, turn in list(self._turns.items()):
-            if turn.waits_since is not None:
+        for uid, queued in list(self._pods.items()):
+            if queued.waits_since is not None:
                 continue
             pod = current(uid)
             if pod is None:
-                del self._turns[uid]
-            elif now.monotonic < turn.not_before:
+                del self._pods[uid]
+            elif now.monotonic < queued.not_before:
                 pass  # the watch may not show its last write yet
             elif says_that_it_waits(pod):
                 stale.append(pod)
             else:
-                del self._turns[uid]
+                del self._pods[uid]
         return stale
 
     def adopt(self, pod: "PodFacts", now: "Instant") -> None:
         """Take over a pod whose condition is False, whether it waits or not."""
-        if says_that_it_waits(pod) and pod.uid not in self._turns:
-            self._turns[pod.uid] = _Turn(None, _not_before(pod, now))
+        if says_that_it_waits(pod) and pod.uid not in self._pods:
+            self._pods[pod.uid] = _QueuedPod(None, _not_before(pod, now))
 
     def explained(self, uid: "PodUid", now: float, *, as_of: float) -> None:
         """Take note that the condition says already what was found at `as_of`, or that nothing is to be said."""
-        turn = self._explained(uid, as_of, is_explained=True)
-        turn.not_before = max(turn.not_before, now + AGAIN_S)
+        queued = self._explained(uid, as_of, is_explained=True)
+        queued.not_before = max(queued.not_before, now + AGAIN_S)
 
     def wrote(self, uid: "PodUid", now: float, *, as_of: float) -> None:
         """Take note that what was found at `as_of` was written."""
@@ -131,10 +131,10 @@ class ExplanationTurns:
         """Take note that the API server refuses the write."""
         self._explained(uid, now, is_explained=False).not_before = now + REFUSED_FOR_S
 
-    def _explained(self, uid: "PodUid", as_of: float, *, is_explained: bool) -> _Turn:
-        turn = self._turns[uid]
-        turn.explained_at, turn.is_explained = as_of, is_explained
-        return turn
+    def _explained(self, uid: "PodUid", as_of: float, *, is_explained: bool) -> _QueuedPod:
+        queued = self._pods[uid]
+        queued.explained_at, queued.is_explained = as_of, is_explained
+        return queued
 
 
 def says_that_it_waits(pod: "PodFacts") -> bool:

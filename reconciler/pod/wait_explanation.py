@@ -28,7 +28,7 @@ from kube.resources import PODS
 from manifests.install.rbac import PolicyRule
 from pool.model import PodPhase, UnitsCondition
 from reconciler.controller_spec import TaskSpec
-from reconciler.pod.explanation_queue import ExplanationTurns, says_that_it_waits
+from reconciler.pod.explanation_queue import ExplanationQueue, says_that_it_waits
 from reconciler.pod.shared_explanations import SharedExplanations
 from reconciler.pool.index_changes import index_changes
 from reconciler.runtime.status import StatusWriter
@@ -156,7 +156,7 @@ class WaitExplanation:
         self._recorder = context.recorder
         self._explainer = explainer
         self._writer = StatusWriter(context.client, PODS, FIELD_MANAGER)
-        self._turns = ExplanationTurns()
+        self._turns = ExplanationQueue()
         self._due: deque[PodUid] = deque()
         # what the last scan found and no pass has come to yet
         self._round: _Round | None = None

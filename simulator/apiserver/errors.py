@@ -159,13 +159,13 @@ def already_exists(resource: NamedResource, name: str) -> StatusError:
     )
 
 
-def conflict(kind: str, name: str, why: str, *, group: str = "") -> StatusError:
+def conflict(kind: str, name: str, cause: str, *, group: str = "") -> StatusError:
     """Return a 409; `kind` is the plural, or `pods/binding` and the like."""
     quoted = f"{kind}.{group}" if group else kind
     return StatusError(
         409,
         "Conflict",
-        f'Operation cannot be fulfilled on {quoted} "{name}": {why}',
+        f'Operation cannot be fulfilled on {quoted} "{name}": {cause}',
         details=_details(group, kind, name),
     )
 
@@ -218,7 +218,7 @@ def bad_request(message: str) -> StatusError:
 
 
 def forbidden(
-    resource: NamedResource, name: str, why: str, *, causes: "Sequence[Json]" = ()
+    resource: NamedResource, name: str, cause: str, *, causes: "Sequence[Json]" = ()
 ) -> StatusError:
     details = _details(resource.group, resource.plural, name)
     if causes:
@@ -226,7 +226,7 @@ def forbidden(
     return StatusError(
         403,
         "Forbidden",
-        f'{resource.qualified_name} "{name}" is forbidden: {why}',
+        f'{resource.qualified_name} "{name}" is forbidden: {cause}',
         details=details,
     )
 

@@ -141,10 +141,10 @@ class FakeKarpenter:
     def _signals(self) -> list[Pod]:
         return [pod for pod in self._pods.of("").values() if asks_for_node(pod)]
 
-    def _has_lasted(self, what: str, uid: str, seconds: float) -> bool:
+    def _has_lasted(self, subject: str, uid: str, seconds: float) -> bool:
         """Say whether so long has passed since this was asked for the first time."""
         now = self._clock.monotonic()
-        return now - self._since.setdefault((what, uid), now) >= seconds
+        return now - self._since.setdefault((subject, uid), now) >= seconds
 
     async def _provision(self, signal: Pod) -> None:
         """Create the NodeClaim of a signal's request: under one name, until that one has ended."""

@@ -119,7 +119,7 @@ class InlineVolumes:
                     ),
                     NodeUnpublishVolumeResponse,
                 ),
-                what=f'UnmountVolume.TearDown failed for volume "{directory.name}"',
+                subject=f'UnmountVolume.TearDown failed for volume "{directory.name}"',
             )
             # kubelet leaves a directory that is not empty: the driver has to remove the target.
             (directory / _DATA).unlink()
@@ -152,20 +152,20 @@ class InlineVolumes:
             pod.spec.node_name,
             source.driver,
             _Call(NODE_PUBLISH, request, NodePublishVolumeResponse),
-            what=f'MountVolume.SetUp failed for volume "{name}"',
+            subject=f'MountVolume.SetUp failed for volume "{name}"',
         )
 
-    async def _call_driver(self, node: str, driver: str, call: _Call[Any], *, what: str) -> None:
+    async def _call_driver(self, node: str, driver: str, call: _Call[Any], *, subject: str) -> None:
         try:
             endpoint = await self._endpoint(node, driver)
             if endpoint is None:
                 text = f"driver name {driver} not found in the list of registered CSI drivers"
-                raise VolumeNotReadyError(f"{what} : {text}")
+                raise VolumeNotReadyError(f"{subject} : {text}")
             await _call(endpoint, NODE_SERVICE, call)
         except grpc.aio.AioRpcError as error:
             code = error.code().name.title().replace("_", "")
             text = f"rpc error: code = {code} desc = {error.details()}"
-            raise VolumeNotReadyError(f"{what} : {text}") from error
+            raise VolumeNotReadyError(f"{subject} : {text}") from error
 
     async def _endpoint(self, node: str, driver: str) -> Path | None:
         """Return the socket of a driver; None where none of the name is registered."""

@@ -264,9 +264,9 @@ def _relative(raw: str) -> str:
     return "/".join(parts)
 
 
-def _bad_name(raw: str, why: str) -> LayerRefusedError:
-    return LayerRefusedError(LayerFault.BAD_NAME, f"the archive's entry {current(raw)} {why}")
+def _bad_name(raw: str, cause: str) -> LayerRefusedError:
+    return LayerRefusedError(LayerFault.BAD_NAME, f"the archive's entry {current(raw)} {cause}")
 
 
-def _damaged(why: str) -> LayerRefusedError:
-    return LayerRefusedError(LayerFault.DAMAGED, f"the archive is damaged: {why}")
+def _damaged(cause: str) -> LayerRefusedError:
+    return LayerRefusedError(LayerFault.DAMAGED, f"the archive is damaged: {cause}")

@@ -286,8 +286,8 @@ def _check_manifest(entry: ArchiveEntry, stream: GzipStream, cache_type: CacheTy
         raise _bad_manifest(cache_type, f'has no list "{cache_type.value}"')
 
 
-def _bad_manifest(cache_type: CacheType, why: str) -> LayerRefusedError:
-    return LayerRefusedError(LayerFault.BAD_MANIFEST, f"{cache_type.manifest_file} {why}")
+def _bad_manifest(cache_type: CacheType, cause: str) -> LayerRefusedError:
+    return LayerRefusedError(LayerFault.BAD_MANIFEST, f"{cache_type.manifest_file} {cause}")
 
 
 def _duplicate(name: str) -> LayerRefusedError:

@@ -127,5 +127,5 @@ def _check_state(stored: "Stored") -> None:
         raise _refusal(name, f"pod {name} has non-empty .spec.schedulingGates")
 
 
-def _refusal(name: str, why: str) -> StatusError:
-    return conflict("pods/binding", name, why)
+def _refusal(name: str, cause: str) -> StatusError:
+    return conflict("pods/binding", name, cause)

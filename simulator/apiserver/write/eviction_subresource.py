@@ -156,8 +156,8 @@ def _check(budget: "Stored", status: Json) -> None:
         raise _too_many(why)
 
 
-def _too_many(why: str, *, retry_after_s: int = 0) -> StatusError:
-    details: Json = {"causes": [{"reason": "DisruptionBudget", "message": why}]}
+def _too_many(cause: str, *, retry_after_s: int = 0) -> StatusError:
+    details: Json = {"causes": [{"reason": "DisruptionBudget", "message": cause}]}
     if retry_after_s:
         details["retryAfterSeconds"] = retry_after_s
     return StatusError(

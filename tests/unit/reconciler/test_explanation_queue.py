@@ -18,7 +18,7 @@ from reconciler.pod.explanation_queue import (
     REFUSED_FOR_S,
     RESYNC_S,
     STAMP_S,
-    ExplanationTurns,
+    ExplanationQueue,
 )
 from tests.support.builders import a_pod_facts, at
 
@@ -36,7 +36,7 @@ class TurnsRun:
 
     def __init__(self) -> None:
         self.now = 1_000.0
-        self.turns = ExplanationTurns()
+        self.queue = ExplanationQueue()
         self.pods: dict[PodUid, PodFacts] = {}
         self.waiting: set[PodUid] = set()
         self.said: defaultdict[PodUid, list[tuple[float, str]]] = defaultdict(list)
@@ -80,13 +80,13 @@ class TurnsRun:
             known.pop(uid, None)
 
     def a_pool_changes(self, pool: str) -> None:
-        self.turns.note_change(f"gpu.deckhouse.io/{pool}", self.now)
+        self.queue.note_change(f"gpu.deckhouse.io/{pool}", self.now)
         self.changes[pool].append(self.now)
 
     def another_leader_begins(self) -> None:
-        self.turns = ExplanationTurns()
+        self.queue = ExplanationQueue()
         for pod in self.pods.values():
-            self.turns.adopt(pod, self.time())
+            self.queue.adopt(pod, self.time())
         for uid in self.said:
             self.said[uid] = []
         self.changes = {"a": [], "b": []}
@@ -98,7 +98,7 @@ class TurnsRun:
             state = "waits" if uid in self.waiting else "stops"
             if self.last_state(uid) != state:
                 self.said[uid].append((self.now, state))
-        due = self.turns.due([self.pods[uid] for uid in self.waiting], self.time())
+        due = self.queue.due([self.pods[uid] for uid in self.waiting], self.time())
         self.check(due)
         explained = [
             self.last_explained(pod.uid)
@@ -108,21 +108,21 @@ class TurnsRun:
         assert explained == sorted(explained), "the one that was explained longest ago is first"
         for pod, outcome in zip(due, outcomes, strict=False):
             as_of = {"as_of": self.now} if outcome in {"explained", "wrote"} else {}
-            getattr(self.turns, outcome)(pod.uid, self.now, **as_of)
+            getattr(self.queue, outcome)(pod.uid, self.now, **as_of)
             self.said[pod.uid].append((self.now, outcome))
             if outcome == "wrote" or (outcome == "failed" and is_visible):
                 self.note_write(pod.uid)
                 self.pods[pod.uid] = replace(pod, units_condition=says_it_waits(self.time()))
-        stale = self.turns.stale(self.pods.get, self.time())
+        stale = self.queue.stale(self.pods.get, self.time())
         for pod in stale:
             assert pod.uid not in self.waiting
             assert pod.units_condition is not None
             assert not pod.units_condition.is_true
         self.check_stale({pod.uid for pod in stale})
-        assert len(self.turns) <= len(self.pods), "pods that are gone are remembered"
+        assert len(self.queue) <= len(self.pods), "pods that are gone are remembered"
         for pod in stale:
             self.note_write(pod.uid)
-            self.turns.wrote(pod.uid, self.now, as_of=self.now)
+            self.queue.wrote(pod.uid, self.now, as_of=self.now)
             self.said[pod.uid].append((self.now, "wrote"))
             self.pods[pod.uid] = replace(pod, units_condition=None)
 
@@ -208,22 +208,22 @@ def test_turns_are_those_of_the_model(seed: int):
 
 
 def test_pods_that_are_gone_or_bound_are_forgotten():
-    turns = ExplanationTurns()
+    queue = ExplanationQueue()
     pods = [a_pod_facts(f"p{number}") for number in range(3)]
-    turns.due(pods, at(0))
-    assert len(turns) == 3
-    turns.due([], at(1))
-    assert turns.stale({pods[0].uid: pods[0]}.get, at(1)) == []
-    assert len(turns) == 0
+    queue.due(pods, at(0))
+    assert len(queue) == 3
+    queue.due([], at(1))
+    assert queue.stale({pods[0].uid: pods[0]}.get, at(1)) == []
+    assert len(queue) == 0
 
 
 def test_the_queue_decides_between_pods_that_were_never_explained():
-    turns = ExplanationTurns()
+    queue = ExplanationQueue()
     young = a_pod_facts("young", created="2026-01-02T00:00:00Z")
     old = a_pod_facts("old", created="2026-01-01T00:00:00Z")
     urgent = a_pod_facts("urgent", created="2026-01-03T00:00:00Z", priority=5)
-    turns.due([young, old, urgent], at(0))
-    assert [pod.name for pod in turns.due([young, old, urgent], at(AFTER_S))] == [
+    queue.due([young, old, urgent], at(0))
+    assert [pod.name for pod in queue.due([young, old, urgent], at(AFTER_S))] == [
         "urgent",
         "old",
         "young",
@@ -232,28 +232,28 @@ def test_the_queue_decides_between_pods_that_were_never_explained():
 
 def test_a_condition_with_a_time_to_come_or_none_delays_a_pod_by_a_pause_at_most():
     for written in ("2027-01-01T00:00:00Z", "yesterday", ""):
-        turns = ExplanationTurns()
+        queue = ExplanationQueue()
         current = UnitsCondition(False, "UnitsExhausted", "none free", written, written)
         pod = a_pod_facts(units_condition=current)
-        turns.due([pod], at(0))
-        assert turns.due([pod], at(PAUSE_S + STAMP_S)) == [pod]
+        queue.due([pod], at(0))
+        assert queue.due([pod], at(PAUSE_S + STAMP_S)) == [pod]
 
 
 def test_a_change_after_the_explanation_and_before_its_write_is_not_missed():
-    turns, pod = ExplanationTurns(), a_pod_facts()
-    turns.due([pod], at(0))
-    assert turns.due([pod], at(10)) == [pod]
-    turns.note_change(pod.demand.resource, 11)
-    turns.wrote(pod.uid, 12, as_of=10)
-    assert turns.due([pod], at(12 + PAUSE_S)) == [pod]
+    queue, pod = ExplanationQueue(), a_pod_facts()
+    queue.due([pod], at(0))
+    assert queue.due([pod], at(10)) == [pod]
+    queue.note_change(pod.demand.resource, 11)
+    queue.wrote(pod.uid, 12, as_of=10)
+    assert queue.due([pod], at(12 + PAUSE_S)) == [pod]
 
 
 def test_so_many_pods_have_a_turn_at_once_and_the_others_later():
-    turns, pods = ExplanationTurns(), [a_pod_facts(f"p{n}") for n in range(MOST_DUE + 3)]
-    turns.due(pods, at(0))
-    first = turns.due(pods, at(AFTER_S))
+    queue, pods = ExplanationQueue(), [a_pod_facts(f"p{n}") for n in range(MOST_DUE + 3)]
+    queue.due(pods, at(0))
+    first = queue.due(pods, at(AFTER_S))
     assert len(first) == MOST_DUE
     for pod in first:
-        turns.explained(pod.uid, AFTER_S, as_of=AFTER_S)
-    remaining = turns.due(pods, at(AFTER_S))
+        queue.explained(pod.uid, AFTER_S, as_of=AFTER_S)
+    remaining = queue.due(pods, at(AFTER_S))
     assert {pod.uid for pod in remaining} == {pod.uid for pod in pods} - {pod.uid for pod in first}
