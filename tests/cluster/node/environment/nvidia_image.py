@@ -34,7 +34,7 @@ def write_nvidia_image(tar: Path, ours: Path, busybox: Path, *, scratch: Path) -
         busybox: static.
         scratch: an empty directory on the file system of busybox.
     """
-    base = _blobs(ours)
+    base = blobs(ours)
     programs = scratch / "usr/local/bin"
     programs.mkdir(parents=True)
     for name, module in _PROGRAMS.items():
@@ -63,7 +63,7 @@ def _is_source(path: str) -> bool:
     return path.endswith(".py")
 
 
-def _blobs(tar: Path) -> dict[str, layout.Blob]:
+def blobs(tar: Path) -> dict[str, layout.Blob]:
     """Return the config of the only image of a layout, and its layers by digest, lowest first."""
     with tarfile.open(tar) as archive:
 

@@ -1,5 +1,6 @@
 """The release of the chart, and what is left in a cluster after it."""
 
+import json
 import re
 from typing import TYPE_CHECKING, Any, Final, final
 
@@ -13,6 +14,7 @@ from tests.cluster.system.installation import NAMESPACE, GpuSystem, remove
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
     from tests.cluster.environment.client import ApiClient, JsonObject
     from tests.cluster.environment.control_plane import ControlPlane
@@ -46,13 +48,13 @@ class Release:
         self._kubectl = kubectl
         self._helm = call
 
-    async def install(self, **values: Any) -> None:
-        """Install it, and wait until its Deployments are ready.
+    async def install(self, chart: "Path" = helms.CHART, **values: Any) -> None:
+        """Install it, from another chart if one is given, and wait until its Deployments are ready.
 
         Definitions that other tests applied are taken over: they stay in the cluster.
         """
         options = ("--create-namespace", "--take-ownership", *_WAIT)
-        await self._with_chart("install", *options, values=values)
+        await self._with_chart("install", *options, values=values, chart=chart)
 
     async def apply_by_hand(self) -> None:
         """Install without Helm, as docs/install.md says."""
@@ -76,6 +78,28 @@ class Release:
     async def upgrade(self, *options: str, **values: Any) -> None:
         """Upgrade it, and wait until its Deployments are ready."""
         await self._with_chart("upgrade", *options, *_WAIT, values=values)
+
+    async def refused_upgrade(self, *options: str) -> str:
+        """Return why Helm refuses an upgrade, with no values but those that the options mean."""
+        chart = (NAME, str(helms.CHART), "--namespace", NAMESPACE)
+        done = await self._helm("upgrade", *chart, *options, check=False)
+        assert done.returncode != 0, done.stdout
+        return done.stderr
+
+    async def applied(self) -> dict[tuple[str, str], str]:
+        """Return the version of each object that Helm applied, and of the release's own."""
+        manifest = await self._helm("get", "manifest", NAME, "--namespace", NAMESPACE)
+        get = ("get", "-o", "json")
+        found = await self._kubectl(*get, "-f", "-", stdin=manifest.stdout)
+        own = await self._kubectl(*get, "-n", NAMESPACE, "secrets", "-l", "owner=helm")
+        items = [item for done in (found, own) for item in json.loads(done.stdout)["items"]]
+        # The status of what runs is not Helm's.
+        return {
+            (item["kind"], item["metadata"]["name"]): str(
+                item["metadata"].get("generation", item["metadata"]["resourceVersion"])
+            )
+            for item in items
+        }
 
     async def template(self, **values: Any) -> str:
         """Return what Helm would apply, but for hooks."""
@@ -120,10 +144,14 @@ class Release:
         await remove(self._control_plane, self._kubectl, everything)
 
     async def _with_chart(
-        self, verb: str, *options: str, values: "Mapping[str, Any]"
+        self,
+        verb: str,
+        *options: str,
+        values: "Mapping[str, Any]",
+        chart: "Path" = helms.CHART,
     ) -> helms.Completed:
-        chart = (NAME, str(helms.CHART), "--namespace", NAMESPACE)
-        return await self._helm(verb, *chart, *options, values=values)
+        where = (NAME, str(chart), "--namespace", NAMESPACE)
+        return await self._helm(verb, *where, *options, values=values)
 
 
 async def left_behind(api: "ApiClient") -> list[str]:
