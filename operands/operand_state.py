@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from typing import Any, Generic, TypeVar, final
 
+from api.kinds.nvidia.sandbox_operands import WorkloadType
 from operands.errors import StateOrderError
 
 Json = dict[str, Any]
@@ -33,9 +34,17 @@ class OperandState(Generic[Settings]):
     """Value of the label that all of its objects have."""
     needs: tuple[str, ...] = ()
     """Names of states before it; a need that is disabled is no need."""
-    is_enabled: Callable[[Settings], bool]
+    why_off: Callable[[Settings], str]
+    """Returns what keeps it off, for people; empty where it is on."""
+    deploy_label: str = ""
+    """Label of the nodes on which its DaemonSets run, after `nvidia.com/gpu.deploy.`; empty without one."""
+    workloads: tuple[WorkloadType, ...] = (WorkloadType.CONTAINER,)
+    """Workload types of the nodes that get that label."""
     build: Callable[[Settings], list[Json]]
     """Returns its objects, those of optional kinds among them."""
+
+    def is_enabled(self, settings: Settings) -> bool:
+        return not self.why_off(settings)
 
     def objects(self, settings: Settings, served: ServedKinds) -> list[Json]:
         """Return the desired objects: none of a disabled state, none of kinds that the cluster lacks."""

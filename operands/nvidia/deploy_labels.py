@@ -24,7 +24,7 @@ from api.names import (
     WORKLOAD_CONFIG_LABEL,
 )
 from api.text import truncate
-from operands.nvidia.deploy_record import ALL_DISABLED, KEYS
+from operands.nvidia.deploy_record import ALL_DISABLED, CLIENT, KEYS
 from operands.nvidia.driver_owners import DriverOwners, OwnerConflict, driver_owners, owner_value
 from operands.nvidia.label_change import (
     DesiredLabels,
@@ -35,6 +35,13 @@ from operands.nvidia.label_change import (
     change_of,
 )
 from operands.nvidia.node_software import software_of
+from operands.nvidia.policy_states import POLICY_STATES
+from operands.nvidia.states import (
+    device_plugin,
+    kata_device_plugin,
+    mig_manager,
+    sandbox_device_plugin,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -45,46 +52,27 @@ if TYPE_CHECKING:
 MIG_CAPABLE_LABEL: Final = "nvidia.com/mig.capable"
 PRODUCT_LABEL: Final = "nvidia.com/gpu.product"
 VGPU_HOST_LABEL: Final = "nvidia.com/vgpu.host-driver-version"
-DEVICE_PLUGIN: Final = "device-plugin"
-MIG_MANAGER: Final = "mig-manager"
+DEVICE_PLUGIN: Final = device_plugin.STATE.deploy_label
+MIG_MANAGER: Final = mig_manager.STATE.deploy_label
 EXCLUDED_BY_POOLS: Final = (DEVICE_PLUGIN, MIG_MANAGER)
 """Operands whose work GPUPools do themselves."""
 _MIG_PRODUCTS: Final = ("h100", "a100", "a30")
 _TRUE: Final = "true"
 _FALSE: Final = "false"
 
-_CONTAINER: Final = (
-    "driver",
-    "gpu-feature-discovery",
-    "container-toolkit",
-    DEVICE_PLUGIN,
-    "dcgm",
-    "dcgm-exporter",
-    "node-status-exporter",
-    "operator-validator",
-    "client",
-)
-_PASSTHROUGH: Final = ("sandbox-validator", "vfio-manager", "kata-manager", "cc-manager", "client")
-_VGPU: Final = (
-    "sandbox-device-plugin",
-    "vgpu-manager",
-    "vgpu-device-manager",
-    "sandbox-validator",
-    "cc-manager",
-    "client",
-)
+_OTHER_PLUGIN: Final = {
+    SandboxMode.KUBEVIRT: kata_device_plugin.STATE.deploy_label,
+    SandboxMode.KATA: sandbox_device_plugin.STATE.deploy_label,
+}
+"""Software of virtual machines -> the device plugin of the other one, which nodes with whole devices do not get."""
 
 
 def operands_of(workload: WorkloadType, mode: SandboxMode) -> tuple[str, ...]:
     """Return the operands of a workload type, but for the MIG manager, which not every node of containers gets."""
-    match workload:
-        case WorkloadType.CONTAINER:
-            return _CONTAINER
-        case WorkloadType.VM_VGPU:
-            return _VGPU
-        case WorkloadType.VM_PASSTHROUGH:
-            plugin = "sandbox" if mode is SandboxMode.KUBEVIRT else "kata-sandbox"
-            return (f"{plugin}-device-plugin", *_PASSTHROUGH)
+    found = {state.deploy_label for state in POLICY_STATES if workload in state.workloads}
+    if workload is WorkloadType.VM_PASSTHROUGH:
+        found.discard(_OTHER_PLUGIN[mode])
+    return tuple(sorted({CLIENT, *found} - {""}))
 
 
 @final

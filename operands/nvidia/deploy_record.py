@@ -17,6 +17,7 @@ from api.names import (
     UPGRADE_ENABLED_ANNOTATION,
 )
 from operands.nvidia.node_software import SOFTWARE_LABELS
+from operands.nvidia.policy_states import POLICY_STATES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,26 +28,9 @@ ALL_DISABLED: Final = "all-disabled"
 """Layout without MIG instances."""
 PAUSED_PREFIX: Final = "paused-"
 """Begin of the value of a deploy label while its operand is away for a change of the driver or of MIG instances."""
-OPERANDS: Final = (
-    "cc-manager",
-    "client",
-    "container-toolkit",
-    "dcgm",
-    "dcgm-exporter",
-    "device-plugin",
-    "driver",
-    "gpu-feature-discovery",
-    "kata-manager",
-    "kata-sandbox-device-plugin",
-    "mig-manager",
-    "node-status-exporter",
-    "operator-validator",
-    "sandbox-device-plugin",
-    "sandbox-validator",
-    "vfio-manager",
-    "vgpu-device-manager",
-    "vgpu-manager",
-)
+CLIENT: Final = "client"
+"""Operand of users' own pods; the control plane has no state of it."""
+OPERANDS: Final = tuple(sorted({CLIENT, *(state.deploy_label for state in POLICY_STATES)} - {""}))
 DEPLOY_LABELS: Final = tuple(f"{DEPLOY_LABEL_PREFIX}{name}" for name in OPERANDS)
 DERIVED_LABELS: Final = (NVIDIA_PRESENT_LABEL, DRIVER_OWNER_LABEL, *SOFTWARE_LABELS)
 """What they say follows from the node and the drivers: another value over a recorded one is put back."""

@@ -226,6 +226,6 @@ def _finish(daemon_set: Json, operands: DriverOperands) -> None:
 
 DRIVER_STATE: Final[OperandState[DriverOperands]] = OperandState(
     name=NAME,
-    is_enabled=lambda operands: bool(operands.name),
+    why_off=lambda operands: "" if operands.name else "no NVIDIADriver describes it",
     build=_build,
 )

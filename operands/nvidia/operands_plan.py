@@ -30,7 +30,6 @@ from operands.nvidia.node_software import RUNTIME_LABEL, HostSoftware, recorded_
 from operands.nvidia.policy_operands import PolicyOperands, StateSettingsError
 from operands.nvidia.policy_states import POLICY_STATES
 from operands.nvidia.states import driver as state_driver
-from operands.nvidia.switched_off import why_off
 from operands.operand_state import ALL_KINDS_SERVED, OperandState
 from operands.transforms import pod_spec_of
 
@@ -227,10 +226,10 @@ def _built(
     )
     found: list[_BuiltState] = []
     for state in POLICY_STATES:
-        if state.is_enabled(settings):
-            found.append(_build_state(state, settings, without=_without(state.name, settings)))
+        if off := state.why_off(settings):
+            found.append(_BuiltState(name=state.name, off=off))
         else:
-            found.append(_BuiltState(name=state.name, off=why_off(state.name, policy.spec)))
+            found.append(_build_state(state, settings, without=_without(state.name, settings)))
         if state.name == state_driver.NAME and policy.spec.driver.is_left_to_driver_objects:
             found += _drivers(sources, policy, nodes)
     return found

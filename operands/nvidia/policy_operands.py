@@ -6,7 +6,6 @@ from enum import Enum
 from typing import final
 
 from api.kinds.nvidia.clusterpolicy import ClusterPolicySpec
-from api.kinds.nvidia.sandbox_operands import SandboxMode
 from operands.errors import OperandError
 from operands.nvidia.node_software import HostSoftware
 from operands.nvidia.own_pods import OwnOperands
@@ -78,14 +77,6 @@ class PolicyOperands:
     def has_gpu_nodes(self) -> bool:
         """Whether DaemonSets are created: a ClusterPolicy's where there is a node with a GPU."""
         return self.own is not None or bool(self.software)
-
-    @property
-    def serves_virtual_machines(self) -> bool:
-        return self.spec.sandbox_workloads.is_enabled
-
-    def runs_mode(self, mode: SandboxMode) -> bool:
-        """Return whether virtual machines of this software are served."""
-        return self.serves_virtual_machines and self.spec.sandbox_workloads.mode is mode
 
     def path(self, field_name: str) -> str:
         """Return how messages name a part of the spec."""

@@ -1,64 +1,51 @@
-"""Why a state of a ClusterPolicy is off: the field that says so, for people."""
+"""What keeps a state of a ClusterPolicy off: the field of the spec that says so, for people."""
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from api.kinds.nvidia.sandbox_operands import SandboxMode
+from msgspec.structs import fields
+
+from api.kinds.nvidia.clusterpolicy import ClusterPolicySpec
+from operands.nvidia.policy_operands import PolicyOperands
 
 if TYPE_CHECKING:
-    from api.kinds.nvidia.clusterpolicy import ClusterPolicySpec
+    from api.kinds.nvidia.sandbox_operands import SandboxMode
 
-_FIELDS: Final = {
-    "state-driver": ("driver", "driver"),
-    "state-container-toolkit": ("toolkit", "toolkit"),
-    "state-device-plugin": ("devicePlugin", "device_plugin"),
-    "state-mps-control-daemon": ("devicePlugin", "device_plugin"),
-    "state-dcgm": ("dcgm", "dcgm"),
-    "state-dcgm-exporter": ("dcgmExporter", "dcgm_exporter"),
-    "gpu-feature-discovery": ("gfd", "gfd"),
-    "state-mig-manager": ("migManager", "mig_manager"),
-    "state-node-status-exporter": ("nodeStatusExporter", "node_status_exporter"),
-    "state-vgpu-manager": ("vgpuManager", "vgpu_manager"),
-    "state-vgpu-device-manager": ("vgpuDeviceManager", "vgpu_device_manager"),
-    "state-vfio-manager": ("vfioManager", "vfio_manager"),
-    "state-sandbox-device-plugin": ("sandboxDevicePlugin", "sandbox_device_plugin"),
-    "state-kata-device-plugin": ("kataSandboxDevicePlugin", "kata_sandbox_device_plugin"),
-    "state-cc-manager": ("ccManager", "cc_manager"),
-}
-"""State -> its block with `enabled`, as the spec and as the model spell it."""
-_OF_VIRTUAL_MACHINES: Final = frozenset(
-    {
-        "state-vgpu-manager",
-        "state-vgpu-device-manager",
-        "state-sandbox-validation",
-        "state-vfio-manager",
-        "state-sandbox-device-plugin",
-        "state-kata-device-plugin",
-        "state-cc-manager",
-    }
-)
-_MODES: Final = {
-    "state-sandbox-device-plugin": SandboxMode.KUBEVIRT,
-    "state-kata-device-plugin": SandboxMode.KATA,
-    "state-cc-manager": SandboxMode.KATA,
-}
+WhyOff = Callable[[PolicyOperands], str]
 
 
-def why_off(state: str, spec: "ClusterPolicySpec") -> str:
-    """Return which field keeps a state off that is off."""
-    if state == "state-kata-manager":
-        return "it never runs, as in the GPU Operator since v26.3"
-    if state == "pre-requisites":
-        return "spec.cdi.nriPluginEnabled is true: no RuntimeClass is needed"
-    if state == "state-driver" and spec.driver.is_left_to_driver_objects:
-        return "spec.driver.useNvidiaDriverCRD is true: NVIDIADrivers describe the drivers"
-    sandbox = spec.sandbox_workloads
-    if state in _OF_VIRTUAL_MACHINES and not sandbox.is_enabled:
-        return "spec.sandboxWorkloads.enabled is false"
-    mode = _MODES.get(state, sandbox.mode)
-    if mode is not sandbox.mode:
-        return f"spec.sandboxWorkloads.mode is {sandbox.mode.value}, and it serves {mode.value}"
-    if state not in _FIELDS:
-        return "the server's tls.source decides, and no spec: it runs with SelfSigned"
-    field, attribute = _FIELDS[state]
-    left_out = getattr(spec, attribute).enabled is None
-    return f"spec.{field}.enabled is {'left out, which is off' if left_out else 'false'}"
+def switched_by(block: str) -> WhyOff:
+    """Return what keeps a state off that a block of the spec switches.
+
+    Args:
+        block: attribute of ClusterPolicySpec.
+    """
+    (field,) = (item.encode_name for item in fields(ClusterPolicySpec) if item.name == block)
+
+    def why_off(settings: PolicyOperands) -> str:
+        switch = getattr(settings.spec, block)
+        if switch.is_enabled:
+            return ""
+        return f"spec.{field}.enabled is {'left out, which is off' if switch.enabled is None else 'false'}"
+
+    return why_off
+
+
+def of_virtual_machines(block: str = "", *, mode: "SandboxMode | None" = None) -> WhyOff:
+    """Return what keeps a state off that serves virtual machines.
+
+    Args:
+        block: attribute of ClusterPolicySpec that switches it, too.
+        mode: the only one that it serves.
+    """
+    switch = switched_by(block) if block else None
+
+    def why_off(settings: PolicyOperands) -> str:
+        sandbox = settings.spec.sandbox_workloads
+        if not sandbox.is_enabled:
+            return "spec.sandboxWorkloads.enabled is false"
+        if mode not in {None, sandbox.mode}:
+            return f"spec.sandboxWorkloads.mode is {sandbox.mode.value}, and it serves {mode.value}"
+        return switch(settings) if switch is not None else ""
+
+    return why_off

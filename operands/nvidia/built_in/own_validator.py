@@ -37,6 +37,10 @@ def _build(settings: PolicyOperands) -> list[dict[str, Any]]:
 
 STATE: Final = OperandState(
     name=NAME,
-    is_enabled=lambda settings: settings.own is not None and settings.own.runs_validator,
+    why_off=lambda settings: (
+        ""
+        if settings.own is not None and settings.own.runs_validator
+        else "bootstrap.validator runs none"
+    ),
     build=_build,
 )

@@ -21,6 +21,10 @@ def _build(settings: PolicyOperands) -> list[dict[str, Any]]:
 
 STATE: Final = OperandState(
     name=NAME,
-    is_enabled=lambda settings: settings.own is not None and settings.own.exports_nvml,
+    why_off=lambda settings: (
+        ""
+        if settings.own is not None and settings.own.exports_nvml
+        else "bootstrap.dcgm_exporter has another source"
+    ),
     build=_build,
 )

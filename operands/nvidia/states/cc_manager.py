@@ -2,10 +2,11 @@
 
 from typing import Any, Final
 
-from api.kinds.nvidia.sandbox_operands import SandboxMode
+from api.kinds.nvidia.sandbox_operands import SandboxMode, WorkloadType
 from operands.asset_files import load_assets
 from operands.nvidia.policy_operands import PolicyOperands
 from operands.nvidia.policy_transforms import finish_policy, set_block
+from operands.nvidia.switched_off import of_virtual_machines
 from operands.operand_state import OperandState
 from operands.transforms import container_of, set_env, the
 
@@ -24,8 +25,8 @@ def _build(settings: PolicyOperands) -> list[dict[str, Any]]:
 
 STATE: Final = OperandState(
     name=NAME,
-    is_enabled=lambda settings: (
-        settings.runs_mode(SandboxMode.KATA) and settings.spec.cc_manager.is_enabled
-    ),
+    why_off=of_virtual_machines("cc_manager", mode=SandboxMode.KATA),
+    deploy_label="cc-manager",
+    workloads=(WorkloadType.VM_PASSTHROUGH, WorkloadType.VM_VGPU),
     build=_build,
 )

@@ -19,6 +19,7 @@ from operands.nvidia.node_software import RUNTIME_LABEL, RuntimeName
 from operands.nvidia.policy_operands import PolicyOperands, StateFault, StateSettingsError
 from operands.nvidia.policy_transforms import finish_policy, select_nodes, set_block
 from operands.nvidia.states import driver
+from operands.nvidia.switched_off import switched_by
 from operands.operand_state import OperandState
 from operands.transforms import (
     container_of,
@@ -234,6 +235,7 @@ def _mount(
 STATE: Final = OperandState(
     name=NAME,
     needs=(driver.NAME,),
-    is_enabled=lambda settings: settings.spec.toolkit.is_enabled,
+    why_off=switched_by("toolkit"),
+    deploy_label="container-toolkit",
     build=_build,
 )

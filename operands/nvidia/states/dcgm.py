@@ -7,6 +7,7 @@ from operands.nvidia.devices.access import set_device_access
 from operands.nvidia.policy_operands import PolicyOperands
 from operands.nvidia.policy_transforms import finish_policy, set_block
 from operands.nvidia.states import operator_validation
+from operands.nvidia.switched_off import switched_by
 from operands.operand_state import OperandState
 from operands.transforms import container_of, pod_spec_of, set_content_hash, the
 
@@ -49,6 +50,7 @@ def _set_environment(
 STATE: Final = OperandState(
     name=NAME,
     needs=(operator_validation.NAME,),
-    is_enabled=lambda settings: settings.spec.dcgm.is_enabled,
+    why_off=switched_by("dcgm"),
+    deploy_label="dcgm",
     build=_build,
 )

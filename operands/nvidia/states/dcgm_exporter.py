@@ -17,6 +17,7 @@ from operands.nvidia.policy_transforms import (
     set_or_remove_monitor,
 )
 from operands.nvidia.states import dcgm, operator_validation
+from operands.nvidia.switched_off import switched_by
 from operands.operand_state import OperandState
 from operands.transforms import container_of, pod_spec_of, set_env, the
 
@@ -155,6 +156,7 @@ def _set_own(daemon_set: Json, objects: list[Json], own: "OwnOperands") -> None:
 STATE: Final = OperandState(
     name=NAME,
     needs=(operator_validation.NAME, dcgm.NAME),
-    is_enabled=lambda settings: settings.spec.dcgm_exporter.is_enabled,
+    why_off=switched_by("dcgm_exporter"),
+    deploy_label="dcgm-exporter",
     build=_build,
 )

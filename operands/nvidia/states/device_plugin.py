@@ -16,6 +16,7 @@ from operands.nvidia.devices.plugin_configuration import (
 from operands.nvidia.policy_operands import PolicyOperands
 from operands.nvidia.policy_transforms import finish_policy, set_block
 from operands.nvidia.states import operator_validation
+from operands.nvidia.switched_off import switched_by
 from operands.operand_state import OperandState
 from operands.transforms import container_of, set_content_hash, set_env, the
 
@@ -62,6 +63,7 @@ def _cdi(settings: PolicyOperands) -> dict[str, str]:
 STATE: Final = OperandState(
     name=NAME,
     needs=(operator_validation.NAME,),
-    is_enabled=lambda settings: settings.spec.device_plugin.is_enabled,
+    why_off=switched_by("device_plugin"),
+    deploy_label="device-plugin",
     build=_build,
 )

@@ -24,11 +24,13 @@ from operands.nvidia.node_software import RUNTIME_LABEL, HostSoftware
 from operands.nvidia.object_names import object_name
 from operands.nvidia.policy_operands import PolicyOperands
 from operands.nvidia.policy_transforms import finish_policy
+from operands.nvidia.switched_off import switched_by
 from operands.operand_state import OperandState
 from operands.transforms import the
 
 NAME: Final = "state-driver"
 _DAEMON_SET: Final = "nvidia-driver-daemonset"
+_switched_off: Final = switched_by("driver")
 
 
 def description_of(settings: PolicyOperands) -> DriverDescription:
@@ -57,19 +59,20 @@ def description_of(settings: PolicyOperands) -> DriverDescription:
 
 def config_maps_of_policy(settings: PolicyOperands) -> frozenset[str]:
     """Return the ConfigMaps whose keys the driver's DaemonSets depend on."""
-    return config_maps_of(description_of(settings)) if _is_enabled(settings) else frozenset()
+    return frozenset() if _why_off(settings) else config_maps_of(description_of(settings))
 
 
 def nodes_without_driver(settings: PolicyOperands) -> dict[HostSoftware, str]:
     """Return which of the nodes' software gets no driver though the state is on, and why, with the cure."""
-    if not _is_enabled(settings):
+    if _why_off(settings):
         return {}
     return software_without_driver(settings.software, description_of(settings).grouping)
 
 
-def _is_enabled(settings: PolicyOperands) -> bool:
-    driver = settings.spec.driver
-    return driver.is_enabled and not driver.is_left_to_driver_objects
+def _why_off(settings: PolicyOperands) -> str:
+    if settings.spec.driver.is_left_to_driver_objects:
+        return "spec.driver.useNvidiaDriverCRD is true: NVIDIADrivers describe the drivers"
+    return _switched_off(settings)
 
 
 def _build(settings: PolicyOperands) -> list[dict[str, Any]]:
@@ -106,6 +109,7 @@ def _daemon_set(daemon_set: dict[str, Any], group: DriverGroup) -> dict[str, Any
 
 STATE: Final[OperandState[PolicyOperands]] = OperandState(
     name=NAME,
-    is_enabled=_is_enabled,
+    why_off=_why_off,
+    deploy_label="driver",
     build=_build,
 )

@@ -21,6 +21,7 @@ from operands.nvidia.policy_transforms import (
     set_image,
 )
 from operands.nvidia.states import operator_validation
+from operands.nvidia.switched_off import switched_by
 from operands.operand_state import OperandState
 from operands.transforms import container_of, pod_spec_of, set_env, the, without_volume
 
@@ -74,6 +75,7 @@ def _with_directories(
 STATE: Final = OperandState(
     name=NAME,
     needs=(operator_validation.NAME,),
-    is_enabled=lambda settings: settings.spec.gfd.is_enabled,
+    why_off=switched_by("gfd"),
+    deploy_label="gpu-feature-discovery",
     build=_build,
 )

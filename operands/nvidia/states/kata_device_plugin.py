@@ -2,11 +2,12 @@
 
 from typing import Any, Final
 
-from api.kinds.nvidia.sandbox_operands import SandboxMode
+from api.kinds.nvidia.sandbox_operands import SandboxMode, WorkloadType
 from operands.asset_files import load_assets
 from operands.nvidia.policy_operands import PolicyOperands
 from operands.nvidia.policy_transforms import finish_policy, set_block
 from operands.nvidia.states import sandbox_validation
+from operands.nvidia.switched_off import of_virtual_machines
 from operands.operand_state import OperandState
 from operands.transforms import the
 
@@ -25,8 +26,8 @@ def _build(settings: PolicyOperands) -> list[dict[str, Any]]:
 STATE: Final = OperandState(
     name=NAME,
     needs=(sandbox_validation.NAME,),
-    is_enabled=lambda settings: (
-        settings.runs_mode(SandboxMode.KATA) and settings.spec.kata_sandbox_device_plugin.is_enabled
-    ),
+    why_off=of_virtual_machines("kata_sandbox_device_plugin", mode=SandboxMode.KATA),
+    deploy_label="kata-sandbox-device-plugin",
+    workloads=(WorkloadType.VM_PASSTHROUGH,),
     build=_build,
 )

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Final
 
+from api.kinds.nvidia.sandbox_operands import WorkloadType
 from operands.operand_state import OperandState
 
 if TYPE_CHECKING:
@@ -10,5 +11,9 @@ if TYPE_CHECKING:
 NAME: Final = "state-kata-manager"
 
 STATE: "Final[OperandState[PolicyOperands]]" = OperandState(
-    name=NAME, is_enabled=lambda _: False, build=lambda _: []
+    name=NAME,
+    why_off=lambda _: "it never runs, as in the GPU Operator since v26.3",
+    deploy_label="kata-manager",
+    workloads=(WorkloadType.VM_PASSTHROUGH,),
+    build=lambda _: [],
 )

@@ -12,6 +12,7 @@ from operands.nvidia.devices.mig_layouts import LAYOUTS_KEY, layouts_text
 from operands.nvidia.policy_operands import PolicyOperands
 from operands.nvidia.policy_transforms import finish_policy, set_block
 from operands.nvidia.states import operator_validation
+from operands.nvidia.switched_off import switched_by
 from operands.operand_state import OperandState
 from operands.transforms import container_of, pod_spec_of, set_content_hash, set_env, the
 
@@ -82,6 +83,8 @@ def _set_content_hash(daemon_set: Json, objects: list[Json]) -> None:
 STATE: Final = OperandState(
     name=NAME,
     needs=(operator_validation.NAME,),
-    is_enabled=lambda settings: settings.spec.mig_manager.is_enabled,
+    why_off=switched_by("mig_manager"),
+    deploy_label="mig-manager",
+    workloads=(),
     build=_build,
 )

@@ -17,6 +17,7 @@ from operands.nvidia.devices.plugin_configuration import (
 from operands.nvidia.policy_operands import PolicyOperands
 from operands.nvidia.policy_transforms import finish_policy, set_block
 from operands.nvidia.states import operator_validation
+from operands.nvidia.switched_off import switched_by
 from operands.operand_state import OperandState
 from operands.transforms import container_of, the
 
@@ -39,6 +40,7 @@ def _build(settings: PolicyOperands) -> list[dict[str, Any]]:
 STATE: Final = OperandState(
     name=NAME,
     needs=(operator_validation.NAME,),
-    is_enabled=lambda settings: settings.spec.device_plugin.is_enabled,
+    why_off=switched_by("device_plugin"),
+    deploy_label="device-plugin",
     build=_build,
 )

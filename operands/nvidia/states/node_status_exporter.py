@@ -8,6 +8,7 @@ from typing import Any, Final
 from operands.asset_files import load_assets
 from operands.nvidia.policy_operands import PolicyOperands
 from operands.nvidia.policy_transforms import finish_policy, set_block
+from operands.nvidia.switched_off import switched_by
 from operands.operand_state import OperandState
 from operands.transforms import the
 
@@ -24,6 +25,7 @@ def _build(settings: PolicyOperands) -> list[dict[str, Any]]:
 
 STATE: Final = OperandState(
     name=NAME,
-    is_enabled=lambda settings: settings.spec.node_status_exporter.is_enabled,
+    why_off=switched_by("node_status_exporter"),
+    deploy_label="node-status-exporter",
     build=_build,
 )

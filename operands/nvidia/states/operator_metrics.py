@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from operands.nvidia.policy_operands import ServerMetrics
 
 NAME: Final = "state-operator-metrics"
+_OFF: Final = "the server's tls.source decides, and no spec: it runs with SelfSigned"
 
 
 def _build(settings: PolicyOperands) -> list[dict[str, Any]]:
@@ -50,6 +51,6 @@ def _set_endpoint(monitor: dict[str, Any], metrics: "ServerMetrics") -> None:
 
 STATE: Final = OperandState(
     name=NAME,
-    is_enabled=lambda settings: settings.metrics is not None,
+    why_off=lambda settings: "" if settings.metrics is not None else _OFF,
     build=_build,
 )

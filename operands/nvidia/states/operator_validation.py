@@ -108,6 +108,7 @@ def _mark_container(daemon_set: Json, checks_plugin: str, terms: list[list[Json]
 STATE: Final[OperandState[PolicyOperands]] = OperandState(
     name=NAME,
     needs=(driver.NAME, container_toolkit.NAME),
-    is_enabled=lambda settings: bool(settings.name),
+    why_off=lambda settings: "" if settings.name else "the built-in policy has its own validator",
+    deploy_label="operator-validator",
     build=_build,
 )

@@ -12,6 +12,7 @@ from operands.nvidia.policy_transforms import finish_policy, set_operator_metada
 from operands.operand_state import OperandState
 
 NAME: Final = "pre-requisites"
+_OFF: Final = "spec.cdi.nriPluginEnabled is true: no RuntimeClass is needed"
 
 
 def _build(settings: PolicyOperands) -> list[dict[str, Any]]:
@@ -28,6 +29,6 @@ def _build(settings: PolicyOperands) -> list[dict[str, Any]]:
 
 STATE: Final = OperandState(
     name=NAME,
-    is_enabled=lambda settings: not settings.spec.cdi.nri_plugin_enabled,
+    why_off=lambda settings: _OFF if settings.spec.cdi.nri_plugin_enabled else "",
     build=_build,
 )

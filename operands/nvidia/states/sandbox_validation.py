@@ -7,6 +7,7 @@ order, so neither is a need.
 
 from typing import TYPE_CHECKING, Any, Final
 
+from api.kinds.nvidia.sandbox_operands import WorkloadType
 from operands.asset_files import load_assets
 from operands.nvidia.policy_operands import PolicyOperands
 from operands.nvidia.policy_transforms import finish_policy, set_block
@@ -15,6 +16,7 @@ from operands.nvidia.states import (
     vgpu_device_manager,
     vgpu_manager,
 )
+from operands.nvidia.switched_off import of_virtual_machines
 from operands.operand_state import OperandState
 from operands.transforms import container_of, set_env, the, without_container
 
@@ -51,6 +53,8 @@ def _steps(validator: "ValidatorSpec") -> "dict[str, ValidatorStep]":
 STATE: Final = OperandState(
     name=NAME,
     needs=(vgpu_manager.NAME, vgpu_device_manager.NAME),
-    is_enabled=lambda settings: settings.serves_virtual_machines,
+    why_off=of_virtual_machines(),
+    deploy_label="sandbox-validator",
+    workloads=(WorkloadType.VM_PASSTHROUGH, WorkloadType.VM_VGPU),
     build=_build,
 )

@@ -2,10 +2,12 @@
 
 from typing import Any, Final
 
+from api.kinds.nvidia.sandbox_operands import WorkloadType
 from operands.asset_files import load_assets
 from operands.nvidia.drivers.manager import set_driver_manager
 from operands.nvidia.policy_operands import PolicyOperands
 from operands.nvidia.policy_transforms import finish_policy, set_block
+from operands.nvidia.switched_off import of_virtual_machines
 from operands.operand_state import OperandState
 from operands.transforms import the
 
@@ -25,8 +27,8 @@ def _build(settings: PolicyOperands) -> list[dict[str, Any]]:
 
 STATE: Final = OperandState(
     name=NAME,
-    is_enabled=lambda settings: (
-        settings.serves_virtual_machines and settings.spec.vfio_manager.is_enabled
-    ),
+    why_off=of_virtual_machines("vfio_manager"),
+    deploy_label="vfio-manager",
+    workloads=(WorkloadType.VM_PASSTHROUGH,),
     build=_build,
 )

@@ -2,11 +2,13 @@
 
 from typing import Any, Final
 
+from api.kinds.nvidia.sandbox_operands import WorkloadType
 from operands.asset_files import load_assets
 from operands.nvidia.devices.vgpu_layouts import LAYOUTS_KEY, layouts_text
 from operands.nvidia.policy_operands import PolicyOperands
 from operands.nvidia.policy_transforms import finish_policy, set_block
 from operands.nvidia.states import vgpu_manager
+from operands.nvidia.switched_off import of_virtual_machines
 from operands.operand_state import OperandState
 from operands.transforms import container_of, pod_spec_of, set_env, the
 
@@ -36,8 +38,8 @@ def _build(settings: PolicyOperands) -> list[dict[str, Any]]:
 STATE: Final[OperandState[PolicyOperands]] = OperandState(
     name=NAME,
     needs=(vgpu_manager.NAME,),
-    is_enabled=lambda settings: (
-        settings.serves_virtual_machines and settings.spec.vgpu_device_manager.is_enabled
-    ),
+    why_off=of_virtual_machines("vgpu_device_manager"),
+    deploy_label="vgpu-device-manager",
+    workloads=(WorkloadType.VM_VGPU,),
     build=_build,
 )

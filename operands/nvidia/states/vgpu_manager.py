@@ -3,6 +3,7 @@
 import copy
 from typing import Any, Final
 
+from api.kinds.nvidia.sandbox_operands import WorkloadType
 from operands.asset_files import load_assets
 from operands.nvidia.drivers.config_files import (
     NamedConfigMap,
@@ -28,6 +29,7 @@ from operands.nvidia.policy_transforms import (
     select_nodes,
     set_image,
 )
+from operands.nvidia.switched_off import of_virtual_machines
 from operands.operand_state import OperandState
 from operands.transforms import container_of, set_env, the
 
@@ -36,23 +38,20 @@ Json = dict[str, Any]
 NAME: Final = "state-vgpu-manager"
 _DAEMON_SET: Final = "nvidia-vgpu-manager-daemonset"
 _MAIN: Final = "nvidia-vgpu-manager-ctr"
+_why_off: Final = of_virtual_machines("vgpu_manager")
 
 
 def config_maps_of_policy(settings: PolicyOperands) -> frozenset[str]:
     """Return the ConfigMaps whose keys the DaemonSets depend on."""
     name = settings.spec.vgpu_manager.kernel_module_config.name
-    return frozenset({name} - {""}) if _is_enabled(settings) else frozenset()
+    return frozenset() if _why_off(settings) else frozenset({name} - {""})
 
 
 def nodes_without_manager(settings: PolicyOperands) -> dict[HostSoftware, str]:
     """Return which of the nodes' software gets no vGPU manager though the state is on, and why, with the cure."""
-    if not _is_enabled(settings):
+    if _why_off(settings):
         return {}
     return software_without_driver(settings.software, DriverGrouping.SYSTEM)
-
-
-def _is_enabled(settings: PolicyOperands) -> bool:
-    return settings.serves_virtual_machines and settings.spec.vgpu_manager.is_enabled
 
 
 def _build(settings: PolicyOperands) -> list[Json]:
@@ -95,6 +94,8 @@ def _daemon_set(manifest: Json, group: DriverGroup, settings: PolicyOperands) ->
 
 STATE: Final[OperandState[PolicyOperands]] = OperandState(
     name=NAME,
-    is_enabled=_is_enabled,
+    why_off=_why_off,
+    deploy_label="vgpu-manager",
+    workloads=(WorkloadType.VM_VGPU,),
     build=_build,
 )

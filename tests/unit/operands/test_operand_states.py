@@ -12,7 +12,7 @@ NAMES = [f"state-{number}" for number in range(8)]
 
 
 def a_state(name: str, *needs: str) -> OperandState[None]:
-    return OperandState(name=name, needs=needs, is_enabled=lambda _: True, build=lambda _: [])
+    return OperandState(name=name, needs=needs, why_off=lambda _: "", build=lambda _: [])
 
 
 @st.composite

@@ -36,16 +36,6 @@ MAIN = {
     mig_manager.STATE: ("migManager", "nvidia-mig-manager"),
     node_status_exporter.STATE: ("nodeStatusExporter", "nvidia-node-status-exporter"),
 }
-GATES = {
-    "state-container-toolkit": "container-toolkit",
-    "state-device-plugin": "device-plugin",
-    "state-mps-control-daemon": "device-plugin",
-    "state-dcgm": "dcgm",
-    "state-dcgm-exporter": "dcgm-exporter",
-    "gpu-feature-discovery": "gpu-feature-discovery",
-    "state-mig-manager": "mig-manager",
-    "state-node-status-exporter": "node-status-exporter",
-}
 NAMES = {
     "state-container-toolkit": "nvidia-container-toolkit-daemonset",
     "state-device-plugin": "nvidia-device-plugin-daemonset",
@@ -185,7 +175,7 @@ def test_pods_run_on_nodes_with_the_deploy_label_only(state: State):
         "state-container-toolkit": {"gpu.deckhouse.io/node-container-runtime": "containerd"},
         "state-mps-control-daemon": {"nvidia.com/mps.capable": "true"},
     }
-    gate = {f"nvidia.com/gpu.deploy.{GATES[state.name]}": "true"}
+    gate = {f"nvidia.com/gpu.deploy.{state.deploy_label}": "true"}
     assert selector == {**gate, **others.get(state.name, {})}
 
 

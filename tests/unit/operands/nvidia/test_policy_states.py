@@ -2,9 +2,11 @@
 
 import pytest
 
-from operands.asset_files import asset_names
+from api.driver_upgrade import DEPLOY_LABEL_PREFIX
+from operands.asset_files import asset_names, load_assets
 from operands.nvidia.policy_states import POLICY_STATES, STATE_NAMES
 from operands.nvidia.states import kata_manager
+from operands.transforms import pod_spec_of
 from tests.unit.operands.nvidia.policy_cases import MATRIX, ON, SANDBOX, a_full_policy, a_policy
 
 DOCUMENTED = (
@@ -64,6 +66,19 @@ def test_states_are_those_of_the_operator_in_its_order_and_their_needs_allow_it(
     places = {name: place for place, name in enumerate(DOCUMENTED)}
     for state in POLICY_STATES:
         assert all(places[need] < places[state.name] for need in state.needs)
+
+
+def test_the_label_of_a_state_is_the_one_that_its_daemon_sets_select():
+    selected = {
+        (state.name, key.removeprefix(DEPLOY_LABEL_PREFIX))
+        for state in POLICY_STATES
+        for asset in load_assets(state.name)
+        if asset["kind"] == "DaemonSet"
+        for key in pod_spec_of(asset)["nodeSelector"]
+        if key.startswith(DEPLOY_LABEL_PREFIX)
+    }
+    declared = {(state.name, state.deploy_label) for state in POLICY_STATES if state.deploy_label}
+    assert declared - {(kata_manager.NAME, "kata-manager")} == selected
 
 
 @pytest.mark.parametrize(
