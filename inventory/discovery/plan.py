@@ -12,7 +12,7 @@ gets its GPUDevice once that of its old place is deleted.
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import final
+from typing import Final, final
 
 import msgspec
 
@@ -23,6 +23,11 @@ from api.text import listed as listing
 from inventory.discovery.merge import MergedReport
 from inventory.discovery.resolve import present_uuid, resolve_facts
 from inventory.identity import canonical_address, device_name, inventory_id
+
+_OF_OTHERS: Final = ("state", "pool_ref", "units", "conditions")
+"""Fields of the status that other controllers write."""
+_ALWAYS: Final = frozenset({"node_name", "inventory_id", "managed", "pci", "mig"})
+"""Fields that are written whatever their value."""
 
 
 class MissingDevice(Enum):
@@ -258,35 +263,17 @@ def _staleness(unreported: Collection[str], *, is_listed: bool) -> Staleness:
 def own_status(wanted: WantedDevice, conditions: Sequence[Condition]) -> Mapping[str, object]:
     """Return the inventory's part of the status as it is applied, with every field that has a value."""
     status = wanted.status
-    body: dict[str, object] = {
-        "nodeName": status.node_name,
-        "inventoryID": status.inventory_id,
-        "managed": status.managed,
-        "pci": status.pci,
-        "mig": status.mig,
-        "conditions": list(conditions),
+    own = {
+        field.encode_name: value
+        for field in msgspec.structs.fields(status)
+        if field.name not in _OF_OTHERS
+        and ((value := getattr(status, field.name)) != field.default or field.name in _ALWAYS)
     }
-    optional = {
-        "uuid": status.uuid,
-        "product": status.product,
-        "memoryMiB": status.memory_mib,
-        "computeCapability": status.compute_capability,
-        "links": status.links,
-    }
-    body |= {key: value for key, value in optional.items() if value}
-    if status.numa_node is not None:
-        body["numaNode"] = status.numa_node
-    return body
+    return own | {"conditions": list(conditions)}
 
 
 def device_shows(status: GPUDeviceStatus, wanted: GPUDeviceStatus) -> bool:
     """Whether the inventory's fields of a status are as wanted."""
-    ours = msgspec.structs.replace(
-        wanted,
-        state=status.state,
-        pool_ref=status.pool_ref,
-        units=status.units,
-        conditions=status.conditions,
-        links=wanted.links or None,
-    )
+    theirs = {name: getattr(status, name) for name in _OF_OTHERS}
+    ours = msgspec.structs.replace(wanted, **theirs, links=wanted.links or None)
     return ours == msgspec.structs.replace(status, links=status.links or None)
