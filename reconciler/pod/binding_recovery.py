@@ -85,7 +85,7 @@ def _report(reservation: "Reservation", outcome: RecoveryOutcome) -> None:
             log = _log.warning
         case _:
             log = _log.info
-    log("binding looked at", pod=reservation.pod, node=reservation.node, outcome=outcome)
+    log("binding checked", pod=reservation.pod, node=reservation.node, outcome=outcome)
 
 
 SPEC: Final = TaskSpec(

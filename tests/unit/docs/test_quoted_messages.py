@@ -37,6 +37,8 @@ FOREIGN = {
 }
 """Quoted text -> what prints it."""
 
+LOG_LINES = re.compile(r"(?:log lines?|logs) ((?:(?:, | and )?`[a-zA-Z][^`]*`)+)")
+
 
 def quotes_in(text: str) -> Iterator[str]:
     """Yield the code in first columns of the tables whose first head is "you see" or "reason"."""
@@ -92,6 +94,17 @@ def test_a_quoted_message_is_one_of_the_product(page: str):
     found = {quote for at, quote in QUOTES if at == page}
     assert len(found) > 10
     assert {quote for quote in found if quote not in FOREIGN and not is_said(quote)} == set()
+
+
+def test_a_quoted_log_line_is_one_of_the_product():
+    found = {
+        line
+        for page in (ROOT / "docs").rglob("*.md")
+        for quoted in re.findall(LOG_LINES, page.read_text(encoding="utf-8"))
+        for line in re.findall(r"`([^`]+)`", quoted)
+    }
+    assert len(found) > 5
+    assert {line for line in found if not is_said(line)} == set()
 
 
 def test_no_text_of_others_is_listed_for_nothing():
