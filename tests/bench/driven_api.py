@@ -246,5 +246,6 @@ def _status(code: int, reason: str) -> web.Response:
         "code": code,
         "reason": reason,
         "message": reason,
+        "details": {"name": "named"},  # a 404 without it is none of the API server
     }
     return web.json_response(body, status=code)

@@ -5,9 +5,8 @@ import secrets
 import shutil
 from typing import TYPE_CHECKING, Final, final
 
-from server.binder import BIND_TIMEOUT_S
 from tests.fault.breaking import Breakage, Call, Fault
-from tests.fault.fleet import API_TIMEOUT_S
+from tests.fault.fleet import API_TIMEOUT_S, BIND_TIMEOUT_S
 from tests.fault.steps import Kind
 from tests.fault.streams import Disturbance
 

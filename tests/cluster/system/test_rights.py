@@ -112,7 +112,11 @@ async def await_volumes(make_pool, api, namespace) -> list[str]:
 
     Returns the paths of what is in no namespace.
     """
-    pool = await make_pool(devices=1, autoscaling={"shapes": [{"name": "pair", "devices": 2}]})
+    pool = await make_pool(
+        devices=1,
+        assignment={"requireAnnotation": False},
+        autoscaling={"shapes": [{"name": "pair", "devices": 2}]},
+    )
     name, size = f"{namespace}-volumes", {"storage": "1Gi"}
     spec = {"accessModes": ["ReadWriteOnce"]}
     classes, volumes = "/apis/storage.k8s.io/v1/storageclasses", "/api/v1/persistentvolumes"
