@@ -86,7 +86,9 @@ async def survey(client: "KubeClient", options: RemovalOptions) -> Found:
     lease = await reading.get(LEASES, Lease, constants.LEASE_NAME, namespace=own.namespace)
     written = _written_labels(namespace.metadata) if namespace is not None else frozenset()
     if options.with_applied and namespace is not None and await reading.is_ours(namespace):
-        objects[RemovalStage.NAMESPACE].append(_found(NAMESPACES, namespace.metadata, is_named=True))
+        objects[RemovalStage.NAMESPACE].append(
+            _found(NAMESPACES, namespace.metadata, is_named=True)
+        )
     uses = await reading.projected(PODS, Pod, _use)
     kept: list[FoundObject] = []
     if not options.with_crds:
@@ -100,7 +102,9 @@ async def survey(client: "KubeClient", options: RemovalOptions) -> Found:
         lease=None
         if lease is None
         else FoundLease(lease.spec.holder_identity, _valid_until(lease)),
-        namespace=None if namespace is None else _found(NAMESPACES, namespace.metadata, is_named=True),
+        namespace=None
+        if namespace is None
+        else _found(NAMESPACES, namespace.metadata, is_named=True),
         namespace_labels=tuple(sorted(written & constants.POD_SECURITY_LABELS.keys())),
         served_from=await reading.namespaces_of_webhooks(),
         pods=tuple(facts for facts, _ in uses if facts is not None),
