@@ -24,6 +24,7 @@ FLAGS: Final = (
     "--enable-precise-memory-info",
     "--js-flags=--expose-gc",
 )
+PATIENCE_MS: Final = 120_000.0
 WIDE: Final = (1280, 900)
 _AXE_RULES: Final = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice"]
 _RUN_AXE: Final = """
@@ -76,6 +77,7 @@ async def open_page(
         color_scheme="dark" if is_dark else "light",
         reduced_motion="reduce",
     )
+    context.set_default_timeout(PATIENCE_MS)
     opened = OpenPage(await context.new_page())
 
     def note(message: "ConsoleMessage") -> None:
