@@ -22,9 +22,9 @@ from cryptography.hazmat.primitives.serialization import (
 
 MIN_RSA_BITS: Final = 2048
 MAX_RSA_BITS: Final = 8192
+"""Larger ones take milliseconds each, and a user lists them."""
 _MAX_RSA_EXPONENT: Final = 2**32
 """All tools use 65,537; a verification takes as long as the exponent has bits."""
-"""Larger ones take milliseconds each, and a user lists them."""
 MAX_PEM_LENGTH: Final = 16_384
 
 SupportedKey = ec.EllipticCurvePublicKey | rsa.RSAPublicKey | ed25519.Ed25519PublicKey

@@ -70,9 +70,6 @@ class OwnObjects:
         return constants.service_account_username(self.namespace)
 
 
-"""Labels that the API server itself copies from the node to a Binding (PodTopologyLabelsAdmission, since 1.35)."""
-
-
 _OTHER_CONDITIONS: Final = (
     f"dyn({{0}}).status.?conditions.orValue([]).filter(c, c.type != '{UNITS_CONDITION}')"
 )
@@ -126,6 +123,7 @@ def own_pod_rules(excluded_namespaces: "Sequence[str]") -> tuple[dict[str, str],
                 " && object.metadata.?annotations.orValue({})"
                 f".all(k, k in {cel_list(ENGINE_ANNOTATIONS)})"
                 " && object.metadata.?labels.orValue({})"
+                # The API server copies region and zone from the node (PodTopologyLabelsAdmission, since 1.35).
                 f".all(k, k in {cel_list((FENCED_LABEL, POOL_LABEL, REGION_LABEL, ZONE_LABEL))})"
             ),
             "message": (

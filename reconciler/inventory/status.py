@@ -69,9 +69,9 @@ class Judged:
     """How many of them report a fault."""
     managed: bool
     managed_label: str
+    """The label that decides it."""
     kernel: str
     """Kernel as named by its kubelet; empty where it does not say."""
-    """The label that decides it."""
     incomplete: "IncompleteInventory | None"
     passed_through: "Sequence[str]" = ()
     """Devices that are bound to a VFIO driver."""
