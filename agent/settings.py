@@ -144,8 +144,8 @@ class AgentSettings:
         ):
             if not path.is_absolute():
                 raise ValueError(f"--{name}-directory is {path}: it must be an absolute path")
-        if missing and (one := self._set_without_caches()):
-            raise ValueError(f"{one} is for the roles caches and csi")
+        if missing and (flag := self._set_without_caches()):
+            raise ValueError(f"{flag} is for the roles caches and csi")
 
     def _set_without_caches(self) -> str:
         """Return the first flag of kernel caches that is set; empty where none is."""

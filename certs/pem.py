@@ -1,4 +1,4 @@
-"""Certificates and keys decoded from PEM, or their flaws, as values.
+"""Certificates and keys decoded from PEM, or their defects, as values.
 
 Decoding is total: no content of a Secret or a file raises. Texts are ours, never the parser's, so that no part
 of a key can reach a log.
@@ -34,7 +34,7 @@ Usage = x509.ObjectIdentifier
 
 
 class Defect(Enum):
-    """A flaw of a certificate or its key."""
+    """A defect of a certificate or its key."""
 
     MISSING = "Missing"
     UNDECODABLE = "Undecodable"
@@ -56,7 +56,7 @@ class Defect(Enum):
 @final
 @dataclass(frozen=True, slots=True)
 class CertificateDefect:
-    """A flaw, and its description."""
+    """A defect, and its description."""
 
     defect: Defect
     detail: str

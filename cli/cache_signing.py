@@ -84,7 +84,7 @@ async def _verify(
     async with RegistryConnections(access.settings(reference)) as connections:
         client = RegistryClient(connections, credentials, SystemClock())
         digest = (await client.resolve(reference)).digest
-        printed = await read_signatures(client, reference, digest)
+        found = await read_signatures(client, reference, digest)
     return verify_signatures(
-        digest, printed.materials, policy=policy, trust_root=trust_root, unread=printed.problems
+        digest, found.materials, policy=policy, trust_root=trust_root, unread=found.problems
     )

@@ -101,7 +101,9 @@ class Port:
         await asyncio.gather(*self._acceptors, return_exceptions=True)
         self._state.is_draining = True
         connections = tuple(self._state.connections)
-        finishing = [one for connection in connections if (one := connection.finish()) is not None]
+        finishing = [
+            future for connection in connections if (future := connection.finish()) is not None
+        ]
         if finishing:
             await asyncio.wait(finishing, timeout=self._limits.finish_s)
         for connection in connections:

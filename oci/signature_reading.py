@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from oci.platforms import IndexEntry
     from oci.registry_client import RegistryClient
 
-MAX_QUOTED_BYTES: Final = 8 << 20
+MAX_TOTAL_BYTES: Final = 8 << 20
 """Most bytes of all signatures of one image; several images are verified at once."""
 _AT_A_TIME: Final = 8
 _OTHER_TYPES: Final = frozenset(
@@ -138,9 +138,9 @@ class _Reading:
                 " that are not needed"
             )
         self._size_bytes += blob.size
-        if self._size_bytes > MAX_QUOTED_BYTES:
+        if self._size_bytes > MAX_TOTAL_BYTES:
             raise SignatureMaterialError(
-                f"{blob.digest} is not read: the signatures of an image may have {MAX_QUOTED_BYTES}"
+                f"{blob.digest} is not read: the signatures of an image may have {MAX_TOTAL_BYTES}"
                 " bytes together; remove those that are not needed"
             )
         async with self._slots:

@@ -89,7 +89,7 @@ def build_informers(
     stores: "InformerStores", client: "KubeClient", settings: "Settings", *, clock: "Clock"
 ) -> "dict[str, Informer[Any]]":
     """Return the informers by the name that readiness and metrics know them by."""
-    operand_terms = OperandParameters(
+    operand_parameters = OperandParameters(
         namespaces=frozenset({settings.namespace, *settings.bootstrap.namespaces})
     )
     found: dict[str, Informer[Any]] = {
@@ -138,8 +138,8 @@ def build_informers(
             OperandPodObject,
             sink=stores.operands,
             clock=clock,
-            project=projection(operand_terms),
-            selection=Selection(label_selector=operand_terms.label_selector),
+            project=projection(operand_parameters),
+            selection=Selection(label_selector=operand_parameters.label_selector),
             name=OPERANDS,
         ),
         SCALE_SIGNALS: Informer(

@@ -168,10 +168,10 @@ class GivenSettings:
         if field is None or error["type"] == "value_error":
             return f"{origin}: {message}"
         given = error["input"] if isinstance(error["input"], Mapping) else ()
-        whys = {str(key): self._retirement([*field.path, str(key)]) for key in given}
-        if all(whys.values()) and whys:
+        advice = {str(key): self._retirement([*field.path, str(key)]) for key in given}
+        if advice and all(advice.values()):
             # The value was a section before.
-            return "; ".join(f"{origin}.{key}: {why}" for key, why in whys.items())
+            return "; ".join(f"{origin}.{key}: {text}" for key, text in advice.items())
         value = truncate(repr(error["input"]), _MAX_QUOTED)
         return f"{origin} is {value}; expected: {field.expects}"
 

@@ -65,25 +65,25 @@ def page_of(
     content = bytearray(f"{_head(_STALE)}{_STALE.name} {int(is_stale)}\n".encode())
     implausible: list[DeviceField] = []
     for field in DeviceField:
-        terms = field.value
+        description, name = field.value, field.value.name
         is_empty = True
         for sample, usage, others in every:
             value = sample.values.get(field)
             if value is None:
                 continue
             # A value that is no number is not below the bound, either.
-            if not 0 <= value <= terms.most:
+            if not 0 <= value <= description.most:
                 implausible.append(field)
                 continue
             if is_empty:
                 content += (
-                    f"# HELP {terms.name} {terms.help}\n# TYPE {terms.name} {terms.type}\n".encode()
+                    f"# HELP {name} {description.help}\n# TYPE {name} {description.type}\n".encode()
                 )
                 is_empty = False
             end = f"}} {_number(value)}\n"
-            labels = usage if terms.is_usage else others
+            labels = usage if description.is_usage else others
             # One text a device, because a shared one has a line for each container.
-            content += (f"{terms.name}{{" + f"{end}{terms.name}{{".join(labels) + end).encode()
+            content += (f"{name}{{" + f"{end}{name}{{".join(labels) + end).encode()
     if unaccounted:
         content += _unaccounted(every, unaccounted, node).encode()
     return DevicePage(content, implausible)

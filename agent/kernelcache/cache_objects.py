@@ -151,4 +151,4 @@ def _key_of(namespace: str, name: str) -> str:
 
 def _all(store: "IndexedStore[str, str, Item]") -> "Iterator[Item]":
     keys = store.keys()
-    return (one for key in keys if (one := store.get(key)) is not None)
+    return (item for key in keys if (item := store.get(key)) is not None)

@@ -263,9 +263,9 @@ def _waiting(
         for ask in pod.asks_for(resource)
         if not held_units.has_units(pod.uid, ask.name, resource)
     ]
-    current = [ask for ask in pod.asks_for(resource) if ask.kind is not ContainerRole.INIT]
+    others = [ask for ask in pod.asks_for(resource) if ask.kind is not ContainerRole.INIT]
     # Init containers come first, so that none waits any more once all others have units.
-    return waiting if not current or any(item in waiting for item in current) else ()
+    return waiting if not others or any(item in waiting for item in others) else ()
 
 
 def _outcome_of(found: IdentifiedContainer | NotIdentified, choice: "UnitSelection") -> str:

@@ -73,10 +73,9 @@ def _has(
             return hold.source is HolderSource.REPORTED or (
                 hold.source is not HolderSource.ASSIGNED and not is_last
             )
-        case current:
+        case pod:
             is_visible = any(
-                hold.unit in container.units.get(hold.resource, ())
-                for container in current.containers
+                hold.unit in container.units.get(hold.resource, ()) for container in pod.containers
             )
             # kubelet does not show the units of a plain init container, and may have lost an allocation.
             return (

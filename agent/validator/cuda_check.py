@@ -153,11 +153,9 @@ def _judge(uuid: str, lines: "Sequence[str]", code: int) -> str | None:
     if code != 0 or not isinstance(found, dict):
         return f"{_last_call(lines)} ended the process (exit status {code}): {_SEE_LOG}"
     match found:
-        case {"uuid": str(current)}:
-            if uuid.startswith("GPU-") and current != uuid.removeprefix("GPU-").replace("-", ""):
-                return (
-                    f"CUDA shows another device in its place, {truncate(current)}: restart the node"
-                )
+        case {"uuid": str(found_uuid)}:
+            if uuid.startswith("GPU-") and found_uuid != uuid.removeprefix("GPU-").replace("-", ""):
+                return f"CUDA shows another device in its place, {truncate(found_uuid)}: restart the node"
             return None
         case {"wrong": int(at)}:
             return (
@@ -178,5 +176,5 @@ def _judge_failure(call: str, code: int, name: str, *, mode: object) -> str | No
         return None
     if code == _UNAVAILABLE and mode == _PROHIBITED:
         return "its compute mode prohibits contexts: run nvidia-smi -c DEFAULT for it"
-    current = truncate(name or str(code))
-    return f"{call}: {current}: {_CURES.get(code, _SEE_LOG)}"
+    error = truncate(name or str(code))
+    return f"{call}: {error}: {_CURES.get(code, _SEE_LOG)}"

@@ -55,8 +55,8 @@ class DriverCheck:
             return Failed(self._no_device(second.devices))
         if missing := self._missing_files(usable):
             return Failed(f"device files are missing: {listed(missing)}: {_MAKE_FILES}")
-        current = {device.address for device in usable}
-        absent = [item.address for item in self._node.bus() if item.address not in current]
+        reached = {device.address for device in usable}
+        absent = [item.address for item in self._node.bus() if item.address not in reached]
         beside = f"; without {listed(absent)}, which it does not reach" if absent else ""
         return Passed(
             f"driver {second.driver_version}, devices: {len(usable)}{beside}", self._node.roots()

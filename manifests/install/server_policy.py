@@ -221,7 +221,7 @@ def _namespace_rule(namespace: str) -> dict[str, str]:
 def _binding_of_others_rule(namespace: str) -> dict[str, str]:
     """Leave alone, by name and cure, the binding of an operand that another installation has, or has left."""
     subjects = "dyn(oldObject).?subjects.orValue([])"
-    current = "s.kind + ' ' + s.?namespace.orValue('') + '/' + s.name"
+    subject = "s.kind + ' ' + s.?namespace.orValue('') + '/' + s.name"
     delete = "kubectl delete clusterrolebinding"
     return {
         "expression": (
@@ -230,7 +230,7 @@ def _binding_of_others_rule(namespace: str) -> dict[str, str]:
             f" || {subjects}.all(s, s.?namespace.orValue('') == '{namespace}')"
         ),
         "messageExpression": (
-            f"'it binds ' + {subjects}.map(s, {current}).join(', ') + ', and not only the account of namespace"
+            f"'it binds ' + {subjects}.map(s, {subject}).join(', ') + ', and not only the account of namespace"
             f" {namespace}: another installation of the GPU control plane has it, or left it. Uninstall"
             f" that one, or run: {delete} ' + oldObject.metadata.name"
         ),

@@ -50,12 +50,12 @@ def built_in_policy(settings: "Settings", workloads: "WorkloadSettings") -> Poli
 
 
 def _spec(
-    terms: "BootstrapSettings", workloads: "WorkloadSettings", *, kubelet: str
+    bootstrap: "BootstrapSettings", workloads: "WorkloadSettings", *, kubelet: str
 ) -> ClusterPolicySpec:
-    pods, is_own = workloads.agent.pods, terms.operands == "Own"
-    secrets, exporter = list(pods.image_pull_secrets) or None, terms.dcgm_exporter
+    pods, is_own = workloads.agent.pods, bootstrap.operands == "Own"
+    secrets, exporter = list(pods.image_pull_secrets) or None, bootstrap.dcgm_exporter
     return ClusterPolicySpec(
-        operator=OperatorSpec(runtime_class=terms.runtime_class),
+        operator=OperatorSpec(runtime_class=bootstrap.runtime_class),
         daemonsets=DaemonsetsSpec(rolling_update=RollingUpdate(max_unavailable=_NODES_AT_A_TIME)),
         host_paths=HostPaths(kubelet_root_dir=kubelet),
         validator=ValidatorSpec(
@@ -65,30 +65,32 @@ def _spec(
             resources=_resources("10m", "96Mi", "256Mi"),
         ),
         gfd=GPUFeatureDiscoverySpec(
-            enabled=is_own and terms.gfd.enabled,
-            image=terms.gfd.image,
+            enabled=is_own and bootstrap.gfd.enabled,
+            image=bootstrap.gfd.image,
             image_pull_policy=pods.image_pull_policy,
             image_pull_secrets=secrets,
             resources=_resources("10m", "64Mi", "256Mi"),
-            env=_discovery(terms.gfd),
+            env=_discovery(bootstrap.gfd),
         ),
         # Both are one image; its config-manager chooses gpu-feature-discovery's configuration.
         device_plugin=DevicePluginSpec(
-            image=terms.gfd.image,
+            image=bootstrap.gfd.image,
             image_pull_policy=pods.image_pull_policy,
             image_pull_secrets=secrets,
-            config=DefaultedConfig(name=terms.gfd.config_map, default=terms.gfd.default_config),
+            config=DefaultedConfig(
+                name=bootstrap.gfd.config_map, default=bootstrap.gfd.default_config
+            ),
         ),
         dcgm=DCGMSpec(
-            enabled=is_own and terms.dcgm.enabled,
-            image=terms.dcgm.image,
+            enabled=is_own and bootstrap.dcgm.enabled,
+            image=bootstrap.dcgm.image,
             image_pull_policy=pods.image_pull_policy,
             image_pull_secrets=secrets,
-            resources=_resources("50m", "128Mi", terms.dcgm.memory_limit),
+            resources=_resources("50m", "128Mi", bootstrap.dcgm.memory_limit),
             env=_variables({}),
         ),
         dcgm_exporter=DCGMExporterSpec(
-            enabled=terms.runs_dcgm_exporter,
+            enabled=bootstrap.runs_dcgm_exporter,
             image=exporter.image,
             image_pull_policy=pods.image_pull_policy,
             image_pull_secrets=secrets,
@@ -104,8 +106,8 @@ def _spec(
     )
 
 
-def _own(terms: "BootstrapSettings", workloads: "WorkloadSettings") -> OwnOperands:
-    agent, validator, exporter = workloads.agent, terms.validator, terms.dcgm_exporter
+def _own(bootstrap: "BootstrapSettings", workloads: "WorkloadSettings") -> OwnOperands:
+    agent, validator, exporter = workloads.agent, bootstrap.validator, bootstrap.dcgm_exporter
     is_validating = agent.is_enabled if validator.enabled is None else validator.enabled
     tolerations = [msgspec.to_builtins(toleration) for toleration in agent.pods.tolerations]
     return OwnOperands(
@@ -115,15 +117,15 @@ def _own(terms: "BootstrapSettings", workloads: "WorkloadSettings") -> OwnOperan
             "tolerations": tolerations,
             "priorityClassName": agent.pods.priority_class,
         },
-        runs_validator=terms.operands == "Own" and is_validating,
-        exports_nvml=terms.exports_nvml and agent.is_enabled,
+        runs_validator=bootstrap.operands == "Own" and is_validating,
+        exports_nvml=bootstrap.exports_nvml and agent.is_enabled,
         hand_out_arguments=tuple(workloads.hand_out_arguments()),
         library_arguments=tuple(agent.library_arguments()),
         validates_nvidia_fs=validator.enable_nvidia_fs_validation,
         validates_gdrcopy=validator.enable_gdrcopy_validation,
-        features_dir=terms.gfd.features_dir or "",
-        host_sys_path=terms.gfd.host_sys_path,
-        engine=_engine(terms.dcgm),
+        features_dir=bootstrap.gfd.features_dir or "",
+        host_sys_path=bootstrap.gfd.host_sys_path,
+        engine=_engine(bootstrap.dcgm),
         exporter_port=exporter.port,
         service_labels=exporter.labels,
         monitor_annotations=exporter.service_monitor.annotations,

@@ -74,7 +74,7 @@ class ArchiveEntry:
     """Permission bits, set-uid, set-gid and sticky, as the archive has them."""
 
 
-def current(name: str) -> str:
+def quoted(name: str) -> str:
     """Return a foreign name for a message."""
     return f'"{truncate(ascii(name)[1:-1])}"'
 
@@ -151,7 +151,7 @@ class _LongNames:
         if kind is None or any(key.startswith("GNU.sparse.") for key in pax):
             raise LayerRefusedError(
                 LayerFault.BAD_ENTRY,
-                f"the archive's entry {current(raw)} has the type {ascii(info.type)[2:-1]}, which is"
+                f"the archive's entry {quoted(raw)} has the type {ascii(info.type)[2:-1]}, which is"
                 " no plain file: sparse and continued files are not extracted",
             )
         if kind is EntryKind.FILE and raw.endswith("/"):
@@ -240,7 +240,7 @@ def _size_of(info: tarfile.TarInfo, pax: dict[str, str], kind: EntryKind) -> int
     size = info.size if text is None else int(text)
     if size and kind is not EntryKind.FILE:
         # Readers disagree on whether data follows then: what one takes for data another takes for entries.
-        raise _damaged(f"the entry {current(info.name)} is {kind.value}, and has {size} bytes")
+        raise _damaged(f"the entry {quoted(info.name)} is {kind.value}, and has {size} bytes")
     return size
 
 
@@ -265,7 +265,7 @@ def _relative(raw: str) -> str:
 
 
 def _bad_name(raw: str, cause: str) -> LayerRefusedError:
-    return LayerRefusedError(LayerFault.BAD_NAME, f"the archive's entry {current(raw)} {cause}")
+    return LayerRefusedError(LayerFault.BAD_NAME, f"the archive's entry {quoted(raw)} {cause}")
 
 
 def _damaged(cause: str) -> LayerRefusedError:

@@ -20,7 +20,7 @@ import msgspec
 from agent.kernelcache.content.archive import (
     ArchiveEntry,
     EntryKind,
-    current,
+    quoted,
     read_entries,
     too_many_entries,
 )
@@ -151,7 +151,7 @@ class _CacheFiles:
         if depth > MAX_DEPTH:
             raise LayerRefusedError(
                 LayerFault.BAD_NAME,
-                f"the archive's entry {current(entry.name)} has {depth} directories above it; at most"
+                f"the archive's entry {quoted(entry.name)} has {depth} directories above it; at most"
                 f" {MAX_DEPTH} are possible",
             )
         _filter(entry, name, self._path)
@@ -255,7 +255,7 @@ def _name_in_cache(entry: ArchiveEntry, cache_type: CacheType) -> str | None:
     ):
         raise LayerRefusedError(
             LayerFault.BAD_ENTRY,
-            f"the archive's entry {current(entry.name)} is {entry.kind.value}: a cache has files and"
+            f"the archive's entry {quoted(entry.name)} is {entry.kind.value}: a cache has files and"
             " directories only",
         )
     # Directories with set-gid are common where a cache was made on a volume with an fsGroup. Rights are our own,
@@ -263,7 +263,7 @@ def _name_in_cache(entry: ArchiveEntry, cache_type: CacheType) -> str | None:
     if entry.kind is EntryKind.FILE and entry.mode & _SET_ID:
         raise LayerRefusedError(
             LayerFault.BAD_ENTRY,
-            f"the archive's entry {current(entry.name)} has set-uid or set-gid (mode"
+            f"the archive's entry {quoted(entry.name)} has set-uid or set-gid (mode"
             f" {entry.mode & 0o7777:04o}): remove the bit, and build the image again",
         )
     return "" if is_top else entry.name[len(cache_type.cache_directory) :]
@@ -293,7 +293,7 @@ def _bad_manifest(cache_type: CacheType, cause: str) -> LayerRefusedError:
 def _duplicate(name: str) -> LayerRefusedError:
     return LayerRefusedError(
         LayerFault.DUPLICATE,
-        f"the archive's entry {current(name)} is there twice, or lies below a file",
+        f"the archive's entry {quoted(name)} is there twice, or lies below a file",
     )
 
 
@@ -308,7 +308,7 @@ def _filter(entry: ArchiveEntry, name: str, directory: "Path") -> None:
         tarfile.data_filter(info, str(directory))
     except tarfile.FilterError as error:
         raise LayerRefusedError(
-            LayerFault.BAD_NAME, f"the archive's entry {current(entry.name)} is refused: {error}"
+            LayerFault.BAD_NAME, f"the archive's entry {quoted(entry.name)} is refused: {error}"
         ) from error
 
 

@@ -23,7 +23,7 @@ from kernelcache.signatures.verdict import (
 )
 from oci.errors import RegistryFailed
 from oci.registry_client import RegistryClient, referrers_tag, signature_tag
-from oci.signature_reading import MAX_QUOTED_BYTES, FoundSignatures, read_signatures
+from oci.signature_reading import MAX_TOTAL_BYTES, FoundSignatures, read_signatures
 from tests.support.registry_double import Lie, RegistryDouble, Status
 from tests.support.sigstore_instance import b64, new_key, payload_of, public_pem
 from tests.support.sigstore_instance import sign as sign_content
@@ -167,7 +167,7 @@ async def test_only_so_many_bytes_are_read(
     ]
     add_payloads(registry, image.digest, layers)
     current = await found_by(registry, client, image)
-    read = MAX_QUOTED_BYTES // MAX_SIGNATURE_BYTES
+    read = MAX_TOTAL_BYTES // MAX_SIGNATURE_BYTES
     assert (len(current.materials), len(current.problems)) == (read, len(layers) - read)
     assert registry.count("GET", "/blobs/") == read
 
