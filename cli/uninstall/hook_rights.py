@@ -41,7 +41,7 @@ def cluster_rules(own: "OwnObjects") -> tuple[PolicyRule, ...]:
 
 def namespaced_rules(own: "OwnObjects") -> tuple[PolicyRule, ...]:
     """Return the rights in the namespace of the control plane."""
-    leases = next(kind for kind in own_kinds(own) if kind.resource.plural == "leases")
+    leases = next(kind for kind in own_kinds() if kind.resource.plural == "leases")
     return (
         PolicyRule(group="apps", resources=("deployments",), verbs=("list",)),
         # Not `deployments`, which would be a right to run any image in a privileged namespace.
@@ -58,7 +58,7 @@ def namespaced_rules(own: "OwnObjects") -> tuple[PolicyRule, ...]:
 
 def _on_own_kinds(own: "OwnObjects", *, namespaced: bool) -> "Iterator[PolicyRule]":
     options = RemovalOptions(own=own, with_applied=False)
-    for kind in own_kinds(own):
+    for kind in own_kinds():
         is_there = own.runs_node_software or not kind.of_node_software
         if options.reads(kind.stage) and is_there and bool(kind.namespace_in(own)) is namespaced:
             yield from _rules(kind)

@@ -187,8 +187,8 @@ class OwnKind:
         )
 
 
-def own_kinds(own: "OwnObjects") -> "Iterator[OwnKind]":
-    """Yield the table for an installation with these names."""
+def own_kinds() -> "Iterator[OwnKind]":
+    """Yield the table, which is the same for every installation."""
     stage = RemovalStage
     secrets = (constants.SERVING_SECRET, *_SECRETS)
     leases = (constants.LEASE_NAME, constants.SCHEDULER_LEASE_NAME)

@@ -79,7 +79,7 @@ async def survey(client: "KubeClient", options: RemovalOptions) -> Found:
     )
     with_software = own.runs_node_software and await reading.may_list(CLUSTER_POLICIES)
     objects: defaultdict[RemovalStage, list[FoundObject]] = defaultdict(list)
-    for kind in own_kinds(own):
+    for kind in own_kinds():
         if options.reads(kind.stage) and (with_software or not kind.of_node_software):
             objects[kind.stage] += await reading.objects(kind, kind.namespace_in(own))
     namespace = await reading.get(NAMESPACES, _Namespace, own.namespace)

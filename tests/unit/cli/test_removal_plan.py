@@ -45,7 +45,6 @@ from kube.resources import (
     VALIDATING_ADMISSION_POLICY_BINDINGS,
     Resource,
 )
-from manifests.install.server_policy import OwnObjects
 from pool.model import NodeFacts, PodPhase
 from tests.support.builders import a_pod_facts
 
@@ -95,8 +94,8 @@ def test_nothing_found_is_nothing_to_do():
     assert plan_removal(found()).steps == ()
 
 
-def rows(**changes: Any) -> list[tuple[RemovalStage, Resource]]:
-    return [(kind.stage, kind.resource) for kind in own_kinds(OwnObjects(**changes))]
+def rows() -> list[tuple[RemovalStage, Resource]]:
+    return [(kind.stage, kind.resource) for kind in own_kinds()]
 
 
 @pytest.mark.parametrize(
