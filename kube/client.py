@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, Literal, Self, TypeVar, final
 
 import msgspec
 
+from kube.api_discovery import is_served
 from kube.decoding import Listing, decode, decode_items, decode_page, identity_of
 from kube.errors import Forbidden, NotFound, UnexpectedStatus
 from kube.server_version import ServerVersion, decode_server_version
@@ -37,16 +38,6 @@ MERGE_PATCH: Final = "application/merge-patch+json"
 JSON_PATCH: Final = "application/json-patch+json"
 APPLY_PATCH: Final = "application/apply-patch+yaml"
 """JSON is YAML; `apply-patch+json` is answered with 415."""
-
-
-class _DiscoveredResource(msgspec.Struct):
-    name: str
-
-
-class _Discovered(msgspec.Struct):
-    """`APIResourceList` of a group version."""
-
-    resources: list[_DiscoveredResource]
 
 
 @final
@@ -119,27 +110,9 @@ class KubeClient:
         """Return whether the API server's discovery names the resource.
 
         Raises:
-            KubeError: discovery says nothing: it fails, may not be read, or answers 404 for a group version that it has.
+            KubeError: discovery says nothing (`kube.api_discovery`).
         """
-        path = f"/apis/{resource.api_version}" if resource.group else f"/api/{resource.version}"
-        body = await self._discovered(path)
-        if body is not None:
-            found = decode(body, _Discovered, resource)
-            return any(item.name == resource.plural for item in found.resources)
-        # A proxy, or an API server that starts, answers so, too: it counts where the list of groups lacks this one.
-        groups = await self._discovered("/apis") or b""
-        is_named = f'"{resource.api_version}"'.encode() in groups
-        if is_named or b'"groupVersion"' not in groups or not resource.group:
-            raise UnexpectedStatus(404, "NotFound", f"discovery does not answer {path}")
-        return False
-
-    async def _discovered(self, path: str) -> bytes | None:
-        try:
-            return await self._transport.call(
-                ApiRequest(method="GET", path=path, label="discovery")
-            )
-        except NotFound:
-            return None
+        return await is_served(resource, self._transport)
 
     async def is_not_served(self, resource: "Resource") -> bool:
         """Return whether a 404 means that the kind does not exist: alone it proves nothing, discovery has to confirm it.
