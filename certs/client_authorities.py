@@ -66,7 +66,7 @@ def decode_authorities(pem: bytes, subject: str) -> tuple[Certificate, ...]:
     """Return the CAs of a PEM text, at least one.
 
     Raises:
-        UnusableBundle: there is none, or it cannot be read; `what` names it.
+        UnusableBundle: there is none, or it cannot be read; `subject` names it.
     """
     trusted = decode_certificates(pem)
     if isinstance(trusted, CertificateDefect):

@@ -72,7 +72,7 @@ class PollSchedule:
         return min(choices, key=lambda choice: choice[0], default=None)
 
     def asked(self, uid: "PodUid", now: float) -> None:
-        """Record a call; `until_stable`, `retry` or `confirm` follows with its result."""
+        """Record a call; `complete`, `retry` or `confirm` follows with its result."""
         self._asked_at = now
         if uid in self._confirmed:
             self._confirmed_asked_at = now

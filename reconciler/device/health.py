@@ -107,7 +107,7 @@ class HealthSources:
     """Sources of the health of devices."""
 
     page: "Callable[[NodeName], ExporterSample | None]"
-    """The last page of the node's DCGM exporter (`DcgmScraping.seen`)."""
+    """The last page of the node's DCGM exporter (`reconciler.dcgm.scraper.DcgmScraper.seen`)."""
     reports: "Callable[[NodeName], Mapping[str, tuple[str, str]]]"
     """Report of the node agent, UUID -> status and reason; empty while it is silent."""
 

@@ -1,4 +1,4 @@
-"""How far the drivers' upgrades are, by owner: for the status of ClusterPolicies and NVIDIADrivers, of which `upgrade_status` is the writer."""
+"""How far the drivers' upgrades are, by owner: for the status of ClusterPolicies and NVIDIADrivers, of which `status` is the writer."""
 
 from typing import TYPE_CHECKING, Final, final
 

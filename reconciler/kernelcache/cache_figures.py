@@ -1,6 +1,6 @@
 """What the status of a cache says: its image, state, counts, warm nodes by pool. Pure.
 
-Most nodes have a cache in one state, and their objects share it (`gkm_cache_node_sink`), so that each distinct one
+Most nodes have a cache in one state, and their objects share it (`reconciler.sinks.gkm_cache_node`), so that each distinct one
 is counted once.
 """
 

@@ -1,6 +1,6 @@
 """Turns of waiting pods: which of them are explained now, and which say so though they wait no more.
 
-A pure state machine: `due` takes the waiting pods and the time; its caller reports with `until_stable`, `wrote`, `failed` and
+A pure state machine: `due` takes the waiting pods and the time; its caller reports with `explained`, `wrote`, `failed` and
 `refused` what became of each. A pod is explained once it has waited for `AFTER_S`, and then only when its pool has changed or
 `RESYNC_S` have passed: what an explanation depends on besides its pool, as other pools and devices without a pool,
 wakes none. The pod that was explained longest ago is the first.

@@ -21,7 +21,7 @@ CURRENT: Final = "current"
 PREVIOUS: Final = "previous"
 
 NAMESPACED_RBAC: Final = (
-    # Creating it is a right of `reservation_signer`, since a rule for it cannot name the Secret.
+    # Creating it is a right of `server.reservations.signer`, since a rule for it cannot name the Secret.
     PolicyRule(resources=("secrets",), verbs=("get",), names=(CACHE_KEY_SECRET,)),
 )
 
