@@ -32,9 +32,8 @@ class Limits:
     """Bytes of a request line and its headers; a token of a ServiceAccount has 1 KiB."""
     head_fields: int = 128
     body_s: float = 2.5
-    """Time limit, in seconds, below the webhooks' timeoutSeconds (3) and kube-scheduler's httpTimeout (5): a
-    slower caller has
-    given up by then."""
+    """Seconds from the head to the end of the body: below the webhooks' timeoutSeconds (3) and kube-scheduler's
+    httpTimeout (5), whose callers have given up by then."""
     large_body_bytes: int = 64 * 1024
     """An AdmissionReview of an ordinary pod is a tenth of it."""
     large_bodies: int = 16

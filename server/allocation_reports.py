@@ -16,9 +16,8 @@ WITHIN_S: Final = 0.9
 """Time limit, in seconds, of one call: with the time of a Binding (`server.binder.BIND_TIMEOUT_S`) below
 kube-scheduler's httpTimeout of 5 s."""
 GIVE_UP_S: Final = 10.0
-"""Time limit, in seconds, for one pod, over all calls: without a report it then counts with the devices that it
-was bound with, as on any other
-node."""
+"""Time limit, in seconds, for one pod, over all calls: without a report it then counts with the devices that it was
+bound with, as on any other node."""
 MAX_KEPT: Final = 1024
 """Pods that were waited for; a forgotten one is waited for again."""
 

@@ -26,9 +26,8 @@ if TYPE_CHECKING:
     from scheduler.ports import BindOutcome, PodBinding, PodReading, PodRef
 
 BIND_TIMEOUT_S: Final = 4.0
-"""Seconds of a write together with the read that may follow it: below kube-scheduler's httpTimeout of 5 s, so that
-it always
-gets a response."""
+"""Seconds of a write together with the read that may follow it: below kube-scheduler's httpTimeout of 5 s, so that it
+always gets a response."""
 RBAC: Final = (
     PolicyRule(resources=("pods/binding",), verbs=("create",)),
     PolicyRule(resources=("pods",), verbs=("get",)),

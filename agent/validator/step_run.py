@@ -21,12 +21,11 @@ if TYPE_CHECKING:
     from api.clock import Clock
 
 DEADLINE_S: Final = 60.0
-"""Time limit, in seconds, of one step: a node agent needs ten seconds for its specification, a driver container
-minutes; kubelet starts the
-step again, at intervals of up to five minutes."""
+"""Time limit, in seconds, of one step: a node agent needs ten seconds for its specification, a driver container minutes;
+kubelet starts the step again, at intervals of up to five minutes."""
 RETRY_S: Final = 5.0
 LEAST_S: Final = 5.0
-"""Least time, in seconds, for one look near the deadline."""
+"""Least time, in seconds, for one check near the deadline."""
 
 _log = structlog.get_logger()
 

@@ -21,9 +21,8 @@ decide, and the scheduler's own scores decide among equals."""
 
 NODES_TO_SCORE_PERCENT: Final = 100
 """Share of nodes that are scored, in percent: by default, kube-scheduler stops at 420 of 1,000 nodes that fit, and
-most often none of them has the
-pod's reservation (measured: 44 % of pods were bound to their reserved units; 100 % with this value). It
-costs the filters of kube-scheduler's own plugins for the other nodes, and saves all scores of pods with a
+most often none of them has the pod's reservation (measured: 44 % of pods were bound to their reserved units; 100 % with
+this value). It costs the filters of kube-scheduler's own plugins for the other nodes, and saves all scores of pods with a
 reservation: docs/design/0003-nominating.md."""
 
 HTTP_TIMEOUT: Final = "5s"

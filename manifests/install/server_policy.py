@@ -6,8 +6,8 @@ namespace. The API server therefore compares the writes of the server's service 
 that the server needs. Its writes of pods are in the policy that covers all pods anyway
 (`manifests.install.annotation_policy`).
 
-A failing rule stops only the server, and it fails closed, because the policy guards against a compromised server. Admission policies do not cover webhook configurations: RBAC restricts
-these by name.
+A failing rule stops only the server, and it fails closed, because the policy guards against a compromised server.
+Admission policies do not cover webhook configurations: RBAC restricts these by name.
 """
 
 from dataclasses import dataclass
