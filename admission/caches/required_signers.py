@@ -27,35 +27,6 @@ if TYPE_CHECKING:
 
 _KYVERNO_OK: Final = "pass"
 _verified: Final = msgspec.json.Decoder(dict[str, str])
-
-
-def has_kyverno_verified(annotations: "Mapping[str, str]", image: ImageReference) -> bool:
-    """Say whether the annotation has this image with this digest, and nothing but `pass` for it."""
-    text = annotations.get(KYVERNO_ANNOTATION)
-    if text is None or image.digest is None:
-        return False
-    try:
-        listed = _verified.decode(text)
-    except UNDECODABLE:
-        return False
-    found = [result for key, result in listed.items() if _names(key, image)]
-    return bool(found) and all(result == _KYVERNO_OK for result in found)
-
-
-def _names(key: str, image: ImageReference) -> bool:
-    try:
-        found = parse_image_reference(key)
-    except ImageReferenceError:
-        return False
-    is_same = (found.registry, found.repository, found.digest) == (
-        image.registry,
-        image.repository,
-        image.digest,
-    )
-    # Kyverno leaves out the tag beside a digest; where it is there, it is compared.
-    return is_same and found.tag in {None, image.tag}
-
-
 _FIELD: Final = "spec.verification"
 _SETTING: Final = "kernel_caches.verification"
 _NO_SIGNER: Final = (
@@ -118,3 +89,30 @@ def unsigned_denial(
         return None
     hint = _NOT_BY_KYVERNO if cluster.trusts_kyverno else ""
     return Denied(RefusalReason.IMAGE_NOT_VERIFIED, f"{image}: {_NO_SIGNER}{hint}")
+
+
+def has_kyverno_verified(annotations: "Mapping[str, str]", image: ImageReference) -> bool:
+    """Say whether the annotation has this image with this digest, and nothing but `pass` for it."""
+    text = annotations.get(KYVERNO_ANNOTATION)
+    if text is None or image.digest is None:
+        return False
+    try:
+        listed = _verified.decode(text)
+    except UNDECODABLE:
+        return False
+    found = [result for key, result in listed.items() if _names(key, image)]
+    return bool(found) and all(result == _KYVERNO_OK for result in found)
+
+
+def _names(key: str, image: ImageReference) -> bool:
+    try:
+        found = parse_image_reference(key)
+    except ImageReferenceError:
+        return False
+    is_same = (found.registry, found.repository, found.digest) == (
+        image.registry,
+        image.repository,
+        image.digest,
+    )
+    # Kyverno leaves out the tag beside a digest; where it is there, it is compared.
+    return is_same and found.tag in {None, image.tag}

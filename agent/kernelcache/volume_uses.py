@@ -36,6 +36,8 @@ SOURCE: Final = "caches volumes"
 """Source of the problem in the registry."""
 RECONCILE_EVERY_S: Final = 60.0
 RETRY_EVERY_S: Final = 2.0
+AWAITED_FOR_S: Final = 300.0
+"""Seconds after a call in vain; kubelet calls again after two minutes at most."""
 _VOLUME_PARTS: Final = 3
 # volumes/kubernetes.io~csi/<volume>/mount, from its end: mount, volume
 
@@ -226,10 +228,6 @@ def _reported_volumes(
         for pod in digest.pods or ()
         if pod.volume_id
     }
-
-
-AWAITED_FOR_S: Final = 300.0
-"""Seconds after a call in vain; kubelet calls again after two minutes at most."""
 
 
 @final
