@@ -23,7 +23,7 @@ from pool.admission_planner import Exhausted
 from pool.admission_rules import Deferral, IncomingPod
 from pool.allocation_state import PlacementRequest
 from pool.index.cache_fit import fits_no_device
-from pool.reservations.reservation import ReservationPhase
+from pool.reservations.reservation import Reservation, ReservationPhase
 from pool.reservations.restore import note_of
 from telemetry.reasons import RefusalReason
 
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from pool.model import Capacity, PoolFacts
     from pool.placement.planner import Placed
     from pool.refusal import CacheIncompatibility
-from pool.reservations.reservation import Reservation
 
 DRY_RUN_ID: Final = ReservationId("dry-run")
 """Stands for the id of a dry run, which reserves nothing."""

@@ -15,7 +15,7 @@ from h2.events import DataReceived, RequestReceived
 
 from http_edge.body import BROKEN_OFF, too_large
 from http_edge.replies import error_reply
-from http_edge.routes import GeneratedPage, Headers
+from http_edge.routes import Endpoint, GeneratedPage, Headers
 
 if TYPE_CHECKING:
     import asyncio
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from http_edge.limits import Limits
     from http_edge.peer_connection import PeerConnection, PortState
     from http_edge.replies import Reply, ReplyEncoder
-from http_edge.routes import Endpoint
 
 LEAST_PART: Final = 1024
 """Bytes of an answer in one frame, but for its end. A peer whose window stays smaller reads no answers."""

@@ -34,9 +34,9 @@ from reconciler.scaling.gauges import (
     show_waits,
 )
 from reconciler.scaling.pool_events import record_cancels, record_short_nodes
-from reconciler.scaling.probe import BackendProbe
+from reconciler.scaling.probe import BackendProbe, ChosenBackend
 from reconciler.scaling.record import ScalingRecord
-from reconciler.scaling.view import PoolScaling, scaling_view
+from reconciler.scaling.view import PoolScaling, ScalingView, scaling_view
 from reconciler.scaling.waiting_events import WaitingPodEvents
 
 if TYPE_CHECKING:
@@ -48,8 +48,6 @@ if TYPE_CHECKING:
     from pool.model import PodFacts, PoolFacts
     from reconciler.controller_spec import Reconcile
     from reconciler.scaling.backends.node_autoscaler import NodeAutoscaler
-from reconciler.scaling.probe import ChosenBackend
-from reconciler.scaling.view import ScalingView
 
 CLAIM_DELAY_S: Final = 0.25
 """Gathers the changes of NodeClaims and nodes, which come in bursts."""
