@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from api.field_errors import UNDECODABLE
+from api.image_reference import DEFAULT_REGISTRY
 from oci.errors import UnusableCredentials
 
 if TYPE_CHECKING:
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
 MAX_CONFIG_BYTES: Final = 1024 * 1024
 """A Secret cannot be larger."""
-_DEFAULT_REGISTRY: Final = "docker.io"
 _DEFAULT_ENTRY: Final = "index.docker.io"
 """How `docker login` calls Docker Hub."""
 _CURE: Final = "make the secret again with `kubectl create secret docker-registry`"
@@ -59,7 +59,7 @@ class DockerConfig:
         """
         image = f"{reference.registry}/{reference.repository}"
         found = [item for key, item in self.entries if _matches(key, image)]
-        if not found and reference.registry == _DEFAULT_REGISTRY:
+        if not found and reference.registry == DEFAULT_REGISTRY:
             found = [item for key, item in self.entries if key == _DEFAULT_ENTRY]
         usable = tuple(item for item in found if isinstance(item, BasicCredentials))
         if found and not usable:

@@ -179,7 +179,7 @@ class RegistryClient:
     ) -> FetchedManifest | None:
         """Return the list that clients keep under the tag `sha256-<hex>`, if there is one."""
         tag = referrers_tag(digest)
-        async with self._calls.deadline(str(_with_tag(reference, tag))):
+        async with self._calls.deadline(str(with_tag(reference, tag))):
             return await self._tagged(reference, tag)
 
     async def signature_manifest(
@@ -187,11 +187,11 @@ class RegistryClient:
     ) -> FetchedManifest | None:
         """Return the manifest of cosign's older signatures, of the tag `sha256-<hex>.sig`, if there is one."""
         tag = signature_tag(digest)
-        async with self._calls.deadline(str(_with_tag(reference, tag))):
+        async with self._calls.deadline(str(with_tag(reference, tag))):
             return await self._tagged(reference, tag)
 
     async def _tagged(self, reference: ImageReference, tag: str) -> FetchedManifest | None:
-        tagged = _with_tag(reference, tag)
+        tagged = with_tag(reference, tag)
         try:
             return await self._fetch(str(tagged), tagged)
         except ContentNotFound:
@@ -333,12 +333,13 @@ def signature_tag(digest: Digest) -> str:
     return f"{digest.replace(':', '-')}.sig"
 
 
+def with_tag(reference: ImageReference, tag: str) -> ImageReference:
+    """Return the reference of another tag of the same repository."""
+    return ImageReference(registry=reference.registry, repository=reference.repository, tag=tag)
+
+
 def _pull(reference: ImageReference) -> AccessScope:
     return AccessScope(reference=reference, actions="pull")
-
-
-def _with_tag(reference: ImageReference, tag: str) -> ImageReference:
-    return ImageReference(registry=reference.registry, repository=reference.repository, tag=tag)
 
 
 def _check_named(name: str, reference: ImageReference, digest: Digest) -> None:

@@ -35,7 +35,7 @@ from kernelcache.signatures.policy import SignaturePolicy
 from kernelcache.signatures.verdict import SignatureVerified
 from oci.blob_source import BlobSource
 from oci.errors import UnusableContent
-from oci.registry_client import referrers_tag, signature_tag
+from oci.registry_client import referrers_tag, signature_tag, with_tag
 from oci.signature_reading import FoundSignatures, read_signatures
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ class SignaturePush:
     ) -> None:
         signed = sign_payload(key, reference, image.digest)
         payload = BlobSource.of(SIMPLE_SIGNING_TYPE, signed.payload)
-        tagged = _with_tag(reference, signature_tag(image.digest))
+        tagged = with_tag(reference, signature_tag(image.digest))
         for _ in range(_ATTEMPTS):
             present = await self._client.signature_manifest(reference, image.digest)
             layers = payload_layers(
@@ -124,7 +124,7 @@ class SignaturePush:
     async def _list(
         self, reference: ImageReference, image: BlobDescriptor, manifest: BlobDescriptor
     ) -> None:
-        tagged = _with_tag(reference, referrers_tag(image.digest))
+        tagged = with_tag(reference, referrers_tag(image.digest))
         for _ in range(_ATTEMPTS):
             present = await self._client.referrers_list(reference, image.digest)
             grown = grown_referrers(present and present.content, manifest)
@@ -162,7 +162,3 @@ def _overwritten(tagged: ImageReference) -> NoReturn:
         "another client writes it at the same time, and our signature is not in it",
         "sign again when the other is done",
     )
-
-
-def _with_tag(reference: ImageReference, tag: str) -> ImageReference:
-    return ImageReference(registry=reference.registry, repository=reference.repository, tag=tag)

@@ -6,7 +6,15 @@ from pydantic import Field, model_validator
 
 from inventory.readiness.software import Requirement
 from operands.nvidia.own_pods import EXPORTER_PORT
-from server.setting_sections import DnsName, HostPath, Port, QuantityText, Seconds, Section
+from server.setting_sections import (
+    DnsName,
+    HostPath,
+    ObjectName,
+    Port,
+    QuantityText,
+    Seconds,
+    Section,
+)
 
 ScrapeInterval = Annotated[
     str,
@@ -16,7 +24,6 @@ ScrapeInterval = Annotated[
         min_length=2,
     ),
 ]
-ObjectName = Annotated[str, Field(pattern=r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$", max_length=253)]
 ImageText = Annotated[str, Field(pattern=r"^[^\s]*$")]
 
 

@@ -6,9 +6,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from manifests.constants import REGISTRIES_CA_FILE, TRUST_ROOT_FILE
-from server.setting_sections import HostPath, QuantityText, Section
-
-ObjectName = Annotated[str, Field(pattern=r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$", max_length=253)]
+from server.setting_sections import HostPath, ObjectName, QuantityText, Section
 
 
 def _with_mounted_file(given: object, field: str, *, source: str, path: str) -> object:

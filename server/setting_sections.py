@@ -24,6 +24,7 @@ def _checked_ip_address(text: str) -> str:
 DnsName = Annotated[str, AfterValidator(_checked_dns_name)]
 IpAddress = Annotated[str, AfterValidator(_checked_ip_address)]
 QuantityText = Annotated[str, AfterValidator(canonical_quantity)]
+ObjectName = Annotated[str, Field(pattern=r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$", max_length=253)]
 HostPath = Annotated[str, Field(pattern=r"^(/[A-Za-z0-9_-][A-Za-z0-9._-]*)+$", max_length=255)]
 """An absolute path, without `..` and without a slash at its end."""
 
