@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from api.text import printable_lines
-from cli.command_parser import PROGRAM, CommandLineError, CommandParser, complain, no_such
+from cli.command_parser import HELP, PROGRAM, CommandLineError, CommandParser, complain, no_such
 from cli.exit_status import FAILED, MISUSED, OK
 
 if TYPE_CHECKING:
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from kernelcache.signatures.signing_keys import SigningKey
     from kernelcache.signatures.trust_root import TrustRoot
 
-_HELP: Final = ("-h", "--help")
 _ARCHITECTURES: Final = ("amd64", "arm64")
 _ACTIONS: Final = {
     "pack": "a directory of compiled kernels becomes an image in a registry",
@@ -46,9 +45,7 @@ def run_cache(arguments: "Sequence[str]") -> int:
             _say(_overview())
             return OK if action else MISUSED
         case _:
-            raise no_such(
-                "action", action, [*_ACTIONS, *_HELP], listed_by=f"{PROGRAM} cache --help"
-            )
+            raise no_such("action", action, [*_ACTIONS, *HELP], listed_by=f"{PROGRAM} cache --help")
 
 
 def pack_parser() -> CommandParser:

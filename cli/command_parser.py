@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 PROGRAM: Final = "gpu-control-plane"
+HELP: Final = ("-h", "--help")
 
 
 class CommandLineError(Exception):

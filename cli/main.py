@@ -22,7 +22,7 @@ Flags have one style: words joined by hyphens, as `--hand-out`, behind the secti
 from typing import TYPE_CHECKING, Final
 
 from api.version import REVISION, VERSION
-from cli.command_parser import PROGRAM, CommandLineError, complain, no_such
+from cli.command_parser import HELP, PROGRAM, CommandLineError, complain, no_such
 from cli.exit_status import FAILED, MISUSED, OK
 
 if TYPE_CHECKING:
@@ -41,14 +41,13 @@ COMMANDS: Final = {
     "uninstall": "remove the control plane from a cluster",
 }
 """Command -> what it does."""
-_HELP: Final = ("-h", "--help")
 _VERSION: Final = "--version"
 
 
 def run(arguments: "Sequence[str]") -> int:
     """Run a command; return the process's exit status."""
     command, *remaining = arguments or [""]
-    if command in _HELP:
+    if command in HELP:
         _print(_overview())
         return OK
     if command == _VERSION:
@@ -91,7 +90,7 @@ def _run_command(command: str, arguments: "Sequence[str]") -> int:  # noqa: C901
             from cli.uninstall.uninstall_command import run_uninstall as run_it
         case _:
             kind = "flag" if command.startswith("-") else "command"
-            known = (*COMMANDS, *_HELP, _VERSION)
+            known = (*COMMANDS, *HELP, _VERSION)
             raise no_such(kind, command, known, listed_by=f"{PROGRAM} --help")
     return run_it(arguments)
 

@@ -8,8 +8,8 @@ from agent.driver.port import DriverLink, LinkType
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_MIB: Final = 1024 * 1024
-_GIB: Final = 1024 * _MIB
+MIB: Final = 1024 * 1024
+_GIB: Final = 1024 * MIB
 _MEMORY_SLICES: Final = 8
 
 PROFILE_ATTRIBUTES: Final[dict[int, str]] = {
@@ -63,7 +63,7 @@ def profile_name(number: int, *, slices: int, memory_mib: int, device_bytes: int
     The size is the instance's part of the device's memory in eighths, of the device's size in whole GiB: as
     getMigMemorySizeInGB in go-nvlib, so that names are those of NVIDIA's own tools.
     """
-    eighths = math.ceil(memory_mib * _MIB / device_bytes * _MEMORY_SLICES) if device_bytes else 0
+    eighths = math.ceil(memory_mib * MIB / device_bytes * _MEMORY_SLICES) if device_bytes else 0
     size = math.floor(eighths / _MEMORY_SLICES * math.ceil(device_bytes / _GIB) + 0.5)
     return f"{slices}g.{size}gb{PROFILE_ATTRIBUTES.get(number, '')}"
 

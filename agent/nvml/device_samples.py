@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 import pynvml
 
 from agent.driver.device_fields import DeviceField, DeviceSample
+from agent.nvml.convert import MIB
 from agent.nvml.device_processes import processes_on
 from agent.nvml.errors import Handle, NvmlQueries
 
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 
     from agent.driver.port import DriverInstance
 
-_MIB: Final = 1024 * 1024
 _CLOCKS: Final = {
     DeviceField.SM_CLOCK: pynvml.NVML_CLOCK_SM,
     DeviceField.MEM_CLOCK: pynvml.NVML_CLOCK_MEM,
@@ -155,6 +155,6 @@ def _memory(handle: Handle, queries: NvmlQueries) -> dict[DeviceField, float]:
     if memory is None:
         return {}
     return {
-        DeviceField.FB_USED: memory.used // _MIB,
-        DeviceField.FB_FREE: memory.free // _MIB,
+        DeviceField.FB_USED: memory.used // MIB,
+        DeviceField.FB_FREE: memory.free // MIB,
     }

@@ -6,13 +6,13 @@ when it is initialised and not later: a session is stale when the bus has other 
 
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, final
 
 import pynvml
 
 from agent.driver.device_fields import DeviceSample, DeviceSamples
 from agent.driver.port import DriverDevice, DriverSnapshot
-from agent.nvml.convert import address_of, cuda_version_of, watts_of
+from agent.nvml.convert import MIB, address_of, cuda_version_of, watts_of
 from agent.nvml.device_samples import device_samples
 from agent.nvml.errors import (
     DeviceLostError,
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 
     Bus = Callable[[], frozenset[str]]
     Load = Callable[[], str]
-
-_MIB: Final = 1024 * 1024
 
 
 @final
@@ -235,7 +233,7 @@ class NvmlSession:
                 uuid=identity.uuid,
                 minor=identity.minor,
                 product=ask("", pynvml.nvmlDeviceGetName, handle),
-                memory_mib=None if memory is None else memory.total // _MIB,
+                memory_mib=None if memory is None else memory.total // MIB,
                 compute_capability=None
                 if capability is None
                 else f"{capability[0]}.{capability[1]}",

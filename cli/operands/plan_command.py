@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from api.text import printable_json, printable_lines
-from cli.command_parser import PROGRAM, CommandLineError, CommandParser, complain, no_such
+from cli.command_parser import HELP, PROGRAM, CommandLineError, CommandParser, complain, no_such
 from cli.exit_status import FAILED, OK, UNREADABLE
 from manifests.constants import DEFAULT_NAMESPACE
 
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from operands.nvidia.operands_plan import OperandPlan
 
 _PLAN: Final = "plan"
-_HELP: Final = ("-h", "--help")
 _FORMS: Final = ("table", "wide", "json", "yaml")
 _VARIABLE: Final = re.compile(r"[A-Z][A-Z0-9_]*_IMAGE")
 _EPILOG: Final = f"""\
@@ -42,7 +41,7 @@ def run_operands(arguments: "Sequence[str]") -> int:
         CommandLineError: the command line cannot be used.
     """
     action, *remaining = arguments or [""]
-    if action in {"", *_HELP}:
+    if action in {"", *HELP}:
         _parser().print_help()
         if not action:
             raise CommandLineError(f"say what to do: `{PROGRAM} operands {_PLAN}`")
