@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from api.names import PodUid
 
 PACE_S: Final = 0.05
-CONFIRMED_PACE_S: Final = 0.25
+COMPLETE_PACE_S: Final = 0.25
 FIRST_RETRY_S: Final = 0.05
 """kubelet gives a pod its devices some milliseconds after its binding."""
 MAX_RETRY_S: Final = 2.0
@@ -38,19 +38,19 @@ class PollSchedule:
 
     def __init__(self) -> None:
         self._open: dict[PodUid, _Open] = {}
-        self._confirmed: dict[PodUid, float] = {}
+        self._complete: dict[PodUid, float] = {}
         # in the order of their times, since each is put at the end with the latest
-        self._asked_at = self._confirmed_asked_at = float("-inf")
+        self._asked_at = self._complete_asked_at = float("-inf")
 
     def __contains__(self, uid: "PodUid") -> bool:
-        return uid in self._open or uid in self._confirmed
+        return uid in self._open or uid in self._complete
 
     def keep(self, uids: "Collection[PodUid]", now: float) -> "set[PodUid]":
         """Schedule exactly these pods, new ones at once; return the removed ones."""
-        gone = (self._open.keys() | self._confirmed.keys()) - set(uids)
+        gone = (self._open.keys() | self._complete.keys()) - set(uids)
         for uid in gone:
             self._open.pop(uid, None)
-            self._confirmed.pop(uid, None)
+            self._complete.pop(uid, None)
         for uid in uids:
             if uid not in self:
                 self._open[uid] = _open(now)
@@ -59,47 +59,47 @@ class PollSchedule:
     def next(self) -> "tuple[float, PodUid] | None":
         """Return the time of the next call, and its pod; None where there is no pod."""
         first = min(((item.due, uid) for uid, item in self._open.items()), default=None)
-        confirmed = next(iter(self._confirmed.items()), None)
+        complete = next(iter(self._complete.items()), None)
         choices = []
         if first is not None:
             choices.append((max(first[0], self._asked_at + PACE_S), first[1]))
-        if confirmed is not None:
+        if complete is not None:
             at = max(
-                confirmed[1], self._confirmed_asked_at + CONFIRMED_PACE_S, self._asked_at + PACE_S
+                complete[1], self._complete_asked_at + COMPLETE_PACE_S, self._asked_at + PACE_S
             )
-            choices.append((at, confirmed[0]))
+            choices.append((at, complete[0]))
         # Of two at the same time the open one, which is the first.
         return min(choices, key=lambda choice: choice[0], default=None)
 
     def asked(self, uid: "PodUid", now: float) -> None:
         """Record a call; `complete`, `retry` or `confirm` follows with its result."""
         self._asked_at = now
-        if uid in self._confirmed:
-            self._confirmed_asked_at = now
+        if uid in self._complete:
+            self._complete_asked_at = now
 
     def complete(self, uid: "PodUid", now: float) -> None:
         """Record that all units of the pod are known."""
         if uid in self:
             self._open.pop(uid, None)
-            self._confirmed.pop(uid, None)
-            self._confirmed[uid] = now + AGAIN_S
+            self._complete.pop(uid, None)
+            self._complete[uid] = now + AGAIN_S
 
     def retry(self, uid: "PodUid", now: float) -> None:
         """Record that units are missing: call again, with exponential backoff."""
         if uid in self:
-            self._confirmed.pop(uid, None)
+            self._complete.pop(uid, None)
             open_call = self._open.setdefault(uid, _open(now))
             open_call.due = now + open_call.backoff.fail()
 
     def confirm(self, uid: "PodUid", now: float, after_s: float) -> None:
         """Record that the response needs a second one to confirm it."""
         if uid in self:
-            self._confirmed.pop(uid, None)
+            self._complete.pop(uid, None)
             self._open.setdefault(uid, _open(now)).due = now + after_s
 
     def recheck_all(self, now: float) -> None:
         """Call for every pod again, at the slow pace: kubelet was restarted."""
-        self._confirmed = dict.fromkeys(self._confirmed, now)
+        self._complete = dict.fromkeys(self._complete, now)
 
 
 def _open(due: float) -> _Open:

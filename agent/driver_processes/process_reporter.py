@@ -196,8 +196,8 @@ class DriverProcessReporter:
 
 
 def _fields_of(entries: "list[DriverProcess]") -> dict[str, Any]:
-    current = entries[:MAX_DRIVER_PROCESSES]
-    return _fields(current, len(entries) - len(current))
+    reported = entries[:MAX_DRIVER_PROCESSES]
+    return _fields(reported, len(entries) - len(reported))
 
 
 def _fields(entries: "list[DriverProcess]", omitted: int) -> dict[str, Any]:
