@@ -5,8 +5,8 @@
 States do not wait for each other: order on a node is kept by init containers. A state that cannot be built, an object of
 another client and a refusal are told in the status of that state, and the others go on.
 Nothing is removed for the absence of every ClusterPolicy: kinds that are not served for a moment look the same, and a
-policy that is deleted is kept by its finalizer until its objects are gone. The built-in policy waits for that, too. Nothing changes while a ClusterPolicy exists that this version cannot read, since
-that one may be the one that counts.
+policy that is deleted is kept by its finalizer until its objects are gone. The built-in policy waits for that, too.
+Nothing changes while a ClusterPolicy exists that this version cannot read, since that one may be the one that counts.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,7 +23,6 @@ from kube.backoff import Backoff
 from kube.errors import Conflict, KubeError, NotFound
 from kube.resources import CLUSTER_POLICIES, GPU_CLUSTERS
 from operands.nvidia.driver_owners import owner_value
-from operands.nvidia.policy_operands import PolicyOperands
 from operands.nvidia.policy_states import POLICY_STATES
 from operands.nvidia.policy_status import (
     BadReason,
@@ -34,12 +33,10 @@ from operands.nvidia.policy_status import (
     state_status,
 )
 from operands.nvidia.states import driver as state_driver
-from operands.nvidia.states import vgpu_manager
 from reconciler.controller_spec import ControllerSpec, Trigger
 from reconciler.installation.pod_security import NamespacePodSecurity
 from reconciler.node_software import built_in_rights
 from reconciler.node_software.built_in_operands import OF_CLUSTER_POLICIES, BuiltInOperands
-from reconciler.node_software.config_map_keys import ConfigMapKeys
 from reconciler.node_software.daemon_pods import DaemonSetRollouts
 from reconciler.node_software.deploy_labels_controller import nodes_with_labels
 from reconciler.node_software.gpu_nodes import gpu_nodes, is_upgrading, software_groups
@@ -52,7 +49,7 @@ from reconciler.node_software.objects import (
     refusal_text,
 )
 from reconciler.node_software.operator_status_writer import OperatorStatusWriter
-from reconciler.node_software.wanted_states import wanted_state
+from reconciler.node_software.wanted_states import PolicyStates
 from reconciler.operator_gauges import (
     PolicyFigures,
     ReconcileOutcome,
@@ -71,8 +68,8 @@ if TYPE_CHECKING:
     from api.names import NodeName
     from kube.client import KubeClient, Propagation
     from kube.event_recorder import EventRecorder
-    from operands.nvidia.node_software import HostSoftware
-    from operands.operand_state import OperandState, ServedKinds
+    from operands.nvidia.policy_operands import PolicyOperands
+    from operands.operand_state import OperandState
     from reconciler.controller_spec import ControllerContext, Reconcile
     from reconciler.node_software.gpu_nodes import GpuNodes
     from reconciler.settings import NodeSoftwareParameters
@@ -133,7 +130,7 @@ class PolicyController:
         self._parameters = parameters
         self._now = now
         self._labelled_nodes = labelled_nodes
-        self._states = states
+        self._states = PolicyStates(client, parameters, states)
         self._built_in = BuiltInOperands(built_in, recorder)
         self._software = SoftwareObjects(
             client,
@@ -145,14 +142,11 @@ class PolicyController:
             resources=RESOURCES if parameters.is_enabled else BUILT_IN_RESOURCES,
         )
         self._rollouts = DaemonSetRollouts(client, namespace, now)
-        self._config_maps = ConfigMapKeys(client, namespace)
         self._pod_security = NamespacePodSecurity(client, recorder)
         self._status = OperatorStatusWriter(
             client, CLUSTER_POLICIES, field_manager=FIELD_MANAGER, namespace=namespace, now=now
         )
         self._refused = Backoff(base_s=NOT_READY_S, cap_s=MOST_REFUSED_S, jitter=0)
-        self._built: tuple[tuple[object, ...], list[WantedState]] = ((), [])
-        # what the wanted states were built from, and they
 
     async def reconcile(self, _key: str) -> float | None:
         """Take the next step; return when to look again."""
@@ -212,7 +206,9 @@ class PolicyController:
         if policy.spec.psa.is_enabled:
             await self._pod_security.reconcile(self._parameters.namespace)
         live = await self._software.read()
-        wanted = self._passing(await self._wanted(policy, software_groups(labels), live.served))
+        wanted = self._passing(
+            await self._states.wanted(policy, software_groups(labels), live.served)
+        )
         own = self._built_in.wanted(live.served, beside=policy.spec)
         outcomes = await self._software.apply(
             [*wanted, *own], live, propagation=lambda state: _propagation(policy, state)
@@ -253,43 +249,6 @@ class PolicyController:
             daemon_sets=await self._rollouts.readiness(outcome.daemon_sets, labels),
         )
         return state_status(facts, current=current, now=self._now().utc)
-
-    async def _wanted(
-        self, policy: "ClusterPolicy", software: "tuple[HostSoftware, ...]", served: "ServedKinds"
-    ) -> list[WantedState]:
-        """Build the states where something changed since the last time."""
-        base = self._operands(policy, software, {})
-        names = state_driver.config_maps_of_policy(base) | vgpu_manager.config_maps_of_policy(base)
-        keys = await self._config_maps.of(names)
-        inputs = (policy.metadata.name, policy.spec, software, served, keys)
-        if self._built[0] != inputs:
-            settings = self._operands(policy, software, keys)
-            without = {
-                state_driver.NAME: state_driver.nodes_without_driver(settings),
-                vgpu_manager.NAME: vgpu_manager.nodes_without_manager(settings),
-            }
-            wanted = [
-                wanted_state(state, settings, served, without=without.get(state.name, {}))
-                for state in self._states
-            ]
-            self._built = inputs, wanted
-        return self._built[1]
-
-    def _operands(
-        self,
-        policy: "ClusterPolicy",
-        software: "tuple[HostSoftware, ...]",
-        config_keys: Mapping[str, tuple[str, ...]],
-    ) -> PolicyOperands:
-        return PolicyOperands(
-            name=policy.metadata.name,
-            spec=policy.spec,
-            namespace=self._parameters.namespace,
-            environment=self._parameters.environment,
-            software=software,
-            config_keys=config_keys,
-            metrics=self._parameters.metrics,
-        )
 
     async def _ignore_others(self, active: "ClusterPolicy | None") -> None:
         """Write into every other policy that it does not count, and which one does."""
