@@ -50,11 +50,11 @@ def display_product(name: str, vendor: str = NVIDIA) -> str:
     """Return the displayed spelling; empty where no character of the name is allowed in it."""
     in_brackets = _IN_BRACKETS.search(name)
     text = _NOT_IN_A_LABEL.sub("", in_brackets.group(1) if in_brackets else name)
-    quoted = "-".join(text.split())[:_MAX_LENGTH].strip("-_.")
-    if not quoted or vendor not in {NVIDIA, ""}:
-        return quoted
-    maker, _, remaining = quoted.partition("-")
-    bare = (remaining if maker.upper() == "NVIDIA" else quoted).strip("-_.")
+    label = "-".join(text.split())[:_MAX_LENGTH].strip("-_.")
+    if not label or vendor not in {NVIDIA, ""}:
+        return label
+    maker, _, remaining = label.partition("-")
+    bare = (remaining if maker.upper() == "NVIDIA" else label).strip("-_.")
     return f"{_PREFIX}{bare}" if bare else ""
 
 

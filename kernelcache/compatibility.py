@@ -83,10 +83,10 @@ def cuda_target(compute_capability: str) -> KernelTarget | UnknownTarget:
     """Return the target of an NVIDIA device, as arch `90` of compute capability `9.0`."""
     found = _CAPABILITY.fullmatch(compute_capability)
     if found is None:
-        current = truncate(compute_capability)
+        quoted = truncate(compute_capability)
         return UnknownTarget(
-            f'"{current}" is no compute capability'
-            if current
+            f'"{quoted}" is no compute capability'
+            if quoted
             else "its compute capability is unknown"
         )
     return KernelTarget(backend=CUDA, arch=f"{found[1]}{found[2]}", warp_size=CUDA_WARP_SIZE)

@@ -120,7 +120,7 @@ def table_text(table: Table, terminal: "Terminal", layout: TableLayout) -> str:
     cells = [[_cell(row[place]) for place in range(len(table.columns))] for row in table.rows]
     left_out: list[str] = []
     while terminal.width is not None and not layout.is_wide:
-        widths = _widths(table, cells, current=printed, layout=layout)
+        widths = _widths(table, cells, printed=printed, layout=layout)
         if len(layout.indent) + sum(widths) + 2 * (len(widths) - 1) <= terminal.width:
             break
         least = max(printed, key=lambda place: table.columns[place].sacrifice)
@@ -158,7 +158,7 @@ def _cell(value: Cell | str) -> Cell:
 
 
 def _widths(
-    table: Table, cells: "list[list[Cell]]", *, current: "list[int]", layout: TableLayout
+    table: Table, cells: "list[list[Cell]]", *, printed: "list[int]", layout: TableLayout
 ) -> "list[int]":
     return [
         max(
@@ -167,24 +167,24 @@ def _widths(
                 *(len(row[place].text) for row in cells),
             ]
         )
-        for place in current
+        for place in printed
     ]
 
 
 def _lines(
     table: Table,
     cells: "list[list[Cell]]",
-    current: "list[int]",
+    printed: "list[int]",
     *,
     terminal: "Terminal",
     layout: TableLayout,
 ) -> "Iterator[str]":
-    widths = dict(zip(current, _widths(table, cells, current=current, layout=layout), strict=True))
+    widths = dict(zip(printed, _widths(table, cells, printed=printed, layout=layout), strict=True))
     header = [Cell(column.name, Tone.STRONG) for column in table.columns]
     for row in [header, *cells] if layout.has_header else cells:
         yield layout.indent + "  ".join(
             _padded(row[place], widths[place], table.columns[place], terminal=terminal)
-            for place in current
+            for place in printed
         )
 
 

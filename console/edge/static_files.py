@@ -90,13 +90,13 @@ class StaticFiles:
         is_gzip = accepts_gzip(headers.get("Accept-Encoding", ""))
         tag = f'"{file.digest}{"-gzip" if is_gzip else ""}"'
         kept = "max-age=31536000, immutable" if _LASTING.search(path) else "no-cache"
-        current = {"Cache-Control": kept, "ETag": tag, "Vary": "Accept-Encoding"}
+        sent = {"Cache-Control": kept, "ETag": tag, "Vary": "Accept-Encoding"}
         if _is_known(tag, headers.get("If-None-Match", "")):
-            return answer(HTTPStatus.NOT_MODIFIED, headers=current)
+            return answer(HTTPStatus.NOT_MODIFIED, headers=sent)
         if is_gzip:
-            current["Content-Encoding"] = "gzip"
+            sent["Content-Encoding"] = "gzip"
         content = file.compressed if is_gzip else file.content
-        return answer(HTTPStatus.OK, content, file.content_type, headers=current)
+        return answer(HTTPStatus.OK, content, file.content_type, headers=sent)
 
 
 def _is_known(tag: str, if_none_match: str) -> bool:

@@ -135,11 +135,11 @@ async def _is_refused(story: Narrator, device: str, pool: str, *, says: str) -> 
 
 
 def _show(story: Narrator, devices: "Mapping[str, GPUDevice]") -> None:
-    current = [name_of(device_table(node)[-1], node) for node in (NODES[0], SLICED_NODE)]
+    picked = [name_of(device_table(node)[-1], node) for node in (NODES[0], SLICED_NODE)]
     rows = [
         (name, item.status.node_name, item.status.state.value, item.status.product)
         for name, item in devices.items()
-        if name in current
+        if name in picked
     ]
     story.table([("NAME", "NODE", "STATE", "PRODUCT"), *rows])
     story.say(f"  … and {len(devices) - len(rows)} more")

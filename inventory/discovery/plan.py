@@ -95,8 +95,8 @@ def uuids_of(devices: Sequence[GPUDevice], merged: MergedReport) -> frozenset[st
     facts = [report.facts for reports in merged.by_address.values() for report in reports]
     reported = (fact.uuid or "" for fact in facts)
     instances = (instance.uuid for fact in facts for instance in fact.mig_instances or ())
-    quoted = (uuid for device in devices for uuid in _uuids(device.status))
-    return frozenset({*reported, *instances, *quoted}) - {""}
+    known = (uuid for device in devices for uuid in _uuids(device.status))
+    return frozenset({*reported, *instances, *known}) - {""}
 
 
 def plan_inventory(

@@ -58,9 +58,9 @@ class DaemonSetReadiness:
         """Return what is missing, with the first nodes."""
         if self.is_ready:
             return ""
-        current = "; ".join(self.missing)
+        named = "; ".join(self.missing)
         more = self.missing_total - len(self.missing)
-        nodes = f"; {current}" if current else ""
+        nodes = f"; {named}" if named else ""
         return f"DaemonSet {self.name}: {self.reason}{nodes}" + (
             f"; and {more} more nodes" if more > 0 else ""
         )

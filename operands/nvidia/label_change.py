@@ -265,20 +265,20 @@ def _note(key: str, value: str, wanted: str | None) -> LabelNote | None:
     """Say why a label has another value than is wished, if it has."""
     if value == (wanted or "") or key in _SET_ONCE:
         return None
-    current = f"label {key}={truncate(value)}"
+    found = f"label {key}={truncate(value)}"
     if wanted is None:
         if key not in DEPLOY_LABELS or value != DEPLOYED:
             return None
-        message = f"{current} of another writer brings an operand that the node is not to have: remove the label"
+        message = f"{found} of another writer brings an operand that the node is not to have: remove the label"
         return LabelNote(key=key, reason=LabelReason.FOREIGN, message=message)
     if key in DERIVED_LABELS:
         message = (
-            f"{current} of another writer stays, and {truncate(wanted)} would be right: remove the label, and it is"
+            f"{found} of another writer stays, and {truncate(wanted)} would be right: remove the label, and it is"
             " set so"
         )
         return LabelNote(key=key, reason=LabelReason.FOREIGN, message=message)
     if value.startswith(PAUSED_PREFIX):
-        message = f"{current} keeps the operand away until the change on the node is over"
+        message = f"{found} keeps the operand away until the change on the node is over"
         return LabelNote(key=key, reason=LabelReason.PAUSED, message=message)
-    message = f"{current} keeps the operand away; remove the label to have it"
+    message = f"{found} keeps the operand away; remove the label to have it"
     return LabelNote(key=key, reason=LabelReason.SWITCHED_OFF, message=message)

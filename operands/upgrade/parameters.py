@@ -184,8 +184,8 @@ class _Fields:
     def limit(self, name: str, value: int | str) -> NodeLimit:
         given = NodeLimit.parse(value)
         if given is None:
-            current = truncate(repr(value), 64)
-            self._refuse(name, f"{current} is neither a number nor a percentage such as 25%")
+            quoted = truncate(repr(value), 64)
+            self._refuse(name, f"{quoted} is neither a number nor a percentage such as 25%")
             return NodeLimit(0)
         used = NodeLimit(max(0, given.amount), is_percentage=given.is_percentage)
         if used.is_percentage and used.amount > 100:

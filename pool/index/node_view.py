@@ -315,8 +315,8 @@ class FitView:
     def _intern(self, refusal: NodeRefusal) -> NodeRefusal:
         """Return one object for equal refusals; refusals that no node has any more are dropped in time."""
         if len(self._interned) > _FEW_REFUSALS + 2 * len(self.refusals):
-            current = (item for item in self.refusals.values() if item is not None)
-            self._interned = {item: item for item in current}
+            needed = (item for item in self.refusals.values() if item is not None)
+            self._interned = {item: item for item in needed}
         return self._interned.setdefault(refusal, refusal)
 
     def update(self, name: "NodeName", node: PoolNode | None, strategy: Strategy) -> None:

@@ -102,8 +102,8 @@ def from_report(
 
 def is_complete(pod: "PodFacts", report: "PodReport | None") -> bool:
     """Say whether a report has every container whose units kubelet lists."""
-    current = {entry.container for entry in report or () if entry.resource == pod.demand.resource}
-    return current.issuperset(
+    listed = {entry.container for entry in report or () if entry.resource == pod.demand.resource}
+    return listed.issuperset(
         item.name for item in pod.demand.containers if item.role is not ContainerRole.INIT
     )
 

@@ -73,8 +73,8 @@ def _awaited_pools(
     faults: list[FieldError] = []
     for name in names:
         if not _POOL_NAME.fullmatch(name):
-            current = truncate(repr(name), 64)
-            fault = f"{current} is no name of a GPUPool: write names with commas between them"
+            quoted = truncate(repr(name), 64)
+            fault = f"{quoted} is no name of a GPUPool: write names with commas between them"
             faults.append(FieldError(_PATH, fault))
         elif name not in pools:
             fault = f"there is no GPUPool {name}: create it, or take its name out"

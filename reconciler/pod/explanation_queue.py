@@ -91,14 +91,14 @@ class ExplanationQueue:
         return [item[-1] for item in heapq.nsmallest(MOST_DUE, due)]
 
     def stale(
-        self, current: "Callable[[PodUid], PodFacts | None]", now: "Instant"
+        self, pod_of: "Callable[[PodUid], PodFacts | None]", now: "Instant"
     ) -> "list[PodFacts]":
         """Return the pods that do not wait and whose condition says that they do; forget those that are right."""
         stale: list[PodFacts] = []
         for uid, queued in list(self._pods.items()):
             if queued.waits_since is not None:
                 continue
-            pod = current(uid)
+            pod = pod_of(uid)
             if pod is None:
                 del self._pods[uid]
             elif now.monotonic < queued.not_before:

@@ -117,9 +117,9 @@ def show_assignments(pool: "PoolName", devices: int) -> None:
     POOL_ASSIGNMENTS.labels(pool).set(devices)
 
 
-def forget_slots(pool: "PoolName", current: "Iterable[NodeName]") -> None:
+def forget_slots(pool: "PoolName", nodes: "Iterable[NodeName]") -> None:
     """Drop the gauges of a pool's units by node."""
-    for node in current:
+    for node in nodes:
         POOL_NODE_SLOTS.remove(pool, node)
 
 

@@ -123,8 +123,8 @@ class Refusal:
         answers = (": ".join(filter(None, (cause.field, cause.message))) for cause in causes)
         answer = "; ".join(filter(None, answers)) or error.message
         reason = error.reason or type(error).__name__
-        current = f"{error.status} {reason}: {answer}"
-        return f"{self.kind} {self.name or '*'}: {truncate(' '.join(current.split()), MAX_ANSWER)}"
+        words = f"{error.status} {reason}: {answer}".split()
+        return f"{self.kind} {self.name or '*'}: {truncate(' '.join(words), MAX_ANSWER)}"
 
 
 @final
@@ -210,14 +210,14 @@ class ObjectApplier:
         answer = await self._client.apply(
             self._resources[name[0]], body, field_manager=self._field_manager
         )
-        meta, current = answer.decode(PartialObjectMetadata).metadata, answer.decode(dict[str, Any])
+        meta, stored = answer.decode(PartialObjectMetadata).metadata, answer.decode(dict[str, Any])
         known = self._known[name] = _Known(digest, meta.uid, meta.resource_version)
         if before is not None and is_same:
             known.conflict, known.until = before.conflict, before.until
             if was := before.undone(found, meta):
                 self._note_conflict(name[0], meta, known=known, was=was)
-        if difference := first_difference(body, current):
-            known.stored = _content(body, current)
+        if difference := first_difference(body, stored):
+            known.stored = _content(body, stored)
             if before is None or not is_same or before.stored is None:
                 self._report(
                     name[0],
@@ -310,17 +310,17 @@ def _name_of(body: Json) -> "ObjectName":
     return body["kind"], body["metadata"]["name"]
 
 
-def _digest_of(current: Json) -> str:
-    digest: str = (current["metadata"].get("annotations") or {}).get(CONFIG_HASH_ANNOTATION, "")
+def _digest_of(body: Json) -> str:
+    digest: str = (body["metadata"].get("annotations") or {}).get(CONFIG_HASH_ANNOTATION, "")
     return digest
 
 
-def _content(body: Json, current: Json) -> Json:
+def _content(body: Json, stored: Json) -> Json:
     """Return what a write of ours may have set: neither status nor what every write changes."""
-    meta = current["metadata"]
+    meta = stored["metadata"]
     kept = {key: meta.get(key) for key in ("labels", "annotations")}
     return {
-        key: current.get(key)
+        key: stored.get(key)
         for key in body
         if key not in {"apiVersion", "kind", "metadata", "status"}
     } | {"metadata": kept}

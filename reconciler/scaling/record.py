@@ -64,19 +64,19 @@ def count_changes(
         if request.failure is not None:
             count_failure(pool, request.failure)
     for request in observed:
-        current = before.pop(request.id, None)
-        if current is None or current.phase == request.phase.value:
+        last = before.pop(request.id, None)
+        if last is None or last.phase == request.phase.value:
             continue
-        _count_end(current, request)
-        if request.phase in _READY and _PHASES.get(current.phase) not in _READY:
+        _count_end(last, request)
+        if request.phase in _READY and _PHASES.get(last.phase) not in _READY:
             observe_provision(pool, (request.since - _asked_at(request)).total_seconds())
-    for current in before.values():
-        if current.phase in _ASKED and not current.node_claim:
+    for withdrawn in before.values():
+        if withdrawn.phase in _ASKED and not withdrawn.node_claim:
             count_result(pool, CANCELLED)
 
 
-def _count_end(current: "ScaleRequestStatus", request: "ObservedRequest") -> None:
-    phase, since = _PHASES.get(current.phase), parse_time(current.since)
+def _count_end(last: "ScaleRequestStatus", request: "ObservedRequest") -> None:
+    phase, since = _PHASES.get(last.phase), parse_time(last.since)
     if phase is not None and since is not None:
         observe_phase(phase, max(0.0, (request.since - since).total_seconds()))
 

@@ -114,8 +114,8 @@ def _requests(
         yield request_status(request, assigned, known=by_id.get(request.id))
     for planned in outcome.plan.requests:
         if planned.id not in ids:
-            current = by_id.get(planned.id)
-            yield _planned(planned, current.since if current is not None else format_time(now))
+            last = by_id.get(planned.id)
+            yield _planned(planned, last.since if last is not None else format_time(now))
     ids |= {item.id for item in outcome.plan.requests}
     for before in known:
         if before.id not in ids and before.phase in _UNANSWERED and not before.node_claim:

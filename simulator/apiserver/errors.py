@@ -161,11 +161,11 @@ def already_exists(resource: NamedResource, name: str) -> StatusError:
 
 def conflict(kind: str, name: str, cause: str, *, group: str = "") -> StatusError:
     """Return a 409; `kind` is the plural, or `pods/binding` and the like."""
-    quoted = f"{kind}.{group}" if group else kind
+    resource = f"{kind}.{group}" if group else kind
     return StatusError(
         409,
         "Conflict",
-        f'Operation cannot be fulfilled on {quoted} "{name}": {cause}',
+        f'Operation cannot be fulfilled on {resource} "{name}": {cause}',
         details=_details(group, kind, name),
     )
 
@@ -195,14 +195,14 @@ def invalid(
     kind: str, name: str, errors: "Sequence[InvalidField]", *, group: str = ""
 ) -> StatusError:
     """Return a 422 that lists every error."""
-    quoted = f"{kind}.{group}" if group else kind
+    resource = f"{kind}.{group}" if group else kind
     lines = ", ".join(str(error) for error in errors)
     text = lines if len(errors) == 1 else f"[{lines}]"
     details = _details(group, kind, name)
     details["causes"] = [
         {"reason": error.reason, "message": error.message, "field": error.field} for error in errors
     ]
-    return StatusError(422, "Invalid", f'{quoted} "{name}" is invalid: {text}', details=details)
+    return StatusError(422, "Invalid", f'{resource} "{name}" is invalid: {text}', details=details)
 
 
 def invalid_object(

@@ -47,8 +47,8 @@ class Reviewer:
         spec = body.get("spec", {})
         status = self._of_token(spec) if kind == "TokenReview" else self._of_access(spec)
         # The real server does not send the token back either.
-        quoted = {name: value for name, value in spec.items() if name != "token"}
-        return {**body, "spec": quoted, "status": status}
+        sent_back = {name: value for name, value in spec.items() if name != "token"}
+        return {**body, "spec": sent_back, "status": status}
 
     def _of_token(self, spec: Json) -> Json:
         user = self.tokens.get(spec.get("token", ""))

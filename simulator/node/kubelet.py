@@ -174,19 +174,19 @@ class FakeKubelet:
         for name in names:
             await self._start_container(pod, name)
         status = {"phase": "Running", "conditions": _ready("True")}
-        current = _statuses(names, up={name: {} for name in names})
-        await self._write(pod, status | {"containerStatuses": current})
+        statuses = _statuses(names, up={name: {} for name in names})
+        await self._write(pod, status | {"containerStatuses": statuses})
 
     async def _mount(self, pod: Pod) -> None:
         """Return once the pod's volumes are mounted; what keeps them from it is shown by Events meanwhile."""
-        current = ""
+        reported = ""
         while True:
             try:
                 await self._volumes.mount(pod)
             except VolumeNotReadyError as error:
-                if current != str(error):
-                    current = str(error)
-                    await self._warn(pod, current)
+                if reported != str(error):
+                    reported = str(error)
+                    await self._warn(pod, reported)
                 await asyncio.sleep(RETRY_S)
             else:
                 return
@@ -227,15 +227,15 @@ class FakeKubelet:
 
     async def _start_container(self, pod: Pod, name: str) -> None:
         """Return once the container is up; its failures are shown meanwhile."""
-        current = ""
+        reported = ""
         while True:
             await asyncio.sleep(START_S)
             try:
                 await self._runtime.start(pod, name)
             except ContainerFailedError as error:
-                if current != str(error):
-                    current = str(error)
-                    await self._write(pod, self._failed(pod, name, current))
+                if reported != str(error):
+                    reported = str(error)
+                    await self._write(pod, self._failed(pod, name, reported))
                 await asyncio.sleep(RETRY_S)
             else:
                 return

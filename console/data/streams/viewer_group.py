@@ -126,10 +126,10 @@ class ViewerGroup:
         for section, rows in changes.items():
             seen: dict[str, Row | None] = {}
             for key, (before, after) in rows.items():
-                current = self.viewer.row(before) if before is not None else None
-                row = self.viewer.row(after) if after is not None else None
-                if current != row:
-                    seen[key] = row
+                old = self.viewer.row(before) if before is not None else None
+                new = self.viewer.row(after) if after is not None else None
+                if old != new:
+                    seen[key] = new
             if seen:
                 found[section] = seen
         return found

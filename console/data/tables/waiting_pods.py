@@ -41,7 +41,7 @@ class WaitingPods:
         self._order: dict[str, list[_Place]] = {}
         self._places: dict[PodUid, tuple[str, _Place]] = {}
         # pod -> its resource, and its key in the order
-        self._quoted: dict[PodUid, int] = {}
+        self._positions: dict[PodUid, int] = {}
         # pod -> the position in its row
         self._comparisons: dict[str, _Comparison] = {}
 
@@ -82,7 +82,7 @@ class WaitingPods:
 
     def show(self, uid: "PodUid") -> int:
         """Return the position of a pod that waits; from now on it is the one that is shown."""
-        position = self._quoted[uid] = self.position(uid)
+        position = self._positions[uid] = self.position(uid)
         return position
 
     def moved(self) -> "list[PodUid]":
@@ -105,12 +105,12 @@ class WaitingPods:
         return [
             place[-1]
             for position, place in enumerate(order[start:end], start + 1)
-            if self._quoted.get(place[-1]) != position
+            if self._positions.get(place[-1]) != position
         ]
 
     def _remove(self, uid: "PodUid") -> None:
         known = self._places.pop(uid, None)
-        self._quoted.pop(uid, None)
+        self._positions.pop(uid, None)
         if known is None:
             return
         resource, place = known

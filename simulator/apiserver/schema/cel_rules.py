@@ -112,7 +112,7 @@ def _validate(
         fault = _fault(rule, value, old)
         if fault is not None:
             at = f"{path}{rule.get('fieldPath', '')}".removeprefix(".")
-            yield _error(rule, at or "<nil>", current=rules.type_name, fault=fault)
+            yield _error(rule, at or "<nil>", value=rules.type_name, fault=fault)
     if isinstance(value, dict):
         before = old if isinstance(old, dict) else {}
         for key, item in value.items():
@@ -138,16 +138,16 @@ def _fault(rule: "Mapping[str, Any]", value: object, old: object) -> str | None:
         return f"{error} evaluating rule: {message}"
 
 
-def _error(rule: "Mapping[str, Any]", path: str, *, current: str, fault: str) -> InvalidField:
+def _error(rule: "Mapping[str, Any]", path: str, *, value: str, fault: str) -> InvalidField:
     match rule.get("reason"):
         case "FieldValueForbidden":
             return forbidden_field(path, fault)
         case "FieldValueRequired":
             return required(path, fault)
         case "FieldValueDuplicate":
-            return duplicate_value(path, current)
+            return duplicate_value(path, value)
         case _:
-            return invalid_value(path, current, fault)
+            return invalid_value(path, value, fault)
 
 
 def _root(body: Json) -> Json:

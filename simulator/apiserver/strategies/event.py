@@ -53,8 +53,8 @@ def validate(body: Json, old: Json | None) -> list[InvalidField]:
     """Return the errors of an event, or of the change from the older one."""
     if old is not None:
         return [
-            invalid_value(quoted, body.get(field), "field is immutable")
-            for field, quoted in _IMMUTABLE
+            invalid_value(path, body.get(field), "field is immutable")
+            for field, path in _IMMUTABLE
             if body.get(field) != old.get(field)
         ]
     if not body.get("eventTime"):

@@ -52,7 +52,7 @@ class WebhookCaller:
         client = webhook["clientConfig"]
         timeout_s = webhook.get("timeoutSeconds", 10)
         url, server_name = self._address(client)
-        quoted = f'failed to call webhook: Post "{url}?timeout={timeout_s}s"'
+        failure = f'failed to call webhook: Post "{url}?timeout={timeout_s}s"'
         review = {
             "kind": "AdmissionReview",
             "apiVersion": "admission.k8s.io/v1",
@@ -69,9 +69,9 @@ class WebhookCaller:
             ) as answer:
                 status, text = answer.status, await answer.read()
         except TimeoutError as error:
-            raise WebhookCallError(f"{quoted}: context deadline exceeded") from error
+            raise WebhookCallError(f"{failure}: context deadline exceeded") from error
         except aiohttp.ClientError as error:
-            raise WebhookCallError(f"{quoted}: {_go_text(error)}") from error
+            raise WebhookCallError(f"{failure}: {_go_text(error)}") from error
         if status != 200:
             raise WebhookCallError(
                 f"failed to call webhook: an error on the server ({text[:256]!r}) has prevented the "
