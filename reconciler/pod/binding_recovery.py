@@ -1,4 +1,4 @@
-"""`binding.resolving`: reads pods whose binding is in doubt, or accepted but not yet observed.
+"""`binding.settling`: reads pods whose binding is in doubt, or accepted but not yet observed.
 
 The happy path never comes here: the watch retires a written binding within milliseconds.
 """

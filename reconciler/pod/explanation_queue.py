@@ -1,9 +1,9 @@
-"""Turns of waiting pods: which of them are explained now, and which say so though they wait no more.
+"""The queue of waiting pods: which of them are explained now, and which say that they wait though they wait no more.
 
-A pure state machine: `due` takes the waiting pods and the time; its caller reports with `explained`, `wrote`, `failed` and
-`refused` what became of each. A pod is explained once it has waited for `AFTER_S`, and then only when its pool has changed or
-`RESYNC_S` have passed: what an explanation depends on besides its pool, as other pools and devices without a pool,
-wakes none. The pod that was explained longest ago is the first.
+A pure state machine: `due` takes the waiting pods and the time; its caller reports with `explained`, `wrote`, `failed`
+and `refused` what became of each. A pod is explained once it has waited for `AFTER_S`, and then only when its pool has
+changed or `RESYNC_S` have passed: what an explanation depends on besides its pool, as other pools and devices without a
+pool, wakes none. The pod that was explained longest ago is the first.
 
 The condition itself is the memory: the time of its last write is in it, so that another leader, too, keeps `PAUSE_S`.
 """

@@ -156,7 +156,7 @@ class WaitExplanation:
         self._recorder = context.recorder
         self._explainer = explainer
         self._writer = StatusWriter(context.client, PODS, FIELD_MANAGER)
-        self._turns = ExplanationQueue()
+        self._queue = ExplanationQueue()
         self._due: deque[PodUid] = deque()
         # what the last scan found and no pass has come to yet
         self._round: _Round | None = None
@@ -183,7 +183,7 @@ class WaitExplanation:
 
     def note_change(self, resource: str) -> None:
         """Have the pods that wait for the resource explained again."""
-        self._turns.note_change(resource, self._now().monotonic)
+        self._queue.note_change(resource, self._now().monotonic)
 
     async def explain(self) -> None:
         """Explain pods whose turn it is, and write what they do not say yet.
@@ -209,9 +209,9 @@ class WaitExplanation:
         now = self._now()
         if now.monotonic < self._scan_at:
             return
-        self._scan_at = now.monotonic + PERIOD_A_POD_S * len(self._turns)
-        due = self._turns.due(self._reader.pods.all_waiting(), now)
-        stale = self._turns.stale(self._reader.pods.get, now)
+        self._scan_at = now.monotonic + PERIOD_A_POD_S * len(self._queue)
+        due = self._queue.due(self._reader.pods.all_waiting(), now)
+        stale = self._queue.stale(self._reader.pods.get, now)
         self._due = deque(pod.uid for pod in (*stale, *due))
 
     async def _adopt(self) -> None:
@@ -221,7 +221,7 @@ class WaitExplanation:
         self._adopt_at = self._now().monotonic + ADOPT_EVERY_S
         for item in steps(list(self._reader.pods.all()), 1_000):
             for pod in item:
-                self._turns.adopt(pod, self._now())
+                self._queue.adopt(pod, self._now())
             await asyncio.sleep(0)
 
     async def _take_turn(self, uid: "PodUid", round_: _Round) -> None:
@@ -241,7 +241,7 @@ class WaitExplanation:
     async def _explain(self, pod: "PodFacts", round_: _Round) -> None:
         text = self._text_of(pod, round_)
         if text is None or (text.is_available and not says_that_it_waits(pod)):
-            self._turns.explained(pod.uid, self._now().monotonic, as_of=round_.as_of)
+            self._queue.explained(pod.uid, self._now().monotonic, as_of=round_.as_of)
             return
         await self._say(
             pod, text.reason, text.message, is_true=text.is_available, as_of=round_.as_of
@@ -271,7 +271,7 @@ class WaitExplanation:
             current, is_true=is_true, reason=reason, message=message, now=now.utc
         )
         if condition is None:
-            self._turns.explained(pod.uid, now.monotonic, as_of=as_of)
+            self._queue.explained(pod.uid, now.monotonic, as_of=as_of)
             return
         self._writes_left -= 1
         if not await self._write(pod, condition, as_of) or is_true:
@@ -300,12 +300,12 @@ class WaitExplanation:
         except KubeError as error:
             TASK_FAILURES.labels(TASK).inc()
             if error.is_transient or not isinstance(error, ApiError):
-                self._turns.failed(pod.uid, self._now().monotonic)
+                self._queue.failed(pod.uid, self._now().monotonic)
                 raise
-            self._turns.refused(pod.uid, self._now().monotonic)
+            self._queue.refused(pod.uid, self._now().monotonic)
             _log.warning("pod could not be explained", pod=pod.ref, error=_text(error))
             return False
-        self._turns.wrote(pod.uid, self._now().monotonic, as_of=as_of)
+        self._queue.wrote(pod.uid, self._now().monotonic, as_of=as_of)
         return written is not None
 
 
