@@ -137,22 +137,24 @@ class OperandPod:
         return f"pod {self.ref} is not ready{cause}"
 
 
-def projection(terms: OperandParameters) -> "Callable[[OperandPodObject], OperandPod | None]":
+def projection(parameters: OperandParameters) -> "Callable[[OperandPodObject], OperandPod | None]":
     """Return the projection of pods to facts; it returns None for other pods."""
-    operands = {app: operand for operand, apps in terms.apps.items() for app in apps}
+    operands = {app: operand for operand, apps in parameters.apps.items() for app in apps}
 
     def project(pod: OperandPodObject) -> OperandPod | None:
         meta = pod.metadata
         operand = operands.get(meta.label(APP_LABEL) or "")
-        is_trusted = terms.namespaces is None or meta.namespace in terms.namespaces
+        is_trusted = parameters.namespaces is None or meta.namespace in parameters.namespaces
         if operand is None or not is_trusted or meta.label(POOL_LABEL) is not None:
             return None
-        return _operand_pod(pod, operand, terms)
+        return _operand_pod(pod, operand, parameters)
 
     return project
 
 
-def _operand_pod(pod: OperandPodObject, operand: Operand, terms: OperandParameters) -> OperandPod:
+def _operand_pod(
+    pod: OperandPodObject, operand: Operand, parameters: OperandParameters
+) -> OperandPod:
     inits = pod.status.init_container_statuses or ()
     is_ready = pod.metadata.deletion_timestamp is None and any(
         condition.type == "Ready" and condition.status == "True"
@@ -180,7 +182,7 @@ def _operand_pod(pod: OperandPodObject, operand: Operand, terms: OperandParamete
             intern(init.name) for init in inits if _has_passed(init) and init.name != failed
         ),
         ip=pod.status.pod_ip if is_exporter else "",
-        port=_metrics_port(pod.spec, terms) if is_exporter else 0,
+        port=_metrics_port(pod.spec, parameters) if is_exporter else 0,
     )
 
 
@@ -189,9 +191,9 @@ def _has_passed(status: _ContainerStatus) -> bool:
     return status.ready or (ended is not None and ended.exit_code == 0)
 
 
-def _metrics_port(spec: _OperandSpec, terms: OperandParameters) -> int:
+def _metrics_port(spec: _OperandSpec, parameters: OperandParameters) -> int:
     for container in spec.containers or ():
         for port in container.ports or ():
             if port.name == METRICS_PORT_NAME and 0 < port.container_port < 65536:
                 return port.container_port
-    return terms.exporter_port
+    return parameters.exporter_port
