@@ -40,7 +40,11 @@ class _ReportedOutage:
 
 @final
 class Outages:
-    """Lines of the last ten seconds, by cause."""
+    """Lines of the last ten seconds, by cause: an API server that does not answer is one line in that time.
+
+    Every task retries by itself and logs each failure with its `cause`, the name of an error of `kube.errors`. The first
+    record of a cause becomes the line; those of the next `EVERY_S` are counted.
+    """
 
     def __init__(self) -> None:
         self._reported: dict[str, _ReportedOutage] = {}

@@ -33,7 +33,10 @@ if TYPE_CHECKING:
 
 
 def fields_of_model(kind: "type[Model]") -> set[str]:
-    """Return the paths of all fields of a kind but those of its metadata, as its definition has them."""
+    """Return the paths of all fields of a kind but those of its metadata, as its definition has them.
+
+    Definitions are built from sources, which an archive of the plugin does not have.
+    """
     found = _paths(types.type_info(kind), "")
     return {path for path in found if not path.startswith("metadata")}
 

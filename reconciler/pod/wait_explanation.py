@@ -56,7 +56,7 @@ def next_condition(
     message: str,
     now: "dt.datetime",
 ) -> UnitsCondition | None:
-    """Return the condition to write; None where the shown one says the same, or is True and stays so."""
+    """Return the condition to write; None where the current one says the same, or is True and stays so."""
     message = truncate(message, MAX_MESSAGE_LENGTH)
     written = transitioned = format_time(now)
     if current is not None and current.is_true is is_true:

@@ -39,7 +39,11 @@ NODES_A_STEP: Final = 500
 
 @final
 class NodeValues:
-    """Ranks the nodes of pools by their recent demand."""
+    """Ranks the nodes of pools with strategy LeastFragmentation by their recent demand.
+
+    Tables are derived again when a part of a pool's demand is new, off the event loop: with many sizes that takes tens
+    of milliseconds. Until the first ones a pool goes by the free units of its nodes alone.
+    """
 
     def __init__(self, index: "DeviceIndex") -> None:
         self._index = index
@@ -64,16 +68,16 @@ class NodeValues:
         free, rooms = 0, costs.no_room()
         nodes = list(self._index.state(costs.pool.name).nodes().values())
         for node in steps(nodes, NODES_A_STEP):
-            some_free, some_rooms = free_room(costs, node)
-            free += some_free
-            rooms = [a + b for a, b in zip(rooms, some_rooms, strict=True)]
+            node_free, node_rooms = free_room(costs, node)
+            free += node_free
+            rooms = [a + b for a, b in zip(rooms, node_rooms, strict=True)]
             await asyncio.sleep(0)
         return costs.reprice(free, rooms)
 
 
 @final
 class DeviceInfo:
-    """Sets the series of one device at a time."""
+    """Sets `gpu_device_info` of one device at a time: its pool and node, for joins with the series of DCGM."""
 
     def __init__(
         self, index: "IndexFigures", device_of: "Callable[[DeviceName], GPUDevice | None]"

@@ -55,7 +55,11 @@ if TYPE_CHECKING:
 
 @final
 class BootstrapGauges:
-    """Sets the gauges of one node at a time; the leader is their only owner."""
+    """Sets the gauges of one node at a time; the leader is their only owner.
+
+    Only the current phase and conditions that are True have a series: thousands of nodes times every phase and
+    condition would be too many.
+    """
 
     def __init__(self) -> None:
         self._phases: dict[NodeName, str] = {}
@@ -141,6 +145,9 @@ def is_heartbeat_due(
     current: str | None, heard_at: "dt.datetime", *, now: "dt.datetime", freshness_s: float
 ) -> bool:
     """Say whether the time is worth a write of its own.
+
+    An exporter is read every few seconds, and a quiet node must not cost a write for each page. The time goes with
+    another change of the node's software, alone when the exporter fell silent, and else once in `PERIOD_S`.
 
     Args:
         current: the time that the inventory shows.

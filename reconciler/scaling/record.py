@@ -58,7 +58,10 @@ def count_changes(
     observed: "Sequence[ObservedRequest]",
     known: "Sequence[ScaleRequestStatus]",
 ) -> None:
-    """Count phases that ended, nodes that came, requests that failed or were withdrawn."""
+    """Count phases that ended, nodes that came, requests that failed or were withdrawn.
+
+    Each change counts once, by the status of the pass before.
+    """
     before = {item.id: item for item in known}
     for request in failures_seen(observed, known):
         if request.failure is not None:

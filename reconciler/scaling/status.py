@@ -64,7 +64,7 @@ def autoscaling_status(
     """Return the status that the pool should show.
 
     Args:
-        outcome: the present look.
+        outcome: what the pass saw, decided and counted.
         known: `requests` of the status that it shows.
         now: the time.
     """
