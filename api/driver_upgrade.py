@@ -72,6 +72,11 @@ class UpgradeState(Enum):
     UPGRADE_FAILED = "upgrade-failed"
 
     @property
+    def is_idle(self) -> bool:
+        """Whether no upgrade of the node has begun or is wanted."""
+        return self in _IDLE
+
+    @property
     def is_in_progress(self) -> bool:
         """Whether a node in this state takes one of maxParallelUpgrades."""
         return self in _IN_PROGRESS
@@ -82,6 +87,9 @@ class UpgradeState(Enum):
         return self in _EXTERNAL
 
 
+_IDLE: Final = frozenset({UpgradeState.UNKNOWN, UpgradeState.UPGRADE_DONE})
+IDLE_VALUES: Final = frozenset(state.value for state in _IDLE)
+"""Values of the label on nodes of which no upgrade has begun or is wanted."""
 _IN_PROGRESS: Final = frozenset(
     {
         UpgradeState.CORDON_REQUIRED,

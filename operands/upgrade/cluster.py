@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 CLUSTER_POLICY: Final = ""
 """Owner of the nodes whose driver is the ClusterPolicy's."""
 _NO_SLOT: Final = SlotRefused(UpgradeReason.AUTO_UPGRADE_OFF, "no policy is for the node")
-_LEFT_OUT: Final = frozenset({UpgradeState.UNKNOWN, UpgradeState.UPGRADE_DONE})
 
 
 @final
@@ -64,9 +63,7 @@ class OwnerUpgrade:
 
     def entries(self) -> "list[NodeUpgradeStatus]":
         """Return `status.upgrade` of the owner: nodes that are done, or not looked at, are left out."""
-        return [
-            node.progress.entry() for node in self.nodes if node.progress.state not in _LEFT_OUT
-        ]
+        return [node.progress.entry() for node in self.nodes if not node.progress.state.is_idle]
 
 
 def plan_upgrades(

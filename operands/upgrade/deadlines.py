@@ -31,7 +31,6 @@ _FIXED: Final = {
     UpgradeState.POD_RESTART_REQUIRED: _RESTART_S,
     UpgradeState.VALIDATION_REQUIRED: VALIDATION_S,
 }
-_IDLE: Final = frozenset({UpgradeState.UNKNOWN, UpgradeState.UPGRADE_DONE})
 
 
 def limit_s(parameters: "UpgradeParameters", state: UpgradeState) -> int:
@@ -68,7 +67,7 @@ def is_overdue(
     parameters: "UpgradeParameters", record: "UpgradeRecord", times: "UpgradeTimes"
 ) -> bool:
     """Return whether the state lasts longer than it should; one that ends by its deadline never does for long."""
-    if record.since is None or record.state in _IDLE:
+    if record.since is None or record.state.is_idle:
         return False
     has_end = limit_s(parameters, record.state) != 0
     return (has_end and is_over(parameters, record, times)) or (

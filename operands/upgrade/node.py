@@ -48,7 +48,6 @@ _STATES: "Final[Mapping[UpgradeState, Callable[[UpgradeCase], UpgradeMove]]]" = 
     UpgradeState.UPGRADE_FAILED: idle_states.failed,
 }
 """All states but those of an external maintenance operator."""
-_IDLE: Final = frozenset({UpgradeState.UNKNOWN, UpgradeState.UPGRADE_DONE})
 
 
 def step(case: "UpgradeCase") -> NodeUpgrade | None:
@@ -80,7 +79,7 @@ def step(case: "UpgradeCase") -> NodeUpgrade | None:
     )
     if _is_news(case, move):
         actions.append(ReportReason(case.node.name, move.reason, message))
-    if progress.state not in _IDLE and (wait := _wait(case, progress)):
+    if not progress.state.is_idle and (wait := _wait(case, progress)):
         actions.append(wait)
     return NodeUpgrade(progress, tuple(actions))
 
@@ -110,9 +109,7 @@ def _remarks(case: "UpgradeCase") -> str:
 
 
 def _is_unrecorded(case: "UpgradeCase") -> bool:
-    return not (
-        case.recorded.is_written or case.record.state in _IDLE or is_external(case.recorded)
-    )
+    return not (case.recorded.is_written or case.record.state.is_idle or is_external(case.recorded))
 
 
 def _record_after(case: "UpgradeCase", move: "UpgradeMove") -> UpgradeRecord:
@@ -153,7 +150,7 @@ def _is_news(case: "UpgradeCase", move: "UpgradeMove") -> bool:
     if isinstance(move, Advance):
         return True
     is_reported = case.node.reported_reason.partition(":")[0] == move.reason.value
-    return case.record.state not in _IDLE and not is_reported
+    return not case.record.state.is_idle and not is_reported
 
 
 def _wait(case: "UpgradeCase", progress: UpgradeProgress) -> WaitUntil | None:

@@ -78,7 +78,6 @@ class RecordedNode:
 
 _decoder = msgspec.json.Decoder(UpgradeRecord)
 _STATES: Final = {state.value: state for state in UpgradeState}
-_IDLE: Final = frozenset({UpgradeState.UNKNOWN, UpgradeState.UPGRADE_DONE})
 
 
 def read_record(node: "UpgradeNode", now: dt.datetime) -> RecordedNode:
@@ -93,7 +92,7 @@ def read_record(node: "UpgradeNode", now: dt.datetime) -> RecordedNode:
     if written is None or written.state is not state:
         return RecordedNode(node, _unwritten(state, written, _start(node, state, now)))
     if written.since is None or written.since > now:
-        since = None if state in _IDLE else now
+        since = None if state.is_idle else now
         return RecordedNode(node, msgspec.structs.replace(written, since=since))
     return RecordedNode(node, written, is_written=True)
 
@@ -115,7 +114,7 @@ def _unwritten(
 ) -> UpgradeRecord:
     """Return the record of a state that another client set; the attempt goes on."""
     if written is None:
-        return UpgradeRecord(state, since, attempt=0 if state in _IDLE else 1)
+        return UpgradeRecord(state, since, attempt=0 if state.is_idle else 1)
     return UpgradeRecord(
         state,
         since,
@@ -127,7 +126,7 @@ def _unwritten(
 
 
 def _start(node: "UpgradeNode", state: UpgradeState, now: dt.datetime) -> dt.datetime | None:
-    if state in _IDLE:
+    if state.is_idle:
         return None
     text = node.annotations.get(START_ANNOTATIONS.get(state, ""), "")
     if not (text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS):

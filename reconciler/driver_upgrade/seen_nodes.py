@@ -11,11 +11,11 @@ from api.driver_upgrade import (
     DEPLOY_LABEL_PREFIX,
     DEPLOYED,
     DRIVER_DEPLOY_LABEL,
+    IDLE_VALUES,
     PAUSED_FOR_UPGRADE,
     UNITS_WITHHELD_ANNOTATION,
     UPGRADE_RECORD_ANNOTATION,
     UPGRADE_STATE_LABEL,
-    UpgradeState,
 )
 from api.foreign.karpenter import DISRUPTED_TAINT
 from api.names import DRIVER_OWNER_LABEL, NodeName
@@ -38,8 +38,6 @@ _KEYS: Final = frozenset(
         UPGRADE_RECORD_ANNOTATION,
     }
 )
-
-_IDLE: Final = frozenset({UpgradeState.UNKNOWN.value, UpgradeState.UPGRADE_DONE.value})
 
 
 @final
@@ -87,7 +85,7 @@ def seen_node(
         desired_digest="" if daemon is None else daemon.digest,
     )
     state = fact.labels.get(UPGRADE_STATE_LABEL, "")
-    if state not in _IDLE or is_out_of_service(fact):
+    if state not in IDLE_VALUES or is_out_of_service(fact):
         fact = replace(
             fact, agents=frozenset(agent.name for agent in agents if agent.selects(node))
         )

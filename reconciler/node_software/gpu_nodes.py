@@ -6,7 +6,7 @@ Labels of nodes change often, above all while Node Feature Discovery restarts; f
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, final
 
-from api.driver_upgrade import UPGRADE_SKIP_LABEL, UPGRADE_STATE_LABEL, UpgradeState
+from api.driver_upgrade import IDLE_VALUES, UPGRADE_SKIP_LABEL, UPGRADE_STATE_LABEL
 from api.names import DRIVER_OWNER_LABEL, NVIDIA_PRESENT_LABEL
 from api.vendor import NFD_PREFIX
 from kube.event_source import EventSource
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from reconciler.controller_spec import ControllerContext
 
 _TRUE: Final = "true"
-_IDLE: Final = frozenset({UpgradeState.UNKNOWN.value, UpgradeState.UPGRADE_DONE.value})
 
 
 @final
@@ -97,7 +96,7 @@ class GpuNodes:
 def is_upgrading(labels: "Mapping[str, str]") -> bool:
     """Say whether the driver of a node is being upgraded, or is to be, or could not be."""
     is_skipped = labels.get(UPGRADE_SKIP_LABEL) == _TRUE
-    return not is_skipped and labels.get(UPGRADE_STATE_LABEL, "") not in _IDLE
+    return not is_skipped and labels.get(UPGRADE_STATE_LABEL, "") not in IDLE_VALUES
 
 
 def software_groups(labels_by_node: "Mapping[str, Mapping[str, str]]") -> tuple[HostSoftware, ...]:
