@@ -1,7 +1,7 @@
 """What failed of a shape lately, how long it is left alone, and when it is left out.
 
-Kept in `status.autoscaling.shapes`, so that a restart goes on where its predecessor was. A failure counts once: at the look at
-which its request is seen to have failed, and was not before.
+Kept in `status.autoscaling.shapes`, so that a restart goes on where its predecessor was. A failure counts once: in the pass
+that sees for the first time that its request has failed.
 """
 
 import datetime as dt

@@ -65,7 +65,7 @@ def software_of(
     """Return the software of a node; what its labels do not say any more is what they said before.
 
     Args:
-        labels: of the node: those of Node Feature Discovery, and ours of the last look.
+        labels: of the node: those of Node Feature Discovery, and ours of the last pass.
         runtime_version: `status.nodeInfo.containerRuntimeVersion`, such as `containerd://2.1.4`.
         kernel_version: `status.nodeInfo.kernelVersion`.
     """

@@ -168,7 +168,7 @@ RBAC: Final = (PolicyRule(group=GROUP, resources=("gpunodeinventories/status",),
 
 FIELD_MANAGER: Final = "gpu-control-plane/node-bootstrap"
 DEVICES_DELAY_S: Final = 0.1
-"""A node's devices change in bursts (found, assigned, reserved), and a look costs 0.1 ms: 1 % of a core for ten nodes
+"""A node's devices change in bursts (found, assigned, reserved), and a pass costs 0.1 ms: 1 % of a core for ten nodes
 whose devices change all the time."""
 _UNTOLD: Final = GPUNodeInventoryStatus()
 """Facts of an inventory that `node.inventory` has just created: its first status follows, and brings the node here."""

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 CLAIM_DELAY_S: Final = 0.25
 """Gathers the changes of NodeClaims and nodes, which come in bursts."""
 CATCH_UP_S: Final = 0.1
-"""Seconds between two searches for what was written in the caches."""
+"""Seconds between two searches for what was written in the stores."""
 BUSY_S: Final = 5.0
 """Seconds between two passes over a pool with waiting pods or requests: deadlines and back-offs end without a change."""
 IDLE_S: Final = 60.0
@@ -112,9 +112,8 @@ class PoolScaler:
         chosen = await self._probe.choose(parameters)
         await self._leave_backend(pool, chosen.backend)
         backend = self._backends[chosen.backend]
-        parameters = replace(
-            parameters, backend=chosen.backend
-        )  # NodePools are judged by the one in use
+        # NodePools are judged by the backend in use.
+        parameters = replace(parameters, backend=chosen.backend)
         if parameters.pool.closed is not None:
             await self._withdraw(name, chosen.backend, keeps_signals=False)
         if not backend.is_caught_up(name):

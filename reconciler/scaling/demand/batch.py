@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 IDLE_S: Final = 1.0
-"""Without another pod: a batch is complete. As Karpenter's, of which the next step is one."""
+"""Seconds without another pod after which a batch is complete: as Karpenter's, of which the next step is one."""
 MAX_S: Final = 10.0
 """Seconds from its first pod, though further ones come."""
 
