@@ -25,9 +25,9 @@ import structlog
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-EVENT: Final = "API server does not answer"
-EVERY_S: Final = 10.0
-CAUSES: Final = frozenset({"Unreachable", "TimedOut"})
+OUTAGE_EVENT: Final = "API server does not answer"
+OUTAGE_EVERY_S: Final = 10.0
+OUTAGE_CAUSES: Final = frozenset({"Unreachable", "TimedOut"})
 """Errors of `kube.errors` that are no answer. Refusals differ between resources, so that each is a line."""
 
 
@@ -43,7 +43,7 @@ class Outages:
     """Lines of the last ten seconds, by cause: an API server that does not answer is one line in that time.
 
     Every task retries by itself and logs each failure with its `cause`, the name of an error of `kube.errors`. The first
-    record of a cause becomes the line; those of the next `EVERY_S` are counted.
+    record of a cause becomes the line; those of the next `OUTAGE_EVERY_S` are counted.
     """
 
     def __init__(self) -> None:
@@ -55,14 +55,14 @@ class Outages:
         A line names one of the tasks that wait, and the number of records that were left out before it.
         """
         cause = record["cause"]
-        if cause not in CAUSES:
+        if cause not in OUTAGE_CAUSES:
             return dict(record)
         reported = self._reported.get(cause)
-        if reported is not None and now < reported.at + EVERY_S:
+        if reported is not None and now < reported.at + OUTAGE_EVERY_S:
             reported.left_out += 1
             return None
         self._reported[cause] = _ReportedOutage(now)
-        line = {"event": EVENT, "cause": cause, "error": record.get("error", "")}
+        line = {"event": OUTAGE_EVENT, "cause": cause, "error": record.get("error", "")}
         line["during"] = record["event"]
         return line if reported is None else {**line, "left_out": reported.left_out}
 

@@ -47,6 +47,8 @@ def host_of(request: "web.BaseRequest") -> str:
 def refuse_other_sites(request: "web.BaseRequest", host: str) -> None:
     """Refuse what a browser asks for a page of another site, or of another port of this host.
 
+    Browsers send the origin, and no page can make its browser send another.
+
     Raises:
         RefusedError: the request is such a one.
     """
@@ -66,7 +68,7 @@ def _authority(origin: str) -> str:
     return authority if separator and scheme in {"http", "https"} else ""
 
 
-OF_POD: Final = 2.0
+COST_OF_DETAILS: Final = 2.0
 """Details of a pod, which say why it waits: 8 to 64 ms."""
 VIEWER_A_SECOND: Final = 10.0
 VIEWER_BURST: Final = 40
@@ -243,7 +245,7 @@ class ConsoleApplication:
     async def _pod(self, request: "web.BaseRequest", namespace: str, name: str) -> "web.Response":
         pod = questions.object_name(name, "pod")
         viewer = await self._viewer(request, questions.namespace_name(namespace))
-        self._limits.take(viewer.row.name, OF_POD)
+        self._limits.take(viewer.row.name, COST_OF_DETAILS)
         found = self._data.pod(namespace, pod, viewer.visibility)
         if found is None:
             raise _not_found(

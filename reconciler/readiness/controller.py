@@ -137,7 +137,7 @@ def _is_missing(condition: "Condition") -> bool:
     return condition.reason == NodeSoftware.NOT_READY.value
 
 
-PERIOD_S: Final = 600.0
+HEARTBEAT_EVERY_S: Final = 600.0
 """5,000 nodes are eight writes a second; their agents' heartbeats are eighty."""
 
 
@@ -147,7 +147,7 @@ def is_heartbeat_due(
     """Say whether the time is worth a write of its own.
 
     An exporter is read every few seconds, and a quiet node must not cost a write for each page. The time goes with
-    another change of the node's software, alone when the exporter fell silent, and else once in `PERIOD_S`.
+    another change of the node's software, alone when the exporter fell silent, and else once in `HEARTBEAT_EVERY_S`.
 
     Args:
         current: the time that the inventory shows.
@@ -161,7 +161,7 @@ def is_heartbeat_due(
     moved_s = (heard_at.replace(microsecond=0) - reported_at).total_seconds()
     is_silent = (now - heard_at).total_seconds() > freshness_s
     # A time in the future was written by a wrong clock.
-    return moved_s != 0 and (is_silent or abs(moved_s) >= PERIOD_S)
+    return moved_s != 0 and (is_silent or abs(moved_s) >= HEARTBEAT_EVERY_S)
 
 
 RBAC: Final = (PolicyRule(group=GROUP, resources=("gpunodeinventories/status",), verbs=("patch",)),)

@@ -89,8 +89,8 @@ class WatchedDevices:
         self._changed.nodes.add(item.facts.node)
 
 
-MOST: Final = 200
-KEPT: Final = dt.timedelta(hours=1)
+MOST_ENDED: Final = 200
+ENDED_KEPT: Final = dt.timedelta(hours=1)
 
 
 @final
@@ -118,10 +118,10 @@ class EndedReservations:
 
     def rows(self, now: dt.datetime) -> dict[str, EndedRow]:
         """Return those to show, after dropping the others."""
-        for id_ in list(self._rows)[: max(0, len(self._rows) - MOST)]:
+        for id_ in list(self._rows)[: max(0, len(self._rows) - MOST_ENDED)]:
             del self._rows[id_]
         for id_, (at, _) in list(self._rows.items()):
-            if now - at <= KEPT:
+            if now - at <= ENDED_KEPT:
                 break
             del self._rows[id_]
         return {id_: row for id_, (_, row) in self._rows.items()}

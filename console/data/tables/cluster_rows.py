@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from console.data.tables.pod_rows import SharePart
     from console.data.tables.table import TableRow
 
-EVERY_S: Final = 10.0
-KEPT: Final = 360
+HISTORY_EVERY_S: Final = 10.0
+HISTORY_SAMPLES: Final = 360
 """An hour."""
 
 
@@ -43,13 +43,13 @@ class PoolHistories:
         """Take the figures of all pools where it is time."""
         if monotonic < self._due:
             return
-        self._due = monotonic + EVERY_S
+        self._due = monotonic + HISTORY_EVERY_S
         for gone in self._figures.keys() - pools.keys():
             del self._figures[gone]
         at = int(now.timestamp())
         for name, row in pools.items():
             if isinstance(row, PoolRow):
-                figures = self._figures.setdefault(name, deque(maxlen=KEPT))
+                figures = self._figures.setdefault(name, deque(maxlen=HISTORY_SAMPLES))
                 figures.append((at, row.used, row.reserved, row.free, row.withheld, row.waiting))
 
     def rows(self) -> dict[str, PoolHistory]:

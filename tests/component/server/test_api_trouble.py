@@ -12,7 +12,7 @@ from api.names import DEVICES_ANNOTATION, RESERVATION_ANNOTATION, RESOURCE_PREFI
 from kube.resources import GPU_POOLS, PODS
 from manifests import constants
 from simulator.node.kubelet import register_node
-from telemetry.logs import EVERY_S, Outages
+from telemetry.logs import OUTAGE_EVERY_S, Outages
 from telemetry.metrics import REGISTRY
 from tests.support.polling import until, until_async
 from tests.support.reviews import a_pool_object
@@ -104,7 +104,7 @@ async def test_api_server_that_is_away_is_a_line_at_once_and_then_one_in_ten_sec
     assert len(waiting) > 30
     assert {log.get("cause") for log in waiting} == {"Unreachable"}
     assert 4 <= len(lines) <= 7
-    assert all(later - line >= EVERY_S - 0.1 for line, later in itertools.pairwise(lines))
+    assert all(later - line >= OUTAGE_EVERY_S - 0.1 for line, later in itertools.pairwise(lines))
 
 
 def reports_every_list(logs: Sequence[Mapping[str, object]]) -> bool:

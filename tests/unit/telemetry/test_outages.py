@@ -1,7 +1,7 @@
 """An API server that is away: one line at once, one in ten seconds, and none of another fact is lost."""
 
 import kube.errors
-from telemetry.logs import CAUSES, EVENT, EVERY_S, Outages
+from telemetry.logs import OUTAGE_CAUSES, OUTAGE_EVENT, OUTAGE_EVERY_S, Outages
 
 
 def a_record(cause: str = "Unreachable", event: str = "list or watch failed", **more: object):
@@ -10,7 +10,7 @@ def a_record(cause: str = "Unreachable", event: str = "list or watch failed", **
 
 def test_the_first_record_becomes_the_line():
     assert Outages().summary(a_record(resource="pods", retry_in_s=0.3), 0.0) == {
-        "event": EVENT,
+        "event": OUTAGE_EVENT,
         "cause": "Unreachable",
         "error": "refused",
         "during": "list or watch failed",
@@ -31,7 +31,7 @@ def test_each_cause_is_counted_by_itself():
     outages = Outages()
     assert outages.summary(a_record("Unreachable"), 0.0)
     assert outages.summary(a_record("TimedOut"), 0.0)
-    assert not outages.summary(a_record("TimedOut"), EVERY_S - 0.1)
+    assert not outages.summary(a_record("TimedOut"), OUTAGE_EVERY_S - 0.1)
 
 
 def test_an_outage_after_a_quiet_time_is_told_at_once():
@@ -49,5 +49,5 @@ def test_refusals_are_lines_of_their_own():
 
 
 def test_the_causes_are_errors_of_the_client():
-    for cause in CAUSES:
+    for cause in OUTAGE_CAUSES:
         assert issubclass(getattr(kube.errors, cause), kube.errors.Unreachable)
