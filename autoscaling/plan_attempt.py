@@ -222,12 +222,12 @@ class PlanAttempt:
         nodes = self._index.nodes
         on_their_way = (item.node.name for item in self._in_flight if item.node is not None)
         present = (nodes.get(name) for name in (*self._existing.nodes, *on_their_way))
-        reported: Iterator[ShapeParameters | NodeFacts | None] = itertools.chain(
+        shapes_and_nodes: Iterator[ShapeParameters | NodeFacts | None] = itertools.chain(
             self._parameters.shapes, present
         )
         return any(
             item is not None and (item.cpu_milli is not None or item.memory_mib is not None)
-            for item in reported
+            for item in shapes_and_nodes
         )
 
     def _place(self, pod: "PodFacts", pod_class: PodClass) -> PodWait | None:

@@ -85,12 +85,14 @@ async def run_demo(log_file: Path | None, parts: "Sequence[Part]" = PARTS) -> in
             for item in beside:
                 failed = failed or await ended(item.report(), item.log)
 
-        reported = (*chapters[:-1], run_others, chapters[-1])
+        with_others = (*chapters[:-1], run_others, chapters[-1])
         async with BackgroundTasks() as group:
             for item in beside:
                 group.spawn(item.run(), "a part of the demo")
             _introduce()
-            status = await ended(_run(reported, fleet, folder / "first", log=log, report=say), log)
+            status = await ended(
+                _run(with_others, fleet, folder / "first", log=log, report=say), log
+            )
             status = status or failed
     if status == 0:
         say("\nEvery claim above was checked.")

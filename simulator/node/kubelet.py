@@ -29,9 +29,8 @@ if TYPE_CHECKING:
 
 START_S: Final = 0.05
 RETRY_S: Final = 0.5
-"""Seconds until a container that has failed is started again, for which a real kubelet begins with 10 s; and a
-volume mounted
-again, for which it begins with 0.5 s."""
+"""Seconds until a container that has failed is started again, for which a real kubelet begins with 10 s; and a volume
+mounted again, for which it begins with 0.5 s."""
 FAILED_MOUNT: Final = "FailedMount"
 
 Json = dict[str, Any]

@@ -118,11 +118,11 @@ class PassedOverNodes:
             SelectorRequirement(key=key, operator=SelectorOperator.NOT_IN, values=sorted(values))
             for key, values in sorted(known.left_out.items())
         ]
-        reported = tuple(
+        texts = tuple(
             f"nodes with {item.key} {listed(item.values or ())}, where units are free and kube-scheduler does not bind the pod"
             for item in excluded
         )
         narrowed = with_terms(selection, [NodeSelectorTerm(match_expressions=excluded)])
         return dataclasses.replace(
-            pod, selection=structs.replace(narrowed, untold=(*selection.untold, *reported))
+            pod, selection=structs.replace(narrowed, untold=(*selection.untold, *texts))
         )
