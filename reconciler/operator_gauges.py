@@ -1,6 +1,6 @@
 """Metrics of the node software of a ClusterPolicy: shown by the replica that leads, where node software is on.
 
-The controllers `clusterpolicy` and `driver.upgrade` hand figures in; nothing else sets these metrics.
+The controllers `node.operands` and `driver.upgrade` hand figures in; nothing else sets these metrics.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""`pod.requeue`: makes kube-scheduler try a waiting pod again when it would fit now.
+"""`pod.waking`: makes kube-scheduler try a waiting pod again when it would fit now.
 
 kube-scheduler retries a pod that the extender rejected when a bound pod or a node changes. It cannot see the end of
 a reservation, and it misses, for up to five minutes, the end of a victim that was gone before it asked for the

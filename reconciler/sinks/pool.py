@@ -1,4 +1,4 @@
-"""`pool.index.device_index`: GPUPools into the index and the catalog."""
+"""`pool.index`: GPUPools into the index and the catalog."""
 
 from typing import TYPE_CHECKING, Final, final
 

@@ -2,7 +2,9 @@
 
 import importlib
 import pkgutil
+import re
 from collections.abc import Iterator
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -22,14 +24,23 @@ from server.leadership import fence
 from tests.support.assignment import a_gpupool
 from tests.support.controllers import a_context, connected
 from tests.support.recorded_events import RecordedEvents
+from tests.support.source_trees import ROOT, source_of
 
 Spec = ControllerSpec | TaskSpec
 
 
+CONTROLLERS_NAMED = re.compile("[Cc]ontrollers? (`[a-z.-]+`(?:(?:, | and )`[a-z.-]+`)*)")
+
+
+def walk_modules() -> Iterator[ModuleType]:
+    for module in pkgutil.walk_packages(reconciler.__path__, "reconciler."):
+        yield importlib.import_module(module.name)
+
+
 def declared() -> Iterator[Spec]:
     """Yield the `SPEC` of every module of `reconciler`."""
-    for module in pkgutil.walk_packages(reconciler.__path__, "reconciler."):
-        spec = getattr(importlib.import_module(module.name), "SPEC", None)
+    for module in walk_modules():
+        spec = getattr(module, "SPEC", None)
         if spec is not None:
             yield spec
 
@@ -83,6 +94,26 @@ def test_names_are_those_of_metrics_logs_and_tasks():
         "scheduler.trust",
         "service.endpoint",
     ]
+
+
+def test_a_module_that_begins_with_a_name_begins_with_that_of_its_controller():
+    for item in walk_modules():
+        begins = re.match("`([^`]+)`", item.__doc__ or "")
+        if begins and hasattr(item, "SPEC"):
+            assert begins[1] == item.SPEC.name, item.__name__
+
+
+def test_pages_and_docstrings_name_controllers_that_there_are():
+    names = {item.name for item in CONTROLLERS}
+    texts = [*(ROOT / "docs").rglob("*.md"), *(ROOT / "reconciler").rglob("*.py")]
+    named = {
+        name
+        for path in texts
+        for found in CONTROLLERS_NAMED.findall(source_of(path))
+        for name in re.findall("`([^`]+)`", found)
+    }
+    assert named
+    assert named <= names
 
 
 def rules_of(*lists: tuple[PolicyRule, ...]) -> object:
