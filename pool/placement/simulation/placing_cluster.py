@@ -1,7 +1,8 @@
 """What the engine asks of a cluster: place a pod, take its end, and tell figures.
 
-`ranked_nodes` answers for nodes of a trace. A copy of a live allocation state answers with the server's own decisions;
-it is the command's (`cli.simulation.workload.snapshot_cluster`), since those decisions are above this package.
+A copy of a live allocation state answers with the server's own decisions; it is the command's
+(`cli.simulation.workload.snapshot_cluster`), since those decisions are above this package. The bench has another one,
+for the nodes of a trace.
 """
 
 from typing import TYPE_CHECKING, Protocol
