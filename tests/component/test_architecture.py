@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import itertools
 import random
 import re
 import sys
@@ -45,9 +46,12 @@ from tests.support.registry_double import RegistryDouble
 from tests.support.reviews import a_pod_object, a_review
 from tests.support.scheduling import a_wire_pod, extender_args
 from tests.support.served_app import TOKEN, TestAuthority, served_app
+from tests.support.source_trees import PACKAGES, files_of, name_of
 
 PAGE = Path(__file__).parents[2] / "docs" / "architecture.md"
 MOST_STEPS = 12
+MOST_MODULES = 75
+"""Modules of ours that run from the first step of a walk to its last; docs/design/0010 has the figures."""
 
 
 def walk(title: str) -> list[str]:
@@ -83,6 +87,21 @@ def assert_walked(title: str, called: list[str]) -> None:
     assert not missing, f"{PAGE.name}, {title}: never called: {missing}"
     order = sorted(steps, key=called.index)
     assert steps == order, f"{PAGE.name}, {title}: the steps run in this order: {order}"
+    modules = entered_modules(called[called.index(steps[0]) : called.index(steps[-1]) + 1])
+    print(f"{title}: {len(modules)} modules")
+    assert len(modules) <= MOST_MODULES, f"{title}: {len(modules)} modules: {sorted(modules)}"
+
+
+def entered_modules(called: list[str]) -> set[str]:
+    """Return the modules of the product whose functions are called."""
+    product = set(PACKAGES) - {"simulator"}
+    known = {name_of(path).removesuffix(".py").replace("/", ".") for path in files_of(*product)}
+    return {
+        module
+        for function in called
+        for module in itertools.accumulate(function.split("."), "{}.{}".format)
+        if module in known
+    }
 
 
 async def test_pod_to_reservation(tmp_path: Path) -> None:
