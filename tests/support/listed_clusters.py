@@ -33,6 +33,8 @@ def clusters(draw: st.DrawFn) -> list[Object]:
         node = a_node_object(f"n{place}", unschedulable=draw(st.booleans()))
         node["status"]["allocatable"]["pods"] = draw(st.sampled_from(["110", "110", "1", "2"]))
         node["status"]["allocatable"]["cpu"] = draw(st.sampled_from(["64", "64", "12"]))
+        node["status"]["allocatable"]["memory"] = draw(st.sampled_from(["512Gi", "512Gi", "3Gi"]))
+        node["metadata"]["labels"]["zone"] = draw(st.sampled_from(["a", "b"]))
         if draw(st.integers(0, 4)) == 0:
             node["spec"]["taints"] = [{"key": "maintenance", "effect": "NoSchedule"}]
         objects.append(node)
@@ -52,8 +54,11 @@ def clusters(draw: st.DrawFn) -> list[Object]:
 
 @st.composite
 def pods_without_units(draw: st.DrawFn, node: str) -> list[Object]:
-    """Pods that name no pool, and take CPU and places of the node."""
-    cpus = draw(st.lists(st.sampled_from(["0", "8", "60"]), max_size=2))
+    """Pods that name no pool, and take CPU, memory and places of the node."""
+    amounts = st.fixed_dictionaries(
+        {"cpu": st.sampled_from(["0", "8", "60"]), "memory": st.sampled_from(["0", "1Gi", "2Gi"])}
+    )
+    requests = draw(st.lists(amounts, max_size=2))
     return [
         {
             "apiVersion": "v1",
@@ -65,11 +70,11 @@ def pods_without_units(draw: st.DrawFn, node: str) -> list[Object]:
             },
             "spec": {
                 "nodeName": node,
-                "containers": [{"name": "c", "resources": {"requests": {"cpu": cpu}}}],
+                "containers": [{"name": "c", "resources": {"requests": amount}}],
             },
             "status": {"phase": "Running"},
         }
-        for number, cpu in enumerate(cpus)
+        for number, amount in enumerate(requests)
     ]
 
 

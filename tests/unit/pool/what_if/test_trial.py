@@ -1,5 +1,6 @@
 """A trial comes to the node that the extender's own verbs come to, on random clusters; and says what it does not weigh."""
 
+from collections import defaultdict
 from typing import Any
 
 import msgspec
@@ -8,10 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from admission.decision import Denied
-from api.names import CAPACITY_GATE, NodeName
+from api.names import CAPACITY_GATE, NodeName, PodUid
 from cli.simulation.pod_file import pod_of_object
 from cli.simulation.pod_scheduling import PodCreator, admit, question_of, trial_of
 from kubectl_gpu.what_if.verb import copy_of
+from pool.allocation_reader import AllocationReader
 from pool.index.node_requests import NodeRequests
 from pool.what_if.trial import unweighed
 from scheduler.extender import filter_nodes, prioritize
@@ -40,21 +42,66 @@ def best_by_extender(manifest: bytes, names: list[NodeName], context: Any) -> No
     return NodeName(best["Host"])
 
 
+def passes_limits(node: Object, pods: list[Object], asked: Object) -> bool:
+    """Say whether kube-scheduler's own plugins pass the node, by nothing but the objects.
+
+    Args:
+        node: the Node.
+        pods: those that are bound there or will be, since units of it are reserved for them.
+        asked: the pod.
+    """
+    spec, allocatable = node["spec"], node["status"]["allocatable"]
+    selector = asked["spec"]["nodeSelector"]
+    return (
+        not spec.get("unschedulable")
+        and not spec.get("taints")
+        and selector.items() <= node["metadata"]["labels"].items()
+        and len(pods) < int(allocatable["pods"])
+        and all(
+            amount_of(asked, name) == 0
+            or sum(amount_of(pod, name) for pod in (*pods, asked))
+            <= int(allocatable[name].removesuffix("Gi"))
+            for name in ("cpu", "memory")
+        )
+    )
+
+
+def node_of(pod: Object, reader: AllocationReader) -> str | None:
+    """Return the node on which a pod is bound or has units reserved; None for one that is over."""
+    reservation = reader.ledger.of_pod(PodUid(pod["metadata"]["uid"]))
+    is_over = pod.get("status", {}).get("phase") == "Succeeded"
+    return reservation.node if reservation else None if is_over else pod["spec"].get("nodeName")
+
+
+def amount_of(pod: Object, name: str) -> int:
+    """Return what the one container requests: cores, or GiB."""
+    (container,) = pod["spec"]["containers"]
+    resources = container["resources"]
+    return int(resources.get("requests", resources.get("limits"))[name].removesuffix("Gi"))
+
+
 @given(
     objects=clusters(),
     units=st.integers(1, 4),
     cpu=st.sampled_from(["0", "2", "20"]),
+    selector=st.sampled_from([{}, {"zone": "a"}]),
     strategy=st.sampled_from(["BinPack", "Spread", "LeastFragmentation"]),
     topology=st.sampled_from(["Preferred", "Required"]),
 )
 def test_the_node_is_that_of_filter_and_prioritize(
-    objects: list[Object], units: int, cpu: str, strategy: str, topology: str
+    objects: list[Object],
+    units: int,
+    cpu: str,
+    selector: dict[str, str],
+    strategy: str,
+    topology: str,
 ):
     for item in objects:
         if item["kind"] == "GPUPool":
             item["spec"]["scheduling"] = {"strategy": strategy, "deviceTopology": topology}
     snapshot = copy_of(ListedObjects(objects))
-    asked = pod_of_object(a_pod_object("asked", units, cpu=cpu), where="the test")
+    manifest = a_pod_object("asked", units, cpu=cpu, nodeSelector=selector)
+    asked = pod_of_object(manifest, where="the test")
     assert asked is not None
     if isinstance(admit(asked, snapshot, PodCreator()), Denied):
         return
@@ -62,8 +109,14 @@ def test_the_node_is_that_of_filter_and_prioritize(
     assert question is not None
     trial = trial_of(question, snapshot)
     chosen = trial.choose()
-    nodes = snapshot.index.state(question.pool.name).devices_by_node
-    allowed = [name for name in sorted(nodes) if not trial.limit(name)]
+    with_devices = snapshot.index.state(question.pool.name).devices_by_node
+    nodes = {NodeName(node["metadata"]["name"]): node for node in objects if node["kind"] == "Node"}
+    pods = defaultdict(list)
+    for pod in (item for item in objects if item["kind"] == "Pod"):
+        pods[node_of(pod, trial.reader)].append(pod)
+    allowed = [
+        name for name in sorted(with_devices) if passes_limits(nodes[name], pods[name], manifest)
+    ]
     expected = best_by_extender(asked.encoded(), allowed, snapshot.scheduling)
     assert (None if chosen is None else chosen.placed.node) == expected
     refused = {name for name, _ in trial.faults()}
