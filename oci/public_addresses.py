@@ -1,4 +1,4 @@
-"""Names that lead to public addresses only: whoever may name a registry must not reach what is beside the server.
+"""Names that lead to public addresses only: a user who may name a registry must not reach what is beside the server.
 
 Addresses are judged as a connection is made, so that a name that leads elsewhere a moment later gains nothing.
 """

@@ -104,7 +104,7 @@ def by_pods(
 
     Args:
         live: the DaemonSet.
-        pods: those that its selector finds, whoever owns them.
+        pods: those that its selector finds, of any owner.
         newest_revision: hash of its newest ControllerRevision; empty where there is none yet.
         nodes: those that it selects.
     """

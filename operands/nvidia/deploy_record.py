@@ -1,7 +1,7 @@
 """The record of what the control plane set on a node for a ClusterPolicy: keys of labels and annotations, with their values.
 
 It is an annotation of the node. A key belongs to the control plane as long as it has the recorded value, or one by which
-an operand is paused: whoever writes another value takes the key over, and it is not removed again. Only keys that
+an operand is paused: a client that writes another value takes the key over, and it is not removed again. Only keys that
 operands have are read from the record, so an edited record does not make the control plane remove others.
 
 By the record `adopt`, set by hand, labels that the GPU Operator set become ours, without any of them going away.

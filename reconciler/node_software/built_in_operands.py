@@ -1,6 +1,6 @@
 """The operands of the built-in policy, which the server's settings describe: they run where no ClusterPolicy counts.
 
-A ClusterPolicy takes the place of all of them: an object has one name whoever asks for it, so that none is there twice.
+A ClusterPolicy takes the place of all of them: an object has the same name in both, so that none is there twice.
 Beside one stay Service and ServiceMonitor of the node agents' metrics, unless it brings an exporter of its own.
 """
 

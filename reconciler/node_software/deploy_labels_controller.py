@@ -2,7 +2,7 @@
 
 What a node gets is pure (`operands.nvidia.deploy_labels`). It is written by one merge patch under the resourceVersion
 that was read, since users and the driver's and MIG's programs write the same labels. The times of holds are kept in
-memory: after a change of leaders they begin anew, so that a removal comes later, and never too early. No label changes
+memory: after a change of leaders they begin again, so that a removal comes later, and never too early. No label changes
 while a ClusterPolicy exists that this version cannot read, and no owner of a driver while an NVIDIADriver does.
 A label that another client keeps removing is put back every `RESTORE_PAUSE_S` at most, and told once.
 """

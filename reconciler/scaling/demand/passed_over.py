@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pool.model import NodeFacts, PodFacts, PoolFacts
 
 PASSED_OVER_S: Final = 120.0
-"""Seconds after the minute in which kube-scheduler tries a pod anew: it has tried at least twice."""
+"""Seconds that a pod waits beside free units; kube-scheduler tries a pod again within a minute, so it has tried twice."""
 
 
 @final
