@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from kube.client import KubeClient
 
 START_TIMEOUT_S: Final = 120.0
-SAMPLE_EVERY_S: Final = 0.5
+SAMPLE_EVERY_S: Final = 0.25
 """Seconds between two checks. A node becomes ready, and a device recovers, after three; the default is 10 s."""
 
 

@@ -102,7 +102,7 @@ async def run_demo(log_file: Path | None, parts: "Sequence[Part]" = PARTS) -> in
 def _introduce() -> None:
     say("In memory: an API server, a registry, a scheduler, Karpenter, kubelets, node agents.")
     say("In a process of its own: the real GPU control plane, called over HTTPS as by Kubernetes.")
-    say("The demo needs nothing else, and takes about a minute.")
+    say("The demo needs nothing else, and takes some forty seconds.")
 
 
 async def _run(
