@@ -15,6 +15,7 @@ from manifests.monitoring.scaling_alerts import RECORDING_RULES
 from pool.reservations.reservation import End, ReservationPhase
 from reconciler.scaling import gauges
 from telemetry.conditions import InventoryCondition, PoolCondition
+from tests.cluster.alerts.control_plane_cases import CASES
 from tests.support.exported_series import (
     OF_NODE_STATUS_EXPORTER,
     OURS,
@@ -90,6 +91,10 @@ def test_a_rule_keeps_clusters_apart(rule: Alert | RecordingRule) -> None:
 
 def test_names_are_unique() -> None:
     assert len({alert.name for alert in ALERTS}) == len(ALERTS) > 15
+
+
+def test_every_alert_has_series_that_raise_it_and_no_other() -> None:
+    assert sorted(case.alert for case in CASES) == sorted(alert.name for alert in ALERTS)
 
 
 def test_the_page_has_every_alert_as_it_is_and_no_other() -> None:
