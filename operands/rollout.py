@@ -27,13 +27,6 @@ def step_to_selector(body: "Json", found: "Json") -> "Json | Propagation":
     return {**body, "spec": spec}
 
 
-def outdated_nodes(live: "Json") -> int:
-    """Return on how many nodes an available pod of a DaemonSet waits for a roll-out to replace it."""
-    status = live.get("status") or {}
-    waiting: int = status.get("numberAvailable", 0) - status.get("updatedNumberScheduled", 0)
-    return max(0, waiting)
-
-
 def unready_reason(live: Json) -> str:
     """Return why a DaemonSet is not ready yet; empty where all nodes that it selects run an available pod of its last template.
 

@@ -129,6 +129,8 @@ class EventReason(Enum):
     it changed a label of the node software."""
     OPERAND_LABELS_WRONG = "GPUOperandLabelsWrong"
     """On the node: a label of another client contradicts its operands, or several NVIDIADrivers select it; it stays."""
+    ROLLOUT_PASSES_DEAD_NODES = "GPURolloutPassesDeadNodes"
+    """On a DaemonSet of ours: its roll-out goes past nodes that are not ready; the note names them."""
     SCHEDULER_RESTARTED = "GPUSchedulerRestarted"
     """On kube-scheduler's Deployment: the CAs that it trusts changed."""
 

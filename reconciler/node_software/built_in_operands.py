@@ -13,20 +13,21 @@ from kube.event_recorder import ObjectReference
 from manifests import constants
 from operands.nvidia.built_in import telemetry
 from operands.nvidia.policy_states import BUILT_IN_STATES, STATE_NAMES
-from operands.rollout import outdated_nodes
 from reconciler.node_software.objects import RESOURCES, cure_of
 from reconciler.node_software.wanted_states import wanted_state
 from reconciler.runtime.object_applier import ACTION
-from telemetry.metrics import BOOTSTRAP_HANDLER_ERRORS, DAEMON_SET_OUTDATED
+from reconciler.runtime.rolling_update import Rollouts
+from telemetry.metrics import BOOTSTRAP_HANDLER_ERRORS
 from telemetry.reasons import EventReason
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from api.kinds.nvidia.clusterpolicy import ClusterPolicySpec
     from kube.event_recorder import EventRecorder
     from operands.nvidia.policy_operands import PolicyOperands
     from operands.operand_state import ServedKinds
+    from pool.model import NodeFacts
     from reconciler.node_software.objects import StateOutcome, WantedState
     from reconciler.runtime.object_applier import Refusal
 
@@ -52,6 +53,7 @@ class BuiltInOperands:
         self._policy = policy
         self._recorder = recorder
         self._reported = ""
+        self._rollouts = Rollouts(recorder)
 
     def wanted(
         self, served: "ServedKinds", *, beside: "ClusterPolicySpec | None" = None
@@ -65,7 +67,7 @@ class BuiltInOperands:
             states = (telemetry.STATE,)
         return [wanted_state(state, self._policy, served, without={}) for state in states]
 
-    def report(self, outcomes: "Mapping[str, StateOutcome]") -> None:
+    def report(self, outcomes: "Mapping[str, StateOutcome]", nodes: "Sequence[NodeFacts]") -> None:
         """Count every refusal, report the first one once, and show how far roll-outs are."""
         own = {name: item for name, item in outcomes.items() if name in _NAMES}
         refused = [refusal for item in own.values() for refusal in item.refusals]
@@ -76,9 +78,9 @@ class BuiltInOperands:
         found = {item["metadata"]["name"]: item for of in own.values() for item in of.daemon_sets}
         for name in constants.OPERANDS:
             if name in found:
-                DAEMON_SET_OUTDATED.labels(name).set(outdated_nodes(found[name]))
+                self._rollouts.show(found[name], nodes)
             else:
-                DAEMON_SET_OUTDATED.remove(name)
+                self._rollouts.forget(name)
 
     def _record(self, refused: "list[Refusal]", faults: list[str]) -> None:
         text = refused[0].text if refused else faults[0] if faults else ""

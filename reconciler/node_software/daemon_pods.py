@@ -95,6 +95,7 @@ def daemon_pod(pod: OperandPodStatus) -> DaemonPod:
         and status.phase == "Running"
         and bool(containers)
         and all(container.ready for container in containers)
+        and not _is_held_unready(status)
     )
     return DaemonPod(
         node=pod.spec.node_name or _meant_for(pod.spec),
@@ -103,6 +104,11 @@ def daemon_pod(pod: OperandPodStatus) -> DaemonPod:
         is_ready=is_ready,
         reason="" if is_ready else _reason(pod),
     )
+
+
+def _is_held_unready(status: _PodStatus) -> bool:
+    """Say whether the pod counts as not ready: of a dead node only this condition changes, never its containers."""
+    return any(item.type == "Ready" and item.status == "False" for item in status.conditions or ())
 
 
 def _meant_for(spec: _PodSpec) -> str:
@@ -141,6 +147,8 @@ def _reason(pod: OperandPodStatus) -> str:
     for condition in status.conditions or ():
         if condition.type == "PodScheduled" and condition.status == "False":
             return f"its pod cannot be scheduled: {' '.join(condition.message.split())}"
+    if status.container_statuses and all(item.ready for item in status.container_statuses):
+        return "the node is not ready"
     return f"its pod is {status.phase or 'Pending'}"
 
 

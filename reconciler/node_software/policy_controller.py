@@ -189,7 +189,7 @@ class PolicyController:
             return RECHECK_S
         wanted = self._passing(self._built_in.wanted(live.served))
         outcomes = await self._software.apply(wanted, live, propagation=lambda _: "Background")
-        self._built_in.report(outcomes)
+        self._built_in.report(outcomes, self._nodes.all())
         if live.states - {item.name for item in wanted if item.objects}:
             return REMOVAL_S
         has_more = any(item.objects for item in wanted) or any(
@@ -213,7 +213,7 @@ class PolicyController:
         outcomes = await self._software.apply(
             [*wanted, *own], live, propagation=lambda state: _propagation(policy, state)
         )
-        self._built_in.report({item.name: outcomes[item.name] for item in own})
+        self._built_in.report({item.name: outcomes[item.name] for item in own}, self._nodes.all())
         current = self._status.current_states(policy)
         states = [
             await self._state_status(item, outcomes[item.name], labels, current=current)

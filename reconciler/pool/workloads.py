@@ -27,13 +27,12 @@ from manifests.node.device_plugin import (
     pool_config,
     unserved,
 )
-from operands.rollout import outdated_nodes
 from reconciler.controller_spec import ControllerContext, ControllerSpec, Trigger
 from reconciler.pool.plugin_config import COALESCE_S, plugin_config_facts
 from reconciler.pool.validation_cache import validity_cache
 from reconciler.runtime.expectations import Expectations
 from reconciler.runtime.object_applier import ObjectApplier
-from reconciler.runtime.rolling_update import passing_dead_nodes
+from reconciler.runtime.rolling_update import Rollouts, passing_dead_nodes
 from reconciler.sinks.live_workloads import ALL_POOLS
 from telemetry.conditions import PoolCondition
 from telemetry.metrics import DAEMON_SET_OUTDATED
@@ -137,6 +136,7 @@ class PoolWorkloads:
         self._settings = settings
         self._nodes = nodes
         self._recorder = recorder
+        self._rollouts = Rollouts(recorder)
         self._expected: Expectations[tuple[str, str], str] = Expectations(
             now, seen_within_s=SEEN_WITHIN_S
         )
@@ -207,7 +207,7 @@ class PoolWorkloads:
         """Reconcile one object; say whether the watch has yet to show a write."""
         live = None if found.live is None else msgspec.to_builtins(found.live)
         if live is not None and resource is DAEMON_SETS:
-            DAEMON_SET_OUTDATED.labels(found.name).set(outdated_nodes(live))
+            self._rollouts.show(live, list(self._nodes.values()))
         if wanted is not None and not self._applier.differs(wanted, live):
             return False
         key, digest = (resource.kind, found.name), "" if wanted is None else digest_of(wanted)
@@ -223,7 +223,7 @@ class PoolWorkloads:
                     resource, meta.name, namespace=meta.namespace, uid=meta.uid
                 )
             self._expected.expect_deletion(key, digest, meta.uid)
-            DAEMON_SET_OUTDATED.remove(found.name)
+            self._rollouts.forget(found.name)
         return True
 
     def _record(self, name: "PoolName", text: str) -> None:

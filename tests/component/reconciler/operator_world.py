@@ -337,6 +337,15 @@ class OperatorWorld:
         self, daemon_set: Json, node: str, *, reason: str, message: str
     ) -> None:
         """Add a pod of a DaemonSet whose container cannot start."""
+        waiting = {"reason": reason, "message": message}
+        status = {
+            "phase": "Pending",
+            "containerStatuses": [{"name": "c", "ready": False, "state": {"waiting": waiting}}],
+        }
+        await self.add_daemon_pod(daemon_set, node, status)
+
+    async def add_daemon_pod(self, daemon_set: Json, node: str, status: Json) -> None:
+        """Add a pod of a DaemonSet."""
         meta = daemon_set["metadata"]
         owner = {
             "apiVersion": "apps/v1",
@@ -361,11 +370,6 @@ class OperatorWorld:
             },
         }
         await self.client.create(PODS, body)
-        waiting = {"reason": reason, "message": message}
-        status = {
-            "phase": "Pending",
-            "containerStatuses": [{"name": "c", "ready": False, "state": {"waiting": waiting}}],
-        }
         await self.client.merge_patch(
             PODS, {"status": status}, name=name, namespace=NAMESPACE, subresource="status"
         )

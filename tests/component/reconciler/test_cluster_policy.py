@@ -146,6 +146,24 @@ async def test_a_dead_node_holds_no_rollout_up(world: OperatorWorld):
     assert world.recorder.taken() == []
 
 
+async def test_the_status_names_a_dead_node(world: OperatorWorld):
+    """Its pod is as kubelet reported it last; only the pod's condition is another."""
+    await world.add_node("n2")
+    await world.add_policy()
+    await world.ready()
+    for node, is_ready in (("n1", "True"), ("n2", "False")):
+        status = {
+            "phase": "Running",
+            "conditions": [{"type": "Ready", "status": is_ready}],
+            "containerStatuses": [{"name": "c", "ready": True}],
+        }
+        await world.add_daemon_pod(await world.daemon_set("nvidia-dcgm-exporter"), node, status)
+    await world.roll_out(missing={"nvidia-dcgm-exporter": 1})
+    await world.until_stable()
+    message = (await world.state_of("state-dcgm-exporter"))["message"]
+    assert "node n2: the node is not ready" in message
+
+
 async def test_a_changed_spec_reaches_an_object_that_was_written_before(world: OperatorWorld):
     await world.add_policy()
     await world.ready()

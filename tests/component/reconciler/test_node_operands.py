@@ -154,14 +154,17 @@ async def test_dead_nodes_hold_no_rollout_up_and_what_waits_is_counted(cluster: 
     await cluster.client.merge_patch(
         DAEMON_SETS, body, name="nvidia-dcgm", namespace=NAMESPACE, subresource="status"
     )
-    await server.reconcile(KEY)
+    for _ in range(2):
+        await server.reconcile(KEY)
     strategy = (await cluster.daemon_set("nvidia-dcgm"))["spec"]["updateStrategy"]
     assert strategy["rollingUpdate"]["maxUnavailable"] == 2
     current = samples()[series("gpu_daemonset_outdated_nodes", daemonset="nvidia-dcgm")]
     assert current == 3
     await cluster.server(EXTERNAL).reconcile(KEY)
     assert series("gpu_daemonset_outdated_nodes", daemonset="nvidia-dcgm") not in samples()
-    assert not cluster.events.events
+    (event,) = cluster.events.taken()
+    assert (event.reason, event.regarding.name) == ("GPURolloutPassesDeadNodes", "nvidia-dcgm")
+    assert ": n0. Repair them" in event.note
 
 
 async def test_an_annotation_of_another_client_stays(cluster: Cluster):

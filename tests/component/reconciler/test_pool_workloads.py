@@ -389,6 +389,29 @@ async def test_one_agent_serves_all_pools_where_that_is_the_mode(workloads: Work
     }
 
 
+async def test_a_rollout_of_agents_names_the_dead_nodes_that_it_goes_past(workloads: Workloads):
+    cluster = workloads.cluster
+    for name, is_ready in (("n2", "True"), ("n3", "Unknown")):
+        await cluster.add_node(name, **{"gpu.deckhouse.io/present": "true"})
+        body = {"status": {"conditions": [{"type": "Ready", "status": is_ready}]}}
+        await cluster.client.merge_patch(NODES, body, name=name, subresource="status")
+    await workloads.until_stable(ALL_POOLS)
+    assert workloads.recorded.take() == []
+    status = {"desiredNumberScheduled": 2, "numberAvailable": 1, "updatedNumberScheduled": 0}
+    for _ in range(2):
+        await cluster.client.merge_patch(
+            DAEMON_SETS,
+            {"status": status},
+            name="gpu-node-agent",
+            namespace=NAMESPACE,
+            subresource="status",
+        )
+        await workloads.until_stable(ALL_POOLS)
+    ((name, reason, note),) = workloads.recorded.take()
+    assert (name, reason) == ("gpu-node-agent", "GPURolloutPassesDeadNodes")
+    assert ": n3. Repair them" in note
+
+
 async def test_nvidias_plugin_says_which_pool_it_does_not_serve(workloads: Workloads):
     nvidia = Workloads(
         workloads.cluster,
