@@ -39,6 +39,26 @@ _log = structlog.get_logger()
 
 
 @final
+class SwitchedContext:
+    """A port's TLS, which hands each handshake over to the present context."""
+
+    def __init__(self, context: ssl.SSLContext) -> None:
+        self.context: Final = context
+        """The port's; it stays the same."""
+        self.current: ssl.SSLContext | None = None
+        """None: handshakes are refused."""
+        context.sni_callback = self._hand_over
+
+    def _hand_over(
+        self, connection: ssl.SSLSocket | ssl.SSLObject, _name: str | None, _: ssl.SSLContext
+    ) -> int | None:
+        if self.current is None:
+            return ssl.ALERT_DESCRIPTION_INTERNAL_ERROR
+        connection.context = self.current
+        return None
+
+
+@final
 class ServingContext:
     """The server's TLS, reloaded in place; what `context` returns is the same for ever."""
 
@@ -54,14 +74,12 @@ class ServingContext:
         """Those of the certificate that API servers call webhooks with."""
         self._clients = ClientTrust()
         self._loaded: ServingBundle | None = None
-        self._current: ssl.SSLContext | None = None
         self._not_after: dt.datetime | None = None
-        self._context = _server_context(self._protocols)
-        self._context.sni_callback = self._hand_over
+        self._port = SwitchedContext(_server_context(self._protocols))
 
     @property
     def context(self) -> ssl.SSLContext:
-        return self._context
+        return self._port.context
 
     @property
     def loaded(self) -> "ServingBundle | None":
@@ -124,18 +142,10 @@ class ServingContext:
         except (ssl.SSLError, OSError) as error:
             RotationStep.RELOAD.count_failure()
             raise UnusableBundleError(f"OpenSSL refuses the certificates: {error}") from error
-        self._current = context
+        self._port.current = context
         self.scheduler.replace(scheduler)
         self.api_server.replace(clients.api_server)
         return pair, own
-
-    def _hand_over(
-        self, connection: ssl.SSLSocket | ssl.SSLObject, _name: str | None, _: ssl.SSLContext
-    ) -> int | None:
-        if self._current is None:
-            return ssl.ALERT_DESCRIPTION_INTERNAL_ERROR
-        connection.context = self._current
-        return None
 
 
 def client_context(trust_pem: bytes, pair: "KeyPair | None" = None) -> ssl.SSLContext:
@@ -166,16 +176,22 @@ def peer_common_name(transport: "asyncio.BaseTransport | None") -> str | None:
     return names[0] if len(names) == 1 else None
 
 
-def _server_context(protocols: "Sequence[str]") -> ssl.SSLContext:
+def server_context(protocols: "Sequence[str]") -> ssl.SSLContext:
+    """Return a server's TLS without a certificate, for clients that show none."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_ciphers(_CIPHERS)
+    if protocols:
+        context.set_alpn_protocols(protocols)
+    return context
+
+
+def _server_context(protocols: "Sequence[str]") -> ssl.SSLContext:
+    context = server_context(protocols)
     context.verify_mode = ssl.CERT_OPTIONAL
     # A resumed session would go on with a client certificate whose CA is trusted no longer.
     context.options |= ssl.OP_NO_TICKET
     context.num_tickets = 0
-    if protocols:
-        context.set_alpn_protocols(protocols)
     return context
 
 

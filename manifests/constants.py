@@ -4,13 +4,14 @@ from types import MappingProxyType
 from typing import Final
 
 from api.names import GROUP
+from api.well_known_labels import APP_COMPONENT_LABEL, PART_OF_LABEL
 
 NAME: Final = "gpu-control-plane"
 """Name of the Deployment, Service, service account, roles and policies."""
 DEFAULT_NAMESPACE: Final = "gpu-control-plane"
-LABELS: Final = MappingProxyType(
-    {"app.kubernetes.io/name": NAME, "app.kubernetes.io/part-of": NAME}
-)
+LABELS: Final = MappingProxyType({"app.kubernetes.io/name": NAME, PART_OF_LABEL: NAME})
+PART_OF_US: Final = f"{PART_OF_LABEL}={NAME}"
+"""Selects our objects."""
 SERVER_COMPONENT: Final = "server"
 SCHEDULER_COMPONENT: Final = "scheduler"
 METRICS_COMPONENT: Final = "metrics"
@@ -183,4 +184,4 @@ def service_account_username(namespace: str, name: str = SERVICE_ACCOUNT) -> str
 
 def component_labels(component: str) -> dict[str, str]:
     """Return the labels by which Deployment, Service and policies select the pods of a component."""
-    return {"app.kubernetes.io/name": NAME, "app.kubernetes.io/component": component}
+    return {"app.kubernetes.io/name": NAME, APP_COMPONENT_LABEL: component}

@@ -10,7 +10,6 @@ from certs.bundle import Requirements
 
 Port = Annotated[int, Field(ge=1, le=65535)]
 Seconds = Annotated[float, Field(gt=0)]
-PullPolicy = Literal["Always", "IfNotPresent", "Never"]
 
 
 def _checked_dns_name(text: str) -> str:

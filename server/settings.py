@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from pydantic import Field, ValidationError, model_validator
 
+from api.foreign.core import PullPolicy
 from api.kinds.autoscaling import ScalingBackend
 from api.names import DEFAULT_SCHEDULER_NAME, MANAGED_LABEL
 from api.nodefiles.poolconfig import DeviceInjection
@@ -32,7 +33,6 @@ from server.setting_sections import (
     IpAddress,
     NodeRequirementSettings,
     Port,
-    PullPolicy,
     QuantityText,
     ResourcesSettings,
     Seconds,

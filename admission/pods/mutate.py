@@ -12,6 +12,7 @@ from admission.pods.constraints import constraints_of, excludes_pool_nodes
 from admission.pods.request import PoolPod, node_preset_denial
 from admission.pods.reserve import reserve
 from admission.pods.size_limits import size_denial
+from api.foreign.core import DEFAULT_SCHEDULER
 from api.kinds.gpupool import Strategy
 from api.names import POOL_LABEL, pool_node_label
 from api.text import MAX_WARNING_LENGTH, listed, truncate, units
@@ -164,8 +165,8 @@ def _spread_warning(pool: "GPUPool", context: "AdmissionContext") -> "Iterator[s
 
 def _scheduler_warning(spec: "PodSpec", context: "AdmissionContext") -> "Iterator[str]":
     """Warn where another scheduler than ours is to bind the pod."""
-    ours = context.scheduler_name or pod_patch.DEFAULT_SCHEDULER
-    if spec.scheduler_name in {"", pod_patch.DEFAULT_SCHEDULER, ours}:
+    ours = context.scheduler_name or DEFAULT_SCHEDULER
+    if spec.scheduler_name in {"", DEFAULT_SCHEDULER, ours}:
         return
     yield truncate(
         f"schedulerName {spec.scheduler_name} stays: unless it calls our extender, the pod's devices are unknown and its"

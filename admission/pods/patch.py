@@ -9,7 +9,7 @@ error for the user, so the builders create parents first. `add` on an existing m
 
 from typing import TYPE_CHECKING, Any, Final
 
-from api.foreign.core import SchedulingGate, Toleration
+from api.foreign.core import DEFAULT_SCHEDULER, SchedulingGate, Toleration
 from api.meta import SelectorOperator
 from api.names import (
     CAPACITY_GATE,
@@ -34,7 +34,6 @@ def escape(token: str) -> str:
     return token.replace("~", "~0").replace("/", "~1")
 
 
-DEFAULT_SCHEDULER: Final = "default-scheduler"
 WRITTEN_LATER: Final = tuple(key for key in ENGINE_ANNOTATIONS if key != RESERVATION_ANNOTATION)
 """Annotations that no new pod may carry."""
 

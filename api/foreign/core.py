@@ -3,11 +3,15 @@
 A cache of whole objects costs six times the memory and the garbage collector's pauses.
 """
 
-from typing import Any
+from typing import Any, Final, Literal
 
 import msgspec
 
 from api.meta import Model, ObjectMeta, SelectorRequirement
+
+DEFAULT_SCHEDULER: Final = "default-scheduler"
+"""What the API server writes where a pod names no scheduler."""
+PullPolicy = Literal["Always", "IfNotPresent", "Never"]
 
 
 class ResourceRequirements(Model, frozen=True):

@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from kube.resources import Resource
     from manifests.install.server_policy import OwnObjects
 
-PART_OF_US: Final = f"app.kubernetes.io/part-of={constants.NAME}"
 _STATES: Final = ",".join(sorted(OF_CLUSTER_POLICIES))
 _BUILT_IN: Final = f"{OPERAND_LABEL},{OPERAND_LABEL} notin ({_STATES})"
 """Objects of states that the built-in policy has, whether it or a ClusterPolicy asks for them."""
@@ -226,8 +225,8 @@ def _of_agents() -> "Iterator[OwnKind]":
     """Yield DaemonSets of the control plane, ConfigMaps of pools, and the objects of operands and ClusterPolicies."""
     agents = RemovalStage.AGENTS
     selectors = {
-        kinds.DAEMON_SETS: f"{PART_OF_US},!{OPERAND_LABEL}",
-        kinds.CONFIG_MAPS: f"{PART_OF_US},{POOL_LABEL}",
+        kinds.DAEMON_SETS: f"{constants.PART_OF_US},!{OPERAND_LABEL}",
+        kinds.CONFIG_MAPS: f"{constants.PART_OF_US},{POOL_LABEL}",
     }
     for resource in _MADE_BY_SERVER:
         if resource in selectors:
@@ -241,7 +240,7 @@ def _of_agents() -> "Iterator[OwnKind]":
 
 def _applied(secrets: tuple[str, ...]) -> "Iterator[OwnKind]":
     """Yield what was applied, and not made by the server since."""
-    applied, labels = RemovalStage.APPLIED, f"{PART_OF_US},!{POOL_LABEL},!{OPERAND_LABEL}"
+    applied, labels = RemovalStage.APPLIED, f"{constants.PART_OF_US},!{POOL_LABEL},!{OPERAND_LABEL}"
     # Of the chart's Issuer and of the console; the operator may have made the latter instead.
     issued = (*secrets, f"{constants.NAME}-ca", constants.CONSOLE_SECRET)
     for resource in _APPLIED:
@@ -249,7 +248,9 @@ def _applied(secrets: tuple[str, ...]) -> "Iterator[OwnKind]":
     yield from _policies(applied, UNINSTALL_HOOK)
     yield OwnKind(applied, kinds.SECRETS, issued, is_issued=True)
     # kube-scheduler's account has one there.
-    yield OwnKind(applied, kinds.ROLE_BINDINGS, labels=PART_OF_US, namespace="kube-system")
+    yield OwnKind(
+        applied, kinds.ROLE_BINDINGS, labels=constants.PART_OF_US, namespace="kube-system"
+    )
     for resource in _RIGHTS:
         yield OwnKind(applied, resource, labels=labels)
 

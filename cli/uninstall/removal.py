@@ -14,7 +14,7 @@ from api.meta import PartialObjectMetadata
 from api.names import GKM_GROUP
 from api.text import listed
 from cli.uninstall import removal_plan as planning
-from cli.uninstall.own_kinds import PART_OF_US, RemovalOptions, RemovalStage
+from cli.uninstall.own_kinds import RemovalOptions, RemovalStage
 from cli.uninstall.removal_plan import Found, FoundObject, RemovalAction, RemovalPlan, Step
 from cli.uninstall.survey import survey
 from kube.backoff import Backoff
@@ -22,6 +22,7 @@ from kube.errors import Conflict, Forbidden, KubeError, NotFound
 from kube.event_recorder import micro_time
 from kube.leader_election import Lease
 from kube.resources import LEASES, PODS, SELF_SUBJECT_ACCESS_REVIEWS
+from manifests import constants
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -302,7 +303,7 @@ class Removal:
             PODS,
             PartialObjectMetadata,
             namespace=self._options.own.namespace,
-            label_selector=PART_OF_US,
+            label_selector=constants.PART_OF_US,
         )
         return [item.metadata.name for item in listing.items]
 

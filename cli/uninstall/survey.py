@@ -12,7 +12,8 @@ from api.csi.names import DRIVER_NAME
 from api.driver_upgrade import CORDON_MANAGER
 from api.foreign.core import Node, NodeMetadata, Pod
 from api.meta import Model, ObjectMeta, PartialObjectMetadata
-from cli.uninstall.own_kinds import PART_OF_US, RemovalOptions, RemovalStage, is_ours, own_kinds
+from api.well_known_labels import PART_OF_LABEL
+from cli.uninstall.own_kinds import RemovalOptions, RemovalStage, is_ours, own_kinds
 from cli.uninstall.removal_plan import Found, FoundLease, FoundNode, FoundObject
 from kube.errors import Forbidden, NotFound
 from kube.leader_election import Lease
@@ -75,7 +76,7 @@ async def survey(client: "KubeClient", options: RemovalOptions) -> Found:
     """
     own, reading = options.own, _Reading(client)
     deployments = await reading.listed(
-        DEPLOYMENTS, _Deployment, namespace=own.namespace, labels=PART_OF_US
+        DEPLOYMENTS, _Deployment, namespace=own.namespace, labels=constants.PART_OF_US
     )
     with_software = own.runs_node_software and await reading.may_list(CLUSTER_POLICIES)
     objects: defaultdict[RemovalStage, list[FoundObject]] = defaultdict(list)
@@ -195,10 +196,9 @@ class _Reading:
 
     async def is_ours(self, namespace: _Namespace) -> bool:
         """Say whether a Namespace was applied with the control plane, and has no pods of others."""
-        key, _, value = PART_OF_US.partition("=")
-        if namespace.metadata.label(key) != value:
+        if namespace.metadata.label(PART_OF_LABEL) != constants.NAME:
             return False
-        name, others = namespace.metadata.name, f"{key}!={value}"
+        name, others = namespace.metadata.name, f"{PART_OF_LABEL}!={constants.NAME}"
         return not await self.listed(PODS, PartialObjectMetadata, namespace=name, labels=others)
 
     async def namespaces_of_webhooks(self) -> frozenset[str]:

@@ -1,17 +1,16 @@
 """The certificate of the console's port, from two files that change under it.
 
-Any key that OpenSSL takes is served, as companies issue them; clients show no certificate. A context cannot be reloaded as
-a whole, so that the port's hands each handshake over to the present one (the mechanism of SNI, as in `certs.tls`).
+Any key that OpenSSL takes is served, as companies issue them; clients show no certificate.
 """
 
 import asyncio
-import ssl
 from typing import TYPE_CHECKING, Final, NoReturn, final
 
 import structlog
 from cryptography import x509
 
 from certs.errors import RotationStep
+from certs.tls import SwitchedContext, server_context
 from telemetry.metrics import CERTIFICATE_NOT_AFTER
 
 if TYPE_CHECKING:
@@ -19,8 +18,7 @@ if TYPE_CHECKING:
 
 POLL_EVERY_S: Final = 10.0
 """Kubelet takes up to a minute to bring a Secret's change into a volume; this adds little."""
-_CIPHERS: Final = "ECDHE+AESGCM:ECDHE+CHACHA20"
-"""Ciphers of TLS 1.2: those with authenticated encryption. TLS 1.3 has no other."""
+_PROTOCOLS: Final = ("http/1.1",)
 
 _log = structlog.get_logger()
 
@@ -36,11 +34,9 @@ class PageCertificate:
     def __init__(self, files: "CertificateFiles") -> None:
         self._files = files
         self._served: tuple[bytes, bytes] | None = None
-        self._current: ssl.SSLContext | None = None
         self._is_reported = False
-        self.context: Final = _new_context()
-        """The port's; it stays the same."""
-        self.context.sni_callback = self._hand_over
+        self._port = SwitchedContext(server_context(_PROTOCOLS))
+        self.context: Final = self._port.context
 
     def load(self) -> None:
         """Serve what the files have now from the next handshake on.
@@ -55,7 +51,7 @@ class PageCertificate:
             raise UnusableCertificateError(f"{error.filename}: {error.strerror}") from error
         if content == self._served:
             return
-        context = _new_context()
+        context = server_context(_PROTOCOLS)
         try:
             leaf = x509.load_pem_x509_certificates(content[0])[0]
             # Without a password OpenSSL would ask the terminal for one.
@@ -64,7 +60,7 @@ class PageCertificate:
             raise UnusableCertificateError(
                 f"{files.certificate} and {files.key} are no certificate with its key: {error}"
             ) from error
-        self._current, self._served = context, content
+        self._port.current, self._served = context, content
         CERTIFICATE_NOT_AFTER.labels("leaf").set(leaf.not_valid_after_utc.timestamp())
         _log.info("certificate loaded", not_after=leaf.not_valid_after_utc.isoformat())
 
@@ -85,19 +81,3 @@ class PageCertificate:
             self._is_reported = True
         else:
             self._is_reported = False
-
-    def _hand_over(
-        self, connection: ssl.SSLSocket | ssl.SSLObject, _name: str | None, _: ssl.SSLContext
-    ) -> int | None:
-        if self._current is None:
-            return ssl.ALERT_DESCRIPTION_INTERNAL_ERROR
-        connection.context = self._current
-        return None
-
-
-def _new_context() -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.set_ciphers(_CIPHERS)
-    context.set_alpn_protocols(["http/1.1"])
-    return context

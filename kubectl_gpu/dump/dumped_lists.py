@@ -54,7 +54,6 @@ Json = dict[str, Any]
 VERSION_PATH: Final = "/version"
 _REPORTERS: Final = (REPORTING_CONTROLLER, f"{GROUP}/agent")
 """Reporters of the control plane's Events, and of the node agents' (`agent.context`)."""
-_PART_OF_US: Final = f"app.kubernetes.io/part-of={constants.NAME}"
 
 
 @final
@@ -102,8 +101,8 @@ def dumped_lists(namespace: str) -> "tuple[DumpedList, ...]":
         DumpedList((ListQuery(DEPLOYMENTS, namespace),)),
         DumpedList((ListQuery(DAEMON_SETS, namespace),)),
         DumpedList((ListQuery(CUSTOM_RESOURCE_DEFINITIONS),), _is_our_definition),
-        DumpedList((ListQuery(MUTATING_WEBHOOK_CONFIGURATIONS, labels=_PART_OF_US),)),
-        DumpedList((ListQuery(VALIDATING_WEBHOOK_CONFIGURATIONS, labels=_PART_OF_US),)),
+        DumpedList((ListQuery(MUTATING_WEBHOOK_CONFIGURATIONS, labels=constants.PART_OF_US),)),
+        DumpedList((ListQuery(VALIDATING_WEBHOOK_CONFIGURATIONS, labels=constants.PART_OF_US),)),
         DumpedList((ListQuery(NODES),)),
     )
 

@@ -7,6 +7,7 @@ the registries of kernel caches are at addresses and ports that differ from clus
 
 from typing import TYPE_CHECKING, Any, Final
 
+from api.well_known_labels import APP_COMPONENT_LABEL, PART_OF_LABEL
 from manifests import constants
 from operands.nvidia.own_pods import OPERAND_COMPONENT
 
@@ -20,11 +21,11 @@ _NODE_PORTS: Final = tuple(
     {"port": name, "protocol": "TCP"}
     for name in (constants.PROBES_PORT_NAME, constants.EXPORTER_PORT_NAME)
 )
-_OURS: Final = {"app.kubernetes.io/part-of": constants.NAME}
+_OURS: Final = {PART_OF_LABEL: constants.NAME}
 _ON_NODES: Final = {
     "matchExpressions": [
         {
-            "key": "app.kubernetes.io/component",
+            "key": APP_COMPONENT_LABEL,
             "operator": "In",
             "values": [constants.DEVICE_PLUGIN, OPERAND_COMPONENT],
         }

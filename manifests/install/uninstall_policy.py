@@ -8,6 +8,7 @@ without a name, it may only clean: finalizers of objects, and what the control p
 from typing import TYPE_CHECKING, Any, Final
 
 from api.names import COMPONENT_LABEL, OPERAND_LABEL, SCALE_SIGNAL
+from api.well_known_labels import PART_OF_LABEL
 from manifests import constants
 from manifests.install.policy_expressions import (
     KEPT_BY_API_SERVER,
@@ -27,17 +28,16 @@ _FEATURE_NAMES: Final = " || ".join(
     f"oldObject.metadata.name.startsWith('{prefix}')"
     for prefix in (constants.AGENT_FEATURE_PREFIX, constants.DETECTOR_FEATURE_PREFIX)
 )
-_PART_OF: Final = "app.kubernetes.io/part-of"
 _DELETES_OURS: Final = {
     "expression": (
         "request.operation != 'DELETE'"
         f" || (request.resource.resource == 'pods' ? {_LABEL.format(COMPONENT_LABEL)}.orValue('') == '{SCALE_SIGNAL}'"
         f" : request.resource.resource == 'nodefeatures' ? ({_FEATURE_NAMES})"
-        f" : {_LABEL.format(_PART_OF)}.orValue('') == '{constants.LABELS[_PART_OF]}'"
+        f" : {_LABEL.format(PART_OF_LABEL)}.orValue('') == '{constants.LABELS[PART_OF_LABEL]}'"
         f" || {_LABEL.format(OPERAND_LABEL)}.hasValue())"
     ),
     "message": (
-        f"an uninstall deletes objects with the label {_PART_OF}: {constants.LABELS[_PART_OF]} or"
+        f"an uninstall deletes objects with the label {PART_OF_LABEL}: {constants.LABELS[PART_OF_LABEL]} or"
         f" {OPERAND_LABEL}, signals, NodeFeatures of agents, and objects of fixed names"
     ),
     "reason": "Forbidden",

@@ -12,11 +12,11 @@ from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, GetJson
 from pydantic.alias_generators import to_camel
 from pydantic_core import core_schema
 
+from api.foreign.core import PullPolicy
 from api.well_known_labels import HOSTNAME_LABEL
 from manifests import constants
 
 Json = dict[str, Any]
-PullPolicy = Literal["Always", "IfNotPresent", "Never"]
 Quantities = dict[str, str]
 
 _DNS_LABEL: Final = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"

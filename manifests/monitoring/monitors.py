@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Any, Final
 
+from api.well_known_labels import APP_COMPONENT_LABEL, PART_OF_LABEL
 from manifests import constants
 
 if TYPE_CHECKING:
@@ -63,8 +64,8 @@ def build_pod_monitor(namespace: str, interval: str, labels: "Mapping[str, str]"
         "interval": interval,
     }
     selected = {
-        "app.kubernetes.io/part-of": constants.NAME,
-        "app.kubernetes.io/component": constants.DEVICE_PLUGIN,
+        PART_OF_LABEL: constants.NAME,
+        APP_COMPONENT_LABEL: constants.DEVICE_PLUGIN,
     }
     spec = {"selector": {"matchLabels": selected}, "podMetricsEndpoints": [endpoint]}
     return _monitor("PodMonitor", constants.NODE_AGENT, namespace, labels=labels, spec=spec)

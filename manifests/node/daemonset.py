@@ -13,7 +13,7 @@ from api.foreign.core import Toleration
 from api.nodefiles.node_devices_file import RUN_DIRECTORY
 from api.nodefiles.pluginproblems import PROBLEMS_DIRECTORY
 from api.nodefiles.poolconfig import PLUGINS_DIRECTORY
-from api.well_known_labels import OS_LABEL
+from api.well_known_labels import APP_COMPONENT_LABEL, OS_LABEL, PART_OF_LABEL
 from manifests import constants
 
 if TYPE_CHECKING:
@@ -69,8 +69,8 @@ LINUX: Final = {OS_LABEL: "linux"}
 def workload_labels(name: str, instance: str = "") -> dict[str, str]:
     labels = {
         "app.kubernetes.io/name": name,
-        "app.kubernetes.io/part-of": constants.NAME,
-        "app.kubernetes.io/component": constants.DEVICE_PLUGIN,
+        PART_OF_LABEL: constants.NAME,
+        APP_COMPONENT_LABEL: constants.DEVICE_PLUGIN,
     }
     return labels | {"app.kubernetes.io/instance": instance} if instance else labels
 

@@ -23,6 +23,7 @@ from api.names import (
     SHAPE_ANNOTATION,
     SIGNAL_SCHEDULER,
 )
+from api.well_known_labels import PART_OF_LABEL
 from manifests import constants
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ def signal_name(request: "RequestId") -> str:
 
 def signal_labels(request: "NodeRequest") -> dict[str, str]:
     return {
-        "app.kubernetes.io/part-of": constants.NAME,
+        PART_OF_LABEL: constants.NAME,
         COMPONENT_LABEL: SCALE_SIGNAL,
         SCALING_POOL_LABEL: request.pool,
         SCALE_REQUEST_LABEL: request.id,

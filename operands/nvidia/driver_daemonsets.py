@@ -20,6 +20,7 @@ from api.names import (
     POLICY_DRIVER_LABEL,
 )
 from api.vendor import GPU_RESOURCE
+from api.well_known_labels import APP_COMPONENT_LABEL
 from operands.asset_files import load_assets
 from operands.nvidia.driver_owners import owner_value
 from operands.nvidia.drivers.config_files import config_maps_of
@@ -30,7 +31,7 @@ from operands.nvidia.drivers.groups import (
     driver_groups,
     software_without_driver,
 )
-from operands.nvidia.drivers.objects import COMPONENT, driver_daemon_set, finish_driver
+from operands.nvidia.drivers.objects import driver_daemon_set, finish_driver
 from operands.nvidia.node_software import HostSoftware
 from operands.nvidia.object_names import object_name
 from operands.nvidia.policy_transforms import select_nodes, set_host_paths, set_pods
@@ -203,7 +204,7 @@ def _set_type(manifest: Json, operands: DriverOperands, config_map: str) -> None
     if not operands.hosts_virtual_gpus:
         return
     for metadata in (manifest["metadata"], manifest["spec"]["template"]["metadata"]):
-        metadata["labels"][COMPONENT] = _HOST_COMPONENT
+        metadata["labels"][APP_COMPONENT_LABEL] = _HOST_COMPONENT
     spec["nodeSelector"][_HOST_GATE] = spec["nodeSelector"].pop(_GATE)
     spec["terminationGracePeriodSeconds"] = _HOST_GRACE_S
     mounts = container_of(manifest, DRIVER)["volumeMounts"]

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, final
 
 from api.names import OPERAND_LABEL
+from api.well_known_labels import APP_COMPONENT_LABEL
 from operands.transforms import RESTRICTED, container_of, pod_spec_of, the, without_container
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ class OwnOperands:
 def set_own_pods(daemon_set: Json, state: str, own: OwnOperands) -> None:
     """Give a DaemonSet the labels, the place, the waiting container and the security contexts of the built-in policy."""
     spec = pod_spec_of(daemon_set)
-    labels = {OPERAND_LABEL: state, "app.kubernetes.io/component": OPERAND_COMPONENT}
+    labels = {OPERAND_LABEL: state, APP_COMPONENT_LABEL: OPERAND_COMPONENT}
     daemon_set["spec"]["template"]["metadata"]["labels"] |= labels
     for key in _PLACEMENT:
         spec.pop(key, None)

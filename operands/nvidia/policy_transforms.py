@@ -6,14 +6,16 @@ In manifests an image is one of two words: `operand`, the image of the state's o
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, get_args
 
 import msgspec
 
+from api.foreign.core import PullPolicy
 from api.image_source import ImageSourceError
 from api.kinds.nvidia.operand_image import operand_image
 from api.kinds.nvidia.operator_blocks import UpdateStrategy
 from api.names import OPERAND_LABEL
+from api.well_known_labels import PART_OF_LABEL
 from operands.nvidia.own_pods import set_own_pods
 from operands.nvidia.policy_operands import PolicyOperands, StateFault, StateSettingsError
 from operands.transforms import container_of, pod_spec_of, set_env, the
@@ -39,10 +41,8 @@ _DRIVER_VOLUME: Final = "driver-install-dir"
 _FIRMWARE_VOLUME: Final = "nv-firmware"
 """Firmware volume of the driver's own container, which has the driver at `DRIVER_ROOT` wherever the others look
 for it."""
-PART_OF: Final = "app.kubernetes.io/part-of"
-_KEPT_LABELS: Final = frozenset({"app", PART_OF})
+_KEPT_LABELS: Final = frozenset({"app", PART_OF_LABEL})
 """Labels of pods that no spec replaces: DaemonSets select by them."""
-_PULL_POLICIES: Final = frozenset({"Always", "IfNotPresent", "Never"})
 _CLUSTER_SCOPED: Final = frozenset({"ClusterRole", "ClusterRoleBinding", "RuntimeClass"})
 
 
@@ -68,7 +68,7 @@ def set_image(container: Json, image: str, block: "ImageFields") -> None:
     """Set image and pull policy of a container."""
     container["image"] = image
     policy = block.image_pull_policy
-    container["imagePullPolicy"] = policy if policy in _PULL_POLICIES else "IfNotPresent"
+    container["imagePullPolicy"] = policy if policy in get_args(PullPolicy) else "IfNotPresent"
 
 
 def set_service_monitor(monitor: Json, config: "ServiceMonitorConfig") -> None:

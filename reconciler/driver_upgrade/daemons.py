@@ -12,12 +12,11 @@ from api.driver_upgrade import (
 from api.names import NodeName, PodUid
 from api.status_conditions import parse_time
 from api.text import truncate
-from api.well_known_labels import REVISION_LABEL
+from api.well_known_labels import APP_COMPONENT_LABEL, REVISION_LABEL
 from operands.nvidia.drivers.config_digest import DIGEST_VARIABLE
 from operands.upgrade.facts import DriverPod, DriverRevision, ValidatorPod
 from pool.model import Constraints
 from reconciler.driver_upgrade.objects import (
-    COMPONENT_LABEL,
     DRIVER_COMPONENT,
 )
 
@@ -139,7 +138,7 @@ def driver_daemons(
             ),
         )
         for item in found
-        if item.spec.template.metadata.label(COMPONENT_LABEL) == DRIVER_COMPONENT
+        if item.spec.template.metadata.label(APP_COMPONENT_LABEL) == DRIVER_COMPONENT
         and item.metadata.deletion_timestamp is None
     }
 

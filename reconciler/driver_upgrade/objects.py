@@ -7,10 +7,10 @@ import msgspec
 from api.foreign.core import Affinity, Container, Toleration
 from api.foreign.reported_containers import ReportedCondition, ReportedContainer
 from api.meta import LabelSelector, Model, ObjectMeta
+from api.well_known_labels import APP_COMPONENT_LABEL
 
 DRIVER_COMPONENT: Final = "nvidia-driver"
-COMPONENT_LABEL: Final = "app.kubernetes.io/component"
-DRIVER_SELECTOR: Final = f"{COMPONENT_LABEL}={DRIVER_COMPONENT}"
+DRIVER_SELECTOR: Final = f"{APP_COMPONENT_LABEL}={DRIVER_COMPONENT}"
 """Selector of driver pods, and of the revisions of their DaemonSets."""
 VALIDATOR_SELECTOR: Final = "app=nvidia-operator-validator"
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeVar, final
 from api.driver_upgrade import AGENT_DEPLOY_LABEL, DRIVER_DEPLOY_LABEL, UPGRADE_STATE_LABEL
 from api.foreign.core import Node
 from api.names import NodeName, PodUid
+from api.well_known_labels import APP_COMPONENT_LABEL
 from kube.errors import KubeError, NotFound, Undecodable
 from kube.resources import (
     CONTROLLER_REVISIONS,
@@ -36,7 +37,6 @@ from reconciler.driver_upgrade.daemons import (
 from reconciler.driver_upgrade.eviction_budgets import eviction_answer
 from reconciler.driver_upgrade.found_processes import with_driver_open
 from reconciler.driver_upgrade.objects import (
-    COMPONENT_LABEL,
     DRIVER_COMPONENT,
     DRIVER_SELECTOR,
     VALIDATOR_SELECTOR,
@@ -194,7 +194,7 @@ class UpgradeReader:
         for pod in listing.items:
             meta = pod.metadata
             if meta.namespace == self._namespace and (
-                meta.label(COMPONENT_LABEL) == DRIVER_COMPONENT
+                meta.label(APP_COMPONENT_LABEL) == DRIVER_COMPONENT
             ):
                 continue
             if not pod.is_active and not pod.is_terminating:

@@ -4,13 +4,14 @@ from typing import Final, TypeVar
 
 from api.foreign.workload_kinds import ConfigMap, DaemonSet
 from api.names import POOL_LABEL, PoolName
+from api.well_known_labels import APP_COMPONENT_LABEL
 from kube.informer import Selection
 from kube.store import IndexedStore
 from manifests import constants
 
 ALL_POOLS: Final = PoolName("")
 """Key of the objects that serve all pools of a node."""
-LABEL_SELECTOR: Final = f"app.kubernetes.io/component={constants.DEVICE_PLUGIN}"
+LABEL_SELECTOR: Final = f"{APP_COMPONENT_LABEL}={constants.DEVICE_PLUGIN}"
 
 Live = TypeVar("Live", ConfigMap, DaemonSet)
 

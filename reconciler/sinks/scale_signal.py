@@ -3,7 +3,7 @@
 import datetime as dt
 from typing import TYPE_CHECKING, Final
 
-from api.foreign.core import PodSpec
+from api.foreign.core import DEFAULT_SCHEDULER, PodSpec
 from api.meta import Condition, Model, ObjectMeta
 from api.names import (
     COMPONENT_LABEL,
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from api.foreign.core import NodeSelectorTerm
 
 LABEL_SELECTOR: Final = f"{COMPONENT_LABEL}={SCALE_SIGNAL}"
-DEFAULT_SCHEDULER: Final = "default-scheduler"
-"""What the API server writes where a pod names no scheduler."""
 _DIGITS: Final = 3
 """Digits of the number of devices of a node."""
 _EPOCH: Final = dt.datetime.fromtimestamp(0, dt.UTC)

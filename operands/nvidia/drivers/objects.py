@@ -3,6 +3,7 @@
 import copy
 from typing import TYPE_CHECKING, Any, Final
 
+from api.well_known_labels import APP_COMPONENT_LABEL
 from operands.nvidia.drivers.config_digest import set_config_digest
 from operands.nvidia.drivers.config_files import add_config_files, driver_files
 from operands.nvidia.drivers.containers import (
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 
-COMPONENT: Final = "app.kubernetes.io/component"
-"""On a driver's pods: two of them are on no node at a time."""
 PRECOMPILED: Final = "nvidia.com/precompiled"
 OS_VERSION: Final = "nvidia.com/node.os-version"
 KERNEL_VERSION: Final = "nvidia.com/precompiled.kernel-version"
@@ -68,6 +67,6 @@ def _label(daemon_set: Json, driver: "DriverDescription", group: "DriverGroup") 
 
 def finish_driver(daemon_set: Json) -> None:
     """Set what depends on the DaemonSet's final form; no spec changes what its pods are."""
-    component = daemon_set["metadata"]["labels"][COMPONENT]
-    daemon_set["spec"]["template"]["metadata"]["labels"][COMPONENT] = component
+    component = daemon_set["metadata"]["labels"][APP_COMPONENT_LABEL]
+    daemon_set["spec"]["template"]["metadata"]["labels"][APP_COMPONENT_LABEL] = component
     set_config_digest(daemon_set, _WITH_DIGEST)
