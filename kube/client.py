@@ -107,20 +107,12 @@ class KubeClient:
         return decode_server_version(await self._transport.call(request))
 
     async def serves(self, resource: "Resource") -> bool:
-        """Return whether the API server's discovery names the resource.
+        """Return whether the API server's discovery names the resource: a 404 alone does not prove that it does not exist.
 
         Raises:
             KubeError: discovery says nothing (`kube.api_discovery`).
         """
         return await is_served(resource, self._transport)
-
-    async def is_not_served(self, resource: "Resource") -> bool:
-        """Return whether a 404 means that the kind does not exist: alone it proves nothing, discovery has to confirm it.
-
-        Raises:
-            KubeError: discovery says nothing.
-        """
-        return not await self.serves(resource)
 
     async def _call(self, request: ApiRequest, resource: "Resource") -> bytes:
         """Send a request about one object.
@@ -132,7 +124,7 @@ class KubeClient:
         try:
             return await self._transport.call(request)
         except NotFound as error:
-            if error.names_object or await self.is_not_served(resource):
+            if error.names_object or not await self.serves(resource):
                 raise
             raise UnexpectedStatus(error.status, error.reason, error.message) from None
 

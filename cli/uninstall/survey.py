@@ -148,7 +148,7 @@ class _Reading:
                 page_size=PAGE_SIZE,
             )
         except NotFound:
-            if await self._client.is_not_served(resource):
+            if not await self._client.serves(resource):
                 return []
             raise
         self._note_unread(resource, listing)
@@ -161,7 +161,7 @@ class _Reading:
         try:
             return await self._client.get(resource, type_, name, namespace=namespace)
         except NotFound as error:
-            if error.names_object or await self._client.is_not_served(resource):
+            if error.names_object or not await self._client.serves(resource):
                 return None
             raise
 

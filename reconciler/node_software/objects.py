@@ -277,7 +277,7 @@ class SoftwareObjects:
                 field_selector=f"metadata.name={name}",
             )
         except NotFound:
-            if await self._client.is_not_served(resource):
+            if not await self._client.serves(resource):
                 return None
             raise
         return next(iter(listing.items), None)

@@ -275,7 +275,7 @@ class PolicyController:
         try:
             listing = await self._client.list_(GPU_CLUSTERS, dict[str, Any])
         except NotFound:
-            if await self._client.is_not_served(GPU_CLUSTERS):
+            if not await self._client.serves(GPU_CLUSTERS):
                 return ""
             raise
         return next((str(item["metadata"]["name"]) for item in listing.items), "")

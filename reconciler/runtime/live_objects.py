@@ -63,7 +63,7 @@ async def list_objects(
                 label_selector=label_selector,
             )
         except ApiError as error:
-            if not (isinstance(error, NotFound) and await client.is_not_served(resource)):
+            if not (isinstance(error, NotFound) and not await client.serves(resource)):
                 unreadable[kind] = error
             continue
         if kind in OPTIONAL_KINDS:

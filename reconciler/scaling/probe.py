@@ -100,7 +100,7 @@ class BackendProbe:
         except Forbidden:
             is_served = False
         except NotFound:
-            if not await self._client.is_not_served(resource):
+            if await self._client.serves(resource):
                 raise
             is_served = False
         else:

@@ -76,7 +76,7 @@ class RemovedBackends:
                 namespace=self._namespace,
             )
         except NotFound:
-            if not await self._client.is_not_served(CAPACITY_BUFFERS):
+            if await self._client.serves(CAPACITY_BUFFERS):
                 raise
             return
         for buffer in found.items:

@@ -310,7 +310,7 @@ async def create_kwok_nodes(
             await polling.eventually(
                 lambda: _all_ready(api, names),
                 what=f"{count} nodes are ready",
-                within=30 + count / 2,
+                within=polling.PATIENCE_S + count / 2,
                 every=0.1 if count < 50 else 0.5,
             )
             return names

@@ -98,7 +98,7 @@ async def test_deployment_runs_on_the_nodes_and_its_pods_go_with_it(
 
     placed = [pod["spec"]["nodeName"] for pod in found.values()]
     assert sorted(placed) == sorted(2 * names)
-    await kubectl("rollout", "status", "deployment/web", "-n", namespace, "--timeout=20s")
+    await kubectl("rollout", "status", "deployment/web", "-n", namespace, "--timeout=120s")
 
     await kubectl("delete", "deployment", "web", "-n", namespace)
     await pods.wait_for_pods(api, namespace, lambda left: not left)

@@ -84,7 +84,7 @@ class Registry:
     def _ask(self, method: str, url: str, body: bytes | None = None, kind: str = "") -> bytes:
         headers = {"Content-Type": kind} if kind else {"Accept": f"{MANIFEST_TYPE},{INDEX_TYPE}"}
         request = urllib.request.Request(url, data=body, method=method, headers=headers)
-        with urllib.request.urlopen(request, timeout=30) as response:
+        with urllib.request.urlopen(request, timeout=120) as response:
             content: bytes = response.read()
         return content
 

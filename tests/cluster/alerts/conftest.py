@@ -19,7 +19,7 @@ def promtool(progress: Callable[[str], None]) -> Promtool:
 
     def call(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [program, *arguments], capture_output=True, text=True, timeout=60, check=False
+            [program, *arguments], capture_output=True, text=True, timeout=120, check=False
         )
 
     return call

@@ -71,7 +71,7 @@ def prometheus(
     )
     process.start()
     ready = polling.https_probe(f"{url}/-/ready", ca_file=None)
-    asyncio.run(process.wait_ready(ready, within=60))
+    asyncio.run(process.wait_ready(ready, within=polling.PATIENCE_S))
     yield SampledPrometheus(url)
     process.kill9()
 

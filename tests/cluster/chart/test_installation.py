@@ -181,7 +181,7 @@ async def test_installation_by_hand_is_taken_over(
     by_hand = [object_ for object_ in objects if object_["kind"] not in chart_only]
     for item in by_hand:
         item["metadata"].setdefault("labels", {})["app.kubernetes.io/part-of"] = "by-hand"
-    await kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(by_hand), timeout_s=120)
+    await kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(by_hand))
     before = {path: (await api.get(path))["metadata"]["uid"] for path in CONFIGURATIONS}
     refused = await any_helm(
         "install", RELEASE, str(CHART), "--namespace", release_namespace, check=False

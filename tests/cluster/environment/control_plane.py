@@ -135,7 +135,7 @@ class ControlPlane:
 
     async def stop_apiserver(self) -> None:
         """Stop it the orderly way; etcd keeps everything."""
-        await self.apiserver.terminate(within=90)
+        await self.apiserver.terminate()
 
     async def restart_apiserver(self) -> None:
         """Stop and start it on the same port with the same data; returns when it is ready."""
@@ -178,7 +178,7 @@ class ControlPlane:
 
     async def _stop(self) -> None:
         await self.stop_apiserver()
-        await self.etcd.terminate(within=30)
+        await self.etcd.terminate()
 
     async def ready(self) -> str | None:
         probe = polling.https_probe(

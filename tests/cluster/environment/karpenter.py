@@ -102,7 +102,7 @@ def _instance_types() -> "list[JsonObject]":
 async def install_definitions(kubectl: "kubectls.Kubectl", folder: "Path") -> None:
     """Apply Karpenter's CustomResourceDefinitions; they stay until the control plane goes."""
     documents = [yaml.safe_load(path.read_text()) for path in sorted(folder.glob("*.yaml"))]
-    await kubectl("apply", "--server-side", "--force-conflicts", "-f", str(folder), timeout_s=120)
+    await kubectl("apply", "--server-side", "--force-conflicts", "-f", str(folder))
     await definitions.until_served(kubectl, documents)
 
 

@@ -36,7 +36,7 @@ class Kubectl:
         user: str = credentials.ADMIN,
         stdin: str | None = None,
         check: bool = True,
-        timeout_s: float = 60,
+        timeout_s: float = 120,
     ) -> Completed:
         """Run `kubectl ARGS` as `user`; `check=False` returns a failure instead of raising."""
         argv = [str(self._program), "--kubeconfig", str(self._cluster.kubeconfig(user)), *args]

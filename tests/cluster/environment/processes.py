@@ -108,7 +108,7 @@ class ChildProcess:
                 )
             await asyncio.sleep(_POLL_S)
 
-    async def terminate(self, *, within: float = 20) -> int:
+    async def terminate(self, *, within: float = 120) -> int:
         """Send SIGTERM and return the exit status; past `within` it is killed and that is an error."""
         process = self._require_process()
         self._signal(signal.SIGTERM)

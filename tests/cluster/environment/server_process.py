@@ -79,7 +79,10 @@ class ServerProcess:
         await polling.eventually(says_so, what=f"{self.process.name} stands by")
 
     async def terminate(self, *, within: float = 30) -> int:
-        """Ask it to end (SIGTERM) and return its exit status; past `within` that is a failure."""
+        """Ask it to end (SIGTERM) and return its exit status; past `within` that is a failure.
+
+        Kubelet kills it after the grace period of its Deployment, which is as long.
+        """
         return await self.process.terminate(within=within)
 
     def kill9(self) -> None:

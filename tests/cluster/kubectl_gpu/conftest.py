@@ -47,7 +47,7 @@ def kubectl_gpu(control_plane: "ControlPlane", plugin_environment: dict[str, str
             env=plugin_environment | {"KUBECONFIG": str(control_plane.kubeconfig(user))},
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=120,
             check=False,
         )
 

@@ -248,7 +248,7 @@ async def test_definition_that_is_deleted_and_applied_again_is_followed_again(
         )
         await api.delete(CRD)
         await until_refused(api, namespace, f"first/{number}")
-        await installation.until_gone(api, CRD, within=90)
+        await installation.until_gone(api, CRD)
         await kubectl("apply", "-f", "-", stdin=render([definition]))
 
         async def is_served(term: client.JsonObject) -> bool:

@@ -110,7 +110,7 @@ async def test_plain_pods_are_bound_at_every_moment_of_an_installations_life(
         await api.delete(own)
         await plain.pass_now("term and namespace deleted")
         await api.delete(CRD)
-        await installation.until_gone(api, CRD, within=90)
+        await installation.until_gone(api, CRD)
         await plain.pass_now("nothing left but policies and webhooks")
         # A policy that comes while its kind is not there never hears of it: it fails in other ways.
         policies = render_target(RenderTarget.POLICY, OPTIONS)

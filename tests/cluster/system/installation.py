@@ -85,7 +85,7 @@ async def remove(
     others = [document for document in documents if document["kind"] != "CustomResourceDefinition"]
     # Without waiting: the webhooks that object to deletions are among what is deleted.
     options = ("--ignore-not-found", "--wait=false")
-    await kubectl("delete", *options, "-f", "-", stdin=render(others), timeout_s=120)
+    await kubectl("delete", *options, "-f", "-", stdin=render(others))
     async with client.open_client(control_plane.kubeconfig()) as api:
         for pool in (await api.get(POOLS))["items"]:
             path = f"{POOLS}/{pool['metadata']['name']}"
@@ -93,10 +93,10 @@ async def remove(
         for collection in _FINALIZED:
             await _forget(api, collection)
     kinds = "gpupools,gpudevices,gpunodeinventories,gpucontrolplaneterms"
-    await kubectl("delete", *options, "--all", kinds, timeout_s=120)
+    await kubectl("delete", *options, "--all", kinds)
     # What the server made for operands and node software, beyond its namespace.
     kinds = "clusterroles,clusterrolebindings,runtimeclasses"
-    await kubectl("delete", *options, "-l", _OPERAND_LABEL, kinds, timeout_s=120)
+    await kubectl("delete", *options, "-l", _OPERAND_LABEL, kinds)
     async with client.open_client(control_plane.kubeconfig()) as api:
         # Nothing can be made in a namespace that is on its way out.
         await until_gone(api, f"/api/v1/namespaces/{NAMESPACE}")
@@ -339,7 +339,7 @@ class GpuSystem:
             *arguments,
         )
         done = await asyncio.to_thread(
-            subprocess.run, command, capture_output=True, text=True, check=False, timeout=60
+            subprocess.run, command, capture_output=True, text=True, check=False, timeout=120
         )
         assert done.returncode == 0, done.stderr
         return str(done.stdout)

@@ -197,7 +197,7 @@ async def test_server_outlives_a_restart_of_the_api_server(
     await api.create(pods.collection(namespace), a_pod("after", pool, 3))
     # An API server that starts may look for the kind of our policy's parameter before it serves it, and looks
     # again after half a minute: until then it refuses all bindings.
-    after = await pods.wait_for_pod(api, namespace, "after", within=90)
+    after = await pods.wait_for_pod(api, namespace, "after")
     before = await api.get(f"{pods.collection(namespace)}/before")
     assert len(check_devices([before, after])) == 4
     await figures(pool, used=4, available=0)

@@ -149,9 +149,7 @@ async def test_leader_that_ends_orderly_costs_no_pod_creation(
         assert await ended == 0
         await asyncio.sleep(0.5)
         is_over.set()
-    found = await pods.wait_for_pods(
-        api, namespace, lambda found: all_bound(found, created), within=90
-    )
+    found = await pods.wait_for_pods(api, namespace, lambda found: all_bound(found, created))
 
     print(
         f"SIGTERM: ready {ready - reported:.2f} s; {created} pods created, none refused, all bound"

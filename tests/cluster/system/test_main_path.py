@@ -22,7 +22,7 @@ async def test_pods_of_a_deployment_run_each_on_devices_of_its_own(
     deployment["metadata"]["namespace"] = namespace
     await kubectl.apply_yaml(deployment)
 
-    await kubectl("rollout", "status", "deployment/train", "-n", namespace, "--timeout=30s")
+    await kubectl("rollout", "status", "deployment/train", "-n", namespace, "--timeout=120s")
 
     found = await pods.wait_for_pods(api, namespace, lambda found: all_bound(found, 4))
     assert len(check_devices(found.values())) == 8

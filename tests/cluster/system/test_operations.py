@@ -67,7 +67,7 @@ async def shell(tmp_path, system, cluster, make_pool, api, namespace, progress):
             env={**os.environ, **variables},
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=120,
             check=False,
         )
 

@@ -24,7 +24,7 @@ SKIPPED = "object skipped because it cannot be decoded"
 async def install(kubectl: "Kubectl", crds: list[Json]) -> None:
     """Apply definitions as `helm upgrade` and `helm rollback` do."""
     options = ("--server-side", "--force-conflicts", "-f", "-")
-    await kubectl("apply", *options, stdin=render(crds), timeout_s=120)
+    await kubectl("apply", *options, stdin=render(crds))
     await definitions.until_served(kubectl, crds)
 
 
@@ -91,7 +91,7 @@ async def test_pods_run_on_and_no_device_changes_hands(
         }
         await api.create(POOLS, a_pool_object(younger.rpartition("/")[2], **spec))
         await api.create(collection, a_pod("other", other))
-        await pods.wait_for_pod(api, namespace, "other", within=90)
+        await pods.wait_for_pod(api, namespace, "other")
         events = [line.get("event") for line in system.server.logs()]
         assert SKIPPED in events
         with pytest.raises(client.ApiRefusedError, match=pool.name):
@@ -101,7 +101,7 @@ async def test_pods_run_on_and_no_device_changes_hands(
         await install(kubectl, following)
         await set_values(api, pool, strategy=None, state=None)
         await api.create(collection, a_pod("after", pool))
-        after = await pods.wait_for_pod(api, namespace, "after", within=90)
+        after = await pods.wait_for_pod(api, namespace, "after")
         assert len(check_devices([kept, after])) == 2
         await figures(pool, used=2, available=0)
         assert await what_stays(api, namespace, pool) == before

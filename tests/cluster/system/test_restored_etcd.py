@@ -31,11 +31,11 @@ async def test_server_outlives_a_restore_of_etcd(
     await system.restore()
     process = system.server.process.pid
     # Bound after the backup, and an end after it: both are undone.
-    await pods.wait_for_pod(api, namespace, "again", within=90)
+    await pods.wait_for_pod(api, namespace, "again")
     await api.delete(f"{pods.collection(namespace)}/old")
     await pods.wait_for_pod_gone(api, namespace, "old")
     await api.create(pods.collection(namespace), a_pod("lost", pool, 2))
-    await pods.wait_for_pod(api, namespace, "lost", within=90)
+    await pods.wait_for_pod(api, namespace, "lost")
     await figures(pool, used=3, available=0)
     await system.scheduler.stop()
 
@@ -47,9 +47,9 @@ async def test_server_outlives_a_restore_of_etcd(
     assert system.server.process.pid == process
     await system.restore()
     await pods.wait_for_pod_gone(api, namespace, "lost")
-    again = await pods.wait_for_pod(api, namespace, "again", within=90)
+    again = await pods.wait_for_pod(api, namespace, "again")
     await api.create(pods.collection(namespace), a_pod("new", pool))
-    new = await pods.wait_for_pod(api, namespace, "new", within=90)
+    new = await pods.wait_for_pod(api, namespace, "new")
     old = await api.get(f"{pods.collection(namespace)}/old")
     assert len(check_devices([old, again, new])) == 3
     events = [line.get("event", "") for line in system.server.logs()]

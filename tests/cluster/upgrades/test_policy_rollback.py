@@ -23,7 +23,7 @@ FIELD = ("daemonsets", "updateStrategy")
 async def install(kubectl: "Kubectl", crds: list[Json]) -> None:
     """Apply definitions as `helm upgrade` and `helm rollback` do."""
     options = ("--server-side", "--force-conflicts", "-f", "-")
-    await kubectl("apply", *options, stdin=render(crds), timeout_s=120)
+    await kubectl("apply", *options, stdin=render(crds))
     await definitions.until_served(kubectl, crds)
 
 

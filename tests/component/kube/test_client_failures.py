@@ -84,7 +84,7 @@ async def test_a_404_of_a_core_kind_is_never_taken_for_an_absent_kind(
 ) -> None:
     api.will_answer(PAGE, GROUPS)
     with pytest.raises(UnexpectedStatus):
-        await client.is_not_served(PODS)
+        await client.serves(PODS)
 
 
 def requests_counted(method: str, code: str) -> float:

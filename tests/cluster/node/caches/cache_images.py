@@ -132,7 +132,7 @@ async def run_command(*arguments: str) -> str:
     """Return what `gpu-control-plane` prints with these arguments."""
     command: Sequence[str] = (*installed_command(), *arguments)
     done = await asyncio.to_thread(
-        subprocess.run, command, capture_output=True, text=True, check=False, timeout=60
+        subprocess.run, command, capture_output=True, text=True, check=False, timeout=120
     )
     assert done.returncode == 0, done.stderr
     return str(done.stdout)

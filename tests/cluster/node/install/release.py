@@ -62,13 +62,13 @@ class Release:
         rendered = await GpuSystem.render("all", "--kube-version", version)
         # Of definitions, which a release before this one has left with Helm's fields.
         options = ("apply", "--server-side", "--force-conflicts", "-f", "-")
-        await self._kubectl(*options, stdin=rendered, timeout_s=120)
+        await self._kubectl(*options, stdin=rendered)
 
     async def rolled_out(self) -> None:
         """Wait until the pods of the Deployments are those of their templates, and ready."""
         for name in (constants.NAME, constants.SCHEDULER_DEPLOYMENT):
-            status = ("rollout", "status", f"deployment/{name}", "--timeout=110s")
-            await self._kubectl("-n", NAMESPACE, *status, timeout_s=120)
+            status = ("rollout", "status", f"deployment/{name}", "--timeout=120s")
+            await self._kubectl("-n", NAMESPACE, *status, timeout_s=150)
 
     async def take_over(self, **values: Any) -> None:
         """Install it over the objects that kubectl applied, as docs/install.md says."""

@@ -115,7 +115,7 @@ async def test_its_pods_live_on_and_both_versions_serve_beside_each_other(
     progress("a new plugin serves beside the agent of before")
 
     await api.delete(held["held-agents"])
-    await kubectl("-n", NAMESPACE, "delete", "pod", "-l", LABEL + AGENT, timeout_s=120)
+    await kubectl("-n", NAMESPACE, "delete", "pod", "-l", LABEL + AGENT)
     await ready(pools, AGENT)
     assert await images(pools, AGENT) == {today}
     after = await pools.run(pools.a_pod("old-plugin", resource))
