@@ -46,8 +46,8 @@ def _state(explanation: "Explanation") -> str:
             return "but a kernel cache that the pod mounts does not fit enough devices of any node that it may go to"
         case UnitWaitReason.NODES_EXCLUDED:
             return (
-                f"{_figures(explanation)}; but every node of the pool is cordoned, not ready, full of pods, or excluded by"
-                " the pod's node selector, affinity or tolerations"
+                f"{_figures(explanation)}; but the nodes that could give them are cordoned, not ready, short of CPU, memory"
+                " or places for pods, or excluded by the pod's node selector, affinity or tolerations"
             )
         case _:
             return f"{_figures(explanation)}{_obstacle(explanation)}"

@@ -108,5 +108,5 @@ def remedy_text(remedy: "AnyRemedy", reader: RemedyReader) -> str:
 def node_reason(node: "NodeExplanation", pool: str) -> str:
     """Return why a node does not take a pod; empty where it does."""
     if node.exclusion or node.refusal is None:
-        return node.exclusion
+        return node.exclusion or node.shortage
     return node_refusal_text(node.refusal, PoolName(pool)).removeprefix(f"GPU pool {pool}: ")

@@ -53,9 +53,12 @@ def wait_reason(figures: "Sequence[NodeExplanation]", units: int) -> UnitWaitRea
     """Return the reason of a pod whose pool is open; the first that holds, in the order of the branches."""
     if any(figure.takes_pod for figure in figures):
         return UnitWaitReason.UNITS_AVAILABLE
+    if not figures:
+        return UnitWaitReason.UNITS_EXHAUSTED
     judged = list(refused(figures))
-    if not judged:
-        return UnitWaitReason.NODES_EXCLUDED if figures else UnitWaitReason.UNITS_EXHAUSTED
+    lacks_room = any(figure.shortage and figure.refusal is None for figure in figures)
+    if lacks_room or not judged:
+        return UnitWaitReason.NODES_EXCLUDED
     return _reason_of_refusals(judged, units)
 
 
@@ -156,7 +159,7 @@ def _figures(
     constraints: Constraints,
 ) -> "list[NodeExplanation]":
     """Return the figures of the pool's nodes; to the refusals the units of the pod's own reservation are free."""
-    figures = figures_of_nodes(index, (pool, pod.demand), constraints)
+    figures = figures_of_nodes(index, pool, pod, constraints=constraints)
     own = reader.ledger.of_pod(pod.uid)
     if own is None or own.node is None:
         return figures

@@ -28,7 +28,7 @@ class UnitWaitReason(Enum):
     CACHES_FIT_NO_DEVICE = "CachesFitNoDevice"
     """A kernel cache that the pod mounts fits no device of a node that the pod may go to."""
     NODES_EXCLUDED = "NodesExcluded"
-    """Nodes have the units; the pod's node selector, affinity or tolerations exclude them, or they are cordoned or have as many pods as kubelet runs."""
+    """Nodes have the units; the pod's node selector, affinity or tolerations exclude them, or they are cordoned, or lack CPU, memory or a place for the pod."""
     UNITS_EXHAUSTED = "UnitsExhausted"
     """All nodes together have fewer free units than the pod asks for."""
     UNITS_FRAGMENTED = "UnitsFragmented"
@@ -78,6 +78,8 @@ class NodeExplanation(
     """Free units on faulted or draining devices, and all free ones of a node that takes no pods."""
     exclusion: str = ""
     """Why kube-scheduler does not consider the node, whatever is free on it; empty where it does."""
+    shortage: str = ""
+    """Which of CPU, memory and places for pods does not suffice beside other pods; empty where all do, or are not known."""
     refusal: NodeRefusal | None = None
     """Why the units do not suffice; None where they do."""
     holders: tuple[UnitsHolder, ...] = ()
@@ -85,7 +87,7 @@ class NodeExplanation(
 
     @property
     def takes_pod(self) -> bool:
-        return not self.exclusion and self.refusal is None
+        return not self.exclusion and not self.shortage and self.refusal is None
 
 
 class Remedy(

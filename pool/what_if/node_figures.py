@@ -2,8 +2,10 @@
 
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from api.names import PodUid, ReservationId
-from pool.compute_resources import TOO_MANY_PODS
+from pool.compute_resources import NOTHING
 from pool.index.node_view import refusal_of
 from pool.what_if.exclusion import CORDONED, NOT_READY, exclusion_of
 from pool.what_if.explanation import NodeExplanation, UnitsHolder
@@ -15,23 +17,26 @@ if TYPE_CHECKING:
     from pool.allocation_reader import AllocationReader
     from pool.index.node_view import PoolNode
     from pool.index.reader import IndexReader
-    from pool.model import Constraints, Demand, PodFacts, PoolFacts
+    from pool.model import Constraints, PodFacts, PoolFacts
     from pool.placement.unit_request import UnitRequest
     from pool.refusal import NodeRefusal
     from pool.reservations.reservation import Reservation
 
 
 def figures_of_nodes(
-    index: "IndexReader", wanted: "tuple[PoolFacts, Demand]", constraints: "Constraints"
+    index: "IndexReader", pool: "PoolFacts", pod: "PodFacts", *, constraints: "Constraints"
 ) -> "list[NodeExplanation]":
     """Return the figures of every node of the pool without holders, most free units first, then by name."""
-    pool, demand = wanted
-    state = index.state_for(pool.name, demand)
-    request = state.request_of(demand)
-    found = [
-        _figures(index, name, node, request=request, constraints=constraints)
-        for name, node in state.nodes().items()
-    ]
+    state = index.state_for(pool.name, pod.demand)
+    request = state.request_of(pod.demand)
+    # What is left of CPU and memory is not known where not all pods are read; a place that is missing then is.
+    requests = pod.requests if index.requests.is_whole else NOTHING
+    found: list[NodeExplanation] = []
+    for name, node in state.nodes().items():
+        figures = _figures(index, name, node, request=request, constraints=constraints)
+        if not figures.exclusion and (lack := index.shortage(requests, name, without=pod.uid)):
+            figures = msgspec.structs.replace(figures, shortage=lack)
+        found.append(figures)
     return sorted(found, key=lambda item: (-item.free, bool(item.exclusion), item.node))
 
 
@@ -45,9 +50,6 @@ def _figures(
 ) -> NodeExplanation:
     facts = index.nodes.get(name)
     exclusion = "node does not exist" if facts is None else exclusion_of(facts, constraints)
-    places = index.free_pods(name)
-    if not exclusion and places is not None and places < 1:
-        exclusion = TOO_MANY_PODS
     refusal = refusal_of(node, request)
     idle = node.free + node.unconfirmed
     is_open = node.available > 0 and not node.unaccounted

@@ -12,7 +12,7 @@ import msgspec
 
 from api.kinds.gpupool import SlicePlacement
 from api.names import NodeName, PodUid, ReservationId
-from pool.compute_resources import TOO_MANY_PODS, ComputeResources
+from pool.compute_resources import ComputeResources
 from pool.index.node_view import refusal_of
 from pool.model import PodSelection
 from pool.placement.same_device import is_valid_size
@@ -34,7 +34,6 @@ from pool.what_if.node_figures import (
     figures_of_nodes,
     holder_of_pod,
     holder_of_reservation,
-    refused,
 )
 
 if TYPE_CHECKING:
@@ -180,7 +179,11 @@ class RemedySearch:
 
     def _reservations(self) -> "dict[NodeName, list[Reservation]]":
         """Return the reservations that expire by nodes that they could open to the pod, the first to expire first."""
-        short = {item.node for item, _ in refused(self.figures) if item.reserved}
+        short = {
+            item.node
+            for item in self.figures
+            if item.reserved and not item.exclusion and not item.takes_pod
+        }
         found: dict[NodeName, list[Reservation]] = {}
         for reservation in self.reader.ledger.all():
             expires = reservation.phase.is_uncommitted and reservation.phase.is_confirmed
@@ -291,8 +294,7 @@ class RemedySearch:
             if pod is not None and pod.uid != self.question.pod.uid:
                 cpu += pod.requests.cpu_milli
                 memory += pod.requests.memory_mib
-                # A reservation for a pod that waits takes none of kubelet's places.
-                pods += pod.requests.pods if pod.node is not None else 0
+                pods += pod.requests.pods
         return ComputeResources(cpu, memory, pods)
 
 
@@ -310,7 +312,7 @@ def remedies_in(
     Between two of them the state may change: each tries what it names on the state of its moment.
     """
     if figures is None:
-        figures = figures_of_nodes(index, (pool, question.pod.demand), constraints)
+        figures = figures_of_nodes(index, pool, question.pod, constraints=constraints)
     search = RemedySearch(
         reader=reader,
         index=index,
@@ -369,9 +371,7 @@ def _is_askable(units: int, pool: "PoolFacts") -> bool:
 
 def _may_change(node: "NodeExplanation") -> bool:
     """Say whether pods that end can open a node to the pod, by units, CPU, memory or places."""
-    if node.exclusion not in {"", TOO_MANY_PODS}:
-        return False
-    return node.refusal is None or node.refusal.reason.is_resolvable
+    return not node.exclusion and (node.refusal is None or node.refusal.reason.is_resolvable)
 
 
 def with_units(demand: "Demand", units: int) -> "Demand":

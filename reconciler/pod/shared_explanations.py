@@ -1,4 +1,4 @@
-"""Explanations of one moment: pods with equal demand, gate and constraints share one, without names of pods."""
+"""Explanations of one moment: pods with equal demand, gate, constraints and requests share one, without names of pods."""
 
 from typing import TYPE_CHECKING, final
 
@@ -14,11 +14,12 @@ if TYPE_CHECKING:
 
     from api.clock import Instant
     from pool.allocation_reader import AllocationReader
+    from pool.compute_resources import ComputeResources
     from pool.index.reader import IndexReader
     from pool.model import Demand, PodFacts, PodSelection
 
-    _Like = tuple[Demand, bool, int]
-    """Demand, whether it has our gate, and the id of the selection, which equal pods share."""
+    _Like = tuple[Demand, bool, int, ComputeResources]
+    """Demand, whether it has our gate, the id of the selection, which equal pods share, and what is requested."""
 
 
 class WaitText(msgspec.Struct, frozen=True):
@@ -47,7 +48,7 @@ class SharedExplanations:
         # the selection is kept with the text, so that it keeps its id
 
     def knows(self, pod: "PodFacts") -> bool:
-        """Return whether a pod of equal demand, gate and constraints was explained."""
+        """Return whether a pod that is alike was explained."""
         return _like_of(pod) in self._texts
 
     def explain(self, pod: "PodFacts") -> WaitText:
@@ -66,4 +67,4 @@ class SharedExplanations:
 
 
 def _like_of(pod: "PodFacts") -> "_Like":
-    return pod.demand, pod.awaits_capacity, id(pod.selection)
+    return pod.demand, pod.awaits_capacity, id(pod.selection), pod.requests

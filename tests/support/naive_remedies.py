@@ -44,8 +44,8 @@ class NaivePlacement:
         return found
 
     def takes(self, node: str) -> bool:
-        """Whether the node takes the pod: units, constraints, CPU and memory."""
-        return self.may_go_to(node) and self.has_units(node) and self.has_cpu_and_memory(node)
+        """Whether the node takes the pod: units, constraints, CPU, memory and a place."""
+        return self.may_go_to(node) and self.has_units(node) and self.has_room(node)
 
     def taking(self) -> list[str]:
         return [node for node in self.world.nodes if self.takes(node)]
@@ -89,7 +89,7 @@ class NaivePlacement:
             for count, device in zip(counts, devices, strict=True)
         ]
 
-    def has_cpu_and_memory(self, node: str) -> bool:
+    def has_room(self, node: str) -> bool:
         facts, world = self.world.nodes[node], self.world
         pods = [item for item in world.bound.values() if item.node == node]
         pods += [
@@ -100,8 +100,10 @@ class NaivePlacement:
         cpu = sum(item.requests.cpu_milli for item in [*pods, world.pod])
         memory = sum(item.requests.memory_mib for item in [*pods, world.pod])
         wanted = world.pod.requests
-        return (facts.cpu_milli is None or not wanted.cpu_milli or cpu <= facts.cpu_milli) and (
-            facts.memory_mib is None or not wanted.memory_mib or memory <= facts.memory_mib
+        return (
+            (facts.cpu_milli is None or not wanted.cpu_milli or cpu <= facts.cpu_milli)
+            and (facts.memory_mib is None or not wanted.memory_mib or memory <= facts.memory_mib)
+            and (facts.most_pods is None or len(pods) < facts.most_pods)
         )
 
     def _is_own(self, one: ReservedUnits) -> bool:

@@ -268,6 +268,7 @@ class _Drawing:
             is_withheld=state == "withheld",
             cpu_milli=known,
             memory_mib=known,
+            most_pods=self._one_of((*[None] * 9, 1, 2, 3)),
         )
 
     def _kubelets(self, nodes: Mapping[str, Any], pool: PoolFacts) -> dict[str, KubeletTopology]:
@@ -295,7 +296,7 @@ class _Drawing:
                 self._one_of(homes),
                 numa_node=numa[number],
                 is_faulted=self._is(0.1),
-                is_draining=self._is(0.07),
+                is_draining=self._is(0.1),
                 compute_capability=self._one_of(("9.0", "9.0", "8.0", "")),
                 mig_instances=tuple(
                     (self._one_of((PROFILE, PROFILE, "2g.20gb")), f"MIG-{node}-{number}-{part}")
@@ -339,7 +340,7 @@ class _Drawing:
             selection=selection,
             priority=self._one_of((0, 0, 1, 2)),
             is_gated=self._is(0.02),
-            requests=ComputeResources(*self._one_of(((0, 0), (3000, 0), (6000, 6000)))),
+            requests=ComputeResources(*self._one_of(((0, 0), (3000, 0), (6000, 6000))), pods=1),
         )
         return replace(world, pod=pod, zones=zones, tolerated=tolerated)
 
@@ -394,7 +395,7 @@ class _Drawing:
             namespace=self._one_of(("default", "team")),
             priority=self._one_of((0, 0, 1, 2)),
             created=f"2026-01-01T00:00:{next(self._numbers) % 60:02}Z",
-            requests=ComputeResources(1000, 0),
+            requests=ComputeResources(1000, 0, pods=1),
         )
 
     def _bound(self, name: str, node: str, pool: PoolFacts, units: Sequence[str]) -> PodFacts:

@@ -49,7 +49,7 @@ def pod_detail(
 
 def _figures(node: "NodeExplanation", pool: str, *, viewer: "RowViewer", at: float) -> NodeFigures:
     because = node_reason(node, pool)
-    if node.exclusion and not viewer.visibility.nodes:
+    if because and not viewer.visibility.nodes and (node.exclusion or node.refusal is None):
         because = _UNSEEN
     return NodeFigures(
         node=node.node,

@@ -254,4 +254,4 @@ def test_a_node_without_a_place_among_kubelets_pods_takes_none(
     expected = explained(copy_of_server(tmp_path, objects), pod)
     found, _ = why(objects, pod)
     assert found.reason.value == expected.reason.value == reason
-    assert [node.exclusion for node in found.nodes] == ["too many pods" if places == "1" else ""]
+    assert [node.shortage for node in found.nodes] == ["too many pods" if places == "1" else ""]

@@ -2,11 +2,12 @@
 
 import pytest
 
+from pool.compute_resources import ComputeResources
 from pool.model import PodPhase, PodSelection
 from pool.pods.observed import ObservedPods
 from reconciler.pod.shared_explanations import SharedExplanations
 from tests.support.allocation_state import some_allocation_state, some_devices
-from tests.support.builders import a_pod_facts, at
+from tests.support.builders import a_node, a_pod_facts, at
 
 
 @pytest.fixture
@@ -31,6 +32,15 @@ def test_a_pod_with_our_gate_does_not_share_the_explanation_of_one_without(state
     assert explanations.explain(free).is_available
     assert not explanations.knows(gated)
     assert not explanations.explain(gated).is_available
+
+
+def test_a_pod_that_requests_more_cpu_than_nodes_have_shares_with_none_that_does_not(state):
+    state.index.replace_node(a_node("n1", cpu_milli=1_000))
+    explanations = SharedExplanations(state.reader, state.index, lambda: at(0))
+    assert explanations.explain(a_pod_facts("small")).is_available
+    large = explanations.explain(a_pod_facts("large", requests=ComputeResources(2_000)))
+    assert large.reason.value == "NodesExcluded"
+    assert "short of CPU" in large.message
 
 
 def test_later_explanations_see_what_has_changed(state):

@@ -54,7 +54,7 @@ def test_every_remedy_makes_the_pod_fit(states: States):
 
 def test_units_are_available_where_a_node_of_the_pods_choice_has_them(states: States):
     for seed, world, explanation in states:
-        is_available = any(has_units(world, node) for node in world.nodes)
+        is_available = bool(NaivePlacement(world).taking())
         says_so = explanation.reason in HAVE_UNITS
         assert says_so == (is_available and not world.pod.is_gated), seed
         if explanation.reason is UnitWaitReason.RESERVATION_PENDING:
@@ -139,10 +139,10 @@ def test_figures_of_a_node_add_up_and_its_holders_have_what_is_taken(states: Sta
             assert item.total == item.free + item.used + item.reserved + item.withheld, seed
             assert min(item.free, item.used, item.reserved, item.withheld) >= 0, seed
             naive = NaivePlacement(world)
-            assert item.takes_pod == (naive.may_go_to(item.node) and naive.has_units(item.node)), (
-                seed
-            )
+            assert item.takes_pod == naive.takes(item.node), seed
             assert bool(item.exclusion) != naive.may_go_to(item.node), seed
+            if not item.exclusion:
+                assert bool(item.shortage) != naive.has_room(item.node), seed
 
 
 def test_an_explanation_goes_through_json(states: States):
@@ -180,11 +180,6 @@ def waits(states: States) -> States:
 def does_wait(world: WaitingWorld, explanation: Explanation) -> bool:
     """Whether units keep the pod waiting, so that remedies are due."""
     return explanation.reason not in HAVE_UNITS and not world.pod.is_gated
-
-
-def has_units(world: WaitingWorld, node: str) -> bool:
-    naive = NaivePlacement(world)
-    return naive.may_go_to(node) and naive.has_units(node)
 
 
 def of_kind(explanation: Explanation, kind: type[Kind]) -> list[Kind]:

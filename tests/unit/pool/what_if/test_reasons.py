@@ -12,6 +12,7 @@ from api.kinds.gpupool import DeviceTopology
 from api.names import NodeName, ReservationId, UnitId
 from kernelcache.cache_index import CacheIndex
 from pool.allocation_state import AllocationState, PlacementRequest
+from pool.compute_resources import ComputeResources
 from pool.model import KubeletTopology, PodFacts, PodPhase, PodSelection
 from pool.placement.planner import Placed
 from pool.what_if.explain import explain
@@ -116,6 +117,22 @@ def test_nodes_with_units_that_the_pod_may_not_go_to_are_excluded(
     assert found.reason is UnitWaitReason.NODES_EXCLUDED
     assert found.nodes[0].exclusion
     assert found.nodes[0].refusal is None
+
+
+@pytest.mark.parametrize("other", [0, DEVICES])
+def test_a_node_with_units_and_without_cpu_takes_the_pod_once_a_pod_there_ends(other: int):
+    """Whatever units other nodes have, the answer says that units are there."""
+    state = a_state({"n1": 0, "n2": other})
+    bind(state, "other", "n1", [0], requests=ComputeResources(cpu_milli=3_000))
+    for node, cpu in (("n1", 4_000), ("n2", 1_000)):
+        state.index.replace_node(a_node(node, cpu_milli=cpu))
+    found = why(state, waiting(2, requests=ComputeResources(cpu_milli=2_000)))
+    assert found.reason is UnitWaitReason.NODES_EXCLUDED
+    shortages = {item.node: item.shortage for item in found.nodes}
+    assert shortages["n1"] == "insufficient cpu: 2000m requested, 1000m free"
+    (remedy,) = found.remedies
+    assert isinstance(remedy, PodsEnd)
+    assert [holder.name for holder in remedy.holders] == ["other"]
 
 
 @pytest.mark.parametrize("state_of_node", ["is_leaving", "is_starting", "is_withheld"])
