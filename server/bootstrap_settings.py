@@ -118,7 +118,7 @@ class BootstrapSettings(Section):
     """Conditions of a node that is ready for pooling, and the operands that meet them (docs/operations.md, "Node readiness" and "Operands")."""
 
     operands: Literal["Own", "External"] = "Own"
-    """Own: the control plane runs the operands that are enabled, where its node agent may run and with its tolerations and
+    """Own: the control plane runs the operands that are enabled, where its node agent may run and with its
     priority. External: NVIDIA's GPU Operator or another component runs them, and they are only observed."""
     runtime_class: ObjectName = ""
     """RuntimeClass of NVIDIA's images, such as nvidia; empty: the node's default runtime."""

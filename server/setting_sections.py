@@ -1,4 +1,4 @@
-"""Types and sections that settings share: the base of every section, names, quantities, pods' resources and tolerations."""
+"""Types and sections that settings share: the base of every section, names, quantities, pods' resources and node affinity."""
 
 import ipaddress
 from typing import Annotated, Literal, Self
@@ -32,27 +32,6 @@ class Section(BaseModel):
     """A section of settings: unknown names are refused, docstrings are descriptions."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
-
-
-class TolerationSettings(Section):
-    """A toleration, as in a pod."""
-
-    key: str = ""
-    """Key of the taint; empty with `operator: Exists`: every taint."""
-    operator: Literal["Exists", "Equal"] = "Equal"
-    """Comparison of the taint's value; Exists: any value."""
-    value: str = ""
-    """Value of the taint."""
-    effect: Literal["", "NoSchedule", "PreferNoSchedule", "NoExecute"] = ""
-    """Effect of the taint; empty: every effect."""
-
-    @model_validator(mode="after")
-    def _as_the_api_server_takes_it(self) -> Self:
-        if self.operator == "Exists" and self.value:
-            raise ValueError("a toleration with operator Exists has no value")
-        if self.operator == "Equal" and not self.key:
-            raise ValueError("a toleration without a key needs operator Exists")
-        return self
 
 
 class NodeRequirementSettings(Section):

@@ -37,7 +37,6 @@ from server.setting_sections import (
     ResourcesSettings,
     Seconds,
     Section,
-    TolerationSettings,
 )
 from server.setting_sources import GivenSettings
 from telemetry.logs import LogFormat, LogLevel
@@ -167,9 +166,6 @@ class DevicePluginSettings(Section):
     """Kind of CDI names; empty: the kind of the node agent's specification."""
     resources: ResourcesSettings = ResourcesSettings()
     """Resources of the container."""
-    tolerations: tuple[TolerationSettings, ...] = ()
-    """Tolerations of the plugins' pods, besides the taints of their pool: for taints that all nodes with devices have, as
-    `nvidia.com/gpu` at several cloud providers."""
 
     @model_validator(mode="after")
     def _nvidia_serves_one_pool(self) -> Self:
@@ -198,8 +194,6 @@ class NodeAgentRolloutSettings(Section):
     driver_libraries: HostPath | None = None
     """Directory on the nodes, or in the driver container, that has the driver's libraries. Only for nodes where the
     agent does not find them: it searches the usual directories after this one."""
-    tolerations: tuple[TolerationSettings, ...] = (TolerationSettings(operator="Exists"),)
-    """Tolerations of the agent's pods; by default it runs on nodes with any taint, since it detects their devices."""
     node_selector: dict[str, str] = {}
     """Labels that a node with devices needs besides, for the agent to run there."""
     node_affinity: tuple[NodeRequirementSettings, ...] = ()
@@ -217,8 +211,6 @@ class NodeDetectorRolloutSettings(Section):
         requests=dict(DETECTOR_PODS.requests), limits=dict(DETECTOR_PODS.limits)
     )
     """Resources of the container."""
-    tolerations: tuple[TolerationSettings, ...] = (TolerationSettings(operator="Exists"),)
-    """Tolerations of the detector's pods; by default it runs on nodes with any taint."""
     node_selector: dict[str, str] = dict(LINUX)
     """Labels that a node needs for the detector to run there."""
     node_affinity: tuple[NodeRequirementSettings, ...] = ()

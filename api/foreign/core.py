@@ -90,6 +90,11 @@ class Toleration(Model, frozen=True):
     toleration_seconds: int | None = None
 
 
+EVERY_TAINT: Final = Toleration(operator="Exists")
+"""Toleration of the DaemonSets of node software. Labels say on which nodes it runs: a list of taints would be outdated by
+each new pool, and each change of it would restart the pods of all nodes."""
+
+
 class Taint(Model, frozen=True):
     key: str
     """Key of the taint."""

@@ -48,11 +48,7 @@ HOST_ROOT: Final = "/host"
 
 
 def build_node_agent(settings: "WorkloadSettings") -> list[Json]:
-    """Return the DaemonSet; nothing if the agent is off.
-
-    By default it tolerates every taint: it has to detect devices before a pool has them, and cannot
-    follow the taints of all pools without a restart.
-    """
+    """Return the DaemonSet; nothing if the agent is off."""
     if not settings.agent.is_enabled:
         return []
     roles = [*ROLES]

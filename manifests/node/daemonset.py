@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 import msgspec
 
 from api.driver_upgrade import AGENT_DEPLOY_LABEL, PAUSED_FOR_UPGRADE
-from api.foreign.core import Toleration
+from api.foreign.core import EVERY_TAINT
 from api.nodefiles.node_devices_file import RUN_DIRECTORY
 from api.nodefiles.pluginproblems import PROBLEMS_DIRECTORY
 from api.nodefiles.poolconfig import PLUGINS_DIRECTORY
@@ -49,18 +49,15 @@ class PodSettings:
     image_pull_secrets: tuple[str, ...] = ()
     requests: "Mapping[str, str]" = field(default_factory=lambda: {"cpu": "10m", "memory": "96Mi"})
     limits: "Mapping[str, str]" = field(default_factory=lambda: {"memory": "256Mi"})
-    tolerations: tuple[Toleration, ...] = ()
     priority_class: str = "system-node-critical"
 
 
 DEFAULT_DIRECTORIES: Final = KubeletDirectories()
-AGENT_PODS: Final = PodSettings(tolerations=(Toleration(operator="Exists"),))
-PLUGIN_PODS: Final = PodSettings()
+AGENT_PODS: Final = PodSettings()
 DETECTOR_PODS: Final = PodSettings(
     # It idles at 23 MiB; a report takes 50 MiB more for a second.
     requests={"cpu": "1m", "memory": "32Mi"},
     limits={"memory": "128Mi"},
-    tolerations=(Toleration(operator="Exists"),),
 )
 LINUX: Final = {OS_LABEL: "linux"}
 """kubelet labels every node with its operating system."""
@@ -114,17 +111,12 @@ def build_daemon_set(
     }
 
 
-def build_pod_spec(
-    container: Json,
-    volumes: "Sequence[Json]",
-    settings: PodSettings,
-    *,
-    tolerations: "Sequence[Toleration]" = (),
-) -> Json:
-    """Return the pod spec that all of them share, with further tolerations than those of the settings."""
+def build_pod_spec(container: Json, volumes: "Sequence[Json]", settings: PodSettings) -> Json:
+    """Return the pod spec that all of them share."""
     spec: Json = {
         "terminationGracePeriodSeconds": 10,
         "containers": [_with_settings(container, settings)],
+        "tolerations": [msgspec.to_builtins(EVERY_TAINT)],
     }
     if volumes:
         spec["volumes"] = list(volumes)
@@ -132,9 +124,6 @@ def build_pod_spec(
         spec["priorityClassName"] = settings.priority_class
     if settings.image_pull_secrets:
         spec["imagePullSecrets"] = [{"name": name} for name in settings.image_pull_secrets]
-    tolerated = dict.fromkeys([*settings.tolerations, *tolerations])
-    if tolerated:
-        spec["tolerations"] = [msgspec.to_builtins(item) for item in tolerated]
     return spec
 
 

@@ -19,10 +19,8 @@ from typing import TYPE_CHECKING, Any, Final, final
 import msgspec
 import yaml
 
-from api.foreign.core import Toleration
 from api.kinds.gpupool import AllocationMode, SlicePlacement
 from api.names import (
-    AGENT_NOT_READY_TAINT,
     API_VERSION,
     CONFIG_HASH_ANNOTATION,
     POOL_LABEL,
@@ -43,7 +41,6 @@ from manifests.node.daemonset import (
     DEFAULT_DIRECTORIES,
     DETECTOR_PODS,
     LINUX,
-    PLUGIN_PODS,
     KubeletDirectories,
     PodSettings,
     build_agent_container,
@@ -69,7 +66,6 @@ from manifests.node.nvidia_device_plugin import (
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from api.foreign.core import Taint
     from api.kinds.gpupool import GPUPool
     from api.meta import SelectorRequirement
     from api.names import NodeName
@@ -158,7 +154,7 @@ class WorkloadSettings:
     hand_out: DeviceInjection = DeviceInjection.CDI
     cdi_kind: str = ""
     """Prefix of CDI names; empty: that of our own specification."""
-    pods: PodSettings = PLUGIN_PODS
+    pods: PodSettings = AGENT_PODS
     """Settings of the pools' device plugins."""
     kubelet: KubeletDirectories = DEFAULT_DIRECTORIES
     agent: NodeAgentSettings = NodeAgentSettings()
@@ -365,12 +361,7 @@ def _build_plugin(pool: "GPUPool", config: PoolConfig, settings: WorkloadSetting
             }
         },
         "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
-        **build_pod_spec(
-            container,
-            volumes,
-            settings.pods,
-            tolerations=[*(_tolerating(taint) for taint in pool.taints), _STARTING],
-        ),
+        **build_pod_spec(container, volumes, settings.pods),
     }
     body = build_daemon_set(
         name,
@@ -407,11 +398,3 @@ def _own_container(pool: "PoolName", settings: WorkloadSettings, mounts: "Sequen
         ],
         security={"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
     )
-
-
-_STARTING: Final = Toleration(key=AGENT_NOT_READY_TAINT, operator="Exists", effect="NoSchedule")
-"""The startup taint of a node that an autoscaler added goes once kubelet allocates the units of its plugins."""
-
-
-def _tolerating(taint: "Taint") -> Toleration:
-    return Toleration(key=taint.key, operator="Equal", value=taint.value, effect=taint.effect)

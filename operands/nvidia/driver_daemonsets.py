@@ -12,14 +12,12 @@ import msgspec
 
 from api.kinds.nvidia.nvidiadriver import DriverType, NVIDIADriverSpec
 from api.kinds.nvidia.operator_blocks import DaemonsetsSpec, HostPaths
-from api.kinds.nvidia.pod_fields import PodToleration
 from api.names import (
     DRIVER_OWNER_LABEL,
     NVIDIA_PRESENT_LABEL,
     OPERAND_LABEL,
     POLICY_DRIVER_LABEL,
 )
-from api.vendor import GPU_RESOURCE
 from api.well_known_labels import APP_COMPONENT_LABEL
 from operands.asset_files import load_assets
 from operands.nvidia.driver_owners import owner_value
@@ -48,7 +46,6 @@ _HOST_GRACE_S: Final = 120
 """Virtual machines are suspended meanwhile."""
 _CLUSTER_SCOPED: Final = frozenset({"ClusterRole", "ClusterRoleBinding"})
 _FIXED_LABELS: Final = "app.kubernetes.io/"
-_DEFAULT_TOLERATION: Final = PodToleration(key=GPU_RESOURCE, operator="Exists", effect="NoSchedule")
 
 
 @final
@@ -165,15 +162,12 @@ def _daemon_set(manifest: Json, operands: DriverOperands, group: DriverGroup) ->
 def _pods(operands: DriverOperands) -> DaemonsetsSpec:
     """Return what is said about the pods: by the NVIDIADriver, over what the ClusterPolicy says about all."""
     spec, common = operands.spec, operands.daemonsets
-    tolerations = common.tolerations
-    if spec.tolerations:
-        tolerations = [*(common.tolerations or (_DEFAULT_TOLERATION,)), *spec.tolerations]
     labels = {**(common.labels or {}), **(spec.labels or {})}
     return msgspec.structs.replace(
         common,
         labels={key: value for key, value in labels.items() if not key.startswith(_FIXED_LABELS)},
         annotations={**(common.annotations or {}), **(spec.annotations or {})},
-        tolerations=tolerations,
+        tolerations=[*(common.tolerations or ()), *(spec.tolerations or ())],
         priority_class_name=spec.priority_class_name or common.priority_class_name,
         pod_security_context=spec.pod_security_context or common.pod_security_context,
     )

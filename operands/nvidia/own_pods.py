@@ -21,7 +21,7 @@ OPERAND_COMPONENT: Final = "gpu-operand"
 EXPORTER_PORT: Final = 9400
 WAITING: Final = "toolkit-validation"
 """Init container that waits for the validator's file."""
-_PLACEMENT: Final = ("affinity", "nodeSelector", "priorityClassName", "tolerations")
+_PLACEMENT: Final = ("affinity", "nodeSelector", "priorityClassName")
 _WAIT: Final = {
     "command": ["gpu-control-plane"],
     "args": ["validate", "toolkit", "--wait"],

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, get_args
 
 import msgspec
 
-from api.foreign.core import PullPolicy
+from api.foreign.core import EVERY_TAINT, PullPolicy
 from api.image_source import ImageSourceError
 from api.kinds.nvidia.operand_image import operand_image
 from api.kinds.nvidia.operator_blocks import UpdateStrategy
@@ -44,6 +44,7 @@ for it."""
 _KEPT_LABELS: Final = frozenset({"app", PART_OF_LABEL})
 """Labels of pods that no spec replaces: DaemonSets select by them."""
 _CLUSTER_SCOPED: Final = frozenset({"ClusterRole", "ClusterRoleBinding", "RuntimeClass"})
+_EVERY_TAINT: Final = msgspec.to_builtins(EVERY_TAINT)
 
 
 def image_of(block: "ImageFields", field: str, settings: PolicyOperands) -> str:
@@ -201,15 +202,18 @@ def _set_validator_image(daemon_set: Json, settings: PolicyOperands) -> None:
 def set_pods(daemon_set: Json, common: "DaemonsetsSpec") -> None:
     """Put into a DaemonSet what `spec.daemonsets` says about the pods of all operands.
 
-    A DaemonSet whose manifest says OnDelete keeps it: an upgrade of the driver replaces its pods.
+    A DaemonSet whose manifest says OnDelete keeps it: an upgrade of the driver replaces its pods. Its pods tolerate every
+    taint beside those of the list, which matters for nothing but a `tolerationSeconds`.
     """
     spec, pod = daemon_set["spec"], pod_spec_of(daemon_set)
     if spec.get("updateStrategy", {}).get("type") != UpdateStrategy.ON_DELETE.value:
         spec["updateStrategy"] = _update_strategy(common)
     if common.priority_class_name:
         pod["priorityClassName"] = common.priority_class_name
-    if common.tolerations:
-        pod["tolerations"] = _builtins(common.tolerations)
+    pod["tolerations"] = [
+        *(item for item in _builtins(common.tolerations or ()) if item != _EVERY_TAINT),
+        _EVERY_TAINT,
+    ]
     if common.pod_security_context is not None:
         pod["securityContext"] = _builtins(common.pod_security_context)
     add_pod_metadata(daemon_set, labels=common.labels or {}, annotations=common.annotations or {})

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, final
 
 from api.driver_upgrade import IDLE_VALUES, UPGRADE_SKIP_LABEL, UPGRADE_STATE_LABEL
-from api.names import DRIVER_OWNER_LABEL, NVIDIA_PRESENT_LABEL
+from api.names import DRIVER_OWNER_LABEL, NVIDIA_PRESENT_LABEL, OPERANDS_LABEL
 from api.vendor import NFD_PREFIX
 from kube.event_source import EventSource
 from operands.nvidia.label_change import has_gpu
@@ -100,8 +100,13 @@ def is_upgrading(labels: "Mapping[str, str]") -> bool:
 
 
 def software_groups(labels_by_node: "Mapping[str, Mapping[str, str]]") -> tuple[HostSoftware, ...]:
-    """Return the distinct software of nodes, sorted."""
-    return tuple(sorted({recorded_software(labels) for labels in labels_by_node.values()}))
+    """Return the distinct software of nodes, sorted. Nodes that are to have no operands have no labels of it."""
+    found = (
+        recorded_software(labels)
+        for labels in labels_by_node.values()
+        if labels.get(OPERANDS_LABEL) != "false"
+    )
+    return tuple(sorted(set(found)))
 
 
 def gpu_nodes(context: "ControllerContext") -> GpuNodes:

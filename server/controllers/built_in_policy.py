@@ -3,8 +3,6 @@
 import shlex
 from typing import TYPE_CHECKING, Final
 
-import msgspec
-
 from api.kinds.nvidia.clusterpolicy import ClusterPolicySpec
 from api.kinds.nvidia.container_operands import (
     DCGMExporterSpec,
@@ -109,12 +107,10 @@ def _spec(
 def _own(bootstrap: "BootstrapSettings", workloads: "WorkloadSettings") -> OwnOperands:
     agent, validator, exporter = workloads.agent, bootstrap.validator, bootstrap.dcgm_exporter
     is_validating = agent.is_enabled if validator.enabled is None else validator.enabled
-    tolerations = [msgspec.to_builtins(toleration) for toleration in agent.pods.tolerations]
     return OwnOperands(
         placement={
             "affinity": {"nodeAffinity": on_nodes_with_devices(agent.node_affinity)},
             "nodeSelector": dict(sorted(agent.node_selector.items())),
-            "tolerations": tolerations,
             "priorityClassName": agent.pods.priority_class,
         },
         runs_validator=bootstrap.operands == "Own" and is_validating,

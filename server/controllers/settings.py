@@ -4,7 +4,6 @@ import datetime as dt
 import os
 from typing import TYPE_CHECKING, Final
 
-from api.foreign.core import Toleration
 from api.meta import SelectorOperator, SelectorRequirement
 from inventory.debounce import DebounceLimits
 from inventory.discovery.node import InventoryParameters
@@ -234,9 +233,6 @@ def _pod_settings(
         image_pull_secrets=agent.image_pull_secrets,
         requests=settings.resources.requests,
         limits=settings.resources.limits,
-        tolerations=tuple(
-            Toleration(**toleration.model_dump()) for toleration in settings.tolerations
-        ),
         priority_class=agent.priority_class,
     )
 

@@ -87,11 +87,6 @@ async def applied(api: "ApiClient", body: Json) -> Json:
 _POD: dict[str, Any] = {
     # In other spellings than the API server's.
     "resources": {"requests": {"cpu": "0.5", "memory": "1024Mi"}, "limits": {"memory": "1.5Gi"}},
-    "tolerations": [
-        {"key": "nvidia.com/gpu", "operator": "Exists"},
-        {"key": "zone", "value": "edge", "effect": "NoSchedule"},
-        {"operator": "Exists", "effect": "NoExecute"},
-    ],
 }
 _EVERY_SETTING = workload_settings(
     Settings.model_validate(

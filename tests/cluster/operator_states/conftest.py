@@ -1,7 +1,7 @@
 """A server with `node_software` on, and nodes of two systems with a GPU, once for the tests of its controllers.
 
-All nodes but the first of each system refuse every pod by a taint that no operand tolerates: their labels and what is
-made for them are the same, and a machine with two cores plays the pods of the others.
+All nodes but the first of each system have a label that keeps the operands off: a machine with two cores plays the pods of
+the others. Of these the first of a system is open, and the others have the startup taint of autoscaling and a pool's taint.
 """
 
 import asyncio
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
+from api.names import AGENT_NOT_READY_TAINT, OPERANDS_LABEL
 from manifests.nvidia.operator_crds import build_operator_crds
 from manifests.yaml import render
 from reconciler.node_software.objects import RESOURCES
@@ -43,8 +44,9 @@ WRITTEN = PLURALS | {
     *(f"{kind}{part}" for kind in ("clusterpolicies", "nvidiadrivers") for part in ("", "/status")),
 }
 ALL, RUNNING = 200, 4
-"""Nodes, and those of them that take pods."""
-TAINT = {"key": "test.example.com/takes-no-pod", "effect": "NoSchedule"}
+"""Nodes, and those of them that have operands."""
+POOL_TAINT = {"key": "test.example.com/pool", "effect": "NoSchedule"}
+TAINTS = [{"key": AGENT_NOT_READY_TAINT, "effect": "NoSchedule"}, POOL_TAINT]
 FEATURE = "feature.node.kubernetes.io/"
 STOCK = """
 apiVersion: kubescheduler.config.k8s.io/v1
@@ -141,23 +143,24 @@ async def until_idle(software: NodeSoftware) -> None:
 
 
 async def join(
-    api: client.ApiClient, prefix: str, system: System, count: int, *, takes_pods: int
+    api: client.ApiClient, prefix: str, system: System, count: int, *, with_operands: int
 ) -> list[str]:
     """Add nodes as kubelet and then Node Feature Discovery do; return their names."""
     names = await nodes.create_kwok_nodes(api, count, prefix=prefix)
     slots = asyncio.Semaphore(32)
 
-    async def describe(name: str, *, has_taint: bool) -> None:
+    async def describe(name: str, number: int) -> None:
+        off = {} if number < with_operands else {OPERANDS_LABEL: "false"}
         async with slots:
             await api.patch(f"{nodes.NODES}/{name}/status", system.status)
-            body: Json = {"metadata": {"labels": system.labels}}
-            if has_taint:
-                body["spec"] = {"taints": [TAINT]}
+            body: Json = {"metadata": {"labels": system.labels | off}}
+            if number:
+                body["spec"] = {"taints": TAINTS}
             await api.patch(f"{nodes.NODES}/{name}", body)
 
     async with asyncio.TaskGroup() as group:
         for number, name in enumerate(names):
-            group.create_task(describe(name, has_taint=number >= takes_pods))
+            group.create_task(describe(name, number))
     return names
 
 
@@ -217,15 +220,15 @@ class Installation:
 
     async def _join(self, software: NodeSoftware) -> None:
         kinds = ((UBUNTU, "ubuntu"), (RHEL, "rhel"))
-        takes_pods, remaining = RUNNING // len(kinds), (ALL - RUNNING) // len(kinds)
+        running, remaining = RUNNING // len(kinds), (ALL - RUNNING) // len(kinds)
         plan = [
-            *((system, f"soft-{name}", takes_pods, takes_pods) for system, name in kinds),
+            *((system, f"soft-{name}", running, running) for system, name in kinds),
             *((system, f"soft-many-{name}", remaining, 0) for system, name in kinds),
         ]
         async with client.open_client(self._control_plane.kubeconfig()) as api:
-            for system, prefix, count, taking in plan:
+            for system, prefix, count, running in plan:
                 self._nodes += nodes.node_names(nodes.KWOK_PREFIX + prefix, count)
-                for name in await join(api, prefix, system, count, takes_pods=taking):
+                for name in await join(api, prefix, system, count, with_operands=running):
                     software.systems[name] = system
 
     async def uninstall(self) -> None:

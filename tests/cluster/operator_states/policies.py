@@ -21,7 +21,8 @@ from tests.cluster.system.installation import (
 
 Json = dict[str, Any]
 
-POLICY = "gpu-cluster-policy"
+POLICY, POOL = "gpu-cluster-policy", "closed"
+REVISIONS = f"/apis/apps/v1/namespaces/{NAMESPACE}/controllerrevisions"
 SPEC: Json = {
     "operator": {},
     "daemonsets": {},
@@ -69,6 +70,15 @@ def a_policy(name: str = POLICY, **spec: Any) -> Json:
         "kind": "ClusterPolicy",
         "metadata": {"name": name},
         "spec": SPEC | spec,
+    }
+
+
+def a_pool(taints: list[Json]) -> Json:
+    return {
+        "apiVersion": "gpu.deckhouse.io/v1alpha1",
+        "kind": "GPUPool",
+        "metadata": {"name": POOL},
+        "spec": {"scheduling": {"taints": taints}},
     }
 
 

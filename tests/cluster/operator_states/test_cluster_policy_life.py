@@ -24,7 +24,9 @@ from tests.cluster.operator_states.conftest import (
     NOBLE,
     PLURALS,
     PODS,
+    POOL_TAINT,
     RUNNING,
+    TAINTS,
     NodeSoftware,
     join,
     until_idle,
@@ -35,10 +37,13 @@ from tests.cluster.operator_states.policies import (
     DISABLED_IN_SAMPLE,
     EVERYWHERE,
     POLICY,
+    POOL,
+    REVISIONS,
     SPEC,
     Json,
     a_daemon_set,
     a_policy,
+    a_pool,
     daemon_sets,
     driver_pods,
     driver_systems,
@@ -144,11 +149,37 @@ async def test_the_published_sample_is_ready_with_every_state_listed(
     assert pods.keys() == set(software.running)
 
 
+async def test_closed_nodes_have_their_software_and_no_pool_changes_a_daemon_set(
+    software: NodeSoftware, api: ApiClient, kubectl: Any
+):
+    """A template that follows the taints of pools restarts node software everywhere, and outdates every driver."""
+
+    async def templates() -> Json:
+        listed = (await api.get(REVISIONS))["items"]
+        revisions = {item["metadata"]["name"] for item in listed}
+        return {name: version(item) for name, item in (await daemon_sets(api)).items()} | {
+            "revisions": revisions
+        }
+
+    listed = (await api.get(nodes.NODES))["items"]
+    closed = {item["metadata"]["name"] for item in listed if item["spec"].get("taints") == TAINTS}
+    have_driver = set(await driver_pods(api))
+    assert have_driver & closed
+    assert have_driver == set(software.running)
+    before = await templates()
+    for taints in ([POOL_TAINT], [POOL_TAINT | {"value": "another"}], []):
+        await kubectl.apply_yaml(a_pool(taints))
+        await until_idle(software)
+    await kubectl("delete", "gpupool", POOL)
+    await until_idle(software)
+    assert await templates() == before
+
+
 async def test_a_node_of_a_third_system_moves_no_other_daemon_set(
     software: NodeSoftware, api: ApiClient
 ):
     before = {name: version(item) for name, item in (await daemon_sets(api)).items()}
-    (node,) = await join(api, "soft-noble", NOBLE, 1, takes_pods=1)
+    (node,) = await join(api, "soft-noble", NOBLE, 1, with_operands=1)
     try:
 
         async def has_driver() -> str:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from api.names import NVIDIA_PRESENT_LABEL, OPERAND_LABEL
+from api.names import NVIDIA_PRESENT_LABEL, OPERAND_LABEL, OPERANDS_LABEL
 from api.vendor import NFD_PREFIX
 from kube.errors import NotFound
 from kube.resources import (
@@ -417,6 +417,16 @@ async def test_the_policy_waits_for_the_labels_of_nodes_with_a_gpu(world: Operat
         "no labels of it yet: n2" in condition["message"] for condition in status["conditions"]
     )
     await world.label("n2", {NVIDIA_PRESENT_LABEL: "true", **UBUNTU.labels()})
+    await world.ready()
+    assert (await world.conditions_of())["Ready"] == ("True", "Reconciled")
+
+
+async def test_a_node_without_operands_keeps_no_policy_from_being_ready(world: OperatorWorld):
+    """Its deploy labels are gone, and those of its system with them."""
+    await world.add_policy()
+    await world.ready()
+    await world.add_node("n2", software=None)
+    await world.label("n2", {NVIDIA_PRESENT_LABEL: "true", OPERANDS_LABEL: "false"})
     await world.ready()
     assert (await world.conditions_of())["Ready"] == ("True", "Reconciled")
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from api.names import AGENT_NOT_READY_TAINT, POOL_LABEL, NodeName, PoolName
+from api.names import POOL_LABEL, NodeName, PoolName
 from api.nodefiles.poolconfig import ConfiguredDevice
 from kube.errors import ServerError
 from kube.resources import CONFIG_MAPS, DAEMON_SETS, GPU_DEVICES, GPU_POOLS, NODES
@@ -23,7 +23,6 @@ from tests.component.reconciler.workloads import (
 
 NAME = "gpu-device-plugin-whole"
 BOTH = [("PATCH", f"{CONFIG_PATH}/{NAME}"), ("PATCH", f"{PLUGIN_PATH}/{NAME}")]
-STARTING = {"key": AGENT_NOT_READY_TAINT, "operator": "Exists", "effect": "NoSchedule"}
 
 
 @pytest.fixture
@@ -112,28 +111,15 @@ async def test_a_device_that_is_faulted_or_leaves_is_withheld(workloads: Workloa
     ]
 
 
-async def test_a_foreign_taint_on_a_node_changes_nothing(workloads: Workloads):
-    """Lesson 4: the template follows the pool's taints, never the nodes'."""
+async def test_no_taint_of_a_node_or_of_the_pool_changes_anything(workloads: Workloads):
+    """Lesson 4: a template that follows taints restarts the pods of all nodes with each of them."""
     await workloads.until_stable()
     taint = {"key": "maintenance", "effect": "NoExecute"}
     await workloads.cluster.client.merge_patch(NODES, {"spec": {"taints": [taint]}}, name="n1")
+    scheduling = {"spec": {"scheduling": {"taints": [taint]}}}
+    await workloads.cluster.client.merge_patch(GPU_POOLS, scheduling, name="whole")
     assert await workloads.until_stable() == []
-    spec = (await workloads.plugin())["spec"]["template"]["spec"]
-    assert spec["tolerations"] == [STARTING]
-
-
-async def test_the_pools_own_taints_are_tolerated(workloads: Workloads):
-    taint = {"key": "gpu", "value": "only", "effect": "NoSchedule"}
-    patch = {"spec": {"scheduling": {"taints": [taint, {"key": "k", "effect": "NoExecute"}]}}}
-    await workloads.cluster.client.merge_patch(GPU_POOLS, patch, name="whole")
-    await workloads.until_stable()
-    spec = (await workloads.plugin())["spec"]["template"]["spec"]
-    assert spec["tolerations"] == [
-        {"key": "gpu", "operator": "Equal", "effect": "NoSchedule", "value": "only"},
-        {"key": "k", "operator": "Equal", "effect": "NoExecute"},
-        STARTING,
-    ]
-    assert await workloads.until_stable() == []
+    assert (await workloads.plugin())["metadata"]["generation"] == 1
 
 
 @pytest.mark.parametrize(
@@ -207,17 +193,14 @@ async def test_a_client_that_fights_for_a_field_is_met_ever_less_often_and_told_
 
 
 async def test_an_item_that_somebody_added_to_a_list_of_ours_is_taken_out(workloads: Workloads):
-    taint = {"key": "k", "effect": "NoExecute"}
-    scheduling = {"spec": {"scheduling": {"taints": [taint]}}}
-    await workloads.cluster.client.merge_patch(GPU_POOLS, scheduling, name="whole")
     await workloads.until_stable()
-    ours = {"key": "k", "operator": "Equal", "effect": "NoExecute"}
-    tolerations = [ours, STARTING, {"operator": "Exists"}]
+    ours = {"operator": "Exists"}
+    tolerations = [ours, {"key": "k", "operator": "Exists"}]
     patch = {"spec": {"template": {"spec": {"tolerations": tolerations}}}}
     await workloads.cluster.client.merge_patch(DAEMON_SETS, patch, name=NAME, namespace=NAMESPACE)
     assert await workloads.until_stable() == BOTH[1:]
     spec = (await workloads.plugin())["spec"]["template"]["spec"]
-    assert spec["tolerations"] == [ours, STARTING]
+    assert spec["tolerations"] == [ours]
 
 
 @pytest.mark.parametrize(

@@ -83,12 +83,3 @@ def test_bad_settings_of_operands_are_refused_by_name_and_with_the_cure(
         load_settings([], file)
     assert complaint.format(file) in str(caught.value)
     assert "\n" not in str(caught.value)
-
-
-def test_toleration_without_a_key_is_refused_by_name(tmp_path: Path) -> None:
-    """Those of the node agent are those of the operands."""
-    file = a_file(tmp_path, {"node_agent": {"tolerations": [{"effect": "NoSchedule"}]}})
-    with pytest.raises(BadSettingsError) as caught:
-        load_settings([], file)
-    want = f"{file}: node_agent.tolerations: 0: a toleration without a key needs operator Exists"
-    assert want in str(caught.value)

@@ -260,13 +260,17 @@ def test_unusable_environment_is_refused_by_name(
             id="pattern",
         ),
         pytest.param(
-            ["--device-plugin.tolerations", '[{"oprator": "Exists"}]'],
-            "--device-plugin.tolerations: 0: oprator: no such key",
+            [
+                "--node-agent.node-affinity",
+                '[{"key": "a", "operator": "Exists", "oprator": "Exists"}]',
+            ],
+            "--node-agent.node-affinity: 0: oprator: no such key",
             id="key of an object in a list",
         ),
         pytest.param(
-            ["--device-plugin.tolerations", '[{"operator": "Exist"}]'],
-            "--device-plugin.tolerations: 0: operator: Input should be 'Exists' or 'Equal'",
+            ["--node-agent.node-affinity", '[{"key": "a", "operator": "Exist"}]'],
+            "--node-agent.node-affinity: 0: operator: Input should be 'In', 'NotIn', 'Exists',"
+            " 'DoesNotExist', 'Gt' or 'Lt'",
             id="value of an object in a list",
         ),
         pytest.param(
@@ -414,16 +418,6 @@ def undescribed(model: type[BaseModel], prefix: str) -> list[str]:
 @pytest.mark.parametrize(
     ("section", "fault"),
     [
-        pytest.param(
-            {"node_agent": {"tolerations": [{"operator": "Exists", "value": "x"}]}},
-            "operator Exists has no value",
-            id="a toleration of any value, with one",
-        ),
-        pytest.param(
-            {"device_plugin": {"tolerations": [{"value": "x"}]}},
-            "without a key needs operator Exists",
-            id="a toleration of nothing",
-        ),
         pytest.param(
             {"node_agent": {"node_affinity": [{"key": "zone", "operator": "In"}]}},
             "operator In does not take 0 values",

@@ -279,9 +279,8 @@ def test_probes_ask_the_port_that_the_agent_opens():
         assert [item["containerPort"] for item in container["ports"]] == [understood(pod).port]
 
 
-def test_a_node_is_looked_at_whatever_taints_it_has():
+def test_the_agent_runs_by_its_own_account():
     pod = pod_of(build_node_agent(settings()))
-    assert pod["tolerations"] == [{"operator": "Exists"}]
     assert pod["serviceAccountName"] == constants.NODE_AGENT
 
 
@@ -338,10 +337,7 @@ def test_the_pods_of_both_are_as_the_settings_say():
         "image_pull_secrets": ["registry"],
         "priority_class": "",
     }
-    more = {
-        "resources": {"requests": {"cpu": "0.5"}, "limits": {}},
-        "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}],
-    }
+    more = {"resources": {"requests": {"cpu": "0.5"}, "limits": {}}}
     given = workload_settings(
         Settings.model_validate(
             {
@@ -359,13 +355,11 @@ def test_the_pods_of_both_are_as_the_settings_say():
         assert pod["imagePullSecrets"] == [{"name": "registry"}]
         assert container["resources"] == {"requests": {"cpu": "500m"}}
         assert "priorityClassName" not in pod
-        assert pod["tolerations"][0] == {"key": "nvidia.com/gpu", "operator": "Exists"}
+        assert pod["tolerations"] == [{"operator": "Exists"}]
         hosts = {volume["hostPath"]["path"] for volume in pod["volumes"] if "hostPath" in volume}
         assert {"/var/lib/k0s/kubelet/pod-resources", "/var/lib/kubelet/device-plugins"} <= hosts
         mounts = {mount["mountPath"] for mount in container["volumeMounts"]}
         assert {"/var/lib/kubelet/pod-resources", "/var/lib/kubelet/device-plugins"} <= mounts
-    assert plugin["tolerations"][1]["key"] == TAINT.key
-    assert len(agent["tolerations"]) == 1
 
 
 @pytest.mark.parametrize(

@@ -57,13 +57,11 @@ def test_settings_place_the_pods():
         node_detector={
             "node_selector": {"pool": "gpu"},
             "node_affinity": [{"key": "zone", "operator": "Exists"}],
-            "tolerations": [{"key": "gpu", "operator": "Exists"}],
         },
         node_agent={"image": "registry.example.com/agent:1", "priority_class": ""},
     )
     assert spec["containers"][0]["image"] == "registry.example.com/agent:1"
     assert spec["nodeSelector"] == {"pool": "gpu"}
-    assert spec["tolerations"] == [{"key": "gpu", "operator": "Exists"}]
     affinity = spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
     (term,) = affinity["nodeSelectorTerms"]
     assert term["matchExpressions"][1] == {"key": "zone", "operator": "Exists"}

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from api.kinds.gpupool import SlicePlacement
-from api.names import AGENT_NOT_READY_TAINT, MAX_POOL_NAME_LENGTH, NodeName, PoolName
+from api.names import MAX_POOL_NAME_LENGTH, NodeName, PoolName
 from api.nodefiles.poolconfig import CONFIG_KEY, PACKED_CONFIG_KEY, ConfiguredDevice, PoolConfig
 from manifests.node.device_plugin import (
     NodeAgentSettings,
@@ -121,22 +121,11 @@ def test_names_that_are_cut_stay_apart():
     assert object_name("x", PoolName("short")) == "x-short"
 
 
-def test_only_the_pools_own_taints_and_that_of_a_starting_node_are_tolerated():
-    """Lesson 4: neither cordon nor pressure nor a foreign NoExecute.
-
-    The startup taint goes once kubelet allocates the units of the plugin, which so must run before.
-    """
-    starting = {"key": AGENT_NOT_READY_TAINT, "operator": "Exists", "effect": "NoSchedule"}
-    assert template(objects_of(a_pool()))["spec"]["tolerations"] == [starting]
-    assert template(objects_of(a_pool("p", TAINT)))["spec"]["tolerations"] == [
-        {
-            "key": TAINT.key,
-            "operator": "Equal",
-            "effect": "NoSchedule",
-            "value": "training",
-        },
-        starting,
-    ]
+def test_no_taint_of_a_pool_changes_the_template():
+    """Lesson 4: a DaemonSet tolerates every taint; labels say on which nodes it runs."""
+    tainted = template(objects_of(a_pool("p", TAINT)))
+    assert tainted["spec"]["tolerations"] == [{"operator": "Exists"}]
+    assert template(objects_of(a_pool("p"))) == tainted
 
 
 def test_pods_of_the_plugin_do_not_look_like_pods_that_ask_for_the_pool():

@@ -64,7 +64,7 @@ STAYS: dict[str, dict[str, Any]] = {
     },
     "labels": {"daemonsets": {"labels": {"helm.sh/chart": "gpu-operator-2"}}},
     "annotations": {"daemonsets": {"annotations": {"example.com/a": "b"}}},
-    "tolerations": {"daemonsets": {"tolerations": [{"operator": "Exists"}]}},
+    "tolerations": {"daemonsets": {"tolerations": [{"key": "a", "operator": "Exists"}]}},
     "priority": {"daemonsets": {"priorityClassName": "gpus"}},
     "security context": {"daemonsets": {"podSecurityContext": {"runAsNonRoot": False}}},
 }

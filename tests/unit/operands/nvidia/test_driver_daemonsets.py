@@ -173,8 +173,8 @@ EACH_FIELD: list[Any] = [
     ),
     pytest.param(
         {"tolerations": [{"key": "team", "operator": "Exists"}]},
-        {"pod.tolerations[1].key": "team", "pod.tolerations[1].operator": "Exists"},
-        id="tolerations come on top",
+        {"pod.tolerations[0].key": "team", "pod.tolerations[1].operator": "Exists"},
+        id="tolerations, beside that of every taint",
     ),
     pytest.param(
         {"priorityClassName": "gpus"}, {"pod.priorityClassName": "gpus"}, id="a priority class"
@@ -228,7 +228,8 @@ def test_what_the_policy_says_about_all_pods_counts_where_the_driver_says_nothin
     template = found["spec"]["template"]
     assert template["metadata"]["labels"].items() >= {"team": "ml", "of": "policy"}.items()
     assert template["metadata"]["annotations"]["a"] == "policy"
-    assert [toleration["key"] for toleration in template["spec"]["tolerations"]] == ["gpu", "team"]
+    given = [{"key": "gpu"}, {"key": "team"}]
+    assert template["spec"]["tolerations"] == [*given, {"operator": "Exists"}]
     assert template["spec"]["priorityClassName"] == "own"
     assert pod_of(a_driver(daemonsets=common))["priorityClassName"] == "of-policy"
 

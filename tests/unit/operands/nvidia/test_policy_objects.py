@@ -152,6 +152,12 @@ def test_daemon_sets_select_their_own_pods_on_nodes_with_a_deploy_label():
         assert len(gates) == 1
 
 
+def test_daemon_sets_run_on_their_nodes_whatever_taints_these_have():
+    """A node that an autoscaler added is closed until its devices are in their pool, which need their driver first."""
+    for set_ in daemon_sets():
+        assert {"operator": "Exists"} in pod_spec_of(set_)["tolerations"]
+
+
 def test_containers_run_images_of_the_policy_or_of_the_environment():
     for set_ in daemon_sets(of_policies=True):
         for container in containers_of(set_):
