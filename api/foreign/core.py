@@ -103,6 +103,10 @@ class Taint(Model, frozen=True):
     effect: str = ""
     """NoSchedule, PreferNoSchedule or NoExecute."""
 
+    def __str__(self) -> str:
+        value = f"={self.value}" if self.value else ""
+        return f"{self.key}{value}:{self.effect}"
+
 
 class NodeTaint(Taint, frozen=True):
     """A taint of a Node with all its fields, so that a list of taints can be written back."""

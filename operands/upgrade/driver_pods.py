@@ -96,8 +96,19 @@ def serves_old_driver(recorded: "RecordedNode") -> bool:
 
 
 def pending_cause(node: "UpgradeNode") -> str:
-    """Return what the scheduler or kubelet says about a driver pod, as the end of a sentence; it may be empty."""
+    """Return why a driver pod is absent or not ready, as the end of a sentence; it may be empty."""
+    if not node.driver_pods and node.driver_obstacle:
+        return f": {node.driver_obstacle}"
     return next((f": {pod.message}" for pod in node.driver_pods if pod.message), "")
+
+
+def kept_away(recorded: "RecordedNode") -> str:
+    """Return why the node would be left without a driver if the upgrade went on; empty: it would not."""
+    node = recorded.node
+    is_replaced = bool(stale_pods(recorded)) or is_requested(node) or is_held_off(node)
+    if not (is_replaced and node.driver_obstacle):
+        return ""
+    return f"the node would be left without a driver: {node.driver_obstacle}"
 
 
 def is_restart_only(recorded: "RecordedNode") -> bool:

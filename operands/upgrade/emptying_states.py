@@ -28,7 +28,7 @@ from operands.upgrade.driver_users import (
     occupants_for_drain,
 )
 from operands.upgrade.facts import DriverRevision
-from operands.upgrade.idle_states import done
+from operands.upgrade.idle_states import done, put_off
 from operands.upgrade.out_of_service import (
     give_back,
     is_cordoned_by_others,
@@ -182,12 +182,14 @@ def _started(case: "UpgradeCase") -> Advance:
 
 
 def _ended_early(case: "UpgradeCase") -> Advance | None:
-    """Return where the upgrade goes instead, if it is to be skipped, or has nothing left to do."""
+    """Return where the upgrade goes instead: it is to be skipped, would take the driver away, or has nothing left to do."""
     if is_skipped(case.recorded) and serves_old_driver(case.recorded):
         text = "the upgrade ends before the driver is touched"
         return Advance(
             UpgradeState.UPGRADE_REQUIRED, UpgradeReason.SKIPPED, text, give_back(case.node)
         )
+    if move := put_off(case):
+        return move
     is_known = all(pod.revision is DriverRevision.CURRENT for pod in case.node.driver_pods)
     if is_known and not is_still_needed(case.recorded):
         text = "no driver pod is to be replaced any more"

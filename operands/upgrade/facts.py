@@ -107,6 +107,11 @@ class PodOnNode:
     deploy_label: str = ""
     """Key of the label by which its DaemonSet selects nodes, where the pod can be sent away by it."""
     has_empty_dir: bool = False
+    mounts_caches: bool = False
+    """The node agent unmounts its kernel caches: without one on the node it stays Terminating."""
+    cpu_milli: int = 0
+    """CPU that it requests."""
+    memory_mib: int = 0
     priority: int = 0
     ends_at: "dt.datetime | None" = None
     """When it is expected to end; None: not known."""
@@ -168,6 +173,8 @@ class UpgradeNode:
     """Newest revision of the DaemonSet for the node."""
     desired_digest: str = ""
     """DRIVER_CONFIG_DIGEST of that revision."""
+    driver_obstacle: str = ""
+    """What would keep another driver pod from the node, with the cure; empty: nothing that is known."""
     validators: tuple[ValidatorPod, ...] = ()
     pods: tuple[PodOnNode, ...] | None = None
     """All others on the node; None: they are not read, so that nothing may be concluded from them."""

@@ -19,6 +19,7 @@ from operands.upgrade.driver_pods import (
     is_held_off,
     is_requested,
     is_still_needed,
+    kept_away,
     need_of,
     pending_cause,
     serves_old_driver,
@@ -109,6 +110,18 @@ def retired(case: "UpgradeCase") -> "UpgradeMove | None":
     if not (annotations or actions or node.labels.get(UPGRADE_STATE_LABEL)):
         return None
     return Advance(UpgradeState.UNKNOWN, reason, text, actions, annotations)
+
+
+def put_off(case: "UpgradeCase") -> Advance | None:
+    """Return where an upgrade goes that would leave the node without a driver; None: it would not.
+
+    The node waits, in service where it has a driver, until what keeps the driver pod away is gone.
+    """
+    text = kept_away(case.recorded)
+    if not text:
+        return None
+    returned = give_back(case.node) if case.may_return else ()
+    return Advance(UpgradeState.UPGRADE_REQUIRED, UpgradeReason.DRIVER_KEPT_AWAY, text, returned)
 
 
 def done(case: "UpgradeCase", reason: UpgradeReason, message: str) -> Advance:

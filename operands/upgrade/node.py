@@ -18,18 +18,19 @@ from operands.upgrade.actions import (
     Annotate,
     NodeUpgrade,
     ReportReason,
+    ReturnAgent,
     SetState,
     UpgradeProgress,
     WaitUntil,
 )
 from operands.upgrade.case import Advance, Stay
-from operands.upgrade.out_of_service import is_decided_by_pods
+from operands.upgrade.out_of_service import is_agent_released, is_decided_by_pods
 from operands.upgrade.reasons import UpgradeReason
 from operands.upgrade.record import START_ANNOTATIONS, UpgradeRecord
 from operands.upgrade.slots import is_external
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from operands.upgrade.actions import UpgradeAction
     from operands.upgrade.case import UpgradeCase, UpgradeMove
@@ -65,6 +66,7 @@ def step(case: "UpgradeCase") -> NodeUpgrade | None:
     if isinstance(move, Stay) and _is_unrecorded(case):
         actions.append(Annotate(case.node.name, {UPGRADE_RECORD_ANNOTATION: record.encode()}))
     actions.extend(move.actions)
+    actions.extend(_unmounting(case, record.state, actions))
     if isinstance(move, Advance):
         actions.append(_state_change(case, move, record))
     progress = UpgradeProgress(
@@ -96,6 +98,21 @@ def _move(case: "UpgradeCase") -> "UpgradeMove | None":
     if not case.parameters.auto_upgrade or not case.node.is_wanted:
         return idle_states.retired(case)
     return _STATES[case.record.state](case)
+
+
+def _unmounting(
+    case: "UpgradeCase", state: UpgradeState, actions: "Sequence[UpgradeAction]"
+) -> "tuple[UpgradeAction, ...]":
+    """Return the agent's way back for pods that cannot end without it, in a state that no deadline ends.
+
+    It may then hold a driver that is still to load; the next attempt sends it away again.
+    """
+    node, back = case.node, ReturnAgent(case.node.name)
+    has_end = state.is_in_progress and case.parameters.auto_upgrade
+    if has_end or is_external(case.recorded) or back in actions or not is_agent_released(node):
+        return ()
+    waits = any(pod.is_terminating and pod.mounts_caches for pod in node.pods or ())
+    return (back,) if waits else ()
 
 
 def _remarks(case: "UpgradeCase") -> str:

@@ -28,6 +28,8 @@ class UpgradeReason(OpenEnum):
     SKIPPED = "UpgradeSkipped"
     NO_DRIVER_POD = "NoDriverPod"
     """There is none, or none that is scheduled."""
+    DRIVER_KEPT_AWAY = "DriverKeptAway"
+    """Another driver pod would not come to the node."""
     REVISION_UNKNOWN = "DriverRevisionUnknown"
     LEAVING = "NodeIsLeaving"
     NOT_READY = "NodeIsNotReady"

@@ -26,7 +26,7 @@ from operands.upgrade.driver_users import (
     users_of,
 )
 from operands.upgrade.facts import DriverRevision
-from operands.upgrade.idle_states import done
+from operands.upgrade.idle_states import done, put_off
 from operands.upgrade.out_of_service import (
     bring_back_software,
     hold_driver_off,
@@ -47,7 +47,7 @@ def pod_restart(case: "UpgradeCase") -> "UpgradeMove":
     """State pod-restart-required."""
     stale = [pod for pod in stale_pods(case.recorded) if not pod.is_terminating]
     if stale or waits_for_safe_load(case.node):
-        move = _full_after_all(case) or _emptied(case) or _replaced(case, stale)
+        move = put_off(case) or _full_after_all(case) or _emptied(case) or _replaced(case, stale)
     else:
         move = _overtaken(case) or _starting(case)
     if isinstance(move, Advance) or not case.is_over:
@@ -153,7 +153,7 @@ def _starting(case: "UpgradeCase") -> "UpgradeMove":
         return _ready(case)
     pods = case.node.driver_pods
     if not pods:
-        text = "its DaemonSet has not created the driver pod"
+        text = f"its DaemonSet has not created the driver pod{pending_cause(case.node)}"
         return Stay(UpgradeReason.NO_DRIVER_POD, text, kept_out)
     current = current_pod(case.recorded)
     ending = [pod.name for pod in pods if pod.is_terminating]

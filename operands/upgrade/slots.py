@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias, final
 
 from api.driver_upgrade import REQUESTOR_MODE_ANNOTATION, UPGRADE_SKIP_LABEL, UpgradeState
 from api.text import listed
-from operands.upgrade.driver_pods import is_held_off, is_still_needed, pending_cause
+from operands.upgrade.driver_pods import is_held_off, is_still_needed, kept_away, pending_cause
 from operands.upgrade.driver_users import occupants_for_deletion, users_of
 from operands.upgrade.facts import DriverRevision
 from operands.upgrade.out_of_service import is_withheld
@@ -113,6 +113,8 @@ def _obstacle(recorded: "RecordedNode") -> SlotRefused | None:
     if not any(pod.is_scheduled for pod in node.driver_pods) and not is_held_off(node):
         text = f"no driver pod is scheduled to the node{pending_cause(node)}; other nodes go on"
         return SlotRefused(UpgradeReason.NO_DRIVER_POD, text)
+    if text := kept_away(recorded):
+        return SlotRefused(UpgradeReason.DRIVER_KEPT_AWAY, text)
     return None if is_still_needed(recorded) else _nothing_known(recorded)
 
 

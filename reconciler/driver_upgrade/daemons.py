@@ -11,10 +11,11 @@ from api.driver_upgrade import (
 )
 from api.names import NodeName, PodUid
 from api.status_conditions import parse_time
-from api.text import truncate
+from api.text import listed, truncate
 from api.well_known_labels import APP_COMPONENT_LABEL, REVISION_LABEL
 from operands.nvidia.drivers.config_digest import DIGEST_VARIABLE
 from operands.upgrade.facts import DriverPod, DriverRevision, ValidatorPod
+from pool.compute_resources import NOTHING, ComputeResources
 from pool.model import Constraints
 from reconciler.driver_upgrade.objects import (
     DRIVER_COMPONENT,
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     import datetime as dt
     from collections.abc import Collection, Iterable, Mapping
 
-    from api.foreign.core import Node
+    from api.foreign.core import Node, Taint
     from api.foreign.reported_containers import ReportedContainer
     from reconciler.driver_upgrade.objects import (
         ControllerRevision,
@@ -48,10 +49,22 @@ class DriverDaemon:
     """Hash of its newest revision; empty where it has none yet."""
     digest: str = ""
     constraints: Constraints = field(default_factory=Constraints)
+    requests: ComputeResources = NOTHING
+    """What a pod of it requests."""
 
     def selects(self, node: "NodeName", labels: "Mapping[str, str]") -> bool:
         """Return whether it selects a node, whatever the node's taints: they come and go while its driver stays."""
         return self.constraints.select(node, labels)
+
+    def obstacle(self, taints: "Iterable[Taint]") -> str:
+        """Return which taint of a node that it selects keeps its pods away, with the cure; empty where none does."""
+        taint = untolerated(self.constraints, taints)
+        if taint is None:
+            return ""
+        return (
+            f"DaemonSet {self.name} does not tolerate taint {taint} of the node: give its pods the toleration, or take"
+            " the taint away"
+        )
 
 
 @final
@@ -78,12 +91,7 @@ class AgentDaemon:
         return (
             not self.is_leaving
             and constraints.select(NodeName(meta.name), labels)
-            and all(
-                taint.effect == "PreferNoSchedule"
-                or taint.key.startswith(_TOLERATED_BY_DAEMON_SETS)
-                or constraints.tolerated.cover(taint)
-                for taint in node.spec.taints or ()
-            )
+            and untolerated(constraints, node.spec.taints or ()) is None
         )
 
 
@@ -115,6 +123,20 @@ class SeenValidator:
     """Whatever driver it checked."""
 
 
+def untolerated(constraints: Constraints, taints: "Iterable[Taint]") -> "Taint | None":
+    """Return the first taint for which a DaemonSet makes no pod; None where it tolerates all."""
+    return next(
+        (
+            taint
+            for taint in taints
+            if taint.effect != "PreferNoSchedule"
+            and not taint.key.startswith(_TOLERATED_BY_DAEMON_SETS)
+            and not constraints.tolerated.cover(taint)
+        ),
+        None,
+    )
+
+
 def driver_daemons(
     daemon_sets: "Iterable[UpgradeDaemonSet]", revisions: "Iterable[ControllerRevision]"
 ) -> dict[str, DriverDaemon]:
@@ -135,7 +157,9 @@ def driver_daemons(
             constraints=Constraints(
                 node_selector=item.spec.template.spec.node_selector,
                 affinity=item.spec.template.spec.affinity,
+                tolerations=item.spec.template.spec.tolerations or (),
             ),
+            requests=item.spec.template.spec.requests,
         )
         for item in found
         if item.spec.template.metadata.label(APP_COMPONENT_LABEL) == DRIVER_COMPONENT
@@ -170,6 +194,19 @@ def daemon_of(
     """Return the DaemonSet for a node: the one that selects it, first an owner of a pod there; None where none does."""
     selecting = [daemon for daemon in daemons.values() if daemon.selects(node, labels)]
     return min(selecting, key=lambda item: (item.uid not in owners, item.name), default=None)
+
+
+def unselected(
+    labels: "Mapping[str, str]", daemons: "Mapping[str, DriverDaemon]", *, owners: "Collection[str]"
+) -> str:
+    """Return why no driver DaemonSet makes a pod on a node that none selects."""
+    text = "no driver DaemonSet selects the node"
+    for daemon in (daemons[uid] for uid in sorted(owners) if uid in daemons):
+        wanted = sorted((daemon.constraints.node_selector or {}).items())
+        missing = [f"{key}={value}" for key, value in wanted if labels.get(key) != value]
+        cause = f"has not label {listed(missing)}" if missing else "does not match its affinity"
+        return f"{text}: for {daemon.name} the node {cause}"
+    return text
 
 
 def is_wanted(labels: "Mapping[str, str]", daemon: DriverDaemon | None) -> bool:

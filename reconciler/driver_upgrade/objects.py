@@ -4,10 +4,20 @@ from typing import Any, Final
 
 import msgspec
 
-from api.foreign.core import Affinity, Container, Toleration
+from api.csi.names import DRIVER_NAME
+from api.foreign.core import (
+    Affinity,
+    Container,
+    CSIVolume,
+    Pod,
+    PodSpec,
+    ResourceRequirements,
+    Toleration,
+)
 from api.foreign.reported_containers import ReportedCondition, ReportedContainer
 from api.meta import LabelSelector, Model, ObjectMeta
 from api.well_known_labels import APP_COMPONENT_LABEL
+from pool.compute_resources import ComputeResources, requested
 
 DRIVER_COMPONENT: Final = "nvidia-driver"
 DRIVER_SELECTOR: Final = f"{APP_COMPONENT_LABEL}={DRIVER_COMPONENT}"
@@ -27,6 +37,7 @@ class UpgradeContainer(Container, frozen=True):
 class UpgradeVolume(Model, frozen=True):
     name: str = ""
     empty_dir: dict[str, Any] | None = None
+    csi: CSIVolume | None = None
 
 
 class PodResourceClaim(Model, frozen=True):
@@ -45,6 +56,19 @@ class UpgradePodSpec(Model, frozen=True):
     priority: int | None = None
     active_deadline_seconds: int | None = None
     resource_claims: list[PodResourceClaim] | None = None
+    resources: ResourceRequirements | None = None
+    overhead: dict[str, str | int | float] | None = None
+
+    @property
+    def requests(self) -> ComputeResources:
+        """CPU and memory that the pod requests."""
+        spec = PodSpec(
+            containers=[*(self.containers or ())],
+            init_containers=[*(self.init_containers or ())],
+            resources=self.resources,
+            overhead=self.overhead,
+        )
+        return requested(Pod(spec=spec))
 
 
 class UpgradePodStatus(Model, frozen=True):
@@ -74,6 +98,12 @@ class UpgradePod(Model, frozen=True):
     @property
     def containers(self) -> list[UpgradeContainer]:
         return [*(self.spec.init_containers or ()), *(self.spec.containers or ())]
+
+    @property
+    def mounts_caches(self) -> bool:
+        """Whether the node agent has a volume of the pod to unmount."""
+        csi = (volume.csi for volume in self.spec.volumes or ())
+        return any(volume is not None and volume.driver == DRIVER_NAME for volume in csi)
 
     def condition(self, type_: str) -> ReportedCondition:
         found = (item for item in self.status.conditions or () if item.type == type_)

@@ -52,6 +52,7 @@ from reconciler.driver_upgrade.user_pods import claims_of, holds_driver, pod_on_
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from api.foreign.core import Taint
     from api.kinds.gpunodeinventory import DriverProcess
     from kube.client import KubeClient
     from kube.resources import Resource
@@ -59,6 +60,8 @@ if TYPE_CHECKING:
 
     Refusal = Callable[[PodUid], tuple[EvictionAnswer, str] | None]
     """Returns the API server's refusal of a moment ago, if there was one."""
+    PoolTaints = Callable[[NodeName], Iterable[Taint]]
+    """Returns the taints that the pools of a node give it."""
 
 RBAC: Final = (
     PolicyRule(resources=("nodes",), verbs=("get", "list")),
@@ -110,12 +113,15 @@ class SeenCluster:
             found: what its agent finds with the driver open; of a node whose pods are read.
             reported: the reason of its entry in `status.upgrade`.
         """
-        drivers = self.drivers.get(name, ())
+        drivers, node = self.drivers.get(name, ()), self.nodes[name]
+        obstacle = node.fact.driver_obstacle
         processes: tuple[HostProcess, ...] = ()
         if pods is not None:
             pods, processes = with_driver_open(pods, found, {driver.fact.uid for driver in drivers})
+            obstacle = obstacle or node.shortage(pods)
         return replace(
-            self.nodes[name].fact,
+            node.fact,
+            driver_obstacle=obstacle,
             driver_pods=tuple(driver.fact for driver in drivers),
             validators=tuple(
                 validator_pod(validator, drivers) for validator in self.validators.get(name, ())
@@ -130,8 +136,9 @@ class SeenCluster:
 class UpgradeReader:
     """Reads the cluster, and pods of nodes."""
 
-    def __init__(self, client: "KubeClient", namespace: str) -> None:
+    def __init__(self, client: "KubeClient", namespace: str, pool_taints: "PoolTaints") -> None:
         self._client = client
+        self._pool_taints = pool_taints
         self._namespace = namespace
         self._agents: Mapping[str, AgentDaemon] = {}
         """Agents as the last reading of the cluster found them."""
@@ -156,8 +163,10 @@ class UpgradeReader:
         found = await self._list(PODS, UpgradePod, seen_validator, VALIDATOR_SELECTOR)
 
         def node(node_object: Node) -> UpgradingNode:
-            owners = {pod.owner for pod in drivers.get(NodeName(node_object.metadata.name), ())}
-            return seen_node(node_object, daemons, owners, agents=self._agents.values())
+            name = NodeName(node_object.metadata.name)
+            owners = {pod.owner for pod in drivers.get(name, ())}
+            agents, taints = self._agents.values(), self._pool_taints(name)
+            return seen_node(node_object, daemons, owners, agents=agents, taints=taints)
 
         nodes = await self._nodes(node, drivers)
         return SeenCluster(nodes=nodes, drivers=drivers, validators=_by_node(found))

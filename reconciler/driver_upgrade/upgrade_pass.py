@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
 
     from api.clock import Instant
+    from api.foreign.core import Taint
     from api.kinds.gpunodeinventory import DriverProcess
     from api.kinds.nvidia.operator_status import NodeUpgradeStatus
     from api.names import NodeName, PodUid
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
     from operands.upgrade.cluster import OwnerUpgrade
     from operands.upgrade.facts import EvictionAnswer, PodOnNode, UpgradeNode
     from operands.upgrade.parameters import UpgradeParameters
-    from reconciler.driver_upgrade.reader import SeenCluster
+    from reconciler.driver_upgrade.reader import PoolTaints, SeenCluster
     from reconciler.sinks.operator_objects import OperatorObjects
 
 KEY: Final = "upgrade"
@@ -87,6 +88,7 @@ class UpgradeTools:
     pools: "Callable[[], Collection[str]]"
     """Returns the names of the GPUPools."""
     now: "Callable[[], Instant]"
+    pool_taints: "PoolTaints" = lambda _node: ()
     found: "Callable[[NodeName], Iterable[DriverProcess]]" = lambda _node: ()
     """Returns what a node's agent finds with the driver open, as long as the agent is heard."""
 
@@ -110,7 +112,7 @@ class DriverUpgrades:
         self._pools = tools.pools
         self._found = tools.found
         self._now = now = tools.now
-        self._reader = UpgradeReader(client, tools.namespace)
+        self._reader = UpgradeReader(client, tools.namespace, tools.pool_taints)
         self._refused = RefusedEvictions()
         self._status = UpgradeStatus(client)
         self._actions = NodeActions(
@@ -328,6 +330,13 @@ def _entries(
 def _upgrades(context: ControllerContext) -> DriverUpgrades:
     inventories = context.stores.inventories
     agents = AgentReports(context.stores.features, now=context.now)
+    pools, index = context.catalog.pools, context.index
+
+    def pool_taints(node: "NodeName") -> "Iterable[Taint]":
+        return [
+            taint for name in index.pools_on(node) if name in pools for taint in pools[name].taints
+        ]
+
     return DriverUpgrades(
         context.client,
         context.recorder,
@@ -335,7 +344,8 @@ def _upgrades(context: ControllerContext) -> DriverUpgrades:
         reports=context.shared(upgrade_reports),
         tools=UpgradeTools(
             namespace=context.settings.node_software.namespace,
-            pools=context.catalog.pools.keys,
+            pools=pools.keys,
+            pool_taints=pool_taints,
             now=context.now,
             found=lambda node: found_on(node, inventories.by_name, agents),
         ),

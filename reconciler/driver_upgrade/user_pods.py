@@ -59,6 +59,7 @@ def pod_on_node(
         set(_resources(pod)), has_claim=has_claim, has_driver_open=bool(label or agent)
     )
     answer, message = ask(pod)
+    requests = pod.spec.requests
     return PodOnNode(
         namespace=pod.metadata.namespace,
         name=pod.metadata.name,
@@ -74,6 +75,9 @@ def pod_on_node(
         is_ready=pod.condition("Ready").status == "True",
         deploy_label=label,
         has_empty_dir=any(volume.empty_dir is not None for volume in pod.spec.volumes or ()),
+        mounts_caches=pod.mounts_caches,
+        cpu_milli=requests.cpu_milli,
+        memory_mib=requests.memory_mib,
         priority=pod.spec.priority or 0,
         ends_at=_ends_at(pod),
         eviction=answer,

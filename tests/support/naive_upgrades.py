@@ -157,6 +157,9 @@ class _Node:
         self.is_skipped = machine.labels.get(SKIP) == "true"
         self.is_external = memory.state in EXTERNAL or REQUESTOR in machine.annotations
         self.is_needed = bool(self.stale) or self.waits_to_load or self.is_requested
+        self.is_kept_away = bool(machine.taint) and (
+            bool(self.stale) or self.is_held_off or self.is_requested
+        )
         working = all(
             driver.is_ready and driver.is_scheduled and not driver.is_terminating
             for driver in machine.drivers
@@ -212,6 +215,7 @@ class _Node:
             and self.is_needed
             and not self.is_external
             and not self.is_skipped
+            and not self.is_kept_away
             and self.machine.is_ready
             and (self.is_held_off or any(driver.is_scheduled for driver in self.machine.drivers))
         )
@@ -268,6 +272,8 @@ class _Node:
             return self._from_failed(clock)
         if state in MOVING[:4]:
             if self.is_skipped and self.old_serves:
+                return "upgrade-required"
+            if self.is_kept_away:
                 return "upgrade-required"
             if not self.is_needed and len(self.newest) == len(self.machine.drivers):
                 return "pod-restart-required"
@@ -360,6 +366,8 @@ class _Node:
 
     def _from_pod_restart_required(self, clock: tuple[int, int]) -> str:
         if self.waits_to_load or any(not item.is_terminating for item in self.stale):
+            if self.is_kept_away:
+                return "upgrade-required"
             if not self.restarts_only:
                 if self.memory.restarts_only and self.users:
                     return "cordon-required"

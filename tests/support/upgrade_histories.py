@@ -60,6 +60,7 @@ ACTIONS: Final[dict[str, int]] = {
     "driver_fault": 1,
     "validator_fault": 1,
     "driver_pod": 2,
+    "taint": 2,
     "other_cordon": 2,
     "label_by_hand": 2,
     "record_by_hand": 2,
@@ -346,6 +347,10 @@ class UpgradeHistory:
             case _:
                 machine.hides_pod = False
 
+    def taint(self, pick: Pick) -> None:
+        if machine := self._node(pick):
+            machine.taint = pick(("a taint", "", ""))
+
     # Other clients
 
     def other_cordon(self, pick: Pick) -> None:
@@ -461,6 +466,7 @@ class UpgradeHistory:
             machine.is_ready = machine.is_wanted = True
             machine.breaks_driver = machine.breaks_validator = machine.hides_pod = False
             machine.breaks_agent = False
+            machine.taint = ""
             machine.processes = 0
             machine.labels.pop(UPGRADE_SKIP_LABEL, None)
             machine.annotations.pop(REQUESTOR_MODE_ANNOTATION, None)

@@ -94,6 +94,8 @@ class Machine:
     breaks_agent: bool = False
     hides_pod: bool = False
     """The scheduler has no room for its driver pod."""
+    taint: str = ""
+    """Keeps new driver pods from it, and lets those stay that run."""
 
     @property
     def state(self) -> str:
@@ -224,6 +226,8 @@ class UpgradeWorld:
         """
         machine = self.machines[action.node]
         match action:
+            case acts.DeletePod() if machine.taint:
+                raise BrokenPromiseError(f"{machine.name} would get no other driver pod")
             case acts.Uncordon() if machine.cordoner != "us":
                 raise BrokenPromiseError(f"{machine.name} is uncordoned, and is not our cordon")
             case acts.EvictPod():
@@ -256,7 +260,8 @@ class UpgradeWorld:
         for driver in machine.drivers:
             driver.is_terminating |= is_held_off and not driver.is_orphan
         machine.drivers = [driver for driver in machine.drivers if not driver.is_terminating]
-        if not machine.drivers and machine.is_wanted and not is_held_off:
+        is_free = not (machine.drivers or is_held_off or machine.taint)
+        if is_free and machine.is_wanted:
             machine.drivers.append(
                 Driver(
                     self.new_uid("driver"),
@@ -316,6 +321,7 @@ class UpgradeWorld:
             driver_pods=tuple(self._driver_facts(driver) for driver in machine.drivers),
             desired_revision=str(self.revision),
             desired_digest=self.digest,
+            driver_obstacle=machine.taint,
             validators=(ValidatorPod(name="validator", is_ready=machine.is_validated),),
             pods=(*own, *map(self._pod_facts, machine.pods.values())),
             processes=tuple(HostProcess(item, "nvtop") for item in range(machine.processes)),

@@ -1,19 +1,26 @@
 """`driver.upgrade`: what must hold before a node takes pods again, or before a driver is unloaded."""
 
 import asyncio
+from typing import TYPE_CHECKING
 
 import pytest
 
 from api.driver_upgrade import UPGRADE_RECORD_ANNOTATION, UPGRADE_STATE_LABEL
+from api.foreign.core import Taint
 from kube.errors import NotFound, UnexpectedStatus
-from kube.resources import CUSTOM_RESOURCE_DEFINITIONS, NODES
+from kube.resources import CUSTOM_RESOURCE_DEFINITIONS, NODES, PODS
 from tests.component.reconciler.upgrade_run import (
     NAMESPACE,
     STEP_S,
     TEAM,
+    Json,
+    UpgradeRun,
     an_upgrade_run,
     is_driver,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
 
 pytestmark = pytest.mark.looptime
 
@@ -83,6 +90,107 @@ async def test_pods_leave_before_a_driver_of_another_configuration_follows_one_t
         )  # fails where the driver is unloaded while something holds it
         assert await run.driver_revisions() == {"n0": "r3"}
         assert await run.pods(TEAM) == []
+        assert await run.marks("n0") == set()
+
+
+TAINT = {"key": "pool.gpu.deckhouse.io/elastic", "effect": "NoSchedule"}
+TOLERATED = {"tolerations": [{"operator": "Exists"}]}
+
+
+async def taint(run: UpgradeRun) -> Json:
+    await run.client.merge_patch(NODES, {"spec": {"taints": [TAINT]}}, name="n0")
+    return TOLERATED
+
+
+async def taint_of_a_pool(run: UpgradeRun) -> Json:
+    run.pool_taints = [Taint(**TAINT)]
+    return TOLERATED
+
+
+async def no_label(run: UpgradeRun) -> Json:
+    run.driver_spec = {"nodeSelector": {"zone": "b"}}
+    return {}
+
+
+async def no_room(run: UpgradeRun) -> Json:
+    """A DaemonSet of others takes what the new driver pod requests more than the old one."""
+    status = {"allocatable": {"cpu": "2"}}
+    await run.client.merge_patch(NODES, {"status": status}, name="n0", subresource="status")
+    await run.add_pod("n0", owner="DaemonSet", resource="cpu", app="other")
+    run.driver_spec = {"resources": {"requests": {"cpu": "1500m"}}}
+    return {}
+
+
+@pytest.mark.parametrize(
+    ("obstacle", "name"),
+    [
+        (taint, "taint pool.gpu.deckhouse.io/elastic:NoSchedule"),
+        (taint_of_a_pool, "taint pool.gpu.deckhouse.io/elastic:NoSchedule"),
+        (no_label, "for driver the node has not label zone=b"),
+        (no_room, "its pod requests 1500m of cpu, and DaemonSets and static pods leave 1000m"),
+    ],
+)
+async def test_a_node_keeps_its_driver_as_long_as_another_one_would_not_come(
+    obstacle: "Callable[[UpgradeRun], Awaitable[Json]]", name: str
+):
+    async with an_upgrade_run(1) as run:
+        await run.serve_policy()
+        run.policy()
+        user = await run.add_pod("n0")
+        cure = await obstacle(run)
+        await run.roll_out(2)
+        for _ in range(10):
+            await run.step()
+        assert (await run.states(), await run.marks("n0")) == ({"n0": "upgrade-required"}, set())
+        assert await run.driver_revisions() == {"n0": "r1"}
+        assert user in {pod["metadata"]["name"] for pod in await run.pods(TEAM)}
+        (entry,) = run.reports.entries()
+        assert entry.reason == "DriverKeptAway"
+        assert name in entry.message
+        assert sum(name in event.note for event in run.recorder.taken()) == 1
+        run.driver_spec, run.pool_taints = cure, []
+        await run.roll_out(3)
+        await run.until("upgrade-done")
+        assert await run.driver_revisions() == {"n0": "r3"}
+
+
+@pytest.mark.parametrize("is_broken", [False, True])
+async def test_a_pod_without_devices_that_ends_with_a_cache_mounted_does_not_stay(is_broken: bool):
+    """kubelet cannot unmount its cache while the agent is away: until the new driver is ready, or has failed."""
+    async with an_upgrade_run(1) as run:
+        pod = await run.add_pod("n0", resource="cpu", has_cache=True, app="other")
+        run.broken = {"n0"} if is_broken else set()
+        await run.roll_out(2)
+        while "RestartingDriver" not in [entry.reason for entry in run.reports.entries()]:
+            await run.step()
+        await run.client.delete(PODS, pod, namespace=TEAM)
+        await run.step()
+        assert len(await run.pods(TEAM)) == 1
+        await run.until("upgrade-failed" if is_broken else "validation-required")
+        for _ in range(4):
+            await run.step()
+        assert await run.pods(TEAM) == []
+        run.broken.clear()
+        await run.until("upgrade-done")
+        assert await run.marks("n0") == set()
+
+
+async def test_a_taint_that_comes_in_the_middle_is_named_where_the_driver_pod_is_missed():
+    async with an_upgrade_run(1) as run:
+        await run.roll_out(2)
+        while "RestartingDriver" not in [entry.reason for entry in run.reports.entries()]:
+            await run.step()
+        await taint(run)
+        await run.step()
+        (entry,) = run.reports.entries()
+        assert (entry.state, entry.reason) == ("pod-restart-required", "NoDriverPod")
+        assert f"{TAINT['key']}:NoSchedule" in entry.message
+        await run.until("upgrade-failed")
+        (entry,) = run.reports.entries()
+        assert entry.reason == "DriverRestartTimedOut"
+        assert f"{TAINT['key']}:NoSchedule" in entry.message
+        await run.client.merge_patch(NODES, {"spec": {"taints": None}}, name="n0")
+        await run.until("upgrade-done")
         assert await run.marks("n0") == set()
 
 

@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 
 from api.clock import Instant
+from api.csi.names import DRIVER_NAME
 from api.driver_upgrade import (
     AGENT_DEPLOY_LABEL,
     PAUSED_FOR_UPGRADE,
@@ -24,6 +25,7 @@ from api.driver_upgrade import (
     UNITS_WITHHELD_ANNOTATION,
     UPGRADE_STATE_LABEL,
 )
+from api.foreign.core import Taint
 from api.kinds.gpunodeinventory import DriverProcess
 from api.kinds.nvidia.clusterpolicy import ClusterPolicy
 from api.kinds.nvidia.nvidiadriver import NVIDIADriver
@@ -124,6 +126,10 @@ class UpgradeRun:
     hidden: set[str] = field(default_factory=set)
     """Nodes for which the scheduler has no room for a driver pod."""
     pools: set[str] = field(default_factory=lambda: {"whole"})
+    pool_taints: list[Taint] = field(default_factory=list)
+    """What the pools give every node."""
+    driver_spec: Json = field(default_factory=dict)
+    """Further fields of the driver's template."""
     found: dict[str, list[DriverProcess]] = field(default_factory=dict)
     """What the agents find with the driver open, by node."""
     kubelet_lag_s: float = 0.0
@@ -152,6 +158,7 @@ class UpgradeRun:
             tools=UpgradeTools(
                 namespace=NAMESPACE,
                 pools=lambda: self.pools,
+                pool_taints=lambda _node: self.pool_taints,
                 now=lambda: Instant(self.clock.monotonic(), self.clock.utc_now()),
                 found=lambda node: self.found.get(node, ()),
             ),
@@ -285,6 +292,7 @@ class UpgradeRun:
             "spec": {
                 "nodeSelector": {"nvidia.com/gpu.deploy.driver": "true"},
                 "containers": [{"name": "driver", "image": f"driver:{revision}", "env": env}],
+                **self.driver_spec,
             },
         }
         body = {
@@ -334,6 +342,7 @@ class UpgradeRun:
         *,
         owner: str = "ReplicaSet",
         resource: str = "gpu.deckhouse.io/whole",
+        has_cache: bool = False,
         **labels: str,
     ) -> str:
         """Let a pod of a GPUPool, or that requests another resource, run on the node."""
@@ -343,7 +352,8 @@ class UpgradeRun:
         meta: Json = {"name": name, "namespace": TEAM, "labels": {"app": "train"} | labels}
         if owner:
             meta["ownerReferences"] = [self._owner(owner, "train", "owner-uid")]
-        await self._create(meta, {"nodeName": node, "containers": [container]})
+        volumes = [{"name": "cache", "csi": {"driver": DRIVER_NAME}}] if has_cache else []
+        await self._create(meta, {"nodeName": node, "containers": [container], "volumes": volumes})
         await self._set_ready(TEAM, name)
         return name
 
@@ -443,6 +453,8 @@ class UpgradeRun:
         for pod in pods:
             name = pod["spec"].get("nodeName", "")
             if pod["metadata"].get("deletionTimestamp") or (name and name not in nodes):
+                if pod["spec"].get("volumes") and not has_agent(name, pods):
+                    continue  # kubelet cannot unmount its cache
                 await self._end(pod, pods if name in nodes and _runs_driver(nodes[name]) else [])
             else:
                 on_node[name or pod["metadata"]["labels"].get("for", "")].append(pod)
@@ -462,14 +474,19 @@ class UpgradeRun:
     def _unload(self, node: str, pods: list[Json]) -> None:
         """Load a driver of another configuration than the one before: it is to come alone."""
         if self.loaded.get(node, self.digest) != self.digest:
-            holders = [pod["metadata"]["name"] for pod in pods if not is_driver(pod)]
+            holders = [
+                pod["metadata"]["name"]
+                for pod in pods
+                if not is_driver(pod) and pod["metadata"]["labels"].get("app") != "other"
+            ]
             assert not holders, f"the driver of {node} is unloaded, and {holders} hold it"
 
     async def _tick_node(self, node: Json, pods: list[Json]) -> None:
         name, labels = node["metadata"]["name"], node["metadata"].get("labels") or {}
         drivers = [pod for pod in pods if is_driver(pod)]
         is_loaded = any(is_ready(item) for item in drivers)
-        if not drivers and _runs_driver(node):
+        is_kept_away = node.get("spec", {}).get("taints") and "tolerations" not in self.driver_spec
+        if not drivers and _runs_driver(node) and not is_kept_away:
             self._unload(name, pods)
             await self._create_driver(name)
         elif not _runs_driver(node):
@@ -594,6 +611,13 @@ def _runs_driver(node: Json) -> bool:
 def is_driver(pod: Json) -> bool:
     labels: Json = pod["metadata"].get("labels") or {}
     return labels.get("app.kubernetes.io/component") == "nvidia-driver"
+
+
+def has_agent(node: str, pods: list[Json]) -> bool:
+    return any(
+        pod["metadata"]["name"].startswith("agent") and pod["spec"].get("nodeName") == node
+        for pod in pods
+    )
 
 
 def digest_of(driver: Json) -> str:

@@ -231,6 +231,19 @@ def test_a_failed_node_without_a_driver_that_works_stays_out_of_service(fields):
     assert names(step(out_of_service("upgrade-failed", **fields))) == []
 
 
+@pytest.mark.parametrize("state", ["upgrade-failed", "upgrade-required", "pod-restart-required"])
+@pytest.mark.parametrize("has_caches", [True, False])
+def test_the_agent_comes_back_for_pods_that_end_with_caches_mounted_where_no_deadline_brings_it(
+    state: str, has_caches: bool
+):
+    ending = a_pod(uses=frozenset(), is_terminating=True, mounts_caches=has_caches)
+    answer = step(out_of_service(state, driver_pods=(), released=True, pods=(ending,)))
+    is_expected = has_caches and state != "pod-restart-required"
+    assert names(answer).count("ReturnAgent") == is_expected
+    if state == "pod-restart-required":
+        assert answer.progress.deadline is not None
+
+
 def test_a_failed_node_whose_new_driver_is_ready_gets_its_validator_back():
     node = out_of_service("upgrade-failed", released=True, validators=())
     assert names(step(node)) == ["ReturnAgent"]

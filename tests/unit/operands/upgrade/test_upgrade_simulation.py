@@ -142,6 +142,30 @@ def test_budgets_that_refuse_for_hours_hold_their_nodes_up_and_no_other_one():
     rollout.run(24, until=lambda: rollout.states() == {"upgrade-done": 20})
 
 
+def test_nodes_that_a_taint_would_leave_without_a_driver_serve_with_the_old_one_until_it_is_gone():
+    world = UpgradeWorld(20)
+    tainted = list(world.machines.values())[:5]
+    for machine in tainted:
+        uid = world.new_uid("pod")
+        machine.pods[uid] = Workload(uid, budget=False)
+    world.revision, world.digest = 2, "d2"
+    rollout = Rollout(world, Numbers(parallel=0, unavailable="25%"))
+    rollout.run(6, until=lambda: any(machine.is_withheld for machine in tainted))
+    for machine in tainted:  # in the middle of the upgrade of some
+        machine.taint = "DaemonSet driver does not tolerate taint a:NoSchedule"
+    rollout.run(6, until=lambda: rollout.states() == {"upgrade-done": 15, "upgrade-required": 5})
+    assert away(world.machines.values()) == 0
+    for machine in tainted:
+        (driver,) = machine.drivers
+        assert (driver.revision, driver.is_ready, len(machine.pods)) == (1, True, 1)
+    for entry in rollout.last.entries():
+        assert (entry.reason, entry.attempt) == ("DriverKeptAway", 1)
+        assert "taint a:NoSchedule" in entry.message
+    for machine in tainted:
+        machine.taint, machine.pods = "", {}
+    rollout.run(6, until=lambda: rollout.states() == {"upgrade-done": 20})
+
+
 def test_jobs_run_to_their_end_where_the_policy_waits_for_them():
     world = UpgradeWorld(8)
     for number, machine in enumerate(world.machines.values()):

@@ -8,6 +8,7 @@ import pytest
 
 from api.driver_upgrade import (
     AGENT_DEPLOY_LABEL,
+    DRIVER_DEPLOY_LABEL,
     DRIVER_UPGRADE,
     INITIALLY_UNSCHEDULABLE_ANNOTATION,
     PAUSED_FOR_UPGRADE,
@@ -59,6 +60,7 @@ LOADING = (a_driver(is_ready=False),)
 REQUESTED = {UPGRADE_REQUESTED_ANNOTATION: "true"}
 SAFE_LOAD = {SAFE_LOAD_ANNOTATION: "true"}
 SKIP = {UPGRADE_SKIP_LABEL: "true"}
+HELD_OFF = {DRIVER_DEPLOY_LABEL: PAUSED_FOR_UPGRADE}
 JOBS = the_parameters(awaited=AwaitedPods(selector=parse_label_selector("app=train"), limit_s=60))
 FOR_EVER = the_parameters(awaited=AwaitedPods(selector=parse_label_selector("app=train")))
 POOLS = the_parameters(awaited=AwaitedPods(pools=frozenset({PoolName("a100")})))
@@ -138,6 +140,19 @@ TRANSITIONS = [
     (required(), NO_SLOT, "upgrade-required", R.MAX_UNAVAILABLE),
     (required(is_schedulable=False), NO_SLOT, "cordon-required", R.STARTED),
     (required(labels=SKIP), None, "upgrade-required", R.SKIPPED),
+    (required(driver_obstacle="a taint"), None, "upgrade-required", R.DRIVER_KEPT_AWAY),
+    (
+        out_of_service("upgrade-required", driver_pods=OLD, driver_obstacle="a taint"),
+        None,
+        "upgrade-required",
+        R.DRIVER_KEPT_AWAY,
+    ),
+    (
+        required(driver_pods=(), labels=HELD_OFF, driver_obstacle="a taint"),
+        None,
+        "upgrade-required",
+        R.DRIVER_KEPT_AWAY,
+    ),
     (required(is_ready=False), None, "upgrade-required", R.NOT_READY),
     (required(is_leaving=True), None, "upgrade-required", R.LEAVING),
     (required(driver_pods=()), None, "upgrade-required", R.NO_DRIVER_POD),
@@ -565,3 +580,28 @@ def test_a_node_that_was_cordoned_at_the_start_is_marked_as_upstream_marks_it():
     answer = step(a_node(driver_pods=OLD, is_schedulable=False))
     (change,) = (action for action in answer.actions if isinstance(action, SetState))
     assert change.annotations[INITIALLY_UNSCHEDULABLE_ANNOTATION] == "true"
+
+
+@pytest.mark.parametrize("state", [cordoning, waiting, deleting, draining, restarting])
+def test_a_node_whose_driver_pod_would_not_come_back_returns_to_service(state):
+    answer = step(state(driver_obstacle="no toleration of taint a:NoSchedule", pods=(A_JOB,)), JOBS)
+    assert answer.progress.state is UpgradeState.UPGRADE_REQUIRED
+    assert answer.progress.reason is R.DRIVER_KEPT_AWAY
+    assert "taint a:NoSchedule" in answer.progress.message
+    assert answer.progress.attempt == 1
+    done = {type(action) for action in writes(answer)}
+    assert ReturnUnits in done
+    assert done.isdisjoint({EvictPod, DeletePod, Cordon})
+
+
+def test_a_driver_pod_that_is_gone_when_the_taint_comes_is_missed_by_the_taints_name():
+    known: dict[str, Any] = {
+        "driver_pods": (),
+        "driver_obstacle": "no toleration of taint a:NoSchedule",
+    }
+    waiting_ = step(restarting(**known)).progress
+    assert waiting_.reason is R.NO_DRIVER_POD
+    late = step(restarting(seconds=1800, **known)).progress
+    assert late.reason is R.RESTART_TIMED_OUT
+    for progress in (waiting_, late, step(a_node(**known)).progress):
+        assert "taint a:NoSchedule" in progress.message
