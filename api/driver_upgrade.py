@@ -101,6 +101,8 @@ _IN_PROGRESS: Final = frozenset(
         UpgradeState.UNCORDON_REQUIRED,
     }
 )
+IN_PROGRESS_VALUES: Final = frozenset(state.value for state in _IN_PROGRESS)
+"""Values of the label on nodes whose upgrade has begun and is not over."""
 _EXTERNAL: Final = frozenset(
     {UpgradeState.NODE_MAINTENANCE_REQUIRED, UpgradeState.POST_MAINTENANCE_REQUIRED}
 )

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from api.driver_upgrade import IN_PROGRESS_VALUES, UPGRADE_STATE_LABEL
 from api.kinds.gpupool import DeviceTopology, SlicePlacement
 from api.well_known_labels import HOSTNAME_LABEL
 from pool.compute_resources import NOTHING, ComputeResources
@@ -186,6 +187,11 @@ class NodeFacts:
     """How many pods kubelet runs there."""
     pool_units: tuple[tuple[str, int], ...] = ()
     """(resource, units) of each pool whose units kubelet allocates there, sorted."""
+
+    @property
+    def is_in_upgrade(self) -> bool:
+        """Whether the upgrade of its driver has begun and is not over: what it has free returns, and is not idle."""
+        return self.labels.get(UPGRADE_STATE_LABEL, "") in IN_PROGRESS_VALUES
 
     @property
     def is_placeable(self) -> bool:

@@ -301,10 +301,13 @@ class NodeClaimWatch:
         return True
 
     def _has_devices(self, claim: "ClaimFacts", parameters: "ScalingParameters") -> bool:
-        """Say whether the node has a device of the pool that is not faulted, or one that a pod has."""
+        """Say whether the node has a device of the pool that is not faulted, or one that a pod has, or gets a new driver."""
         node = NodeName(claim.node)
         if not claim.node:
             return False
+        facts = self._index.nodes.get(node)
+        if facts is not None and facts.is_in_upgrade:
+            return True
         entries = self._index.devices_on(parameters.pool.name, node)
         if any(entry.layout.ids and not entry.facts.is_faulted for entry in entries):
             return True

@@ -1,4 +1,6 @@
-"""`pool.kept-nodes`: empty nodes that minUnits and warmUnits need are kept from Karpenter's consolidation, for a while.
+"""`pool.kept-nodes`: nodes are kept from Karpenter's disruption, for a while.
+
+Those are empty ones that minUnits and warmUnits need, and those whose driver is being upgraded.
 
 A node gets Karpenter's annotation do-not-disrupt, and beside it one that says until when. It is renewed as long as
 the node is needed, and removed once it is not, or once its time is over: a node that nothing renews, of a pool that
@@ -20,6 +22,7 @@ from kube.errors import Invalid, NotFound
 from kube.resources import NODES
 from manifests.install.rbac import PolicyRule
 from reconciler.controller_spec import ControllerSpec, Trigger
+from reconciler.pool.index_changes import NODES as NODE_CHANGES
 from reconciler.pool.index_changes import index_changes
 from reconciler.runtime.expectations import Expectations
 from reconciler.scaling.view import scaling_view
@@ -47,7 +50,7 @@ MOST_AHEAD_S: Final = KEPT_FOR_S / 2
 wrong."""
 RECHECK_AFTER_S: Final = 60.0
 NO_POOL: Final = PoolName("")
-"""Key of nodes whose pool is gone."""
+"""Key of nodes whose driver is being upgraded, whatever their pools, and of those whose pool is gone."""
 VIEW_AGAIN_S: Final = 1.0
 """Seconds to wait at the start of a leadership term, while `pool.scaling` has not planned for the pool."""
 
@@ -76,12 +79,12 @@ class ProtectedNodes:
         # what was written until the watch shows it; empty: the annotations were removed
 
     async def reconcile(self, name: "PoolName") -> float | None:
-        """Keep the nodes that the pool needs, and let those go that no pool needs any more."""
+        """Keep the nodes that the pool needs, or all that are upgraded; and let those go that nothing needs any more."""
         pool, scaling = self._index.pool(name), self._view.pools.get(name)
         scales = pool is not None and pool.scales
         if scales and scaling is None:
             return VIEW_AGAIN_S
-        if not scales and self._kept.get(name) == frozenset():
+        if name and not scales and self._kept.get(name) == frozenset():
             return None
         nodes = self._index.state(name).nodes()
         kept: frozenset[NodeName] = frozenset()
@@ -90,6 +93,9 @@ class ProtectedNodes:
                 item.name for item in self._nodes(nodes) if NODE_POOL_LABEL not in item.labels
             }
             kept = keep_nodes(scaling.parameters, nodes, permanent=permanent) - permanent
+        if name == NO_POOL:
+            every = self._index.nodes.values()
+            kept = frozenset(node.name for node in every if _is_upgraded(node))
         self._kept[name] = kept
         for node in self._nodes(sorted(kept)):
             await self._keep(node)
@@ -104,6 +110,8 @@ class ProtectedNodes:
 
     def _is_needed(self, node: "NodeFacts") -> bool:
         """Say whether the annotations stay: for a pool, or since pods that keep the node anyhow come and go."""
+        if _is_upgraded(node):
+            return True
         unread = (self._index.state(pool) for pool in self._index.unread_pools)
         if any(node.name in pool.devices_by_node for pool in unread):
             return True
@@ -139,7 +147,8 @@ class ProtectedNodes:
             return
         text = format_time(now + dt.timedelta(seconds=KEPT_FOR_S))
         await self._write(node, {DO_NOT_DISRUPT_ANNOTATION: "true", KEEP_UNTIL_ANNOTATION: text})
-        _log.info("node kept for warm units", node=node.name, until=text)
+        cause = "an upgrade" if _is_upgraded(node) else "warm units"
+        _log.info("node kept", node=node.name, cause=cause, until=text)
 
     async def _release(self, node: "NodeFacts") -> None:
         if self._expected.unseen(node.name, _metadata(node)) == "":
@@ -166,9 +175,19 @@ def _metadata(node: "NodeFacts") -> ObjectMeta:
     return ObjectMeta(name=node.name, uid=node.uid, resource_version=node.resource_version)
 
 
+def _is_upgraded(node: "NodeFacts") -> bool:
+    """Say whether Karpenter could take a node away in the middle of an upgrade."""
+    return node.is_in_upgrade and NODE_POOL_LABEL in node.labels
+
+
+def _of_node(context: "ControllerContext", name: "NodeName") -> "Iterable[PoolName]":
+    node = context.index.nodes.get(name)
+    return [NO_POOL] if node is not None and (node.keep_until or _is_upgraded(node)) else []
+
+
 def _without_pool(context: "ControllerContext") -> "Iterable[PoolName]":
     """Have nodes that were kept before this term looked at, whether they have a pool or not."""
-    return [NO_POOL] if any(node.keep_until for node in context.index.nodes.values()) else []
+    return {key for name in context.index.nodes for key in _of_node(context, name)}
 
 
 SPEC: Final = ControllerSpec(
@@ -176,6 +195,7 @@ SPEC: Final = ControllerSpec(
     rbac=RBAC,
     triggers=(
         Trigger(source=lambda context: context.shared(index_changes).pools, delay_s=DELAY_S),
+        Trigger(source=NODE_CHANGES.source, keys=_of_node, delay_s=DELAY_S),
     ),
     initial=_without_pool,
     build=lambda context: (

@@ -101,12 +101,13 @@ class RemovedBackends:
                 continue  # another client changed the replicas; the watch is about to show it
 
     def _nodes_in_use(self, parameters: "ScalingParameters") -> "Counter[str]":
-        """Return for each NodePool how many nodes pods of any pool use, or minUnits and warmUnits need."""
+        """Return for each NodePool how many nodes pods of any pool use, minUnits and warmUnits need, or are upgraded."""
         kept = keep_nodes(parameters, self._index.state(parameters.pool.name).nodes())
         return Counter(
             node.labels.get(NODE_POOL_LABEL, "")
             for name, node in self._index.nodes.items()
             if name in kept
+            or node.is_in_upgrade
             or any(
                 figures.used or figures.reserved or figures.unconfirmed or figures.unaccounted
                 for pool in self._index.pools_on(name)

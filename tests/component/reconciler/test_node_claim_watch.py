@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from api.clock import Instant
+from api.driver_upgrade import UPGRADE_STATE_LABEL
 from api.kinds.autoscaling import Autoscaling, NodeShape
 from api.kinds.gpupool import GPUPool, GPUPoolSpec
 from api.meta import ObjectMeta, PartialObjectMetadata
@@ -301,6 +302,16 @@ async def test_a_node_whose_devices_are_all_faulted_is_deleted_as_one_without():
         run.clock.pass_s(5000)
         await run.reconcile(claim.name)
         assert not await run.is_there()
+
+
+async def test_a_node_whose_devices_are_away_for_a_new_driver_is_left():
+    async with a_run() as run:
+        labels = {SCALE_REQUEST_LABEL: ID, UPGRADE_STATE_LABEL: "pod-restart-required"}
+        run.context.stores.index.replace_node(a_node("n1", labels=labels))
+        await run.watch(replace(REGISTERED, uid=run.uid))
+        run.clock.pass_s(5000)
+        assert await run.reconcile(REGISTERED.name) is None
+        assert await run.is_there()
 
 
 async def test_a_node_with_a_device_that_a_pod_of_another_pool_has_is_left():

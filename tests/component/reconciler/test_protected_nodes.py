@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from api.clock import Instant
+from api.driver_upgrade import UPGRADE_STATE_LABEL
 from api.foreign.karpenter import DO_NOT_DISRUPT_ANNOTATION, NODE_POOL_LABEL
 from api.names import KEEP_UNTIL_ANNOTATION, PoolName
 from api.status_conditions import parse_time
@@ -221,3 +222,63 @@ async def test_a_node_that_is_gone_is_no_failure():
         keeper = await scale(run, minUnits=1)
         await run.admin.delete(NODES, N1)
         await keeper.reconcile(POOL)
+
+
+async def upgrade(run: ScalingRun, state: str | None) -> None:
+    labels = {NODE_POOL_LABEL: "whole", UPGRADE_STATE_LABEL: state}
+    await run.admin.merge_patch(NODES, {"metadata": {"labels": labels}}, name=N1)
+    await run.process.observe()
+
+
+async def test_a_node_is_kept_from_the_start_of_its_upgrade_to_the_end_whatever_its_pools():
+    async with a_scaling_run() as run:
+        await run.admin.delete(GPU_POOLS, POOL)
+        keeper = new_keeper(run)
+        for state, is_kept in (
+            ("upgrade-required", False),
+            ("cordon-required", True),
+            ("validation-required", True),
+            ("upgrade-failed", False),
+            ("pod-restart-required", True),
+            ("upgrade-done", False),
+        ):
+            await upgrade(run, state)
+            assert (await keeper.reconcile(NO_POOL) is not None) is is_kept
+            assert (set(await annotations(run)) == set(OURS)) is is_kept
+            run.process.clock.offset_s += KEPT_FOR_S
+
+
+async def test_the_next_leader_renews_what_keeps_a_node_in_its_upgrade_and_takes_it_off():
+    async with a_scaling_run() as run:
+        await upgrade(run, "drain-required")
+        await new_keeper(run).reconcile(NO_POOL)
+        first = await annotations(run)
+        await run.restart()
+        run.process.clock.offset_s += KEPT_FOR_S
+        later = new_keeper(run)
+        await later.reconcile(POOL)  # whose units do not need it
+        await later.reconcile(NO_POOL)
+        assert (await annotations(run))[KEEP_UNTIL_ANNOTATION] > first[KEEP_UNTIL_ANNOTATION]
+        await upgrade(run, "upgrade-done")
+        await later.reconcile(NO_POOL)
+        assert await annotations(run) == {}
+
+
+async def test_what_somebody_else_said_of_a_node_outlasts_its_upgrade():
+    async with a_scaling_run() as run:
+        await annotate(run)
+        keeper = new_keeper(run)
+        for state in ("pod-restart-required", "upgrade-done"):
+            await upgrade(run, state)
+            await keeper.reconcile(NO_POOL)
+            assert await annotations(run) == THEIRS
+
+
+async def test_a_node_that_no_autoscaler_removes_is_not_marked_in_its_upgrade():
+    async with a_scaling_run() as run:
+        await upgrade(run, "drain-required")
+        patch = {"metadata": {"labels": {NODE_POOL_LABEL: None}}}
+        await run.admin.merge_patch(NODES, patch, name=N1)
+        await run.process.observe()
+        assert await new_keeper(run).reconcile(NO_POOL) is None
+        assert await annotations(run) == {}

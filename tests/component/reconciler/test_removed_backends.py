@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
+from api.driver_upgrade import UPGRADE_STATE_LABEL
 from api.kinds.autoscaling import REMOVED_BACKENDS, ScalingBackend
 from api.names import SCALING_POOL_LABEL, NodeName
-from kube.resources import CAPACITY_BUFFERS, GPU_POOLS, NODE_POOLS
+from kube.resources import CAPACITY_BUFFERS, GPU_POOLS, NODE_POOLS, NODES
 from manifests.constants import DEFAULT_NAMESPACE
 from reconciler.scaling.removed_backends import NO_POOL, RECHECK_AFTER_S, SPEC
 from tests.component.reconciler.scaling_run import ALL, POOL, TWO, ScalingRun, a_scaling_run
@@ -126,6 +127,14 @@ async def test_replicas_follow_the_nodes_in_use_down(run: ScalingRun):
 
 async def test_a_node_that_min_units_need_stays(run: ScalingRun):
     await two_static_nodes(run, minUnits=4)
+    await clean_up(run, POOL)
+    assert await replicas(run) == 2
+
+
+async def test_a_node_that_gets_a_new_driver_is_not_idle(run: ScalingRun):
+    await two_static_nodes(run)
+    patch = {"metadata": {"labels": {UPGRADE_STATE_LABEL: "pod-restart-required"}}}
+    await run.admin.merge_patch(NODES, patch, name="n2")
     await clean_up(run, POOL)
     assert await replicas(run) == 2
 
