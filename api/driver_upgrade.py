@@ -4,8 +4,11 @@ Those of `nvidia.com` are the names of NVIDIA's GPU Operator (k8s-operator-libs,
 and its users' commands keep their meaning. Those of our group are what a node cannot say in them.
 """
 
+import datetime as dt
 from enum import Enum
 from typing import Final
+
+import msgspec
 
 from api.names import GROUP, RESOURCE_PREFIX
 from api.vendor import GPU_RESOURCE, MIG_RESOURCE_PREFIX
@@ -103,9 +106,25 @@ _IN_PROGRESS: Final = frozenset(
 )
 IN_PROGRESS_VALUES: Final = frozenset(state.value for state in _IN_PROGRESS)
 """Values of the label on nodes whose upgrade has begun and is not over."""
+EMPTYING_VALUES: Final = frozenset(
+    {
+        UpgradeState.CORDON_REQUIRED.value,
+        UpgradeState.WAIT_FOR_JOBS_REQUIRED.value,
+        UpgradeState.POD_DELETION_REQUIRED.value,
+        UpgradeState.DRAIN_REQUIRED.value,
+    }
+)
+"""Values of the label on nodes whose users of the driver leave."""
 _EXTERNAL: Final = frozenset(
     {UpgradeState.NODE_MAINTENANCE_REQUIRED, UpgradeState.POST_MAINTENANCE_REQUIRED}
 )
+
+
+class UpgradeTimeLimit(msgspec.Struct, frozen=True):
+    """What of `UPGRADE_RECORD_ANNOTATION` says how long its state may last."""
+
+    state: str
+    until: dt.datetime | None = None
 
 
 def is_of_devices(resource: str) -> bool:

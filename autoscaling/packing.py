@@ -1,7 +1,8 @@
-"""Pods packed onto nodes: free units of nodes that exist, then nodes on their way, then new ones.
+"""Pods packed onto nodes: free units of nodes that exist, then nodes on their way, then upgraded ones, then new ones.
 
 All nodes are in one order, and a pod gets the first one that takes it (first fit): existing nodes by their free units,
-the fullest first, then nodes on their way in the order in which they were asked for. So a plan that has been carried
+the fullest first, then nodes on their way in the order in which they were asked for, then nodes whose units return after
+the upgrade of their driver. So a plan that has been carried
 out packs the same pods onto the same nodes, and asks for nothing more.
 
 Where the number of free units decides (`DeviceRules.is_constrained`), numbers are compared. Elsewhere the code that
@@ -14,10 +15,12 @@ another pod of the same class.
 """
 
 import dataclasses
+import datetime as dt
+import operator
 from bisect import bisect_left
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final, final
 
 import msgspec
 
@@ -30,9 +33,9 @@ from pool.index.device_index import DeviceIndex
 from pool.model import DeviceFacts, NodeFacts
 from pool.placement.planner import Placed, may_go_to
 from pool.what_if.evictions import fits_when_empty
+from pool.what_if.exclusion import once_uncordoned
 
 if TYPE_CHECKING:
-    import datetime as dt
     from collections.abc import Collection, Mapping
 
     from api.names import PoolName
@@ -43,6 +46,10 @@ if TYPE_CHECKING:
     from pool.index.pool_state import PoolState
     from pool.index.reader import IndexReader
     from pool.model import Demand, PodFacts, PoolFacts
+
+
+RETURNS_WITHIN: Final = dt.timedelta(minutes=30)
+"""The longest step of an upgrade in which the new driver starts: units that may take longer are not waited for."""
 
 
 @final
@@ -94,7 +101,14 @@ class PackedNode(msgspec.Struct, kw_only=True, eq=False):
     """Its devices are in the scratch state."""
     is_counted: bool = False
     """The number of free units decides there."""
+    returning: NodeFacts | None = None
+    """The node as it is after the upgrade of its driver, of a node that an upgrade has out of service."""
     pods: "list[PodFacts]" = msgspec.field(default_factory=list)
+
+    @property
+    def is_emptied(self) -> bool:
+        """Whether the pods that are there leave."""
+        return self.returning is not None and self.returning.is_being_emptied
 
     def has_room(self, requests: "ComputeResources") -> bool:
         """Say whether CPU, memory and kubelet's number of pods suffice, where they are known."""
@@ -123,6 +137,7 @@ class ExistingNodes:
         self, index: "IndexReader", pool: "PoolName", *, coming: "frozenset[NodeName]"
     ) -> None:
         """Read the figures of the nodes; those that are coming are left out."""
+        self._index = index
         nodes = index.state(pool).nodes()
         self.nodes: Mapping[NodeName, PoolNode] = (
             {name: node for name, node in nodes.items() if name not in coming} if coming else nodes
@@ -137,6 +152,28 @@ class ExistingNodes:
             for name, node in self.nodes.items()
             if node.free and node.is_reservable
         )
+
+    def returning(self, now: "dt.datetime") -> "list[PackedNode]":
+        """Return the nodes whose units an upgrade gives back soon, the first to come first."""
+        found: list[tuple[dt.datetime, NodeName, PackedNode]] = []
+        for name, figures in self.nodes.items():
+            facts = self._index.nodes.get(name)
+            if facts is None or facts.is_leaving or not facts.is_ready or facts.returns_by is None:
+                continue
+            if now < facts.returns_by <= now + RETURNS_WITHIN:
+                is_emptied = facts.is_being_emptied
+                node = PackedNode(
+                    name=name,
+                    free=figures.total - figures.unusable if is_emptied else figures.free,
+                    source=name,
+                    returning=once_uncordoned(facts),
+                )
+                if is_emptied:
+                    node.is_measured = True
+                    node.cpu_milli, node.memory_mib = facts.cpu_milli, facts.memory_mib
+                    node.places = facts.most_pods
+                found.append((facts.returns_by, name, node))
+        return [node for _, _, node in sorted(found, key=operator.itemgetter(0, 1))]
 
 
 @final
@@ -198,7 +235,7 @@ class Packing:
         ):
             return False
         if node.request is None:
-            facts = self._index.nodes.get(node.name)
+            facts = node.returning or self._index.nodes.get(node.name)
             return facts is not None and may_go_to(facts, pod_class.selection.constraints)
         selection = pod_class.selection
         return selection.node_key == node.node_key or selection.holds_on(node.labels)
@@ -219,7 +256,10 @@ class Packing:
         if not pod_class.demand.caches:
             return True
         summary = pod_class.state.node(node.source)
-        return summary is not None and summary.free >= pod_class.demand.units
+        if summary is None:
+            return False
+        free = summary.total - summary.unusable if node.is_emptied else summary.free
+        return free >= pod_class.demand.units
 
     def _commit(self, node: PackedNode, pod: "PodFacts") -> bool:
         if not node.is_loaded:
@@ -260,7 +300,7 @@ class Packing:
             scratch.replace_device(
                 dataclasses.replace(entry.facts, node=node.name, is_draining=is_draining)
             )
-            mask = entry.taken
+            mask = 0 if node.is_emptied else entry.taken
             if mask:
                 taken += [unit for slot, unit in enumerate(entry.layout.ids) if mask >> slot & 1]
         # Owners do not matter here: all that is taken has one.

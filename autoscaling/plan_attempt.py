@@ -16,7 +16,12 @@ from autoscaling.request_ids import new_request_id
 from autoscaling.scaling_limits import ScalingLimits
 from autoscaling.scaling_model import NodeRequest, PodWait, RequestPhase, WaitReason
 from autoscaling.shape_choice import CAPPED, ShapeChoice
-from autoscaling.wait_causes import cause_of, incompatibility_cause, other_cause
+from autoscaling.wait_causes import (
+    cause_of,
+    incompatibility_cause,
+    other_cause,
+    upgrade_cause,
+)
 from pool.compute_resources import NOTHING, ComputeResources
 from pool.errors import InvariantViolatedError
 from pool.model import PodSelection
@@ -101,6 +106,8 @@ class PlanAttempt:
         ]
         self._state = index.state(parameters.pool.name)
         self._existing = existing
+        self._returning = existing.returning(now)
+        self._returning_units = sum(node.free for node in self._returning)
         self._counts_resources = self._are_resources_known()
         self._limits = ScalingLimits(parameters, supply, existing.units)
         self._choice = ShapeChoice(parameters, index, supply, now=now)
@@ -131,6 +138,7 @@ class PlanAttempt:
             self._packing.add_existing(self._existing, least)
         positions = {pod.uid: at for at, (pod, _) in enumerate(eligible)}
         self._add_nodes_on_their_way([pod for pod, _ in eligible], positions)
+        self._packing.nodes += self._returning
         for pod, pod_class in eligible:
             wait = pod_class.wait or self._place(pod, pod_class)
             if wait is not None:
@@ -245,6 +253,8 @@ class PlanAttempt:
             if node is None:
                 raise InvariantViolatedError(f"a new node of shape {shape.name} refuses {pod.ref}")
         self.packed += 1
+        if node.returning is not None and node.returning.returns_by is not None:
+            return upgrade_cause(pod, node.name, node.returning.returns_by)
         return other_cause(pod, node.name, self._now) if node.request is None else None
 
     def _open(self, shape: "ShapeParameters", first: str, selection: NodeSelection | None) -> None:
@@ -329,7 +339,7 @@ class PlanAttempt:
         ]
         busy = [node for node in self._packing.nodes if node.request and node.pods]
         total = sum(item.total for item in staying) + sum(item.size for item in busy)
-        free = sum(item.free for item in staying if item.is_reservable)
+        free = sum(item.free for item in staying if item.is_reservable) + self._returning_units
         free -= sum(
             pod.demand.units
             for node in self._packing.nodes

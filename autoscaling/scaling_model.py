@@ -133,6 +133,8 @@ class WaitReason(Enum):
     """A kernel cache that it mounts fits no device of the pool."""
     NOT_DEVICES = "NotDevices"
     """Units are free; something else keeps the pod waiting."""
+    DRIVER_UPGRADE = "DriverUpgrade"
+    """Units return when the upgrade of their node's driver is over."""
     POOL_CLOSED = "PoolClosed"
     """The pool is in maintenance or being deleted."""
     TOO_LARGE = "TooLargeForShapes"

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Final
 
+from api.status_conditions import format_time
 from autoscaling.scaling_model import PodWait, WaitReason
 from pool.index.cache_fit import fits_no_device
 from pool.model import created_at
@@ -79,6 +80,16 @@ def closed_cause(pool: "PoolFacts") -> PodWait | None:
         case _:
             text = f"pool {pool.name} is in maintenance: its pods wait until the new allocation is in effect"
     return PodWait(WaitReason.POOL_CLOSED, text)
+
+
+def upgrade_cause(pod: "PodFacts", node: "NodeName", until: "dt.datetime") -> PodWait:
+    """Return that a pod waits for units that an upgrade is about to give back."""
+    return PodWait(
+        WaitReason.DRIVER_UPGRADE,
+        f"{pod.demand.units} units of {pod.demand.resource} on node {node} return after the upgrade of its driver, whose "
+        f"present step ends by {format_time(until)}: wait; nodes are asked for if it fails, and status.upgrade of the "
+        "ClusterPolicy says how far it is",
+    )
 
 
 def other_cause(pod: "PodFacts", node: "NodeName", now: "dt.datetime") -> PodWait | None:

@@ -9,8 +9,19 @@ from dataclasses import replace
 from sys import intern
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from api.annotations import decode_devices, decode_reservation
-from api.driver_upgrade import DRIVER_UPGRADE, UNITS_WITHHELD_ANNOTATION
+from api.driver_upgrade import (
+    CORDON_MANAGER,
+    DRIVER_UPGRADE,
+    IN_PROGRESS_VALUES,
+    UNITS_WITHHELD_ANNOTATION,
+    UPGRADE_RECORD_ANNOTATION,
+    UPGRADE_STATE_LABEL,
+    UpgradeTimeLimit,
+)
+from api.field_errors import UNDECODABLE
 from api.foreign.karpenter import DISRUPTED_TAINT, DO_NOT_DISRUPT_ANNOTATION
 from api.names import (
     AGENT_NOT_READY_TAINT,
@@ -49,6 +60,7 @@ from pool.model import (
 from pool.pods.selection import selection_of
 
 if TYPE_CHECKING:
+    import datetime as dt
     from collections.abc import Mapping
 
     from api.foreign.core import Node, Pod
@@ -59,6 +71,7 @@ if TYPE_CHECKING:
     from pool.pods.reported import PodReport
 
 
+_limits: Final = msgspec.json.Decoder(UpgradeTimeLimit)
 _OUR_GATES: Final = {CAPACITY_GATE}
 _MOST_INADMISSIBLE: Final = 64
 """Pools that a pod which bypassed admission is counted in: more than a node has devices."""
@@ -139,6 +152,7 @@ def node_facts(node: "Node") -> NodeFacts:
         is_leaving=node.metadata.deletion_timestamp is not None or DISRUPTED_TAINT in taints,
         is_starting=AGENT_NOT_READY_TAINT in taints,
         is_withheld=node.metadata.annotation(UNITS_WITHHELD_ANNOTATION) == DRIVER_UPGRADE,
+        returns_by=_returns_by(node),
         labels=_shared(node.metadata.labels),
         taints=tuple(node.spec.taints or ()),
         pool_taints=node.metadata.annotation(POOL_TAINTS_ANNOTATION) or "",
@@ -157,6 +171,21 @@ def node_facts(node: "Node") -> NodeFacts:
         upgrade_enabled=intern(node.metadata.annotation(UPGRADE_ENABLED_ANNOTATION) or ""),
         pool_units=_pool_units(node.status.allocatable),
     )
+
+
+def _returns_by(node: "Node") -> "dt.datetime | None":
+    """Return until when the upgrade of the node's driver may take its present step; a cordon of others outlasts it."""
+    state = node.metadata.label(UPGRADE_STATE_LABEL)
+    if state not in IN_PROGRESS_VALUES:
+        return None
+    if node.spec.unschedulable and not node.metadata.owns_cordon(CORDON_MANAGER):
+        return None
+    try:
+        limit = _limits.decode(node.metadata.annotation(UPGRADE_RECORD_ANNOTATION) or "")
+    except UNDECODABLE:
+        return None
+    has_zone = limit.until is not None and limit.until.tzinfo is not None
+    return limit.until if has_zone and limit.state == state else None
 
 
 def _shared(labels: "Mapping[str, str] | None") -> "Mapping[str, str]":

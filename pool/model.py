@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from api.driver_upgrade import IN_PROGRESS_VALUES, UPGRADE_STATE_LABEL
+from api.driver_upgrade import EMPTYING_VALUES, IN_PROGRESS_VALUES, UPGRADE_STATE_LABEL
 from api.kinds.gpupool import DeviceTopology, SlicePlacement
 from api.well_known_labels import HOSTNAME_LABEL
 from pool.compute_resources import NOTHING, ComputeResources
@@ -157,6 +157,8 @@ class NodeFacts:
     """It has the startup taint of autoscaling: its units are for the pods that it came for, whatever others tolerate."""
     is_withheld: bool = False
     """Its devices take no new pod until the upgrade of its driver is over."""
+    returns_by: dt.datetime | None = None
+    """By when the upgrade of its driver goes on, after which its units return; None: nothing is promised."""
     labels: "Mapping[str, str]"
     taints: "tuple[NodeTaint, ...]" = ()
     pool_taints: str = ""
@@ -192,6 +194,11 @@ class NodeFacts:
     def is_in_upgrade(self) -> bool:
         """Whether the upgrade of its driver has begun and is not over: what it has free returns, and is not idle."""
         return self.labels.get(UPGRADE_STATE_LABEL, "") in IN_PROGRESS_VALUES
+
+    @property
+    def is_being_emptied(self) -> bool:
+        """Whether the users of its driver leave for its upgrade."""
+        return self.labels.get(UPGRADE_STATE_LABEL, "") in EMPTYING_VALUES
 
     @property
     def is_placeable(self) -> bool:

@@ -142,6 +142,7 @@ def _record_after(case: "UpgradeCase", move: "UpgradeMove") -> UpgradeRecord:
         digest=before.digest if move.digest is None else move.digest,
         revision=before.revision if move.revision is None else move.revision,
         replaces=before.replaces if move.replaces is None else move.replaces,
+        until=deadlines.planned_end(case.parameters, move.state, case.times.now),
     )
 
 

@@ -54,6 +54,8 @@ class UpgradeRecord(msgspec.Struct, frozen=True, omit_defaults=True, rename="cam
     """DRIVER_CONFIG_DIGEST of that revision."""
     replaces: str = ""
     """UID of a driver pod that is replaced even if it is up to date."""
+    until: dt.datetime | None = None
+    """When the state ends by itself, as it began; None: it may last. Until then the node's units are on their way back."""
 
     def encode(self) -> str:
         short = msgspec.structs.replace(self, message=truncate(self.message, _LONGEST_MESSAGE))

@@ -6,9 +6,12 @@ from typing import Any
 
 import pytest
 
+from api.driver_upgrade import DRIVER_UPGRADE, UNITS_WITHHELD_ANNOTATION, UPGRADE_STATE_LABEL
 from api.names import PoolName
-from kube.resources import GPU_POOLS
+from kube.resources import GPU_POOLS, NODES
+from operands.upgrade.actions import SetState
 from tests.component.reconciler.scaling_run import POOL, TWO, ScalingRun, a_scaling_run
+from tests.support.driver_upgrades import OUTDATED, a_driver, a_node, step
 
 pytestmark = pytest.mark.looptime
 
@@ -70,6 +73,26 @@ async def test_a_pod_that_no_node_comes_for_is_told_why(run: ScalingRun):
     assert "TooLargeForShapes" in note
     assert (await run.status())["phase"] == "Blocked"
     assert await run.signals() == []
+
+
+async def test_pods_wait_for_the_units_of_a_node_whose_driver_is_upgraded_until_that_fails(
+    run: ScalingRun,
+):
+    await run.add_node("n1", labels={UPGRADE_STATE_LABEL: "upgrade-required"})
+    node = a_node("upgrade-required", record={}, driver_pods=(a_driver(OUTDATED),))
+    await run.add_pods("a")
+    for state, is_awaited in (("cordon-required", True), ("upgrade-failed", False)):
+        answer = step(node, now=run.clock.utc_now())
+        (change,) = (action for action in answer.actions if isinstance(action, SetState))
+        assert change.state.value == "cordon-required"
+        annotations = {**change.annotations, UNITS_WITHHELD_ANNOTATION: DRIVER_UPGRADE}
+        meta = {"labels": {UPGRADE_STATE_LABEL: state}, "annotations": annotations}
+        await run.admin.merge_patch(NODES, {"metadata": meta}, name="n1")
+        await run.run_pass()
+        assert (await run.signals() == []) is is_awaited
+        ((reason, note),) = run.notes()
+        assert (reason == "GPUNodeRequestBlocked") is is_awaited
+        assert ("DriverUpgrade" in note and "node n1" in note) is is_awaited
 
 
 async def test_a_signal_that_nothing_needs_any_more_is_withdrawn(run: ScalingRun):

@@ -7,7 +7,12 @@ import msgspec
 import pytest
 
 from api.annotations import ReservationNote, encode_devices
-from api.driver_upgrade import UNITS_WITHHELD_ANNOTATION
+from api.driver_upgrade import (
+    CORDON_MANAGER,
+    UNITS_WITHHELD_ANNOTATION,
+    UPGRADE_RECORD_ANNOTATION,
+    UPGRADE_STATE_LABEL,
+)
 from api.foreign.core import Node, NodeTaint, Pod
 from api.kinds.gpudevice import GPUDevice
 from api.kinds.gpupool import AllocationMode, GPUPool, Strategy, WhenExhausted
@@ -173,6 +178,36 @@ def test_devices_are_withheld_by_an_upgrade_of_the_driver(value: str, want: bool
     ready = {"conditions": [{"type": "Ready", "status": "True"}]}
     facts = node_facts(msgspec.convert({**raw, "status": ready}, Node))
     assert (facts.is_withheld, facts.is_placeable) == (want, not want)
+
+
+@pytest.mark.parametrize(
+    ("state", "record", "cordoner", "is_promised"),
+    [
+        ("drain-required", '{"state":"drain-required","until":"2026-01-01T00:00:00Z"}', "us", True),
+        ("drain-required", '{"state":"drain-required","until":"2026-01-01T00:00:00Z"}', "", True),
+        ("drain-required", '{"state":"drain-required"}', "us", False),
+        ("drain-required", '{"state":"cordon-required","until":"2026-01-01T00:00:00Z"}', "", False),
+        ("drain-required", '{"state":"drain-required","until":"2026-01-01T00:00:00"}', "", False),
+        ("upgrade-failed", '{"state":"upgrade-failed","until":"2026-01-01T00:00:00Z"}', "", False),
+        ("drain-required", '{"state":"drain-required","until":"2026-01-01T00:00:00Z"}', "x", False),
+        ("drain-required", "{", "", False),
+        ("drain-required", "", "", False),
+    ],
+)
+def test_units_of_an_upgraded_node_return_by_what_its_record_says(
+    state: str, record: str, cordoner: str, is_promised: bool
+) -> None:
+    manager = CORDON_MANAGER if cordoner == "us" else cordoner
+    fields: dict[str, Any] = {"f:spec": {"f:unschedulable": {}}}
+    meta = {
+        "name": "n1",
+        "labels": {UPGRADE_STATE_LABEL: state},
+        "annotations": {UPGRADE_RECORD_ANNOTATION: record},
+        "managedFields": [{"manager": manager, "fieldsV1": fields}] if cordoner else [],
+    }
+    body = {"metadata": meta, "spec": {"unschedulable": bool(cordoner)}}
+    found = node_facts(msgspec.convert(body, Node)).returns_by
+    assert found == (dt.datetime(2026, 1, 1, tzinfo=dt.UTC) if is_promised else None)
 
 
 def test_a_node_that_does_not_say_that_it_is_ready_is_not() -> None:

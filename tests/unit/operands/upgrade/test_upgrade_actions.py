@@ -508,6 +508,7 @@ def test_state_record_and_upstreams_start_time_are_one_write_that_checks_the_old
         "attempt": 1,
         "reason": "DriverReady",
         "message": "the new driver is ready",
+        "until": "2026-05-04T03:10:00Z",
     }
 
 
