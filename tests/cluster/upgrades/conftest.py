@@ -96,7 +96,7 @@ class Upgrades:
     api: client.ApiClient
     versions: "itertools.count[int]"
 
-    async def roll_out(self, *, tag: str = "", **policy: Any) -> str:
+    async def roll_out(self, *, tag: str = "", resources: Json | None = None, **policy: Any) -> str:
         """Give the driver a version that it never had; return it."""
         version = f"580.{next(self.versions)}{tag}"
         known = {
@@ -110,6 +110,7 @@ class Upgrades:
             "image": "driver",
             "version": version,
             "upgradePolicy": known | policy,
+            "resources": resources or {},
         }
         body = {
             "apiVersion": "nvidia.com/v1",

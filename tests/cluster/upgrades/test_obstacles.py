@@ -87,6 +87,48 @@ async def test_cordoned_hidden_and_deleted_nodes_beside_others(
     await upgrades.until_driven([hidden], version)
 
 
+async def test_taints_of_pools_leave_no_node_behind(
+    upgrades: Upgrades, gpu_nodes: CreateNodes, api: client.ApiClient
+):
+    """The taint of one pool is there before the upgrade, and that of another one comes in the middle of it."""
+    early, late, plain = names = await gpu_nodes(3, prefix="tainted")
+    await upgrades.until_driven(names, await upgrades.roll_out())
+    before = [{"key": "pool.gpu.deckhouse.io/early", "effect": "NoSchedule"}]
+    await api.patch(f"{nodes.NODES}/{early}", {"spec": {"taints": before}})
+    version = await upgrades.roll_out(maxUnavailable=2)
+
+    async def is_begun() -> bool:
+        return is_cordoned(await api.get(f"{nodes.NODES}/{late}"))
+
+    await polling.eventually(is_begun, what=f"{late} is cordoned")
+    meanwhile = [{"key": "pool.gpu.deckhouse.io/late", "effect": "NoExecute"}]
+    await api.patch(f"{nodes.NODES}/{late}", {"spec": {"taints": meanwhile}})
+    await upgrades.until_driven([early, late, plain], version)
+    found = await upgrades.nodes(names)
+    assert not [name for name, item in found.items() if is_cordoned(item)]
+
+
+async def test_a_node_keeps_its_driver_until_another_one_fits(
+    upgrades: Upgrades, gpu_nodes: CreateNodes
+):
+    names = small, *others = [
+        *await gpu_nodes(1, prefix="small", resources={"cpu": 2}),
+        *await gpu_nodes(1, prefix="large"),
+    ]
+    first = await upgrades.roll_out()
+    await upgrades.until_driven(names, first)
+    second = await upgrades.roll_out(resources={"requests": {"cpu": "3"}})
+    await upgrades.until_driven(others, second)
+    entry = await upgrades.entry(small, "DriverKeptAway")
+    assert entry["state"] == "upgrade-required"
+    assert "its pod requests 3000m of cpu" in entry["message"]
+    assert any("3000m of cpu" in event["note"] for event in await upgrades.events(small))
+    found = await upgrades.nodes([small])
+    assert not is_cordoned(found[small])
+    assert (await upgrades.drivers())[small] == first
+    await upgrades.until_driven(names, await upgrades.roll_out())
+
+
 async def test_server_is_killed_in_the_middle(
     upgrades: Upgrades, gpu_nodes: CreateNodes, api: client.ApiClient
 ):
