@@ -17,6 +17,7 @@ from api.names import DRIVER_OWNER_LABEL, OPERAND_LABEL, POLICY_DRIVER_LABEL
 from api.text import listed
 from kube.backoff import Backoff
 from kube.errors import Conflict
+from kube.event_recorder import ObjectReference
 from kube.resources import NVIDIA_DRIVERS
 from operands.nvidia.daemon_set_readiness import selected_nodes
 from operands.nvidia.driver_daemonsets import (
@@ -201,6 +202,7 @@ class DriverController:
             live,
             propagation=lambda _state: "Foreground",
             keeps=lambda kind, found: kind == "DaemonSet" and _is_in_use(found, labels),
+            owner=ObjectReference.to(NVIDIA_DRIVERS, driver.metadata),
         )
         outcome = outcomes[DRIVER_STATE.name]
         facts = StateFacts(
@@ -280,7 +282,11 @@ class DriverController:
     ) -> float | None:
         """Take the next step of removing its objects; None once nothing is left."""
         live = await of_driver.software.read()
-        left, refusals = await of_driver.software.remove_all(live, propagation=propagation)
+        left, refusals = await of_driver.software.remove_all(
+            live,
+            owner=ObjectReference.to(NVIDIA_DRIVERS, driver.metadata),
+            propagation=propagation,
+        )
         if refusals:
             await self._say(driver, refusal_text(refusals[0]))
             return of_driver.refused.fail()

@@ -4,8 +4,10 @@ An object counts as ours by the label of its state, or by a field manager of our
 controller owns it. Every other object of a wanted name is another client's: it is neither changed nor removed, and its
 state says so. Names are those of NVIDIA's GPU Operator, so that its objects may well be there.
 
-Objects have no owner references: the garbage collector removes all dependents of an owner at once, and the roles of
-pods that end, and an order, would be lost. Finalizers of the two kinds remove them instead.
+DaemonSets name their ClusterPolicy or NVIDIADriver as controller, by which NVIDIA's validator knows the driver for ours.
+Finalizers of the two kinds remove all objects, in an order, and not the garbage collector: a DaemonSet has its
+ServiceAccount as a second owner, which goes after it, so that neither a foreground deletion nor an owner that vanishes
+takes a driver away. Pods of the validator's checks, which copy its owners, are gone with both.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,6 +32,7 @@ from kube.resources import (
     Resource,
 )
 from manifests.constants import NAME
+from manifests.node.device_plugin import signed
 from operands.nvidia.policy_status import StateReason
 from operands.rollout import step_to_selector
 from reconciler.runtime.concurrent_writes import write_until_failure
@@ -42,7 +45,7 @@ if TYPE_CHECKING:
 
     from api.clock import Instant
     from kube.client import KubeClient, Propagation
-    from kube.event_recorder import EventRecorder
+    from kube.event_recorder import EventRecorder, ObjectReference
     from reconciler.runtime.live_objects import ObjectName
 
 Json = dict[str, Any]
@@ -121,6 +124,7 @@ class _Pass:
     outcomes: dict[str, StateOutcome]
     propagation: "Callable[[str], Propagation]"
     keeps: "Callable[[str, Json], bool]"
+    owner: "ObjectReference | None"
     names: "set[ObjectName]" = field(default_factory=set)
 
 
@@ -172,6 +176,7 @@ class SoftwareObjects:
         *,
         propagation: "Callable[[str], Propagation]",
         keeps: "Callable[[str, Json], bool]" = _never,
+        owner: "ObjectReference | None" = None,
     ) -> dict[str, StateOutcome]:
         """Write differences, and remove what no state wants; a refusal stops nothing else.
 
@@ -180,6 +185,7 @@ class SoftwareObjects:
             live: what was read.
             propagation: how the DaemonSets of a state are deleted.
             keeps: says of kind and object whether one that no state wants stays for now.
+            owner: the ClusterPolicy or NVIDIADriver; None: the settings, which are no object.
 
         Raises:
             KubeError: it is not known whether an object was written.
@@ -189,6 +195,7 @@ class SoftwareObjects:
             outcomes={item.name: StateOutcome(fault=item.fault) for item in wanted},
             propagation=propagation,
             keeps=keeps,
+            owner=owner,
         )
 
         async def apply_state(state: WantedState) -> None:
@@ -206,15 +213,19 @@ class SoftwareObjects:
         return work.outcomes
 
     async def remove_all(
-        self, live: LiveObjects, *, propagation: "Propagation" = "Foreground"
+        self,
+        live: LiveObjects,
+        *,
+        owner: "ObjectReference",
+        propagation: "Propagation" = "Foreground",
     ) -> tuple[list[str], list[Refusal]]:
-        """Take the next step of removing everything; return what is left, and refusals.
+        """Take the next step of removing everything of an owner; return what is left, and refusals.
 
         Raises:
             KubeError: it is not known whether an object was deleted.
         """
         left, refusals = await self._remove(
-            {name: item for name, item in live.objects.items() if not _is_foreign(item)},
+            {name: item for name, item in live.objects.items() if not _is_foreign(item, owner)},
             propagation=lambda _state: propagation,
         )
         refusals += [Refusal("", kind, "", error) for kind, error in live.unreadable.items()]
@@ -229,7 +240,9 @@ class SoftwareObjects:
         is_listed = found is not None
         if found is None:
             found = await self._find(kind, name)
-        if found is not None and self._is_another_clients(found, is_listed=is_listed):
+        if found is not None and self._is_another_clients(
+            found, is_listed=is_listed, owner=work.owner
+        ):
             if _serves_as_it_is(body, found):
                 return None
             outcome.fault = outcome.fault or (
@@ -241,7 +254,28 @@ class SoftwareObjects:
         if found is not None and found["metadata"].get("deletionTimestamp"):
             outcome.left.append(f"{kind} {name}")
             return None
+        if kind == "DaemonSet" and work.owner is not None:
+            body = self._owned(work, body, work.owner)
         return await self._write(state, body, found=found, outcome=outcome)
+
+    def _owned(self, work: _Pass, body: Json, owner: "ObjectReference") -> Json:
+        """Return a DaemonSet with its owners, which are no part of its pods' template."""
+        reference = {
+            "apiVersion": owner.api_version,
+            "kind": owner.kind,
+            "name": owner.name,
+            "uid": owner.uid,
+        }
+        owners = [reference | {"controller": True}]
+        account = "ServiceAccount", body["spec"]["template"]["spec"]["serviceAccountName"]
+        found = work.live.objects.get(account)
+        uid = found["metadata"]["uid"] if found else self._applier.uid_of(account)
+        if uid:
+            kind, name = account
+            owners.append({"apiVersion": "v1", "kind": kind, "name": name, "uid": uid})
+        metadata = body["metadata"] | {"ownerReferences": owners}
+        metadata["annotations"] = dict(metadata["annotations"])
+        return signed(body | {"metadata": metadata})
 
     async def _write(
         self, state: str, body: Json, *, found: Json | None, outcome: StateOutcome
@@ -282,11 +316,13 @@ class SoftwareObjects:
             raise
         return next(iter(listing.items), None)
 
-    def _is_another_clients(self, found: Json, *, is_listed: bool) -> bool:
+    def _is_another_clients(
+        self, found: Json, *, is_listed: bool, owner: "ObjectReference | None"
+    ) -> bool:
         """Say whose the object is; one with the label that our list does not have is another owner's."""
         meta = found["metadata"]
-        if is_listed or _is_foreign(found):
-            return _is_foreign(found)
+        if is_listed or _is_foreign(found, owner):
+            return _is_foreign(found, owner)
         if OPERAND_LABEL in (meta.get("labels") or {}):
             return True
         managers = meta.get("managedFields") or ()
@@ -298,7 +334,7 @@ class SoftwareObjects:
         doomed: dict[str, dict[ObjectName, Json]] = {}
         for name, found in work.live.objects.items():
             state = _state_of(found)
-            if name in work.names or _is_foreign(found):
+            if name in work.names or _is_foreign(found, work.owner):
                 continue
             if state in kept or (state in outcomes and work.keeps(name[0], found)):
                 outcomes[state].objects += 1
@@ -378,10 +414,12 @@ def _state_of(found: Json) -> str:
     return state
 
 
-def _is_foreign(found: Json) -> bool:
-    """Say whether another controller owns the object."""
+def _is_foreign(found: Json, owner: "ObjectReference | None") -> bool:
+    """Say whether another controller owns the object; an owner that was created again has the name of before."""
+    own = (owner.api_version, owner.kind, owner.name) if owner is not None else ()
     return any(
-        metadata.get("controller") for metadata in found["metadata"].get("ownerReferences") or ()
+        item.get("controller") and (item["apiVersion"], item["kind"], item["name"]) != own
+        for item in found["metadata"].get("ownerReferences") or ()
     )
 
 

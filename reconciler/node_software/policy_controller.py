@@ -21,6 +21,7 @@ from api.names import OPERAND_LABEL, POLICY_DRIVER_LABEL
 from api.text import listed
 from kube.backoff import Backoff
 from kube.errors import Conflict, KubeError, NotFound
+from kube.event_recorder import ObjectReference
 from kube.resources import CLUSTER_POLICIES, GPU_CLUSTERS
 from operands.nvidia.driver_owners import owner_value
 from operands.nvidia.policy_states import POLICY_STATES
@@ -211,7 +212,10 @@ class PolicyController:
         )
         own = self._built_in.wanted(live.served, beside=policy.spec)
         outcomes = await self._software.apply(
-            [*wanted, *own], live, propagation=lambda state: _propagation(policy, state)
+            [*wanted, *own],
+            live,
+            propagation=lambda state: _propagation(policy, state),
+            owner=ObjectReference.to(CLUSTER_POLICIES, policy.metadata),
         )
         self._built_in.report({item.name: outcomes[item.name] for item in own}, self._nodes.all())
         current = self._status.current_states(policy)
@@ -296,7 +300,8 @@ class PolicyController:
         if nodes := self._labelled_nodes():
             return await self._wait_for(policy, f"labels on nodes {listed(nodes)}")
         live = await self._software.read()
-        left, refusals = await self._software.remove_all(live)
+        owner = ObjectReference.to(CLUSTER_POLICIES, policy.metadata)
+        left, refusals = await self._software.remove_all(live, owner=owner)
         if refusals:
             await self._wait_for(policy, refusal_text(refusals[0]))
             return self._refused.fail()

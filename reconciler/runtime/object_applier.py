@@ -194,6 +194,11 @@ class ObjectApplier:
         self._known[name] = known
         return False
 
+    def uid_of(self, name: "ObjectName") -> str:
+        """Return the uid that an object had in the last answer; empty where there was none."""
+        known = self._known.get(name)
+        return known.uid if known is not None else ""
+
     async def put(self, body: Json, found: Json | None) -> "ObjectMeta | None":
         """Apply an object that differs; return the answer's metadata.
 
@@ -318,7 +323,7 @@ def _digest_of(body: Json) -> str:
 def _content(body: Json, stored: Json) -> Json:
     """Return what a write of ours may have set: neither status nor what every write changes."""
     meta = stored["metadata"]
-    kept = {key: meta.get(key) for key in ("labels", "annotations")}
+    kept = {key: meta.get(key) for key in ("labels", "annotations", "ownerReferences")}
     return {
         key: stored.get(key)
         for key in body

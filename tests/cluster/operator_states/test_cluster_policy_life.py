@@ -426,6 +426,42 @@ async def test_two_drivers_that_select_one_node_change_nothing(
     assert driver_systems((await daemon_sets(api)).values()) == {}
 
 
+async def test_a_policy_that_vanishes_and_comes_back_costs_no_pod(
+    software: NodeSoftware, api: ApiClient, kubectl: Any
+):
+    """The garbage collector finds its UID gone: the DaemonSets have another owner, and the new policy takes them over."""
+    before, pods = await daemon_sets(api), await driver_pods(api)
+    mark, path = await software.audit.mark(), f"{CLUSTER_POLICIES}/{POLICY}"
+    old = (await api.get(path))["metadata"]["uid"]
+    await software.server.terminate()
+    await api.patch(path, {"metadata": {"finalizers": None}})
+    await kubectl("delete", "clusterpolicy", POLICY)
+
+    async def policies_of() -> set[str]:
+        """Return the UIDs of policies that the DaemonSets name."""
+        found = await daemon_sets(api)
+        assert {name: version(item) for name, item in found.items()} == {
+            name: version(item) for name, item in before.items()
+        }
+        owners = [owner for item in found.values() for owner in item["metadata"]["ownerReferences"]]
+        return {owner["uid"] for owner in owners if owner["kind"] == "ClusterPolicy"}
+
+    assert await policies_of() <= {old}
+
+    async def is_forgotten() -> bool:
+        assert await policies_of() == set()
+        return True
+
+    await polling.eventually(is_forgotten, what="no DaemonSet names the policy")
+    await kubectl.apply_yaml(a_policy())
+    await software.server.start()
+    await until_ready(api)
+    assert await policies_of() == {(await api.get(path))["metadata"]["uid"]}
+    assert await driver_pods(api) == pods
+    writes = await software.audit.writes(mark, resource="daemonsets")
+    assert {item.verb for item in writes} == {"patch"}
+
+
 async def test_a_deleted_policy_leaves_in_order_and_takes_nothing_of_others(
     software: NodeSoftware, api: ApiClient, kubectl: Any, progress: Callable[[str], None]
 ):
@@ -441,7 +477,9 @@ async def test_a_deleted_policy_leaves_in_order_and_takes_nothing_of_others(
     assert before[node][NVIDIA_PRESENT_LABEL] == "true"
     await until_idle(software)
     mark, begun = await software.audit.mark(), time.monotonic()
-    await kubectl("delete", "clusterpolicy", POLICY, timeout_s=polling.PATIENCE_S)
+    # In the foreground the garbage collector would delete what has no other owner at once.
+    foreground = ("--cascade", "foreground")
+    await kubectl("delete", "clusterpolicy", POLICY, *foreground, timeout_s=polling.PATIENCE_S)
     progress(f"deleted with {len(found)} objects after {time.monotonic() - begun:.1f} s")
 
     assert await api.find(f"{CLUSTER_POLICIES}/{POLICY}") == {}

@@ -51,7 +51,7 @@ def ready(node: Path) -> dict[str, str]:
     return dict(line.split(": ") for line in text.splitlines())
 
 
-def test_the_validator_reads_which_features_the_driver_was_started_with(node: Path):
+def test_its_file_says_which_features_the_driver_was_started_with(node: Path):
     assert run(node, GDS_ENABLED="true").returncode == 0
     assert ready(node) == {**dict.fromkeys(FEATURES, "false"), "GDS_ENABLED": "true"}
 

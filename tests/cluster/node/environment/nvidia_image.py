@@ -1,7 +1,7 @@
 """The image that stands for NVIDIA's: our image with a layer of `nvidia_programs`, a shell, and a list of metrics.
 
-NVIDIA's images for GFD, DCGM and dcgm-exporter are three; their programs are here in one, whose entry point is that of
-the exporter, as the others are started by a command.
+NVIDIA's images for GFD, DCGM, dcgm-exporter and the validator are four; their programs are here in one, whose entry point
+is that of the exporter, as the others are started by a command.
 """
 
 import json
@@ -17,6 +17,7 @@ _PROGRAMS: Final = {
     "config-manager": "config_manager",
     "nv-hostengine": "host_engine",
     "dcgm-exporter": "exporter",
+    "nvidia-validator": "validator",
 }
 _MODULES: Final = "tests/cluster/node/environment/nvidia_programs"
 _START: Final = "#!/usr/bin/python3.11\nfrom {package}.{module} import main\n\nmain()\n"
@@ -43,7 +44,8 @@ def write_nvidia_image(tar: Path, ours: Path, busybox: Path, *, scratch: Path) -
         )
         (programs / name).chmod(0o755)
     (scratch / "usr/bin").mkdir()
-    (scratch / "usr/bin/sh").hardlink_to(busybox)
+    for applet in ("sh", "sleep", "rm"):
+        (scratch / "usr/bin" / applet).hardlink_to(busybox)
     collectors = scratch / _COLLECTORS
     collectors.parent.mkdir(parents=True)
     collectors.write_bytes((_PACKAGE / collectors.name).read_bytes())

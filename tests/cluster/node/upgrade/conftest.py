@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.cluster.environment import client, nodes
+from tests.cluster.node.environment import nvidia_image
 from tests.cluster.node.gpu_node import labelled_gpu_node, root_is_shared  # noqa: F401  # fixtures
 from tests.cluster.node.stories.devices import DRIVER_ROOT, NodeDevices, devices_of_the_machine
 from tests.cluster.node.stories.pools import Pools
@@ -55,7 +56,10 @@ def installed_with_software(
 
     async def start() -> None:
         made = driver_images.write_images(scratch, gpu_node.busybox, devices.devices, VERSIONS)
-        for item in (tar, *made):
+        operands, layer = scratch / "operands.tar", control_plane.run.scratch / "upgrade-operands"
+        layer.mkdir()
+        nvidia_image.write_nvidia_image(operands, tar, gpu_node.busybox, scratch=layer)
+        for item in (tar, operands, *made):
             await gpu_node.import_image(item)
         # A suite before this one has left its devices, which had a driver.
         for kind in ("gpudevices", "gpunodeinventories"):

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 from api.driver_upgrade import UPGRADE_STATE_LABEL
 from tests.cluster.environment import nodes, polling
+from tests.cluster.node.environment import nvidia_image
 from tests.cluster.node.stories.pools import INVENTORIES
-from tests.cluster.node.upgrade.driver_images import DRIVER, OPERAND, REPOSITORY
+from tests.cluster.node.upgrade.driver_images import DRIVER, MANAGER, REPOSITORY
 from tests.cluster.system.installation import CLUSTER_POLICIES, NAMESPACE
 from tests.support.driver_alone import OTHER_OPERANDS
 
@@ -40,7 +41,7 @@ class DrivenNode:
     policy: str = f"{CLUSTER_POLICIES}/driven"
 
     async def roll_out(self, version: str) -> None:
-        manager, validator = {"image": OPERAND}, {"image": OPERAND}
+        manager, validator = {"image": MANAGER}, {"image": nvidia_image.NAME}
         driver = {
             "repository": REPOSITORY,
             "image": DRIVER,

@@ -1,4 +1,4 @@
-"""Images that play NVIDIA's driver container, k8s-driver-manager and validator: a busybox with `programs`.
+"""Images that play NVIDIA's driver container and k8s-driver-manager: a busybox with `programs`.
 
 A driver's image has the libraries of its version, and says so in the environment, as NVIDIA's do. What the kernel would
 load is a directory beside them.
@@ -20,15 +20,14 @@ REPOSITORY: Final = "localhost"
 DRIVER: Final = "driver"
 SYSTEM: Final = "ubuntu24.04"
 """The end of a driver's tag."""
-OPERAND: Final = f"{REPOSITORY}/operand:1"
-"""k8s-driver-manager and the validator."""
+MANAGER: Final = f"{REPOSITORY}/driver-manager:1"
 _PROGRAMS: Final = Path(__file__).parent / "programs"
 
 
 def write_images(
     directory: Path, busybox: Path, devices: "Sequence[NvmlDevice]", versions: "Iterable[str]"
 ) -> list[Path]:
-    """Write the image of each version of the driver, and that of the operands; return their tars."""
+    """Write the image of each version of the driver, and that of its manager; return their tars."""
     applets = images.applets_of(busybox)
     programs = {f"bin/{path.name}": path.read_bytes() for path in _PROGRAMS.iterdir()}
 
@@ -53,7 +52,7 @@ def write_images(
         )
         for version in versions
     ]
-    return [*drivers, write(OPERAND, {}, {})]
+    return [*drivers, write(MANAGER, {}, {})]
 
 
 def _driver_files(scratch: Path, devices: "Sequence[NvmlDevice]", version: str) -> dict[str, bytes]:

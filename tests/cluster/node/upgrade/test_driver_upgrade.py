@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 from api.driver_upgrade import AGENT_DEPLOY_LABEL, DRIVER_UPGRADE, UNITS_WITHHELD_ANNOTATION
 from tests.cluster.environment import nodes, pods, polling
 from tests.cluster.node.stories.test_assigned_devices import check
-from tests.cluster.node.upgrade.driven_node import VERSIONS
+from tests.cluster.node.upgrade.driven_node import PODS, VERSIONS
 from tests.cluster.system.installation import NAMESPACE, SERVER_USER
 
 if TYPE_CHECKING:
@@ -145,3 +145,39 @@ def a_deployment(pools: "Pools", resource: str) -> Json:
 def a_budget() -> Json:
     spec = {"minAvailable": 1, "selector": {"matchLabels": APP}}
     return {"metadata": {"name": "train"}, "spec": spec}
+
+
+async def test_the_validator_waits_for_the_startup_probe_of_the_driver(driven: "DrivenNode"):
+    """The driver's libraries alone are no driver that is ready: it knows the DaemonSet for its operator's."""
+    before = (await driven.pod("validator"))["metadata"]
+    await driven.run_in_driver("rm", "/run/nvidia/validations/.driver-ctr-ready")
+    await driven.api.delete(f"{PODS}/{before['name']}")
+
+    async def successor() -> Json:
+        listed = await driven.api.get(PODS, labelSelector="app=nvidia-operator-validator")
+        found = [pod for pod in listed["items"] if pod["metadata"]["uid"] != before["uid"]]
+        assert found, "no pod"
+        return dict(found[0])
+
+    async def is_checking() -> str:
+        pod = await successor()
+        (check, *_) = pod["status"]["initContainerStatuses"]
+        assert "running" in check["state"], f"{check}"
+        return str(pod["metadata"]["name"])
+
+    name = await polling.eventually(is_checking, what="the check of the driver", within=120)
+    check = "driver-validation"
+
+    async def waits() -> bool:
+        said = await driven.node.logs(NAMESPACE, name, container=check)
+        return "waiting until .driver-ctr-ready is there" in said
+
+    await polling.eventually(waits, what="the check waits", within=30)
+    await driven.run_in_driver("sh", "/usr/local/bin/startup-probe.sh")
+
+    async def passes() -> bool:
+        return pods.is_running(await successor())
+
+    await polling.eventually(passes, what="all checks pass", within=120)
+    said = await driven.node.logs(NAMESPACE, name, container=check)
+    assert said.endswith("driver validated\n")
