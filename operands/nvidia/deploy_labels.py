@@ -34,7 +34,7 @@ from operands.nvidia.label_change import (
     LabelReason,
     change_of,
 )
-from operands.nvidia.node_software import software_of
+from operands.nvidia.node_software import OS_LABEL, software_of, why_unsupported
 from operands.nvidia.policy_states import POLICY_STATES
 from operands.nvidia.states import (
     device_plugin,
@@ -169,6 +169,9 @@ def _desired(
     if node.labels.get(OPERANDS_LABEL) == _FALSE:
         message = f"label {OPERANDS_LABEL}=false keeps all operands away; remove it to have them"
         desired.note(OPERANDS_LABEL, LabelReason.OPERANDS_OFF, message)
+        return desired
+    if why := why_unsupported(node.labels):
+        desired.note(OS_LABEL, LabelReason.OS_UNSUPPORTED, why)
         return desired
     desired.workload = _workload(node, parameters, desired)
     wanted = operands_of(desired.workload, parameters.mode)

@@ -9,9 +9,10 @@ import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, final
 
-from api.names import DRIVER_OWNER_LABEL, NVIDIA_GROUP, OPERANDS_LABEL
+from api.names import DRIVER_OWNER_LABEL, NVIDIA_GROUP
 from api.text import listed
 from api.vendor import NFD_PREFIX
+from operands.nvidia.node_software import gets_operands
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 
 KIND: Final = "NVIDIADriver"
 _MAX_LABEL = 63
-_FALSE: Final = "false"
 _FEATURE_PREFIXES: Final = (NFD_PREFIX, f"{NVIDIA_GROUP}/")
 """Labels that are gone while Node Feature Discovery restarts."""
 
@@ -130,7 +130,7 @@ class DriverOwners:
             node
             for node, labels in labels_by_node.items()
             if DRIVER_OWNER_LABEL not in labels
-            and labels.get(OPERANDS_LABEL) != _FALSE
+            and gets_operands(labels)
             and self.owner_of(labels) == name
         ]
 

@@ -49,6 +49,8 @@ class LabelReason(Enum):
     """The policy serves no virtual machines, so the node's workload type is container."""
     OPERANDS_OFF = "OperandsSwitchedOff"
     """A label of the node keeps all operands away."""
+    OS_UNSUPPORTED = "OperatingSystemUnsupported"
+    """No operands are brought to nodes of this system."""
     IN_POOL = "DeviceInPool"
     """A device of the node is in a GPUPool, which has a device plugin and a MIG manager of its own."""
     MIG_UNKNOWN = "MIGCapabilityUnknown"
@@ -70,7 +72,12 @@ class LabelReason(Enum):
 
 
 _REPORTED: Final = frozenset(
-    {LabelReason.WORKLOAD_UNKNOWN, LabelReason.FOREIGN, LabelReason.OWNER_CONFLICT}
+    {
+        LabelReason.WORKLOAD_UNKNOWN,
+        LabelReason.OS_UNSUPPORTED,
+        LabelReason.FOREIGN,
+        LabelReason.OWNER_CONFLICT,
+    }
 )
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Final, final
 
-from api.names import GROUP
+from api.names import GROUP, OPERANDS_LABEL
 from api.vendor import NFD_KERNEL_LABEL, NFD_SYSTEM_PREFIX
 
 if TYPE_CHECKING:
@@ -28,6 +28,9 @@ OS_ID_FEATURE: Final = f"{NFD_SYSTEM_PREFIX}ID"
 OS_VERSION_FEATURE: Final = f"{NFD_SYSTEM_PREFIX}VERSION_ID"
 OS_MAJOR_FEATURE: Final = f"{NFD_SYSTEM_PREFIX}VERSION_ID.major"
 
+_OPENSHIFT_LABEL: Final = "node.openshift.io/os_id"
+"""On every Node of OpenShift."""
+_OPENSHIFT_SYSTEMS: Final = frozenset({"rhcos", "scos"})
 _BY_MAJOR_VERSION: Final = frozenset({"rhel", "rocky", "ol"})
 """Systems whose images hold for all minor versions."""
 _LABEL_VALUE: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?", re.ASCII)
@@ -76,6 +79,22 @@ def software_of(
         kernel=kernel or labels.get(KERNEL_LABEL, ""),
         runtime=_runtime(runtime_version) or labels.get(RUNTIME_LABEL, ""),
     )
+
+
+def why_unsupported(labels: "Mapping[str, str]") -> str:
+    """Return why a node gets no software at all, with the cure; empty: its system is supported."""
+    system = labels.get(OS_ID_FEATURE, "").lower() or labels.get(_OPENSHIFT_LABEL, "")
+    if system not in _OPENSHIFT_SYSTEMS and _OPENSHIFT_LABEL not in labels:
+        return ""
+    return (
+        f"OpenShift is not supported, and nothing runs on its nodes (system {system}): run NVIDIA's GPU Operator in"
+        f" this cluster, or set the label {OPERANDS_LABEL}=false of the node"
+    )
+
+
+def gets_operands(labels: "Mapping[str, str]") -> bool:
+    """Say whether a node with a GPU gets software: its system is supported, and its label does not switch all off."""
+    return labels.get(OPERANDS_LABEL) != "false" and not why_unsupported(labels)
 
 
 def recorded_software(labels: "Mapping[str, str]") -> HostSoftware:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 from api.driver_upgrade import DEPLOY_LABEL_PREFIX, DEPLOYED
 from api.kinds.nvidia.clusterpolicy import ClusterPolicy, active_policy
 from api.names import DRIVER_OWNER_LABEL
+from api.text import listed
 from operands.asset_files import load_assets
 from operands.nvidia import driver_daemonsets
 from operands.nvidia.deploy_labels import deploy_labels, label_parameters
@@ -156,7 +157,11 @@ def plan_operands(sources: OperandSources) -> OperandPlan:
             if item.is_on and not item.gate and not item.fault
         },
         off={item.name: item.off for item in built if item.off},
-        faults=(*(item.fault for item in built if item.fault), *_conflicts(survey)),
+        faults=(
+            *(item.fault for item in built if item.fault),
+            *_conflicts(survey),
+            *_unsupported(labelled),
+        ),
         hints=_hints(sources, survey),
     )
 
@@ -321,6 +326,24 @@ def _conflicts(survey: DriverSurvey | None) -> tuple[PlanFault, ...]:
             message=item.text,
         )
         for drivers, item in sorted(distinct.items())
+    )
+
+
+def _unsupported(nodes: Sequence[_Labelled]) -> tuple[PlanFault, ...]:
+    reason = LabelReason.OS_UNSUPPORTED
+    found = {
+        node.name: note.message
+        for node in nodes
+        for note in node.change.notes
+        if note.reason is reason
+    }
+    return tuple(
+        PlanFault(
+            subject=f"nodes {listed([name for name, of in found.items() if of == message])}",
+            reason=reason.value,
+            message=message,
+        )
+        for message in sorted(set(found.values()))
     )
 
 

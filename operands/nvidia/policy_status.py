@@ -10,7 +10,7 @@ from api.text import MAX_MESSAGE_LENGTH, listed, truncate
 
 if TYPE_CHECKING:
     import datetime as dt
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from api.meta import Condition
     from operands.nvidia.daemon_set_readiness import DaemonSetReadiness
@@ -42,6 +42,8 @@ class BadReason(Enum):
     """A node's driver is being upgraded."""
     PREREQUISITE_NOT_MET = "PrerequisiteNotMet"
     """What the object needs is not there."""
+    OS_UNSUPPORTED = "OperatingSystemUnsupported"
+    """Nodes with a GPU run a system to which no software is brought."""
     CONFLICTING_NODE_SELECTOR = "ConflictingNodeSelector"
     """Two NVIDIADrivers select one node."""
 
@@ -180,6 +182,17 @@ def overall_readiness(
     if not has_gpu_nodes:
         return OverallReadiness(reason=GoodReason.NO_GPU_NODES, message=NO_GPU_NODES)
     return OverallReadiness(reason=GoodReason.RECONCILED, message="all states are ready")
+
+
+def with_unsupported(
+    overall: OverallReadiness, kind: str, unsupported: "Mapping[str, str]"
+) -> OverallReadiness:
+    """Return the overall readiness where nothing is brought to some nodes, by name, with the cause of each."""
+    if not unsupported or not overall.is_good:
+        return overall
+    why = next(iter(unsupported.values()))
+    text = f"{kind} is not ready; nodes without its software: {listed(sorted(unsupported))}: {why}"
+    return OverallReadiness(reason=BadReason.OS_UNSUPPORTED, message=text)
 
 
 def operator_conditions(

@@ -39,6 +39,7 @@ from operands.nvidia.policy_status import (
     StateFacts,
     overall_readiness,
     state_status,
+    with_unsupported,
 )
 from reconciler.controller_spec import ControllerSpec, Trigger
 from reconciler.node_software.config_map_keys import ConfigMapKeys
@@ -227,6 +228,12 @@ class DriverController:
         claim = owners.claim(name)
         if overall.reason is GoodReason.NO_GPU_NODES and claim is not None:
             overall = OverallReadiness(reason=overall.reason, message=idle_text(claim))
+        unsupported = {
+            node: why
+            for node, why in self._nodes.unsupported().items()
+            if owners.owner_of(labels[node]) == name
+        }
+        overall = with_unsupported(overall, f"{KIND} {name}", unsupported)
         state = NVIDIADriverState.READY if overall.is_good else NVIDIADriverState.NOT_READY
         await self._status.write(driver, state=state, overall=overall, states=states)
         return _pause_s(outcome, of_driver.refused, is_good=overall.is_good)

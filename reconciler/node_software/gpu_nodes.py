@@ -11,7 +11,12 @@ from api.names import DRIVER_OWNER_LABEL, NVIDIA_PRESENT_LABEL, OPERANDS_LABEL
 from api.vendor import NFD_PREFIX
 from kube.event_source import EventSource
 from operands.nvidia.label_change import has_gpu
-from operands.nvidia.node_software import HostSoftware, recorded_software
+from operands.nvidia.node_software import (
+    HostSoftware,
+    gets_operands,
+    recorded_software,
+    why_unsupported,
+)
 from reconciler.pool.index_changes import index_changes
 
 if TYPE_CHECKING:
@@ -64,6 +69,14 @@ class GpuNodes:
             if NVIDIA_PRESENT_LABEL not in node.labels and has_gpu(node.labels)
         }
 
+    def unsupported(self) -> dict[str, str]:
+        """Return the nodes with a GPU of a system to which nothing is brought, and why, by name."""
+        return {
+            name: why
+            for name, labels in self.labels_by_node().items()
+            if labels.get(OPERANDS_LABEL) != "false" and (why := why_unsupported(labels))
+        }
+
     def has_nfd_labels(self) -> bool:
         """Say whether a node has a label of Node Feature Discovery."""
         return any(
@@ -100,13 +113,9 @@ def is_upgrading(labels: "Mapping[str, str]") -> bool:
 
 
 def software_groups(labels_by_node: "Mapping[str, Mapping[str, str]]") -> tuple[HostSoftware, ...]:
-    """Return the distinct software of nodes, sorted. Nodes that are to have no operands have no labels of it."""
-    found = (
-        recorded_software(labels)
-        for labels in labels_by_node.values()
-        if labels.get(OPERANDS_LABEL) != "false"
-    )
-    return tuple(sorted(set(found)))
+    """Return the distinct software of the nodes that get operands, sorted."""
+    found = {recorded_software(item) for item in labels_by_node.values() if gets_operands(item)}
+    return tuple(sorted(found))
 
 
 def gpu_nodes(context: "ControllerContext") -> GpuNodes:

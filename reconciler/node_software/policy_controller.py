@@ -32,6 +32,7 @@ from operands.nvidia.policy_status import (
     StateFacts,
     overall_readiness,
     state_status,
+    with_unsupported,
 )
 from operands.nvidia.states import driver as state_driver
 from reconciler.controller_spec import ControllerSpec, Trigger
@@ -233,6 +234,7 @@ class PolicyController:
             unlabelled=self._nodes.labels_by_new_node(),
             upgrading=upgrading if drivers.is_left_to_driver_objects else (),
         )
+        overall = with_unsupported(overall, KIND, self._nodes.unsupported())
         await self._write(policy, overall, states)
         return self._pause_s(overall, outcomes.values())
 

@@ -79,7 +79,7 @@ class OperatorSpec(SparseModel, frozen=True):
     metrics: OperatorMetrics = OperatorMetrics()
     """Metrics of the operator."""
     use_ocp_driver_toolkit: bool | None = msgspec.field(default=None, name="use_ocp_driver_toolkit")
-    """Whether OpenShift's Driver Toolkit builds the driver."""
+    """Without effect: OpenShift is not supported."""
 
 
 class UpdateStrategy(Enum):

@@ -29,7 +29,6 @@ _DIRECTORIES: Final = {
     "ubuntu": _APT,
     "debian": _APT,
     "centos": _YUM,
-    "rhcos": _YUM,
     "rhel": _YUM,
     "rocky": _YUM,
     "ol": _YUM,

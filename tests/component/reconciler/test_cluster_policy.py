@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from api.names import NVIDIA_PRESENT_LABEL, OPERAND_LABEL, OPERANDS_LABEL
+from api.names import DRIVER_OWNER_LABEL, NVIDIA_PRESENT_LABEL, OPERAND_LABEL, OPERANDS_LABEL
 from api.vendor import NFD_PREFIX
 from kube.errors import NotFound
 from kube.resources import (
@@ -21,6 +21,7 @@ from kube.resources import (
     SERVICE_MONITORS,
     Resource,
 )
+from operands.nvidia.node_software import OS_ID_FEATURE, OS_VERSION_FEATURE
 from operands.nvidia.policy_states import STATE_NAMES
 from reconciler.node_software.policy_controller import (
     NFD_MISSING_S,
@@ -421,14 +422,35 @@ async def test_the_policy_waits_for_the_labels_of_nodes_with_a_gpu(world: Operat
     assert (await world.conditions_of())["Ready"] == ("True", "Reconciled")
 
 
-async def test_a_node_without_operands_keeps_no_policy_from_being_ready(world: OperatorWorld):
-    """Its deploy labels are gone, and those of its system with them."""
-    await world.add_policy()
+@pytest.mark.parametrize("use_drivers", [False, True])
+async def test_a_node_of_openshift_gets_nothing_and_the_status_says_so_until_it_is_left_out(
+    world: OperatorWorld, *, use_drivers: bool
+):
+    await world.label_node("n1", **{DRIVER_OWNER_LABEL: "blue"})
+    await world.add_policy(driver={"useNvidiaDriverCRD": use_drivers})
+    await world.add_driver("blue")
     await world.ready()
+    before = await world.names()
     await world.add_node("n2", software=None)
-    await world.label("n2", {NVIDIA_PRESENT_LABEL: "true", OPERANDS_LABEL: "false"})
-    await world.ready()
-    assert (await world.conditions_of())["Ready"] == ("True", "Reconciled")
+    system = {OS_ID_FEATURE: "rhcos", OS_VERSION_FEATURE: "4.18"}
+    await world.label("n2", {**system, NVIDIA_PRESENT_LABEL: "true"})
+    await world.until_stable()
+    assert await world.names() == before
+
+    async def statuses() -> list[dict[str, Any]]:
+        drivers = [await world.driver_status("blue")] if use_drivers else []
+        return [await world.status_of(), *drivers]
+
+    for status in await statuses():
+        assert conditions_in(status)["Error"] == ("True", "OperatingSystemUnsupported")
+        (message,) = [item["message"] for item in status["conditions"] if item["message"]]
+        assert "n2" in message
+        assert "OpenShift is not supported" in message
+    await world.label_node("n2", **{OPERANDS_LABEL: "false"})
+    await world.until_stable()
+    for status in await statuses():
+        assert conditions_in(status)["Ready"] == ("True", "Reconciled")
+    assert await world.names() == before
 
 
 async def test_a_group_that_joins_changes_no_other_groups_objects(world: OperatorWorld):

@@ -11,6 +11,7 @@ from api.kinds.nvidia.nvidiadriver import NVIDIADriver
 from api.kinds.nvidia.sandbox_operands import WorkloadType
 from api.vendor import NFD_PREFIX
 from operands.nvidia.label_change import LabelledNode
+from operands.nvidia.node_software import OS_ID_FEATURE, OS_VERSION_FEATURE
 from operands.nvidia.operands_plan import (
     NodePlan,
     OperandPlan,
@@ -132,6 +133,28 @@ def test_a_node_with_all_operands_off_says_by_which_label():
     assert node.workload is None
     assert [state for state in node.states if state.runs] == []
     assert "nvidia.com/gpu.deploy.operands=false" in " ".join(node.notes)
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        {OS_ID_FEATURE: "rhcos", OS_VERSION_FEATURE: "4.18"},
+        {OS_ID_FEATURE: "rhel", OS_VERSION_FEATURE: "9.4", "node.openshift.io/os_id": "rhel"},
+    ],
+)
+def test_a_node_of_openshift_gets_nothing_and_the_plan_says_that_it_is_not_supported(
+    labels: dict[str, str],
+):
+    alone = planned(n1=a_node())
+    plan = planned(n1=a_node(), n2=a_node(labels=labels))
+    node = node_of(plan, "n2")
+    assert (node.workload, node.states) == (None, ())
+    assert "OpenShift is not supported" in " ".join(node.notes)
+    (fault,) = plan.faults
+    assert (fault.subject, fault.reason) == ("nodes n2", "OperatingSystemUnsupported")
+    assert plan.nodes[0] == alone.nodes[0]
+    off = {**labels, "nvidia.com/gpu.deploy.operands": "false"}
+    assert planned(n2=a_node(labels=off)).faults == ()
 
 
 def test_a_driver_for_an_unknown_system_is_missing_on_that_node_only():
