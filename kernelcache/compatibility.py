@@ -118,7 +118,9 @@ def device_fit(
                 truncate(str(value))
                 for value in dict.fromkeys(getattr(item, part) for item in left)
             )
-            return Incompatible(f"{words} {wanted} of the cache, device has {getattr(mine, part)}")
+            reason = f"{words} {wanted} of the cache, device has {getattr(mine, part)}"
+            is_vendors = part == "backend"
+            return Incompatible(f"{reason}: only NVIDIA is supported" if is_vendors else reason)
         left = near
     return Fits(left[0])
 

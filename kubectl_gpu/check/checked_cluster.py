@@ -13,6 +13,7 @@ from api.kinds.gpunodeinventory import GPUNodeInventory
 from api.kinds.gpupool import GPUPool
 from api.kinds.leadershipterm import GPUControlPlaneTerm
 from api.meta import Condition, Model, ObjectMeta
+from api.vendor import AMD_RESOURCE_PREFIX, NFD_AMD_LABELS
 from kube.resources import (
     CUSTOM_RESOURCE_DEFINITIONS,
     DAEMON_SETS,
@@ -144,6 +145,7 @@ class CheckedCluster:
     devices: "list[GPUDevice] | None" = None
     inventories: "list[GPUNodeInventory] | None" = None
     nodes: "list[Node] | None" = None
+    """All before an installation; of an installed one those with AMD's devices."""
     pods: "list[Pod] | None" = None
     unread: "dict[str, str]" = field(default_factory=dict)
     """Resource -> why its list could not be read."""
@@ -171,8 +173,18 @@ def read_cluster_state(source: "AnsweringSource", *, namespace: str) -> CheckedC
     found.pools = read.list(ListQuery(GPU_POOLS), GPUPool)
     found.devices = read.list(ListQuery(GPU_DEVICES), GPUDevice)
     found.inventories = read.list(ListQuery(GPU_NODE_INVENTORIES), GPUNodeInventory)
+    found.nodes = read.list(ListQuery(NODES), Node, has_amd_device)
     found.pods = read.list(ListQuery(PODS), Pod, lambda pod: units_by_resource(pod.spec))
     return found
+
+
+def has_amd_device(node: Node) -> bool:
+    """Say whether Node Feature Discovery or AMD's device plugin shows one."""
+    labels = node.metadata.labels or {}
+    resources = node.status.allocatable or {}
+    return any(labels.get(item) == "true" for item in NFD_AMD_LABELS) or any(
+        item.startswith(AMD_RESOURCE_PREFIX) for item in resources
+    )
 
 
 def read_bare_cluster(source: "AnsweringSource", *, namespace: str) -> CheckedCluster:

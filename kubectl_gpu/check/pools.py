@@ -8,6 +8,7 @@ from api.annotations import decode_devices
 from api.names import DEVICES_ANNOTATION
 from api.status_conditions import find_condition, parse_time
 from api.text import listed
+from kubectl_gpu.check.checked_cluster import has_amd_device
 from kubectl_gpu.check.findings import fault, good, of_object, warning
 from kubectl_gpu.check.installation import unread
 from pool.demand import units_by_resource
@@ -17,7 +18,7 @@ from telemetry.object_faults import device_fault, node_fault, pool_fault
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from api.foreign.core import Pod
+    from api.foreign.core import Node, Pod
     from api.kinds.gpudevice import GPUDevice
     from api.kinds.gpupool import GPUPool
     from kubectl_gpu.check.checked_cluster import CheckedCluster
@@ -53,6 +54,10 @@ def _pool(pool: "GPUPool") -> "CheckFinding":
 
 def check_nodes(cluster: "CheckedCluster") -> "Iterator[CheckFinding]":
     """Yield rows for nodes at fault, and one for the others."""
+    if cluster.nodes is None:
+        yield unread(cluster, NODES, "nodes")
+    else:
+        yield from check_vendors(cluster.nodes)
     if cluster.inventories is None:
         yield unread(cluster, NODES, "gpunodeinventories")
         return
@@ -70,6 +75,18 @@ def check_nodes(cluster: "CheckedCluster") -> "Iterator[CheckFinding]":
             (NODES, "nodes with devices"),
             "there is none",
             cure="docs/operations.md#which-nodes-have-the-node-agent",
+        )
+
+
+def check_vendors(nodes: "list[Node]") -> "Iterator[CheckFinding]":
+    """Yield a row where nodes have devices that no pool can have."""
+    found = sorted(node.metadata.name for node in nodes if has_amd_device(node))
+    if found:
+        yield warning(
+            (NODES, "AMD's devices"),
+            f"nodes {listed(found, 3)} have some, and AMD is not supported: no GPUDevice, pool or kernel cache of this"
+            " control plane is for them",
+            cure="leave them to AMD's GPU Operator, which serves amd.com/gpu",
         )
 
 

@@ -26,6 +26,7 @@ from kube.resources import (
 )
 from kubectl_gpu.check.findings import fault, good, warning
 from kubectl_gpu.check.installation import unread
+from kubectl_gpu.check.pools import check_vendors
 from manifests.constants import NAME
 
 if TYPE_CHECKING:
@@ -85,6 +86,7 @@ def check_cluster(cluster: "CheckedCluster") -> "Iterator[CheckFinding]":
         return
     yield from _owners(cluster, cluster.nodes)
     yield _devices(cluster.nodes)
+    yield from check_vendors(cluster.nodes)
 
 
 def _definitions(cluster: "CheckedCluster") -> "Iterator[CheckFinding]":

@@ -84,14 +84,17 @@ def test_spelling_does_not_matter(target):
     [
         ([a_target("80")], "arch 80 of the cache, device has 90"),
         ([a_target("86"), a_target("sm_80")], "arch 86 or sm_80 of the cache, device has 90"),
-        ([MI300], "backend hip of the cache, device has cuda"),
+        ([MI300], "backend hip of the cache, device has cuda: only NVIDIA is supported"),
         ([MI300, a_target("80")], "arch 80 of the cache, device has 90"),
         ([a_target("gfx942")], "arch gfx942 of the cache, device has 90"),
         ([a_target(warp_size=64)], "warp size 64 of the cache, device has 32"),
         ([a_target(warp_size=64), a_target("80")], "warp size 64 of the cache, device has 32"),
         ([a_target("9")], "arch 9 of the cache, device has 90"),
         ([a_target("900")], "arch 900 of the cache, device has 90"),
-        ([a_target("90", "hip", 32)], "backend hip of the cache, device has cuda"),
+        (
+            [a_target("90", "hip", 32)],
+            "backend hip of the cache, device has cuda: only NVIDIA is supported",
+        ),
     ],
 )
 def test_misfit_has_the_nearest_reason(targets, reason):

@@ -652,6 +652,27 @@ def test_what_an_installation_would_meet_has_a_row(
     assert row.cure
 
 
+@pytest.mark.parametrize("is_installed", [False, True])
+@pytest.mark.parametrize(
+    "node",
+    [
+        {"metadata": {"labels": {"feature.node.kubernetes.io/pci-1200_1002.present": "true"}}},
+        {"status": {"allocatable": {"amd.com/gpu": "8"}}},
+    ],
+)
+def test_nodes_with_devices_of_amd_are_named_as_not_supported(node: Json, *, is_installed: bool):
+    amd = a_node_object("amd-1")
+    amd["metadata"] |= node.get("metadata", {})
+    amd["status"] |= node.get("status", {})
+    found = check([amd]) if is_installed else check_before([*a_bare_cluster(), amd])
+    (row,) = [item for item in found if item.subject == "AMD's devices"]
+    assert row.level is Level.WARNING
+    assert "amd-1" in row.text
+    assert "not supported" in row.text
+    others = check([a_node_object("n1")]) if is_installed else check_before(a_bare_cluster())
+    assert all(item.subject != "AMD's devices" for item in others)
+
+
 def test_a_device_plugin_that_offers_none_of_its_devices_is_in_nobodys_way():
     node = offering(nvidia_com__gpu="0", gpu_deckhouse_io__x="many")(a_bare_cluster()[0])
     assert worse(check_before([node, a_bare_cluster()[1]])) == []
