@@ -99,12 +99,21 @@ class SelectorOperator(Enum):
     GT = "Gt"
     """Node affinity only, not in a label selector; as is `Lt`."""
     LT = "Lt"
+    GTE = "Gte"
+    """Karpenter's requirements only; as is `Lte`."""
+    LTE = "Lte"
     UNKNOWN = ""
     """Operator of a later version of Kubernetes. It matches nothing; our own kinds refuse it."""
 
     @classmethod
     def _missing_(cls, _value: object) -> "SelectorOperator":
         return cls.UNKNOWN
+
+
+COMPARISONS: Final = frozenset(
+    {SelectorOperator.GT, SelectorOperator.LT, SelectorOperator.GTE, SelectorOperator.LTE}
+)
+"""Operators that compare the label's number with the only value."""
 
 
 class SelectorRequirement(Model, frozen=True):
@@ -135,10 +144,10 @@ class SelectorRequirement(Model, frozen=True):
                 return _is_there
             case SelectorOperator.DOES_NOT_EXIST:
                 return _is_absent
-            case SelectorOperator.GT | SelectorOperator.LT:
-                return _comparison(values, self.operator)
             case SelectorOperator.UNKNOWN:
                 return _never
+            case _:
+                return _comparison(values, self.operator)
 
 
 def _is_there(value: str | None) -> bool:
@@ -164,9 +173,11 @@ def _comparison(
     bound = _int64(values[0]) if len(values) == 1 else None
     if bound is None:
         return _never
-    if operator is SelectorOperator.GT:
-        return lambda value: (number := _number(value)) is not None and number > bound
-    return lambda value: (number := _number(value)) is not None and number < bound
+    if operator in {SelectorOperator.GT, SelectorOperator.GTE}:
+        least = bound + (operator is SelectorOperator.GT)
+        return lambda value: (number := _number(value)) is not None and number >= least
+    most = bound - (operator is SelectorOperator.LT)
+    return lambda value: (number := _number(value)) is not None and number <= most
 
 
 _INTEGER: Final = re.compile(r"[+-]?[0-9]+", re.ASCII)

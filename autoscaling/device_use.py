@@ -9,7 +9,7 @@ A pass costs a comparison for each node, and a count of the devices of those tha
 """
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, final
 
 from api.foreign.karpenter import NODE_POOL_LABEL
@@ -44,6 +44,8 @@ class UsageSample:
     """Price of an hour by use, in millionths; without a use where no price of its devices is known."""
     running_micro: int = 0
     """Price of an hour of the nodes that exist; whole nodes, as far as prices are known."""
+    capabilities: "Mapping[str, tuple[str, ...]]" = field(default_factory=dict)
+    """Shape -> compute capabilities of the devices that its nodes report."""
 
 
 class _CountedNode(NamedTuple):
@@ -59,6 +61,8 @@ class _CountedNode(NamedTuple):
     price_micro: int
     each_micro: int
     """A device's share of the price."""
+    capabilities: frozenset[str]
+    """Compute capabilities of its devices, as far as the driver reports them."""
 
 
 @final
@@ -117,7 +121,19 @@ class PoolUsageCounter:
             if shape.price_micro is not None:
                 micro[DeviceUse.IN_FLIGHT] += shape.price_micro
                 running += shape.price_micro if request.node is not None else 0
-        return UsageSample(devices=+devices, micro=+micro, running_micro=running)
+        return UsageSample(
+            devices=+devices,
+            micro=+micro,
+            running_micro=running,
+            capabilities=self._capabilities(),
+        )
+
+    def _capabilities(self) -> "Mapping[str, tuple[str, ...]]":
+        found: dict[str, set[str]] = {}
+        for node in self._nodes.values():
+            if node.shape is not None and node.capabilities:
+                found.setdefault(node.shape.name, set()).update(node.capabilities)
+        return {name: tuple(sorted(capabilities)) for name, capabilities in found.items()}
 
     def _recount(
         self,
@@ -174,7 +190,10 @@ def _count(  # of one node
 ) -> _CountedNode:
     is_open = facts is not None and facts.is_ready and not (facts.is_cordoned or facts.is_leaving)
     busy = usable = unusable = 0
+    capabilities: set[str] = set()
     for entry in index.devices_on(parameters.pool.name, name):
+        if entry.layout.ids:
+            capabilities.add(entry.facts.compute_capability)
         if entry.taken:
             busy += 1
         elif is_open and entry.is_usable:
@@ -183,4 +202,14 @@ def _count(  # of one node
             unusable += 1
     price = (shape.price_micro or 0) if shape is not None else 0
     shares = max(shape.devices if shape is not None else 1, busy + usable + unusable)
-    return _CountedNode(figures, facts, shape, busy, usable, unusable, price, price // shares)
+    return _CountedNode(
+        figures,
+        facts,
+        shape,
+        busy,
+        usable,
+        unusable,
+        price,
+        price // shares,
+        frozenset(capabilities - {""}),
+    )

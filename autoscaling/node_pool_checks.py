@@ -1,5 +1,6 @@
 """Whether a NodePool of Karpenter can serve a pool, and what to change if not."""
 
+import itertools
 from typing import TYPE_CHECKING, Final
 
 from api.kinds.autoscaling import ScalingBackend
@@ -79,6 +80,27 @@ def _faults(parameters: "ScalingParameters", facts: "NodePoolFacts") -> "Iterato
                 f"spec.nodeSelector of pool {pool} excludes: change one of them"
             )
 
+    yield from _min_values_faults(parameters, facts)
+
+
+def _min_values_faults(parameters: "ScalingParameters", facts: "NodePoolFacts") -> "Iterator[str]":
+    """Yield the requirements by which Karpenter adds no node for a shape, of which too few values are left."""
+    for requirement, shape in itertools.product(facts.requirements, parameters.shapes):
+        key, least = requirement.key, requirement.min_values or 0
+        listed = [
+            set(item.values or ())
+            for item in shape.requirements
+            if item.key == key and item.operator is SelectorOperator.IN
+        ]
+        if shape.node_pool != facts.name or not listed:
+            continue
+        left = set.intersection(*listed, _values(facts, key) or listed[0])
+        if len(left) < least:
+            yield (
+                f"NodePool {facts.name} demands minValues {least} of {key}, and shape {shape.name} leaves {len(left)}, for"
+                " which Karpenter adds no node: name more values in the requirements of the shape, or lower minValues"
+            )
+
 
 def _warnings(parameters: "ScalingParameters", facts: "NodePoolFacts") -> "Iterator[str]":
     name = facts.name
@@ -90,6 +112,14 @@ def _warnings(parameters: "ScalingParameters", facts: "NodePoolFacts") -> "Itera
                 f"spec.nodeSelector of pool {parameters.pool.name} demands {key}, which NodePool {name} does not set: unless "
                 "something else labels its nodes, add the label to spec.template.metadata.labels"
             )
+    least = {requirement.key: requirement.min_values or 0 for requirement in facts.requirements}
+    for shape in parameters.shapes:
+        for item in shape.requirements if shape.node_pool == name else ():
+            if (item.min_values or 0) > least.get(item.key, 0):
+                yield (
+                    f"minValues {item.min_values} of {item.key} in shape {shape.name} is above that of NodePool {name}, which is"
+                    " kept, since a pod cannot demand it: set minValues in spec.template.spec.requirements"
+                )
     if facts.consolidation_policy not in {"", _WHEN_EMPTY}:
         yield (
             f"NodePool {facts.name} has consolidationPolicy {facts.consolidation_policy}, by which Karpenter ends running "

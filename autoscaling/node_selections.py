@@ -12,7 +12,7 @@ from msgspec import structs
 
 from api.foreign.core import Affinity, NodeAffinity, NodeSelector
 from api.foreign.karpenter import CAPACITY_TYPE_LABEL, NODE_POOL_LABEL
-from api.meta import SelectorOperator
+from api.meta import SelectorOperator, SelectorRequirement
 from api.well_known_labels import (
     ARCH_LABEL,
     HOSTNAME_LABEL,
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from api.foreign.core import NodeSelectorTerm
-    from api.meta import SelectorRequirement
     from autoscaling.scaling_model import NodePoolFacts, ShapeParameters
 
 _WELL_KNOWN: Final = frozenset(
@@ -134,12 +133,12 @@ class ShapeLabels:
         self._node_pool = shape.node_pool
         self._rules: dict[str, list[_Rule]] = {}
         for item in shape.requirements:
-            self._add(item.key, item.operator.value, item.values)
+            self._add(item.key, item.operator, item.values)
         for requirement in node_pool.requirements if node_pool is not None else ():
-            self._add(requirement.key, requirement.operator, requirement.values)
+            self._add(requirement.key, SelectorOperator(requirement.operator), requirement.values)
         of_node_pool = dict(node_pool.labels) if node_pool is not None else {}
         for key, value in of_node_pool.items():
-            self._add(key, SelectorOperator.IN.value, [value])
+            self._add(key, SelectorOperator.IN, [value])
         self.known: Mapping[str, str] = (
             {NODE_POOL_LABEL: shape.node_pool}
             | of_node_pool
@@ -152,7 +151,7 @@ class ShapeLabels:
             }
         )
         """Labels that each node of the shape has."""
-        self._add(NODE_POOL_LABEL, SelectorOperator.IN.value, [shape.node_pool])
+        self._add(NODE_POOL_LABEL, SelectorOperator.IN, [shape.node_pool])
 
     def mismatch(self, selection: NodeSelection) -> str:
         """Return what no node of the shape can satisfy, with the cure; empty where one can be asked for."""
@@ -195,7 +194,7 @@ class ShapeLabels:
                 return False
             case SelectorOperator.DOES_NOT_EXIST:
                 return not is_known
-            case SelectorOperator.EXISTS | SelectorOperator.GT | SelectorOperator.LT:
+            case _:
                 return is_known
 
     def _allows(self, key: str, value: str) -> bool:
@@ -212,10 +211,12 @@ class ShapeLabels:
             return None
         return [value for value in listed[0] if self._allows(key, value)]
 
-    def _add(self, key: str, operator: str, values: "list[str] | None") -> None:
-        is_listed = operator == SelectorOperator.IN.value
-        rule = (_test(operator, values or []), list(values or ()) if is_listed else None)
-        self._rules.setdefault(key, []).append(rule)
+    def _add(self, key: str, operator: SelectorOperator, values: "list[str] | None") -> None:
+        """Add a requirement; one with an unknown operator leaves all values."""
+        is_listed = operator is SelectorOperator.IN
+        test = SelectorRequirement(key, operator, values).test()
+        accepts = _leaves_all if operator is SelectorOperator.UNKNOWN else test
+        self._rules.setdefault(key, []).append((accepts, list(values or ()) if is_listed else None))
 
     def _text(self, key: str, demanded: str) -> str:
         if key in self._rules:
@@ -283,32 +284,8 @@ def _holds(term: "NodeSelectorTerm", labels: "Mapping[str, str]") -> bool:
     )
 
 
-def _test(operator: str, values: "list[str]") -> "Callable[[str], bool]":
-    """Return a predicate on the values that a requirement of a node leaves; an unknown operator leaves all."""
-    match operator:
-        case "In":
-            return frozenset(values).__contains__
-        case "NotIn":
-            return lambda value: value not in values
-        case "DoesNotExist":
-            return lambda _value: False
-        case "Gt" | "Gte" | "Lt" | "Lte":
-            return lambda value: _compares(value, operator, values)
-        case _:
-            return lambda _value: True
-
-
-def _compares(value: str, operator: str, values: "list[str]") -> bool:
-    try:
-        number, limit = int(value), int(values[0])
-    except (ValueError, IndexError):
-        return False
-    return {
-        "Gt": number > limit,
-        "Gte": number >= limit,
-        "Lt": number < limit,
-        "Lte": number <= limit,
-    }[operator]
+def _leaves_all(_value: str) -> bool:
+    return True
 
 
 if TYPE_CHECKING:

@@ -62,6 +62,8 @@ class PodClass:
     requests: "ComputeResources"
     state: "PoolState"
     """State of the pool as these pods see it: devices that their kernel caches do not fit have no units."""
+    shapes: "frozenset[str]"
+    """Names of the shapes whose devices their kernel caches may fit."""
     first_node: int = 0
     """Position of the first node that may take one of them."""
     wait: "PodWait | None" = None
@@ -237,6 +239,12 @@ class Packing:
         if node.request is None:
             facts = node.returning or self._index.nodes.get(node.name)
             return facts is not None and may_go_to(facts, pod_class.selection.constraints)
+        if (
+            node.source is None
+            and node.shape is not None
+            and node.shape.name not in pod_class.shapes
+        ):
+            return False
         selection = pod_class.selection
         return selection.node_key == node.node_key or selection.holds_on(node.labels)
 

@@ -102,6 +102,7 @@ def _shape(shape: NodeShape, facts: PoolFacts) -> ShapeParameters:
             and requirement.values
             and len(requirement.values) == 1
         },
+        compute_capability=shape.compute_capability or "",
         cpu_milli=cpu_milli,
         memory_mib=memory_mib,
         price_micro=_micro(shape.price_per_hour),

@@ -16,12 +16,7 @@ from autoscaling.request_ids import new_request_id
 from autoscaling.scaling_limits import ScalingLimits
 from autoscaling.scaling_model import NodeRequest, PodWait, RequestPhase, WaitReason
 from autoscaling.shape_choice import CAPPED, ShapeChoice
-from autoscaling.wait_causes import (
-    cause_of,
-    incompatibility_cause,
-    other_cause,
-    upgrade_cause,
-)
+from autoscaling.wait_causes import cause_of, other_cause, upgrade_cause
 from pool.compute_resources import NOTHING, ComputeResources
 from pool.errors import InvariantViolatedError
 from pool.model import PodSelection
@@ -194,9 +189,7 @@ class PlanAttempt:
         found: list[tuple[PodFacts, PodClass]] = []
         for pod in pods:
             pod_class = self._class_of(pod)
-            wait = cause_of(pod, pod_class.selection, self._index.nodes) or incompatibility_cause(
-                pod, self._parameters.pool, self._index
-            )
+            wait = cause_of(pod, pod_class.selection, self._index.nodes)
             if wait is not None:
                 self.waits[pod.uid] = wait
             else:
@@ -222,7 +215,8 @@ class PlanAttempt:
         if found is None:
             selection = NodeSelection(pod.selection or _NO_SELECTION)
             state = self._index.state_for(self._parameters.pool.name, demand)
-            found = self._classes[key] = PodClass(demand, selection, requests, state)
+            shapes = frozenset(shape.name for shape in self._choice.fitting(demand))
+            found = self._classes[key] = PodClass(demand, selection, requests, state, shapes)
         return found
 
     def _are_resources_known(self) -> bool:

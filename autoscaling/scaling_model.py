@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
     from api.foreign.core import NodeSelectorTerm, NodeTaint, Taint
     from api.foreign.karpenter import NodeRequirement
-    from api.kinds.autoscaling import ScalingBackend
-    from api.meta import LabelSelector, SelectorRequirement
+    from api.kinds.autoscaling import ScalingBackend, ShapeRequirement
+    from api.meta import LabelSelector
     from api.names import NodeName, PodUid, PoolName
     from pool.model import PoolFacts
 
@@ -33,9 +33,11 @@ class ShapeParameters:
     node_pool: str
     devices: int
     units_per_device: int
-    requirements: "tuple[SelectorRequirement, ...]" = ()
+    requirements: "tuple[ShapeRequirement, ...]" = ()
     labels: "Mapping[str, str]" = field(default_factory=dict)
     """Labels that each node of the shape has: requirements In with one value."""
+    compute_capability: str = ""
+    """Compute capability of its devices, by the spec; empty: not known."""
     cpu_milli: int | None = None
     """CPU that pods can request of a node; None: not considered."""
     memory_mib: int | None = None
@@ -350,7 +352,7 @@ _IN_FLIGHT: Final = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShapeHistory:
-    """What failed of a shape lately; `zone` empty for all zones."""
+    """What failed of a shape lately, and what its nodes have; `zone` empty for all zones."""
 
     shape: str
     zone: str = ""
@@ -363,6 +365,10 @@ class ShapeHistory:
     reason: str = ""
     message: str = ""
     """Message of the last failure, where the node that came differs from its shape."""
+    capabilities: tuple[str, ...] = ()
+    """Compute capabilities of the devices of its nodes, or of its last ones."""
+    capabilities_at: int = 0
+    """Generation of the pool's spec at which it had such nodes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

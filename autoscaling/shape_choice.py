@@ -1,6 +1,7 @@
 """The first shape that serves a pod, or why none does."""
 
 from functools import cached_property
+from operator import itemgetter
 from typing import TYPE_CHECKING, Final, final
 
 from api.text import truncate
@@ -12,15 +13,17 @@ from autoscaling.scaling_model import PodWait, WaitReason
 
 if TYPE_CHECKING:
     import datetime as dt
+    from collections.abc import Sequence
 
     from autoscaling.packing import PodClass
     from autoscaling.scaling_limits import ScalingLimits
     from autoscaling.scaling_model import ScalingParameters, ShapeHistory, ShapeParameters, Supply
     from pool.index.reader import IndexReader
+    from pool.model import Demand
 
 _STAGES: Final = (
-    WaitReason.TOO_LARGE,
     WaitReason.CACHE_INCOMPATIBILITY,
+    WaitReason.TOO_LARGE,
     WaitReason.NO_SHAPE,
     WaitReason.NODE_POOL_INVALID,
     WaitReason.BACKING_OFF,
@@ -70,8 +73,8 @@ class ShapeChoice:
 
     def unserved(self, pod_class: "PodClass") -> PodWait | None:
         """Return why no shape can ever serve these pods, whatever limits and failures are; None where one can."""
-        furthest: PodWait | None = None
-        for shape in self._parameters.shapes:
+        furthest = self._cache_incompatibility(pod_class.demand)
+        for shape in self.fitting(pod_class.demand):
             wait = self._fault_of_pods(shape, pod_class)
             if wait is None:
                 return None
@@ -89,8 +92,9 @@ class ShapeChoice:
         """
         if self._supply.backend_fault:
             return PodWait(WaitReason.BACKEND_MISSING, self._supply.backend_fault)
-        furthest: PodWait | None = None
-        for shape in self._parameters.shapes:
+        demand = pod_class.demand if pod_class is not None else None
+        furthest = self._cache_incompatibility(demand)
+        for shape in self.fitting(demand):
             wait = self._lasting_fault(shape, pod_class) or limits.refusal(shape)
             if wait is None:
                 return shape
@@ -125,9 +129,6 @@ class ShapeChoice:
                 f"{self._parameters.pool.name}, {most.name}, has {most.units}, {most.units_per_device} a device: "
                 "name a larger shape in spec.autoscaling.shapes, or request fewer",
             )
-        incompatibility = self._cache_incompatibility(shape, pod_class)
-        if incompatibility is not None:
-            return incompatibility
         mismatch = self._labels[shape.name].mismatch(pod_class.selection)
         if mismatch:
             return PodWait(WaitReason.NO_SHAPE, mismatch)
@@ -144,37 +145,41 @@ class ShapeChoice:
                 )
         return None
 
-    def _cache_incompatibility(
-        self, shape: "ShapeParameters", pod_class: "PodClass"
-    ) -> PodWait | None:
-        """Return why the pods' kernel caches fit no device of the nodes that the shape has; None while it has none."""
-        preference = self._index.cache_demand_of(pod_class.demand)
-        capabilities = (
-            sorted(self._capabilities.get(shape.name, ())) if preference is not None else []
-        )
-        if (
-            preference is None
-            or not capabilities
-            or any(map(preference.devices.fits, capabilities))
-        ):
+    def fitting(self, demand: "Demand | None") -> "Sequence[ShapeParameters]":
+        """Return the shapes whose devices may fit a pod's kernel caches, and after those that do those of unknown devices."""
+        preference = self._index.cache_demand_of(demand) if demand is not None else None
+        if preference is None:
+            return self._parameters.shapes
+        fits = [
+            (not capabilities, shape)
+            for shape in self._parameters.shapes
+            for capabilities in [self._capabilities_of(shape)]
+            if not capabilities or any(map(preference.devices.fits, capabilities))
+        ]
+        return [shape for _, shape in sorted(fits, key=itemgetter(0))]
+
+    def _cache_incompatibility(self, demand: "Demand | None") -> PodWait | None:
+        """Return why the kernel caches of a pod fit no device of any shape."""
+        preference = self._index.cache_demand_of(demand) if demand is not None else None
+        capabilities = {
+            capability
+            for shape in self._parameters.shapes
+            for capability in self._capabilities_of(shape)
+        }
+        if preference is None or not capabilities or self.fitting(demand):
             return None
-        subject, reason = preference.devices.incompatibility(capabilities)
+        subject, reason = preference.devices.incompatibility(sorted(capabilities))
         return PodWait(
             WaitReason.CACHE_INCOMPATIBILITY,
-            f"{subject} no device of the nodes of shape {shape.name}: {reason}; name a shape with other devices, or use an "
-            "image with kernels for these",
+            f"{subject} no device of the shapes of pool {self._parameters.pool.name}: {reason}; name a shape with other devices"
+            " and their computeCapability in spec.autoscaling.shapes, or use an image with kernels for these",
         )
 
-    @cached_property
-    def _capabilities(self) -> "dict[str, set[str]]":
-        """Compute capabilities of the devices on the nodes of each shape."""
-        found: dict[str, set[str]] = {}
-        for name in self._index.state(self._parameters.pool.name).nodes():
-            shape = shape_of_node(self._parameters, self._index.nodes.get(name))
-            for entry in self._index.devices_on(self._parameters.pool.name, name) if shape else ():
-                if shape is not None and entry.layout.ids:
-                    found.setdefault(shape.name, set()).add(entry.facts.compute_capability)
-        return found
+    def _capabilities_of(self, shape: "ShapeParameters") -> tuple[str, ...]:
+        """Return the compute capabilities of a shape's devices: as its nodes have them, or else as the spec says."""
+        reported = (item.capabilities for item in self._supply.history if item.shape == shape.name)
+        declared = (shape.compute_capability,) if shape.compute_capability else ()
+        return next(filter(None, reported), declared)
 
     @cached_property
     def most_pods(self) -> "dict[str, int]":

@@ -1,4 +1,4 @@
-"""What failed of a shape lately, how long it is left alone, and when it is left out.
+"""What failed of a shape lately, how long it is left alone, when it is left out, and what devices its nodes have.
 
 Kept in `status.autoscaling.shapes`, so that a restart goes on where its predecessor was. A failure counts once: in the pass
 that sees for the first time that its request has failed.
@@ -41,6 +41,7 @@ def updated_history(
     observed: "Iterable[ObservedRequest]",
     *,
     known: "Sequence[ScaleRequestStatus]",
+    capabilities: "Mapping[str, tuple[str, ...]]",
     now: dt.datetime,
 ) -> tuple[ShapeHistory, ...]:
     """Return the history with what this pass shows for the first time; in the order of shapes and zones.
@@ -50,6 +51,7 @@ def updated_history(
         parameters: the pool's parameters; shapes that are not in them are forgotten, and a changed spec tries all again.
         observed: the pool's requests.
         known: the pool's `status.autoscaling.requests`, of the pass before.
+        capabilities: shape -> compute capabilities of the devices that its nodes report.
         now: the time.
     """
     found = {
@@ -67,6 +69,11 @@ def updated_history(
         elif request.failure is not None and request.id not in recorded:
             entry = _failed(found, request, parameters.generation, now=now)
             found[entry.shape, entry.zone] = entry
+    for shape, values in capabilities.items():
+        entry = found.get((shape, "")) or ShapeHistory(shape=shape)
+        found[shape, ""] = replace(
+            entry, capabilities=values, capabilities_at=parameters.generation
+        )
     return tuple(found[key] for key in sorted(found))
 
 
@@ -109,6 +116,8 @@ def history_from(shapes: "Iterable[ShapeStatus] | None") -> tuple[ShapeHistory, 
             excluded_at=item.excluded_at,
             reason=item.reason,
             message=item.message,
+            capabilities=tuple(item.compute_capabilities or ()),
+            capabilities_at=item.capabilities_at,
         )
         for item in shapes or ()
     )
@@ -126,6 +135,8 @@ def shape_statuses(history: "Iterable[ShapeHistory]") -> list[ShapeStatus]:
             excluded_at=item.excluded_at,
             reason=item.reason,
             message=item.message,
+            compute_capabilities=list(item.capabilities) or None,
+            capabilities_at=item.capabilities_at,
         )
         for item in history
     ]
@@ -139,12 +150,15 @@ def _as_of(
         return None
     if entry.excluded_at not in {0, parameters.generation}:
         entry = replace(entry, excluded_at=0, without_devices=0)
+    if entry.capabilities_at != parameters.generation:
+        entry = replace(entry, capabilities=(), capabilities_at=0)
     latest = now + _longest_pause(entry.failures)
     if entry.retry_after is not None and entry.retry_after > latest:
         entry = replace(entry, retry_after=latest)  # a clock that was ahead wrote it
     if entry.retry_after is None or entry.retry_after + LONGEST_PAUSE <= now:
         entry = replace(entry, failures=0, retry_after=None)  # long ago
-    return entry if entry.failures or entry.retry_after or entry.without_devices else None
+    counts = entry.failures or entry.retry_after or entry.without_devices or entry.capabilities
+    return entry if counts else None
 
 
 def _clear(found: "dict[tuple[str, str], ShapeHistory]", request: "ObservedRequest") -> None:

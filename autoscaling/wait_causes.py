@@ -4,7 +4,6 @@ from typing import TYPE_CHECKING, Final
 
 from api.status_conditions import format_time
 from autoscaling.scaling_model import PodWait, WaitReason
-from pool.index.cache_fit import fits_no_device
 from pool.model import created_at
 from pool.refusal import NodeReason
 
@@ -14,7 +13,6 @@ if TYPE_CHECKING:
 
     from api.names import NodeName
     from autoscaling.node_selections import NodeSelection
-    from pool.index.reader import IndexReader
     from pool.model import NodeFacts, PodFacts, PoolFacts
 
 _SCHEDULED_WITHIN_S: Final = 60.0
@@ -51,23 +49,6 @@ def cause_of(
     if pod.selection is not None and pod.selection.undecided:
         return PodWait(WaitReason.PLACE_UNDECIDED, pod.selection.undecided)
     return _PINNED if selection.is_pinned else None
-
-
-def incompatibility_cause(
-    pod: "PodFacts", pool: "PoolFacts", index: "IndexReader"
-) -> PodWait | None:
-    """Return why no node helps a pod whose kernel caches fit no device that the pool has; None where one does.
-
-    Of a pool without devices it is not known what its next device will be.
-    """
-    incompatibility = fits_no_device(index, pool.name, pod.demand)
-    if incompatibility is None:
-        return None
-    return PodWait(
-        WaitReason.CACHE_INCOMPATIBILITY,
-        f"{incompatibility.subject} no device of pool {pool.name}: {incompatibility.reason}; use another pool, or an image with kernels"
-        " for these devices",
-    )
 
 
 def closed_cause(pool: "PoolFacts") -> PodWait | None:

@@ -166,9 +166,8 @@ def _awaits_capacity(pod: "PoolPod", context: "AdmissionContext") -> bool:
 
     A pod that could preempt others goes to kube-scheduler, which alone may evict them; where it does not, the pod
     waits in its queue and counts for autoscaling all the same. So does a pod that was not compared with every node.
-    No node is asked for where the pod's kernel caches fit no device of the pool.
     """
-    if not pod.pool.scales or fits_no_device(context.index, pod.pool.name, pod.demand):
+    if not pod.pool.scales:
         return False
     required, spec = pod.constraints.required, pod.request.pod.spec
     if required is not None and required.is_exhausted:

@@ -13,9 +13,14 @@ from typing import Any, Final
 from api.cache_name import MAX_CACHE_NAME_LENGTH
 from api.crd.cel_rule import CelRule
 from api.crd.nvidia_cel import NVIDIA_LIMITS, NVIDIA_REQUIRED, NVIDIA_RULES
-from api.crd.scaling_cel import AUTOSCALING_RULES, POOL_RULES, SHAPE_RULES
+from api.crd.scaling_cel import (
+    AUTOSCALING_RULES,
+    POOL_RULES,
+    SHAPE_REQUIREMENT_RULES,
+    SHAPE_RULES,
+)
 from api.foreign.core import Taint
-from api.kinds.autoscaling import Autoscaling, NodeShape
+from api.kinds.autoscaling import Autoscaling, NodeShape, ShapeRequirement, ShapeStatus
 from api.kinds.gkmcache import (
     ClusterGKMCache,
     GKMCache,
@@ -161,6 +166,21 @@ _ALLOCATION_RULES: Final = (
     ),
 )
 
+_VALUES_RULES: Final = (
+    CelRule(
+        expression="!(self.operator in ['In', 'NotIn']) || self.?values.orValue([]).size() > 0",
+        message="operators In and NotIn need at least one value",
+        field="values",
+        reason="FieldValueRequired",
+    ),
+    CelRule(
+        expression="!(self.operator in ['Exists', 'DoesNotExist']) || self.?values.orValue([]).size() == 0",
+        message="operators Exists and DoesNotExist take no values: remove them",
+        field="values",
+        reason="FieldValueForbidden",
+    ),
+)
+
 RULES: Final[Mapping[type, tuple[CelRule, ...]]] = {
     GPUControlPlaneTermSpec: (
         CelRule(
@@ -223,20 +243,8 @@ RULES: Final[Mapping[type, tuple[CelRule, ...]]] = {
             field="ttl",
         ),
     ),
-    SelectorRequirement: (
-        CelRule(
-            expression="!(self.operator in ['In', 'NotIn']) || self.?values.orValue([]).size() > 0",
-            message="operators In and NotIn need at least one value",
-            field="values",
-            reason="FieldValueRequired",
-        ),
-        CelRule(
-            expression="self.operator in ['In', 'NotIn'] || self.?values.orValue([]).size() == 0",
-            message="operators Exists and DoesNotExist take no values: remove them",
-            field="values",
-            reason="FieldValueForbidden",
-        ),
-    ),
+    SelectorRequirement: _VALUES_RULES,
+    ShapeRequirement: (*_VALUES_RULES, *SHAPE_REQUIREMENT_RULES),
     **NVIDIA_RULES,
 }
 """Model -> the rules of its objects, at every place in a schema."""
@@ -257,9 +265,11 @@ LIST_KEYS: Final[Mapping[type, tuple[str, ...]]] = {
 ATOMIC_LISTS: Final = frozenset(
     {
         (SelectorRequirement, "values"),
+        (ShapeRequirement, "values"),
         (ContainerDevices, "units"),
         (GKMCacheSpec, "access_modes"),
         (GKMCacheSpec, "workload_namespaces"),
+        (ShapeStatus, "compute_capabilities"),
         (CachedDigest, "compatible_gpus"),
         (CachedDigest, "incompatible_gpus"),
         (NodeGPUs, "ids"),
@@ -292,6 +302,13 @@ REQUIRED: Final[Mapping[type, tuple[str, ...]]] = {
 }
 """Fields with a default in the model that are required in our kinds."""
 
+_LABEL_KEY: Final = {
+    "minLength": 1,
+    "maxLength": MAX_LABEL_KEY_LENGTH,
+    "pattern": LABEL_KEY_PATTERN,
+}
+_LABEL_VALUES: Final = {"maxItems": 256}
+
 LIMITS: Final[Mapping[tuple[type, str], Mapping[str, Any]]] = {
     (Autoscaling, "budget"): {"minProperties": 1},
     (Autoscaling, "signal_resource"): {"pattern": LABEL_KEY_PATTERN},
@@ -311,18 +328,15 @@ LIMITS: Final[Mapping[tuple[type, str], Mapping[str, Any]]] = {
     (LabelSelector, "match_labels"): {"maxProperties": 64},
     (MIGInstance, "uuid"): {"pattern": f"^{UUID_PATTERN}$"},
     (Scheduling, "topology_key"): {"pattern": LABEL_KEY_PATTERN},
-    (SelectorRequirement, "key"): {
-        "minLength": 1,
-        "maxLength": MAX_LABEL_KEY_LENGTH,
-        "pattern": LABEL_KEY_PATTERN,
+    (SelectorRequirement, "key"): _LABEL_KEY,
+    (SelectorRequirement, "values"): _LABEL_VALUES,
+    (ShapeRequirement, "key"): _LABEL_KEY,
+    (ShapeRequirement, "operator"): {
+        "enum": [member.value for member in SelectorOperator if member.value]
     },
-    (SelectorRequirement, "values"): {"maxItems": 256},
+    (ShapeRequirement, "values"): _LABEL_VALUES,
     (Taint, "effect"): {"enum": ["NoSchedule", "PreferNoSchedule", "NoExecute"]},
-    (Taint, "key"): {
-        "minLength": 1,
-        "maxLength": MAX_LABEL_KEY_LENGTH,
-        "pattern": LABEL_KEY_PATTERN,
-    },
+    (Taint, "key"): _LABEL_KEY,
     (Taint, "value"): {"maxLength": MAX_LABEL_VALUE_LENGTH, "pattern": LABEL_VALUE_PATTERN},
     **NVIDIA_LIMITS,
 }

@@ -82,6 +82,21 @@ AUTOSCALING_RULES: Final = (
     ),
 )
 
+SHAPE_REQUIREMENT_RULES: Final = (
+    CelRule(
+        expression="!(self.operator in ['Gt', 'Gte', 'Lt', 'Lte']) || self.?values.orValue([]).size() == 1"
+        " && self.values[0].matches('^[0-9]{1,9}$')",
+        message="operators Gt, Gte, Lt and Lte need one value, a whole number such as 4",
+        field="values",
+    ),
+    CelRule(
+        expression="self.operator != 'In' || !has(self.minValues)"
+        " || self.minValues <= self.?values.orValue([]).size()",
+        message="minValues is more than there are values: name more values, or lower it",
+        field="minValues",
+    ),
+)
+
 SHAPE_RULES: Final = (
     CelRule(
         expression=f"!has(self.requirements) || self.requirements.all(r, !r.key.contains('{GROUP}/'))",

@@ -50,6 +50,13 @@ REMOVED_BACKENDS: Final = frozenset(
 """Values of stored objects and of settings, so that both can still be read."""
 
 
+class ShapeRequirement(SelectorRequirement, frozen=True):
+    """One requirement of Karpenter on the labels of a shape's nodes."""
+
+    min_values: Annotated[int, Meta(ge=1, le=50)] | None = None
+    """Karpenter adds no node unless so many values are possible; it is a matter of the NodePool, and of no single signal."""
+
+
 class NodeShape(Model, frozen=True):
     """A kind of node that the pool may get."""
 
@@ -61,8 +68,11 @@ class NodeShape(Model, frozen=True):
     """Mode MIG only: instances of the pool's profile on one device; as many as the profile's slices allow if left out."""
     node_pool: Annotated[str, Meta(min_length=1, max_length=253)] | None = None
     """Name of Karpenter's NodePool; the pool's name if left out."""
-    requirements: Annotated[list[SelectorRequirement], Meta(max_length=16)] | None = None
+    requirements: Annotated[list[ShapeRequirement], Meta(max_length=16)] | None = None
     """Node labels that tell this shape from the NodePool's others, such as instance types."""
+    compute_capability: Annotated[str, Meta(pattern="^[0-9]+\\.[0-9]+$")] | None = None
+    """CUDA compute capability of its devices, such as 9.0, by which pods with kernel caches get a shape that fits them; that of the
+    last node of the shape if left out."""
     cpu: Quantity | None = None
     """CPU that pods can request of a node; not considered if left out."""
     memory: Quantity | None = None
@@ -134,7 +144,7 @@ class ScaleRequestStatus(Model, frozen=True):
 
 
 class ShapeStatus(Model, frozen=True):
-    """A shape that failed lately, or is left out."""
+    """A shape that failed lately, or is left out, or of whose nodes the devices are known."""
 
     name: str
     """Name of the shape."""
@@ -152,6 +162,10 @@ class ShapeStatus(Model, frozen=True):
     """Cause of the last failure."""
     message: str = ""
     """What came in place of what the shape promises, where that is the cause."""
+    compute_capabilities: list[str] | None = None
+    """CUDA compute capabilities of the devices of its nodes, of the last ones where none is left."""
+    capabilities_at: int = 0
+    """Generation of the spec at which there were such nodes; a changed spec is believed again."""
 
 
 class CountedNode(Model, frozen=True):

@@ -1,11 +1,13 @@
 """Rules of `spec.autoscaling`: of its shapes, units and money, and of what the rest of the spec has to be for it."""
 
+import re
 from typing import TYPE_CHECKING, Final
 
 from api.crd.scaling_cel import MAX_IDLE_AFTER_S, MIN_IDLE_AFTER_S
 from api.field_errors import FieldError
 from api.kinds.autoscaling import ScalingBackend
 from api.kinds.gpupool import AllocationMode, WhenExhausted
+from api.meta import COMPARISONS, SelectorOperator
 from api.names import GROUP
 from api.quantity import parse_duration_s
 from api.text import listed, truncate
@@ -14,10 +16,11 @@ from inventory.pools.selector_rules import key_fault, named, requirement_faults
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from api.kinds.autoscaling import Autoscaling, NodeShape
+    from api.kinds.autoscaling import Autoscaling, NodeShape, ShapeRequirement
     from api.kinds.gpupool import GPUPoolSpec
 
 _PATH: Final = "spec.autoscaling"
+_WHOLE_NUMBER: Final = re.compile("[0-9]{1,9}")
 
 
 def scaling_faults(spec: "GPUPoolSpec") -> "Iterator[FieldError]":
@@ -75,13 +78,30 @@ def _shape_faults(shapes: "Sequence[NodeShape]", *, mode: AllocationMode) -> "It
             yield FieldError(f"{where}.unitsPerDevice", text)
         for index, requirement in enumerate(shape.requirements or ()):
             place = f"{where}.requirements[{index}]"
-            yield from requirement_faults(requirement, place)
+            yield from _requirement_faults(requirement, place)
             if f"{GROUP}/" in requirement.key:
                 text = (
                     f"{truncate(requirement.key)} is a label of this control plane, which nodes do not have before they"
                     " join: remove it"
                 )
                 yield FieldError(f"{place}.key", text)
+
+
+def _requirement_faults(requirement: "ShapeRequirement", path: str) -> "Iterator[FieldError]":
+    values = requirement.values or []
+    if requirement.operator in COMPARISONS:
+        if len(values) != 1 or not _WHOLE_NUMBER.fullmatch(values[0]):
+            text = (
+                f"operator {requirement.operator.value} needs one value, a whole number such as 4"
+            )
+            yield FieldError(f"{path}.values", text)
+        yield from named(key_fault(requirement.key), f"{path}.key")
+        return
+    yield from requirement_faults(requirement, path)
+    least = requirement.min_values or 0
+    if requirement.operator is SelectorOperator.IN and least > len(values):
+        text = f"{least} is more than the {len(values)} values: name more values, or lower it"
+        yield FieldError(f"{path}.minValues", text)
 
 
 def _unit_faults(scaling: "Autoscaling") -> "Iterator[FieldError]":

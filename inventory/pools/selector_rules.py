@@ -42,9 +42,7 @@ def requirement_faults(requirement: "SelectorRequirement", path: str) -> "Iterat
         case SelectorOperator.EXISTS | SelectorOperator.DOES_NOT_EXIST:
             if values:
                 yield FieldError(f"{path}.values", f"operator {operator.value} takes no values")
-        case (
-            SelectorOperator.GT | SelectorOperator.LT | SelectorOperator.UNKNOWN
-        ):  # pragma: no branch  # mypy proves that no case is missing
+        case _:
             text = f"{operator.value} compares in node affinity only: use In, NotIn, Exists or DoesNotExist"
             yield FieldError(f"{path}.operator", text)
     for number, value in enumerate(values):

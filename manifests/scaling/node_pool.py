@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from api.kinds.autoscaling import Autoscaling
+from api.kinds.autoscaling import Autoscaling, ShapeRequirement
 from api.meta import SelectorOperator, SelectorRequirement
 from api.names import (
     AGENT_NOT_READY_TAINT,
@@ -107,10 +107,11 @@ def _disruption(scaling: "Autoscaling") -> dict[str, Any]:
     }
 
 
-def _common(shapes: "Sequence[Sequence[SelectorRequirement]]") -> list[SelectorRequirement]:
+def _common(shapes: "Sequence[Sequence[ShapeRequirement]]") -> list[SelectorRequirement]:
     """Return what nodes of all shapes satisfy: values of In are united, other requirements stay if all shapes have them.
 
     A signal requires its own shape, so that what is left out here makes the NodePool wider and no node another one.
+    Of values that are united Karpenter must find as many as the shape with the lowest minValues has.
     """
     first, *others = shapes
     merged: list[SelectorRequirement] = []
@@ -118,19 +119,24 @@ def _common(shapes: "Sequence[Sequence[SelectorRequirement]]") -> list[SelectorR
         if all(requirement in other for other in others):
             merged.append(requirement)
             continue
-        alike = [_values_of(requirement.key, other) for other in (first, *others)]
-        if all(alike):
-            values = list(dict.fromkeys(value for item in alike for value in item))
-            merged.append(_is_in(requirement.key, *values))
+        alike = [
+            found
+            for other in (first, *others)
+            if (found := _only(requirement.key, other)) is not None
+        ]
+        if len(alike) == len(shapes):
+            values = list(dict.fromkeys(value for item in alike for value in item.values or ()))
+            least = min(item.min_values or 0 for item in alike) or None
+            merged.append(
+                ShapeRequirement(requirement.key, SelectorOperator.IN, values, min_values=least)
+            )
     return merged
 
 
-def _values_of(key: str, requirements: "Sequence[SelectorRequirement]") -> list[str]:
-    """Return the values of the only requirement on the key, if it is In; none otherwise."""
+def _only(key: str, requirements: "Sequence[ShapeRequirement]") -> ShapeRequirement | None:
+    """Return the only requirement on the key, if it is In."""
     found = [requirement for requirement in requirements if requirement.key == key]
-    if len(found) != 1 or found[0].operator is not SelectorOperator.IN:
-        return []
-    return found[0].values or []
+    return found[0] if len(found) == 1 and found[0].operator is SelectorOperator.IN else None
 
 
 def _of_selector(pool: "GPUPool") -> tuple[dict[str, str], list[SelectorRequirement]]:

@@ -13,6 +13,7 @@ import msgspec
 from api.foreign.core import NodeSelectorTerm
 from api.foreign.karpenter import NODE_POOL_LABEL
 from api.kinds.gpupool import GPUPool
+from api.meta import SelectorOperator, SelectorRequirement
 from api.names import (
     API_VERSION,
     COMPONENT_LABEL,
@@ -27,6 +28,7 @@ from api.well_known_labels import PART_OF_LABEL
 from manifests import constants
 
 if TYPE_CHECKING:
+    from api.kinds.autoscaling import ShapeRequirement
     from autoscaling.scaling_model import NodeRequest, RequestId, ScalingParameters
 
 Json = dict[str, Any]
@@ -165,7 +167,7 @@ def pool_reference(parameters: "ScalingParameters") -> Json:
 
 def signal_affinity(request: "NodeRequest") -> Json:
     """Return the affinity: the shape's requirements and one of the pods' required terms; empty if there is neither."""
-    shape = list(request.shape.requirements)
+    shape = [_of_a_pod(requirement) for requirement in request.shape.requirements]
     terms = [
         NodeSelectorTerm(
             match_expressions=[*shape, *(term.match_expressions or ())] or None,
@@ -177,6 +179,20 @@ def signal_affinity(request: "NodeRequest") -> Json:
         return {}
     selector = {"nodeSelectorTerms": msgspec.to_builtins(terms)}
     return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": selector}}
+
+
+def _of_a_pod(requirement: "ShapeRequirement") -> SelectorRequirement:
+    """Return a requirement as a pod's node affinity can have it, which knows neither Gte and Lte nor minValues."""
+    key, operator, values = requirement.key, requirement.operator, requirement.values
+    match operator:
+        case SelectorOperator.GTE if values == ["0"]:
+            return SelectorRequirement(key, SelectorOperator.EXISTS)
+        case SelectorOperator.GTE if values:
+            return SelectorRequirement(key, SelectorOperator.GT, [str(int(values[0]) - 1)])
+        case SelectorOperator.LTE if values:
+            return SelectorRequirement(key, SelectorOperator.LT, [str(int(values[0]) + 1)])
+        case _:
+            return SelectorRequirement(key, operator, values)
 
 
 def pool_tolerations(parameters: "ScalingParameters") -> list[dict[str, str]]:

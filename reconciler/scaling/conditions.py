@@ -35,7 +35,12 @@ _LIMITS: Final = (
     WaitReason.MAX_IN_FLIGHT,
 )
 _BUDGETS: Final = (WaitReason.BUDGET_DAY, WaitReason.BUDGET_HOUR)
-_SHAPES: Final = (WaitReason.BACKING_OFF, WaitReason.NO_SHAPE, WaitReason.TOO_LARGE)
+_SHAPES: Final = (
+    WaitReason.BACKING_OFF,
+    WaitReason.NO_SHAPE,
+    WaitReason.TOO_LARGE,
+    WaitReason.CACHE_INCOMPATIBILITY,
+)
 
 
 @final

@@ -157,6 +157,7 @@ class ScalingRecord:
             parameters,
             observed,
             known=self.known(pool),
+            capabilities=usage.capabilities,
             now=now,
         )
         names = sorted({shape.node_pool for shape in parameters.shapes})

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from api.kinds.gpupool import GPUPool
+from api.well_known_labels import INSTANCE_TYPE_LABEL
 from manifests.scaling.node_pool import NodeClassRef, build_node_pools
 from simulator.karpenter.instance_types import INSTANCE_TYPES
 from tests.cluster.environment import client, karpenter, polling
@@ -27,8 +28,12 @@ def a_pool() -> GPUPool:
     """Return the example's pool with another name, on Karpenter's own kwok provider."""
     (pool,) = load_example("pool-autoscaling")
     pool["metadata"]["name"] = f"r{secrets.token_hex(3)}"
-    for shape, name in zip(pool["spec"]["autoscaling"]["shapes"], NAMES, strict=True):
-        shape["requirements"][0]["values"] = [name]
+    for shape in pool["spec"]["autoscaling"]["shapes"]:
+        shape["requirements"] = [
+            {"key": INSTANCE_TYPE_LABEL, "operator": "In", "values": NAMES, "minValues": 2},
+            {"key": "karpenter.kwok.sh/instance-cpu", "operator": "Gte", "values": ["1"]},
+            {"key": "karpenter.kwok.sh/instance-memory", "operator": "Lte", "values": ["999999"]},
+        ]
     return msgspec.convert(pool, GPUPool)
 
 

@@ -105,6 +105,21 @@ async def test_pool_that_scales_is_accepted(pool: Json, api: Api, pools: str) ->
         ),
         *(
             pytest.param(
+                requiring({"key": "gpus", "operator": operator, "values": values}),
+                "spec.autoscaling.shapes[0].requirements[0].values",
+                "operators Gt, Gte, Lt and Lte need one value, a whole number such as 4",
+                id=f"{operator} {len(values)}",
+            )
+            for operator, values in (("Gte", ["4", "8"]), ("Lte", ["many"]), ("Gt", []))
+        ),
+        pytest.param(
+            requiring({"key": "type", "operator": "In", "values": ["a"], "minValues": 2}),
+            "spec.autoscaling.shapes[0].requirements[0].minValues",
+            "minValues is more than there are values: name more values, or lower it",
+            id="too few values",
+        ),
+        *(
+            pytest.param(
                 a_spec(signalResource=name),
                 "spec.autoscaling.signalResource",
                 "signalResource is no resource of another device plugin, such as nvidia.com/gpu: name the one that the"

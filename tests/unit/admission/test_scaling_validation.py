@@ -33,7 +33,9 @@ FULL = {
                 "requirements": [
                     {"key": "karpenter.k8s.aws/instance-gpu-name", "operator": "In", "values": ["a100"]},
                     {"key": "topology.kubernetes.io/zone", "operator": "Exists"},
+                    {"key": "karpenter.k8s.aws/instance-gpu-count", "operator": "Gte", "values": ["8"], "minValues": 1},
                 ],
+                "computeCapability": "8.0",
                 "cpu": "96",
                 "memory": "1100Gi",
                 "pricePerHour": "32.7726",
@@ -129,6 +131,19 @@ def test_what_can_be_done_is_admitted_without_a_warning(spec: dict[str, Any]) ->
             {**a_spec(), "assignment": {}},
             "spec.assignment.requireAnnotation: true (the default) keeps the devices of new nodes out of a pool with"
             " spec.autoscaling: set it to false, and select them by autoApproveSelector, deviceSelector or nodeSelector",
+        ),
+        *(
+            (
+                requiring({"key": "gpus", "operator": operator, "values": values}),
+                f"spec.autoscaling.shapes[0].requirements[0].values: operator {operator} needs one value, a whole number"
+                " such as 4",
+            )
+            for operator, values in (("Gte", ["4", "8"]), ("Lte", ["many"]), ("Gt", []))
+        ),
+        (
+            requiring({"key": "type", "operator": "In", "values": ["a"], "minValues": 2}),
+            "spec.autoscaling.shapes[0].requirements[0].minValues: 2 is more than the 1 values: name more values, or"
+            " lower it",
         ),
         (
             requiring({"key": "gpu.deckhouse.io/present", "operator": "Exists"}),

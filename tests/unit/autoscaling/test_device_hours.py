@@ -60,6 +60,15 @@ def a_usage(
     return PoolUsageCounter().sample(parameters or the_parameters(), index, **seen)
 
 
+def test_what_devices_the_nodes_of_a_shape_have_is_counted_too():
+    index = an_index()
+    for number, capability in enumerate(("8.6", "9.0")):
+        index.replace_device(a_device("n1", number, compute_capability=capability))
+    assert a_usage(index).capabilities == {"large": ("8.6", "9.0")}
+    index.replace_node(a_node("n1"))
+    assert not a_usage(index).capabilities
+
+
 def uses(index: DeviceIndex, **changes: Any) -> dict[DeviceUse, int]:
     found = a_usage(index, **changes)
     return {use: count for use, count in found.devices.items() if count}

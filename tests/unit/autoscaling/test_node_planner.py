@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from api.names import ReservationId
-from autoscaling.scaling_model import RequestPhase, ScalingPlan, WaitReason
+from autoscaling.scaling_model import RequestPhase, ScalingPlan, ShapeHistory, WaitReason
 from kernelcache.cache_index import CacheIndex
 from pool.allocation_state import AllocationState, PlacementRequest
 from pool.compute_resources import ComputeResources
@@ -264,27 +264,57 @@ def test_free_units_reserved_for_a_pod_that_is_not_stored_yet_are_taken():
     assert len(planned(some_parameters(), pods(2), state.index).requests) == 1
 
 
+A10, H100 = ("a10", "8.6"), ("h100", "9.0")
+
+
 @pytest.mark.parametrize(
-    ("capabilities", "reason"),
+    ("said", "reported", "expected"),
     [
-        pytest.param(
-            ("8.0",), WaitReason.CACHE_INCOMPATIBILITY, id="fits no device that the pool has"
-        ),
-        pytest.param(("8.0", "9.0"), None, id="fits one of them"),
-        pytest.param((), None, id="a pool without devices may get any"),
+        pytest.param((A10, H100), (), "h100", id="the shape that fits, not the first one"),
+        pytest.param((("new", ""), H100), (), "h100", id="one that fits before an unknown one"),
+        pytest.param((A10, ("new", "")), (), "new", id="an unknown one before none"),
+        pytest.param((("a10", ""), H100), (A10,), "h100", id="as the last node had it"),
+        pytest.param((("a10", "9.0"), ("h100", "")), (A10,), "h100", id="nodes, not the spec"),
+        pytest.param((A10, ("a30", "8.0")), (), None, id="none"),
+        pytest.param((A10, ("h100", "")), (("h100", "8.9"),), None, id="none that came"),
     ],
 )
-def test_a_pod_whose_kernel_cache_fits_no_device_is_no_demand(
-    capabilities: tuple[str, ...], reason: WaitReason | None
+@pytest.mark.parametrize("present", ["", "8.6"])
+def test_a_pod_with_a_kernel_cache_gets_a_shape_that_fits_it(
+    said: tuple[tuple[str, str], ...],
+    reported: tuple[tuple[str, str], ...],
+    expected: str | None,
+    present: str,
 ):
+    """Devices that the pool has say nothing of those that it can get."""
     state, caches = AllocationState(an_index()), CacheIndex()
     state.index.caches = caches
     caches.set_cache(LLAMA, a_known_cache(90))
-    state.index.replace_node(a_node("n1", is_cordoned=True))
-    for number, capability in enumerate(capabilities):
-        state.index.replace_device(a_device("n1", number, compute_capability=capability))
+    state.index.replace_node(a_node("n1"))
+    if present:
+        state.index.replace_device(a_device("n1", 0, compute_capability=present))
+    shapes = (a_shape(name, compute_capability=value) for name, value in said)
     demand = msgspec.structs.replace(a_demand(1), caches=(LLAMA,))
-    (pod,) = pods(1, demand=demand)
-    plan = planned(some_parameters(), [pod], state.index)
-    assert [wait.reason for wait in plan.waits.values()] == ([reason] if reason else [])
-    assert packed(plan) == ([] if reason else [("eight", ("p00",))])
+    history = tuple(
+        ShapeHistory(shape=shape, capabilities=(value,), capabilities_at=1)
+        for shape, value in reported
+    )
+    plan = planned(some_parameters(*shapes), pods(1, demand=demand), state.index, history=history)
+    waits = [(wait.reason, "90 of the cache" in wait.message) for wait in plan.waits.values()]
+    assert waits == ([] if expected else [(WaitReason.CACHE_INCOMPATIBILITY, True)])
+    assert packed(plan) == ([(expected, ("p00",))] if expected else [])
+
+
+def test_a_pod_with_a_kernel_cache_waits_for_no_node_on_its_way_that_it_does_not_fit():
+    index, caches = an_index(), CacheIndex()
+    index.caches = caches
+    caches.set_cache(LLAMA, a_known_cache(90))
+    parameters = some_parameters(
+        *(a_shape(name, compute_capability=value) for name, value in (A10, H100))
+    )
+    first = planned(parameters, pods(1), index)
+    assert packed(first) == [("a10", ("p00",))]
+    demand = msgspec.structs.replace(a_demand(1), caches=(LLAMA,))
+    both = [*pods(1), a_waiting_pod("cached", demand=demand)]
+    plan = planned(parameters, both, index, in_flight=tuple(map(signalled, first.requests)))
+    assert packed(plan) == [("h100", ("cached",))]

@@ -7,12 +7,12 @@ import pytest
 
 from api.foreign.core import NodeTaint, Taint
 from api.foreign.karpenter import NodeRequirement
-from api.kinds.autoscaling import ScalingBackend
+from api.kinds.autoscaling import ScalingBackend, ShapeRequirement
 from api.meta import LabelSelector, SelectorOperator, SelectorRequirement
 from api.names import AGENT_NOT_READY_TAINT, SCALE_REQUEST_LABEL
 from autoscaling.node_pool_checks import node_pool_fault
 from autoscaling.scaling_model import ConditionFacts, NodePoolFacts
-from tests.support.scaling_plans import some_parameters
+from tests.support.scaling_plans import a_shape, some_parameters
 
 GOOD = NodePoolFacts(
     name="whole",
@@ -145,3 +145,31 @@ def test_labels_that_the_pools_node_selector_demands(
 @pytest.mark.parametrize("backend", [ScalingBackend.BALLOON, ScalingBackend.NONE])
 def test_other_backends_have_no_node_pools(backend: ScalingBackend):
     assert fault_of(None, backend=backend) == ("", "")
+
+
+TYPE = "node.kubernetes.io/instance-type"
+
+
+@pytest.mark.parametrize(
+    ("least", "types", "fault"),
+    [
+        pytest.param(2, ["p4d"], "leaves 1", id="too few"),
+        pytest.param(2, ["p4d", "p6"], "leaves 1", id="too few that the NodePool has"),
+        pytest.param(2, ["p4d", "p5"], "", id="enough"),
+        pytest.param(None, ["p4d"], "", id="none demanded"),
+    ],
+)
+def test_a_shape_leaves_the_values_that_the_node_pool_demands(
+    least: int | None, types: list[str], fault: str
+):
+    label, listed = GOOD.requirements
+    demanding = NodeRequirement(listed.key, listed.operator, listed.values, min_values=least)
+    shape = a_shape(requirements=(ShapeRequirement(TYPE, SelectorOperator.IN, types),))
+    assert fault in fault_of(but(requirements=(label, demanding)), shapes=(shape,))[0]
+    assert fault_of(but(requirements=(label, demanding)))[0] == ""
+
+
+def test_min_values_that_only_a_shape_has_are_no_demand():
+    item = ShapeRequirement(TYPE, SelectorOperator.IN, ["p4d", "p5"], min_values=2)
+    _, warning = fault_of(GOOD, shapes=(a_shape(requirements=(item,)),))
+    assert "minValues 2 of node.kubernetes.io/instance-type in shape eight" in warning

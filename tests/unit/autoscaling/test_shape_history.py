@@ -1,5 +1,6 @@
 """Back-off of shapes, and shapes that are left out."""
 
+import dataclasses
 import datetime as dt
 
 import pytest
@@ -44,12 +45,13 @@ def failed(failure: Failure = Failure.INSUFFICIENT_CAPACITY, id_=ID, shape=SHAPE
     )
 
 
-def seen(history, *requests, at_s: float, known=(), parameters=None):
+def seen(history, *requests, at_s: float, known=(), parameters=None, capabilities=None):
     return updated_history(
         history,
         parameters or the_parameters(),
         requests,
         known=[current(item) for item in known],
+        capabilities=capabilities or {},
         now=after(at_s),
     )
 
@@ -187,3 +189,14 @@ def test_the_hand_over_of_a_node_with_fewer_devices_is_no_success():
             node=node,
         )
         assert seen(history, handed_over, at_s=at_s, known=[known] if known else ()) == history
+
+
+def test_devices_of_the_last_node_of_a_shape_are_remembered_until_the_spec_changes():
+    history = seen((), at_s=0, capabilities={"large": ("8.6",)})
+    history = seen(history, failed(), at_s=1)
+    kept = history_from(shape_statuses(seen(history, at_s=3 * 3600)))
+    assert [(item.shape, item.capabilities, item.failures) for item in kept] == [
+        ("large", ("8.6",), 0)
+    ]
+    changed = dataclasses.replace(the_parameters(), generation=2)
+    assert seen(kept, at_s=4 * 3600, parameters=changed) == ()

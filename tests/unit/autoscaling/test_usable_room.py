@@ -2,9 +2,7 @@
 
 import msgspec
 
-from api.meta import SelectorOperator, SelectorRequirement
 from api.names import NodeName, PodUid
-from autoscaling.scaling_model import WaitReason
 from kernelcache.cache_index import CacheIndex
 from pool.allocation_state import AllocationState
 from pool.compute_resources import ComputeResources
@@ -28,13 +26,13 @@ WITH_CACHE = msgspec.structs.replace(a_demand(1), caches=(LLAMA,))
 OLD = "2025-12-31T00:00:00Z"
 
 
-def a_mixed_pool(**labels: dict[str, str]) -> AllocationState:
+def a_mixed_pool() -> AllocationState:
     """An H100 that a pod has, and a free A100."""
     state, caches = AllocationState(an_index()), CacheIndex()
     state.index.caches = caches
     caches.set_cache(LLAMA, a_known_cache(90))
     for node, capability in (("h100", "9.0"), ("a100", "8.0")):
-        state.index.replace_node(a_node(node, labels=labels.get(node, {})))
+        state.index.replace_node(a_node(node))
         state.index.replace_device(a_device(node, 0, compute_capability=capability))
     state.observe_pod(a_bound_pod("other", "h100", [0]), at(0))
     return state
@@ -75,18 +73,6 @@ def test_pods_with_caches_and_without_share_the_devices_of_a_node():
     caching = [a_waiting_pod(f"c{number}", demand=WITH_CACHE) for number in range(2)]
     plan = planned(some_parameters(), [*caching, a_waiting_pod("plain")], state.index)
     assert [request.pods for request in plan.requests] == [(caching[1].uid,)]
-
-
-def test_a_shape_whose_nodes_have_devices_that_the_cache_does_not_fit_is_not_asked_for():
-    labels = {"karpenter.sh/nodepool": "whole", "kind": "old"}
-    state = a_mixed_pool(a100=labels)
-    requirement = SelectorRequirement(key="kind", operator=SelectorOperator.IN, values=["old"])
-    old = a_shape("old", requirements=(requirement,), labels={"kind": "old"})
-    pod = a_waiting_pod("p", demand=WITH_CACHE)
-    plan = planned(some_parameters(old, a_shape("new")), [pod], state.index)
-    assert [request.shape.name for request in plan.requests] == ["new"]
-    plan = planned(some_parameters(old), [pod], state.index)
-    assert plan.waits[pod.uid].reason is WaitReason.CACHE_INCOMPATIBILITY
 
 
 def a_full_node(free_cpu_milli: int = 1_000) -> AllocationState:

@@ -125,6 +125,16 @@ def test_what_only_some_shapes_require_is_left_to_the_signal():
     }
 
 
+def test_newer_requirements_of_karpenter_are_kept_and_the_lowest_min_values_of_united_values():
+    count = {"key": "karpenter.k8s.aws/instance-gpu-count", "operator": "Gte", "values": ["4"]}
+    shapes = [
+        a_shape("one", {**is_in(TYPE, "a", "b", "c"), "minValues": 3}, count),
+        a_shape("two", {**is_in(TYPE, "d", "e"), "minValues": 2}, count),
+    ]
+    requirements = template_of(a_pool(autoscaling={"shapes": shapes}))["spec"]["requirements"]
+    assert requirements[1:3] == [{**is_in(TYPE, *"abcde"), "minValues": 2}, count]
+
+
 def test_each_name_has_a_node_pool():
     shapes = [
         a_shape("one", is_in(TYPE, "a"), nodePool="cheap"),

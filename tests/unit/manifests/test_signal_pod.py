@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from api.foreign.core import NodeSelectorTerm
+from api.kinds.autoscaling import ShapeRequirement
 from api.meta import SelectorOperator, SelectorRequirement
 from api.names import SCALE_REQUEST_LABEL, SIGNAL_SCHEDULER
 from autoscaling.scaling_model import RequestId
@@ -66,6 +67,20 @@ def test_each_term_of_the_pods_has_the_requirements_of_the_shape_too():
     want = {"key": types.key, "operator": "In", "values": ["g.2", "g.2x"]}
     assert [term["matchExpressions"][0] for term in terms_of(pod)] == [want, want]
     assert [term["matchExpressions"][1]["values"] for term in terms_of(pod)] == [["a"], ["b"]]
+
+
+@pytest.mark.parametrize(
+    ("operator", "value", "expected"),
+    [
+        ("Gte", "4", {"operator": "Gt", "values": ["3"]}),
+        ("Gte", "0", {"operator": "Exists"}),
+        ("Lte", "4", {"operator": "Lt", "values": ["5"]}),
+    ],
+)
+def test_what_a_pod_cannot_demand_is_written_as_it_can(operator: str, value: str, expected: Json):
+    item = ShapeRequirement("gpus", SelectorOperator(operator), [value], min_values=1)
+    (term,) = terms_of(a_signal(shape=a_shape(requirements=(item,))))
+    assert term["matchExpressions"] == [{"key": "gpus", **expected}]
 
 
 def test_fields_of_a_term_stay():

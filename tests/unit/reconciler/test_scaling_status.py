@@ -188,6 +188,7 @@ def test_a_pool_that_can_scale_has_five_conditions_that_are_true():
         ("ShapesAvailable", WaitReason.BACKING_OFF),
         ("ShapesAvailable", WaitReason.NO_SHAPE),
         ("ShapesAvailable", WaitReason.TOO_LARGE),
+        ("ShapesAvailable", WaitReason.CACHE_INCOMPATIBILITY),
     ],
 )
 def test_what_a_pod_waits_for_is_a_condition(type_: str, reason: WaitReason):
