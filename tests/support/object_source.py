@@ -7,7 +7,7 @@ from typing import Any
 
 from kube.resources import Resource
 from kubectl_gpu.cluster_source import ListQuery
-from kubectl_gpu.dumped.label_selectors import labels_match
+from kubectl_gpu.dumped.dump_source import labels_match
 from kubectl_gpu.errors import ForbiddenError, NotFoundError
 
 NOON = dt.datetime(2026, 11, 23, 12, 0, tzinfo=dt.UTC)

@@ -5,6 +5,7 @@ It has no recorder and no binder: nothing of it is written anywhere. Reservation
 
 import datetime as dt
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, final
 
 from api.clock import Instant
@@ -12,7 +13,6 @@ from api.names import NodeName
 from api.status_conditions import format_time
 from api.units import part_of
 from api.well_known_labels import HOSTNAME_LABEL
-from console.data.state.changed_keys import ChangedKeys
 from console.data.state.moments import Moments
 from console.data.state.watched_pods import WatchedPods
 from console.rows import EndedRow
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from api.clock import Clock
     from api.foreign.leases import SeenLease
-    from api.names import UnitId
+    from api.names import DeviceName, PodUid, PoolName, ReservationId, UnitId
     from console.data.read_scope import ReadScope
     from kube.unread_objects import UnreadObject
     from pool.model import PodFacts
@@ -39,10 +39,29 @@ if TYPE_CHECKING:
 
 
 @final
+@dataclass(slots=True)
+class ChangedKeys:
+    """Keys of what has changed since rows were made of it: a hint about what to look at, never a fact.
+
+    Each key leaves its set when its rows are made.
+    """
+
+    devices: "set[DeviceName]" = field(default_factory=set)
+    nodes: "set[NodeName]" = field(default_factory=set)
+    """Also those of which an inventory has changed."""
+    pools: "set[PoolName]" = field(default_factory=set)
+    pods: "set[PodUid]" = field(default_factory=set)
+    reservations: "set[ReservationId]" = field(default_factory=set)
+
+    def __bool__(self) -> bool:
+        return bool(self.devices or self.nodes or self.pools or self.pods or self.reservations)
+
+
+@final
 class WatchedDevices:
     """The sink of an informer, in front of the server's own."""
 
-    def __init__(self, sink: "DeviceSink", changed: "ChangedKeys") -> None:
+    def __init__(self, sink: "DeviceSink", changed: ChangedKeys) -> None:
         self._sink = sink
         self._changed = changed
 

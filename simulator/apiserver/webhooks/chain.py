@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 import msgspec
 
+from api.meta import LabelSelector
 from simulator.apiserver import cel_evaluator
 from simulator.apiserver import patch as patching
 from simulator.apiserver.errors import StatusError, forbidden, internal
@@ -21,7 +22,6 @@ from simulator.apiserver.resource_types import (
     NAMESPACES,
     VALIDATING_CONFIGURATIONS,
 )
-from simulator.apiserver.webhooks import matching
 from simulator.apiserver.webhooks.caller import WebhookCaller, WebhookCallError
 
 if TYPE_CHECKING:
@@ -182,7 +182,7 @@ class AdmissionChain:
         stored = sorted(self._store.collection(configurations).all(), key=lambda item: item.key)
         for configuration in stored:
             for webhook in configuration.body.get("webhooks") or ():
-                if matching.matches_rules(
+                if _matches_rules(
                     webhook,
                     attributes.resource,
                     subresource=attributes.subresource,
@@ -192,13 +192,11 @@ class AdmissionChain:
 
     def _is_for(self, webhook: Json, attributes: AdmissionAttributes, body: Json | None) -> bool:
         """Return whether selectors and match conditions select the request for the webhook."""
-        if not matching.webhook_matches(
-            webhook.get("namespaceSelector"), self._namespace_labels(attributes, body)
-        ):
+        if not _selects(webhook.get("namespaceSelector"), self._namespace_labels(attributes, body)):
             return False
         selector = webhook.get("objectSelector")
         bodies = [item for item in (body, attributes.old) if item is not None]
-        if not any(matching.webhook_matches(selector, _labels(item)) for item in bodies):
+        if not any(_selects(selector, _labels(item)) for item in bodies):
             return False
         conditions = [item["expression"] for item in webhook.get("matchConditions") or ()]
         return not conditions or _meets_all(conditions, webhook, attributes, body=body)
@@ -299,3 +297,40 @@ def _denial(webhook_name: str, status: Json) -> StatusError:
         f"{text}: {message}" if message else f"{text} without explanation",
         details=status.get("details"),
     )
+
+
+def _matches_rules(
+    webhook: Json, resource: "ResourceType", *, subresource: str, operation: str
+) -> bool:
+    """Return whether a rule of the webhook names this kind and operation."""
+    path = f"{resource.plural}/{subresource}" if subresource else resource.plural
+    scope = "Namespaced" if resource.namespaced else "Cluster"
+    return any(
+        _has(rule.get("operations"), operation)
+        and _has(rule.get("apiGroups"), resource.group)
+        and _has(rule.get("apiVersions"), resource.version)
+        and rule.get("scope", "*") in {"*", scope}
+        and any(_is_path(item, path) for item in rule.get("resources") or ())
+        for rule in webhook.get("rules") or ()
+    )
+
+
+def _has(values: list[str] | None, wanted: str) -> bool:
+    return values is not None and not {wanted, "*"}.isdisjoint(values)
+
+
+def _is_path(pattern: str, path: str) -> bool:
+    """Compare as Kubernetes does: `*` is every main resource, `*/*` everything."""
+    plural, _, subresource = path.partition("/")
+    wanted_plural, slash, wanted_subresource = pattern.partition("/")
+    if wanted_plural not in {"*", plural}:
+        return False
+    if not slash:
+        return not subresource
+    # `pods/*` is pods and all their subresources.
+    return wanted_subresource in {"*", subresource}
+
+
+def _selects(selector: "Mapping[str, Any] | None", labels: "Mapping[str, str]") -> bool:
+    """Return whether a label selector selects these labels; without one, all match."""
+    return not selector or msgspec.convert(selector, LabelSelector).matches(labels)
