@@ -1,7 +1,7 @@
 """What NVIDIA's images do on the nodes of a ClusterPolicy, played: no driver is built, and nothing is installed.
 
 The order on a node is theirs: the driver loads, the toolkit waits for it, all others for the validator's steps. A driver
-that is loaded anew ends what was validated. What holds the driver at that moment is noted.
+that is loaded again ends what was validated. What holds the driver at that moment is noted.
 """
 
 import asyncio

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def rank_nodes(index: "DeviceIndex") -> None:
-    """Rank the nodes of all pools whose strategy goes by it; anew where demand or prices have changed."""
+    """Rank the nodes of all pools whose strategy goes by it; again where demand or prices have changed."""
     for pool in index.pools():
         if pool.strategy is not Strategy.LEAST_FRAGMENTATION:
             continue

@@ -30,7 +30,7 @@ _log = structlog.get_logger()
 
 @final
 class RestoredStore:
-    """Parts of one replica that start anew when the store went back."""
+    """Parts of one replica that start again when the store went back."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class RestoredStore:
             self.went_back()
 
     def went_back(self) -> None:
-        """List everything anew; the election has ended the term."""
+        """List everything again; the election has ended the term."""
         self._allocation_state.let_pods_go_back(may=True)
         for informer in self._informers:
             informer.list_at_once()

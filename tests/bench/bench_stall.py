@@ -1,4 +1,4 @@
-"""How long the event loop is away while watch events pour in, and while everything is listed anew."""
+"""How long the event loop is away while watch events pour in, and while everything is listed again."""
 
 import asyncio
 import tempfile
@@ -50,7 +50,7 @@ async def measure(sizes: "Sizes") -> list[Result]:
         _result(f"no events, {cluster}", idle),
         _result(f"{pace:,.0f} events a second, {cluster}", steady, is_aimed=True),
         _result(
-            "the same, and all watches gone: everything is listed anew",
+            "the same, and all watches gone: everything is listed again",
             listing,
             memory,
             is_aimed=True,
@@ -59,10 +59,10 @@ async def measure(sizes: "Sizes") -> list[Result]:
 
 
 async def _while_listing(server: "MeasuredServer") -> "list[Turns]":
-    """Return the turns until every kind was listed anew, and a second more."""
+    """Return the turns until every kind was listed again, and a second more."""
     start, deadline = len(server.turns), time.perf_counter() + PATIENCE_S
     while await _sum(server, RELISTS) < len(KINDS):
-        assert time.perf_counter() < deadline, "not everything was listed anew"
+        assert time.perf_counter() < deadline, "not everything was listed again"
         await server.next_turns(1)
     await server.next_turns(1)
     return server.turns[start:]

@@ -9,5 +9,5 @@ no report. `make bench-cluster` runs `make bench-karpenter` first, some four min
 
 etcd, kube-apiserver and kube-scheduler are real and run on this machine, together with the load.
 Nodes have no kubelet, so that what is measured ends with the binding. Setups take turns, each
-started anew, and medians over the rounds are compared; `setups` says what they are.
+started again, and medians over the rounds are compared; `setups` says what they are.
 """

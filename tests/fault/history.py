@@ -1,7 +1,7 @@
 """The history: every change of pods, devices, pools and nodes, and of what upgrades drivers, watched at the API server itself.
 
 A watch that breaks goes on from its last version. One that cannot (410, after a restart of the API
-server) begins anew with a list; what was missed between is compared with that list, so that only what
+server) begins again with a list; what was missed between is compared with that list, so that only what
 came and went within the gap stays unseen.
 
 A restored etcd goes back in time: `hold` before it, and `go_back` after it, which lists everything again.

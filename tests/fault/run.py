@@ -101,7 +101,7 @@ class Report:
 
 @final
 class Run:
-    """Made anew for each list of steps."""
+    """A new one for each list of steps."""
 
     def __init__(
         self,

@@ -61,7 +61,7 @@ class CannedRows:
             resource=f"gpu.deckhouse.io/{name}",
             strategy=kind.strategy,
             phase="Ready" if is_ready else "Maintenance",
-            why="" if is_ready else "2 devices are partitioned anew as soon as no unit is in use",
+            why="" if is_ready else "2 devices are partitioned again as soon as no unit is in use",
             access=kind.access,
             total=sum(parts.values()),
             largest_free=max(free.values(), default=0),

@@ -239,7 +239,7 @@ class FakeDriver:
         self._reported.set()
 
     def come_back(self, *, is_restarted: bool = True) -> None:
-        """Answer again; a driver that was loaded anew counts from 0, and has lost no device."""
+        """Answer again; a driver that was loaded again counts from 0, and has lost no device."""
         self._unavailable = None
         self._answer_after_s = 0.0
         if is_restarted:

@@ -1,6 +1,6 @@
 """Kubernetes' own schemas of its objects, each read once.
 
-`kubernetes_validate.validate` reads the definitions of a version, two megabytes, for every object anew.
+`kubernetes_validate.validate` reads the definitions of a version, two megabytes, for every object again.
 """
 
 import functools

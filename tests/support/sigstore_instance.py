@@ -134,7 +134,7 @@ class Holder:
 
 @dataclass(kw_only=True)
 class SigstoreInstance:
-    """Keys are made anew; two instances do not trust each other."""
+    """Each has keys of its own; two instances do not trust each other."""
 
     authority_key: ec.EllipticCurvePrivateKey = field(default_factory=new_key)
     certificate_log_key: ec.EllipticCurvePrivateKey = field(default_factory=new_key)

@@ -73,12 +73,12 @@ test("an index that follows changes is the index of the rows that are left", () 
       index.update(name, row);
     }
   }
-  const anew = new DeviceIndex();
-  anew.replaceAll(rows);
-  assert.deepEqual(index.nodes(), anew.nodes());
-  for (const node of anew.nodes()) assert.deepEqual(index.devicesOf(node), anew.devicesOf(node));
+  const reread = new DeviceIndex();
+  reread.replaceAll(rows);
+  assert.deepEqual(index.nodes(), reread.nodes());
+  for (const node of reread.nodes()) assert.deepEqual(index.devicesOf(node), reread.devicesOf(node));
   for (const pool of ["", "training"]) {
-    assert.deepEqual([...index.looksIn(pool)].sort(), [...anew.looksIn(pool)].sort());
+    assert.deepEqual([...index.looksIn(pool)].sort(), [...reread.looksIn(pool)].sort());
   }
 });
 

@@ -29,13 +29,13 @@ MAX_SHAPES: Final = 256
 MAX_RESOURCES: Final = 1024
 """That pods may name; those that no pool serves come from pods that bypassed admission."""
 _RENEWED_BY: Final = 1 / 16
-"""A workload is derived again once so much of its weight is new: each time, nodes are valued anew."""
+"""A workload is derived again once so much of its weight is new: each time, nodes are valued again."""
 _MOST_HALVINGS: Final = 512.0
 """Weights relative to one time stay within the range of a float."""
 
 
 class AskedShape(msgspec.Struct, frozen=True, cache_hash=True):
-    """What a pod asked for, in units: a pool that is divided anew measures it anew."""
+    """What a pod asked for, in units: a pool that is divided again measures it again."""
 
     request: UnitRequest
     requests: ComputeResources = NOTHING

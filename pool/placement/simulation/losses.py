@@ -1,4 +1,4 @@
-"""Fragmentation of a simulated cluster: the sum over its nodes, of which a changed one is measured anew."""
+"""Fragmentation of a simulated cluster: the sum over its nodes, of which a changed one is measured again."""
 
 from typing import TYPE_CHECKING
 

@@ -136,7 +136,7 @@ class History:
         return self._changes[bisect_right(self._changes, version, key=_version_of) :]
 
     def restart(self, floor: int) -> None:
-        """Start anew without any change, as the store was restored."""
+        """Start again without any change, as the store was restored."""
         self.floor = floor
         self._changes.clear()
 

@@ -1,4 +1,4 @@
-"""Scores of nodes by kind of demand, of which only those of changed nodes are computed anew."""
+"""Scores of nodes by kind of demand, of which only those of changed nodes are computed again."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final

@@ -1,6 +1,6 @@
 """What the unmodified Karpenter leaves in the API is what is on record, by which its double is checked.
 
-`UPDATE_GOLDEN=1` writes the record anew.
+`UPDATE_GOLDEN=1` writes the record.
 """
 
 import asyncio

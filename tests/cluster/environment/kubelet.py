@@ -40,7 +40,7 @@ _LONGEST_BACKOFF_S = 2.0
 
 @final
 class KubeletDouble:
-    """One list and watch; made anew for each."""
+    """One list and watch; a new one for each."""
 
     def __init__(self, api: client.ApiClient) -> None:
         self._api = api

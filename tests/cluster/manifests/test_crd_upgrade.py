@@ -212,7 +212,7 @@ async def test_objects_of_the_first_definitions_keep_every_field(first_installed
     for place, before in stored.items():
         parts = {key: before[key] for key in ("spec", "status") if key in before}
         assert lost(parts, await api.get(place)) == []
-        # A write stores the object anew, and is validated by the rules of today.
+        # A write stores the object again, and is validated by the rules of today.
         await api.patch(place, {"metadata": {"annotations": {"example.com/touched": "yes"}}})
         if "status" in before:
             await api.patch(f"{place}/status", {"status": {"observedGeneration": 9}})

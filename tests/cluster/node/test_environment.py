@@ -34,7 +34,7 @@ async def _run(
 
 
 async def _restarts(api: client.ApiClient, namespace: str, pod: str) -> tuple[str, int]:
-    """Return the id of the container and how often it was started anew."""
+    """Return the id of the container and how often it was started again."""
     (status,) = (await api.get(f"{pods.collection(namespace)}/{pod}"))["status"][
         "containerStatuses"
     ]

@@ -2,7 +2,7 @@
 certificate at each handshake.
 
 Connections stay open for as long as both sides live, so the server is restarted wherever kube-scheduler
-is to shake hands anew.
+is to shake hands again.
 """
 
 import re

@@ -79,7 +79,7 @@ async def test_other_pods_are_scheduled_while_server_and_term_are_gone(
 async def test_policies_that_are_deleted_and_applied_again_stop_no_binding(
     make_pool, system, api, control_plane, kubectl, namespace
 ):
-    """As an operator does who installs us anew. With a Lease for the parameter, the API server
+    """As an operator does who installs us again. With a Lease for the parameter, the API server
     refused every Binding of a later term until it was restarted."""
     pool = await make_pool(devices=4)
     policies = await system.render("policy")

@@ -67,7 +67,7 @@ async def shake_hands(
     version: ssl.TLSVersion = ssl.TLSVersion.TLSv1_3,
     server_name: str | None = None,
 ) -> Seen:
-    """Connect anew and ask who we are; ConnectionError or SSLError where the server refuses."""
+    """Connect again and ask who we are; ConnectionError or SSLError where the server refuses."""
     async with connected(
         port, trust_pem, pair, version=version, server_name=server_name
     ) as streams:

@@ -53,7 +53,7 @@ async def test_what_is_pushed_is_read_back(
         )
         reference = registry.reference("team/add", "v1")
         arguments = ["cache", "pack", str(cache), "--image", str(reference), "--plain-http"]
-        # The file of the layer is opened anew for each attempt.
+        # The file of the layer is opened again for each attempt.
         registry.will_fail(Cut(), "PUT", "/blobs/")
         status = await asyncio.to_thread(run, [*arguments, "--registry-config", str(login)])
         out = capsys.readouterr()

@@ -40,7 +40,7 @@ class AssignmentRun:
         self.start()
 
     def start(self) -> None:
-        """Begin anew as a leader does: what is only remembered is gone."""
+        """Begin again as a leader does: what is only remembered is gone."""
         self.sources = AssignmentSources(
             devices=self.devices,
             inventories=self.inventories,

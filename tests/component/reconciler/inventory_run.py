@@ -58,7 +58,7 @@ class InventoryRun:
         self._begin()
 
     def restart(self) -> None:
-        """Begin anew with nothing known, as a process that was restarted."""
+        """Begin again with nothing known, as a process that was restarted."""
         self.controller.forget_all()
         self._begin()
 
@@ -143,7 +143,7 @@ class InventoryRun:
         await self.client.merge_patch(NODES, {"metadata": {"labels": labels}}, name=node)
 
     async def publish(self, feature: Json) -> None:
-        """Write a NodeFeature anew."""
+        """Write a NodeFeature again."""
         name = feature["metadata"]["name"]
         with suppress(NotFound):
             await self.client.delete(NODE_FEATURES, name, namespace=NAMESPACE)

@@ -454,7 +454,7 @@ async def test_a_node_of_openshift_gets_nothing_and_the_status_says_so_until_it_
 
 
 async def test_a_group_that_joins_changes_no_other_groups_objects(world: OperatorWorld):
-    """NVIDIA's operator installs drivers anew on all nodes (#328, #433)."""
+    """NVIDIA's operator installs drivers again on all nodes (#328, #433)."""
     await world.add_policy()
     await world.ready()
     before = {item["metadata"]["name"]: item for item in await world.found(DAEMON_SETS)}

@@ -86,7 +86,7 @@ async def call_everything(url: str, tokens: Tokens) -> str:
 
 
 async def damage_the_secret(cluster: Cluster, tokens: Tokens) -> Bundle:
-    """Put a key there that is none; return what is made anew."""
+    """Put a key there that is none; return what is made instead."""
     before = await cluster.bundle()
     garbage = base64.b64encode(f"-----BEGIN PRIVATE KEY-----\n{tokens.garbage}\n".encode())
     await cluster.client.merge_patch(

@@ -57,7 +57,7 @@ async def test_frame_has_its_deadline(sent: bytes) -> None:
 
 
 async def test_abandoned_decisions_count_until_they_end() -> None:
-    """Given up and asked anew, requests do not add up beyond the limit."""
+    """Given up and asked again, requests do not add up beyond the limit."""
     async with serving(replace(LIMITS, pipelined=3)) as served:
         peer = served.connect()
         for _ in range(3):

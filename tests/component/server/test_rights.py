@@ -285,7 +285,7 @@ async def a_node_comes_and_goes(cluster: Cluster, clock: ServerClock) -> None:
 
 
 async def a_pod_is_evicted(cluster: Cluster) -> None:
-    """A pool that is cut anew empties its devices."""
+    """A pool that is cut again empties its devices."""
     body = a_pod_object(1, "whole", "tenant", apiVersion="v1", kind="Pod")
     body["metadata"] = {"name": "tenant", "namespace": "default"}
     await cluster.client.create(PODS, body)

@@ -62,7 +62,7 @@ class PodResourcesServer:
         self._filled_at = 0.0
 
     async def start(self) -> None:
-        """Open the socket anew."""
+        """Open the socket again."""
         self.directory.mkdir(parents=True, exist_ok=True)
         socket = self.directory / SOCKET
         socket.unlink(missing_ok=True)

@@ -25,14 +25,14 @@ handle name_it(enum kind kind, unsigned gpu, unsigned gi, unsigned ci);
 /* Say what a handle names; UNKNOWN for one of an older driver, GPU_IS_LOST where its GPU is gone. */
 int resolve(handle given, struct named *named);
 
-/* state.c: keys and values, one in a line of the file, read anew when the file changed. */
+/* state.c: keys and values, one in a line of the file, read again when the file changed. */
 const char *state_path(void);
 bool load(void);
 const char *value_of(const char *format, ...) __attribute__((format(printf, 1, 2)));
 bool number_of(long long *number, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Call `visit` with the rest of each key that begins with the prefix, and its value; stop when it says false. */
 void each(const char *prefix, bool (*visit)(const char *rest, const char *value, void *context), void *context);
-/* Between these the file is locked against other processes, and read anew. `commit` writes it. */
+/* Between these the file is locked against other processes, and read again. `commit` writes it. */
 bool begin_change(void);
 void commit_change(void);
 void end_change(void);

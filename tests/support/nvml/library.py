@@ -2,7 +2,7 @@
 
 The library (nvml.c, mig.c, cuda.c, state.c) speaks both ABIs: its two files are copies. It is compiled once with the machine's C compiler and needs only libc to be
 loaded, so that it can be mounted into a pod. It reads a file `nvml.state` beside it (or what the environment
-variable FAKE_NVML_STATE names) anew at every call, and writes what NVML's callers change, so that any number
+variable FAKE_NVML_STATE names) again at every call, and writes what NVML's callers change, so that any number
 of processes see one node. A test needs a library file of its own, since a process loads one path once.
 
 Keys of the file, a line each (`<n>` is the number of a device, whose order is NVML's):

@@ -110,7 +110,7 @@ PODS = st.lists(
 
 
 class NaiveNode:
-    """A node that counts its pods anew for every question."""
+    """A node that counts its pods again for every question."""
 
     def __init__(self, node: SimulatedNode) -> None:
         self.node = node

@@ -1,4 +1,4 @@
-"""Making anew: only what is faulty, always enough, and never without an overlap of trust."""
+"""Renewal: only what is faulty, always enough, and never without an overlap of trust."""
 
 import datetime as dt
 from dataclasses import replace

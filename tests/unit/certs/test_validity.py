@@ -1,4 +1,4 @@
-"""What must be made anew, when, and why: each reason by itself."""
+"""What must be renewed, when, and why: each reason by itself."""
 
 import datetime as dt
 import ipaddress

@@ -1,6 +1,6 @@
 """docs/settings.md is made from the model; what other documents say of settings is true of it.
 
-UPDATE_GOLDEN=1 .venv/bin/pytest -q tests/unit/cli   # writes the reference anew
+UPDATE_GOLDEN=1 .venv/bin/pytest -q tests/unit/cli   # writes the reference
 """
 
 import os

@@ -1,4 +1,4 @@
-"""The page's types of rows are those that `console.rows` has: `make console` writes them anew."""
+"""The page's types of rows are those that `console.rows` has: `make console` writes them."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Rows that are made anew for what has changed are those that would be made of everything."""
+"""Rows that are made again for what has changed are those that would be made of everything."""
 
 import msgspec
 from hypothesis import given

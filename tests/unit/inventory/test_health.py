@@ -70,7 +70,7 @@ def kind(health: DeviceHealth) -> FaultKind | None:
         pytest.param(
             [device_lines(UUID, volatile=9), device_lines(UUID, volatile=1)],
             None,
-            id="a counter that begins anew",
+            id="a counter that begins again",
         ),
         pytest.param([CLEAN + OTHER, OTHER], FaultKind.LOST, id="listed, and not any more"),
         pytest.param([OTHER, OTHER], None, id="never listed"),

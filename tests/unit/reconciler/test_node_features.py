@@ -57,7 +57,7 @@ def test_features_are_found_by_their_label_and_without_it_by_their_name(sink: No
 def test_of_features_with_one_name_in_two_namespaces_the_newest_counts(
     sink: NodeFeatureSink, old: str, new: str, feature: Any
 ):
-    """NFD, or the agents, were installed anew in another namespace; the old objects stay for ever."""
+    """NFD, or the agents, were installed again in another namespace; the old objects stay for ever."""
     items = []
     for namespace, year in ((old, 2025), (new, 2026)):
         body = feature("n1")

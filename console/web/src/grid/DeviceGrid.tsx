@@ -1,5 +1,5 @@
 /**
- * Nodes and their devices. Rows near the viewport alone are in the document, and each of them is rendered anew when its
+ * Nodes and their devices. Rows near the viewport alone are in the document, and each of them is rendered again when its
  * own node has changed.
  *
  * Keys move between devices as in any ARIA grid: one device is in the order of tabs.

@@ -17,7 +17,7 @@ export class DeviceIndex {
   private readonly counts = new Map<string, number>();
   private sorted: readonly string[] | null = null;
 
-  /** Read all rows anew. */
+  /** Read all rows again. */
   replaceAll(rows: ReadonlyMap<string, DeviceRow>): void {
     for (const map of [this.rows, this.byNode, this.looks, this.counts]) map.clear();
     this.sorted = null;

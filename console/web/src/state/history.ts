@@ -25,7 +25,7 @@ export class PoolSeries {
     };
   }
 
-  /** Note what the pool has now: anew, or in place of a value that is not as old as a step. */
+  /** Note what the pool has now: as a new value, or in place of a value that is not as old as a step. */
   note(atS: number, row: PoolRow): void {
     const isAnew = this.at.length < 2 || atS - (this.at.at(-2) ?? 0) >= STEP_S;
     const place = isAnew ? this.at.length : this.at.length - 1;

@@ -47,7 +47,7 @@ export class Connection {
 
   constructor(private readonly ports: ConnectionPorts) {}
 
-  /** Begin anew, with another namespace or another token. */
+  /** Begin again, with another namespace or another token. */
   start(): void {
     this.stop();
     this.current = new AbortController();
@@ -133,7 +133,7 @@ export class Connection {
   }
 }
 
-/** Aborts its signal when nothing begins it anew in time. */
+/** Aborts its signal when nothing begins it again in time. */
 class Silence {
   private readonly controller = new AbortController();
   private wait = new AbortController();

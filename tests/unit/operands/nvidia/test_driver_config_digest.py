@@ -1,7 +1,7 @@
 """DRIVER_CONFIG_DIGEST: what installs another driver moves it, and nothing else does.
 
 A node whose digest stays has its driver's pod replaced, and keeps the pods of users and the loaded modules. In the GPU
-Operator every change of the DaemonSet installed the driver anew (#705), up to a changed label of a chart (#2454).
+Operator every change of the DaemonSet installed the driver again (#705), up to a changed label of a chart (#2454).
 """
 
 from typing import Any

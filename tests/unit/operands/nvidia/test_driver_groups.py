@@ -1,7 +1,7 @@
 """Groups of nodes with one driver each. Nodes of another system change nothing for the others.
 
 The GPU Operator takes system and runtime of one node for the whole cluster (gpu-operator#328): its users saw drivers installed
-anew on all nodes when a node of another system joined (#328), and the wrong driver on nodes of the second (#433).
+again on all nodes when a node of another system joined (#328), and the wrong driver on nodes of the second (#433).
 """
 
 import itertools
