@@ -102,11 +102,10 @@ class NodeSelection:
 
 def selection_key(selection: PodSelection | None) -> bytes:
     """Return what equal selections have in common; by which claims they are as they are is no matter."""
-    if selection is None or selection == _NOTHING:
+    if selection is None:
         return b""
-    if selection.claims or selection.untold:
-        selection = structs.replace(selection, claims=(), untold=())
-    return _encode(selection)
+    selection = structs.replace(selection, claims=(), untold=(), unweighed=())
+    return b"" if selection == _NOTHING else _encode(selection)
 
 
 @final

@@ -32,6 +32,8 @@ class ComputeResources(msgspec.Struct, frozen=True, gc=False):
     cpu_milli: int = 0
     memory_mib: int = 0
     pods: int = 0
+    apart: int = 0
+    """Of these pods, those that keep others from their node, or from its zone: by required podAntiAffinity."""
 
 
 NOTHING: Final = ComputeResources()
@@ -41,7 +43,9 @@ def requested(pod: "Pod") -> ComputeResources:
     """Return what one pod requests: of its containers or for the whole pod, and the overhead of its runtime class."""
     resizes = _resizes(pod)
     cpu, memory = (_requested(pod.spec, resource, resizes) for resource in (CPU, MEMORY))
-    return _shared(cpu, -(-memory // _MILLI_MIB), 1)
+    affinity = pod.spec.affinity
+    apart = affinity.pod_anti_affinity if affinity is not None else None
+    return _shared(cpu, -(-memory // _MILLI_MIB), 1, int(bool(apart and apart.required)))
 
 
 def others_requested(spec: "PodSpec", *, ours: str) -> "tuple[tuple[str, int], ...]":
@@ -160,6 +164,6 @@ def _milli(quantities: "Quantities | None", resource: str) -> int | None:
 
 
 @functools.lru_cache(maxsize=1024)
-def _shared(cpu_milli: int, memory_mib: int, pods: int = 0) -> ComputeResources:
+def _shared(*amounts: int) -> ComputeResources:
     """Return one object for equal requests, which thousands of pods have."""
-    return ComputeResources(cpu_milli, memory_mib, pods)
+    return ComputeResources(*amounts)

@@ -258,6 +258,8 @@ class PodSelection(msgspec.Struct, frozen=True, gc=False):
     peers: tuple[PeerRule, ...] = ()
     untold: tuple[str, ...] = ()
     """What the pod demands of its node and nothing here says, in words."""
+    unweighed: tuple[str, ...] = ()
+    """Fields of its spec by which kube-scheduler may refuse a node, and of which the nodes' facts are not kept."""
     undecided: str = ""
     """Why no node can be the right one yet."""
 

@@ -5,20 +5,33 @@ from typing import TYPE_CHECKING, Final
 from api.names import CAPACITY_GATE
 from api.text import units
 from pool.model import Capacity
-from pool.what_if.explanation import UnitWaitReason
+from pool.what_if.explanation import HAVE_UNITS, UnitWaitReason
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
     from pool.what_if.explanation import Explanation
 
 CACHES_NOT_READ: Final = "whether the pod's kernel caches fit devices is unknown"
 
 
 def wait_summary(explanation: "Explanation") -> str:
-    """Return why a pod waits, in one line of at most 300 characters beside the names of pool and resource."""
+    """Return why a pod waits, in one line of at most 300 characters beside the names of pool, resource and fields.
+
+    Where a node is said to take the pod, now or after a change, what is not weighed is named.
+    """
     if explanation.reason is UnitWaitReason.POOL_NOT_FOUND:
         return f"no GPUPool serves {explanation.resource}: correct the name, or create the pool"
     wanted = f"{units(explanation.units)} of pool {explanation.pool} requested"
-    return f"{wanted}, {_state(explanation)}"
+    promises = explanation.remedies or explanation.reason in HAVE_UNITS
+    unweighed = explanation.unweighed if promises else ()
+    return "; ".join((f"{wanted}, {_state(explanation)}", *unweighed_texts(unweighed)))
+
+
+def unweighed_texts(fields: "Sequence[str]") -> "Iterator[str]":
+    """Yield which fields of a pod were not weighed; nothing where all were."""
+    if fields:
+        yield f"not checked, kube-scheduler decides: {', '.join(fields)}"
 
 
 def _state(explanation: "Explanation") -> str:

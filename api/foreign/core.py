@@ -21,11 +21,18 @@ class ResourceRequirements(Model, frozen=True):
     requests: dict[str, str | int | float] | None = None
 
 
+class ContainerPort(Model, frozen=True):
+    """A port of a container; with the network of its host each one is a port of the host."""
+
+    host_port: int = 0
+
+
 class Container(Model, frozen=True):
     """A container, or an init container; `restart_policy` Always makes the latter a sidecar."""
 
     name: str = ""
     resources: ResourceRequirements | None = None
+    ports: list[ContainerPort] | None = None
     restart_policy: str | None = None
 
 
@@ -167,6 +174,8 @@ class PodSpec(PodContainers, frozen=True):
     """Resources of the whole pod, where its author gave them."""
     overhead: dict[str, str | int | float] | None = None
     """Overhead of the pod's runtime class."""
+    host_network: bool = False
+    resource_claims: list[dict[str, Any]] | None = None
 
 
 class ContainerState(Model, frozen=True):

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Final
 
 from api.text import units
 from cli.simulation.answers import Verdict
+from telemetry.explanation_texts import unweighed_texts
 from telemetry.remedy_texts import RemedyReader, remedy_text
 
 if TYPE_CHECKING:
@@ -44,8 +45,7 @@ def _lines(answer: "Answer") -> "Iterator[str]":
     if decision.refused:
         yield from _refused(decision)
     yield from _changes(answer)
-    if answer.not_checked:
-        yield f"not checked, kube-scheduler decides: {', '.join(answer.not_checked)}"
+    yield from unweighed_texts(answer.not_checked)
     for gap in answer.partial:
         yield f"partial: {gap}"
 

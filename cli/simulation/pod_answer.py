@@ -9,7 +9,7 @@ from cli.simulation.pod_scheduling import question_of
 from cli.simulation.proposals import new_node_for, remedies_for
 from pool.errors import InvariantViolatedError
 from pool.model import PodPhase
-from pool.what_if.trial import unweighed
+from pool.pods.selection import unweighed
 
 if TYPE_CHECKING:
     from cli.simulation.answers import NewNode
@@ -50,5 +50,15 @@ def answer_for(asked: "AskedPod", snapshot: "Snapshot", caller: "PodCreator") ->
         remedies=remedies,
         new_node=new_node,
         partial=list(snapshot.gaps),
-        not_checked=unweighed(asked.manifest["spec"]),
+        not_checked=_not_checked(asked, snapshot),
     )
+
+
+def _not_checked(asked: "AskedPod", snapshot: "Snapshot") -> list[str]:
+    question = question_of(asked, snapshot)
+    by_others = (
+        ()
+        if question is None
+        else snapshot.index.unweighed(question.pool.name, without=question.uid)
+    )
+    return [*unweighed(asked.pod.spec), *by_others]

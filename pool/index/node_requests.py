@@ -19,6 +19,7 @@ class _NodeTotal(msgspec.Struct, gc=False):
     cpu_milli: int = 0
     memory_mib: int = 0
     pods: int = 0
+    apart: int = 0
 
     def move(self, requests: ComputeResources, sign: int) -> None:
         # Exact: whole numbers, and the ones taken away are those that were added.
@@ -26,6 +27,7 @@ class _NodeTotal(msgspec.Struct, gc=False):
         self.cpu_milli += sign * requests.cpu_milli
         self.memory_mib += sign * requests.memory_mib
         self.pods += sign * requests.pods
+        self.apart += sign * requests.apart
 
 
 @final
@@ -67,11 +69,12 @@ class NodeRequests:
             return NOTHING
         own = self._by_pod.get(without) if without is not None else None
         if own is None or own[0] != node:
-            return ComputeResources(total.cpu_milli, total.memory_mib, total.pods)
+            return ComputeResources(total.cpu_milli, total.memory_mib, total.pods, total.apart)
         return ComputeResources(
             total.cpu_milli - own[1].cpu_milli,
             total.memory_mib - own[1].memory_mib,
             total.pods - own[1].pods,
+            total.apart - own[1].apart,
         )
 
     def of(self, pod: "PodUid") -> "tuple[NodeName, ComputeResources] | None":

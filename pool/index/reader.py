@@ -78,6 +78,12 @@ class IndexReader(IndexFigures):
         places = self.free_pods(node, without=without)
         return TOO_MANY_PODS if places is not None and places + freed.pods < 1 else ""
 
+    def unweighed(self, pool: "PoolName", *, without: "PodUid") -> tuple[str, ...]:
+        """Return by what other pods of a pool's nodes may keep a pod away that is not weighed."""
+        nodes = self.state(pool).devices_by_node
+        keeps_away = any(self.requests.on(node, without=without).apart for node in nodes)
+        return ("podAntiAffinity of other pods",) if keeps_away else ()
+
     def remaining_room(
         self,
         pool: "PoolFacts",

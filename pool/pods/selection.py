@@ -15,7 +15,7 @@ from msgspec import structs
 
 from api.foreign.core import Affinity, NodeAffinity, NodeSelector, NodeSelectorTerm, Toleration
 from api.meta import LabelSelector, Model, SelectorOperator, SelectorRequirement
-from api.names import POOL_LABEL, RESOURCE_PREFIX, PoolName, pool_node_label
+from api.names import CAPACITY_GATE, POOL_LABEL, RESOURCE_PREFIX, PoolName, pool_node_label
 from api.selector_text import label_selector_text
 from pool.compute_resources import others_requested
 from pool.model import Constraints, PeerKind, PeerRule, PodSelection
@@ -33,6 +33,7 @@ _Parts = tuple[
     tuple[tuple[str, int], ...],
     tuple[str, ...],
     tuple[PeerRule, ...],
+    tuple[str, ...],
     tuple[str, ...],
 ]
 
@@ -68,8 +69,34 @@ def selection_of(pod: "Pod") -> PodSelection:
         tuple(_claims(pod)),
         tuple(rule for rule in peers if isinstance(rule, PeerRule)),
         tuple(words for words in peers if isinstance(words, str)),
+        unweighed(spec),
     )
     return _shared(_encode(parts))
+
+
+def unweighed(spec: "PodSpec") -> tuple[str, ...]:
+    """Return the fields of a pod's spec on which kube-scheduler may decide otherwise than `pool.what_if` does."""
+    affinity, volumes = spec.affinity or Affinity(), spec.volumes or ()
+    containers = (*(spec.init_containers or ()), *(spec.containers or ()))
+    ports = [port for container in containers for port in container.ports or ()]
+    amounts = others_requested(spec, ours=RESOURCE_PREFIX)
+    fields = {
+        "spec.schedulingGates": any(
+            gate.name != CAPACITY_GATE for gate in spec.scheduling_gates or ()
+        ),
+        "spec.affinity.podAffinity": affinity.pod_affinity,
+        "spec.affinity.podAntiAffinity": affinity.pod_anti_affinity,
+        "spec.topologySpreadConstraints": spec.topology_spread_constraints,
+        "spec.volumes[].persistentVolumeClaim": any(
+            volume.persistent_volume_claim for volume in volumes
+        ),
+        "spec.volumes[].ephemeral": any(volume.ephemeral is not None for volume in volumes),
+        "spec.containers[].ports[].hostPort": any(port.host_port for port in ports),
+        "spec.hostNetwork": spec.host_network and ports,
+        "spec.resourceClaims": spec.resource_claims,
+        **{f"spec.containers[].resources.requests[{name}]": amount for name, amount in amounts},
+    }
+    return tuple(path for path, is_there in fields.items() if is_there)
 
 
 def constraints_of_selection(selection: PodSelection) -> Constraints:

@@ -146,6 +146,10 @@ def explanation_steps(
         if pool is None
         else _detailed(reader, index, question, pool=pool, figures=figures),
         nodes_total=len(figures),
+        unweighed=(
+            *(() if selection is None else selection.unweighed),
+            *(() if pool is None else index.unweighed(pool.name, without=pod.uid)),
+        ),
         remedies=tuple(remedies),
     )
 

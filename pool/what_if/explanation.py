@@ -174,6 +174,8 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     nodes: tuple[NodeExplanation, ...] = ()
     """The nodes of the pool, most free units first; of large pools the first ones."""
     nodes_total: int = 0
+    unweighed: tuple[str, ...] = ()
+    """Fields of the pod on which kube-scheduler may decide otherwise than is said here."""
     remedies: tuple[AnyRemedy, ...] = ()
     """The least change first; at most one of a kind, but one for each other pool."""
 

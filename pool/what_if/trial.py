@@ -2,14 +2,13 @@
 
 Of kube-scheduler's part these are weighed: readiness, cordons, node selector and node affinity, taints, CPU, memory and
 the number of pods. Among nodes of one score the first by name is taken. Other parts of a pod on which kube-scheduler
-may decide otherwise are `unweighed`.
+may decide otherwise are `pool.pods.selection.unweighed`.
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, final
 
-from api.names import CAPACITY_GATE, RESOURCE_PREFIX
-from pool.compute_resources import CPU, MEMORY, NOTHING
+from pool.compute_resources import NOTHING
 from pool.index.cache_fit import best_node, with_warmth
 from pool.index.node_view import refusal_of
 from pool.placement.planner import Placed
@@ -114,9 +113,8 @@ class Trial:
         request, summaries = state.request_of(facts.demand), state.nodes()
         own = self.reader.ledger.of_pod(facts.uid)
         for name in sorted(index.state(pool.name).devices_by_node):
-            limit = self.limit(name)
-            if limit:
-                yield name, NodeFault(limit, ends_with_pods=not self._exclusion(name))
+            if exclusion := self._exclusion(name):
+                yield name, NodeFault(exclusion)
                 continue
             summary = summaries.get(name)
             if summary is None or (own is not None and own.node == name):
@@ -125,6 +123,8 @@ class Trial:
                 refusal = refusal_of(summary, request)
             if refusal is not None:
                 yield name, NodeFault("", refusal, ends_with_pods=refusal.reason.is_resolvable)
+            elif limit := self.limit(name):
+                yield name, NodeFault(limit, ends_with_pods=True)
 
     def limit(self, node: "NodeName", freed: "Freed" = nothing_freed) -> str:
         """Return why kube-scheduler passes a node over, whatever units are free there; empty where it does not."""
@@ -163,34 +163,3 @@ class Trial:
             if best is not None:
                 return best
         return min(scores, key=lambda name: (-scores[name], name))
-
-
-def unweighed(spec: "Mapping[str, Any]") -> "list[str]":
-    """Return the fields of a pod's spec on which kube-scheduler may decide otherwise."""
-    affinity = spec.get("affinity") or {}
-    containers = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
-    ports = [port for container in containers for port in container.get("ports") or ()]
-    resources = [container.get("resources") or {} for container in containers]
-    amounts = [
-        resource.get(part) or {} for resource in resources for part in ("requests", "limits")
-    ]
-    names = {name for quantities in amounts for name in quantities} - {CPU, MEMORY}
-    others = sorted(name for name in names if not name.startswith(RESOURCE_PREFIX))
-    fields = {
-        "spec.schedulingGates": any(
-            gate.get("name") != CAPACITY_GATE for gate in spec.get("schedulingGates") or ()
-        ),
-        "spec.affinity.podAffinity": affinity.get("podAffinity"),
-        "spec.affinity.podAntiAffinity": affinity.get("podAntiAffinity"),
-        "spec.topologySpreadConstraints": spec.get("topologySpreadConstraints"),
-        "spec.volumes[].persistentVolumeClaim": any(
-            "persistentVolumeClaim" in volume for volume in spec.get("volumes") or ()
-        ),
-        "spec.volumes[].ephemeral": any(
-            "ephemeral" in volume for volume in spec.get("volumes") or ()
-        ),
-        "spec.containers[].ports[].hostPort": any(port.get("hostPort") for port in ports),
-        "spec.resourceClaims": spec.get("resourceClaims"),
-        **{f"spec.containers[].resources.requests[{name}]": True for name in others},
-    }
-    return [path for path, is_there in fields.items() if is_there]

@@ -9,6 +9,7 @@ import msgspec
 
 from api.foreign.core import Node, Pod
 from api.foreign.leases import SeenLease
+from api.kinds.gkmcache import GKMCache
 from api.kinds.gpudevice import GPUDevice
 from api.kinds.gpunodeinventory import GPUNodeInventory
 from api.kinds.gpupool import GPUPool
@@ -24,6 +25,7 @@ from console.rows import ConsoleChange, ConsoleSnapshot, ViewerRow
 from console.visibility import Visibility
 from pool.facts import node_facts
 from reconciler.sinks.device import observe_device
+from reconciler.sinks.gkm_cache import observe_cache
 from tests.support.cluster_objects import Object
 
 NOW = dt.datetime(2026, 11, 23, 23, tzinfo=dt.UTC)
@@ -122,6 +124,9 @@ class ConsoleFeed:
             case "GPUNodeInventory":
                 inventory = msgspec.convert(content, GPUNodeInventory, strict=False)
                 return (stores.inventory_sink, inventory) if scope.inventories else None
+            case "GKMCache":
+                cache = observe_cache(msgspec.convert(content, GKMCache, strict=False))
+                return stores.gkm_caches.namespaced, cache
             case "Lease":
                 return self.state.leases, msgspec.convert(content, SeenLease, strict=False)
             case "Pod":

@@ -1,18 +1,24 @@
 """`kubectl gpu why` and copies of a cluster explain by what the server decides by: caches, CPU, pods of all kinds, the pool that serves."""
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given
+from msgspec import structs
 
 from api.clock import Instant
 from api.foreign.core import Pod
 from api.kinds.gpupool import GPUPool
 from api.names import NodeName, PoolName, pool_node_label
 from cli.simulation.object_files import read_cluster
+from cli.simulation.pod_answer import answer_for
+from cli.simulation.pod_file import pod_of_object
+from cli.simulation.pod_scheduling import PodCreator
 from cli.simulation.snapshot import Snapshot, take_snapshot
 from kube.resources import GKM_CACHES, Resource
 from kubectl_gpu.cluster_lists import ClusterLists
@@ -21,6 +27,7 @@ from kubectl_gpu.errors import ForbiddenError
 from kubectl_gpu.verbs.pools import fits_of
 from kubectl_gpu.waiting import pool_reading
 from kubectl_gpu.waiting.pod_wait import wait_of
+from kubectl_gpu.what_if.verb import copy_of
 from pool.facts import pod_facts
 from pool.fitting_pods import fitting_pods
 from pool.model import PodFacts
@@ -28,6 +35,8 @@ from pool.placement.planner import Placed
 from pool.what_if.explain import explain
 from pool.what_if.explanation import Explanation, UnitWaitReason
 from pool.what_if.question import WaitQuestion
+from telemetry.explanation_texts import wait_summary
+from telemetry.remedy_texts import node_reason
 from tests.support.cluster_objects import (
     Object,
     a_bound_pod_object,
@@ -35,7 +44,9 @@ from tests.support.cluster_objects import (
     a_list_file,
     a_pool_object,
 )
+from tests.support.console_feed import ConsoleFeed
 from tests.support.kernel_caches import D1
+from tests.support.listed_clusters import asked_pods, clusters
 from tests.support.listed_objects import NOW, ListedObjects
 from tests.support.plugin_cluster import a_pool_node, a_waiting_pod, labelled
 
@@ -255,3 +266,29 @@ def test_a_node_without_a_place_among_kubelets_pods_takes_none(
     found, _ = why(objects, pod)
     assert found.reason.value == expected.reason.value == reason
     assert [node.shortage for node in found.nodes] == ["too many pods" if places == "1" else ""]
+
+
+@given(objects=clusters(), manifest=asked_pods())
+def test_all_tools_say_the_same_of_a_pod_that_waits(objects: list[Object], manifest: Object):
+    """The server, the plugin, the console, and a trial of the same pod before it exists."""
+    pod = labelled(manifest, pool="whole")
+    snapshot = copy_of(ListedObjects([*objects, pod]))
+    server = structs.replace(explained(snapshot, pod), remedies=())
+    plugin = structs.replace(why([*objects, pod], pod)[0], remedies=())
+    feed = ConsoleFeed([item for item in objects if item["kind"] != "Pod"])
+    feed.list_pods([*(item for item in objects if item["kind"] == "Pod"), pod])
+    seen = feed.state.pods.named(f"{pod['metadata']['namespace']}/asked")
+    assert seen is not None
+    console = feed.rows.explanations.explain(seen, most_nodes=16, is_quick=True)
+    assert plugin == server == structs.replace(console, remedies=())
+    assert wait_summary(plugin) == wait_summary(server)
+    asked = pod_of_object(manifest, where="the test")
+    assert asked is not None
+    trial = answer_for(asked, snapshot, PodCreator())
+    assert tuple(trial.not_checked) == server.unweighed
+    refused = {
+        item.reason.removeprefix("GPU pool whole: "): item.count for item in trial.decision.refused
+    }
+    assert refused == Counter(
+        node_reason(node, "whole") for node in server.nodes if not node.takes_pod
+    )

@@ -43,6 +43,15 @@ def test_a_pod_that_requests_more_cpu_than_nodes_have_shares_with_none_that_does
     assert "short of CPU" in large.message
 
 
+def test_where_a_node_has_units_what_is_not_weighed_is_named(state):
+    selection = PodSelection(unweighed=("spec.hostNetwork", "spec.resourceClaims"))
+    explanations = SharedExplanations(state.reader, state.index, lambda: at(0))
+    named = "; not checked, kube-scheduler decides: spec.hostNetwork, spec.resourceClaims"
+    for units, is_named in ((8, True), (9, False)):
+        text = explanations.explain(a_pod_facts(units=units, selection=selection))
+        assert text.message.endswith(named) is is_named
+
+
 def test_later_explanations_see_what_has_changed(state):
     pod = a_pod_facts(units=8)
     text = SharedExplanations(state.reader, state.index, lambda: at(0)).explain(pod)

@@ -9,13 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from admission.decision import Denied
+from api.foreign.core import PodSpec
 from api.names import CAPACITY_GATE, NodeName, PodUid
+from cli.simulation.pod_answer import answer_for
 from cli.simulation.pod_file import pod_of_object
 from cli.simulation.pod_scheduling import PodCreator, admit, question_of, trial_of
 from kubectl_gpu.what_if.verb import copy_of
 from pool.allocation_reader import AllocationReader
 from pool.index.node_requests import NodeRequests
-from pool.what_if.trial import unweighed
+from pool.pods.selection import unweighed
 from scheduler.extender import filter_nodes, prioritize
 from tests.support.cluster_objects import (
     Object,
@@ -24,8 +26,9 @@ from tests.support.cluster_objects import (
     a_pod_object,
     a_pool_object,
 )
-from tests.support.listed_clusters import clusters
+from tests.support.listed_clusters import asked_pods, clusters
 from tests.support.listed_objects import ListedObjects
+from tests.support.naive_scheduler import passes_limits, refusing_fields
 
 
 def best_by_extender(manifest: bytes, names: list[NodeName], context: Any) -> NodeName | None:
@@ -42,30 +45,6 @@ def best_by_extender(manifest: bytes, names: list[NodeName], context: Any) -> No
     return NodeName(best["Host"])
 
 
-def passes_limits(node: Object, pods: list[Object], asked: Object) -> bool:
-    """Say whether kube-scheduler's own plugins pass the node, by nothing but the objects.
-
-    Args:
-        node: the Node.
-        pods: those that are bound there or will be, since units of it are reserved for them.
-        asked: the pod.
-    """
-    spec, allocatable = node["spec"], node["status"]["allocatable"]
-    selector = asked["spec"]["nodeSelector"]
-    return (
-        not spec.get("unschedulable")
-        and not spec.get("taints")
-        and selector.items() <= node["metadata"]["labels"].items()
-        and len(pods) < int(allocatable["pods"])
-        and all(
-            amount_of(asked, name) == 0
-            or sum(amount_of(pod, name) for pod in (*pods, asked))
-            <= int(allocatable[name].removesuffix("Gi"))
-            for name in ("cpu", "memory")
-        )
-    )
-
-
 def node_of(pod: Object, reader: AllocationReader) -> str | None:
     """Return the node on which a pod is bound or has units reserved; None for one that is over."""
     reservation = reader.ledger.of_pod(PodUid(pod["metadata"]["uid"]))
@@ -73,36 +52,22 @@ def node_of(pod: Object, reader: AllocationReader) -> str | None:
     return reservation.node if reservation else None if is_over else pod["spec"].get("nodeName")
 
 
-def amount_of(pod: Object, name: str) -> int:
-    """Return what the one container requests: cores, or GiB."""
-    (container,) = pod["spec"]["containers"]
-    resources = container["resources"]
-    return int(resources.get("requests", resources.get("limits"))[name].removesuffix("Gi"))
-
-
 @given(
     objects=clusters(),
-    units=st.integers(1, 4),
-    cpu=st.sampled_from(["0", "2", "20"]),
-    selector=st.sampled_from([{}, {"zone": "a"}]),
+    manifest=asked_pods(),
     strategy=st.sampled_from(["BinPack", "Spread", "LeastFragmentation"]),
     topology=st.sampled_from(["Preferred", "Required"]),
 )
-def test_the_node_is_that_of_filter_and_prioritize(
-    objects: list[Object],
-    units: int,
-    cpu: str,
-    selector: dict[str, str],
-    strategy: str,
-    topology: str,
+def test_the_node_is_that_of_filter_and_prioritize_and_what_may_refuse_it_is_named(
+    objects: list[Object], manifest: Object, strategy: str, topology: str
 ):
     for item in objects:
         if item["kind"] == "GPUPool":
             item["spec"]["scheduling"] = {"strategy": strategy, "deviceTopology": topology}
     snapshot = copy_of(ListedObjects(objects))
-    manifest = a_pod_object("asked", units, cpu=cpu, nodeSelector=selector)
     asked = pod_of_object(manifest, where="the test")
     assert asked is not None
+    not_checked = answer_for(asked, snapshot, PodCreator()).not_checked
     if isinstance(admit(asked, snapshot, PodCreator()), Denied):
         return
     question = question_of(asked, snapshot)
@@ -111,9 +76,10 @@ def test_the_node_is_that_of_filter_and_prioritize(
     chosen = trial.choose()
     with_devices = snapshot.index.state(question.pool.name).devices_by_node
     nodes = {NodeName(node["metadata"]["name"]): node for node in objects if node["kind"] == "Node"}
-    pods = defaultdict(list)
+    pods: defaultdict[str, list[Object]] = defaultdict(list)
     for pod in (item for item in objects if item["kind"] == "Pod"):
-        pods[node_of(pod, trial.reader)].append(pod)
+        if (host := node_of(pod, trial.reader)) is not None:
+            pods[host].append(pod)
     allowed = [
         name for name in sorted(with_devices) if passes_limits(nodes[name], pods[name], manifest)
     ]
@@ -121,6 +87,9 @@ def test_the_node_is_that_of_filter_and_prioritize(
     assert (None if chosen is None else chosen.placed.node) == expected
     refused = {name for name, _ in trial.faults()}
     assert expected is None or expected not in refused
+    for name in with_devices:
+        fields = set(refusing_fields(nodes[name], nodes.values(), pods, manifest))
+        assert fields <= set(not_checked), name
 
 
 @pytest.mark.parametrize(
@@ -157,9 +126,14 @@ def test_a_pod_that_requests_cpu_goes_nowhere_while_it_is_unknown_what_other_pod
 @pytest.mark.parametrize(
     ("spec", "field"),
     [
-        ({"affinity": {"podAffinity": {"x": []}}}, "spec.affinity.podAffinity"),
-        ({"affinity": {"podAntiAffinity": {"x": []}}}, "spec.affinity.podAntiAffinity"),
+        ({"affinity": {"podAffinity": {}}}, "spec.affinity.podAffinity"),
+        ({"affinity": {"podAntiAffinity": {}}}, "spec.affinity.podAntiAffinity"),
         ({"topologySpreadConstraints": [{}]}, "spec.topologySpreadConstraints"),
+        (
+            {"hostNetwork": True, "containers": [{"ports": [{"containerPort": 80}]}]},
+            "spec.hostNetwork",
+        ),
+        ({"hostNetwork": True}, None),
         ({"volumes": [{"persistentVolumeClaim": {}}]}, "spec.volumes[].persistentVolumeClaim"),
         ({"containers": [{"ports": [{"hostPort": 80}]}]}, "spec.containers[].ports[].hostPort"),
         ({"schedulingGates": [{"name": "example.com/quota"}]}, "spec.schedulingGates"),
@@ -179,4 +153,17 @@ def test_a_pod_that_requests_cpu_goes_nowhere_while_it_is_unknown_what_other_pod
     ],
 )
 def test_what_is_not_weighed_is_named(spec: Object, field: str | None):
-    assert unweighed(spec) == ([field] if field else [])
+    assert unweighed(msgspec.convert(spec, PodSpec)) == ((field,) if field else ())
+
+
+@pytest.mark.parametrize(("node", "named"), [("n0", ["podAntiAffinity of other pods"]), ("n1", [])])
+def test_rules_of_other_pods_on_nodes_of_the_pool_are_named(node: str, named: list[str]):
+    """They may select the pod, which its own spec does not say."""
+    rule = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {}}
+    affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [rule]}}
+    web = a_pod_object("web", 0, nodeName=node, affinity=affinity)
+    nodes = [a_node_object("n0"), a_node_object("n1")]
+    objects = [a_pool_object(), *nodes, a_device_object("n0", 0), web]
+    asked = pod_of_object(a_pod_object("asked"), where="the test")
+    assert asked is not None
+    assert answer_for(asked, copy_of(ListedObjects(objects)), PodCreator()).not_checked == named
