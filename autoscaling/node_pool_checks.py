@@ -7,6 +7,7 @@ from api.kinds.autoscaling import ScalingBackend
 from api.meta import SelectorOperator, SelectorRequirement
 from api.names import AGENT_NOT_READY_TAINT, SCALE_REQUEST_LABEL
 from api.quantity import parse_duration_s
+from autoscaling.node_daemons import taint_text
 from autoscaling.node_selections import is_well_known
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ def _faults(parameters: "ScalingParameters", facts: "NodePoolFacts") -> "Iterato
             _is_same(taint, item) for item in parameters.taints
         ):
             yield (
-                f"NodePool {name} taints its nodes with {_text(taint)}, which pods of pool {pool} do not tolerate: "
+                f"NodePool {name} taints its nodes with {taint_text(taint)}, which pods of pool {pool} do not tolerate: "
                 "add the taint to spec.scheduling.taints of the pool, or remove it from the NodePool"
             )
     for demanded in _demanded_labels(parameters):
@@ -174,11 +175,6 @@ def _values(facts: "NodePoolFacts", key: str) -> set[str] | None:
 
 def _is_same(taint: "Taint", other: "Taint") -> bool:
     return (taint.key, taint.value, taint.effect) == (other.key, other.value, other.effect)
-
-
-def _text(taint: "Taint") -> str:
-    value = f"={taint.value}" if taint.value else ""
-    return f"{taint.key}{value}:{taint.effect}"
 
 
 def _seconds(duration: str) -> int | None:

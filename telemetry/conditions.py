@@ -321,6 +321,8 @@ class NodePoolValid(Enum):
     """A part of spec.autoscaling has no valid value, and is not considered."""
     FOREIGN = "ForeignNodeClaim"
     """A NodeClaim has the label of a request that this control plane did not make."""
+    SOFTWARE_KEPT_AWAY = "NodeSoftwareKeptAway"
+    """A DaemonSet of node software does not tolerate the taints of the pool's nodes, and has no pod there."""
     VALID = "Valid"
 
 

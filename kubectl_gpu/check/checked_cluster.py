@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, final
 import msgspec
 
 from api.field_errors import UNDECODABLE
-from api.foreign.core import Node, Pod
+from api.foreign.core import Node, Pod, Toleration
+from api.foreign.karpenter import NodePool
 from api.foreign.leases import SeenLease
 from api.kinds.gpudevice import GPUDevice
 from api.kinds.gpunodeinventory import GPUNodeInventory
@@ -14,6 +15,7 @@ from api.kinds.gpupool import GPUPool
 from api.kinds.leadershipterm import GPUControlPlaneTerm
 from api.meta import Condition, Model, ObjectMeta
 from api.vendor import AMD_RESOURCE_PREFIX, NFD_AMD_LABELS
+from autoscaling.node_daemons import NodeDaemon, is_node_software
 from kube.resources import (
     CUSTOM_RESOURCE_DEFINITIONS,
     DAEMON_SETS,
@@ -24,6 +26,7 @@ from kube.resources import (
     GPU_POOLS,
     LEASES,
     MUTATING_WEBHOOK_CONFIGURATIONS,
+    NODE_POOLS,
     NODES,
     PODS,
     VALIDATING_WEBHOOK_CONFIGURATIONS,
@@ -48,9 +51,12 @@ class SeenContainer(Model, frozen=True):
 
 class SeenPodSpec(Model, frozen=True):
     containers: list[SeenContainer] | None = None
+    node_selector: dict[str, str] | None = None
+    tolerations: list[Toleration] | None = None
 
 
 class SeenTemplate(Model, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
     spec: SeenPodSpec = SeenPodSpec()
 
 
@@ -137,6 +143,9 @@ class CheckedCluster:
     definitions: "list[SeenDefinition] | None" = None
     deployments: "list[SeenWorkload] | None" = None
     daemon_sets: "list[SeenWorkload] | None" = None
+    node_daemons: "list[NodeDaemon] | None" = None
+    """DaemonSets of node software, of all namespaces."""
+    node_pools: "list[NodePool] | None" = None
     leases: "list[SeenLease] | None" = None
     terms: "list[GPUControlPlaneTerm] | None" = None
     mutating: "list[SeenWebhooks] | None" = None
@@ -166,6 +175,10 @@ def read_cluster_state(source: "AnsweringSource", *, namespace: str) -> CheckedC
     found.definitions = read.list(ListQuery(CUSTOM_RESOURCE_DEFINITIONS), SeenDefinition)
     found.deployments = read.list(ListQuery(DEPLOYMENTS, namespace), SeenWorkload)
     found.daemon_sets = read.list(ListQuery(DAEMON_SETS, namespace), SeenWorkload)
+    everywhere = read.list(ListQuery(DAEMON_SETS), SeenWorkload, _is_node_software)
+    if everywhere is not None:
+        found.node_daemons = [_node_daemon(item) for item in everywhere]
+    found.node_pools = read.list(ListQuery(NODE_POOLS), NodePool)
     found.leases = read.list(ListQuery(LEASES, namespace), SeenLease)
     found.terms = read.list(ListQuery(GPU_CONTROL_PLANE_TERMS), GPUControlPlaneTerm)
     found.mutating = read.list(ListQuery(MUTATING_WEBHOOK_CONFIGURATIONS), SeenWebhooks)
@@ -185,6 +198,17 @@ def has_amd_device(node: Node) -> bool:
     return any(labels.get(item) == "true" for item in NFD_AMD_LABELS) or any(
         item.startswith(AMD_RESOURCE_PREFIX) for item in resources
     )
+
+
+def _is_node_software(workload: SeenWorkload) -> bool:
+    template = workload.spec.template
+    return is_node_software(template.metadata.labels or {}, template.spec.node_selector or {})
+
+
+def _node_daemon(workload: SeenWorkload) -> NodeDaemon:
+    meta = workload.metadata
+    tolerations = tuple(workload.spec.template.spec.tolerations or ())
+    return NodeDaemon(name=f"{meta.namespace}/{meta.name}", tolerations=tolerations)
 
 
 def read_bare_cluster(source: "AnsweringSource", *, namespace: str) -> CheckedCluster:

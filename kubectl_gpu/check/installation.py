@@ -308,6 +308,8 @@ def _agents(cluster: "CheckedCluster") -> "Iterator[CheckFinding]":
     if cluster.daemon_sets is None:
         yield unread(cluster, CONTROL_PLANE, "daemonsets")
         return
+    if cluster.node_daemons is None:
+        yield unread(cluster, CONTROL_PLANE, "daemonsets")
     for item in sorted(cluster.daemon_sets, key=lambda set_: set_.metadata.name):
         ready, wanted = item.status.number_ready, item.status.desired_number_scheduled
         subject = f"DaemonSet {item.metadata.name}"

@@ -8,6 +8,7 @@ from api.annotations import decode_devices
 from api.names import DEVICES_ANNOTATION
 from api.status_conditions import find_condition, parse_time
 from api.text import listed
+from autoscaling.node_daemons import STARTUP_TAINT, kept_away
 from kubectl_gpu.check.checked_cluster import has_amd_device
 from kubectl_gpu.check.findings import fault, good, of_object, warning
 from kubectl_gpu.check.installation import unread
@@ -18,7 +19,7 @@ from telemetry.object_faults import device_fault, node_fault, pool_fault
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from api.foreign.core import Node, Pod
+    from api.foreign.core import Node, Pod, Taint
     from api.kinds.gpudevice import GPUDevice
     from api.kinds.gpupool import GPUPool
     from kubectl_gpu.check.checked_cluster import CheckedCluster
@@ -41,6 +42,22 @@ def check_pools(cluster: "CheckedCluster") -> "Iterator[CheckFinding]":
         yield warning((POOLS, POOLS), "there is none", cure="gpu-control-plane render examples")
     for pool in sorted(cluster.pools, key=lambda item: item.name):
         yield _pool(pool)
+        text, cure = kept_away(pool.name, cluster.node_daemons or (), _taints(cluster, pool))
+        if text:
+            yield warning((POOLS, f"nodes of GPUPool {pool.name}"), text, cure=cure)
+
+
+def _taints(cluster: "CheckedCluster", pool: "GPUPool") -> "Iterator[Taint]":
+    """Yield the taints with which a node of the pool waits for its devices."""
+    yield from pool.taints
+    scaling = pool.spec.autoscaling
+    if scaling is None:
+        return
+    yield STARTUP_TAINT
+    names = {shape.node_pool or pool.name for shape in scaling.shapes or ()}
+    for node_pool in cluster.node_pools or ():
+        if node_pool.metadata.name in names:
+            yield from node_pool.spec.template.spec.taints or ()
 
 
 def _pool(pool: "GPUPool") -> "CheckFinding":

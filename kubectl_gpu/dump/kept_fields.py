@@ -76,7 +76,10 @@ _STATE: Final = _fields(
 )
 _WORKLOAD: Final = _fields(
     "replicas",
-    template={"spec": {"containers": _fields("name", "image")}},
+    template={
+        "metadata": _fields("labels"),
+        "spec": _fields("nodeSelector", "tolerations", containers=_fields("name", "image")),
+    },
 )
 _WEBHOOKS: Final = _fields(
     "name", "failurePolicy", clientConfig=_fields("caBundle", service=_fields("name", "namespace"))

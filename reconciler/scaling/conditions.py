@@ -58,6 +58,8 @@ class ScalingFacts:
     """NodePool -> what is unwise of it."""
     spec_faults: "Sequence[str]" = ()
     """What of spec.autoscaling is not used as it stands."""
+    kept_away: str = ""
+    """Which node software has no pod on the pool's nodes, with the cure."""
 
 
 def scaling_conditions(
@@ -167,6 +169,8 @@ def _node_pool(facts: ScalingFacts) -> tuple[NodePoolValid, str]:
             " what creates them, or the label"
         )
         return NodePoolValid.FOREIGN, text
+    if facts.kept_away:
+        return NodePoolValid.SOFTWARE_KEPT_AWAY, facts.kept_away
     names = listed(facts.supply.node_pools)
     warnings = [text for _, text in sorted(facts.node_pool_warnings.items()) if text]
     text = "; ".join((f"NodePools that can serve the pool: {names or 'none is needed'}", *warnings))

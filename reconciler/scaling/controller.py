@@ -34,7 +34,8 @@ from reconciler.scaling.gauges import (
     show_waits,
 )
 from reconciler.scaling.pool_events import record_cancels, record_short_nodes
-from reconciler.scaling.probe import BackendProbe, ChosenBackend
+from reconciler.scaling.probe import RBAC as PROBE_RBAC
+from reconciler.scaling.probe import BackendProbe, ChosenBackend, NodeDaemonProbe
 from reconciler.scaling.record import ScalingRecord
 from reconciler.scaling.view import PoolScaling, ScalingView, scaling_view
 from reconciler.scaling.waiting_events import WaitingPodEvents
@@ -62,6 +63,7 @@ WORKERS: Final = 4
 RBAC: Final = (
     PolicyRule(group=GROUP, resources=("gpupools/status",), verbs=("patch",)),
     *PLACES_RBAC,
+    *PROBE_RBAC,
 )
 
 
@@ -85,6 +87,7 @@ class PoolScaler:
         self._places = context.shared(place_reader)
         self._enabled = context.settings.scaling_backends
         self._probe = BackendProbe(context.client, context.now, enabled=self._enabled)
+        self._daemons = NodeDaemonProbe(context.client, context.now)
         self._record = ScalingRecord(context)
         self._recorder = context.recorder
         self._events = WaitingPodEvents(context.recorder)
@@ -159,7 +162,10 @@ class PoolScaler:
         record_cancels(self._recorder, pool, decided.cancels)
         record_short_nodes(self._recorder, pool, observed=observed, known=self._record.known(pool))
         self._events.record(name, waiting, plan=decided, observed=observed)
-        await self._record.write(pool, counted, decided, chosen=chosen, failure=failure)
+        daemons = await self._daemons.daemons()
+        await self._record.write(
+            pool, counted, decided, chosen=chosen, daemons=daemons, failure=failure
+        )
         if isinstance(failure, KubeError):
             raise failure
         return BUSY_S if waiting or observed or decided.requests else IDLE_S

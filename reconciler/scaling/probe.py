@@ -1,12 +1,16 @@
-"""Which backend a pool gets: the one of its spec where settings and cluster allow it, otherwise a lesser one, with a reason."""
+"""What the cluster offers a pool that scales: its backend or a lesser one, with a reason, and node software for its nodes."""
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, final
 
 from api.kinds.autoscaling import REMOVED_BACKENDS, ScalingBackend
 from api.meta import PartialObjectMetadata
-from kube.errors import Forbidden, NotFound
-from kube.resources import NODE_POOLS
+from autoscaling.node_daemons import NodeDaemon, is_node_software
+from kube.errors import Forbidden, KubeError, NotFound
+from kube.resources import DAEMON_SETS, NODE_POOLS
+from manifests.install.rbac import PolicyRule
+from reconciler.driver_upgrade.objects import UpgradeDaemonSet
 from telemetry.conditions import BackendReady
 
 if TYPE_CHECKING:
@@ -17,6 +21,7 @@ if TYPE_CHECKING:
     from kube.client import KubeClient
     from kube.resources import Resource
 
+RBAC: Final = (PolicyRule(group="apps", resources=(DAEMON_SETS.plural,), verbs=("list",)),)
 PROBE_S: Final = 60.0
 """Age of an answer after which the API server is asked again."""
 
@@ -107,6 +112,36 @@ class BackendProbe:
             is_served = True
         self._served[resource] = (now, is_served)
         return is_served
+
+
+@final
+class NodeDaemonProbe:
+    """Asks the API server for the DaemonSets of node software of all namespaces, at most once a minute."""
+
+    def __init__(self, client: "KubeClient", now: "Callable[[], Instant]") -> None:
+        self._client = client
+        self._now = now
+        self._asked = -PROBE_S
+        self._found: tuple[NodeDaemon, ...] = ()
+
+    async def daemons(self) -> tuple[NodeDaemon, ...]:
+        """Return them by name; of a list that is refused or does not come, what was seen before."""
+        now = self._now().monotonic
+        if now - self._asked >= PROBE_S:
+            self._asked = now
+            with suppress(KubeError):  # no pool waits for what is only a warning
+                listed = await self._client.list_as(DAEMON_SETS, UpgradeDaemonSet, _node_daemon)
+                found = (item for item in listed.items if item is not None)
+                self._found = tuple(sorted(found, key=lambda item: item.name))
+        return self._found
+
+
+def _node_daemon(daemon_set: UpgradeDaemonSet) -> NodeDaemon | None:
+    meta, template = daemon_set.metadata, daemon_set.spec.template
+    if not is_node_software(template.metadata.labels or {}, template.spec.node_selector or {}):
+        return None
+    tolerations = tuple(template.spec.tolerations or ())
+    return NodeDaemon(name=f"{meta.namespace}/{meta.name}", tolerations=tolerations)
 
 
 _NOTHING: Final = ChosenBackend(

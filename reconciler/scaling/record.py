@@ -11,6 +11,7 @@ from api.names import SCALE_REQUEST_LABEL
 from api.status_conditions import parse_time
 from autoscaling.device_hours import advanced, totals_from
 from autoscaling.device_use import DeviceUse, PoolUsageCounter
+from autoscaling.node_daemons import STARTUP_TAINT, kept_away
 from autoscaling.node_pool_checks import node_pool_fault
 from autoscaling.nodes_per_hour import counted_from, nodes_of_last_hour
 from autoscaling.parameters import terms_faults
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from api.names import PoolName
     from autoscaling.device_hours import UsageTotals
     from autoscaling.device_use import UsageSample
+    from autoscaling.node_daemons import NodeDaemon
     from autoscaling.scaling_model import ObservedRequest, ScalingParameters, ScalingPlan
     from pool.model import PodFacts
     from reconciler.controller_spec import ControllerContext
@@ -188,6 +190,7 @@ class ScalingRecord:
         decided: "ScalingPlan",
         *,
         chosen: "ChosenBackend",
+        daemons: "Sequence[NodeDaemon]",
         failure: Exception | None,
     ) -> None:
         """Write the status where it differs: what happens at once, figures alone from time to time."""
@@ -201,6 +204,7 @@ class ScalingRecord:
             backend_message=message,
             node_pool_warnings=counted.node_pool_warnings,
             spec_faults=terms_faults(pool),
+            kept_away=_kept_away(pool, counted.supply, daemons),
         )
         conditions = scaling_conditions(
             facts,
@@ -291,6 +295,13 @@ def _age_s(current: "AutoscalingStatus | None", now: "dt.datetime") -> float:
     """Return how old the figures of a status are, or how far ahead; without a time they are as old as can be."""
     counted_at = parse_time(current.counted_at) if current is not None else None
     return abs((now - counted_at).total_seconds()) if counted_at is not None else math.inf
+
+
+def _kept_away(pool: "GPUPool", supply: Supply, daemons: "Sequence[NodeDaemon]") -> str:
+    """Return which node software has no pod on nodes of the pool until their devices are in it, with the cure."""
+    taints = (taint for facts in supply.node_pools.values() for taint in facts.taints)
+    text, cure = kept_away(pool.name, daemons, (STARTUP_TAINT, *pool.taints, *taints))
+    return f"{text}: {cure}" if text else ""
 
 
 def _backend_state(

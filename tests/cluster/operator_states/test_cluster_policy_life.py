@@ -14,7 +14,13 @@ from typing import Any
 
 import pytest
 
-from api.names import DRIVER_OWNER_LABEL, NVIDIA_PRESENT_LABEL, OPERAND_LABEL, PRESENT_LABEL
+from api.names import (
+    DRIVER_OWNER_LABEL,
+    NVIDIA_PRESENT_LABEL,
+    OPERAND_LABEL,
+    OPERANDS_LABEL,
+    PRESENT_LABEL,
+)
 from operands.nvidia.policy_states import STATE_NAMES
 from tests.cluster.environment import definitions, nodes, polling
 from tests.cluster.environment.client import ApiClient
@@ -494,6 +500,7 @@ async def test_a_deleted_policy_leaves_in_order_and_takes_nothing_of_others(
             "kubernetes.io/os",
             PRESENT_LABEL,
             *system.labels,
+            *({OPERANDS_LABEL} & before[name].keys()),
             *(others if name == node else ()),
         }
         assert labels == {key: before[name][key] for key in kept}, f"{name}: {labels}"

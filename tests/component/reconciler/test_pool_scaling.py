@@ -8,8 +8,9 @@ import pytest
 
 from api.driver_upgrade import DRIVER_UPGRADE, UNITS_WITHHELD_ANNOTATION, UPGRADE_STATE_LABEL
 from api.names import PoolName
-from kube.resources import GPU_POOLS, NODES
+from kube.resources import DAEMON_SETS, GPU_POOLS, NODES
 from operands.upgrade.actions import SetState
+from reconciler.scaling.probe import PROBE_S
 from tests.component.reconciler.scaling_run import POOL, TWO, ScalingRun, a_scaling_run
 from tests.support.driver_upgrades import OUTDATED, a_driver, a_node, step
 
@@ -236,3 +237,39 @@ async def test_a_backend_that_settings_do_not_allow_is_a_condition(run: ScalingR
     condition = (await run.status())["conditions"][0]
     assert (condition["status"], condition["reason"]) == ("False", "BackendNotEnabled")
     assert len(await run.ids()) == 1
+
+
+async def test_node_software_that_has_no_pod_on_new_nodes_is_a_condition(run: ScalingRun):
+    """A node without its driver would wait for devices until it is given up."""
+    selector = {"nvidia.com/gpu.deploy.driver": "true"}
+    template = {"spec": {"nodeSelector": selector, "containers": [{"name": "c", "image": "i"}]}}
+    template |= {"metadata": {"labels": {"app": "nvidia-driver-daemonset"}}}
+    body = {
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet",
+        "metadata": {"name": "nvidia-driver-daemonset", "namespace": "default"},
+        "spec": {"selector": {"matchLabels": template["metadata"]["labels"]}, "template": template},
+    }
+    await run.admin.create(DAEMON_SETS, body)
+    await run.add_pods("a")
+    await run.run_pass()
+    assert len(await run.ids()) == 1
+    reason, message = await node_pool_valid(run)
+    assert reason == "NodeSoftwareKeptAway"
+    assert "default/nvidia-driver-daemonset" in message
+    assert "add {key: gpu.deckhouse.io/agent-not-ready, operator: Exists}" in message
+
+    tolerations = [{"operator": "Exists"}]
+    patch = {"spec": {"template": {"spec": {"tolerations": tolerations}}}}
+    await run.admin.merge_patch(
+        DAEMON_SETS, patch, name="nvidia-driver-daemonset", namespace="default"
+    )
+    await asyncio.sleep(PROBE_S)
+    await run.run_pass()
+    assert (await node_pool_valid(run))[0] == "Valid"
+
+
+async def node_pool_valid(run: ScalingRun) -> tuple[str, str]:
+    conditions = (await run.status())["conditions"]
+    (found,) = [item for item in conditions if item["type"] == "NodePoolValid"]
+    return found["reason"], found["message"]

@@ -91,12 +91,12 @@ def webhooks(kind: str, name: str, *, ca: str = "Y2E=") -> Json:
     }
 
 
-def a_ready_pool(**status: Any) -> Json:
+def a_ready_pool(**spec: Any) -> Json:
     status = {
         "capacity": {"total": 2, "available": 1},
         "conditions": [condition("Ready", "True"), condition("CapacityLow", "True")],
-    } | status
-    return a_pool_object() | {"status": status}
+    }
+    return a_pool_object(**spec) | {"status": status}
 
 
 def an_inventory(*conditions: Json, **status: Any) -> Json:
@@ -117,6 +117,30 @@ def a_pool_pod(pod: Json) -> Json:
         "creationTimestamp": "2026-11-23T11:58:00Z",
     }
     return pod
+
+
+TAINT = {"key": "team", "value": "ml", "effect": "NoSchedule"}
+A_NODE_POOL = {
+    "kind": "NodePool",
+    "metadata": {"name": "whole"},
+    "spec": {
+        "template": {
+            "spec": {
+                "taints": [TAINT, {"key": "of-karpenter", "effect": "NoSchedule"}],
+                "startupTaints": [{"key": "of-network", "effect": "NoSchedule"}],
+            }
+        }
+    },
+}
+
+
+def a_node_daemon(*tolerations: Json) -> Json:
+    spec = {"nodeSelector": {"nvidia.com/gpu.deploy.driver": "true"}, "tolerations": tolerations}
+    return {
+        "kind": "DaemonSet",
+        "metadata": {"name": "nvidia-driver-daemonset", "namespace": "gpu-operator"},
+        "spec": {"template": {"spec": spec}},
+    }
 
 
 def a_good_cluster() -> list[Json]:
@@ -469,6 +493,30 @@ def a_stale_definition() -> list[Json]:
             "pod default/static",
             "takes no further pod that asks for gpu.deckhouse.io/whole$",
             id="a pod that bypassed admission is unaccounted",
+        ),
+        pytest.param(
+            [
+                *without("GPUPool"),
+                a_ready_pool(scheduling={"taints": [TAINT]}),
+                a_node_daemon({"key": "nvidia.com/gpu", "operator": "Exists"}),
+            ],
+            "Warning",
+            "nodes of GPUPool whole",
+            "gpu-operator/nvidia-driver-daemonset has no pod .* tolerate team=ml:NoSchedule$",
+            id="a pool's taint keeps node software away",
+        ),
+        pytest.param(
+            [
+                *a_good_cluster(),
+                a_node_daemon({"key": "team", "operator": "Exists"}),
+                a_ready_pool(autoscaling={"shapes": [{"name": "one", "devices": 1}]}),
+                A_NODE_POOL,
+            ],
+            "Warning",
+            "nodes of GPUPool whole",
+            "gpu-operator/nvidia-driver-daemonset has no pod .* tolerate "
+            "gpu.deckhouse.io/agent-not-ready:NoSchedule, of-karpenter:NoSchedule$",
+            id="taints of new nodes keep node software away",
         ),
     ],
 )

@@ -218,6 +218,8 @@ def test_the_backend_and_node_pools_say_what_to_change():
     assert found["BackendReady"] == ("False", "KarpenterMissing")
     assert found["NodePoolValid"] == ("False", "NodePoolInvalid")
     assert reported(spec_faults=["pricePerHour"])["NodePoolValid"] == ("False", "SpecNotUsed")
+    kept_away = reported(kept_away="DaemonSet a/b has no pod")["NodePoolValid"]
+    assert kept_away == ("False", "NodeSoftwareKeptAway")
 
 
 def test_a_claim_of_somebody_else_is_a_condition():
