@@ -307,7 +307,7 @@ _LABEL_KEY: Final = {
     "maxLength": MAX_LABEL_KEY_LENGTH,
     "pattern": LABEL_KEY_PATTERN,
 }
-_LABEL_VALUES: Final = {"maxItems": 256}
+_LABEL_VALUES: Final[Mapping[str, Any]] = {"maxItems": 256}
 
 LIMITS: Final[Mapping[tuple[type, str], Mapping[str, Any]]] = {
     (Autoscaling, "budget"): {"minProperties": 1},
@@ -334,7 +334,10 @@ LIMITS: Final[Mapping[tuple[type, str], Mapping[str, Any]]] = {
     (ShapeRequirement, "operator"): {
         "enum": [member.value for member in SelectorOperator if member.value]
     },
-    (ShapeRequirement, "values"): _LABEL_VALUES,
+    (ShapeRequirement, "values"): {
+        **_LABEL_VALUES,
+        "items": {"maxLength": MAX_LABEL_VALUE_LENGTH},  # or a rule on one value costs too much
+    },
     (Taint, "effect"): {"enum": ["NoSchedule", "PreferNoSchedule", "NoExecute"]},
     (Taint, "key"): _LABEL_KEY,
     (Taint, "value"): {"maxLength": MAX_LABEL_VALUE_LENGTH, "pattern": LABEL_VALUE_PATTERN},
