@@ -1,7 +1,8 @@
 """Layouts of MIG instances for all devices of a node, in mig-parted's form, from what each product supports.
 
 `all-disabled` and `all-enabled` have no instances, `all-balanced` a mixture of sizes, and `all-<profile>` as many instances
-of a profile as fit. The numbers are those of the MIG User Guide, "Supported MIG profiles".
+of a profile as fit. The numbers are those of the MIG User Guide, "Supported MIG profiles"; names and devices are those of
+NVIDIA's GPU Operator 26.7 (`assets/state-mig-manager/0400_configmap.yaml`).
 """
 
 from collections.abc import Iterable, Mapping
@@ -78,7 +79,11 @@ PRODUCTS: Final[Mapping[str, MigProduct]] = {
     ),
     "GH200 144GB": MigProduct(devices=("2348",), instances=_seven_slices((18, 36, 72, 144))),
     "B200": MigProduct(devices=("2901",), instances=_seven_slices((23, 45, 90, 180))),
-    "GB200": MigProduct(devices=("2941",), instances=_seven_slices((23, 47, 93, 186))),
+    "GB200": MigProduct(
+        devices=("2941",),
+        # Drivers differ in how much memory they report.
+        instances=_seven_slices((23, 47, 93, 186)) | {"3g.95gb": 2, "4g.95gb": 1, "7g.189gb": 1},
+    ),
     "B300": MigProduct(devices=("3182",), instances=_seven_slices((34, 67, 135, 269))),
     "GB300": MigProduct(devices=("31C2",), instances=_seven_slices((35, 70, 139, 278))),
     "RTX PRO 6000": MigProduct(

@@ -1,7 +1,8 @@
 """Layouts of virtual GPUs for all devices of a node, in the form of NVIDIA's vGPU device manager, from what products support.
 
 A layout is called like a type of virtual GPU, and has as many of it as a device holds. `default` has two on each device,
-or one where no half of the product is a type. Sizes and numbers are those of the vGPU User Guide, "Virtual GPU Types".
+or one where no half of the product is a type. Sizes and numbers are those of the vGPU User Guide 20, "Virtual GPU Types",
+in the names of NVIDIA's GPU Operator 26.7 (`assets/state-vgpu-device-manager/0500_configmap.yaml`).
 Layouts of other types are in a ConfigMap that the spec names.
 """
 
@@ -100,6 +101,20 @@ def _sliced(
     )
 
 
+def _instances(gigabytes: int, sizes: Mapping[int, tuple[int, ...]], *ends: str) -> dict[str, int]:
+    """Return types that share MIG instances, by the compute slices of these, and what their names end with."""
+    return {
+        f"{slices}-{size}{letter}{end}": gigabytes // size
+        for end in ends
+        for slices, of_slices in sizes.items()
+        for size in of_slices
+        for letter in (_WORKSTATION, _COMPUTE)
+        if letter == _WORKSTATION or size >= _COMPUTE_OF_INSTANCES_FROM
+    }
+
+
+_COMPUTE_OF_INSTANCES_FROM: Final = 8
+_GRAPHICS: Final = "GFX"
 _AMPERE_40: Final = ((5, 10, 20, 40), (4, 5, 8, 10, 20))
 _AMPERE_80: Final = ((10, 20, 40, 80), (4, 8, 10, 16, 20, 40))
 _HOPPER_80: Final = ((10, 20, 40, 80), (4, 5, 8, 10, 16, 20, 40))
@@ -162,15 +177,35 @@ PRODUCTS: Final[Mapping[str, VgpuProduct]] = {
     "B200X": _sliced((23, 45, 90, 180), (), "2901"),
     "B300X": _sliced((34, 67, 135, 269), (), "3182"),
     "GB200": _sliced((24, 47, 95, 189), (), "2941"),
+    # Another product with types of the same name, of which the larger one gives the numbers.
+    "DC 32GB": VgpuProduct(
+        devices=("2C3A",),
+        gigabytes=32,
+        workstation=(16,),
+        compute=(),
+        instances=_instances(32, {1: (16,), 2: (8, 32)}, ""),
+    ),
     "DC": VgpuProduct(
         devices=("2BB5",),
         gigabytes=96,
         workstation=(3, 4, 6, 8, 12, 16, 24, 32, 48, 96),
         compute=(8, 12, 16, 24, 32, 48, 96),
+        instances=_instances(
+            96,
+            {1: (2, 3, 4, 6, 8, 12, 24), 2: (12, 16, 24, 48), 4: (24, 32, 48, 96)},
+            "",
+            _GRAPHICS,
+        ),
     ),
-    "6000D": VgpuProduct(devices=("2BB9",), gigabytes=84, workstation=(84,), compute=(84,)),
+    "6000D": VgpuProduct(
+        devices=("2BB9",),
+        gigabytes=84,
+        workstation=(84,),
+        compute=(84,),
+        instances=_instances(84, {1: (42,), 2: (84,)}, "", _GRAPHICS),
+    ),
 }
-"""Products by the name that is the start of their types."""
+"""Products by the name that is the start of their types, up to a space."""
 
 
 @cache
@@ -182,10 +217,15 @@ def layouts_text() -> str:
 
 def _layouts_of_types() -> dict[str, object]:
     return {
-        f"{name}-{kind}": [{"devices": "all", "vgpu-devices": {f"{name}-{kind}": number}}]
-        for name, product in PRODUCTS.items()
-        for kind, number in product.types()
+        name: [{"devices": "all", "vgpu-devices": {name: number}}]
+        for product in PRODUCTS
+        for kind, number in PRODUCTS[product].types()
+        for name in (_type_name(product, kind),)
     }
+
+
+def _type_name(product: str, kind: str) -> str:
+    return f"{product.partition(' ')[0]}-{kind}"
 
 
 def _default() -> list[dict[str, object]]:
@@ -193,7 +233,7 @@ def _default() -> list[dict[str, object]]:
         {
             "device-filter": f"0x{device}{_VENDOR}",
             "devices": "all",
-            "vgpu-devices": {f"{name}-{kind}": number},
+            "vgpu-devices": {_type_name(name, kind): number},
         }
         for name, product in PRODUCTS.items()
         for kind, number in (product.default_type(),)

@@ -24,6 +24,12 @@ def test_names_are_values_of_labels():
     assert all(LABEL_VALUE.fullmatch(name) for name in build_layouts())
 
 
+def test_there_are_as_many_layouts_as_in_the_gpu_operator():
+    layouts = build_layouts()
+    assert len(layouts) == 81
+    assert {f"all-{name}" for name in ("3g.95gb", "4g.95gb", "7g.189gb")} <= layouts.keys()
+
+
 def test_layouts_without_instances_are_for_every_device():
     layouts = build_layouts()
     assert layouts["all-disabled"] == [{"devices": "all", "mig-enabled": False}]

@@ -137,6 +137,11 @@ def test_layouts_are_those_of_the_spec_or_the_default_ones():
     ("kind", "number"),
     [
         # Of NVIDIA's vGPU User Guide.
+        ("DC-1-2Q", 48),
+        ("DC-1-16Q", 2),
+        ("DC-2-16CGFX", 6),
+        ("DC-16Q", 6),
+        ("6000D-1-42QGFX", 2),
         ("A10-1Q", 24),
         ("A10-12Q", 2),
         ("A40-1Q", 32),
@@ -153,6 +158,10 @@ def test_layouts_are_those_of_the_spec_or_the_default_ones():
 def test_a_layout_has_as_many_virtual_gpus_as_a_device_holds(kind: str, number: int):
     layouts = read_layouts()
     assert layouts[kind] == [{"devices": "all", "vgpu-devices": {kind: number}}]
+
+
+def test_there_are_as_many_layouts_as_in_the_gpu_operator():
+    assert len(read_layouts()) == 711
 
 
 @functools.cache
