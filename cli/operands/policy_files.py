@@ -4,6 +4,7 @@ Fields that are null are dropped, since the API server drops them; fields that d
 definitions (CEL) are not evaluated: what the states are built from says the same of the fields that matter.
 """
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar, final
@@ -26,11 +27,13 @@ from cli.simulation.object_files import read_objects
 from operands.nvidia.label_change import LabelledNode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from api.meta import Model
 
 Json = dict[str, Any]
+_Fields = Mapping[str, Sequence[str]]
+"""Name of a field -> its paths in the kind."""
 _Kind = TypeVar("_Kind", ClusterPolicy, NVIDIADriver)
 
 STANDARD_INPUT: Final = Path("/dev/stdin")
@@ -132,32 +135,58 @@ def _decoded(file: Path, item: Json, kind: "type[_Kind]") -> "_Kind":
 
 def field_faults(kind: "type[Model]", item: Json) -> "Iterator[str]":
     """Yield what the API server says of fields that the kind does not have, and of those that it lacks."""
-    yield from _faults(crd_schema(kind), item, path="")
+    schema = crd_schema(kind)
+    fields: dict[str, list[str]] = {}
+    for path in _paths(schema):
+        fields.setdefault(path.rpartition(".")[2], []).append(path)
+    yield from _faults(schema, item, path="", fields=fields)
 
 
-def _faults(schema: Json, value: object, *, path: str) -> "Iterator[str]":
+def _paths(schema: Json, prefix: str = "") -> "Iterator[str]":
+    """Yield the paths of the fields, but for those in lists."""
+    for name, field_schema in schema.get("properties", {}).items():
+        yield f"{prefix}{name}"
+        yield from _paths(field_schema, f"{prefix}{name}.")
+
+
+def _faults(schema: Json, value: object, *, path: str, fields: _Fields) -> "Iterator[str]":
     if schema.get("x-kubernetes-preserve-unknown-fields") or path == "metadata":
         return
     if isinstance(value, list):
         for index, item in enumerate(value):
-            yield from _faults(schema.get("items", {}), item, path=f"{path}[{index}]")
+            yield from _faults(
+                schema.get("items", {}), item, path=f"{path}[{index}]", fields=fields
+            )
     if isinstance(value, dict) and schema.get("type") == "object":
-        yield from _faults_of_object(schema, value, prefix=f"{path}." if path else "")
+        prefix = f"{path}." if path else ""
+        yield from _faults_of_object(schema, value, prefix=prefix, fields=fields)
 
 
-def _faults_of_object(schema: Json, value: Json, *, prefix: str) -> "Iterator[str]":
+def _faults_of_object(
+    schema: Json, value: Json, *, prefix: str, fields: _Fields
+) -> "Iterator[str]":
     known, others = schema.get("properties", {}), schema.get("additionalProperties")
     for name in schema.get("required", ()):
         if name not in value and "default" not in known.get(name, {}):
-            yield f"{prefix}{name}: Required value"
+            is_object = known[name].get("type") == "object" and not known[name].get("required")
+            cure = f": write `{name}: {{}}`" if is_object else ""
+            yield f"{prefix}{name}: Required value{cure}"
     for name, item in value.items():
         if name in known:
-            yield from _faults(known[name], item, path=f"{prefix}{name}")
+            yield from _faults(known[name], item, path=f"{prefix}{name}", fields=fields)
         elif others is None:
-            meant = nearest(str(name), known)
-            yield f'unknown field "{prefix}{name}"{f", did you mean {meant}?" if meant else ""}'
+            yield f'unknown field "{prefix}{name}"{_hint(str(name), known, fields)}'
         elif isinstance(others, dict):
-            yield from _faults(others, item, path=f"{prefix}{name}")
+            yield from _faults(others, item, path=f"{prefix}{name}", fields=fields)
+
+
+def _hint(name: str, known: Json, fields: _Fields) -> str:
+    """Return where the field is, if only one other object has it, or what is called nearly so."""
+    elsewhere = fields.get(name, [])
+    if len(elsewhere) == 1:
+        return f", it is in {elsewhere[0].rpartition('.')[0]}"
+    meant = nearest(name, known)
+    return f", did you mean {meant}?" if meant else ""
 
 
 def without_nulls(value: Any) -> Any:  # noqa: ANN401  # JSON

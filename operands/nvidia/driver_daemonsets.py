@@ -153,10 +153,23 @@ def _daemon_set(manifest: Json, operands: DriverOperands, group: DriverGroup) ->
     if operands.spec.node_affinity is not None:
         affinity = msgspec.to_builtins(operands.spec.node_affinity)
         pod_spec_of(found)["affinity"]["nodeAffinity"] = affinity
+    _set_own_metadata(found, operands.spec)
     set_pods(found, _pods(operands))
     set_host_paths(found, operands.host_paths)
     finish_driver(found)
     return found
+
+
+def _set_own_metadata(daemon_set: Json, spec: NVIDIADriverSpec) -> None:
+    """Put labels and annotations of the NVIDIADriver on the DaemonSet too; labels that it has stay."""
+    metadata = daemon_set["metadata"]
+    metadata["labels"] = {**_own_labels(spec.labels or {}), **metadata["labels"]}
+    if spec.annotations:
+        metadata["annotations"] = {**spec.annotations, **metadata.get("annotations", {})}
+
+
+def _own_labels(labels: Mapping[str, str]) -> dict[str, str]:
+    return {key: value for key, value in labels.items() if not key.startswith(_FIXED_LABELS)}
 
 
 def _pods(operands: DriverOperands) -> DaemonsetsSpec:
@@ -165,7 +178,7 @@ def _pods(operands: DriverOperands) -> DaemonsetsSpec:
     labels = {**(common.labels or {}), **(spec.labels or {})}
     return msgspec.structs.replace(
         common,
-        labels={key: value for key, value in labels.items() if not key.startswith(_FIXED_LABELS)},
+        labels=_own_labels(labels),
         annotations={**(common.annotations or {}), **(spec.annotations or {})},
         tolerations=[*(common.tolerations or ()), *(spec.tolerations or ())],
         priority_class_name=spec.priority_class_name or common.priority_class_name,

@@ -162,7 +162,24 @@ def test_a_config_map_that_is_named_can_be_given(capsys: pytest.CaptureFixture[s
             'unknown field "spec.toolkit.env[0].values", did you mean value?',
             id="in a list",
         ),
-        pytest.param("  dcgm: {enabled: false}\n", "", "spec.dcgm: Required value", id="required"),
+        pytest.param(
+            "  dcgm: {enabled: false}\n",
+            "",
+            "spec.dcgm: Required value: write `dcgm: {}`",
+            id="required",
+        ),
+        pytest.param(
+            "image: driver",
+            "use_ocp_driver_toolkit: true",
+            'unknown field "spec.driver.use_ocp_driver_toolkit", it is in spec.operator',
+            id="in another object",
+        ),
+        pytest.param(
+            "  dcgm: {enabled: false}\n",
+            "  dcmg: {enabled: false}\n",
+            'spec.dcgm: Required value: write `dcgm: {}`; unknown field "spec.dcmg", did you mean dcgm?',
+            id="unknown and missing at once",
+        ),
         pytest.param(
             'version: "580.95"',
             "version: 580.95",

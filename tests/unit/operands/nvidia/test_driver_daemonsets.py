@@ -161,15 +161,22 @@ NODES = {
         "nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator": "Exists"}]}]
     }
 }
+OBJECT = "DaemonSet/nvidia-gpu-driver-fast-ubuntu24.04:metadata"
 EACH_FIELD: list[Any] = [
-    pytest.param({"labels": {"team": "ml"}}, {"pod.metadata.labels.team": "ml"}, id="labels"),
+    pytest.param(
+        {"labels": {"team": "ml"}},
+        {f"{OBJECT}.labels.team": "ml", "pod.metadata.labels.team": "ml"},
+        id="labels",
+    ),
     pytest.param(
         {"labels": {"app": "mine", "app.kubernetes.io/component": "mine"}},
         {},
         id="labels by which pods are found",
     ),
     pytest.param(
-        {"annotations": {"note": "x"}}, {"pod.metadata.annotations.note": "x"}, id="annotations"
+        {"annotations": {"note": "x"}},
+        {f"{OBJECT}.annotations.note": "x", "pod.metadata.annotations.note": "x"},
+        id="annotations",
     ),
     pytest.param(
         {"tolerations": [{"key": "team", "operator": "Exists"}]},
