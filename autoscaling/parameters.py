@@ -45,6 +45,7 @@ def scaling_parameters(pool: "GPUPool", facts: PoolFacts) -> ScalingParameters |
         per_day_micro=_micro(budget.per_day),
         idle_after_s=_seconds(spec.idle_after) or parse_duration_s(DEFAULT_IDLE_AFTER),
         signal_resource=spec.signal_resource or "",
+        product=_only_product(pool),
     )
 
 
@@ -107,6 +108,12 @@ def _shape(shape: NodeShape, facts: PoolFacts) -> ShapeParameters:
         memory_mib=memory_mib,
         price_micro=_micro(shape.price_per_hour),
     )
+
+
+def _only_product(pool: "GPUPool") -> str:
+    include = pool.spec.device_selector.include
+    products = (include.products if include is not None else None) or ()
+    return products[0] if len(products) == 1 else ""
 
 
 def _micro(amount: int | str | None) -> int | None:

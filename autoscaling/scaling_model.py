@@ -70,6 +70,8 @@ class ScalingParameters:
     per_day_micro: int | None = None
     idle_after_s: int = 300
     signal_resource: str = ""
+    product: str = ""
+    """The only product that its devices may have; empty where it names none, or several."""
 
     def shape(self, name: str) -> ShapeParameters | None:
         return next((item for item in self.shapes if item.name == name), None)

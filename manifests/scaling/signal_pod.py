@@ -6,23 +6,30 @@ matches it, and the node that Karpenter adds carries the id of the request.
 """
 
 import datetime as dt
+import re
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from api.crd.cel import MAX_LABEL_VALUE_LENGTH
 from api.foreign.core import NodeSelectorTerm
 from api.foreign.karpenter import NODE_POOL_LABEL
 from api.kinds.gpupool import GPUPool
 from api.meta import SelectorOperator, SelectorRequirement
 from api.names import (
     API_VERSION,
+    CLEANUP_AFTER_ANNOTATION,
     COMPONENT_LABEL,
+    CREATED_BY_ANNOTATION,
+    MODEL_LABEL,
+    PURPOSE_ANNOTATION,
     SCALE_DEVICES_ANNOTATION,
     SCALE_REQUEST_LABEL,
     SCALE_SIGNAL,
     SCALING_POOL_LABEL,
     SHAPE_ANNOTATION,
     SIGNAL_SCHEDULER,
+    TRIGGER_TYPE_LABEL,
 )
 from api.well_known_labels import PART_OF_LABEL
 from manifests import constants
@@ -34,11 +41,13 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 
 CONTAINER: Final = "signal"
+DEADLINE_S: Final = 600
 MIN_CPU_MILLI: Final = 10
 MIN_MEMORY_MIB: Final = 16
 NOBODY: Final = 65534
 """User and group of the container, which never runs."""
 POD_SCHEDULED: Final = "PodScheduled"
+_NOT_OF_LABELS: Final = re.compile("[^A-Za-z0-9_.-]+")
 UNSCHEDULABLE: Final = "Unschedulable"
 """The reason by which Karpenter and cluster-autoscaler know a pod that needs a node."""
 
@@ -48,12 +57,15 @@ def signal_name(request: "RequestId") -> str:
     return f"scale-{request}"
 
 
-def signal_labels(request: "NodeRequest") -> dict[str, str]:
+def signal_labels(request: "NodeRequest", product: str = "") -> dict[str, str]:
+    model = _NOT_OF_LABELS.sub("-", product)[:MAX_LABEL_VALUE_LENGTH].strip("-._")
     return {
         PART_OF_LABEL: constants.NAME,
         COMPONENT_LABEL: SCALE_SIGNAL,
         SCALING_POOL_LABEL: request.pool,
         SCALE_REQUEST_LABEL: request.id,
+        TRIGGER_TYPE_LABEL: "waiting-pods" if request.pods else "warm-units",
+        **({MODEL_LABEL: model} if model else {}),
     }
 
 
@@ -62,11 +74,13 @@ def build_signal(
 ) -> Json:
     """Return the pod; it satisfies the level `restricted` of pod security.
 
-    It has no activeDeadlineSeconds, which kubelet counts from the start of a pod that is bound.
+    Kubelet counts activeDeadlineSeconds from the start of a pod that is bound: the deadline ends a signal that was bound
+    after all. Signals that no kubelet sees have deadlines by phase (`autoscaling.request_state`).
     """
     affinity = signal_affinity(request)
     spec: Json = {
         "schedulerName": SIGNAL_SCHEDULER,
+        "activeDeadlineSeconds": DEADLINE_S,
         "nodeSelector": {
             **request.node_selector,
             NODE_POOL_LABEL: request.shape.node_pool,
@@ -78,12 +92,12 @@ def build_signal(
             CONTAINER, image, resources=requested_resources(request, parameters.signal_resource)
         ),
     }
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": signal_metadata(request, parameters, namespace=namespace),
-        "spec": spec,
+    metadata = signal_metadata(request, parameters, namespace=namespace)
+    metadata["annotations"] |= {
+        PURPOSE_ANNOTATION: "trigger-karpenter-scaling",
+        CLEANUP_AFTER_ANNOTATION: "node-ready",
     }
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
 def signal_metadata(
@@ -93,7 +107,7 @@ def signal_metadata(
     return {
         "name": signal_name(request.id),
         "namespace": namespace,
-        "labels": signal_labels(request),
+        "labels": signal_labels(request, parameters.product),
         "annotations": shape_annotations(request),
         "ownerReferences": [pool_reference(parameters)],
     }
@@ -150,6 +164,7 @@ def _is_limited(resource: str) -> bool:
 
 def shape_annotations(request: "NodeRequest") -> dict[str, str]:
     return {
+        CREATED_BY_ANNOTATION: f"{constants.NAME}/pool.scaling",
         SHAPE_ANNOTATION: request.shape.name,
         SCALE_DEVICES_ANNOTATION: str(request.shape.devices),
     }

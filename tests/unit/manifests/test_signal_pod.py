@@ -118,9 +118,33 @@ def requests_of(pod: Json) -> Json:
     return requests
 
 
-def test_it_has_no_deadline_of_kubelet():
-    """Weak point 2: activeDeadlineSeconds begins when a pod is bound, and this one never is."""
-    assert "activeDeadlineSeconds" not in a_signal()["spec"]
+def test_a_signal_that_is_bound_after_all_ends():
+    """Weak point 2: activeDeadlineSeconds begins when a pod is bound; those by phase count without it."""
+    assert a_signal()["spec"]["activeDeadlineSeconds"] == 600
+
+
+def test_it_says_what_it_is_for_without_a_word_of_its_pods():
+    metadata = a_signal(some_parameters(product="NVIDIA H100 80GB HBM3"))["metadata"]
+    assert {
+        key.partition("/")[2]: value
+        for key, value in {**metadata["labels"], **metadata["annotations"]}.items()
+        if key.startswith("gpu.deckhouse.io/")
+    } == {
+        "component": "scale-signal",
+        "scaling-pool": "training",
+        "scale-request": "training-1a2b3c4d",
+        "trigger-type": "waiting-pods",
+        "gpu-model": "NVIDIA-H100-80GB-HBM3",
+        "created-by": "gpu-control-plane/pool.scaling",
+        "purpose": "trigger-karpenter-scaling",
+        "cleanup-after": "node-ready",
+        "shape": "two",
+        "scale-devices": "2",
+    }
+    labels = a_signal(pods=())["metadata"]["labels"]
+    assert labels["gpu.deckhouse.io/trigger-type"] == "warm-units"
+    assert "gpu.deckhouse.io/gpu-model" not in labels
+    assert "uid-p" not in str(a_signal()["metadata"])
 
 
 def test_it_satisfies_the_restricted_level_of_pod_security():
