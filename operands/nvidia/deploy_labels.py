@@ -181,7 +181,10 @@ def _desired(
     if node.is_in_pool:
         _exclude_pools(desired)
     software = software_of(
-        node.labels, runtime_version=node.runtime_version, kernel_version=node.kernel_version
+        node.labels,
+        runtime_version=node.runtime_version,
+        kernel_version=node.kernel_version,
+        system=node.system,
     )
     desired.values |= software.labels()
     _add_driver(node, parameters, desired, expired=expired)

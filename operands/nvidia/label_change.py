@@ -31,8 +31,10 @@ from operands.nvidia.deploy_record import (
     parse_record,
     record_text,
 )
+from operands.nvidia.node_software import UNKNOWN_SYSTEM
 
 if TYPE_CHECKING:
+    from api.kinds.gpunodeinventory import NodeSystem
     from api.kinds.nvidia.sandbox_operands import WorkloadType
 
 _TRUE: Final = "true"
@@ -125,6 +127,8 @@ class LabelledNode:
     """The annotation `UPGRADE_ENABLED_ANNOTATION`."""
     runtime_version: str = ""
     kernel_version: str = ""
+    system: "NodeSystem" = UNKNOWN_SYSTEM
+    """As the node agent reports it."""
     is_in_pool: bool = False
     """Whether a device of it is in a GPUPool."""
 

@@ -1,6 +1,7 @@
 """System, kernel and container runtime of a node, which decide about its driver and its container toolkit.
 
-They are read from the labels of Node Feature Discovery and from what kubelet says about the machine, and written as labels
+They are read from the labels of Node Feature Discovery, or where it does not run from what the node agent reports, and from
+what kubelet says about the machine, and written as labels
 of this control plane, by which DaemonSets select nodes. These labels stay while Node Feature Discovery restarts and its own
 are gone, so that no driver pod leaves its node for that.
 """
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Final, final
 
+from api.kinds.gpunodeinventory import NodeSystem
 from api.names import GROUP, OPERANDS_LABEL
 from api.vendor import NFD_KERNEL_LABEL, NFD_SYSTEM_PREFIX
 
@@ -28,6 +30,7 @@ OS_ID_FEATURE: Final = f"{NFD_SYSTEM_PREFIX}ID"
 OS_VERSION_FEATURE: Final = f"{NFD_SYSTEM_PREFIX}VERSION_ID"
 OS_MAJOR_FEATURE: Final = f"{NFD_SYSTEM_PREFIX}VERSION_ID.major"
 
+UNKNOWN_SYSTEM: Final = NodeSystem()
 _OPENSHIFT_LABEL: Final = "node.openshift.io/os_id"
 """On every Node of OpenShift."""
 _OPENSHIFT_SYSTEMS: Final = frozenset({"rhcos", "scos"})
@@ -63,7 +66,11 @@ class HostSoftware:
 
 
 def software_of(
-    labels: "Mapping[str, str]", *, runtime_version: str = "", kernel_version: str = ""
+    labels: "Mapping[str, str]",
+    *,
+    runtime_version: str = "",
+    kernel_version: str = "",
+    system: NodeSystem = UNKNOWN_SYSTEM,
 ) -> HostSoftware:
     """Return the software of a node; what its labels do not say any more is what they said before.
 
@@ -71,11 +78,14 @@ def software_of(
         labels: of the node: those of Node Feature Discovery, and ours of the last pass.
         runtime_version: `status.nodeInfo.containerRuntimeVersion`, such as `containerd://2.1.4`.
         kernel_version: `status.nodeInfo.kernelVersion`.
+        system: as the node agent reports it, where Node Feature Discovery does not run.
     """
     # kubelet's does not go away while Node Feature Discovery restarts, and is the newer one after a reboot.
     kernel = _label_value(kernel_version) or _label_value(labels.get(NFD_KERNEL_LABEL, ""))
     return HostSoftware(
-        os_tag=_os_tag(labels) or labels.get(OS_LABEL, ""),
+        os_tag=_os_tag_of_features(labels)
+        or _os_tag(system.os, system.os_version)
+        or labels.get(OS_LABEL, ""),
         kernel=kernel or labels.get(KERNEL_LABEL, ""),
         runtime=_runtime(runtime_version) or labels.get(RUNTIME_LABEL, ""),
     )
@@ -106,11 +116,15 @@ def recorded_software(labels: "Mapping[str, str]") -> HostSoftware:
     )
 
 
-def _os_tag(labels: "Mapping[str, str]") -> str:
-    system = labels.get(OS_ID_FEATURE, "").lower()
+def _os_tag_of_features(labels: "Mapping[str, str]") -> str:
     version = labels.get(OS_VERSION_FEATURE, "")
+    return _os_tag(labels.get(OS_ID_FEATURE, ""), version, labels.get(OS_MAJOR_FEATURE, ""))
+
+
+def _os_tag(system: str, version: str, major_version: str = "") -> str:
+    system = system.lower()
     if system in _BY_MAJOR_VERSION:
-        version = labels.get(OS_MAJOR_FEATURE) or version.partition(".")[0]
+        version = major_version or version.partition(".")[0]
     return _label_value(f"{system}{version}") if system and version else ""
 
 

@@ -19,7 +19,8 @@ from kube.resources import NODES
 from manifests.install.rbac import PolicyRule
 from operands.nvidia.deploy_labels import deploy_labels, label_parameters
 from operands.nvidia.label_change import Hold, LabelChange, LabelledNode
-from reconciler.controller_spec import ControllerContext, ControllerSpec, Trigger
+from operands.nvidia.node_software import UNKNOWN_SYSTEM
+from reconciler.controller_spec import ControllerContext, ControllerSpec, Trigger, inventories
 from reconciler.pool.index_changes import NODES as INDEX_NODES
 from reconciler.runtime.expectations import Expectations
 from telemetry.reasons import EventReason
@@ -28,9 +29,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from api.clock import Instant
+    from api.kinds.gpunodeinventory import GPUNodeInventory
     from api.names import NodeName
     from kube.client import KubeClient
     from kube.event_recorder import EventRecorder
+    from kube.store import Store
     from operands.nvidia.deploy_labels import LabelParameters
     from pool.index.figures import IndexFigures
     from pool.model import NodeFacts
@@ -50,7 +53,9 @@ WORKERS: Final = 4
 _log = structlog.get_logger()
 
 
-def labelled_node(index: "IndexFigures", node: "NodeFacts") -> LabelledNode:
+def labelled_node(
+    index: "IndexFigures", node: "NodeFacts", inventory: "GPUNodeInventory | None"
+) -> LabelledNode:
     """Return what decides about the labels of a node."""
     return LabelledNode(
         labels=node.labels,
@@ -58,6 +63,7 @@ def labelled_node(index: "IndexFigures", node: "NodeFacts") -> LabelledNode:
         upgrade_enabled=node.upgrade_enabled,
         runtime_version=node.runtime,
         kernel_version=node.kernel,
+        system=inventory.status.system if inventory is not None else UNKNOWN_SYSTEM,
         is_in_pool=bool(index.pools_on(node.name)),
     )
 
@@ -111,12 +117,14 @@ class NodeDeployLabels:
         index: "IndexFigures",
         current: CurrentParameters,
         *,
+        inventories: "Store[GPUNodeInventory]",
         recorder: "EventRecorder",
         now: "Callable[[], Instant]",
     ) -> None:
         self._client = client
         self._index = index
         self._current = current
+        self._inventories = inventories
         self._recorder = recorder
         self._now = now
         self._held_since: dict[NodeName, dict[Hold, float]] = {}
@@ -140,7 +148,9 @@ class NodeDeployLabels:
         now = self._now().monotonic
         expired = self._expired(name, now)
         change = deploy_labels(
-            labelled_node(self._index, node), self._current.parameters, expired=expired
+            labelled_node(self._index, node, self._inventories.by_name.get(name)),
+            self._current.parameters,
+            expired=expired,
         )
         self._keep_time(name, change, expired, now=now)
         self._record(node, change)
@@ -252,6 +262,7 @@ SPEC: Final = ControllerSpec(
     workers=WORKERS,
     triggers=(
         INDEX_NODES,
+        Trigger(source=inventories),
         Trigger(source=lambda context: context.shared(current_parameters).changes, keys=_all_nodes),
     ),
     is_enabled=lambda settings: settings.node_software.is_enabled,
@@ -260,6 +271,7 @@ SPEC: Final = ControllerSpec(
             context.client,
             context.index,
             context.shared(current_parameters),
+            inventories=context.stores.inventories,
             recorder=context.recorder,
             now=context.now,
         ).reconcile

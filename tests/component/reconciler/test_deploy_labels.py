@@ -7,15 +7,18 @@ from dataclasses import dataclass, replace
 import msgspec
 import pytest
 
+from api.kinds.gpunodeinventory import GPUNodeInventory
 from api.kinds.gpupool import GPUPool
 from api.names import (
     ASSIGNMENT_ANNOTATION,
     DEPLOY_LABELS_ANNOTATION,
     NVIDIA_PRESENT_LABEL,
+    PRESENT_LABEL,
     NodeName,
     PoolName,
 )
 from kube.resources import GPU_DEVICES, NODES
+from operands.nvidia.node_software import OS_LABEL
 from reconciler.node_software.deploy_labels_controller import (
     CONFLICT_RETRY_S,
     HOLD_S,
@@ -52,6 +55,7 @@ class Leader:
             self.world.client,
             stores.index,
             self.current,
+            inventories=stores.inventories,
             recorder=self.world.recorder,
             now=self.time.now,
         )
@@ -282,6 +286,20 @@ async def test_a_device_in_a_pool_takes_device_plugin_and_mig_manager_off_the_no
         await world.client.delete(GPU_DEVICES, "n1-0")
         await world.until_stable()
         assert await deployed(world) == CONTAINER | {"mig-manager"}
+
+
+async def test_the_system_that_the_node_agent_reports_is_on_the_node_at_once(world: LabelWorld):
+    await world.add_node("n1", {PRESENT_LABEL: "true"})
+    world.set_policy(a_policy())
+    async with world.leading():
+        await world.until_stable()
+        assert OS_LABEL not in await world.labels()
+        report = {"status": {"system": {"os": "ubuntu", "osVersion": "24.04"}}}
+        inventory = msgspec.convert({"metadata": {"name": "n1"}, **report}, GPUNodeInventory)
+        world.stores.inventory_sink.replace_all([inventory])
+        assert await world.until_stable() == [N1]
+        assert (await world.labels())[OS_LABEL] == "ubuntu24.04"
+        assert "driver" in await deployed(world)
 
 
 async def test_a_change_of_another_writer_in_the_same_moment_is_not_overwritten(world: LabelWorld):

@@ -1,13 +1,17 @@
 """Deploy labels of a node: by workload type, for MIG, beside pools; what others wrote stays."""
 
+import dataclasses
+
 import pytest
 
+from api.kinds.gpunodeinventory import NodeSystem
 from api.kinds.nvidia.sandbox_operands import SandboxMode, WorkloadType
 from api.names import (
     DEPLOY_LABELS_ANNOTATION,
     DRIVER_OWNER_LABEL,
     MIG_CONFIG_LABEL,
     NVIDIA_PRESENT_LABEL,
+    PRESENT_LABEL,
 )
 from operands.nvidia.deploy_labels import deploy_labels, mig_capability, operands_of
 from operands.nvidia.deploy_record import OPERANDS
@@ -296,6 +300,28 @@ def test_software_of_the_node_is_on_it():
         "6.8.0-41-generic",
         "cri-o",
     )
+
+
+@pytest.mark.parametrize(
+    ("labels", "system", "expected"),
+    [
+        ({}, ("ubuntu", "24.04"), "ubuntu24.04"),
+        ({}, ("rhel", "9.4"), "rhel9"),
+        ({}, ("arch", ""), ""),
+        (NFD, ("sles", "15"), "ubuntu24.04"),
+    ],
+)
+def test_without_feature_discovery_the_system_is_what_the_node_agent_reports(
+    labels: dict[str, str], system: tuple[str, str], expected: str
+):
+    name, version = system
+    node = a_node({PRESENT_LABEL: "true", **labels}, system=NodeSystem(os=name, os_version=version))
+    labelled = stable(node, PLAIN)
+    assert labelled.labels.get(OS_LABEL, "") == expected
+    without_report = dataclasses.replace(labelled, system=NodeSystem())
+    assert stable(without_report, PLAIN).labels == labelled.labels
+    upgraded = dataclasses.replace(labelled, system=NodeSystem(os="ubuntu", os_version="26.04"))
+    assert stable(upgraded, PLAIN).labels[OS_LABEL] == (expected if labels else "ubuntu26.04")
 
 
 def test_operands_switched_off_on_a_node_leave_only_its_presence():
