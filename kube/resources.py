@@ -84,6 +84,8 @@ def _gkm(plural: str, kind: str, *, namespaced: bool) -> Resource:
 PODS: Final = _core("pods", "Pod", namespaced=True)
 NODES: Final = _core("nodes", "Node", namespaced=False)
 NAMESPACES: Final = _core("namespaces", "Namespace", namespaced=False)
+RESOURCE_QUOTAS: Final = _core("resourcequotas", "ResourceQuota", namespaced=True)
+LIMIT_RANGES: Final = _core("limitranges", "LimitRange", namespaced=True)
 SECRETS: Final = _core("secrets", "Secret", namespaced=True)
 EVENTS: Final = Resource("events.k8s.io", "v1", "events", "Event", namespaced=True)
 LEASES: Final = Resource("coordination.k8s.io", "v1", "leases", "Lease", namespaced=True)

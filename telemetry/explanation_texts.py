@@ -31,7 +31,7 @@ def wait_summary(explanation: "Explanation") -> str:
 def unweighed_texts(fields: "Sequence[str]") -> "Iterator[str]":
     """Yield which fields of a pod were not weighed; nothing where all were."""
     if fields:
-        yield f"not checked, kube-scheduler decides: {', '.join(fields)}"
+        yield f"not checked, Kubernetes decides: {', '.join(fields)}"
 
 
 def _state(explanation: "Explanation") -> str:

@@ -94,4 +94,4 @@ class Answer(AnswerModel, frozen=True):
     partial: list[str] = []
     """Why the answer is of a part of the cluster."""
     not_checked: list[str] = []
-    """Fields of the pod that kube-scheduler checks and this simulation does not."""
+    """What Kubernetes checks and this simulation does not: fields of the pod, and objects by which others may refuse it."""

@@ -3,6 +3,7 @@
 Each kind is decoded and projected by the same types and functions as in the server's informers.
 """
 
+import functools
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, final
 
@@ -12,6 +13,7 @@ from api.kinds.gkmcachenode import ClusterGKMCacheNode, GKMCacheNode
 from api.kinds.gpudevice import GPUDevice
 from api.kinds.gpunodeinventory import GPUNodeInventory
 from api.kinds.gpupool import GPUPool
+from api.meta import PartialObjectMetadata
 from kube.resources import (
     CLUSTER_GKM_CACHE_NODES,
     CLUSTER_GKM_CACHES,
@@ -20,9 +22,11 @@ from kube.resources import (
     GPU_DEVICES,
     GPU_NODE_INVENTORIES,
     GPU_POOLS,
+    LIMIT_RANGES,
     NAMESPACES,
     NODES,
     PODS,
+    RESOURCE_QUOTAS,
 )
 from pool.facts import node_facts, observed_pod
 from reconciler.sinks.device import ObservedDevice, observe_device
@@ -53,6 +57,13 @@ class ListedKind:
 
 _NO_CACHES: Final = "whether kernel caches of pods fit devices is unknown: they count as fitting"
 _NO_WARM_NODES: Final = "no node counts as having a kernel cache"
+
+
+def _limit_of_namespace(kind: str, item: PartialObjectMetadata) -> tuple[str, str]:
+    namespace, name = item.metadata.namespace, item.metadata.name
+    return namespace, f"{kind} {namespace}/{name}"
+
+
 LISTED: Final = (
     ListedKind(
         resource=GPU_POOLS,
@@ -115,6 +126,16 @@ LISTED: Final = (
         without=_NO_WARM_NODES,
         is_optional=True,
     ),
+    *(
+        ListedKind(
+            resource=resource,
+            item_type=PartialObjectMetadata,
+            project=functools.partial(_limit_of_namespace, resource.kind),
+            without=f"whether a {resource.kind} of the pod's namespace {does} is unknown",
+            is_optional=True,
+        )
+        for resource, does in ((RESOURCE_QUOTAS, "refuses it"), (LIMIT_RANGES, "changes it"))
+    ),
     ListedKind(
         resource=PODS,
         item_type=Pod,
@@ -141,6 +162,8 @@ class ClusterObjects:
     """Those of namespaces, and those of the cluster."""
     gkm_cache_nodes: list[CacheNodeFacts] = field(default_factory=list)
     """Objects of both kinds."""
+    limits: list[tuple[str, str]] = field(default_factory=list)
+    """Namespace and name of each ResourceQuota and LimitRange, by which the API server refuses and changes pods."""
     pods: "list[AnyPod]" = field(default_factory=list)
     are_pods_whole: bool = True
     """Whether all pods of the nodes are read, those without units included."""
@@ -159,6 +182,8 @@ class ClusterObjects:
             CLUSTER_GKM_CACHES.plural: self.gkm_caches,
             GKM_CACHE_NODES.plural: self.gkm_cache_nodes,
             CLUSTER_GKM_CACHE_NODES.plural: self.gkm_cache_nodes,
+            RESOURCE_QUOTAS.plural: self.limits,
+            LIMIT_RANGES.plural: self.limits,
             PODS.plural: self.pods,
         }
         return lists[kind.resource.plural]

@@ -55,10 +55,17 @@ def answer_for(asked: "AskedPod", snapshot: "Snapshot", caller: "PodCreator") ->
 
 
 def _not_checked(asked: "AskedPod", snapshot: "Snapshot") -> list[str]:
+    """Return what may decide otherwise: kube-scheduler, and before it the API server, which stores the pod as it admits it."""
     question = question_of(asked, snapshot)
     by_others = (
         ()
         if question is None
         else snapshot.index.unweighed(question.pool.name, without=question.uid)
     )
-    return [*unweighed(asked.pod.spec), *by_others]
+    runtime_class = asked.manifest["spec"].get("runtimeClassName")
+    return [
+        *unweighed(asked.pod.spec),
+        *by_others,
+        *(["spec.runtimeClassName"] if runtime_class else []),
+        *(limit for namespace, limit in snapshot.limits if namespace == asked.namespace),
+    ]

@@ -39,6 +39,8 @@ class Snapshot:
     stores: InformerStores
     admission: AdmissionContext
     scheduling: ExtenderContext
+    limits: tuple[tuple[str, str], ...]
+    """Namespace and name of each ResourceQuota and LimitRange."""
     gaps: tuple[str, ...]
     """Why the snapshot is partial, one line each."""
 
@@ -100,6 +102,7 @@ def take_snapshot(
             now=lambda: now,
             is_ready=lambda: True,
         ),
+        limits=tuple(objects.limits),
         gaps=tuple(objects.gaps),
     )
 

@@ -32,10 +32,12 @@ from kube.resources import (
     GPU_NODE_INVENTORIES,
     GPU_POOLS,
     LEASES,
+    LIMIT_RANGES,
     MUTATING_WEBHOOK_CONFIGURATIONS,
     NAMESPACES,
     NODES,
     PODS,
+    RESOURCE_QUOTAS,
     VALIDATING_WEBHOOK_CONFIGURATIONS,
 )
 from kubectl_gpu.cluster_lists import read_list
@@ -89,6 +91,8 @@ def dumped_lists(namespace: str) -> "tuple[DumpedList, ...]":
         GKM_CACHE_NODES,
         CLUSTER_GKM_CACHE_NODES,
         NAMESPACES,
+        RESOURCE_QUOTAS,
+        LIMIT_RANGES,
     )
     return (
         *(DumpedList((ListQuery(resource),)) for resource in whole),

@@ -24,10 +24,12 @@ from kube.resources import (
     GPU_NODE_INVENTORIES,
     GPU_POOLS,
     LEASES,
+    LIMIT_RANGES,
     MUTATING_WEBHOOK_CONFIGURATIONS,
     NAMESPACES,
     NODES,
     PODS,
+    RESOURCE_QUOTAS,
     VALIDATING_WEBHOOK_CONFIGURATIONS,
 )
 
@@ -65,7 +67,10 @@ _META: Final = _fields(
     ownerReferences=_fields("apiVersion", "kind", "name", "uid", "controller"),
 )
 _REQUIREMENTS: Final = _fields("limits", "requests")
-_CONTAINER: Final = _fields("name", "restartPolicy", resources=_REQUIREMENTS)
+_CONTAINER: Final = _fields(
+    "name", "restartPolicy", ports=_fields("containerPort", "hostPort"), resources=_REQUIREMENTS
+)
+_RULES: Final = _fields("requiredDuringSchedulingIgnoredDuringExecution")
 _STATE: Final = _fields(
     "name",
     "ready",
@@ -99,12 +104,16 @@ _KEPT: Final[dict[str, Fields]] = {
             "topologySpreadConstraints",
             "schedulingGates",
             "overhead",
-            affinity=_fields("nodeAffinity"),
+            "hostNetwork",
+            affinity=_fields("nodeAffinity", podAffinity=_RULES, podAntiAffinity=_RULES),
+            resourceClaims=_fields("name"),
             resources=_REQUIREMENTS,
             containers=_CONTAINER,
             initContainers=_CONTAINER,
             volumes=_fields(
                 "name",
+                persistentVolumeClaim=_fields("claimName"),
+                ephemeral={},
                 csi=_fields(
                     "driver", volumeAttributes=_fields(CACHE_ATTRIBUTE, NAMESPACE_ATTRIBUTE)
                 ),
@@ -138,6 +147,8 @@ _KEPT: Final[dict[str, Fields]] = {
         ),
     },
     NAMESPACES.plural: {},
+    RESOURCE_QUOTAS.plural: {},
+    LIMIT_RANGES.plural: {},
     GPU_POOLS.plural: _OURS,
     GPU_DEVICES.plural: _OURS,
     GPU_NODE_INVENTORIES.plural: _OURS,

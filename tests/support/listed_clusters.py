@@ -83,6 +83,20 @@ CACHE: Object = {
 """Fits devices of compute capability 9.0."""
 
 
+QUOTAS: tuple[list[Object], ...] = (
+    [],
+    [
+        {
+            "apiVersion": "v1",
+            "kind": "ResourceQuota",
+            "metadata": {"name": "units", "namespace": namespace},
+            "spec": {"hard": {"requests.gpu.deckhouse.io/whole": "2"}},
+        }
+        for namespace in ("default", "shop")
+    ],
+)
+
+
 def _rule(app: str) -> Object:
     """Return a rule about pods of an app in the zone of a node."""
     return {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": app}}}
@@ -166,7 +180,7 @@ def clusters(draw: st.DrawFn) -> list[Object]:
                 device["status"]["conditions"] = [a_condition("Healthy", "False")]
             objects.append(device)
             objects += draw(pods_on(f"n{place}", number))
-    objects.append(CACHE)
+    objects += [CACHE, *draw(st.sampled_from(QUOTAS))]
     if draw(st.booleans()):
         objects.append(an_inventory("n0", draw(st.sampled_from(["none", "restricted"]))))
     return objects

@@ -88,6 +88,16 @@ def refusing_fields(
         yield "podAntiAffinity of other pods"
 
 
+def refusing_quotas(objects: Iterable[Object], asked: Object) -> Iterator[str]:
+    """Yield the quotas by which the API server refuses a pod, whatever others of its namespace have."""
+    resource, namespace = "gpu.deckhouse.io/whole", asked["metadata"]["namespace"]
+    for item in objects:
+        if item["kind"] == "ResourceQuota" and item["metadata"]["namespace"] == namespace:
+            hard = int(item["spec"]["hard"][f"requests.{resource}"])
+            if _amount(asked, resource) > hard:
+                yield f"ResourceQuota {namespace}/{item['metadata']['name']}"
+
+
 def selects(term: Object, labels: Mapping[str, str]) -> bool:
     """Say whether the label selector of a rule about pods selects one with these labels."""
     return bool(term["labelSelector"]["matchLabels"].items() <= labels.items())

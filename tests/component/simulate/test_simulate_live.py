@@ -26,6 +26,8 @@ PLURALS = {
     "nodes": "Node",
     "gpunodeinventories": "GPUNodeInventory",
     "namespaces": "Namespace",
+    "resourcequotas": "ResourceQuota",
+    "limitranges": "LimitRange",
     "pods": "Pod",
 }
 OPTIONAL = ("gkmcaches", "clustergkmcaches", "gkmcachenodes", "clustergkmcachenodes")

@@ -25,6 +25,7 @@ from console.rows import (
     SeenNodeState,
     ShareRow,
 )
+from console.visibility import Visibility
 from tests.support.cache_demands import SHARED, mounting
 from tests.support.cluster_objects import (
     Object,
@@ -443,6 +444,26 @@ def test_a_waiting_pod_has_a_detail_with_the_figures_of_its_nodes():
     assert detail.nodes_total == 2
     for name in ("ml-team/train-a", "ml-team/none"):
         assert pod_detail(feed.state, feed.rows, name, viewer=feed.viewer()) is None
+
+
+@pytest.mark.parametrize(
+    ("sees_nodes", "because"),
+    [
+        (True, "insufficient cpu: 2000m requested, 1000m free"),
+        (False, "kube-scheduler does not consider it"),
+    ],
+)
+def test_what_nodes_lack_is_said_to_viewers_of_nodes(sees_nodes: bool, because: str):
+    pod = labelled(a_pod_object("a", cpu="2"), pool="whole")
+    node = a_node_object("n0", cpu="1")
+    feed = ConsoleFeed([a_pool_object(), node, a_device_object("n0", 0), pod])
+    viewer = feed.viewer(Visibility(namespaces=None, nodes=sees_nodes))
+    detail = pod_detail(feed.state, feed.rows, "ml-team/a", viewer=viewer)
+    assert detail is not None
+    assert (detail.row.reason, [item.because for item in detail.nodes]) == (
+        "NodesExcluded",
+        [because],
+    )
 
 
 def test_in_a_large_pool_a_detail_has_the_remedies_that_are_known():

@@ -37,6 +37,7 @@ from tests.support.cluster_objects import (
     a_pod_object,
     a_pool_object,
 )
+from tests.support.listed_clusters import asked_pods
 from tests.support.object_source import NOON, ObjectSource
 
 CANARY = "canary-7c1f"
@@ -248,6 +249,11 @@ def test_metrics_and_version_are_part_of_it_where_they_can_be_read():
 def test_decisions_about_a_reduced_pod_are_those_about_the_whole_one():
     whole = a_talkative_pod()
     assert facts_of(reduced(PODS, whole)) == facts_of(without_signature(whole))
+
+
+@given(pod=asked_pods())
+def test_what_kube_scheduler_decides_by_is_in_a_reduced_pod(pod: dict[str, Any]):
+    assert facts_of(reduced(PODS, pod)) == facts_of(pod)
 
 
 @given(st.data())

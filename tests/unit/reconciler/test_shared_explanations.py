@@ -46,7 +46,7 @@ def test_a_pod_that_requests_more_cpu_than_nodes_have_shares_with_none_that_does
 def test_where_a_node_has_units_what_is_not_weighed_is_named(state):
     selection = PodSelection(unweighed=("spec.hostNetwork", "spec.resourceClaims"))
     explanations = SharedExplanations(state.reader, state.index, lambda: at(0))
-    named = "; not checked, kube-scheduler decides: spec.hostNetwork, spec.resourceClaims"
+    named = "; not checked, Kubernetes decides: spec.hostNetwork, spec.resourceClaims"
     for units, is_named in ((8, True), (9, False)):
         text = explanations.explain(a_pod_facts(units=units, selection=selection))
         assert text.message.endswith(named) is is_named

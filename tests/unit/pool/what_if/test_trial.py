@@ -28,7 +28,7 @@ from tests.support.cluster_objects import (
 )
 from tests.support.listed_clusters import asked_pods, clusters
 from tests.support.listed_objects import ListedObjects
-from tests.support.naive_scheduler import passes_limits, refusing_fields
+from tests.support.naive_scheduler import passes_limits, refusing_fields, refusing_quotas
 
 
 def best_by_extender(manifest: bytes, names: list[NodeName], context: Any) -> NodeName | None:
@@ -68,6 +68,7 @@ def test_the_node_is_that_of_filter_and_prioritize_and_what_may_refuse_it_is_nam
     asked = pod_of_object(manifest, where="the test")
     assert asked is not None
     not_checked = answer_for(asked, snapshot, PodCreator()).not_checked
+    assert set(refusing_quotas(objects, manifest)) <= set(not_checked)
     if isinstance(admit(asked, snapshot, PodCreator()), Denied):
         return
     question = question_of(asked, snapshot)
@@ -167,3 +168,19 @@ def test_rules_of_other_pods_on_nodes_of_the_pool_are_named(node: str, named: li
     asked = pod_of_object(a_pod_object("asked"), where="the test")
     assert asked is not None
     assert answer_for(asked, copy_of(ListedObjects(objects)), PodCreator()).not_checked == named
+
+
+def test_what_the_api_server_does_to_a_pod_that_does_not_exist_yet_is_named():
+    limits = [
+        {"apiVersion": "v1", "kind": kind, "metadata": {"name": "x", "namespace": namespace}}
+        for kind in ("ResourceQuota", "LimitRange")
+        for namespace in ("default", "shop")
+    ]
+    objects = [a_pool_object(), a_node_object("n0"), a_device_object("n0", 0), *limits]
+    asked = pod_of_object(a_pod_object("asked", runtimeClassName="kata"), where="the test")
+    assert asked is not None
+    assert answer_for(asked, copy_of(ListedObjects(objects)), PodCreator()).not_checked == [
+        "spec.runtimeClassName",
+        "ResourceQuota default/x",
+        "LimitRange default/x",
+    ]
