@@ -105,13 +105,14 @@ class Upgrades:
             "maxUnavailable": "100%",
             "podDeletion": {},
         }
-        driver = {
+        driver: Json = {
             "repository": "registry.test",
             "image": "driver",
             "version": version,
             "upgradePolicy": known | policy,
-            "resources": resources or {},
         }
+        if resources:
+            driver["resources"] = resources
         body = {
             "apiVersion": "nvidia.com/v1",
             "kind": "ClusterPolicy",

@@ -126,7 +126,8 @@ async def test_a_node_keeps_its_driver_until_another_one_fits(
     found = await upgrades.nodes([small])
     assert not is_cordoned(found[small])
     assert (await upgrades.drivers())[small] == first
-    await upgrades.until_driven(names, await upgrades.roll_out())
+    third = await upgrades.roll_out(resources={"requests": {"cpu": "1"}})
+    await upgrades.until_driven(names, third)
 
 
 async def test_server_is_killed_in_the_middle(
