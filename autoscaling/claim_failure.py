@@ -16,17 +16,23 @@ LAUNCH_LIMIT: Final = dt.timedelta(minutes=5)
 """Karpenter's, of a NodeClaim without an instance."""
 REGISTRATION_LIMIT: Final = dt.timedelta(minutes=15)
 """Karpenter's, of an instance without a Node."""
-DEVICE_LIMIT: Final = dt.timedelta(minutes=15)
-"""Ours, of a Node without devices."""
 _SLACK: Final = dt.timedelta(seconds=30)
 """Slack between a limit and the deletion that is seen, clocks apart."""
 _NO_REASON: Final = frozenset({"", "AwaitingReconciliation"})
 
 
-def claim_failure(claim: "ClaimFacts", now: dt.datetime) -> tuple[Failure, str]:
-    """Return why a NodeClaim is deleted, or overdue, and the message with its cure."""
+def claim_failure(
+    claim: "ClaimFacts", now: dt.datetime, devices_within: dt.timedelta
+) -> tuple[Failure, str]:
+    """Return why a NodeClaim is deleted, or overdue, and the message with its cure.
+
+    Args:
+        claim: the NodeClaim.
+        now: the time.
+        devices_within: how long a registered Node may be without devices.
+    """
     if claim.registered.is_true:
-        return _of_registered(claim, now)
+        return _of_registered(claim, now, devices_within)
     if claim.launched.is_true:
         return _of_launched(claim, now)
     launched = claim.launched
@@ -65,11 +71,14 @@ def _of_launched(claim: "ClaimFacts", now: dt.datetime) -> tuple[Failure, str]:
     return Failure.NODE_LOST, f"NodeClaim {claim.name} was deleted before its Node registered"
 
 
-def _of_registered(claim: "ClaimFacts", now: dt.datetime) -> tuple[Failure, str]:
-    if now - (claim.registered.since or claim.created) >= DEVICE_LIMIT - _SLACK:
+def _of_registered(
+    claim: "ClaimFacts", now: dt.datetime, devices_within: dt.timedelta
+) -> tuple[Failure, str]:
+    if now - (claim.registered.since or claim.created) >= devices_within - _SLACK:
         text = (
-            f"node {claim.node} of NodeClaim {claim.name} had no devices within {_minutes(DEVICE_LIMIT)}: check the"
-            f" driver and the agent of the images of NodePool {claim.node_pool}"
+            f"node {claim.node} of NodeClaim {claim.name} had no devices within {_minutes(devices_within)}: check the"
+            f" driver and the agent of the nodes of NodePool {claim.node_pool}; a driver that is compiled there needs"
+            " spec.autoscaling.driverMinutes of the pool"
         )
         return Failure.NO_DEVICES, text
     return (

@@ -1,5 +1,6 @@
 """`spec.autoscaling` of a pool as parameters of planning; stored objects that newer rules refuse are read, too."""
 
+import datetime as dt
 import re
 from decimal import Decimal
 from typing import TYPE_CHECKING, Final
@@ -7,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from api.kinds.autoscaling import AMOUNT_PATTERN, DEFAULT_IDLE_AFTER, Autoscaling, Budget, NodeShape
 from api.meta import SelectorOperator
 from api.quantity import parse_duration_s
-from autoscaling.scaling_model import MICRO, ScalingParameters, ShapeParameters
+from autoscaling.scaling_model import DEVICES_WITHIN, MICRO, ScalingParameters, ShapeParameters
 from pool.compute_resources import CPU, MEMORY, allocatable
 from pool.layout import most_units_of_a_device
 from pool.model import PoolFacts
@@ -44,6 +45,7 @@ def scaling_parameters(pool: "GPUPool", facts: PoolFacts) -> ScalingParameters |
         per_hour_micro=_micro(budget.per_hour),
         per_day_micro=_micro(budget.per_day),
         idle_after_s=_seconds(spec.idle_after) or parse_duration_s(DEFAULT_IDLE_AFTER),
+        devices_within=DEVICES_WITHIN + dt.timedelta(minutes=spec.driver_minutes),
         signal_resource=spec.signal_resource or "",
         product=_only_product(pool),
     )

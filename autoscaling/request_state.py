@@ -27,8 +27,6 @@ LAUNCHED_WITHIN: Final = dt.timedelta(minutes=6)
 """Time allowed after the NodeClaim's creation; Karpenter gives up after five."""
 REGISTERED_WITHIN: Final = dt.timedelta(minutes=16)
 """Time allowed after the launch; Karpenter gives up after 15."""
-DEVICES_WITHIN: Final = dt.timedelta(minutes=15)
-"""Time allowed after the registration; Karpenter never gives up such a node."""
 COMPLETE_WITHIN: Final = dt.timedelta(minutes=3)
 """Time allowed after the first usable unit of a node: the time in which its other devices are partitioned and join
 the pool."""
@@ -210,9 +208,7 @@ class RequestState:
             since = self._begun(claim.created, RequestPhase.LAUNCHED)
             deadline = since + LAUNCHED_WITHIN
             if self._now >= deadline:
-                return self._failed(
-                    *claim_failure(claim, max(self._now, claim.created + LAUNCHED_WITHIN))
-                )
+                return self._given_up(claim, max(self._now, claim.created + LAUNCHED_WITHIN))
             reason = claim.launched.message or "its instance is being launched"
             return self._request(RequestPhase.LAUNCHED, since, reason, deadline=deadline)
         created = self._begun(claim.created, RequestPhase.LAUNCHED)
@@ -220,7 +216,7 @@ class RequestState:
         since = launched if launched <= self._now else min(self._now, created + LAUNCHED_WITHIN)
         deadline = since + REGISTERED_WITHIN
         if self._now >= deadline:
-            return self._failed(*claim_failure(claim, max(self._now, launched + REGISTERED_WITHIN)))
+            return self._given_up(claim, max(self._now, launched + REGISTERED_WITHIN))
         text = f"the instance of NodeClaim {claim.name} is launched; its Node is to register"
         return self._request(RequestPhase.LAUNCHED, created, text, deadline=deadline)
 
@@ -232,7 +228,10 @@ class RequestState:
         elif known is not None and known.phase == RequestPhase.REGISTERED.value:
             since = self._past(parse_time(known.since) or since)
         return self._request(
-            RequestPhase.REGISTERED, since, self._missing(), deadline=since + DEVICES_WITHIN
+            RequestPhase.REGISTERED,
+            since,
+            self._missing(),
+            deadline=since + self._parameters.devices_within,
         )
 
     def _missing(self) -> str:
@@ -258,7 +257,7 @@ class RequestState:
                 f"node {claim.node} of NodeClaim {claim.name} is removed before its pods were there"
             )
             return self._failed(Failure.NODE_LOST, text)
-        return self._failed(*claim_failure(claim, self._now))
+        return self._given_up(claim, self._now)
 
     def _without_claim(self) -> ObservedRequest | None:
         """Return a request whose NodeClaim was deleted; None once that was recorded, and nothing is left of it."""
@@ -267,7 +266,7 @@ class RequestState:
             is_left = bool(self._signals) or self._node is not None
             return self._failed(*self._failure) if is_left else None
         if self._gone is not None:
-            return self._failed(*claim_failure(self._gone, self._now))
+            return self._given_up(self._gone, self._now)
         name = known.node_claim if known is not None else ""
         if known is not None and known.phase in _WITH_NODE:
             return self._failed(
@@ -336,6 +335,9 @@ class RequestState:
         if known is not None and known.phase == phase.value:
             return self._past(parse_time(known.since) or self._now)
         return self._now
+
+    def _given_up(self, claim: "ClaimFacts", now: dt.datetime) -> ObservedRequest:
+        return self._failed(*claim_failure(claim, now, self._parameters.devices_within))
 
     def _failed(self, failure: Failure, message: str) -> ObservedRequest:
         return self._request(

@@ -1,5 +1,6 @@
 """Values of autoscaling: parameters of a pool, requests for nodes, what was observed of them, and the plan."""
 
+import datetime as dt
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Final, NewType
@@ -8,7 +9,6 @@ from api.kinds.autoscaling import DEFAULT_MAX_NODES_PER_HOUR
 from pool.compute_resources import NOTHING, ComputeResources
 
 if TYPE_CHECKING:
-    import datetime as dt
     from collections.abc import Mapping
 
     from api.foreign.core import NodeSelectorTerm, NodeTaint, Taint
@@ -23,6 +23,8 @@ RequestId = NewType("RequestId", str)
 
 MICRO: Final = 1_000_000
 """Money is counted in millionths."""
+DEVICES_WITHIN: Final = dt.timedelta(minutes=15)
+"""Time allowed from the registration of a node to its devices where the node's image has the driver."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +71,8 @@ class ScalingParameters:
     per_hour_micro: int | None = None
     per_day_micro: int | None = None
     idle_after_s: int = 300
+    devices_within: dt.timedelta = DEVICES_WITHIN
+    """Time allowed from the registration of a node to its devices; Karpenter never gives up such a node."""
     signal_resource: str = ""
     product: str = ""
     """The only product that its devices may have; empty where it names none, or several."""

@@ -114,6 +114,9 @@ class Autoscaling(Model, frozen=True):
     budget: Budget | None = None
     idle_after: Annotated[str, Meta(pattern=DURATION_PATTERN, max_length=16)] = DEFAULT_IDLE_AFTER
     """After this time an empty node goes: the consolidateAfter of the NodePool that `render nodepool` prints."""
+    driver_minutes: Annotated[int, Meta(ge=0, le=120)] = 0
+    """Minutes that a new node takes for its driver where that is downloaded or compiled there. So much longer than the 15
+    minutes of an image with a driver its devices are waited for before the node is given up."""
     signal_resource: Annotated[str, Meta(min_length=1, max_length=317)] | None = None
     """Extended resource that the autoscaler knows, such as nvidia.com/gpu, where its plugin runs on the pool's nodes:
     a signal requests as many of it as its shape has devices."""

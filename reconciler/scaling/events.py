@@ -106,7 +106,7 @@ def request_cancelled(cancel: "Cancel") -> ScalingEvent:
 def node_without_devices(pool: "PoolName", claim: "ClaimFacts") -> ScalingEvent:
     note = (
         f"NodeClaim {claim.name} is deleted: its node {claim.node} is registered and has no device of pool {pool};"
-        f" check the driver and the agent of the images of NodePool {claim.node_pool}, and the pool's deviceSelector"
+        f" check the driver and the agent of the nodes of NodePool {claim.node_pool}, and the pool's deviceSelector"
     )
     return ScalingEvent(EventReason.NODE_WITHOUT_DEVICES, note, is_warning=True)
 

@@ -1,7 +1,7 @@
 """`nodeclaim.watch`: records the stages of NodeClaims that a pool caused, and deletes those whose node never has a device that works.
 
 Karpenter gives up a NodeClaim whose instance does not launch or register, but never one that is registered and lacks its
-devices: that is paid for ever. After 15 minutes it is deleted here, which is the only NodeClaim that this control plane
+devices: that is paid for ever. After the time that the pool allows it is deleted here, which is the only NodeClaim that this control plane
 deletes: one of a scaling pool, registered, not initialized, with no unit of the pool on a device that is not faulted, and
 with no device that a pod has.
 The time is measured by the monotonic clock from the first pass on, less the age that the NodeClaim had then, and is two
@@ -20,7 +20,6 @@ from autoscaling.claim_failure import claim_failure
 from autoscaling.parameters import scaling_parameters
 from autoscaling.request_ids import is_id_of
 from autoscaling.request_lifecycle import foreign_claims
-from autoscaling.request_state import DEVICES_WITHIN
 from autoscaling.scaling_model import ObservedRequest, RequestId, RequestPhase
 from kube.errors import Conflict, NotFound
 from kube.event_recorder import ObjectReference
@@ -204,7 +203,7 @@ class NodeClaimWatch:
         parameters = self._parameters_of(claim)
         if parameters is None or claim.request is None:
             return
-        failure, message = claim_failure(claim, self._now().utc)
+        failure, message = claim_failure(claim, self._now().utc, parameters.devices_within)
         request = ObservedRequest(
             id=claim.request,
             pool=parameters.pool.name,
@@ -280,7 +279,7 @@ class NodeClaimWatch:
         now = self._now()
         if watched.due_at is None:
             age = now.utc - (claim.registered.since or now.utc)
-            left = DEVICES_WITHIN - max(age, dt.timedelta())
+            left = parameters.devices_within - max(age, dt.timedelta())
             watched.due_at = now.monotonic + max(LEAST_WATCH_S, left.total_seconds())
         left_s = watched.due_at - now.monotonic
         if left_s > 0:

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 BOUND_WITHIN: Final = dt.timedelta(minutes=16)
 """cluster-autoscaler gives up a node after 15 minutes (--max-node-provision-time)."""
-DEVICES_WITHIN: Final = dt.timedelta(minutes=15)
 _WITHIN: Final = {
     RequestPhase.SIGNALLED: BOUND_WITHIN,
     RequestPhase.INCOMPLETE: COMPLETE_WITHIN,
@@ -92,7 +91,7 @@ class BalloonPods:
         if phase is not RequestPhase.SIGNALLED:
             is_same = known is not None and known.phase == phase.value
             since = (parse_time(known.since) if known is not None and is_same else None) or now
-        within = _WITHIN.get(phase, DEVICES_WITHIN)
+        within = _WITHIN.get(phase, parameters.devices_within)
         deadline = min(since, now) + within
         failure = None
         if phase is not RequestPhase.RELEASED and now >= deadline:

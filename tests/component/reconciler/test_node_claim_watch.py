@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import msgspec
 import pytest
 
 from api.clock import Instant
@@ -279,6 +280,16 @@ async def test_weak_point_6_a_node_that_never_has_devices_is_deleted_after_15_mi
         await run.watch(claim)
         assert not await run.is_there()
         assert run.reasons() == [("GPUPool", "GPUNodeWithoutDevices")]
+
+
+async def test_a_node_that_compiles_its_driver_is_left_as_long_as_its_pool_says():
+    shapes = [NodeShape(name="large", devices=8)]
+    spec = GPUPoolSpec(autoscaling=Autoscaling(shapes=shapes, driver_minutes=20))
+    async with a_run() as run:
+        run.context.stores.pool_sink.upsert(msgspec.structs.replace(POOL, spec=spec))
+        run.add_node()
+        run.clock.pass_s(60)
+        assert await run.watch(replace(REGISTERED, uid=run.uid)) == 900 + 1200
 
 
 async def test_a_node_with_devices_is_left_and_has_as_long_again_when_they_go():

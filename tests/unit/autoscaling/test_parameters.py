@@ -1,5 +1,6 @@
 """Terms of a pool, also of stored objects that newer rules refuse."""
 
+import datetime as dt
 from typing import Any
 
 import msgspec
@@ -8,7 +9,7 @@ import pytest
 from api.kinds.autoscaling import Autoscaling, Budget, NodeShape
 from api.kinds.gpupool import GPUPool, GPUPoolSpec
 from autoscaling.parameters import scaling_parameters, terms_faults
-from autoscaling.scaling_model import MICRO, ScalingParameters
+from autoscaling.scaling_model import DEVICES_WITHIN, MICRO, ScalingParameters
 from pool.facts import pool_facts
 
 
@@ -61,6 +62,7 @@ def test_amounts_labels_and_defaults():
             ],
             "budget": {"perHour": "100", "perDay": "0.5"},
             "maxUnits": 64,
+            "driverMinutes": 20,
         },
         nodeSelector={"matchLabels": {"a": "b"}},
         scheduling={"taints": [{"key": "gpu", "effect": "NoSchedule"}]},
@@ -74,6 +76,7 @@ def test_amounts_labels_and_defaults():
     assert (one.cpu_milli, one.memory_mib, one.price_micro) == (None, None, None)
     assert (parameters.per_hour_micro, parameters.per_day_micro) == (100 * MICRO, MICRO // 2)
     assert (parameters.generation, parameters.max_units, parameters.idle_after_s) == (3, 64, 300)
+    assert parameters.devices_within == DEVICES_WITHIN + dt.timedelta(minutes=20)
     assert [taint.key for taint in parameters.taints] == ["gpu"]
     assert parameters.node_selector == pool.spec.node_selector
     assert parameters.shape("one") is one

@@ -1,6 +1,7 @@
 """Phases of requests for nodes, their deadlines, and what makes them fail."""
 
 import dataclasses
+import datetime as dt
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 from api.kinds.autoscaling import ScaleRequestStatus
 from autoscaling.request_lifecycle import foreign_claims
 from autoscaling.request_state import LAUNCHED_WITHIN, REGISTERED_WITHIN
-from autoscaling.scaling_model import ConditionFacts, Failure, RequestPhase
+from autoscaling.scaling_model import DEVICES_WITHIN, ConditionFacts, Failure, RequestPhase
 from tests.support.scale_requests import (
     ID,
     OTHER_ID,
@@ -126,6 +127,18 @@ def test_weak_point_6_a_registered_node_without_devices_is_overdue_after_15_minu
     assert "NodePool whole" in found.message
     assert days.one(60 + 17 * 60, claims=[ending]).failure is Failure.NO_DEVICES
     assert days.observe(60 + 18 * 60, deleted=[ending]) == ()
+
+
+def test_a_driver_that_is_compiled_on_the_node_has_its_minutes_beside():
+    within = DEVICES_WITHIN + dt.timedelta(minutes=20)
+    days = RequestHistory(dataclasses.replace(the_parameters(), devices_within=within))
+    objects = {"claims": [REGISTERED], "nodes": [a_requested_node()], "signals": [a_signal()]}
+    assert days.one(60 + 34 * 60, **objects).deadline == after(60 + 35 * 60)
+    ending = dataclasses.replace(REGISTERED, is_terminating=True)
+    found = days.one(60 + 36 * 60, claims=[ending], nodes=[a_requested_node()])
+    assert found.failure is Failure.NO_DEVICES
+    assert "within 35 minutes" in found.message
+    assert "spec.autoscaling.driverMinutes" in found.message
 
 
 def test_a_node_whose_devices_go_again_has_15_minutes_once_more():

@@ -2,8 +2,8 @@
 
 import pytest
 
-from autoscaling.request_state import COMPLETE_WITHIN, DEVICES_WITHIN
-from autoscaling.scaling_model import Failure, RequestPhase
+from autoscaling.request_state import COMPLETE_WITHIN
+from autoscaling.scaling_model import DEVICES_WITHIN, Failure, RequestPhase
 from tests.support.scale_requests import (
     RequestHistory,
     a_claim,
