@@ -484,8 +484,8 @@ async def test_a_deleted_policy_leaves_in_order_and_takes_nothing_of_others(
     await until_idle(software)
     mark, begun = await software.audit.mark(), time.monotonic()
     # In the foreground the garbage collector would delete what has no other owner at once.
-    foreground = ("--cascade", "foreground")
-    await kubectl("delete", "clusterpolicy", POLICY, *foreground, timeout_s=polling.PATIENCE_S)
+    how = "--cascade=foreground"
+    await kubectl("delete", "clusterpolicy", POLICY, how, timeout_s=polling.PATIENCE_S)
     progress(f"deleted with {len(found)} objects after {time.monotonic() - begun:.1f} s")
 
     assert await api.find(f"{CLUSTER_POLICIES}/{POLICY}") == {}
