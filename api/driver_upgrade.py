@@ -129,4 +129,9 @@ class UpgradeTimeLimit(msgspec.Struct, frozen=True):
 
 def is_of_devices(resource: str) -> bool:
     """Return whether a pod that requests the resource uses the driver, as its request says."""
-    return resource.startswith((GPU_RESOURCE, MIG_RESOURCE_PREFIX, RESOURCE_PREFIX))
+    return is_of_nvidias_plugin(resource) or resource.startswith(RESOURCE_PREFIX)
+
+
+def is_of_nvidias_plugin(resource: str) -> bool:
+    """Return whether NVIDIA's own device plugin gives devices, or MIG instances, by this resource."""
+    return resource.startswith((GPU_RESOURCE, MIG_RESOURCE_PREFIX))

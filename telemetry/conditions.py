@@ -147,6 +147,8 @@ class DeviceAssigned(Enum):
     """Its node has the condition ReadyForPooling with status False."""
     OWNED_BY_OTHER_POOL = "OwnedByOtherPool"
     """It leaves its former pool when the pods there have ended."""
+    OTHER_PLUGIN = "OtherDevicePlugin"
+    """NVIDIA's own device plugin leaves its node first, and pods that have the device by it end."""
     MAX_DEVICES_PER_NODE = "MaxDevicesPerNode"
     """The pool has as many devices of the node as it may."""
     NO_POOL_WANTS_IT = "NoPoolWantsIt"

@@ -30,26 +30,26 @@ MAX_BYTES: Final = 900_000
 """Most bytes of the list as JSON: etcd accepts 1.5 MB for an object, and this one has other fields."""
 
 
-def awaited(pod: "NodePod", is_of_a_pool: "Callable[[str], bool]") -> frozenset[tuple[str, str]]:
+def awaited(pod: "NodePod", is_reported: "Callable[[str], bool]") -> frozenset[tuple[str, str]]:
     """Return each (container, resource) that kubelet will list for the pod."""
     return frozenset(
         (container.name, resource)
         for container in pod.containers
         if container.kind is not ContainerRole.INIT
         for resource, count in container.counts.items()
-        if count and is_of_a_pool(resource)
+        if count and is_reported(resource)
     )
 
 
 def entries_of(
-    pod: "NodePod", answer: "PodUnits", known: "Entries", *, is_of_a_pool: "Callable[[str], bool]"
+    pod: "NodePod", answer: "PodUnits", known: "Entries", *, is_reported: "Callable[[str], bool]"
 ) -> "Entries":
     """Merge kubelet's response into the known entries of a pod; once it is complete, with those of init containers.
 
     Entries that the response lacks stay: a container has its devices as long as its pod runs, and a kubelet
     that lost its checkpoint does not list them.
     """
-    wanted = awaited(pod, is_of_a_pool)
+    wanted = awaited(pod, is_reported)
     found = {(item.container, item.resource): item for item in known}
     for container in answer.containers:
         for resource, units in container.units.items():
@@ -65,16 +65,16 @@ def entries_of(
     listed = [item for key, item in found.items() if key in wanted]
     if len(listed) < len(wanted):
         return in_order(found.values())
-    return in_order((*listed, *_of_init_containers(pod, listed, is_of_a_pool)))
+    return in_order((*listed, *_of_init_containers(pod, listed, is_reported)))
 
 
 def _of_init_containers(
-    pod: "NodePod", listed: "Sequence[ContainerDevices]", is_of_a_pool: "Callable[[str], bool]"
+    pod: "NodePod", listed: "Sequence[ContainerDevices]", is_reported: "Callable[[str], bool]"
 ) -> "Iterator[ContainerDevices]":
     """Yield the entries of init containers: the assigned units that the pod lacks in those that kubelet listed."""
     assigned = pod.assigned or {}
     for resource in sorted({count for container in pod.containers for count in container.counts}):
-        asking = pod.asks_for(resource) if is_of_a_pool(resource) else ()
+        asking = pod.asks_for(resource) if is_reported(resource) else ()
         entries = [item for item in listed if item.resource == resource]
         units = {unit for entry in entries for unit in entry.units}
         asked = distinct_units(
@@ -101,10 +101,10 @@ def _of_init_containers(
 
 
 def is_complete(
-    pod: "NodePod", entries: "Entries", *, is_of_a_pool: "Callable[[str], bool]"
+    pod: "NodePod", entries: "Entries", *, is_reported: "Callable[[str], bool]"
 ) -> bool:
     """Return whether there is an entry for each `awaited` container and resource."""
-    return awaited(pod, is_of_a_pool) <= {(entry.container, entry.resource) for entry in entries}
+    return awaited(pod, is_reported) <= {(entry.container, entry.resource) for entry in entries}
 
 
 def in_order(entries: "Iterable[ContainerDevices]") -> "Entries":

@@ -21,8 +21,9 @@ import structlog
 from agent.allocations.entries import body_of, entries_of, fitting, in_order, is_complete
 from agent.allocations.poll_schedule import PollSchedule
 from agent.errors import KubeletUnavailableError
+from api.driver_upgrade import is_of_devices
 from api.kinds.gpunodeinventory import GPUNodeInventory
-from api.names import RESOURCE_PREFIX, PodUid
+from api.names import PodUid
 from kube.backoff import Backoff
 from kube.errors import ApiError, KubeError, NotFound, one_line
 from kube.resources import GPU_NODE_INVENTORIES
@@ -88,9 +89,7 @@ class AllocationReporter:
         clock: "Clock",
         node: "NodeName",
         problems: "ProblemRegistry",
-        is_of_a_pool: "Callable[[str], bool]" = lambda resource: resource.startswith(
-            RESOURCE_PREFIX
-        ),
+        is_reported: "Callable[[str], bool]" = is_of_devices,
         kubelet_identity: "Callable[[], object]" = lambda: None,
         terminated: "Callable[[], Collection[PodUid]]" = tuple,
         rng: "random.Random | None" = None,
@@ -105,7 +104,7 @@ class AllocationReporter:
             clock: monotonic, for the schedule.
             node: the name of the inventory.
             problems: collects failures of kubelet and of the API server.
-            is_of_a_pool: returns whether a resource is a pool's.
+            is_reported: returns whether a resource is a pool's, or one by which NVIDIA's own plugin gives devices.
             kubelet_identity: returns another value for a restarted kubelet, as `agent.files.file_identity` does.
             terminated: returns the terminated pods that may still have units (`agent.allocations.unit_holders`).
             rng: the source of chance of retries.
@@ -117,7 +116,7 @@ class AllocationReporter:
         self._clock = clock
         self._node = node
         self._problems = problems
-        self._is_of_a_pool = is_of_a_pool
+        self._is_reported = is_reported
         self._kubelet_identity = kubelet_identity
         self._terminated = terminated
         self._schedule = PollSchedule()
@@ -151,7 +150,7 @@ class AllocationReporter:
     def given_units(self, pod: "NodePod") -> set[str] | None:
         """Return the units that kubelet gave to a pod; None while it has not named those of each container."""
         known = self._known.get(pod.uid, ())
-        is_known = is_complete(pod, known, is_of_a_pool=self._is_of_a_pool)
+        is_known = is_complete(pod, known, is_reported=self._is_reported)
         return self.allocated_units(pod.uid) if is_known else None
 
     def entries(self) -> "Iterable[ContainerDevices]":
@@ -203,7 +202,7 @@ class AllocationReporter:
         return {
             pod.uid: pod
             for pod in self._pods.all()
-            if not pod.is_ended and any(map(self._is_of_a_pool, _resources(pod)))
+            if not pod.is_ended and any(map(self._is_reported, _resources(pod)))
         }
 
     def _follow_pods(self) -> None:
@@ -238,7 +237,7 @@ class AllocationReporter:
         known = self._known.get(uid, ())
         entries = known
         if answer is not None:
-            entries = entries_of(pod, answer, known, is_of_a_pool=self._is_of_a_pool)
+            entries = entries_of(pod, answer, known, is_reported=self._is_reported)
         if entries != known and self._is_to_be_confirmed(pod, entries):
             self._schedule.confirm(uid, now, CONFIRM_S)
             return
@@ -251,7 +250,7 @@ class AllocationReporter:
             _log.info("allocated", pod=pod.ref, uid=uid, units=[entry.units for entry in entries])
         # kubelet lists nothing of a pod whose init containers alone ask for units: it must know the pod.
         is_known = answer is not None or bool(entries)
-        if is_known and is_complete(pod, entries, is_of_a_pool=self._is_of_a_pool):
+        if is_known and is_complete(pod, entries, is_reported=self._is_reported):
             self._schedule.complete(uid, now)
         else:
             self._schedule.retry(uid, now)

@@ -181,7 +181,11 @@ class InventoryRole:
         if AgentRole.TELEMETRY not in settings.roles:
             return None
         labels = DeviceLabelSources(
-            allocations=self._pods.allocations.entries,
+            allocations=lambda: (
+                entry
+                for entry in self._pods.allocations.entries()
+                if self._is_of_a_pool(entry.resource)
+            ),
             pools=self._pools_of_devices,
             resources=self._pools_of_resources,
             xids=(lambda: self.health.xids) if AgentRole.HEALTH in settings.roles else None,

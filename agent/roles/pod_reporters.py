@@ -10,6 +10,7 @@ from agent.device_metrics.process_readings import ProcessSources
 from agent.driver_processes.process_reporter import DriverProcessReporter
 from agent.driver_processes.process_search import ProcessSearch
 from agent.kubelet.pod_processes import pods_of_processes, pods_with_processes
+from api.driver_upgrade import is_of_devices
 from api.nodefiles.node_pods_file import PODS_FILE
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ class PodReporters:
             clock=dependencies.clock,
             node=dependencies.node,
             problems=dependencies.problems,
-            is_of_a_pool=is_of_a_pool,
+            is_reported=lambda resource: is_of_devices(resource) or is_of_a_pool(resource),
             kubelet_identity=kubelet_identity,
             terminated=self._terminated,
         )

@@ -12,7 +12,8 @@ that applies decides (docs/design/0005-from-slot-to-pool.md):
    released only while its object says that it drains, so that every other decision sees that first.
 5. A device of a pool that exists and cannot be read stays as it is, and is taken by no other pool.
 6. An unsupported or misconfigured pool takes nothing and keeps its devices. Only a free device waits for the
-   node's readiness, its own facts and its health.
+   node's readiness, its own facts and its health, and then for NVIDIA's own device plugin to leave the node and for
+   pods that have the device by it: two plugins would give one device to two pods.
 """
 
 from collections import Counter
@@ -76,6 +77,10 @@ class NodeView:
     """Devices with the UUID of another device."""
     users: "Mapping[DeviceName, AbstractSet[str]]" = field(default_factory=dict)
     """Device -> resources of the pods and reservations with a unit of it."""
+    plugin: str = ""
+    """Why NVIDIA's own device plugin may give a device of the node to a pod; empty: it does not."""
+    plugin_users: "Mapping[DeviceName, AbstractSet[str]]" = field(default_factory=dict)
+    """Device -> pods to which NVIDIA's own device plugin gave it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -295,6 +300,11 @@ class _NodeDecisions:
         if target is not None and (others := users - {target.resource_name}):
             text = f"pods with {listed(others)} still use it: wait until they end"
             yield AssignmentObstacle(Reason.OWNED_BY_OTHER_POOL, text)
+        if target is not None and self._view.plugin:
+            yield AssignmentObstacle(Reason.OTHER_PLUGIN, self._view.plugin)
+        if target is not None and (pods := self._view.plugin_users.get(device.name)):
+            text = f"pods {listed(pods)} have it by NVIDIA's device plugin: it joins pool {target.name} once they end"
+            yield AssignmentObstacle(Reason.OTHER_PLUGIN, text)
 
     def _against(self, pool: "GPUPool") -> "Iterator[AssignmentObstacle]":
         yield from terminating(pool)

@@ -49,6 +49,7 @@ class Reason(Enum):
     NODE_SELECTOR_MISMATCH = auto()
     NODE_NOT_READY_FOR_POOLING = auto()
     OWNED_BY_OTHER_POOL = auto()
+    OTHER_PLUGIN = auto()
     MAX_DEVICES_PER_NODE = auto()
     NO_POOL_WANTS_IT = auto()
 

@@ -7,6 +7,7 @@ contains poolRef: an apply removes the fields that it leaves out.
     free ──claim──> Assigned ──not wanted──> Draining=True (index first) ──no longer used──> poolRef off ──> free
 """
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, final
 
 from api.kinds.gpunodeinventory import PoolMembership
@@ -17,6 +18,7 @@ from kube.errors import Conflict, NotFound
 from kube.resources import GPU_DEVICES, GPU_NODE_INVENTORIES
 from manifests.install.rbac import PolicyRule
 from reconciler.assignment.events import AssignmentEvents
+from reconciler.assignment.other_plugin import plugin_on
 from reconciler.assignment.pool_conflicts import pool_conflicts
 from reconciler.assignment.status import carried_out, current_condition, membership_of, our_part
 from reconciler.assignment.triggers import assignment_router
@@ -54,6 +56,8 @@ AGAIN_S: Final = 0.05
 """Seconds after a Conflict whose newer object the watch has shown meanwhile."""
 JUDGED_WITHIN_S: Final = 5.0
 """How long devices that have just been found wait for their health and their node's readiness."""
+PLUGIN_S: Final = 1.0
+"""Seconds between two looks whether pods of NVIDIA's device plugin are gone."""
 CHECK_S: Final = 30.0
 """Seconds between two reconciles while a device drains: pods with unknown devices, and pods on a device of a
 deleted pool, end without a change
@@ -101,8 +105,16 @@ class DeviceAssignment:
 
     async def reconcile(self, node: "NodeName") -> float | None:
         """Take every device of the node one step towards its decision."""
-        devices = self._devices_of(node)
-        decisions = decide(self._sources.view(node, devices), self._current_candidates())
+        devices, decisions = self._decided(node)
+        plugin = ""
+        if any(item.action is Action.CLAIM for item in decisions):
+            plugin = await plugin_on(
+                self._client,
+                node,
+                self._sources.inventories.by_name.get(node),
+                has_operands=self._sources.has_operands(node),
+            )
+            devices, decisions = self._decided(node, plugin)
         self._withhold(decisions)
         self._record_conflicts(node, decisions)
         wait_s = self._wait_for_judgement(node, devices)
@@ -115,9 +127,26 @@ class DeviceAssignment:
         again_s = self._events.check_idle(
             node, self._sources.inventories.by_name.get(node), self._devices_of(node)
         )
+        if plugin:
+            return PLUGIN_S
         if any(decision.action is Action.DRAIN for decision in decisions):
             return min(CHECK_S, again_s or CHECK_S)
         return again_s
+
+    def _decided(
+        self, node: "NodeName", plugin: str = ""
+    ) -> "tuple[list[GPUDevice], tuple[Decision, ...]]":
+        """Return the node's devices, and the decision on each.
+
+        Args:
+            node: the node.
+            plugin: why NVIDIA's device plugin may give a device of it, where no label says so.
+        """
+        devices = self._devices_of(node)
+        view = self._sources.view(node, devices)
+        if plugin:
+            view = replace(view, plugin=view.plugin or plugin)
+        return devices, decide(view, self._current_candidates())
 
     def _wait_for_judgement(self, node: "NodeName", devices: "Sequence[GPUDevice]") -> float:
         """Return the seconds for which nothing is written of devices that have just been found.

@@ -36,7 +36,12 @@ _OVER: Final = -math.inf
 """The end of a grace period that is over and reported."""
 
 _WAITS: Final = frozenset(
-    {Reason.INVENTORY_INCOMPLETE, Reason.NODE_NOT_READY_FOR_POOLING, Reason.OWNED_BY_OTHER_POOL}
+    {
+        Reason.INVENTORY_INCOMPLETE,
+        Reason.NODE_NOT_READY_FOR_POOLING,
+        Reason.OWNED_BY_OTHER_POOL,
+        Reason.OTHER_PLUGIN,
+    }
 )
 """Transient reasons: the annotation is valid."""
 

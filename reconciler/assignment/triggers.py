@@ -5,20 +5,20 @@
 | a device: its facts, labels, annotation, owner, health, our conditions; not its units and state | its own |
 | a pool: its selectors, its deletion, its validity | where it has devices, or devices are annotated with it; all nodes if it needs no annotation, now or before |
 | a node's object | its own |
-| ReadyForPooling | its own |
+| ReadyForPooling, devices that pods have by NVIDIA's own device plugin | its own |
 | use of a draining device; a device with a duplicate UUID | its own |
 """
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, final
 
-from api.kinds.gpunodeinventory import PoolMembership
 from api.names import NodeName, PoolName
 from kube.event_source import EventSource
 from reconciler.assignment.view import assignment_sources, readiness_of
 from reconciler.controller_spec import ControllerContext
 from reconciler.pool.index_changes import index_changes
 from reconciler.pool.validation_cache import validity_cache
+from reconciler.sinks.inventory import given_by_plugin
 from telemetry.conditions import DeviceCondition
 
 if TYPE_CHECKING:
@@ -48,8 +48,9 @@ class _PoolView:
     validity: "PoolValidity"
 
 
-_InventoryView = tuple["tuple[str, str] | None", PoolMembership]
-"""Status and reason of ReadyForPooling, and the membership, which another writer may have changed."""
+_InventoryView = tuple[object, ...]
+"""Status and reason of ReadyForPooling, the membership, which another writer may have changed, and what pods have by
+NVIDIA's own device plugin."""
 
 
 _CONDITIONS: Final = frozenset(
@@ -85,7 +86,7 @@ def _device_view(device: "GPUDevice") -> tuple[object, ...]:
 def _inventory_view(inventory: "GPUNodeInventory") -> _InventoryView:
     condition = readiness_of(inventory)
     readiness = (condition.status, condition.reason) if condition is not None else None
-    return (readiness, inventory.status.pools)
+    return (readiness, inventory.status.pools, given_by_plugin(inventory))
 
 
 @final

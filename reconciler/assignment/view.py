@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final, final
 from api.names import DEVICE_NODE_LABEL, RESOURCE_PREFIX, PodUid, PoolName, ReservationId
 from api.status_conditions import find_condition
 from inventory.assignment.decide import NodeView
+from reconciler.assignment.other_plugin import label_fault, plugin_users
 from reconciler.controller_spec import ControllerContext
 from reconciler.pool.validation_cache import validity_cache
 from telemetry.conditions import DeviceCondition, InventoryCondition, ReadyForPooling
@@ -65,7 +66,14 @@ class AssignmentSources:
             unready=self._unready(node, devices),
             duplicates=duplicates,
             users=users,
+            plugin=label_fault(facts) if facts is not None else "",
+            plugin_users=plugin_users(self.inventories.by_name.get(node), devices),
         )
+
+    def has_operands(self, node: "NodeName") -> bool:
+        """Say whether a ClusterPolicy brings operands to the node, NVIDIA's device plugin among them."""
+        facts = self.index.nodes.get(node)
+        return facts is not None and bool(facts.deploy_labels)
 
     def is_used(self, node: "NodeName", device: "GPUDevice") -> bool:
         """Say whether a pod or reservation may have a unit of the node's device."""

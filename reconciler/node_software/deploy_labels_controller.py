@@ -20,6 +20,7 @@ from manifests.install.rbac import PolicyRule
 from operands.nvidia.deploy_labels import deploy_labels, label_parameters
 from operands.nvidia.label_change import Hold, LabelChange, LabelledNode
 from operands.nvidia.node_software import UNKNOWN_SYSTEM
+from reconciler.assignment.other_plugin import PLUGIN_LABEL, waits_for_plugin
 from reconciler.controller_spec import ControllerContext, ControllerSpec, Trigger, inventories
 from reconciler.pool.index_changes import NODES as INDEX_NODES
 from reconciler.runtime.expectations import Expectations
@@ -33,10 +34,10 @@ if TYPE_CHECKING:
     from api.names import NodeName
     from kube.client import KubeClient
     from kube.event_recorder import EventRecorder
-    from kube.store import Store
     from operands.nvidia.deploy_labels import LabelParameters
     from pool.index.figures import IndexFigures
     from pool.model import NodeFacts
+    from reconciler.informer_stores import InformerStores
     from reconciler.sinks.operator_objects import OperatorObjects
 
 RBAC: Final = (PolicyRule(resources=("nodes",), verbs=("patch",)),)
@@ -54,9 +55,20 @@ _log = structlog.get_logger()
 
 
 def labelled_node(
-    index: "IndexFigures", node: "NodeFacts", inventory: "GPUNodeInventory | None"
+    index: "IndexFigures",
+    node: "NodeFacts",
+    inventory: "GPUNodeInventory | None",
+    *,
+    is_joining: bool = False,
 ) -> LabelledNode:
-    """Return what decides about the labels of a node."""
+    """Return what decides about the labels of a node.
+
+    Args:
+        index: says which pools it is in.
+        node: the node.
+        inventory: its inventory; None: there is none yet.
+        is_joining: whether a device of it waits for NVIDIA's device plugin to leave.
+    """
     return LabelledNode(
         labels=node.labels,
         recorded=node.deploy_labels,
@@ -64,7 +76,7 @@ def labelled_node(
         runtime_version=node.runtime,
         kernel_version=node.kernel,
         system=inventory.status.system if inventory is not None else UNKNOWN_SYSTEM,
-        is_in_pool=bool(index.pools_on(node.name)),
+        is_in_pool=is_joining or bool(index.pools_on(node.name)),
     )
 
 
@@ -117,14 +129,14 @@ class NodeDeployLabels:
         index: "IndexFigures",
         current: CurrentParameters,
         *,
-        inventories: "Store[GPUNodeInventory]",
+        stores: "InformerStores",
         recorder: "EventRecorder",
         now: "Callable[[], Instant]",
     ) -> None:
         self._client = client
         self._index = index
         self._current = current
-        self._inventories = inventories
+        self._stores = stores
         self._recorder = recorder
         self._now = now
         self._held_since: dict[NodeName, dict[Hold, float]] = {}
@@ -148,7 +160,12 @@ class NodeDeployLabels:
         now = self._now().monotonic
         expired = self._expired(name, now)
         change = deploy_labels(
-            labelled_node(self._index, node, self._inventories.by_name.get(name)),
+            labelled_node(
+                self._index,
+                node,
+                self._stores.inventories.by_name.get(name),
+                is_joining=_is_joining(self._stores, node),
+            ),
             self._current.parameters,
             expired=expired,
         )
@@ -248,6 +265,18 @@ class NodeDeployLabels:
             )
 
 
+def _is_joining(stores: "InformerStores", node: "NodeFacts") -> bool:
+    """Say whether a device of the node waits for NVIDIA's device plugin to leave."""
+    inventory = stores.inventories.by_name.get(node.name)
+    pending = (inventory.status.pools.pending if inventory is not None else None) or ()
+    names = {name for item in pending for name in item.devices}
+    is_away = PLUGIN_LABEL not in node.labels
+    return any(
+        waits_for_plugin(device, is_pending=device.name in names, is_away=is_away)
+        for device in stores.devices.on_node(node.name)
+    )
+
+
 def _reference(node: "NodeFacts") -> ObjectReference:
     return ObjectReference.to(NODES, ObjectMeta(name=node.name, uid=node.uid))
 
@@ -264,6 +293,8 @@ SPEC: Final = ControllerSpec(
         INDEX_NODES,
         Trigger(source=inventories),
         Trigger(source=lambda context: context.shared(current_parameters).changes, keys=_all_nodes),
+        # Which devices are about to join a pool.
+        Trigger(source=lambda context: context.stores.devices.changes),
     ),
     is_enabled=lambda settings: settings.node_software.is_enabled,
     build=lambda context: (
@@ -271,7 +302,7 @@ SPEC: Final = ControllerSpec(
             context.client,
             context.index,
             context.shared(current_parameters),
-            inventories=context.stores.inventories,
+            stores=context.stores,
             recorder=context.recorder,
             now=context.now,
         ).reconcile

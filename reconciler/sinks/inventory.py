@@ -4,6 +4,7 @@ The settings of the nodes' kubelets go into the device index.
 
 Reports are part of the status of GPUNodeInventories, which this sink stores as well. A change of the agent's reports
 alone, of allocations or of processes with the driver open, is not published: it triggers no reconcile of the inventory.
+What pods have by NVIDIA's own device plugin is published: a device joins a pool once none has it.
 Decisions are `pool.pods.reported`'s (docs/design/0007-actual-allocations.md).
 """
 
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, final
 import msgspec
 import structlog
 
+from api.driver_upgrade import is_of_nvidias_plugin
 from api.kinds.gpunodeinventory import GPUNodeInventoryStatus
 from api.names import NodeName
 from kube.batches import steps
@@ -26,7 +28,7 @@ from telemetry.reasons import EventReason
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from api.kinds.gpunodeinventory import GPUNodeInventory
+    from api.kinds.gpunodeinventory import ContainerDevices, GPUNodeInventory
     from kube.event_recorder import EventRecorder
     from kube.unread_objects import UnreadObject
     from pool.allocation_state import AllocationState
@@ -71,6 +73,12 @@ def record_mismatch(found: "AllocationMismatch", recorder: "EventRecorder") -> N
     )
 
 
+def given_by_plugin(inventory: "GPUNodeInventory | None") -> "list[ContainerDevices]":
+    """Return what containers of a node have by NVIDIA's own device plugin."""
+    entries = (inventory.status.allocations if inventory is not None else None) or ()
+    return [entry for entry in entries if is_of_nvidias_plugin(entry.resource)]
+
+
 @final
 class InventorySink:
     """Keeps a store of GPUNodeInventories and the reported allocations equal to the API server's."""
@@ -112,7 +120,12 @@ class InventorySink:
         if has_allocated:
             self._observe(NodeName(name), item)
         is_report = has_allocated or known.driver_processes != item.status.driver_processes
-        if before is not None and is_report and _differ_in_reports_alone(before, item):
+        if (
+            before is not None
+            and is_report
+            and _differ_in_reports_alone(before, item)
+            and (not has_allocated or given_by_plugin(before) == given_by_plugin(item))
+        ):
             self.store.by_name[name] = item
         else:
             self.store.upsert(item)

@@ -9,9 +9,11 @@ import pytest
 from structlog.testing import capture_logs
 
 from agent.allocations.entries import MAX_BYTES, fitting
+from agent.kubelet.node_pods import ContainerRequest
 from api.kinds.gpunodeinventory import MAX_ALLOCATIONS, ContainerDevices
 from api.names import UnitId
 from kube.resources import GPU_NODE_INVENTORIES
+from pool.model import ContainerRole
 from telemetry.conditions import AgentDegraded
 from tests.component.agent.reporting_node import (
     NODE,
@@ -49,6 +51,18 @@ async def test_what_each_container_got_is_told_within_a_moment(node: ReportingNo
             "p",
             "gpu.deckhouse.io/whole",
         )
+
+
+async def test_what_nvidias_own_plugin_gave_is_told_as_well(node: ReportingNode) -> None:
+    """A device that a pod has by it joins no pool meanwhile."""
+    request = ContainerRequest("main", ContainerRole.MAIN, {"nvidia.com/gpu": 1, "other.com/x": 1})
+    async with node.running():
+        await passes(1)
+        node.kubelet.give("p", "nvidia.com/gpu", main="G1")
+        node.pods.upsert(replace(a_node_pod(), containers=(request,)))
+        await passes(0.3)
+        (entry,) = await node.entries()
+        assert (entry.resource, entry.units, entry.uid) == ("nvidia.com/gpu", ["G1"], "uid-p")
 
 
 @pytest.mark.parametrize(
@@ -153,7 +167,7 @@ async def test_pods_that_ask_for_nothing_of_ours_are_not_asked_about(node: Repor
     async with node.running():
         node.pods.upsert(a_node_pod("ended", is_ended=True))
         other: Any = a_node_pod("other")
-        object.__setattr__(other.containers[0], "counts", {"nvidia.com/gpu": 1})
+        object.__setattr__(other.containers[0], "counts", {"example.com/nic": 1})
         node.pods.upsert(other)
         await passes(600)
         assert node.kubelet.asked == []

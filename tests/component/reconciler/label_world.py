@@ -8,12 +8,14 @@ from typing import Any
 
 from api.foreign.core import Node
 from api.kinds.gpudevice import GPUDevice
+from api.kinds.gpunodeinventory import GPUNodeInventory
 from api.kinds.nvidia.clusterpolicy import ClusterPolicy
 from kube.client import KubeClient
 from kube.informer import Informer
-from kube.resources import GPU_DEVICES, NODES
+from kube.resources import GPU_DEVICES, GPU_NODE_INVENTORIES, NODES
 from manifests.install.crds import build_crds
 from pool.facts import node_facts
+from reconciler.controller_spec import ControllerSpec
 from reconciler.informer_stores import InformerStores
 from reconciler.node_software import deploy_labels_controller
 from reconciler.pool import index_changes
@@ -95,6 +97,13 @@ class LabelWorld:
                 clock=clock,
                 project=observe_device,
             ),
+            Informer(
+                self.client,
+                GPU_NODE_INVENTORIES,
+                GPUNodeInventory,
+                sink=self.stores.inventory_sink,
+                clock=clock,
+            ),
         ]
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(item.run()) for item in informers]
@@ -105,14 +114,14 @@ class LabelWorld:
                 task.cancel()
 
     @asynccontextmanager
-    async def leading(self) -> AsyncIterator[None]:
-        """Lead for one term."""
+    async def leading(self, *further: ControllerSpec) -> AsyncIterator[None]:
+        """Lead for one term, with further controllers."""
         async with self.following(), asyncio.TaskGroup() as group:
-            term = group.create_task(self._lead())
+            term = group.create_task(self._lead(further))
             yield
             term.cancel()
 
-    async def _lead(self) -> None:
+    async def _lead(self, further: tuple[ControllerSpec, ...]) -> None:
         context = a_context(
             stores=self.stores,
             client=self.client,
@@ -121,7 +130,7 @@ class LabelWorld:
             node_software=NodeSoftwareParameters(is_enabled=True),
         )
         async with context.ending, asyncio.TaskGroup() as group:
-            await ControllerManager(context, SPECS).start(group)
+            await ControllerManager(context, (*SPECS, *further)).start(group)
 
 
 @asynccontextmanager

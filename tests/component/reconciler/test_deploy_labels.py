@@ -58,6 +58,7 @@ class Leader:
             inventories=stores.inventories,
             recorder=self.world.recorder,
             now=self.time.now,
+            is_joining=lambda _node: False,
         )
         self.next_s: float | None = None
 
