@@ -8,6 +8,7 @@ import pytest
 from kube.resources import GPU_DEVICES, GPU_POOLS, NODE_CLAIMS, NODES
 from telemetry.metrics import REGISTRY
 from tests.component.reconciler.scaling_run import POOL, ScalingRun, a_scaling_run
+from tests.support.cache_demands import LLAMA, a_cache_volume, a_known_cache
 from tests.support.hand_made import a_device
 
 pytestmark = pytest.mark.looptime
@@ -71,6 +72,25 @@ async def test_weak_point_12_a_new_process_keeps_the_pause_of_a_shape(run: Scali
     await run.run_pass()
     assert await shapes_in_status(run) == [("two", 1)]
     assert metric("gpu_smart_pods_active") == 1
+
+
+async def test_devices_of_a_shape_that_a_kernel_cache_does_not_fit_are_not_bought_again(
+    run: ScalingRun,
+):
+    await run.add_node("n1", devices=1)
+    capability = {"status": {"computeCapability": "8.6"}}
+    await run.admin.merge_patch(GPU_DEVICES, capability, name="n1-0", subresource="status")
+    await run.run_pass()
+    (shape,) = (await run.status())["shapes"]
+    assert (shape["name"], shape["computeCapabilities"]) == ("two", ["8.6"])
+    await run.admin.delete(GPU_DEVICES, "n1-0")
+    await run.admin.delete(NODES, "n1")
+    run.start()
+    run.stores.kernel_caches.set_cache(LLAMA, a_known_cache(90))
+    await run.add_pods("p", volumes=[a_cache_volume()])
+    await run.run_pass()
+    (request,) = (await run.status())["requests"]
+    assert request["shape"] == "other"
 
 
 async def test_a_pod_whose_shapes_all_pause_says_so_on_pool_and_pod(run: ScalingRun):
