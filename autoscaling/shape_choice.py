@@ -146,7 +146,10 @@ class ShapeChoice:
         return None
 
     def fitting(self, demand: "Demand | None") -> "Sequence[ShapeParameters]":
-        """Return the shapes whose devices may fit a pod's kernel caches, and after those that do those of unknown devices."""
+        """Return the shapes whose devices fit a pod's kernel caches, and after them those of unknown devices.
+
+        A shape of several kinds of devices, of which some do not fit, is none: another node of it may not fit either.
+        """
         preference = self._index.cache_demand_of(demand) if demand is not None else None
         if preference is None:
             return self._parameters.shapes
@@ -154,21 +157,22 @@ class ShapeChoice:
             (not capabilities, shape)
             for shape in self._parameters.shapes
             for capabilities in [self._capabilities_of(shape)]
-            if not capabilities or any(map(preference.devices.fits, capabilities))
+            if all(map(preference.devices.fits, capabilities))
         ]
         return [shape for _, shape in sorted(fits, key=itemgetter(0))]
 
     def _cache_incompatibility(self, demand: "Demand | None") -> PodWait | None:
         """Return why the kernel caches of a pod fit no device of any shape."""
         preference = self._index.cache_demand_of(demand) if demand is not None else None
-        capabilities = {
+        if preference is None or not self._parameters.shapes or self.fitting(demand):
+            return None
+        unfit = {
             capability
             for shape in self._parameters.shapes
             for capability in self._capabilities_of(shape)
+            if not preference.devices.fits(capability)
         }
-        if preference is None or not capabilities or self.fitting(demand):
-            return None
-        subject, reason = preference.devices.incompatibility(sorted(capabilities))
+        subject, reason = preference.devices.incompatibility(sorted(unfit))
         return PodWait(
             WaitReason.CACHE_INCOMPATIBILITY,
             f"{subject} no device of the shapes of pool {self._parameters.pool.name}: {reason}; name a shape with other devices"

@@ -276,6 +276,7 @@ A10, H100 = ("a10", "8.6"), ("h100", "9.0")
         pytest.param((("a10", ""), H100), (A10,), "h100", id="as the last node had it"),
         pytest.param((("a10", "9.0"), ("h100", "")), (A10,), "h100", id="nodes, not the spec"),
         pytest.param((A10, ("a30", "8.0")), (), None, id="none"),
+        pytest.param((A10, ("h100", "")), (("h100", "8.9 9.0"),), None, id="one of two kinds"),
         pytest.param((A10, ("h100", "")), (("h100", "8.9"),), None, id="none that came"),
     ],
 )
@@ -296,7 +297,7 @@ def test_a_pod_with_a_kernel_cache_gets_a_shape_that_fits_it(
     shapes = (a_shape(name, compute_capability=value) for name, value in said)
     demand = msgspec.structs.replace(a_demand(1), caches=(LLAMA,))
     history = tuple(
-        ShapeHistory(shape=shape, capabilities=(value,), capabilities_at=1)
+        ShapeHistory(shape=shape, capabilities=tuple(value.split()), capabilities_at=1)
         for shape, value in reported
     )
     plan = planned(some_parameters(*shapes), pods(1, demand=demand), state.index, history=history)
