@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 from cli.uninstall.hook_rights import build_hook
 from console.processes.rbac import CONSOLE_NAMESPACED_RBAC, CONSOLE_RBAC
 from manifests import constants
+from manifests.caches.claim_policies import build_claim_policies
 from manifests.caches.crds import build_cache_crds
 from manifests.install.agent_policy import build_agent_policy
 from manifests.install.annotation_policy import build_annotation_policy
@@ -206,7 +207,9 @@ def _kernel_caches(installation: "Installation") -> "Iterator[ObjectGroup]":
         objects=build_pull_secret_rights(secrets, installation.namespace),
         needs=(enabled, "kernel_caches.pull_secrets"),
     )
-    yield ObjectGroup(name="csi-driver", objects=[build_csi_driver()], needs=(enabled,))
+    yield ObjectGroup(
+        name="csi-driver", objects=[build_csi_driver(), *build_claim_policies()], needs=(enabled,)
+    )
 
 
 def _scheduler(installation: "Installation") -> "Iterator[ObjectGroup]":

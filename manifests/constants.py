@@ -128,6 +128,8 @@ ANNOTATION_POLICY: Final = f"{NAME}-annotations"
 FENCING_POLICY: Final = f"{NAME}-leadership"
 FENCED_POLICY: Final = f"{NAME}-fenced-bindings"
 AGENT_POLICY: Final = f"{NAME}-agents"
+CACHE_CLAIMS_POLICY: Final = f"{NAME}-cache-claims"
+CLUSTER_CACHE_CLAIMS_POLICY: Final = f"{NAME}-cluster-cache-claims"
 SERVER_POLICY: Final = f"{NAME}-server"
 SERVER_OBJECTS_POLICY: Final = f"{NAME}-server-objects"
 

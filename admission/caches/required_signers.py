@@ -29,9 +29,13 @@ _KYVERNO_OK: Final = "pass"
 _verified: Final = msgspec.json.Decoder(dict[str, str])
 _FIELD: Final = "spec.verification"
 _SETTING: Final = "kernel_caches.verification"
+SIGNER_LINE: Final = 'spec: {verification: {keys: ["-----BEGIN PUBLIC KEY-----…"]}}'
+"""A line of a cache that has a good signer."""
+UNSIGNED_LINE: Final = "settings: {kernel_caches: {verification: {allow_unsigned: true}}}"
+"""The line of the chart's values that lets images in without a signer."""
 _NO_SIGNER: Final = (
-    f"no signer is named whose signature of the image is good: list keys or identities in {_FIELD}, or in the control"
-    f" plane's setting {_SETTING}"
+    f"no signer is named whose signature of the image is good: list keys or identities in {_FIELD}, as `{SIGNER_LINE}`, or in the"
+    f" control plane's setting {_SETTING}; the line `{UNSIGNED_LINE}` of the chart's values lets unsigned images in"
 )
 _NOT_BY_KYVERNO: Final = (
     "; Kyverno has not verified it: annotation kyverno.io/verify-images must have this image with its digest, and"

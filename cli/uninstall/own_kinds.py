@@ -93,6 +93,8 @@ _POLICIES: Final = (
     constants.AGENT_POLICY,
     constants.SERVER_POLICY,
     constants.SERVER_OBJECTS_POLICY,
+    constants.CACHE_CLAIMS_POLICY,
+    constants.CLUSTER_CACHE_CLAIMS_POLICY,
 )
 
 

@@ -53,6 +53,7 @@ from kube.resources import (
     Resource,
 )
 from manifests import constants
+from manifests.caches.claim_policies import build_claim_policies
 from manifests.caches.crds import build_cache_crds
 from manifests.install.agent_policy import build_agent_policy
 from manifests.install.annotation_policy import build_annotation_policy
@@ -230,6 +231,7 @@ async def _install(cluster: InstalledCluster) -> None:
         *build_crds(),
         *build_cache_crds(),
         build_csi_driver(),
+        *build_claim_policies(),
         *build_cache_roles(),
         *build_roles(OWN),
         *build_pull_secret_rights(["registry"], NAMESPACE),

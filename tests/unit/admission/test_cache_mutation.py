@@ -29,7 +29,9 @@ from tests.support.cache_admission import (
 
 MESSAGE_OF_NOBODY = (
     "ImageNotVerified: registry.example.com/team/cache:1: no signer is named whose signature of the image is good: list"
-    " keys or identities in spec.verification, or in the control plane's setting kernel_caches.verification"
+    ' keys or identities in spec.verification, as `spec: {verification: {keys: ["-----BEGIN PUBLIC KEY-----…"]}}`, or in'
+    " the control plane's setting kernel_caches.verification; the line `settings: {kernel_caches: {verification: {allow_unsigned: true}}}` of the"
+    " chart's values lets unsigned images in"
 )
 
 

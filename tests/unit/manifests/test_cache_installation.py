@@ -2,9 +2,12 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 import yaml
 
+from admission.caches.required_signers import SIGNER_LINE, UNSIGNED_LINE
+from api.kinds.gkmcache import GKMCache
 from cli.installed_objects import build_installed_objects
 from manifests.install.installation import overlaid
 from manifests.install.rbac import build_pull_secret_rights
@@ -59,9 +62,21 @@ def test_one_value_takes_all_of_it_away():
     assert names_of(on, "CSIDriver") == {"csi.gkm.io"}
     assert OF_CACHES.isdisjoint(names_of(off, "CustomResourceDefinition"))
     assert names_of(off, "CSIDriver") == set()
+    policies = {"gpu-control-plane-cache-claims", "gpu-control-plane-cluster-cache-claims"}
+    assert names_of(on, "ValidatingAdmissionPolicyBinding") >= policies
+    assert policies.isdisjoint(names_of(off, "ValidatingAdmissionPolicy"))
     assert not any("gpu-kernel-cache" in name for name in names_of(off, "ClusterRole"))
     assert settings_of(on).kernel_caches.enabled
     assert not settings_of(off).kernel_caches.enabled
+
+
+def test_the_lines_that_a_refusal_of_an_unsigned_image_names_do_what_it_says():
+    cache = msgspec.convert(yaml.safe_load(SIGNER_LINE), GKMCache, strict=True)
+    assert cache.spec.verification is not None
+    assert cache.spec.verification.keys == ["-----BEGIN PUBLIC KEY-----…"]
+    values = yaml.safe_load(UNSIGNED_LINE)
+    verification = settings_of(objects_of({}, **values)).kernel_caches.verification
+    assert verification.allow_unsigned
 
 
 @pytest.mark.parametrize("keep", [True, False])

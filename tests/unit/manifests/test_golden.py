@@ -11,6 +11,7 @@ import yaml
 
 from api.kinds.gpupool import GPUPool
 from cli.uninstall.hook_rights import build_hook
+from manifests.caches.claim_policies import build_claim_policies
 from manifests.caches.crds import build_cache_crds
 from manifests.install import rbac
 from manifests.install.agent_policy import build_agent_policy
@@ -128,6 +129,7 @@ DOCUMENTS: dict[str, Callable[[], list[dict[str, Any]]]] = {
     "agent-policy": build_agent_policy,
     "agent-rbac": build_agent_roles,
     "csi-driver": lambda: [build_csi_driver()],
+    "claim-policies": build_claim_policies,
     "node-detector": lambda: build_node_detector(pool_objects.SETTINGS),
     "node-agent": lambda: build_node_agent(pool_objects.SETTINGS),
     "node-agent-of-all-pools": lambda: build_node_agent(
