@@ -3,6 +3,7 @@
 from collections import Counter
 from typing import TYPE_CHECKING, final
 
+from api.vendor import GPU_RESOURCE
 from autoscaling.nodes_per_hour import HOUR
 from autoscaling.scaling_model import MICRO, PodWait, WaitReason
 
@@ -34,6 +35,8 @@ class ScalingLimits:
         self._added: Counter[str] = Counter()
         # NodePool -> nodes that its figures do not count yet
         self._devices: Counter[str] = Counter()
+        self._device_resources = {parameters.signal_resource, GPU_RESOURCE}
+        # of which Karpenter counts the devices of an instance type, whatever signals request
         for request in supply.in_flight:
             shape = request.shape
             if shape is None or not request.is_in_flight:
@@ -105,13 +108,13 @@ class ScalingLimits:
             "nodes": 1,
             "cpu": shape.cpu_milli or 0,
             "memory": shape.memory_mib or 0,
-            self._parameters.signal_resource: shape.devices,
+            **dict.fromkeys(self._device_resources, shape.devices),
         }
         for resource, limit in sorted(node_pool.limits.items()):
             used = node_pool.used.get(resource, 0)
             pending = (
                 self._devices[shape.node_pool]
-                if resource == self._parameters.signal_resource
+                if resource in self._device_resources
                 else added * of_node.get(resource, 0)
             )
             # What is not known of the shape is at least something.

@@ -83,9 +83,12 @@ def test_max_in_flight_counts_nodes_that_were_launched():
         pytest.param({"example.com/x": 5}, {"example.com/x": 4}, 3, id="unknown, some left"),
     ],
 )
-def test_limits_of_the_node_pool(limits: dict[str, int], used: dict[str, int], expected: int):
+@pytest.mark.parametrize("signal_resource", ["", "nvidia.com/gpu"])
+def test_limits_of_the_node_pool(
+    limits: dict[str, int], used: dict[str, int], expected: int, signal_resource: str
+):
     """Weak point 15: a NodePool at its limit is told as such, before the autoscaler refuses."""
-    parameters = some_parameters(a_shape(cpu_milli=40_000), signal_resource="nvidia.com/gpu")
+    parameters = some_parameters(a_shape(cpu_milli=40_000), signal_resource=signal_resource)
     plan = planned(parameters, eights(3), **a_node_pool(limits, used))
     assert len(plan.requests) == expected
     assert {wait.reason for wait in plan.waits.values()} <= {WaitReason.NODE_POOL_LIMIT}
