@@ -92,6 +92,9 @@ POLICY_FINALIZER: Final = f"{GROUP}/node-software"
 CONFIG_HASH_ANNOTATION: Final = f"{GROUP}/config-hash"
 """On a pool's workloads: hash of the whole desired object, so that fields no longer set are detected."""
 
+ADOPTED_ANNOTATION: Final = f"{GROUP}/adopted"
+"""On a DaemonSet that NVIDIA's GPU Operator made: digest of that for which its pods stay; empty: they are being replaced."""
+
 OPERAND_LABEL: Final = f"{GROUP}/operand"
 """On every object of an operand, of the built-in policy, a ClusterPolicy or an NVIDIADriver: its state, such as `state-dcgm`."""
 

@@ -8,6 +8,7 @@ gpu-control-plane agent --node NODE --roles inventory,health,mig,device-plugin [
 gpu-control-plane validate STEP [--wait] [...]
 gpu-control-plane simulate --pod FILE | --workload FILE [--cluster PATH ...] [...]
 gpu-control-plane operands plan -f FILE --nodes FILE [-o table|wide|json|yaml] [...]
+gpu-control-plane operands adopt [--dry-run] [...]
 gpu-control-plane cache pack DIR --image REF [--sign-key FILE] [--output PATH] [...]
 gpu-control-plane cache sign REF --key FILE [...]
 gpu-control-plane cache verify REF --key FILE | --identity SUBJECT ISSUER --trust-root FILE [...]
@@ -36,7 +37,7 @@ COMMANDS: Final = {
     "agent": "on a GPU node: discover devices, watch their health, partition them, offer them to kubelet",
     "validate": "on a GPU node: check a part of its software (driver, toolkit, CUDA), or wait for it",
     "simulate": "say what would become of a pod or a workload, and change nothing",
-    "operands": "say what a ClusterPolicy would bring to each node, and change nothing",
+    "operands": "say what a ClusterPolicy would bring to each node, or take over from the GPU Operator",
     "cache": "pack a directory of compiled kernels into an image, sign it, verify it",
     "uninstall": "remove the control plane from a cluster",
 }

@@ -1,10 +1,13 @@
 """Roll-outs of operands' DaemonSets, from what the API server shows. Pure."""
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Final, Literal
+
+from api.names import ADOPTED_ANNOTATION
 
 Json = Mapping[str, Any]
 Propagation = Literal["Foreground", "Orphan"]
+ON_DELETE: Final = {"type": "OnDelete"}
 
 
 def step_to_selector(body: "Json", found: "Json") -> "Json | Propagation":
@@ -25,6 +28,16 @@ def step_to_selector(body: "Json", found: "Json") -> "Json | Propagation":
     metadata = {**template["metadata"], "labels": {**labels, **kept}}
     spec = {**body["spec"], "selector": old, "template": {**template, "metadata": metadata}}
     return {**body, "spec": spec}
+
+
+def is_held(live: "Json") -> bool:
+    """Say whether pods that NVIDIA's GPU Operator made stay until the drivers of their nodes are upgraded."""
+    return bool((live["metadata"].get("annotations") or {}).get(ADOPTED_ANNOTATION))
+
+
+def is_rolled_out(live: "Json") -> bool:
+    """Say whether all nodes that it selects run an available pod of its last template, whatever its strategy is."""
+    return not unready_reason({**live, "spec": {}})
 
 
 def unready_reason(live: Json) -> str:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from operands.nvidia.operands_plan import OperandPlan
 
 _PLAN: Final = "plan"
+_ADOPT: Final = "adopt"
 _FORMS: Final = ("table", "wide", "json", "yaml")
 _VARIABLE: Final = re.compile(r"[A-Z][A-Z0-9_]*_IMAGE")
 _EPILOG: Final = f"""\
@@ -31,7 +32,7 @@ where the server's setting node_software.images has them in a cluster.
 
 Exit status: 0 all states can be built; 1 one cannot, or NVIDIADrivers contradict each other; 2 the command line cannot be
 used; 3 a file cannot be read, or has an object that the API server would refuse.
-docs/node-software.md explains states and reasons."""
+docs/node-software.md explains states and reasons. `{PROGRAM} operands adopt` takes over from NVIDIA's GPU Operator."""
 
 
 def run_operands(arguments: "Sequence[str]") -> int:
@@ -44,10 +45,15 @@ def run_operands(arguments: "Sequence[str]") -> int:
     if action in {"", *HELP}:
         _parser().print_help()
         if not action:
-            raise CommandLineError(f"say what to do: `{PROGRAM} operands {_PLAN}`")
+            raise CommandLineError(f"say what to do: `{PROGRAM} operands {_PLAN}` or `{_ADOPT}`")
         return OK
+    if action == _ADOPT:
+        from cli.operands.adopt_command import run_adopt
+
+        return run_adopt(remaining)
     if action != _PLAN:
-        raise no_such("action of operands", action, (_PLAN,), listed_by=f"{PROGRAM} operands -h")
+        known = (_PLAN, _ADOPT)
+        raise no_such("action of operands", action, known, listed_by=f"{PROGRAM} operands -h")
     return _run_plan(_parser().parse_flags(remaining))
 
 

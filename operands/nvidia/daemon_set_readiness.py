@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final, final
 
 from api.text import truncate
-from operands.rollout import unready_reason
+from operands.rollout import is_held, unready_reason
 
 Json = Mapping[str, Any]
 
@@ -74,7 +74,7 @@ def by_status(live: Json) -> DaemonSetReadiness:
         status.get(field, 0) for field in ("updatedNumberScheduled", "numberAvailable")
     )
     reason = unready_reason(live)
-    if not reason and total and updated < total:
+    if not reason and total and updated < total and not is_held(live):
         # A driver's pods are replaced by its upgrade.
         reason = f"{updated} of {total} nodes have a pod of the last template"
     if not reason and (away := status.get("numberUnavailable", 0)):
@@ -113,7 +113,8 @@ def by_pods(
     # Nodes that it selects and does not want, as for a taint, miss nothing.
     is_everywhere = 0 < reported.nodes_total <= len(on_node)
     checked = on_node.keys() if is_everywhere else {*nodes, *on_node}
-    faults = {node: _fault(on_node.get(node), newest_revision) for node in checked}
+    newest = None if is_held(live) else newest_revision
+    faults = {node: _fault(on_node.get(node), newest) for node in checked}
     missing = sorted(node for node, fault in faults.items() if fault)
     ready = len(faults) - len(missing)
     is_on_delete = live["spec"].get("updateStrategy", {}).get("type") == "OnDelete"
@@ -132,9 +133,9 @@ def by_pods(
     )
 
 
-def _fault(pod: DaemonPod | None, newest_revision: str) -> str:
+def _fault(pod: DaemonPod | None, newest_revision: str | None) -> str:
     if pod is None:
         return "no pod"
     if not pod.is_ready:
         return truncate(pod.reason) or "its pod is not ready"
-    return "" if pod.revision == newest_revision else "its pod is of an earlier version"
+    return "" if newest_revision in {None, pod.revision} else "its pod is of an earlier version"

@@ -4,7 +4,7 @@ It is an annotation of the node. A key belongs to the control plane as long as i
 an operand is paused: a client that writes another value takes the key over, and it is not removed again. Only keys that
 operands have are read from the record, so an edited record does not make the control plane remove others.
 
-By the record `adopt`, set by hand, labels that the GPU Operator set become ours, without any of them going away.
+By the record `adopt`, which `operands adopt` sets, labels that the GPU Operator set become ours, without any of them going away.
 """
 
 from typing import TYPE_CHECKING, Final

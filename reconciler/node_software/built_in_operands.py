@@ -13,7 +13,8 @@ from kube.event_recorder import ObjectReference
 from manifests import constants
 from operands.nvidia.built_in import telemetry
 from operands.nvidia.policy_states import BUILT_IN_STATES, STATE_NAMES
-from reconciler.node_software.objects import RESOURCES, cure_of
+from reconciler.node_software.objects import RESOURCES
+from reconciler.node_software.state_outcomes import cure_of
 from reconciler.node_software.wanted_states import wanted_state
 from reconciler.runtime.object_applier import ACTION
 from reconciler.runtime.rolling_update import Rollouts
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from operands.nvidia.policy_operands import PolicyOperands
     from operands.operand_state import ServedKinds
     from pool.model import NodeFacts
-    from reconciler.node_software.objects import StateOutcome, WantedState
+    from reconciler.node_software.state_outcomes import StateOutcome, WantedState
     from reconciler.runtime.object_applier import Refusal
 
 _NAMES: Final = frozenset(state.name for state in BUILT_IN_STATES)

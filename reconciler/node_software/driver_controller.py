@@ -45,13 +45,9 @@ from reconciler.controller_spec import ControllerSpec, Trigger
 from reconciler.node_software.config_map_keys import ConfigMapKeys
 from reconciler.node_software.daemon_pods import DaemonSetRollouts
 from reconciler.node_software.gpu_nodes import gpu_nodes, software_groups
-from reconciler.node_software.objects import (
-    RESOURCES,
-    SoftwareObjects,
-    StateOutcome,
-    refusal_text,
-)
+from reconciler.node_software.objects import RESOURCES, SoftwareObjects
 from reconciler.node_software.operator_status_writer import OperatorStatusWriter
+from reconciler.node_software.state_outcomes import StateOutcome, refusal_text
 from reconciler.node_software.wanted_states import wanted_state
 
 if TYPE_CHECKING:
@@ -204,6 +200,7 @@ class DriverController:
             propagation=lambda _state: "Foreground",
             keeps=lambda kind, found: kind == "DaemonSet" and _is_in_use(found, labels),
             owner=ObjectReference.to(NVIDIA_DRIVERS, driver.metadata),
+            nodes=labels,
         )
         outcome = outcomes[DRIVER_STATE.name]
         facts = StateFacts(

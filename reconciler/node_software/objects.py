@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, final
 
 from api.names import OPERAND_LABEL
-from kube.errors import Forbidden, NotFound
+from kube.errors import NotFound
 from kube.resources import (
     CLUSTER_ROLE_BINDINGS,
     CLUSTER_ROLES,
@@ -33,15 +33,22 @@ from kube.resources import (
 )
 from manifests.constants import NAME
 from manifests.node.device_plugin import signed
+from operands.nvidia.adoption import has_operators_pods
 from operands.nvidia.policy_status import StateReason
 from operands.rollout import step_to_selector
+from reconciler.node_software.operator_daemon_sets import OperatorDaemonSets
+from reconciler.node_software.state_outcomes import (
+    StateOutcome,
+    WantedState,
+    state_of,
+    unobserved,
+)
 from reconciler.runtime.concurrent_writes import write_until_failure
 from reconciler.runtime.live_objects import LiveObjects, list_objects
 from reconciler.runtime.object_applier import ObjectApplier, Refusal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from enum import Enum
 
     from api.clock import Instant
     from kube.client import KubeClient, Propagation
@@ -86,33 +93,6 @@ _REMOVAL_STAGES: Final = (
 """Kinds in the order in which they go: pods need the others until they have ended."""
 
 
-@final
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WantedState:
-    """What a state is to have."""
-
-    name: str
-    is_enabled: bool = True
-    objects: Sequence[Json] = ()
-    """Signed."""
-    fault: "tuple[Enum, str] | None" = None
-    """Why its objects cannot be built; what it has stays then."""
-
-
-@final
-@dataclass(slots=True, kw_only=True)
-class StateOutcome:
-    """What became of a state in one pass."""
-
-    objects: int = 0
-    fault: "tuple[Enum, str] | None" = None
-    left: list[str] = field(default_factory=list)
-    daemon_sets: list[Json] = field(default_factory=list)
-    """Those that are there and as they should be, as they were read."""
-    refusals: list[Refusal] = field(default_factory=list)
-    """Refusals of the API server."""
-
-
 def _never(_kind: str, _found: Json) -> bool:
     return False
 
@@ -125,6 +105,7 @@ class _Pass:
     propagation: "Callable[[str], Propagation]"
     keeps: "Callable[[str, Json], bool]"
     owner: "ObjectReference | None"
+    nodes: Mapping[str, Mapping[str, str]]
     names: "set[ObjectName]" = field(default_factory=set)
 
 
@@ -155,6 +136,7 @@ class SoftwareObjects:
             now=now,
             source="its ClusterPolicy or NVIDIADriver, or bootstrap in the settings of the server,",
         )
+        self._operators = OperatorDaemonSets(client, self._applier, namespace)
 
     async def read(self) -> LiveObjects:
         """List what has the label.
@@ -177,6 +159,7 @@ class SoftwareObjects:
         propagation: "Callable[[str], Propagation]",
         keeps: "Callable[[str, Json], bool]" = _never,
         owner: "ObjectReference | None" = None,
+        nodes: Mapping[str, Mapping[str, str]] = {},
     ) -> dict[str, StateOutcome]:
         """Write differences, and remove what no state wants; a refusal stops nothing else.
 
@@ -186,29 +169,33 @@ class SoftwareObjects:
             propagation: how the DaemonSets of a state are deleted.
             keeps: says of kind and object whether one that no state wants stays for now.
             owner: the ClusterPolicy or NVIDIADriver; None: the settings, which are no object.
+            nodes: labels of the nodes with a GPU.
 
         Raises:
             KubeError: it is not known whether an object was written.
         """
+        if owner is not None:
+            wanted = await self._operators.not_doubled(wanted)
         work = _Pass(
             live=live,
             outcomes={item.name: StateOutcome(fault=item.fault) for item in wanted},
             propagation=propagation,
             keeps=keeps,
             owner=owner,
+            nodes=nodes,
         )
 
         async def apply_state(state: WantedState) -> None:
-            for body in state.objects:
+            for body in await self._not_taken_over(work, state):
                 work.names.add((body["kind"], body["metadata"]["name"]))
                 refusal = await self._apply_one(work, state.name, body)
                 if refusal is not None:
-                    _note_refusal(work.outcomes[state.name], refusal)
+                    work.outcomes[state.name].note(refusal)
 
         failures = await write_until_failure(wanted, apply_state, at_a_time=STATES_AT_A_TIME)
         if failures:
             raise failures[0]
-        await self._prune(work, kept={item.name for item in wanted if item.fault is not None})
+        await self._prune(work, {item.name: item for item in wanted})
         _note_unreadable(live, wanted, work.outcomes)
         return work.outcomes
 
@@ -230,6 +217,21 @@ class SoftwareObjects:
         )
         refusals += [Refusal("", kind, "", error) for kind, error in live.unreadable.items()]
         return left, refusals
+
+    async def _not_taken_over(self, work: _Pass, state: WantedState) -> list[Json]:
+        """Take over what NVIDIA's GPU Operator made; return the objects that are to be applied as usual."""
+        found = [
+            item
+            for (kind, _), item in work.live.objects.items()
+            if kind == "DaemonSet"
+            and state_of(item) == state.name
+            and not _is_foreign(item, work.owner)
+        ]
+        taken, objects = await self._operators.take_over(
+            state, found, work.outcomes[state.name], nodes=work.nodes
+        )
+        work.names.update(("DaemonSet", name) for name in taken)
+        return objects
 
     async def _apply_one(self, work: _Pass, state: str, body: Json) -> Refusal | None:
         kind, name = body["kind"], body["metadata"]["name"]
@@ -294,7 +296,7 @@ class SoftwareObjects:
                 outcome.objects += found is not None
                 return refusal
             # What was just written says nothing yet about its pods.
-            found = _unobserved(body, found)
+            found = unobserved(body, found)
         outcome.objects += 1
         if body["kind"] == "DaemonSet" and found is not None:
             outcome.daemon_sets.append(found)
@@ -328,15 +330,24 @@ class SoftwareObjects:
         managers = meta.get("managedFields") or ()
         return not any(item.get("manager", "").startswith(f"{NAME}/") for item in managers)
 
-    async def _prune(self, work: _Pass, *, kept: set[str]) -> None:
-        """Remove what no state wants; what states have that cannot be built stays."""
+    async def _prune(self, work: _Pass, wanted: Mapping[str, WantedState]) -> None:
+        """Remove what no state wants; what states have that cannot be built stays, and the operator's that have pods."""
         outcomes = work.outcomes
         doomed: dict[str, dict[ObjectName, Json]] = {}
         for name, found in work.live.objects.items():
-            state = _state_of(found)
+            state = state_of(found)
             if name in work.names or _is_foreign(found, work.owner):
                 continue
-            if state in kept or (state in outcomes and work.keeps(name[0], found)):
+            kept = state in wanted and (
+                wanted[state].fault is not None
+                or work.keeps(name[0], found)
+                or (
+                    name[0] == "DaemonSet"
+                    and wanted[state].is_enabled
+                    and has_operators_pods(found)
+                )
+            )
+            if kept:
                 outcomes[state].objects += 1
                 if name[0] == "DaemonSet":
                     outcomes[state].daemon_sets.append(found)
@@ -349,7 +360,7 @@ class SoftwareObjects:
                 continue  # of a state that an earlier version had
             outcome.left += left
             for refusal in refusals:
-                _note_refusal(outcome, refusal)
+                outcome.note(refusal)
 
     async def _remove(
         self, objects: "Mapping[ObjectName, Json]", *, propagation: "Callable[[str], Propagation]"
@@ -360,7 +371,7 @@ class SoftwareObjects:
             stage = {name: item for name, item in objects.items() if name[0] in kinds}
             waits = False
             for name, found in stage.items():
-                state = _state_of(found)
+                state = state_of(found)
                 how = propagation(state) if name[0] == "DaemonSet" else None
                 waits = waits or how == "Foreground"
                 refusal = await self._applier.delete(state, name, found, propagation=how)
@@ -372,14 +383,6 @@ class SoftwareObjects:
         return [f"{item.kind} {item.name}" for item in refusals], refusals
 
 
-def _note_refusal(outcome: StateOutcome, refusal: Refusal) -> None:
-    outcome.refusals.append(refusal)
-    outcome.fault = outcome.fault or (
-        StateReason.OBJECT_NOT_APPLIED,
-        refusal_text(refusal),
-    )
-
-
 def _note_unreadable(
     live: LiveObjects, wanted: "Iterable[WantedState]", outcomes: Mapping[str, StateOutcome]
 ) -> None:
@@ -387,31 +390,7 @@ def _note_unreadable(
     for kind, error in live.unreadable.items():
         for state in wanted:
             if not state.is_enabled:
-                _note_refusal(outcomes[state.name], Refusal(state.name, kind, "", error))
-
-
-def refusal_text(refusal: Refusal) -> str:
-    """Return object, answer and cure."""
-    return f"{refusal.text}. {cure_of(refusal)}"
-
-
-def cure_of(refusal: Refusal) -> str:
-    """Return what to do, as a sentence."""
-    match refusal.error:
-        case Forbidden():
-            return (
-                "Unless the answer has the cure, apply `render rbac` and `render policy` with the settings of"
-                " the server"
-            )
-        case NotFound():
-            return "Create the namespace, or correct the server's setting namespace"
-        case _:
-            return "It is tried again"
-
-
-def _state_of(found: Json) -> str:
-    state: str = (found["metadata"].get("labels") or {}).get(OPERAND_LABEL, "")
-    return state
+                outcomes[state.name].note(Refusal(state.name, kind, "", error))
 
 
 def _is_foreign(found: Json, owner: "ObjectReference | None") -> bool:
@@ -427,15 +406,3 @@ def _serves_as_it_is(body: Json, found: Json) -> bool:
     """Say whether another client's object does what ours would: K3s and RKE2 bring a RuntimeClass `nvidia`."""
     is_class: bool = body["kind"] == "RuntimeClass" and body["handler"] == found.get("handler")
     return is_class
-
-
-def _unobserved(body: Json, found: Json | None) -> Json:
-    """Return a DaemonSet that was just written, with the status of before, which does not count for it."""
-    before: Json = found or {}
-    generation = before.get("metadata", {}).get("generation", 0) + 1
-    metadata = {**body["metadata"], "uid": before.get("metadata", {}).get("uid", "")}
-    return {
-        **body,
-        "metadata": {**metadata, "generation": generation},
-        "status": before.get("status"),
-    }

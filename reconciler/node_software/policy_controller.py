@@ -42,15 +42,9 @@ from reconciler.node_software.built_in_operands import OF_CLUSTER_POLICIES, Buil
 from reconciler.node_software.daemon_pods import DaemonSetRollouts
 from reconciler.node_software.deploy_labels_controller import nodes_with_labels
 from reconciler.node_software.gpu_nodes import gpu_nodes, is_upgrading, software_groups
-from reconciler.node_software.objects import (
-    BUILT_IN_RESOURCES,
-    RESOURCES,
-    SoftwareObjects,
-    StateOutcome,
-    WantedState,
-    refusal_text,
-)
+from reconciler.node_software.objects import BUILT_IN_RESOURCES, RESOURCES, SoftwareObjects
 from reconciler.node_software.operator_status_writer import OperatorStatusWriter
+from reconciler.node_software.state_outcomes import StateOutcome, WantedState, refusal_text
 from reconciler.node_software.wanted_states import PolicyStates
 from reconciler.operator_gauges import (
     PolicyFigures,
@@ -217,6 +211,7 @@ class PolicyController:
             live,
             propagation=lambda state: _propagation(policy, state),
             owner=ObjectReference.to(CLUSTER_POLICIES, policy.metadata),
+            nodes=labels,
         )
         self._built_in.report({item.name: outcomes[item.name] for item in own}, self._nodes.all())
         current = self._status.current_states(policy)

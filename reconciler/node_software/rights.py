@@ -9,7 +9,7 @@ rights: `manifests.install.server_policy` limits them by the label of a state.
 
 from typing import TYPE_CHECKING, Final
 
-from kube.resources import CLUSTER_POLICIES, GPU_CLUSTERS, NVIDIA_DRIVERS
+from kube.resources import CLUSTER_POLICIES, DAEMON_SETS, GPU_CLUSTERS, NVIDIA_DRIVERS
 from manifests.install.rbac import PolicyRule
 from operands.asset_files import load_assets
 from operands.nvidia.policy_states import POLICY_STATES
@@ -51,6 +51,8 @@ PASSED_ON_IN_NAMESPACE: Final = passed_on(_ASSETS, "Role")
 RBAC: Final = (
     *_OWN_KINDS,
     PolicyRule(group=GPU_CLUSTERS.group, resources=(GPU_CLUSTERS.plural,), verbs=("list",)),
+    # Those of other clients, beside which nothing is started.
+    PolicyRule(group=DAEMON_SETS.group, resources=(DAEMON_SETS.plural,), verbs=("list",)),
     *_on_objects(namespaced=False),
     *PASSED_ON,
 )

@@ -6,7 +6,7 @@ from manifests.node.device_plugin import signed
 from operands.nvidia.policy_operands import PolicyOperands, StateFault, StateSettingsError
 from operands.nvidia.states import driver, vgpu_manager
 from reconciler.node_software.config_map_keys import ConfigMapKeys
-from reconciler.node_software.objects import WantedState
+from reconciler.node_software.state_outcomes import WantedState
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

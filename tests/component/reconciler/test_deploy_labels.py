@@ -55,10 +55,9 @@ class Leader:
             self.world.client,
             stores.index,
             self.current,
-            inventories=stores.inventories,
+            stores=stores,
             recorder=self.world.recorder,
             now=self.time.now,
-            is_joining=lambda _node: False,
         )
         self.next_s: float | None = None
 

@@ -1,0 +1,159 @@
+"""DaemonSets of NVIDIA's GPU Operator: which of them a state takes over in place, and which keep it from starting. Pure.
+
+`operands adopt` labels what the operator made in our namespace with its state. Of each DaemonSet no pod restarts for that:
+
+    labelled -> held: strategy OnDelete, and our template -> pods of ours, node by node -> deleted without its pods
+
+The upgrade of a node's driver replaces the pods of the node. When all are replaced, the DaemonSet that a state wants adopts
+them. The template of a driver is the operator's until the driver changes. What the ClusterPolicy changes of a DaemonSet
+later is rolled out as usual.
+"""
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from api.names import ADOPTED_ANNOTATION, CONFIG_HASH_ANNOTATION
+from api.well_known_labels import APP_COMPONENT_LABEL
+from operands.nvidia.daemon_set_readiness import selected_nodes
+from operands.nvidia.drivers.config_digest import config_digest
+from operands.rollout import ON_DELETE, is_held, is_rolled_out
+from operands.transforms import pod_spec_of
+
+Json = dict[str, Any]
+Labels = Mapping[str, Mapping[str, str]]
+"""Labels of nodes with a GPU, by name."""
+
+APP: Final = "app"
+NAMED_AFTER_DRIVERS: Final = frozenset({"nvidia-driver", "nvidia-vgpu-host-manager"})
+"""Components whose DaemonSets are named after an NVIDIADriver, so that their `app` says nothing."""
+_OWNERS: Final = frozenset({"ClusterPolicy", "NVIDIADriver"})
+
+
+def work_of(daemon_set: Json) -> str:
+    """Return what a DaemonSet does on its nodes: equal for ours and the operator's; empty where it does not say so."""
+    labels = daemon_set["metadata"].get("labels") or {}
+    component: str = labels.get(APP_COMPONENT_LABEL, "")
+    return component if component in NAMED_AFTER_DRIVERS else labels.get(APP, "")
+
+
+def same_work(objects: "Iterable[Json]", others: "Sequence[Json]") -> Json | None:
+    """Return one of the DaemonSets without the label of a state that does what a wanted one does.
+
+    One of ours that lost its label is none of another client.
+    """
+    wanted = {work_of(item) for item in objects if item["kind"] == "DaemonSet"} - {""}
+    theirs = (item for item in others if CONFIG_HASH_ANNOTATION not in _annotations(item))
+    return next((item for item in theirs if work_of(item) in wanted), None)
+
+
+def is_operators(found: Json) -> bool:
+    """Say whether the operator made a DaemonSet that has the label of a state."""
+    annotations, references = _annotations(found), found["metadata"].get("ownerReferences") or ()
+    owners = {item["kind"] for item in references if item.get("controller")}
+    is_new = CONFIG_HASH_ANNOTATION not in annotations and bool(owners & _OWNERS)
+    return is_new or ADOPTED_ANNOTATION in annotations
+
+
+def has_operators_pods(found: Json) -> bool:
+    """Say whether a DaemonSet is the operator's, on nodes, so that it stays although nothing takes it over yet."""
+    wanted = (found.get("status") or {}).get("desiredNumberScheduled", 0)
+    return is_operators(found) and bool(wanted)
+
+
+def is_finished(found: Json, successor: Json) -> bool:
+    """Say whether its successor would adopt all pods, and restart none: those of a driver whose `app` differs stay its own."""
+    is_operators_driver = is_held(found) and work_of(found) in NAMED_AFTER_DRIVERS
+    labels = found["spec"]["template"]["metadata"]["labels"]
+    is_selected = successor["spec"]["selector"]["matchLabels"].items() <= labels.items()
+    return is_selected and is_rolled_out(found) and not is_operators_driver
+
+
+def successors(
+    found: "Iterable[Json]", wanted: "Sequence[Json]", labels_by_node: Labels
+) -> dict[str, Json]:
+    """Return by name the wanted DaemonSet that takes over each of the operator's: the one with most of its nodes."""
+    taken: dict[str, Json] = {}
+    for old in found:
+        nodes = set(selected_nodes(old, labels_by_node))
+        fitting = [
+            (len(nodes.intersection(selected_nodes(new, labels_by_node))), new)
+            for new in wanted
+            if work_of(new) == work_of(old) and new not in taken.values()
+        ]
+        name = old["metadata"]["name"]
+        best = max(
+            fitting, key=lambda item: (item[0], item[1]["metadata"]["name"] == name), default=None
+        )
+        if best is not None and (best[0] or not nodes):
+            taken[name] = best[1]
+    return taken
+
+
+def nodes_to_lose(found: Json, wanted: "Iterable[Json]", labels_by_node: Labels) -> list[str]:
+    """Return the nodes whose pods would go at once, since no wanted DaemonSet selects them."""
+    selected = {
+        node
+        for new in wanted
+        if work_of(new) == work_of(found)
+        for node in selected_nodes(new, labels_by_node)
+    }
+    return sorted(set(selected_nodes(found, labels_by_node)) - selected)
+
+
+def taken_over(
+    found: Json, successor: Json, *, wanted: "Iterable[Json]", labels_by_node: Labels
+) -> Json:
+    """Return the operator's DaemonSet as it is to be, under its own name and selector.
+
+    Args:
+        found: as it is.
+        successor: the wanted one that takes it over.
+        wanted: all that the state wants.
+        labels_by_node: nodes with a GPU.
+    """
+    meta, spec, template = successor["metadata"], found["spec"], successor["spec"]["template"]
+    held = _held(found, successor, wanted=wanted, labels_by_node=labels_by_node)
+    strategy = ON_DELETE if held else successor["spec"].get("updateStrategy", ON_DELETE)
+    labels = {**template["metadata"]["labels"], **spec["selector"].get("matchLabels", {})}
+    is_kept = held and work_of(found) in NAMED_AFTER_DRIVERS
+    return {
+        **found,
+        "metadata": {
+            **found["metadata"],
+            "labels": {**(found["metadata"].get("labels") or {}), **meta["labels"]},
+            "annotations": {**_annotations(found), ADOPTED_ANNOTATION: held},
+        },
+        "spec": {
+            **spec,
+            "updateStrategy": strategy,
+            "template": spec["template"]
+            if is_kept
+            else {**template, "metadata": {**template["metadata"], "labels": labels}},
+        },
+    }
+
+
+def _held(found: Json, successor: Json, *, wanted: "Iterable[Json]", labels_by_node: Labels) -> str:
+    """Return for what it is held; empty: its pods are replaced as those of any DaemonSet."""
+    before = _annotations(found).get(ADOPTED_ANNOTATION)
+    if work_of(found) not in NAMED_AFTER_DRIVERS:
+        content = msgspec.json.encode(successor["spec"]["template"], order="sorted")
+        identity = hashlib.sha256(content).hexdigest()
+        return identity if before in {None, identity} else ""
+    identity = config_digest(successor)
+    is_same = before == identity or (before is None and _images(found) == _images(successor))
+    nodes = set(selected_nodes(found, labels_by_node))
+    others = (item for item in wanted if work_of(item) == work_of(found) and item is not successor)
+    is_alone = not any(nodes.intersection(selected_nodes(item, labels_by_node)) for item in others)
+    return identity if is_same and is_alone else ""
+
+
+def _annotations(found: Json) -> Mapping[str, str]:
+    return found["metadata"].get("annotations") or {}
+
+
+def _images(daemon_set: Json) -> dict[str, str]:
+    return {item["name"]: item["image"] for item in pod_spec_of(daemon_set)["containers"]}

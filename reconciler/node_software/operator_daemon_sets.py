@@ -1,0 +1,137 @@
+"""DaemonSets that NVIDIA's GPU Operator made: those that are ours to take over go step by step, and beside others nothing starts.
+
+What is taken over, and how, is pure (`operands.nvidia.adoption`). No step ends a pod.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, final
+
+from api.names import OPERAND_LABEL
+from api.text import listed
+from kube.errors import ApiError, Conflict
+from kube.resources import DAEMON_SETS
+from operands.nvidia.adoption import (
+    APP,
+    is_finished,
+    is_operators,
+    nodes_to_lose,
+    same_work,
+    successors,
+    taken_over,
+)
+from operands.nvidia.policy_status import StateReason
+from reconciler.node_software.state_outcomes import unobserved
+from reconciler.runtime.object_applier import Refusal, first_difference
+
+if TYPE_CHECKING:
+    from kube.client import KubeClient
+    from reconciler.node_software.state_outcomes import StateOutcome, WantedState
+    from reconciler.runtime.object_applier import ObjectApplier
+
+Json = dict[str, Any]
+
+
+@final
+class OperatorDaemonSets:
+    """Takes over the operator's DaemonSets of one namespace."""
+
+    def __init__(self, client: "KubeClient", applier: "ObjectApplier", namespace: str) -> None:
+        self._client = client
+        self._applier = applier
+        self._namespace = namespace
+
+    async def not_doubled(self, wanted: "Sequence[WantedState]") -> "list[WantedState]":
+        """Leave out the objects of states whose work a DaemonSet of another client does, in any namespace.
+
+        Raises:
+            KubeError: DaemonSets cannot be listed.
+        """
+        listing = await self._client.list_(
+            DAEMON_SETS, Json, label_selector=f"{APP},!{OPERAND_LABEL}"
+        )
+        return [
+            item
+            if (found := same_work(item.objects, listing.items)) is None
+            else replace(item, objects=(), fault=(StateReason.ALREADY_RUNS, _already_runs(found)))
+            for item in wanted
+        ]
+
+    async def take_over(
+        self,
+        state: "WantedState",
+        found: "Sequence[Json]",
+        outcome: "StateOutcome",
+        *,
+        nodes: Mapping[str, Mapping[str, str]],
+    ) -> tuple[set[str], list[Json]]:
+        """Take the next step with each that is the operator's; return their names, and the objects to apply as usual.
+
+        Args:
+            state: what it is to have.
+            found: DaemonSets with its label.
+            outcome: of the state.
+            nodes: labels of the nodes with a GPU.
+
+        Raises:
+            KubeError: it is not known whether a step was taken.
+        """
+        old = {item["metadata"]["name"]: item for item in found if is_operators(item)}
+        wanted = [item for item in state.objects if item["kind"] == "DaemonSet"]
+        taken = successors(old.values(), wanted, nodes)
+        held = list(taken.values())
+        for name, successor in taken.items():
+            body = taken_over(old[name], successor, wanted=wanted, labels_by_node=nodes)
+            lost = nodes_to_lose(old[name], wanted, nodes)
+            if lost and body["spec"]["template"] != old[name]["spec"]["template"]:
+                text = f"DaemonSet {name} stays as it is until nodes {listed(lost)} have the labels by which ours selects them"
+                outcome.fault = outcome.fault or (StateReason.ADOPTION_WAITS, text)
+                held = wanted
+                continue
+            is_over = is_finished(old[name], successor)
+            refusal = await self._step(
+                state.name, body, found=old[name], is_over=is_over, outcome=outcome
+            )
+            if refusal is not None:
+                outcome.note(refusal)
+        return set(taken), [item for item in state.objects if item not in held]
+
+    async def _step(
+        self, state: str, body: Json, *, found: Json, is_over: bool, outcome: "StateOutcome"
+    ) -> Refusal | None:
+        name = "DaemonSet", body["metadata"]["name"]
+        is_leaving = bool(found["metadata"].get("deletionTimestamp"))
+        if not is_leaving and first_difference(body, found):
+            try:
+                await self._replace(body)
+            except Conflict:
+                raise
+            except ApiError as error:
+                return Refusal(state, *name, error)
+            found = unobserved(body, found)
+        elif is_leaving or is_over:
+            outcome.left.append(" ".join(name))
+            return await self._applier.delete(state, name, found, propagation="Orphan")
+        outcome.objects += 1
+        outcome.daemon_sets.append(found)
+        return None
+
+    async def _replace(self, body: Json) -> None:
+        """Write all of it: an apply would leave what the operator's template has besides."""
+        await self._client.json_patch(
+            DAEMON_SETS,
+            [
+                {"op": "replace", "path": f"/{part}", "value": body[part]}
+                for part in ("metadata", "spec")
+            ],
+            name=body["metadata"]["name"],
+            namespace=self._namespace,
+        )
+
+
+def _already_runs(found: Json) -> str:
+    meta = found["metadata"]
+    return (
+        f"DaemonSet {meta['namespace']}/{meta['name']} of another client does the same, so that nothing is started beside"
+        " it: `gpu-control-plane operands adopt --dry-run` says how to hand it over"
+    )
