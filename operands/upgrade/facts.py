@@ -106,6 +106,8 @@ class PodOnNode:
     """Asked of agents only."""
     deploy_label: str = ""
     """Key of the label by which its DaemonSet selects nodes, where the pod can be sent away by it."""
+    is_held: bool = False
+    """NVIDIA's GPU Operator may have made it: it goes with the driver, if no label sends it away."""
     has_empty_dir: bool = False
     mounts_caches: bool = False
     """The node agent unmounts its kernel caches: without one on the node it stays Terminating."""

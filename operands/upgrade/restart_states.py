@@ -40,7 +40,7 @@ from operands.upgrade.reasons import UpgradeReason
 
 if TYPE_CHECKING:
     from operands.upgrade.case import UpgradeCase, UpgradeMove
-    from operands.upgrade.facts import DriverPod
+    from operands.upgrade.facts import DriverPod, PodOnNode
 
 
 def pod_restart(case: "UpgradeCase") -> "UpgradeMove":
@@ -140,8 +140,10 @@ def _emptied(case: "UpgradeCase") -> "UpgradeMove | None":
 
 def _replaced(case: "UpgradeCase", stale: "list[DriverPod]") -> Stay:
     node, kept_out = case.node, keep_out(case.node)
-    deleted = tuple(DeletePod(node.name, pod.namespace, pod.name, pod.uid) for pod in stale)
-    if deleted:
+    if stale:
+        held = (pod for pod in node.known_pods if pod.is_held and not pod.deploy_label)
+        gone: list[DriverPod | PodOnNode] = [*stale, *held]
+        deleted = tuple(DeletePod(node.name, pod.namespace, pod.name, pod.uid) for pod in gone)
         text = f"deletes driver pod {listed(pod.name for pod in stale)}"
         return Stay(UpgradeReason.RESTARTING, text, (*kept_out, *deleted))
     return Stay(UpgradeReason.DRIVER_STARTING, "the driver loads", (*kept_out, *load_driver(node)))

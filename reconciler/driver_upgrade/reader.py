@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeVar, final
 
 from api.driver_upgrade import AGENT_DEPLOY_LABEL, DRIVER_DEPLOY_LABEL, UPGRADE_STATE_LABEL
 from api.foreign.core import Node
-from api.names import NodeName, PodUid
+from api.names import ADOPTED_ANNOTATION, NodeName, PodUid
 from api.well_known_labels import APP_COMPONENT_LABEL
 from kube.errors import KubeError, NotFound, Undecodable
 from kube.resources import (
@@ -142,6 +142,8 @@ class UpgradeReader:
         self._namespace = namespace
         self._agents: Mapping[str, AgentDaemon] = {}
         """Agents as the last reading of the cluster found them."""
+        self._held: frozenset[str] = frozenset()
+        """UIDs of DaemonSets, by the same reading, whose pods NVIDIA's GPU Operator made."""
 
     async def cluster(self) -> SeenCluster:
         """Return what is there.
@@ -151,6 +153,11 @@ class UpgradeReader:
         """
         daemon_sets = await self._list(DAEMON_SETS, UpgradeDaemonSet, _itself)
         self._agents = agent_daemons(daemon_sets)
+        self._held = frozenset(
+            item.metadata.uid
+            for item in daemon_sets
+            if item.metadata.annotation(ADOPTED_ANNOTATION)
+        )
         daemons = driver_daemons(
             daemon_sets,
             await self._list(CONTROLLER_REVISIONS, ControllerRevision, _itself, DRIVER_SELECTOR),
@@ -224,6 +231,7 @@ class UpgradeReader:
                     namespace=self._namespace,
                     agent="" if agent is None else agent.name,
                     has_claim=has_claim,
+                    is_held=owner_uid(pod) in self._held,
                     ask=ask,
                 )
             )

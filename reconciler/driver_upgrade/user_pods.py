@@ -41,7 +41,13 @@ _LONGEST: Final = 10 * 365 * 86_400
 
 
 def pod_on_node(
-    pod: "UpgradePod", *, namespace: str, agent: str, has_claim: bool, ask: "Ask"
+    pod: "UpgradePod",
+    *,
+    namespace: str,
+    agent: str,
+    has_claim: bool,
+    ask: "Ask",
+    is_held: bool = False,
 ) -> PodOnNode:
     """Return the facts of a pod.
 
@@ -51,6 +57,7 @@ def pod_on_node(
         agent: name of its DaemonSet where that is one of `agent_daemons`.
         has_claim: whether it has devices by a claim.
         ask: answers of its disruption budgets.
+        is_held: whether its DaemonSet is one that NVIDIA's GPU Operator made.
     """
     is_ours = pod.metadata.namespace == namespace
     owner = _owner_of(pod)
@@ -74,6 +81,7 @@ def pod_on_node(
         agent=agent,
         is_ready=pod.condition("Ready").status == "True",
         deploy_label=label,
+        is_held=is_held,
         has_empty_dir=any(volume.empty_dir is not None for volume in pod.spec.volumes or ()),
         mounts_caches=pod.mounts_caches,
         cpu_milli=requests.cpu_milli,

@@ -11,9 +11,10 @@ from api.driver_upgrade import (
     UPGRADE_SKIP_LABEL,
     UPGRADE_STATE_LABEL,
 )
-from api.names import DRIVER_OWNER_LABEL
+from api.names import ADOPTED_ANNOTATION, DRIVER_OWNER_LABEL, NodeName
 from kube.errors import KubeError
-from kube.resources import NODES, PODS
+from kube.resources import DAEMON_SETS, NODES, PODS
+from reconciler.driver_upgrade.reader import UpgradeReader
 from tests.component.reconciler.upgrade_run import NAMESPACE, STEP_S, TEAM, an_upgrade_run
 
 pytestmark = pytest.mark.looptime
@@ -404,3 +405,42 @@ async def test_a_state_that_was_written_by_hand_is_taken_as_it_is():
             await run.step()
             await run.until("upgrade-done")
             assert await run.marks("n0") == set()
+
+
+async def test_pods_of_a_daemon_set_that_was_taken_over_are_known():
+    """They go with the driver where no deploy label sends them away."""
+    labels = {"app": "nvidia-node-status-exporter"}
+    pod = {"containers": [{"name": "c", "image": "status"}]}
+    body: dict[str, Any] = {
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet",
+        "metadata": {
+            "name": "nvidia-node-status-exporter",
+            "namespace": NAMESPACE,
+            "annotations": {ADOPTED_ANNOTATION: "digest"},
+        },
+        "spec": {
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": pod},
+        },
+    }
+    async with an_upgrade_run(1) as run:
+        written = await run.client.create(DAEMON_SETS, body)
+        uid = written.decode(dict[str, Any])["metadata"]["uid"]
+        owner = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": uid}
+        meta = {
+            "name": "status",
+            "namespace": NAMESPACE,
+            "ownerReferences": [owner | {"controller": True}],
+        }
+        made = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": meta,
+            "spec": pod | {"nodeName": "n0"},
+        }
+        await run.client.create(PODS, made)
+        reader = UpgradeReader(run.client, NAMESPACE)
+        await reader.cluster()
+        found = await reader.pods([NodeName("n0")], lambda _uid: None)
+        assert {pod.name for pod in found[NodeName("n0")] if pod.is_held} == {"status"}

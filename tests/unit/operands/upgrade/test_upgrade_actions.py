@@ -434,6 +434,14 @@ def test_every_driver_pod_that_is_to_go_is_deleted_once():
     assert deleted == ["driver-outdated", "driver-orphan"]
 
 
+def test_a_pod_that_was_taken_over_goes_with_the_driver_unless_a_label_sends_it_away():
+    held = a_pod("status", uses=frozenset(), is_held=True)
+    plugin = a_pod("plugin", uses=frozenset(), is_held=True, deploy_label=DCGM)
+    answer = step(restarting(pods=(held, plugin, a_pod("other", uses=frozenset()))))
+    deleted = [action.name for action in answer.actions if isinstance(action, DeletePod)]
+    assert deleted == ["driver-outdated", "status"]
+
+
 def test_the_driver_loads_once_nothing_uses_it():
     node = restarting(driver_pods=LOADING, annotations={SAFE_LOAD_ANNOTATION: "true"})
     assert writes(step(node)) == [Annotate(node.name, {SAFE_LOAD_ANNOTATION: None})]
