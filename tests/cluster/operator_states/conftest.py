@@ -28,6 +28,8 @@ from tests.support import ports
 from tests.support.published_crds import published_crd
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tests.cluster.environment.components import Kwok
     from tests.cluster.environment.control_plane import ControlPlane
     from tests.cluster.environment.kubectl import Kubectl
@@ -143,9 +145,15 @@ async def until_idle(software: NodeSoftware) -> None:
 
 
 async def join(
-    api: client.ApiClient, prefix: str, system: System, count: int, *, with_operands: int
+    api: client.ApiClient,
+    prefix: str,
+    system: System,
+    count: int,
+    *,
+    with_operands: int,
+    taints: "Sequence[Json]" = TAINTS,
 ) -> list[str]:
-    """Add nodes as kubelet and then Node Feature Discovery do; return their names."""
+    """Add nodes as kubelet and then Node Feature Discovery do, with taints but for the first; return their names."""
     names = await nodes.create_kwok_nodes(api, count, prefix=prefix)
     slots = asyncio.Semaphore(32)
 
@@ -155,7 +163,7 @@ async def join(
             await api.patch(f"{nodes.NODES}/{name}/status", system.status)
             body: Json = {"metadata": {"labels": system.labels | off}}
             if number:
-                body["spec"] = {"taints": TAINTS}
+                body["spec"] = {"taints": taints}
             await api.patch(f"{nodes.NODES}/{name}", body)
 
     async with asyncio.TaskGroup() as group:
@@ -175,6 +183,14 @@ class Installation:
         self._nodes: list[str] = []
 
     async def install(self) -> NodeSoftware:
+        found = await self.prepare()
+        await asyncio.gather(found.server.start(), self._join(found))
+        # Labels and inventories of nodes, which come without any policy.
+        await until_idle(found)
+        return found
+
+    async def prepare(self) -> NodeSoftware:
+        """Install all but the nodes, and do not start the server."""
         port = ports.free_port()
         settings = {
             "listen": {"host": "127.0.0.1", "port": port},
@@ -212,11 +228,17 @@ class Installation:
             self._control_plane, configuration=STOCK, name="node-software-scheduler"
         )
         self._processes.append(scheduler.process)
-        found = NodeSoftware(self._control_plane, self._kubectl, server)
-        await asyncio.gather(server.start(), scheduler.start(), self._join(found))
-        # Labels and inventories of nodes, which come without any policy.
-        await until_idle(found)
-        return found
+        await scheduler.start()
+        return NodeSoftware(self._control_plane, self._kubectl, server)
+
+    async def add_nodes(
+        self, software: NodeSoftware, system: System, prefix: str, count: int, **how: Any
+    ) -> None:
+        """Let nodes `join`, as it says, and remember them."""
+        self._nodes += nodes.node_names(nodes.KWOK_PREFIX + prefix, count)
+        async with client.open_client(self._control_plane.kubeconfig()) as api:
+            for name in await join(api, prefix, system, count, **how):
+                software.systems[name] = system
 
     async def _join(self, software: NodeSoftware) -> None:
         kinds = ((UBUNTU, "ubuntu"), (RHEL, "rhel"))
@@ -225,11 +247,8 @@ class Installation:
             *((system, f"soft-{name}", running, running) for system, name in kinds),
             *((system, f"soft-many-{name}", remaining, 0) for system, name in kinds),
         ]
-        async with client.open_client(self._control_plane.kubeconfig()) as api:
-            for system, prefix, count, running in plan:
-                self._nodes += nodes.node_names(nodes.KWOK_PREFIX + prefix, count)
-                for name in await join(api, prefix, system, count, with_operands=running):
-                    software.systems[name] = system
+        for system, prefix, count, running in plan:
+            await self.add_nodes(software, system, prefix, count, with_operands=running)
 
     async def uninstall(self) -> None:
         for process in reversed(self._processes):
