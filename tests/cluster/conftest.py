@@ -322,11 +322,13 @@ async def create_kwok_nodes(
 @pytest.fixture
 async def start_scheduler(
     control_plane: control_plane.ControlPlane,
-) -> "AsyncIterator[Callable[[str], Any]]":
-    """`scheduler = await start_scheduler(configuration)`: a healthy kube-scheduler, stopped after."""
+) -> "AsyncIterator[Callable[..., Any]]":
+    """`scheduler = await start_scheduler(configuration)`: a healthy kube-scheduler, stopped after; stock by default."""
     started: list[components.KubeScheduler] = []
 
-    async def start(configuration: str) -> components.KubeScheduler:
+    async def start(
+        configuration: str = components.STOCK_SCHEDULER,
+    ) -> components.KubeScheduler:
         scheduler = components.KubeScheduler(
             control_plane, configuration=configuration, name=f"scheduler-{secrets.token_hex(3)}"
         )

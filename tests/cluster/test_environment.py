@@ -8,17 +8,13 @@ import pytest
 from tests.cluster.environment import (
     binaries,
     client,
+    components,
     credentials,
     definitions,
     pods,
     processes,
 )
 from tests.cluster.environment import kubectl as kubectls
-
-STOCK = """
-apiVersion: kubescheduler.config.k8s.io/v1
-kind: KubeSchedulerConfiguration
-"""
 
 
 def a_deployment(name: str, replicas: int, selector: dict[str, str]) -> client.JsonObject:
@@ -85,7 +81,7 @@ async def test_deployment_runs_on_the_nodes_and_its_pods_go_with_it(
     api, kubectl, namespace, create_nodes, start_scheduler
 ):
     names = await create_nodes(2, gpus=4, labels={"test": namespace})
-    await start_scheduler(STOCK)
+    await start_scheduler()
     deployment = a_deployment("web", 4, {"test": namespace})
     await kubectl.apply_yaml({**deployment, "metadata": {"name": "web", "namespace": namespace}})
 
@@ -108,7 +104,7 @@ async def test_pod_beyond_the_capacity_of_the_nodes_stays_pending_with_the_reaso
     api, namespace, create_nodes, start_scheduler
 ):
     await create_nodes(1, gpus=0, resources={"gpu.deckhouse.io/smoke": 2})
-    await start_scheduler(STOCK)
+    await start_scheduler()
     pod = pods.a_pod("big", limits={"gpu.deckhouse.io/smoke": 3})
     await api.create(pods.collection(namespace), pod)
 
@@ -207,7 +203,7 @@ async def test_service_account_token_is_real(control_plane, namespace):
 
 async def test_killed_scheduler_comes_back_and_binds(api, namespace, create_nodes, start_scheduler):
     await create_nodes(1)
-    scheduler = await start_scheduler(STOCK)
+    scheduler = await start_scheduler()
     scheduler.kill9()
     await api.create(pods.collection(namespace), pods.a_pod("waiting"))
 
@@ -220,4 +216,4 @@ async def test_killed_scheduler_comes_back_and_binds(api, namespace, create_node
 
 async def test_scheduler_that_cannot_start_fails_with_its_own_words(start_scheduler):
     with pytest.raises(processes.ProcessDiedError, match=r"unknown field .*percentage"):
-        await start_scheduler(STOCK + "percentage: 7\n")
+        await start_scheduler(components.STOCK_SCHEDULER + "percentage: 7\n")

@@ -7,19 +7,14 @@ from tests.cluster.environment import client, polling
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_STOCK = """
-apiVersion: kubescheduler.config.k8s.io/v1
-kind: KubeSchedulerConfiguration
-"""
-
 
 async def test_a_daemonset_runs_on_the_nodes_of_kwok(
     api: client.ApiClient,
     namespace: str,
     create_kwok_nodes: "Callable[..., Any]",
-    start_scheduler: "Callable[[str], Any]",
+    start_scheduler: "Callable[..., Any]",
 ):
-    await start_scheduler(_STOCK)
+    await start_scheduler()
     names = await create_kwok_nodes(2, labels={"has": "gpus"})
     path = f"/apis/apps/v1/namespaces/{namespace}/daemonsets"
     await api.create(path, _a_daemonset("plugin", {"has": "gpus"}))

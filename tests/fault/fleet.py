@@ -50,10 +50,6 @@ API_TIMEOUT_S: Final = 2.0
 BIND_TIMEOUT_S = 4.0
 """The server's own constant: what judges imports nothing of it."""
 
-_STOCK: Final = """
-apiVersion: kubescheduler.config.k8s.io/v1
-kind: KubeSchedulerConfiguration
-"""
 _PROBE_TIMEOUT: Final = aiohttp.ClientTimeout(total=1)
 
 
@@ -151,7 +147,7 @@ class Fleet:
         self._manifests = ""
         self.scheduler: components.KubeScheduler
         self._stock_scheduler = components.KubeScheduler(
-            control_plane, configuration=_STOCK, name=f"{name}-stock-scheduler"
+            control_plane, name=f"{name}-stock-scheduler"
         )
         # Of pods that ask for no unit, such as those of DaemonSets; no step ends it.
 

@@ -36,10 +36,6 @@ from tests.support.node_features import uuid_of
 from tests.support.promql import filled, measured, selectors
 
 VARIABLES = {**CHOICES, **PRICE, "$__rate_interval": "8s", "$__range": "30m"}
-STOCK = """
-apiVersion: kubescheduler.config.k8s.io/v1
-kind: KubeSchedulerConfiguration
-"""
 BINDINGS = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
 READER = f"{BINDINGS}/{constants.METRICS_READER}"
 
@@ -84,9 +80,7 @@ async def play(
     """Play it; return when it began and ended, in Prometheus' time."""
     await system.install()
     # It places the DaemonSets of the pools; those of pods have the scheduler of the system.
-    scheduler = components.KubeScheduler(
-        control_plane, configuration=STOCK, name="scheduler-of-the-half-hour"
-    )
+    scheduler = components.KubeScheduler(control_plane, name="scheduler-of-the-half-hour")
     async with (
         client.open_client(control_plane.kubeconfig()) as api,
         a_namespace(api, "half-hour") as namespace,

@@ -24,12 +24,6 @@ if TYPE_CHECKING:
 
     MakeNodePool = Callable[..., Awaitable[str]]
 
-_STOCK = """
-apiVersion: kubescheduler.config.k8s.io/v1
-kind: KubeSchedulerConfiguration
-"""
-"""For the DaemonSets of agents and device plugins."""
-
 
 @pytest.fixture(scope="package")
 def karpenter_process(
@@ -87,13 +81,13 @@ async def scaling_cluster(
     agents: dict[str, NodeBehaviour],
     api: client.ApiClient,
     namespace: str,
-    start_scheduler: "Callable[[str], Awaitable[Any]]",
+    start_scheduler: "Callable[..., Awaitable[Any]]",
 ) -> "AsyncIterator[RealScalingCluster]":
     """The cluster of a story, with everything running and ready."""
     if not karpenter_process.process.running:
         await karpenter_process.start()
     await installed.restore()
-    await start_scheduler(_STOCK)
+    await start_scheduler()
     clock = SystemClock()
     configuration = await load_configuration(clock, kubeconfig=str(control_plane.kubeconfig()))
     async with KubeClient(configuration, clock) as kube:

@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from tests.cluster.environment import control_plane as control_planes
     from tests.cluster.environment import processes
 
+STOCK_SCHEDULER = """
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+"""
 _READY_S = 120
 _KWOK_STAGES = Path(__file__).with_name("kwok-stages.yaml")
 
@@ -159,7 +163,7 @@ class KubeScheduler:
         self,
         control_plane: "control_planes.ControlPlane",
         *,
-        configuration: str,
+        configuration: str = STOCK_SCHEDULER,
         name: str = "kube-scheduler",
         environment: "Mapping[str, str] | None" = None,
     ) -> None:

@@ -24,10 +24,6 @@ if TYPE_CHECKING:
     from tests.cluster.node.environment.real_node import RealNode
 
 DEVICES = 4
-_STOCK = """
-apiVersion: kubescheduler.config.k8s.io/v1
-kind: KubeSchedulerConfiguration
-"""
 _GPU_LABEL = "nvidia.com/gpu.present"
 
 
@@ -70,7 +66,7 @@ def labelled_gpu_node(  # all that has to be there before
 def default_scheduler(control_plane: "ControlPlane") -> "Iterator[None]":
     """Run the kube-scheduler of the cluster."""
     scheduler = components.KubeScheduler(
-        control_plane, configuration=_STOCK, name=f"default-scheduler-{secrets.token_hex(3)}"
+        control_plane, name=f"default-scheduler-{secrets.token_hex(3)}"
     )
     try:
         asyncio.run(scheduler.start())

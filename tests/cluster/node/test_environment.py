@@ -13,10 +13,6 @@ if TYPE_CHECKING:
 
     from tests.cluster.environment import control_plane as control_planes
 
-_STOCK = """
-apiVersion: kubescheduler.config.k8s.io/v1
-kind: KubeSchedulerConfiguration
-"""
 _NO_ONES = "gpu.deckhouse.io/no-ones"
 """A resource that no plugin offers."""
 
@@ -89,10 +85,10 @@ async def test_a_scheduled_pod_runs_and_one_that_asks_for_what_nobody_offers_wai
     api: client.ApiClient,
     namespace: str,
     node: real_node.RealNode,
-    start_scheduler: "Callable[[str], Any]",
+    start_scheduler: "Callable[..., Any]",
 ):
     here: dict[str, Any] = {"nodeName": None, "nodeSelector": {"kubernetes.io/hostname": node.name}}
-    await start_scheduler(_STOCK)
+    await start_scheduler()
 
     await _run(api, namespace, node.a_pod("plain", **here))
     refused = node.a_pod("asks", limits={_NO_ONES: 1}, **here)

@@ -42,10 +42,6 @@ EVENTS = "/apis/events.k8s.io/v1/events"
 DAEMON_SETS = f"/apis/apps/v1/namespaces/{NAMESPACE}/daemonsets"
 OPERANDS = ("gpu-feature-discovery", "gpu-node-validator", "nvidia-dcgm", "nvidia-dcgm-exporter")
 PLURALS = frozenset(item.plural for item in RESOURCES.values())
-STOCK = """
-apiVersion: kubescheduler.config.k8s.io/v1
-kind: KubeSchedulerConfiguration
-"""
 _CONCURRENCY = 32
 
 
@@ -244,11 +240,11 @@ async def test_quiet_nodes_with_all_operands_cost_leases_and_heartbeats(
     fleet: Fleet,
     api: ApiClient,
     audit: AuditLog,
-    start_scheduler: "Callable[[str], Awaitable[Any]]",
+    start_scheduler: "Callable[..., Awaitable[Any]]",
     *,
     is_long: bool,
 ):
-    await start_scheduler(STOCK)
+    await start_scheduler()
     await label(api, fleet.running)
     runs = {"metadata": {"labels": RUNS}}
     await each(fleet.running, lambda name: api.patch(f"{nodes.NODES}/{name}", runs))

@@ -50,10 +50,6 @@ ALL, RUNNING = 200, 4
 POOL_TAINT = {"key": "test.example.com/pool", "effect": "NoSchedule"}
 TAINTS = [{"key": AGENT_NOT_READY_TAINT, "effect": "NoSchedule"}, POOL_TAINT]
 FEATURE = "feature.node.kubernetes.io/"
-STOCK = """
-apiVersion: kubescheduler.config.k8s.io/v1
-kind: KubeSchedulerConfiguration
-"""
 IMAGES = {
     f"{name}_IMAGE": f"registry.test/{name.lower().replace('_', '-')}:1"
     for name in (
@@ -224,9 +220,7 @@ class Installation:
             name=f"node-software-{secrets.token_hex(2)}",
         )
         self._processes.append(server.process)
-        scheduler = components.KubeScheduler(
-            self._control_plane, configuration=STOCK, name="node-software-scheduler"
-        )
+        scheduler = components.KubeScheduler(self._control_plane, name="node-software-scheduler")
         self._processes.append(scheduler.process)
         await scheduler.start()
         return NodeSoftware(self._control_plane, self._kubectl, server)

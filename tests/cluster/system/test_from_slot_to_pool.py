@@ -37,10 +37,6 @@ INVENTORIES = f"{API}/gpunodeinventories"
 CONFIG_MAPS = f"/api/v1/namespaces/{NAMESPACE}/configmaps"
 DAEMON_SETS = f"/apis/apps/v1/namespaces/{NAMESPACE}/daemonsets"
 GPUS = 2
-STOCK = """
-apiVersion: kubescheduler.config.k8s.io/v1
-kind: KubeSchedulerConfiguration
-"""
 
 
 @final
@@ -139,9 +135,9 @@ async def pool_run(
     api: client.ApiClient,
     namespace: str,
     create_kwok_nodes: "Callable[..., Awaitable[list[str]]]",
-    start_scheduler: "Callable[[str], Awaitable[Any]]",
+    start_scheduler: "Callable[..., Awaitable[Any]]",
 ) -> "AsyncIterator[PoolRun]":
-    await start_scheduler(STOCK)
+    await start_scheduler()
     names = await create_kwok_nodes(2, labels=gfd_labels(GPUS))
     pool_run = PoolRun(api, namespace, names)
     yield pool_run

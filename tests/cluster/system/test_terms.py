@@ -9,10 +9,6 @@ from tests.cluster.system.objects import a_pod
 
 POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
 POLICY = f"{POLICIES}/gpu-control-plane-leadership"
-STOCK = """
-apiVersion: kubescheduler.config.k8s.io/v1
-kind: KubeSchedulerConfiguration
-"""
 
 
 async def bind_one(api, namespace, pool, name: str) -> float:
@@ -66,7 +62,7 @@ async def test_other_pods_are_scheduled_while_server_and_term_are_gone(
     make_pool, system, api, namespace, start_scheduler
 ):
     pool = await make_pool(devices=1)
-    await start_scheduler(STOCK)
+    await start_scheduler()
     await system.crash_server()
     await api.delete(TERM)
     for name in ("first", "second"):
