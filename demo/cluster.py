@@ -369,7 +369,8 @@ class DemoCluster:
         self.kubelet = FakeKubelet(self.client, self.clock, runtime, volumes=self.volumes)
         group.spawn(self.kubelet.run(), "kubelet")
         for node in self._fleet.nodes if self._fleet.has_caches else ():
-            caches = NodeCaches(self.client, self.clock, self._cache_settings(node))
+            settings, devices = self._cache_settings(node), self._fleet.devices_of(node)
+            caches = NodeCaches(self.client, self.clock, settings, devices=devices)
             for name, work in caches.tasks().items():
                 group.spawn(work, f"{node}/{name}")
         sets = FakeDaemonSets(self.client, self.clock, namespace=constants.DEFAULT_NAMESPACE)

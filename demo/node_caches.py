@@ -13,16 +13,16 @@ from agent.errors import MountError
 from agent.kernelcache.content.mountinfo import MountEntry
 from agent.roles.caches import CachesRole
 from agent.settings import AgentRole, AgentSettings
-from demo.objects import device_table
 from manifests import constants
 from simulator.node.inline_volumes import REGISTRY
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Coroutine, Sequence
 
     from agent.csi.volume_source import CacheVolume
     from api.clock import Clock
     from kube.client import KubeClient
+    from simulator.node.node_agent import FakeDevice
 
 
 @final
@@ -61,7 +61,7 @@ ROLES: Final = frozenset({AgentRole.INVENTORY, AgentRole.CACHES, AgentRole.CSI})
 DRIVER_VERSION: Final = "570.86.15"
 
 
-def _known_devices(node: str) -> DriverSnapshot:
+def _known_devices(devices: "Sequence[FakeDevice]") -> DriverSnapshot:
     return DriverSnapshot(
         driver_version=DRIVER_VERSION,
         cuda_version="12.8",
@@ -73,7 +73,7 @@ def _known_devices(node: str) -> DriverSnapshot:
                 product=item.product,
                 compute_capability=item.compute_capability,
             )
-            for number, item in enumerate(device_table(node))
+            for number, item in enumerate(devices)
         ),
     )
 
@@ -82,11 +82,18 @@ def _known_devices(node: str) -> DriverSnapshot:
 class NodeCaches:
     """The two roles of one node."""
 
-    def __init__(self, client: "KubeClient", clock: "Clock", settings: AgentSettings) -> None:
+    def __init__(
+        self,
+        client: "KubeClient",
+        clock: "Clock",
+        settings: AgentSettings,
+        *,
+        devices: "Sequence[FakeDevice]",
+    ) -> None:
         self._context = AgentContext(settings, client, clock)
         links = LinkedVolumes()
         self._role = CachesRole(self._context, mounter=links, mounts=links.mounts)
-        self._role.reconciler.observe_devices(_known_devices(settings.node))
+        self._role.reconciler.observe_devices(_known_devices(devices))
 
     def tasks(self) -> "dict[str, Coroutine[Any, Any, object]]":
         """Return the tasks by name; each runs until cancelled."""

@@ -1,28 +1,28 @@
 """What runs on nodes that an autoscaler adds: a kubelet that becomes ready, and an agent that reports the devices.
 
-It follows Nodes that Karpenter has registered. An agent's pod is not modelled: it tolerates every taint, as a
-DaemonSet's does, and its report comes after a delay, or never. A Node that goes takes its report with it.
+It follows Nodes that Karpenter has registered. An agent's report comes after a delay, or never; where the pods of
+DaemonSets come as in a real cluster, it waits for those that it needs. A Node that goes takes its report with it.
 """
 
 import asyncio
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NoReturn, final
 
 import structlog
 
-from api.foreign.core import Node
+from api.foreign.core import Node, Pod
 from api.foreign.karpenter import NODE_POOL_LABEL, REGISTERED_LABEL
 from api.well_known_labels import INSTANCE_TYPE_LABEL
 from kube.errors import Conflict, KubeError, NotFound
 from kube.informer import Informer, Selection
-from kube.resources import NODE_FEATURES, NODES
+from kube.resources import NODE_FEATURES, NODES, PODS
 from simulator.karpenter.instance_types import INSTANCE_TYPES
 from simulator.node import nfd
 from simulator.node.node_agent import FakeDevice, FakeNodeAgent
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from api.clock import Clock
     from kube.client import KubeClient
@@ -46,6 +46,14 @@ class NodeBehaviour:
     mig_instances: int = 0
     faulted: int = 0
     """Devices that have a fault from the start."""
+    labels: "Mapping[str, str]" = field(default_factory=dict)
+    """Labels that Node Feature Discovery gives a node once it is ready."""
+    node_info: "Mapping[str, str]" = field(default_factory=dict)
+    """What kubelet says about the system of a node."""
+    pods_before_report: tuple[str, ...] = ()
+    """How the names of pods begin that run on a node before its agent reports: the agent's own, and the driver's."""
+    beside_report: "Callable[[str, Sequence[FakeDevice]], Awaitable[None]] | None" = None
+    """What runs on a node, by its name and devices, from then on until it goes."""
 
 
 @final
@@ -98,15 +106,31 @@ class JoiningNodes:
     async def _live(self, node: Node) -> None:
         behaviour = self._behaviour.get(node.metadata.label(NODE_POOL_LABEL) or "", NodeBehaviour())
         await asyncio.sleep(behaviour.ready_after_s)
-        if not await self._insist_on_readiness(node) or behaviour.devices_after_s is None:
+        is_there = await self._insist_on_readiness(node, behaviour)
+        if not is_there or behaviour.devices_after_s is None:
             return
+        name, devices = node.metadata.name, devices_of(node, behaviour)
+        while not await self._runs_pods(name, behaviour.pods_before_report):  # noqa: ASYNC110  # seen by reading
+            await asyncio.sleep(RETRY_S)
         await asyncio.sleep(behaviour.devices_after_s)
-        agent = FakeNodeAgent(
-            self._client,
-            self._clock,
-            node=node.metadata.name,
-            devices=devices_of(node, behaviour),
-        )
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._report(name, devices), name=f"agent/{name}")
+            if behaviour.beside_report is not None:
+                await behaviour.beside_report(name, devices)
+
+    async def _runs_pods(self, node: str, beginnings: "Sequence[str]") -> bool:
+        if not beginnings:
+            return True
+        try:
+            selector = f"spec.nodeName={node}"
+            listed = await self._client.list_(PODS, Pod, field_selector=selector)
+        except KubeError:
+            return False
+        names = [pod.metadata.name for pod in listed.items if pod.status.phase == "Running"]
+        return all(any(name.startswith(item) for name in names) for item in beginnings)
+
+    async def _report(self, node: str, devices: "Sequence[FakeDevice]") -> NoReturn:
+        agent = FakeNodeAgent(self._client, self._clock, node=node, devices=devices)
         while True:
             try:
                 await agent.report()
@@ -116,11 +140,11 @@ class JoiningNodes:
             else:
                 await asyncio.sleep(HEARTBEAT_S)
 
-    async def _insist_on_readiness(self, node: Node) -> bool:
+    async def _insist_on_readiness(self, node: Node, behaviour: NodeBehaviour) -> bool:
         """Make the Node Ready; return whether it is still there."""
         while True:
             try:
-                await self._be_ready(node.metadata.name)
+                await self._be_ready(node.metadata.name, behaviour)
             except NotFound:
                 return False
             except (Conflict, KubeError):
@@ -128,10 +152,13 @@ class JoiningNodes:
             else:
                 return True
 
-    async def _be_ready(self, name: str) -> None:
+    async def _be_ready(self, name: str, behaviour: NodeBehaviour) -> None:
         conditions = [{"type": "Ready", "status": "True", "reason": "KubeletReady"}]
-        status = {"status": {"conditions": conditions}}
+        status = {"status": {"conditions": conditions, "nodeInfo": dict(behaviour.node_info)}}
         await self._client.merge_patch(NODES, status, name=name, subresource="status")
+        if behaviour.labels:
+            labels = {"metadata": {"labels": dict(behaviour.labels)}}
+            await self._client.merge_patch(NODES, labels, name=name)
         # What the node lifecycle controller does then.
         node = await self._client.get(NODES, Node, name)
         current = node.spec.taints or ()

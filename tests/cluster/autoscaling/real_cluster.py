@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any, final
 
 from simulator.node.joining_nodes import NodeBehaviour
-from tests.cluster.environment import karpenter, karpenter_capacity, pods, polling
+from tests.cluster.environment import karpenter, karpenter_capacity, pods
 from tests.cluster.environment.client import ApiRefusedError
 from tests.cluster.system.objects import API, DEVICES, POOLS
 
@@ -62,20 +62,14 @@ class RealScalingCluster:
 
     async def clear(self) -> None:
         """Delete what a story that failed has left: pools, NodePools and the nodes of these."""
-        for path in (POOLS, karpenter.NODE_POOLS, pods.collection(self.namespace)):
+        for path in (POOLS, pods.collection(self.namespace)):
             for item in (await self.api.get(path))["items"]:
                 try:
                     await self.api.delete(f"{path}/{item['metadata']['name']}")
                 except ApiRefusedError as refused:
                     if refused.status != 404:  # it is going already
                         raise
-
-        async def are_gone() -> bool:
-            left = (await self.api.get(karpenter.CLAIMS))["items"]
-            assert not left, f"{[item['metadata']['name'] for item in left]}"
-            return True
-
-        await polling.eventually(are_gone, what="NodeClaims gone", every=0.5)
+        await karpenter.remove_node_pools(self.api)
 
     async def devices(self) -> str:
         """Describe how devices and their nodes stand, for a story that failed."""

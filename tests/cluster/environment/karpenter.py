@@ -4,22 +4,23 @@ kwok makes such a Node ready, and `gpu_nodes.GpuNodes` does what its agent and i
 It offers the instance types of Karpenter's double.
 """
 
+import contextlib
 import json
 from typing import TYPE_CHECKING, Final, final
 
 import yaml
 
 from simulator.karpenter.instance_types import INSTANCE_TYPES
-from tests.cluster.environment import definitions, polling
+from tests.cluster.environment import client, definitions, polling
 from tests.support import ports
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from tests.cluster.environment import client, processes
     from tests.cluster.environment import control_plane as control_planes
     from tests.cluster.environment import kubectl as kubectls
+    from tests.cluster.environment import processes
     from tests.cluster.environment.client import JsonObject
 
 CLAIMS: Final = "/apis/karpenter.sh/v1/nodeclaims"
@@ -106,10 +107,24 @@ async def install_definitions(kubectl: "kubectls.Kubectl", folder: "Path") -> No
     await definitions.until_served(kubectl, documents)
 
 
-async def claims_of(api: "client.ApiClient", *node_pools: str) -> "list[JsonObject]":
+async def claims_of(api: client.ApiClient, *node_pools: str) -> "list[JsonObject]":
     """Return the NodeClaims of these NodePools."""
     found = (await api.get(CLAIMS))["items"]
     return [item for item in found if item["metadata"]["labels"].get(NODE_POOL_LABEL) in node_pools]
+
+
+async def remove_node_pools(api: client.ApiClient) -> None:
+    """Delete all NodePools, and wait until Karpenter has deleted their nodes."""
+    for item in (await api.get(NODE_POOLS))["items"]:
+        with contextlib.suppress(client.ApiRefusedError):  # it is going already
+            await api.delete(f"{NODE_POOLS}/{item['metadata']['name']}")
+
+    async def are_gone() -> bool:
+        left = (await api.get(CLAIMS))["items"]
+        assert not left, f"{[item['metadata']['name'] for item in left]}"
+        return True
+
+    await polling.eventually(are_gone, what="NodeClaims gone", every=0.5)
 
 
 def a_node_class(name: str, *, registration_delay: str = "0s") -> "JsonObject":

@@ -1,0 +1,139 @@
+"""All five systems in one cluster: Karpenter makes the nodes, a ClusterPolicy brings their software, pods mount caches.
+
+kube-controller-manager makes the pods of all DaemonSets, kube-scheduler binds them, and kwok is the kubelet of the nodes.
+Of a node only its agent is played: Node Feature Discovery labels a node that is ready, and the agent reports the devices
+once its own pod and that of the driver run there. From then on the role of the agent that pulls kernel caches is the real
+one, with a folder as the node's files; no kernel mounts them.
+"""
+
+import asyncio
+import contextlib
+import hashlib
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from agent.problems.condition import DegradedConditionWriter
+from agent.problems.registry import ProblemRegistry
+from api.names import NodeName
+from demo.fleet import MachineSystem
+from demo.node_caches import NodeCaches, cache_settings
+from demo.signed_images import DemoImages
+from http_edge.system_clock import SystemClock
+from kube.client import KubeClient
+from kube.config.discovery import load_configuration
+from manifests.constants import NODE_AGENT
+from simulator.node.joining_nodes import NodeBehaviour
+from tests.cluster.environment import client, components, gpu_nodes, karpenter
+from tests.cluster.operator_states.conftest import IMAGES
+from tests.cluster.system.installation import NAMESPACE, SAMPLE_EVERY_S, GpuSystem
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+    from pathlib import Path
+
+    from simulator.node.node_agent import FakeDevice
+    from tests.cluster.environment.control_plane import ControlPlane
+    from tests.cluster.environment.kubectl import Kubectl
+
+NODE_CLASS: Final = "machines"
+DRIVER_PODS: Final = "nvidia-driver-daemonset-"
+SYSTEM: Final = MachineSystem(
+    os="ubuntu 24.04", kernel="6.8.0-60-generic", runtime="containerd://2.1.4"
+)
+CACHE_GRACE_S: Final = 5.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class WholeCluster:
+    """Everything runs, and there is no node."""
+
+    api: client.ApiClient
+    kubectl: "Kubectl"
+    system: GpuSystem
+    images: DemoImages
+    """Of kernel caches, in a registry, by a signer whom the cluster trusts."""
+    nodes: dict[str, NodeBehaviour]
+    """What the nodes of a NodePool do."""
+    agent: NodeBehaviour
+    """What they do where everything is well."""
+
+
+@contextlib.asynccontextmanager
+async def running(
+    control_plane: "ControlPlane",
+    kubectl: "Kubectl",
+    karpenter_program: "tuple[Path, Path]",
+    folder: "Path",
+) -> "AsyncIterator[WholeCluster]":
+    """Run the systems beside a control plane and kwok for as long as the context lasts.
+
+    `karpenter_program` is Karpenter, and the folder of its definitions. In `folder`, whose path is short, are the files
+    of nodes.
+    """
+    program, definitions = karpenter_program
+    kubeconfig, clock = control_plane.kubeconfig(), SystemClock()
+    autoscaler = karpenter.Karpenter(control_plane, program, name="whole-karpenter")
+    scheduler = components.KubeScheduler(control_plane, name="whole-scheduler")
+    configuration = await load_configuration(clock, kubeconfig=str(kubeconfig))
+    async with contextlib.AsyncExitStack() as stack:
+        images = DemoImages(folder / "images")
+        await stack.enter_async_context(images.registry)
+        api = await stack.enter_async_context(client.open_client(kubeconfig))
+        kube = await stack.enter_async_context(KubeClient(configuration, clock))
+        system = GpuSystem(control_plane, kubectl, prefix="whole-", settings=_settings(images))
+        stack.push_async_callback(system.uninstall)
+        await karpenter.install_definitions(kubectl, definitions)
+        for process in (autoscaler.process, scheduler.process):
+            stack.callback(process.kill9)
+        await asyncio.gather(autoscaler.start(), scheduler.start(), system.install())
+        await api.create(karpenter.NODE_CLASSES, karpenter.a_node_class(NODE_CLASS))
+        behaviour = await stack.enter_async_context(
+            gpu_nodes.played(kubeconfig, namespace=NAMESPACE)
+        )
+        # While their pods are played still.
+        stack.push_async_callback(_remove_nodes, api)
+        agent = NodeBehaviour(
+            labels=SYSTEM.labels() | {"nvidia.com/mig.capable": "true"},
+            node_info=SYSTEM.node_info(),
+            pods_before_report=(DRIVER_PODS, NODE_AGENT),
+            beside_report=partial(_run_agent, kube, folder=folder, registry=images.registry.host),
+        )
+        yield WholeCluster(
+            api=api, kubectl=kubectl, system=system, images=images, nodes=behaviour, agent=agent
+        )
+
+
+def _settings(images: DemoImages) -> dict[str, object]:
+    host = images.registry.host
+    return {
+        "bootstrap": {"period_s": SAMPLE_EVERY_S},
+        "node_software": {"enabled": True, "images": IMAGES},
+        "kernel_caches": {
+            "verification": {"keys": [images.public_pem]},
+            "registries": {"plain_http": [host], "private": [host]},
+            "grace_s": CACHE_GRACE_S,
+        },
+    }
+
+
+async def _remove_nodes(api: client.ApiClient) -> None:
+    await karpenter.remove_node_pools(api)
+    await api.delete(f"{karpenter.NODE_CLASSES}/{NODE_CLASS}")
+
+
+async def _run_agent(
+    kube: KubeClient, node: str, devices: "Sequence[FakeDevice]", *, folder: "Path", registry: str
+) -> None:
+    """Run the agent's roles caches and csi of a node, and say that it works, until the node goes."""
+    # A socket's path has at most 107 bytes, and a Node's name up to 63.
+    root = folder / hashlib.sha256(node.encode()).hexdigest()[:8]
+    settings = cache_settings(
+        node, root / "gkm", kubelet=root, registry=registry, grace_s=CACHE_GRACE_S
+    )
+    clock = SystemClock()
+    caches = NodeCaches(kube, clock, settings, devices=devices)
+    condition = DegradedConditionWriter(kube, ProblemRegistry(), clock, node=NodeName(node))
+    async with asyncio.TaskGroup() as group:
+        for name, work in (*caches.tasks().items(), ("condition", condition.run())):
+            group.create_task(work, name=f"{node}/{name}")
