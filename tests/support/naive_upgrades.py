@@ -432,7 +432,7 @@ class _Node:
             return replace(after, attempt=1)
         if state == "upgrade-required" and before.state == "upgrade-failed":
             is_first = self.is_requested or before.revision not in {"", str(self.world.revision)}
-            is_first = is_first and self._is_wanted_anew()
+            is_first = is_first and self._is_wanted_again()
             return replace(after, attempt=1 if is_first else before.attempt + 1)
         ends = {"upgrade-done", "validation-required", "uncordon-required"}
         is_end = state in ends and not (
@@ -441,7 +441,7 @@ class _Node:
         is_back = before.state == "uncordon-required" and state == "validation-required"
         return replace(after, replaces="") if is_end and not is_back else after
 
-    def _is_wanted_anew(self) -> bool:
+    def _is_wanted_again(self) -> bool:
         return (
             self.is_requested
             or self.waits_to_load

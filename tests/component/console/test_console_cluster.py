@@ -179,7 +179,7 @@ async def test_an_api_server_that_goes_away_is_told_and_comes_back():
         await page.until_visible("health", "Node gpu-0", state=RowHealth.WARNING)
 
 
-async def test_a_watch_that_is_listed_anew_loses_nothing():
+async def test_a_watch_that_is_listed_again_loses_nothing():
     async with a_cluster() as (api, client), running(client) as cluster:
         page = await page_of(cluster)
         api.drop_watches()

@@ -203,7 +203,7 @@ async def test_a_stream_ends_when_a_right_is_taken_away() -> None:
         assert end == b'event: end\ndata: {"message":"the viewer\'s rights have changed"}\n\n'
 
 
-async def test_a_stream_begins_anew_with_a_right_that_is_given() -> None:
+async def test_a_stream_begins_again_with_a_right_that_is_given() -> None:
     async with cluster_console() as (console, reviews):
         reviews.namespaces.clear()
         end = await ended(

@@ -82,7 +82,7 @@ async def test_what_is_not_served_any_more_is_gone_once_discovery_has_said_so_fo
     ],
     ids=["listed", "watched", "discovered"],
 )
-async def test_absence_is_counted_anew_once_it_was_served_in_between(
+async def test_absence_is_counted_again_once_it_was_served_in_between(
     api: CannedApi, client: KubeClient, clock: LoopClock, between: list[Answer]
 ) -> None:
     sink = Mirror()

@@ -81,7 +81,7 @@ async def test_a_blob_of_another_length_is_sent_again(
         pytest.param(Status(429, {"Retry-After": "3"}), "POST", id="POST 429"),
     ],
 )
-async def test_an_upload_that_breaks_off_begins_anew(
+async def test_an_upload_that_breaks_off_begins_again(
     registry: RegistryDouble, push: RegistryPush, fault: Cut | Status, method: str
 ) -> None:
     registry.will_fail(fault, method, "/blobs/", times=2)

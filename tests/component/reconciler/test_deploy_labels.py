@@ -191,7 +191,7 @@ async def test_a_gpu_that_is_gone_takes_its_labels_with_it_after_the_hold(world:
         assert await deployed(world) == CONTAINER
 
 
-async def test_a_change_of_leaders_begins_the_hold_anew(world: LabelWorld):
+async def test_a_change_of_leaders_begins_the_hold_again(world: LabelWorld):
     await world.add_node("n1", dict(NFD))
     world.set_policy(a_policy())
     async with world.following():

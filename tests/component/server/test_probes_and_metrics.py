@@ -161,7 +161,7 @@ async def test_all_who_ask_within_a_second_get_the_same_page() -> None:
 
 
 @pytest.mark.looptime
-async def test_page_is_written_anew_after_a_second() -> None:
+async def test_page_is_written_again_after_a_second() -> None:
     registry = CountedRegistry()
     counter = MetricDeclarations(registry).counter("gpu_asked", "Asked.", [])
     page = Exposition(registry)

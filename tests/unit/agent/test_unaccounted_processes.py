@@ -65,12 +65,12 @@ def test_process_counts_from_the_second_reading_on(node: Readings) -> None:
     assert node.read(a_sample(7)) == node.read(a_sample(7)) == {found(): 1}
 
 
-def test_process_that_was_away_begins_anew(node: Readings) -> None:
+def test_process_that_was_away_begins_again(node: Readings) -> None:
     node.twice(a_sample(7))
     assert node.read(a_sample()) == node.read(a_sample(7)) == {}
 
 
-def test_process_of_another_pod_with_the_same_number_begins_anew(node: Readings) -> None:
+def test_process_of_another_pod_with_the_same_number_begins_again(node: Readings) -> None:
     node.read(a_sample(7))
     node.owners[7] = PodUid("other")
     node.pods[PodUid("other")] = ProcessPod("team", "other", frozenset())

@@ -91,7 +91,7 @@ def test_content_that_nothing_needs_goes_after_its_grace_time():
     assert plan.next_at == NOW + 1.0
 
 
-def test_grace_time_starts_when_the_need_ends_and_starts_anew_after_a_need():
+def test_grace_time_starts_when_the_need_ends_and_starts_again_after_a_need():
     store = a_store([], {A: on_disk(used_at=0.0), B: on_disk()}, mounted=[B])
     assert unneeded_since(store, NOW) == {A: NOW}
     later = dataclasses.replace(store, unneeded_since={A: NOW, B: 5.0})

@@ -42,7 +42,7 @@ async def test_nodes_are_ranked_again_when_much_of_the_demand_is_new():
     assert {shape.devices for shape, _ in mixed.target.shapes} == {2, 4, 8}
 
 
-async def test_a_pool_that_changed_is_ranked_anew():
+async def test_a_pool_that_changed_is_ranked_again():
     allocation_state = some_allocation_state(a_pool(), devices=some_devices(8))
     values = NodeValues(allocation_state.index)
     before = await ranked(allocation_state, values)

@@ -43,7 +43,7 @@ def test_the_first_pods_of_a_long_queue_are_told_first_and_the_rest_later():
         assert [item.regarding.name for item in recorder.taken()] == [pod.name for pod in entry]
 
 
-def test_a_pool_that_is_forgotten_is_told_anew():
+def test_a_pool_that_is_forgotten_is_told_again():
     recorder, pods = RecordedEvents(), some_pods(1)
     events = WaitingPodEvents(recorder)
     events.record(POOL, pods, plan=all_wait(pods), observed=())

@@ -191,7 +191,7 @@ def test_a_node_whose_state_was_written_by_hand_ends_well_and_with_a_reason(stat
         "x" * 5000,
     ],
 )
-def test_a_record_that_cannot_be_read_is_written_anew_and_time_counts_from_now(text):
+def test_a_record_that_cannot_be_read_is_written_again_and_time_counts_from_now(text):
     node = replace(
         out_of_service("validation-required", validators=NOT_READY, seconds=10**6),
         annotations={

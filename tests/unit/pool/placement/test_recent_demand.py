@@ -95,7 +95,7 @@ def test_the_workload_is_derived_again_when_much_of_it_is_new():
     assert weights(demand) == pytest.approx({1: 64 / 69, 2: 5 / 69})
 
 
-def test_a_pool_that_is_divided_anew_has_its_demand_measured_anew():
+def test_a_pool_that_is_divided_again_has_its_demand_measured_again():
     demand = RecentDemand()
     demand.observe(asks(2), 0.0)
     assert demand.workload(a_slice_pool(slices=4)).shapes == ((TargetShape(0, 250, 2), 1.0),)
