@@ -12,7 +12,7 @@ import { build } from "esbuild";
 
 const HERE = fileURLToPath(new URL(".", import.meta.url));
 /** Modules that the page has whatever it shows. */
-const NEEDED = ["src/main.ts", "src/frame/Page.tsx"];
+const NEEDED = ["src/start.ts", "src/main.ts", "src/frame/Page.tsx"];
 const BUNDLED = ["preact", "@preact/signals", "uplot"];
 
 /** Assignments by which uPlot offers what the page does not use, and which keep 5 KB in the bundle. */
@@ -65,7 +65,7 @@ async function page(out) {
   const { metafile } = await build({
     ...common,
     metafile: true,
-    entryPoints: { console: "src/main.ts" },
+    entryPoints: { console: "src/start.ts" },
     outdir: out,
     chunkNames: "[name]-[hash]",
     splitting: true,

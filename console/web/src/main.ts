@@ -1,9 +1,9 @@
-/** Starts the page. */
+/** What the page has whatever it shows, and the page itself. */
 
 import { effect } from "@preact/signals";
 import { follow, hrefOf, view } from "./state/address.ts";
 import { startClock } from "./state/clock.ts";
-import { connectAnew, startLink } from "./state/link.ts";
+import { connectAgain, startLink } from "./state/link.ts";
 import { logInByAddress } from "./state/login.ts";
 import { startPreferences } from "./state/preferences.ts";
 import { store } from "./state/store.ts";
@@ -36,5 +36,5 @@ show();
 async function arrived(): Promise<void> {
   const isNew = await logInByAddress();
   follow(location.hash);
-  if (isNew) connectAnew();
+  if (isNew) connectAgain();
 }

@@ -66,6 +66,25 @@ async def test_every_view_is_without_fault_for_axe_and_pictures_show_it(lively, 
     assert opened.complaints == []
 
 
+@pytest.mark.parametrize("script", ["Page", "chunk"])
+async def test_a_page_without_one_of_its_scripts_says_so_and_is_loaded_again(
+    script: str, quiet, browser
+):
+    """As after an upgrade: the scripts of an older page are gone."""
+    _, address = quiet
+    page = (await open_page(browser)).page
+    scripts = re.compile(rf"/{script}-\w+\.js")
+    await page.route(scripts, lambda route: route.abort())
+    await page.goto(address)
+    again = page.get_by_role("button", name="Load the page again")
+    await again.wait_for(timeout=WITHIN_MS)
+    why = await page.locator("#page").inner_text()
+    assert "The page did not start: TypeError: Failed to fetch" in why
+    await page.unroute(scripts)
+    await again.click()
+    await page.locator("[data-device]").first.wait_for(timeout=WITHIN_MS)
+
+
 async def test_the_keyboard_reaches_a_device_and_its_panel(quiet, browser):
     _, address = quiet
     opened = await open_page(browser)

@@ -3,7 +3,7 @@
 import { useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import { bearer, useToken } from "../state/login.ts";
-import { connectAnew } from "../state/link.ts";
+import { connectAgain } from "../state/link.ts";
 import type { Refused } from "../stream/connection.ts";
 
 export function Login(props: { readonly refused: Refused }) {
@@ -37,7 +37,7 @@ function StartAgain(props: { readonly why: string }) {
       </pre>
       {props.why && <p class="dim">{sentence(props.why)}</p>}
       <p>
-        <button type="button" onClick={connectAnew}>
+        <button type="button" onClick={connectAgain}>
           Try again
         </button>
       </p>
@@ -54,7 +54,7 @@ function TokenForm(props: { readonly why: string }) {
       onSubmit={(event) => {
         event.preventDefault();
         const given = token.value.trim();
-        if (given === bearer.value) connectAnew();
+        if (given === bearer.value) connectAgain();
         else if (given !== "") useToken(given, lasts.value);
       }}
     >

@@ -3,7 +3,7 @@
 import { type Signal, useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { ask, RefusedError } from "../stream/questions.ts";
-import { connectAnew } from "./link.ts";
+import { connectAgain } from "./link.ts";
 
 export type Answer<T> =
   | { readonly kind: "asked" }
@@ -45,7 +45,7 @@ export async function answered<T>(path: string, signal: AbortSignal): Promise<An
   } catch (error) {
     if (signal.aborted) return null;
     if (!(error instanceof RefusedError)) return { kind: "refused", why: "The console does not answer." };
-    if (error.status === 401) connectAnew();
+    if (error.status === 401) connectAgain();
     return { kind: "refused", why: error.message };
   }
 }

@@ -27,8 +27,8 @@ export class PoolSeries {
 
   /** Note what the pool has now: as a new value, or in place of a value that is not as old as a step. */
   note(atS: number, row: PoolRow): void {
-    const isAnew = this.at.length < 2 || atS - (this.at.at(-2) ?? 0) >= STEP_S;
-    const place = isAnew ? this.at.length : this.at.length - 1;
+    const isNext = this.at.length < 2 || atS - (this.at.at(-2) ?? 0) >= STEP_S;
+    const place = isNext ? this.at.length : this.at.length - 1;
     this.at[place] = Math.max(atS, this.at[place - 1] ?? 0);
     for (const figure of FIGURES) this.values[figure][place] = row[figure] ?? 0;
     const old = this.at.findIndex((one) => one >= atS - KEPT_S);

@@ -50,7 +50,7 @@ export function connectNow(): void {
 }
 
 /** Connect again although the viewer was refused: another page may have logged in since. */
-export function connectAnew(): void {
+export function connectAgain(): void {
   connection.start();
 }
 
