@@ -98,7 +98,7 @@ def why_unsupported(labels: "Mapping[str, str]") -> str:
         return ""
     return (
         f"OpenShift is not supported, and nothing runs on its nodes (system {system}): run NVIDIA's GPU Operator in"
-        f" this cluster, or set the label {OPERANDS_LABEL}=false of the node"
+        f" this cluster in place of node_software, or set the label {OPERANDS_LABEL}=false of the node"
     )
 
 

@@ -440,7 +440,7 @@ async def test_pods_of_a_daemon_set_that_was_taken_over_are_known():
             "spec": pod | {"nodeName": "n0"},
         }
         await run.client.create(PODS, made)
-        reader = UpgradeReader(run.client, NAMESPACE)
+        reader = UpgradeReader(run.client, NAMESPACE, pool_taints=lambda _node: ())
         await reader.cluster()
         found = await reader.pods([NodeName("n0")], lambda _uid: None)
         assert {pod.name for pod in found[NodeName("n0")] if pod.is_held} == {"status"}
