@@ -57,7 +57,7 @@ AGAIN_S: Final = 0.05
 JUDGED_WITHIN_S: Final = 5.0
 """How long devices that have just been found wait for their health and their node's readiness."""
 PLUGIN_S: Final = 1.0
-"""Seconds between two looks whether pods of NVIDIA's device plugin are gone."""
+"""Seconds after which it is read again whether pods of NVIDIA's device plugin are gone."""
 CHECK_S: Final = 30.0
 """Seconds between two reconciles while a device drains: pods with unknown devices, and pods on a device of a
 deleted pool, end without a change

@@ -53,9 +53,10 @@ class Pools:
         units: int = 0,
         name: str = "",
         others: "Sequence[str]" = (),
+        is_awaited: bool = True,
         **spec: Any,
     ) -> str:
-        """Make a pool of these devices, and wait until the node offers its units; return its resource.
+        """Make a pool of these devices, and wait until the node offers its units, if wanted; return its resource.
 
         `others` are the inventory IDs of devices of other nodes that are in it too.
         """
@@ -76,7 +77,8 @@ class Pools:
         )
         resource = PREFIX + name
         self.resources.append(resource)
-        await self.offers(resource, units or len(numbers))
+        if is_awaited:
+            await self.offers(resource, units or len(numbers))
         return resource
 
     async def offers(self, resource: str, units: int) -> None:
