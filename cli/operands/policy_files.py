@@ -5,7 +5,7 @@ definitions (CEL) are not evaluated: what the states are built from says the sam
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar, final
 
@@ -14,6 +14,7 @@ import msgspec
 from api.crd.openapi import crd_schema
 from api.field_errors import UNDECODABLE
 from api.foreign.core import Node
+from api.kinds.gpunodeinventory import GPUNodeInventory, NodeSystem
 from api.kinds.nvidia.clusterpolicy import ClusterPolicy
 from api.kinds.nvidia.nvidiadriver import NVIDIADriver
 from api.names import (
@@ -25,6 +26,7 @@ from api.text import listed, nearest
 from cli.simulation.errors import BadInputError
 from cli.simulation.object_files import read_objects
 from operands.nvidia.label_change import LabelledNode
+from operands.nvidia.node_software import UNKNOWN_SYSTEM
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 _Fields = Mapping[str, Sequence[str]]
 """Name of a field -> its paths in the kind."""
+_Object = TypeVar("_Object", Node, GPUNodeInventory)
 _Kind = TypeVar("_Kind", ClusterPolicy, NVIDIADriver)
 
 STANDARD_INPUT: Final = Path("/dev/stdin")
@@ -79,27 +82,38 @@ def read_policies(files: "Sequence[Path]") -> PolicyFiles:
 
 
 def read_nodes(file: Path) -> dict[str, LabelledNode]:
-    """Read the nodes of a cluster, by name.
+    """Read the nodes of a cluster, by name, and what their GPUNodeInventories say of their systems.
 
     Raises:
         BadInputError: the file cannot be read, or has no Node.
     """
     found: dict[str, LabelledNode] = {}
+    systems: dict[str, NodeSystem] = {}
     for item in read_objects(file):
         if item["kind"] == "Node":
             found[_name(item)] = _labelled(file, item)
+        elif item["kind"] == GPUNodeInventory.__name__:
+            systems[_name(item)] = _converted(file, item, GPUNodeInventory).status.system
     if not found:
         raise BadInputError(
             f"{file}: there is no Node; `kubectl get nodes -o yaml` writes such a file"
         )
-    return found
+    return {
+        name: replace(node, system=systems.get(name, UNKNOWN_SYSTEM))
+        for name, node in found.items()
+    }
+
+
+def _converted(file: Path, item: Json, kind: "type[_Object]") -> "_Object":
+    try:
+        return msgspec.convert(without_nulls(item), kind)
+    except UNDECODABLE as error:
+        text = f"{file}: {item['kind']} {_name(item)} cannot be decoded: {error}"
+        raise BadInputError(text) from error
 
 
 def _labelled(file: Path, item: Json) -> LabelledNode:
-    try:
-        node = msgspec.convert(without_nulls(item), Node)
-    except UNDECODABLE as error:
-        raise BadInputError(f"{file}: Node {_name(item)} cannot be decoded: {error}") from error
+    node = _converted(file, item, Node)
     labels = node.metadata.labels or {}
     annotations = node.metadata.annotations or {}
     return LabelledNode(

@@ -76,8 +76,8 @@ def why_without_driver(software: "HostSoftware", grouping: DriverGrouping) -> st
     """Return why nodes of this software get no driver, with the cure; nothing if they get one."""
     if not software.os_tag:
         return (
-            f"it is not known which system the nodes run: let Node Feature Discovery set {OS_ID_FEATURE} and"
-            f" {OS_VERSION_FEATURE}, or set {OS_LABEL} to the end of the tag of the driver's image"
+            "it is not known which system the nodes run: have the node agent run there, let Node Feature Discovery set"
+            f" {OS_ID_FEATURE} and {OS_VERSION_FEATURE}, or set {OS_LABEL} to the end of the tag of the driver's image"
         )
     if grouping is DriverGrouping.KERNEL and not software.kernel:
         return (

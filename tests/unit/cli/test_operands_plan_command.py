@@ -263,3 +263,17 @@ def test_a_node_that_runs_nothing_says_why(capsys: pytest.CaptureFixture[str]):
     said = capsys.readouterr().out
     assert "workload none" in said
     assert "note: label nvidia.com/gpu.deploy.operands=false keeps all operands away" in said
+
+
+def test_without_feature_discovery_the_inventory_of_a_node_names_its_system(
+    capsys: pytest.CaptureFixture[str],
+):
+    node = a_node("gpu-1", ("", "", "6.8.0", "containerd://2.1.4"))
+    system = {"os": "ubuntu", "osVersion": "24.04"}
+    inventory = {"kind": "GPUNodeInventory", "metadata": {"name": "gpu-1"}}
+    write_list(Path("nodes.yaml"), {**inventory, "status": {"system": system}}, node)
+    assert run(COMMAND) == OK
+    assert "workload container, system ubuntu24.04" in capsys.readouterr().out
+    write_list(Path("nodes.yaml"), node)
+    assert run(COMMAND) == FAILED
+    assert "have the node agent run there" in capsys.readouterr().out
