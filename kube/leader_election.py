@@ -224,6 +224,12 @@ class LeaderElection:
         self._seen_at = self._clock.monotonic()
         self._record_is_ours_and_current = False
 
+    def report_restore(self, evidence: str) -> None:
+        """End the term because the API server's store went back in time, and publish that."""
+        self._log.error(f"{evidence}: was the API server's store restored?")
+        self.disown()
+        self.went_back.publish(self._times.name)
+
     async def succeeded(self) -> bool:
         """Return whether another process holds the Lease that we released; False on an error."""
         try:
@@ -322,9 +328,7 @@ class LeaderElection:
         order = compared(version, self._highest_version) if self._highest_version else 0
         self._highest_version = version
         if order is not None and order < 0:
-            self._log.error("lease went back in time: was the API server's store restored?")
-            self.disown()
-            self.went_back.publish(self._times.name)
+            self.report_restore("lease went back in time")
 
     def _is_ours(self, record: Lease) -> bool:
         return record.spec.holder_identity == self.identity and not self._is_disowned

@@ -153,6 +153,9 @@ async def _confirm(bound: AlreadyBound, pod: "PodRef", context: "ExtenderContext
         case Unseen(message=message):
             return Bound(Outcome.IN_DOUBT, _doubt_text(pod, message), reservation)
         case SeenPending() | SeenGone():
+            if isinstance(reading, SeenPending):
+                # Nothing else makes a bound pod pending under its UID, also where no Lease was renewed since the backup.
+                context.on_restore("a bound pod is pending again")
             text = f"pod {pod} was bound to node {bound.node}, but the API server does not show it bound"
             return Bound(Outcome.REFUSED, text, reservation)
 

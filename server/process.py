@@ -178,6 +178,7 @@ class ControlPlane:
             now=self.clock.instant,
             is_ready=self.readiness.may_answer,
             leader=self._leader,
+            on_restore=self.election.report_restore,
             reports=reports,
         )
         self.admission = AdmissionContext(

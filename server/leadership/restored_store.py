@@ -4,7 +4,7 @@ resourceVersions go back. A watch from a version that lies in the future is acce
 silent, pods that ended are bound again, and pods that were bound are pending again under their UIDs. Nothing that this process
 knows can be told from what is true, so everything is listed again before the next decision:
 
-    Lease older than before, or another kube-system → term ended → all informers list → bound pods read → decide
+    Lease older than before, a bound pod pending again, or another kube-system → term ended → all informers list → bound pods read → decide
 
 Claims of pods stay until the list of pods replaces them. docs/restore.md has what an operator does.
 """

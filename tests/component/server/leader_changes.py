@@ -150,6 +150,7 @@ class Replica:
             now=self._now,
             is_ready=self.takeover.decides,
             leader=self.takeover.token,
+            on_restore=self.election.report_restore,
         )
         # What draining asks for beside the parts above.
         self.settings = SimpleNamespace(

@@ -22,12 +22,13 @@ from scheduler.outcome import Outcome
 from scheduler.ports import PodRef
 from server.leadership.restored_store import RestoredStore
 from simulator.apiserver.store.objects import StoreBackup
-from tests.component.server.leader_changes import DEVICES, LeaderFaults, Replica, World, a_pod
+from tests.component.server.leader_changes import DEVICES, TERM, LeaderFaults, Replica, World, a_pod
 from tests.support.polling import until
 
 pytestmark = pytest.mark.looptime
 
 _PODS = "/api/v1/namespaces/default/pods"
+_LEASE = f"/apis/coordination.k8s.io/v1/namespaces/default/leases/{TERM}"
 _DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 
@@ -77,8 +78,8 @@ class RestoredWorld(World):
     def pod(self, name: str) -> Pod:
         return next(pod for pod in self.stored() if pod.metadata.name == name)
 
-    async def bind(self, name: str, node: str = "n1") -> Bound:
-        """Ask the leader, as kube-scheduler does."""
+    async def bind(self, name: str, node: str = "n1", *, then_s: float = 0.5) -> Bound:
+        """Ask the leader, as kube-scheduler does, and let time pass."""
         leader = await self.until_led()
         pod = self.pod(name)
         facts, uid = pod_facts(pod), PodUid(pod.metadata.uid)
@@ -86,7 +87,7 @@ class RestoredWorld(World):
         leader.context.recent.remember(uid, facts.demand)
         request = BindRequest(PodRef("default", name, uid), NodeName(node))
         bound = await bind_pod(request, leader.context)
-        await asyncio.sleep(0.5)
+        await asyncio.sleep(then_s)
         return bound
 
     def restore(self, backup: StoreBackup) -> None:
@@ -107,6 +108,10 @@ class RestoredWorld(World):
         await self.create(*names)
         for name in names:
             await self.bind(name)
+
+    async def lease_version(self) -> str:
+        lease = await self.api.admin("GET", _LEASE)
+        return str(lease["metadata"]["resourceVersion"])
 
     def units_given_twice(self) -> list[str]:
         units = [
@@ -208,6 +213,25 @@ async def test_pod_that_is_pending_again_is_bound() -> None:
         await asyncio.sleep(5)
         bound = await world.bind("pod", "n2")
         assert (bound.outcome, world.pod("pod").spec.node_name) == (Outcome.BOUND, "n2")
+
+
+async def test_pod_that_is_pending_again_is_bound_where_no_lease_was_written_since_the_backup() -> (
+    None
+):
+    async with a_world() as world:
+        for name in (f"pod-{number}" for number in range(20)):
+            await world.create(name)
+            backup, version = world.api.snapshot(), await world.lease_version()
+            assert (await world.bind(name, then_s=0)).outcome is Outcome.BOUND
+            if await world.lease_version() == version:
+                break
+            await world.delete(name)
+        else:
+            pytest.fail("the Lease was renewed in every moment")
+        world.restore(backup)
+        assert (await world.bind(name)).outcome is Outcome.REFUSED
+        bound = await world.bind(name, "n2")
+        assert (bound.outcome, world.pod(name).spec.node_name) == (Outcome.BOUND, "n2")
 
 
 async def test_units_of_pods_that_vanished_are_free_to_a_standby() -> None:
