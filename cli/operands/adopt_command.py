@@ -24,6 +24,7 @@ Exit status: 0 all is handed over, or can be; 1 the operator runs, or DaemonSets
 starting; 2 the command line or the credentials cannot be used; 3 the cluster cannot be read or written.
 docs/node-software.md explains each step."""
 _HELD: Final = "its pods stay until the drivers of their nodes are upgraded"
+_OFF: Final = "goes with its pods, since the ClusterPolicy switches {} off"
 _DRIVER_HELD: Final = "it keeps name, selector and template, and its pods, until the driver changes"
 
 
@@ -111,7 +112,8 @@ def _report(found: "OperatorInstallation", *, is_dry_run: bool) -> "Iterator[str
     sets = [item for item in found.objects if item.resource.kind == "DaemonSet"]
     for item in sets:
         text = _DRIVER_HELD if item.state == NAME else _HELD
-        yield f"{item.ref}: {will}taken over in place for {item.state}; {text}"
+        what = f"{will}taken over in place for {item.state}; {text}"
+        yield f"{item.ref}: {_OFF.format(item.state) if item.is_off else what}"
     for item in found.elsewhere:
         yield (
             f"{item.ref}: {item.state} is not started beside it. Install the control plane into its namespace, or"
@@ -128,7 +130,7 @@ def _report(found: "OperatorInstallation", *, is_dry_run: bool) -> "Iterator[str
             f"  kubectl -n {namespace} scale deployment {name} --replicas=0",
             *_release_steps(namespace, release),
             f"  kubectl -n {namespace} delete deployment {name}",
-            f"  {PROGRAM} operands adopt",
+            f"  {PROGRAM} operands adopt --namespace {namespace}",
         )
 
 

@@ -24,7 +24,8 @@ from operands.asset_files import load_assets
 from operands.nvidia.adoption import APP, NAMED_AFTER_DRIVERS, work_of
 from operands.nvidia.deploy_record import ADOPT, adopted, parse_record
 from operands.nvidia.driver_owners import owner_value
-from operands.nvidia.policy_states import STATE_NAMES
+from operands.nvidia.policy_operands import PolicyOperands
+from operands.nvidia.policy_states import POLICY_STATES, STATE_NAMES
 from operands.nvidia.states import driver
 from reconciler.node_software.objects import RESOURCES
 
@@ -60,6 +61,8 @@ class OperatorObject:
     state: str
     driver: str = ""
     """The NVIDIADriver that is its owner."""
+    is_off: bool = False
+    """Whether the ClusterPolicy switches the state off, so that the object goes."""
 
     @property
     def ref(self) -> str:
@@ -98,6 +101,8 @@ async def find_operator(client: "KubeClient", namespace: str) -> OperatorInstall
         return None
     drivers = await _listed(client, NVIDIA_DRIVERS)
     owners = {item["metadata"]["uid"]: str(item["metadata"]["name"]) for item in drivers}
+    operands = PolicyOperands(spec=policy.spec, namespace=namespace)
+    off = {state.name for state in POLICY_STATES if state.why_off(operands)}
     own: list[OperatorObject] = []
     elsewhere: list[OperatorObject] = []
     daemon_sets = await client.list_(DAEMON_SETS, Json, label_selector=f"{APP},!{OPERAND_LABEL}")
@@ -112,6 +117,7 @@ async def find_operator(client: "KubeClient", namespace: str) -> OperatorInstall
             namespace=item["metadata"]["namespace"],
             state=state,
             driver=owners.get(owner, ""),
+            is_off=state in off and owner not in owners,
         )
         is_own = found.namespace == namespace and owner in {policy.metadata.uid, *owners}
         (own if is_own else elsewhere).append(found)

@@ -249,8 +249,7 @@ class SoftwareObjects:
                 return None
             outcome.fault = outcome.fault or (
                 StateReason.OBJECT_OWNED_BY_ANOTHER,
-                f"{kind} {name} is there and is not of this control plane: delete it, or the operator that made it,"
-                " and it is created again",
+                f"{kind} {name} is there and is not of this control plane: {_cure(found, work.owner)}",
             )
             return None
         if found is not None and found["metadata"].get("deletionTimestamp"):
@@ -400,6 +399,13 @@ def _is_foreign(found: Json, owner: "ObjectReference | None") -> bool:
         item.get("controller") and (item["apiVersion"], item["kind"], item["name"]) != own
         for item in found["metadata"].get("ownerReferences") or ()
     )
+
+
+def _cure(found: Json, owner: "ObjectReference | None") -> str:
+    """Return what is to be done with an object of another client."""
+    if found["metadata"].get("ownerReferences") and not _is_foreign(found, owner):
+        return f"hand over what NVIDIA's GPU Operator made: `{NAME} operands adopt`"
+    return "delete it, or the operator that made it, and it is created again"
 
 
 def _serves_as_it_is(body: Json, found: Json) -> bool:

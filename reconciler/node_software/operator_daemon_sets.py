@@ -11,6 +11,7 @@ from api.names import OPERAND_LABEL
 from api.text import listed
 from kube.errors import ApiError, Conflict
 from kube.resources import DAEMON_SETS
+from manifests.constants import NAME
 from operands.nvidia.adoption import (
     APP,
     is_finished,
@@ -133,5 +134,5 @@ def _already_runs(found: Json) -> str:
     meta = found["metadata"]
     return (
         f"DaemonSet {meta['namespace']}/{meta['name']} of another client does the same, so that nothing is started beside"
-        " it: `gpu-control-plane operands adopt --dry-run` says how to hand it over"
+        f" it: `{NAME} operands adopt --dry-run` says how to hand it over"
     )

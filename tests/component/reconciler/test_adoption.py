@@ -22,6 +22,7 @@ from kube.resources import (
     DEPLOYMENTS,
     NODES,
     NVIDIA_DRIVERS,
+    SERVICE_ACCOUNTS,
 )
 from tests.component.reconciler.adoption_world import (
     ELSEWHERE,
@@ -37,6 +38,7 @@ from tests.component.reconciler.operator_world import NAMESPACE
 from tests.support.nvidia.operator_release import (
     DRIVER,
     PLUGIN,
+    operators_account,
     operators_daemon_set,
     the_operator,
 )
@@ -65,6 +67,21 @@ async def test_without_the_hand_over_nothing_starts_beside_the_operators_daemon_
     assert "operands adopt --dry-run" in found["message"]
     after = adoption.played.uids()
     assert after == before
+
+
+async def test_an_account_that_the_operator_left_is_handed_over_too(adoption: Adoption):
+    client = adoption.world.client
+    policy = await client.get(CLUSTER_POLICIES, Json, "gpus")
+    account = operators_account("nvidia-dcgm", policy, namespace=NAMESPACE)
+    await client.create(SERVICE_ACCOUNTS, account)
+    await adoption.until_stable()
+    found = await adoption.world.state_of("state-dcgm")
+    assert found["reason"] == "ObjectOwnedByAnother"
+    assert "ServiceAccount nvidia-dcgm" in found["message"]
+    assert found["message"].endswith("`gpu-control-plane operands adopt`")
+    await adoption.adopt()
+    await adoption.until_stable()
+    assert (await adoption.world.state_of("state-dcgm"))["state"] == "ready"
 
 
 async def test_what_is_handed_over_is_taken_over_and_no_pod_restarts(adoption: Adoption):
@@ -289,6 +306,19 @@ async def test_the_command_says_what_becomes_of_each_and_refuses_while_the_opera
     adoption.world.writes()
     assert await adopt(client, NAMESPACE, is_dry_run=False) == OK
     assert adoption.world.writes() == []
+
+
+async def test_what_the_policy_switches_off_goes_and_the_command_says_so(
+    adoption: Adoption, capsys: pytest.CaptureFixture[str]
+):
+    await adoption.release(NAMESPACE)
+    await adoption.world.change_policy(dcgm={"enabled": False})
+    await adoption.adopt()
+    text = "goes with its pods, since the ClusterPolicy switches state-dcgm off"
+    assert f"DaemonSet {NAMESPACE}/nvidia-dcgm: {text}" in capsys.readouterr().out
+    await adoption.until_stable()
+    assert "nvidia-dcgm" not in await adoption.names()
+    assert {pod.work for pod in adoption.played.ended} == {"nvidia-dcgm"}
 
 
 async def test_the_command_names_what_it_cannot_hand_over(
