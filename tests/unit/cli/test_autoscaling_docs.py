@@ -21,7 +21,7 @@ OBJECTS = [yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", T
 
 
 def of_kind(kind: str) -> dict[str, Any]:
-    (found,) = [item for item in OBJECTS if item["kind"] == kind]
+    (found,) = [item for item in OBJECTS if item.get("kind") == kind]
     return dict(found)
 
 
