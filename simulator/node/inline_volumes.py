@@ -88,11 +88,11 @@ class InlineVolumes:
     """The port `simulator.node.pod_volumes.PodVolumes` for all nodes of a cluster."""
 
     nodes: Path
-    """Directory with kubelet's root of each node, by the node's name."""
+    """Directory with kubelet's root of each node."""
 
     def root(self, node: str) -> Path:
-        """Return the root directory of a node's kubelet."""
-        return self.nodes / node
+        """Return the root directory of a node's kubelet, by a short name: a socket's path has at most 107 bytes."""
+        return self.nodes / hashlib.sha256(node.encode()).hexdigest()[:8]
 
     def mount_of(self, pod: "Pod", volume: str) -> Path:
         """Return where a volume of the pod is mounted."""

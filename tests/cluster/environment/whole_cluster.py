@@ -2,19 +2,19 @@
 
 kube-controller-manager makes the pods of all DaemonSets, kube-scheduler binds them, and kwok is the kubelet of the nodes.
 Of a node only its agent is played: Node Feature Discovery labels a node that is ready, and the agent reports the devices
-once its own pod and that of the driver run there. From then on the role of the agent that pulls kernel caches is the real
-one, with a folder as the node's files; no kernel mounts them.
+once its own pod and that of the driver run there. From then on the roles of the agent for kernel caches are the real
+ones, with a folder as the node's files: they pull and verify caches, and links stand for mounts.
 """
 
 import asyncio
 import contextlib
-import hashlib
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from agent.problems.condition import DegradedConditionWriter
 from agent.problems.registry import ProblemRegistry
+from api.foreign.core import Pod
 from api.names import NodeName
 from demo.fleet import MachineSystem
 from demo.node_caches import NodeCaches, cache_settings
@@ -22,8 +22,12 @@ from demo.signed_images import DemoImages
 from http_edge.system_clock import SystemClock
 from kube.client import KubeClient
 from kube.config.discovery import load_configuration
+from kube.errors import KubeError
+from kube.resources import PODS
 from manifests.constants import NODE_AGENT
+from simulator.node.inline_volumes import InlineVolumes
 from simulator.node.joining_nodes import NodeBehaviour
+from simulator.node.pod_volumes import VolumeNotReadyError
 from tests.cluster.environment import client, components, gpu_nodes, karpenter
 from tests.cluster.operator_states.conftest import IMAGES
 from tests.cluster.system.installation import NAMESPACE, SAMPLE_EVERY_S, GpuSystem
@@ -42,6 +46,7 @@ SYSTEM: Final = MachineSystem(
     os="ubuntu 24.04", kernel="6.8.0-60-generic", runtime="containerd://2.1.4"
 )
 CACHE_GRACE_S: Final = 5.0
+MOUNT_EVERY_S: Final = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,7 +102,7 @@ async def running(
             labels=SYSTEM.labels() | {"nvidia.com/mig.capable": "true"},
             node_info=SYSTEM.node_info(),
             pods_before_report=(DRIVER_PODS, NODE_AGENT),
-            beside_report=partial(_run_agent, kube, folder=folder, registry=images.registry.host),
+            beside_report=partial(_run_node, kube, folder=folder, registry=images.registry.host),
         )
         yield WholeCluster(
             api=api, kubectl=kubectl, system=system, images=images, nodes=behaviour, agent=agent
@@ -122,18 +127,37 @@ async def _remove_nodes(api: client.ApiClient) -> None:
     await api.delete(f"{karpenter.NODE_CLASSES}/{NODE_CLASS}")
 
 
-async def _run_agent(
+async def _run_node(
     kube: KubeClient, node: str, devices: "Sequence[FakeDevice]", *, folder: "Path", registry: str
 ) -> None:
-    """Run the agent's roles caches and csi of a node, and say that it works, until the node goes."""
-    # A socket's path has at most 107 bytes, and a Node's name up to 63.
-    root = folder / hashlib.sha256(node.encode()).hexdigest()[:8]
+    """Run the agent's roles caches and csi of a node, say that it works, and mount for kubelet, until the node goes."""
+    volumes, clock = InlineVolumes(nodes=folder), SystemClock()
+    root = volumes.root(node)
     settings = cache_settings(
         node, root / "gkm", kubelet=root, registry=registry, grace_s=CACHE_GRACE_S
     )
-    clock = SystemClock()
     caches = NodeCaches(kube, clock, settings, devices=devices)
     condition = DegradedConditionWriter(kube, ProblemRegistry(), clock, node=NodeName(node))
     async with asyncio.TaskGroup() as group:
+        group.create_task(_mount_volumes(kube, node, volumes), name=f"{node}/kubelet")
         for name, work in (*caches.tasks().items(), ("condition", condition.run())):
             group.create_task(work, name=f"{node}/{name}")
+
+
+async def _mount_volumes(kube: KubeClient, node: str, volumes: InlineVolumes) -> NoReturn:
+    """Have the node's CSI drivers mount the volumes of its pods, and unmount those of pods that are gone.
+
+    kwok's pods do not wait for it.
+    """
+    mounted: dict[str, Pod] = {}
+    while True:
+        with contextlib.suppress(KubeError, VolumeNotReadyError):
+            listed = await kube.list_(PODS, Pod, field_selector=f"spec.nodeName={node}")
+            present = {pod.metadata.uid: pod for pod in listed.items if not pod.is_terminal}
+            for uid in mounted.keys() - present.keys():
+                await volumes.unmount(mounted[uid])
+                del mounted[uid]
+            for uid in present.keys() - mounted.keys():
+                await volumes.mount(present[uid])
+                mounted[uid] = present[uid]
+        await asyncio.sleep(MOUNT_EVERY_S)

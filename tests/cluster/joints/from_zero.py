@@ -137,7 +137,7 @@ class FromZero:
         assert pod["spec"]["nodeName"] == self.node, f"{pod['spec']}"
         self._note(f"pod {POD} runs with {pod['metadata']['annotations'][DEVICES_ANNOTATION]}")
         await polling.eventually(self._is_warm, what=f"cache {CACHE} is warm on {self.node}")
-        self._note(f"kernel cache {CACHE} is on the node, its signature verified")
+        self._note(f"kernel cache {CACHE} is on the node, verified, and the pod's volume is it")
 
     async def end(self) -> None:
         """Delete the pod, and wait until its node is gone and the pool has no unit."""
@@ -232,4 +232,5 @@ class FromZero:
         )
         (pool,) = status.get("pools") or [{}]
         assert pool == {"name": POOL, "nodes": 1, "warm": 1, "incompatible": 0}, f"{status}"
+        assert status["counts"]["podRunningCnt"] == 1, f"{status}"
         return True
