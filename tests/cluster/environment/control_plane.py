@@ -35,6 +35,7 @@ _APISERVER_READY_S = 120
 """2.6 s on an idle machine; a loaded CI machine gets all the time that is still sane."""
 
 _MEMBER_FLAGS = ("--data-dir=", "--initial-advertise-peer-urls=", "--initial-cluster=")
+_TOKEN_S = 365 * 24 * 3600
 _BACKEND_BYTES = 8 * 1024**3
 _AUDIT_MEGABYTES = 10_000
 """Beyond what any run writes: a rotated log would lose records."""
@@ -105,7 +106,7 @@ class ControlPlane:
     async def service_account_kubeconfig(
         self, namespace: str, name: str, *, node: str = ""
     ) -> "Path":
-        """Return a kubeconfig with a fresh one-hour token of an existing service account.
+        """Return a kubeconfig with a fresh token of an existing service account, which nobody renews.
 
         With `node` it is bound to that node and names it, as the token of a pod there does.
         """
@@ -116,7 +117,7 @@ class ControlPlane:
                 {
                     "apiVersion": "authentication.k8s.io/v1",
                     "kind": "TokenRequest",
-                    "spec": bound if node else {},
+                    "spec": {"expirationSeconds": _TOKEN_S, **(bound if node else {})},
                 },
             )
         login = {"token": answer["status"]["token"]}
