@@ -16,6 +16,9 @@ ACCEPTED = {
     r" (persistentvolumeclaims\.|persistentvolumes\.|storageclasses\.storage\.k8s\.io)/\*": (
         "the zones of a waiting pod's volumes decide which node is asked for"
     ),
+    r"ServiceAccount gpu-control-plane in all namespaces may list daemonsets\.apps/\*": (
+        "a pool that scales names node software that its nodes' taints keep away"
+    ),
 }
 """Pattern of what grew -> why."""
 
