@@ -39,9 +39,7 @@ def run_adopt(arguments: "Sequence[str]") -> int:
 
     from kube.config.connection import BadConfigurationError
     from kube.errors import KubeError
-    from telemetry.logs import configure_logs
 
-    configure_logs("error")
     try:
         return asyncio.run(_adopt(known))
     except BadConfigurationError as error:
@@ -77,11 +75,13 @@ async def _adopt(known: argparse.Namespace) -> int:
     from http_edge.system_clock import SystemClock
     from kube.client import KubeClient
     from kube.config.discovery import load_configuration
+    from telemetry.logs import configure_logs
 
     clock = SystemClock()
     configuration = await load_configuration(
         clock, kubeconfig=known.kubeconfig, context=known.context
     )
+    configure_logs("error")
     async with KubeClient(configuration, clock, user_agent="gpu-control-plane-adopt") as client:
         return await adopt(client, known.namespace, is_dry_run=known.dry_run)
 
