@@ -167,11 +167,16 @@ async def test_closed_nodes_have_their_software_and_no_pool_changes_a_daemon_set
             "revisions": revisions
         }
 
+    async def are_everywhere() -> bool:
+        current = await state(api, "state-driver")
+        assert (current["nodesReady"], current["nodesTotal"]) == (RUNNING, RUNNING), f"{current}"
+        return True
+
     listed = (await api.get(nodes.NODES))["items"]
-    closed = {item["metadata"]["name"] for item in listed if item["spec"].get("taints") == TAINTS}
-    have_driver = set(await driver_pods(api))
-    assert have_driver & closed
-    assert have_driver == set(software.running)
+    tainted = {item["metadata"]["name"] for item in listed if item["spec"].get("taints") == TAINTS}
+    assert tainted & set(software.running)
+    await polling.eventually(are_everywhere, what="the driver on closed nodes")
+    assert (await driver_pods(api)).keys() == set(software.running)
     before = await templates()
     for taints in ([POOL_TAINT], [POOL_TAINT | {"value": "another"}], []):
         await kubectl.apply_yaml(a_pool(taints))
