@@ -1,8 +1,9 @@
 """What the cluster offers a pool that scales: its backend or a lesser one, with a reason, and node software for its nodes."""
 
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, final
+
+import structlog
 
 from api.kinds.autoscaling import REMOVED_BACKENDS, ScalingBackend
 from api.meta import PartialObjectMetadata
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from kube.resources import Resource
 
 RBAC: Final = (PolicyRule(group="apps", resources=(DAEMON_SETS.plural,), verbs=("list",)),)
+_log = structlog.get_logger()
 PROBE_S: Final = 60.0
 """Age of an answer after which the API server is asked again."""
 
@@ -129,10 +131,13 @@ class NodeDaemonProbe:
         now = self._now().monotonic
         if now - self._asked >= PROBE_S:
             self._asked = now
-            with suppress(KubeError):  # no pool waits for what is only a warning
+            try:
                 listed = await self._client.list_as(DAEMON_SETS, UpgradeDaemonSet, _node_daemon)
-                found = (item for item in listed.items if item is not None)
-                self._found = tuple(sorted(found, key=lambda item: item.name))
+            except KubeError as error:  # no pool waits for what is only a warning
+                _log.warning("DaemonSets of node software are not known", error=str(error))
+                return self._found
+            found = (item for item in listed.items if item is not None)
+            self._found = tuple(sorted(found, key=lambda item: item.name))
         return self._found
 
 
