@@ -51,9 +51,10 @@ class Release:
     async def install(self, chart: "Path" = helms.CHART, **values: Any) -> None:
         """Install it, from another chart if one is given, and wait until its Deployments are ready.
 
-        Definitions that other tests applied are taken over: they stay in the cluster.
+        Definitions that other tests applied are taken over: they stay in the cluster. Those of another version differ.
         """
-        options = ("--create-namespace", "--take-ownership", *_WAIT)
+        forced = () if chart is helms.CHART else ("--force-conflicts",)
+        options = ("--create-namespace", "--take-ownership", *forced, *_WAIT)
         await self._with_chart("install", *options, values=values, chart=chart)
 
     async def apply_by_hand(self) -> None:
