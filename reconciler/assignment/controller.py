@@ -106,6 +106,7 @@ class DeviceAssignment:
     async def reconcile(self, node: "NodeName") -> float | None:
         """Take every device of the node one step towards its decision."""
         devices, decisions = self._decided(node)
+        self._withhold(decisions)
         plugin = ""
         if any(item.action is Action.CLAIM for item in decisions):
             plugin = await plugin_on(
@@ -115,7 +116,7 @@ class DeviceAssignment:
                 has_operands=self._sources.has_operands(node),
             )
             devices, decisions = self._decided(node, plugin)
-        self._withhold(decisions)
+            self._withhold(decisions)
         self._record_conflicts(node, decisions)
         wait_s = self._wait_for_judgement(node, devices)
         if wait_s > 0:

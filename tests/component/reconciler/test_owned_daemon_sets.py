@@ -114,14 +114,14 @@ async def test_the_end_removes_daemon_sets_whose_owner_the_garbage_collector_too
     await world.ready()
     await world.client.delete(CLUSTER_POLICIES, "gpus")
     for item in await world.found(DAEMON_SETS):
-        rest = [
+        accounts = [
             owner
             for owner in item["metadata"]["ownerReferences"]
             if owner["kind"] == "ServiceAccount"
         ]
         await world.client.merge_patch(
             DAEMON_SETS,
-            {"metadata": {"ownerReferences": rest}},
+            {"metadata": {"ownerReferences": accounts}},
             name=item["metadata"]["name"],
             namespace=NAMESPACE,
         )

@@ -66,6 +66,7 @@ async def test_a_node_is_upgraded_once_the_budget_of_its_pod_allows_it(
             and (our.resource == "pods/eviction" or our.verb == "delete")
             and our.succeeded
         ] == [("create", "pods/eviction")]
+        await check_validator_waits(driven)
     finally:
         await pools.api.delete(f"{deployment}/train", propagationPolicy="Background")
 
@@ -147,8 +148,11 @@ def a_budget() -> Json:
     return {"metadata": {"name": "train"}, "spec": spec}
 
 
-async def test_the_validator_waits_for_the_startup_probe_of_the_driver(driven: "DrivenNode"):
-    """The driver's libraries alone are no driver that is ready: it knows the DaemonSet for its operator's."""
+async def check_validator_waits(driven: "DrivenNode") -> None:
+    """Check that the driver's libraries alone are no driver to the validator: it knows the DaemonSet for its operator's.
+
+    It waits for the file that the startup probe of the driver's container writes.
+    """
     before = (await driven.pod("validator"))["metadata"]
     await driven.run_in_driver("rm", "/run/nvidia/validations/.driver-ctr-ready")
     await driven.api.delete(f"{PODS}/{before['name']}")
