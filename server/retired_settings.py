@@ -54,6 +54,10 @@ RETIRED: Final = {
         ),
         _FIXED,
     ),
+    **dict.fromkeys(
+        ("device_plugin.tolerations", "node_agent.tolerations", "node_detector.tolerations"),
+        "node software tolerates every taint; leave it out",
+    ),
     **{
         f"bootstrap.{operand}.image_pull_{what}": f"set `node_agent.image_pull_{what}`"
         for operand in ("validator", "gfd", "dcgm", "dcgm_exporter")
