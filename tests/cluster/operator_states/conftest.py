@@ -187,7 +187,7 @@ class Installation:
 
     async def prepare(self) -> NodeSoftware:
         """Install all but the nodes, and do not start the server."""
-        port = ports.free_port()
+        name, port = f"node-software-{secrets.token_hex(2)}", ports.free_port()
         settings = {
             "listen": {"host": "127.0.0.1", "port": port},
             "tls": {"ip_addresses": ["127.0.0.1"]},
@@ -217,10 +217,10 @@ class Installation:
             settings=settings,
             kubeconfig=account,
             port=port,
-            name=f"node-software-{secrets.token_hex(2)}",
+            name=name,
         )
         self._processes.append(server.process)
-        scheduler = components.KubeScheduler(self._control_plane, name="node-software-scheduler")
+        scheduler = components.KubeScheduler(self._control_plane, name=f"{name}-scheduler")
         self._processes.append(scheduler.process)
         await scheduler.start()
         return NodeSoftware(self._control_plane, self._kubectl, server)
