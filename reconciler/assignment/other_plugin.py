@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from api.driver_upgrade import DEPLOY_LABEL_PREFIX, is_of_nvidias_plugin
 from api.foreign.core import Pod
+from api.quantity import parse_count
 from api.status_conditions import find_condition
 from api.text import truncate
 from kube.resources import PODS
@@ -113,4 +114,5 @@ def waits_for_plugin(device: "GPUDevice", *, is_pending: bool, is_away: bool) ->
 def _asked(pod: "Pod") -> "Iterator[str]":
     for container in (*(pod.spec.init_containers or ()), *(pod.spec.containers or ())):
         if container.resources is not None:
-            yield from container.resources.limits or ()
+            limits = container.resources.limits or {}
+            yield from (name for name, count in limits.items() if parse_count(str(count)))

@@ -178,8 +178,8 @@ class Node:
         assert not (pooled and self.has_plugin)
 
 
-def a_pod(name: str, namespace: str, labels: dict[str, str], *, asks: int = 0) -> Json:
-    resources = {"resources": {"limits": {"nvidia.com/gpu": str(asks)}}} if asks else {}
+def a_pod(name: str, namespace: str, labels: dict[str, str], *, asks: int | None = None) -> Json:
+    resources = {} if asks is None else {"resources": {"limits": {"nvidia.com/gpu": str(asks)}}}
     container = {"name": "main", "image": "registry.example.com/c:1", **resources}
     return {
         "apiVersion": "v1",
@@ -244,6 +244,17 @@ async def test_a_node_that_is_validated_anew_without_the_plugin_does_not_get_it_
         assert (await node.says())[0] == "NodeNotReadyForPooling"
         assert PLUGIN_LABEL not in await node.world.labels()
         await node.set_ready("True")
+        await node.world.until_stable()
+        assert await node.pooled() == {"n1-0"}
+
+
+async def test_a_pod_that_asks_for_no_device_holds_none_up():
+    async with a_node() as node:
+        await node.world.client.create(PODS, a_pod("none", "team", {}, asks=0))
+        await node.annotate("whole")
+        await node.world.until_stable()
+        await node.follow_label()
+        await node.end_plugin()
         await node.world.until_stable()
         assert await node.pooled() == {"n1-0"}
 
