@@ -12,6 +12,7 @@ takes a driver away. Pods of the validator's checks, which copy its owners, are 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, final
 
 from api.names import OPERAND_LABEL
@@ -228,7 +229,11 @@ class SoftwareObjects:
             and not _is_foreign(item, work.owner)
         ]
         taken, objects = await self._operators.take_over(
-            state, found, work.outcomes[state.name], nodes=work.nodes
+            state,
+            found,
+            work.outcomes[state.name],
+            nodes=work.nodes,
+            owners=partial(self._owners, work),
         )
         work.names.update(("DaemonSet", name) for name in taken)
         return objects
@@ -256,11 +261,20 @@ class SoftwareObjects:
             outcome.left.append(f"{kind} {name}")
             return None
         if kind == "DaemonSet" and work.owner is not None:
-            body = self._owned(work, body, work.owner)
+            body = self._owned(work, body)
         return await self._write(state, body, found=found, outcome=outcome)
 
-    def _owned(self, work: _Pass, body: Json, owner: "ObjectReference") -> Json:
+    def _owned(self, work: _Pass, body: Json) -> Json:
         """Return a DaemonSet with its owners, which are no part of its pods' template."""
+        metadata = body["metadata"] | {"ownerReferences": self._owners(work, body)}
+        metadata["annotations"] = dict(metadata["annotations"])
+        return signed(body | {"metadata": metadata})
+
+    def _owners(self, work: _Pass, body: Json) -> list[Json]:
+        """Return the owners of a DaemonSet: its controller, and the account of its pods once that is there."""
+        owner = work.owner
+        if owner is None:
+            return []
         reference = {
             "apiVersion": owner.api_version,
             "kind": owner.kind,
@@ -268,15 +282,14 @@ class SoftwareObjects:
             "uid": owner.uid,
         }
         owners = [reference | {"controller": True}]
-        account = "ServiceAccount", body["spec"]["template"]["spec"]["serviceAccountName"]
+        pod = body["spec"]["template"]["spec"]
+        account = "ServiceAccount", pod.get("serviceAccountName", "")
         found = work.live.objects.get(account)
         uid = found["metadata"]["uid"] if found else self._applier.uid_of(account)
         if uid:
             kind, name = account
             owners.append({"apiVersion": "v1", "kind": kind, "name": name, "uid": uid})
-        metadata = body["metadata"] | {"ownerReferences": owners}
-        metadata["annotations"] = dict(metadata["annotations"])
-        return signed(body | {"metadata": metadata})
+        return owners
 
     async def _write(
         self, state: str, body: Json, *, found: Json | None, outcome: StateOutcome

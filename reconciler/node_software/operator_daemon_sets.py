@@ -26,6 +26,8 @@ from reconciler.node_software.state_outcomes import unobserved
 from reconciler.runtime.object_applier import Refusal, first_difference
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kube.client import KubeClient
     from reconciler.node_software.state_outcomes import StateOutcome, WantedState
     from reconciler.runtime.object_applier import ObjectApplier
@@ -65,6 +67,7 @@ class OperatorDaemonSets:
         outcome: "StateOutcome",
         *,
         nodes: Mapping[str, Mapping[str, str]],
+        owners: "Callable[[Json], list[Json]]",
     ) -> tuple[set[str], list[Json]]:
         """Take the next step with each that is the operator's; return their names, and the objects to apply as usual.
 
@@ -73,6 +76,7 @@ class OperatorDaemonSets:
             found: DaemonSets with its label.
             outcome: of the state.
             nodes: labels of the nodes with a GPU.
+            owners: returns those of a DaemonSet, which are the operator's policy alone until then.
 
         Raises:
             KubeError: it is not known whether a step was taken.
@@ -83,6 +87,7 @@ class OperatorDaemonSets:
         held = list(taken.values())
         for name, successor in taken.items():
             body = taken_over(old[name], successor, wanted=wanted, labels_by_node=nodes)
+            body["metadata"]["ownerReferences"] = owners(body)
             lost = nodes_to_lose(old[name], wanted, nodes)
             if lost and body["spec"]["template"] != old[name]["spec"]["template"]:
                 text = f"DaemonSet {name} stays as it is until nodes {listed(lost)} have the labels by which ours selects them"

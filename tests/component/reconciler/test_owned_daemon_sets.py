@@ -7,6 +7,7 @@ import pytest
 
 from kube.resources import CLUSTER_POLICIES, DAEMON_SETS, NVIDIA_DRIVERS, SERVICE_ACCOUNTS, Resource
 from reconciler.node_software.objects import RESOURCES
+from tests.component.reconciler.adoption_world import MADE, an_adoption
 from tests.component.reconciler.operator_world import NAMESPACE, OperatorWorld, an_operator_world
 from tests.unit.operands.operand_cases import ALL_ON
 
@@ -134,3 +135,25 @@ async def test_the_settings_are_no_object_that_could_own(world: OperatorWorld):
     world.begin_term()
     await world.until_stable()
     assert set(map(len, (await owners_of(world)).values())) == {0}
+
+
+async def test_daemon_sets_that_were_taken_over_follow_a_policy_that_is_created_again():
+    """With the policy of before as their only owner the garbage collector would end their pods, drivers among them."""
+    async with an_adoption() as adoption:
+        world = adoption.world
+        await adoption.release(NAMESPACE)
+        await adoption.adopt()
+        await adoption.until_stable()
+        before = await owners_of(world)
+        assert {len(before[name]) for name in MADE} == {2}
+        policy = await world.client.get(CLUSTER_POLICIES, Json, "gpus")
+        await lose_policy(world)
+        await world.add_policy("gpus", **policy["spec"])
+        await adoption.until_stable()
+        uid = await uid_of(world, CLUSTER_POLICIES, "gpus")
+        after = await owners_of(world)
+        for name in MADE:
+            controller, account = after[name]
+            assert controller == ("ClusterPolicy", "gpus", uid, True)
+            assert account == before[name][1]
+        assert adoption.played.ended == []
