@@ -22,7 +22,7 @@ from operands.nvidia.adoption import (
     taken_over,
 )
 from operands.nvidia.policy_status import StateReason
-from reconciler.node_software.state_outcomes import unobserved
+from reconciler.node_software.state_outcomes import refusal_text, unobserved
 from reconciler.runtime.object_applier import Refusal, first_difference
 
 if TYPE_CHECKING:
@@ -47,12 +47,24 @@ class OperatorDaemonSets:
     async def not_doubled(self, wanted: "Sequence[WantedState]") -> "list[WantedState]":
         """Leave out the objects of states whose work a DaemonSet of another client does, in any namespace.
 
+        While the API server refuses the list, states with a DaemonSet stay as they are, and say so.
+
         Raises:
-            KubeError: DaemonSets cannot be listed.
+            KubeError: the API server gives no answer.
         """
-        listing = await self._client.list_(
-            DAEMON_SETS, Json, label_selector=f"{APP},!{OPERAND_LABEL}"
-        )
+        try:
+            listing = await self._client.list_(
+                DAEMON_SETS, Json, label_selector=f"{APP},!{OPERAND_LABEL}"
+            )
+        except ApiError as error:
+            text = refusal_text(Refusal("", "DaemonSet", "", error))
+            fault = StateReason.OBJECT_NOT_APPLIED, f"those of all namespaces: {text}"
+            return [
+                replace(item, objects=(), fault=item.fault or fault)
+                if any(body["kind"] == "DaemonSet" for body in item.objects)
+                else item
+                for item in wanted
+            ]
         return [
             item
             if (found := same_work(item.objects, listing.items)) is None

@@ -269,6 +269,24 @@ async def test_a_daemon_set_that_comes_later_takes_nothing_away_and_is_named(ado
     )
 
 
+async def test_where_daemon_sets_of_others_cannot_be_listed_nothing_changes_and_states_say_so(
+    adoption: Adoption,
+):
+    """So it is for a server whose roles are those of an earlier version."""
+    await adoption.until_stable()
+    before = await adoption.names()
+    adoption.world.api.faults.fail("GET", "/apis/apps/v1/daemonsets$", 403, times=10_000)
+    await adoption.world.until_stable()
+    found = await adoption.world.state_of("state-device-plugin")
+    assert (found["state"], found["reason"]) == ("notReady", "ObjectNotApplied")
+    assert "DaemonSet *: 403" in found["message"]
+    assert "apply `render rbac`" in found["message"]
+    assert await adoption.names() == before
+    adoption.world.api.faults.clear()
+    await adoption.until_stable()
+    assert (await adoption.world.status_of())["state"] == "ready"
+
+
 async def test_the_end_of_the_policy_removes_what_was_taken_over(adoption: Adoption):
     await adoption.release(NAMESPACE)
     await adoption.adopt()
