@@ -1,6 +1,6 @@
 """DaemonSets of node software that have no pod on nodes of a pool because of their taints.
 
-The control plane's own tolerate every taint. Those of NVIDIA's GPU Operator and of Node Feature Discovery have lists, and a
+The control plane's own tolerate every taint, but for a driver's that was taken over and has the operator's template. Those of NVIDIA's GPU Operator and of Node Feature Discovery have lists, and a
 node that they leave out stays without driver, or without the labels by which it would get one, and nothing else says so.
 """
 
@@ -64,7 +64,8 @@ def kept_away(
     )
     cure = (
         f"add {', '.join(added)} to its tolerations: spec.daemonsets.tolerations of NVIDIA's ClusterPolicy, worker.tolerations"
-        " of the values of Node Feature Discovery"
+        " of the values of Node Feature Discovery, and the DaemonSet itself of a driver that was taken over from the GPU"
+        " Operator"
     )
     return "; ".join(parts), cure
 

@@ -214,6 +214,22 @@ async def test_the_driver_of_an_nvidia_driver_is_taken_over_and_keeps_its_name(a
     assert (await world.driver_status("blue"))["state"] == "ready"
 
 
+async def test_a_toleration_reaches_the_operators_driver_by_its_own_daemon_set(adoption: Adoption):
+    """A node that is added later has taints that the operator's template does not tolerate."""
+    await adoption.release(NAMESPACE)
+    await adoption.adopt()
+    await adoption.until_stable()
+    added = {"key": "gpu.deckhouse.io/agent-not-ready", "operator": "Exists"}
+    template = {"spec": {"tolerations": [added]}}
+    await adoption.world.client.merge_patch(
+        DAEMON_SETS, {"spec": {"template": template}}, name=DRIVER, namespace=NAMESPACE
+    )
+    await adoption.until_stable()
+    driver = await adoption.world.daemon_set(DRIVER)
+    assert added in driver["spec"]["template"]["spec"]["tolerations"]
+    assert adoption.played.ended == []
+
+
 async def test_nodes_without_our_labels_keep_their_pods(adoption: Adoption):
     """Our template selects the container runtime by a label, which the nodes get a moment later."""
     await adoption.world.label_node("n2", **{"gpu.deckhouse.io/node-container-runtime": None})
