@@ -100,15 +100,17 @@ def waits_for_plugin(device: "GPUDevice", *, is_pending: bool, is_away: bool) ->
 
     Args:
         device: of the node.
-        is_pending: whether it is meant for a pool.
+        is_pending: whether its node's inventory says that it is meant for a pool.
         is_away: whether the plugin is kept away already. Then it does not come back while the node is validated
             anew, which its leaving brings about.
     """
     condition = find_condition(device.status.conditions, DeviceCondition.ASSIGNED)
-    if condition is None or not is_pending:
+    if condition is None:
         return False
+    # Which only a device has that is meant for a pool, also on a node without an inventory.
+    is_waiting = condition.reason == DeviceAssigned.OTHER_PLUGIN.value
     is_validated_anew = condition.reason == DeviceAssigned.NODE_NOT_READY_FOR_POOLING.value
-    return condition.reason == DeviceAssigned.OTHER_PLUGIN.value or (is_away and is_validated_anew)
+    return is_waiting or (is_pending and is_away and is_validated_anew)
 
 
 def _asked(pod: "Pod") -> "Iterator[str]":

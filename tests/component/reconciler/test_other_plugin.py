@@ -248,6 +248,19 @@ async def test_a_node_that_is_validated_anew_without_the_plugin_does_not_get_it_
         assert await node.pooled() == {"n1-0"}
 
 
+async def test_the_plugin_leaves_a_node_without_an_inventory():
+    """Devices that a person makes have none."""
+    async with a_node() as node:
+        await node.world.client.delete(GPU_NODE_INVENTORIES, "n1")
+        await node.annotate("whole")
+        await node.world.until_stable()
+        assert PLUGIN_LABEL not in await node.world.labels()
+        await node.follow_label()
+        await node.end_plugin()
+        await node.world.until_stable()
+        assert await node.pooled() == {"n1-0"}
+
+
 async def test_a_pod_that_asks_for_no_device_holds_none_up():
     async with a_node() as node:
         await node.world.client.create(PODS, a_pod("none", "team", {}, asks=0))
