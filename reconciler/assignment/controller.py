@@ -56,8 +56,6 @@ AGAIN_S: Final = 0.05
 """Seconds after a Conflict whose newer object the watch has shown meanwhile."""
 JUDGED_WITHIN_S: Final = 5.0
 """How long devices that have just been found wait for their health and their node's readiness."""
-PLUGIN_S: Final = 1.0
-"""Seconds after which it is read again whether pods of NVIDIA's device plugin are gone."""
 CHECK_S: Final = 30.0
 """Seconds between two reconciles while a device drains: pods with unknown devices, and pods on a device of a
 deleted pool, end without a change
@@ -107,9 +105,9 @@ class DeviceAssignment:
         """Take every device of the node one step towards its decision."""
         devices, decisions = self._decided(node)
         self._withhold(decisions)
-        plugin = ""
+        plugin, plugin_s = "", 0.0
         if any(item.action is Action.CLAIM for item in decisions):
-            plugin = await plugin_on(
+            plugin, plugin_s = await plugin_on(
                 self._client,
                 node,
                 self._sources.inventories.by_name.get(node),
@@ -129,7 +127,7 @@ class DeviceAssignment:
             node, self._sources.inventories.by_name.get(node), self._devices_of(node)
         )
         if plugin:
-            return PLUGIN_S
+            return plugin_s
         if any(decision.action is Action.DRAIN for decision in decisions):
             return min(CHECK_S, again_s or CHECK_S)
         return again_s

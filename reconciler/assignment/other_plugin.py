@@ -33,6 +33,11 @@ PLUGINS: Final = frozenset(
 )
 """Values of the pods' label `app`, which are the GPU Operator's as well."""
 
+LEAVES_S: Final = 1.0
+"""Seconds after which it is read again whether the plugin's pods are gone."""
+ENDS_S: Final = 30.0
+"""Seconds after which it is read again whether a pod has ended that its node does not report, as an older agent does not."""
+
 
 def label_fault(facts: "NodeFacts") -> str:
     """Return which label brings NVIDIA's device plugin to a node with operands, and the cure; empty: none does."""
@@ -67,10 +72,11 @@ async def plugin_on(
     inventory: "GPUNodeInventory | None",
     *,
     has_operands: bool,
-) -> str:
+) -> tuple[str, float]:
     """Return why NVIDIA's device plugin may still give devices of the node, or have given some; empty: neither.
 
-    A pod that came while the plugin was there may not be in the agent's report yet.
+    A pod that came while the plugin was there may not be in the agent's report yet. Beside it are the seconds after which
+    that is to be read again.
 
     Args:
         client: of the API server.
@@ -89,10 +95,11 @@ async def plugin_on(
         if pod.is_terminal:
             continue
         if has_operands and (pod.metadata.labels or {}).get("app") in PLUGINS:
-            return f"{name} of NVIDIA's device plugin leaves node {node} first"
+            return f"{name} of NVIDIA's device plugin leaves node {node} first", LEAVES_S
         if pod.metadata.uid not in reported and any(map(is_of_nvidias_plugin, _asked(pod))):
-            return f"{name} has devices by NVIDIA's device plugin, and node {node} has not reported yet which"
-    return ""
+            text = f"{name} has devices by NVIDIA's device plugin, and node {node} has not reported yet which"
+            return text, ENDS_S
+    return "", 0.0
 
 
 def waits_for_plugin(device: "GPUDevice", *, is_pending: bool, is_away: bool) -> bool:

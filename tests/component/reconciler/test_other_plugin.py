@@ -272,6 +272,24 @@ async def test_a_pod_that_asks_for_no_device_holds_none_up():
         assert await node.pooled() == {"n1-0"}
 
 
+async def test_the_pods_of_a_node_whose_agent_reports_none_are_listed_seldom_and_it_goes_on_when_they_end():
+    """An older agent does not report what pods have by NVIDIA's plugin, and such a pod may run for weeks."""
+    async with a_node() as node:
+        await node.run_pod()
+        await node.annotate("whole")
+        await node.world.until_stable()
+        await node.follow_label()
+        await node.end_plugin()
+        await node.world.until_stable()
+        node.world.api.requests.clear()
+        await asyncio.sleep(300)
+        listed = [item for item in node.world.api.requests if item.path == "/api/v1/pods"]
+        assert len(listed) <= 15
+        await node.end_pod()
+        await asyncio.sleep(60)
+        assert await node.pooled() == {"n1-0"}
+
+
 async def test_a_device_that_is_not_to_join_any_more_brings_the_plugin_back():
     async with a_node() as node:
         await node.annotate("whole")
