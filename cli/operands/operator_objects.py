@@ -101,7 +101,7 @@ async def find_operator(client: "KubeClient", namespace: str) -> OperatorInstall
         return None
     drivers = await _listed(client, NVIDIA_DRIVERS)
     owners = {item["metadata"]["uid"]: str(item["metadata"]["name"]) for item in drivers}
-    operands = PolicyOperands(spec=policy.spec, namespace=namespace)
+    operands = PolicyOperands(name=policy.metadata.name, spec=policy.spec, namespace=namespace)
     off = {state.name for state in POLICY_STATES if state.why_off(operands)}
     own: list[OperatorObject] = []
     elsewhere: list[OperatorObject] = []

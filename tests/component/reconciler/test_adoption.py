@@ -325,6 +325,8 @@ async def test_the_command_says_what_becomes_of_each_and_refuses_while_the_opera
     lines = capsys.readouterr().out.splitlines()
     plugin = f"DaemonSet {NAMESPACE}/{PLUGIN}: would be taken over in place for state-device-plugin"
     assert f"{plugin}; its pods stay until the drivers of their nodes are upgraded" in lines
+    # The ClusterPolicy switches none of them off.
+    assert not [line for line in lines if "goes with its pods" in line]
     assert f"  kubectl -n {NAMESPACE} scale deployment gpu-operator --replicas=0" in lines
     assert f"  kubectl -n {NAMESPACE} delete secrets -l owner=helm,name=gpu-operator-17" in lines
     where = {"name": "gpu-operator", "namespace": NAMESPACE}
