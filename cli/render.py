@@ -68,6 +68,7 @@ class RenderTarget(Enum):
     FEATURES = "features"
     EXAMPLES = "examples"
     NODEPOOL = "nodepool"
+    CLUSTERPOLICY = "clusterpolicy"
     ALL = "all"
 
 
@@ -83,6 +84,7 @@ DESCRIPTIONS: Final = {
     RenderTarget.FEATURES: "NodeFeatureRule by which Node Feature Discovery labels nodes with a device",
     RenderTarget.EXAMPLES: "pools, kernel caches and pods to start from",
     RenderTarget.NODEPOOL: "what a pool with spec.autoscaling needs of Karpenter or cluster-autoscaler",
+    RenderTarget.CLUSTERPOLICY: "ClusterPolicy with the images of NVIDIA's GPU Operator v26.7",
     RenderTarget.ALL: "an installation as the chart makes it, for kubectl apply --server-side",
 }
 
@@ -131,6 +133,17 @@ def render_target(target: RenderTarget, options: "argparse.Namespace") -> str:
             from cli.render_node_pool import node_pool_objects
 
             return render(node_pool_objects(options))
+        case RenderTarget.CLUSTERPOLICY:
+            from manifests.nvidia.cluster_policy import build_cluster_policy
+
+            policy = build_cluster_policy(
+                name=options.name,
+                registry=options.registry,
+                driver_version=options.driver_version,
+                has_driver=bool(options.no_driver),
+                has_toolkit=bool(options.no_toolkit),
+            )
+            return render([policy])
         case RenderTarget.ALL:
             return render(_all_objects(options))
         case _:

@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 
 from api.names import pool_name_fault
 from cli.command_parser import CommandLineError
+from manifests.node.device_plugin import names_registry
 
 if TYPE_CHECKING:
     import argparse
@@ -39,6 +40,11 @@ TARGETS_OF_FLAGS: Final[dict[str, tuple[str, ...]]] = {
     "pool": ("nodepool",),
     "pool_file": ("nodepool",),
     "node_class": ("nodepool",),
+    "name": ("clusterpolicy",),
+    "registry": ("clusterpolicy",),
+    "driver_version": ("clusterpolicy",),
+    "no_driver": ("clusterpolicy",),
+    "no_toolkit": ("clusterpolicy",),
 }
 """Option -> the targets that it changes; with others it would have no effect, and is refused."""
 
@@ -52,6 +58,8 @@ _VERSION: Final = re.compile(r"v1\.\d+\.\d+([-+][\w.+-]+)?")
 _NODE_CLASS: Final = re.compile(
     rf"{_LABEL}(\.{_LABEL})*/[A-Z][A-Za-z0-9]{{0,62}}/{_LABEL}(\.{_LABEL})*"
 )
+_REGISTRY: Final = re.compile(r"[A-Za-z0-9][\w.-]*(:\d{1,5})?(/[a-z0-9][a-z0-9._-]*)*")
+_DRIVER_VERSION: Final = re.compile(r"\d[\w.-]{0,99}|sha256:[0-9a-f]{64}", re.ASCII)
 _SERVICE_ACCOUNT: Final = "system:serviceaccount:"
 
 
@@ -103,6 +111,16 @@ def add_render_flags(parser: "CommandParser") -> None:
         "the provider's object that makes machines, as group/Kind/name (karpenter.k8s.aws/EC2NodeClass/default)",
         metavar="CLASS",
     )
+    _add(parser, "name", "name of the object (cluster-policy)", metavar="NAME")
+    _add(parser, "registry", "where copies of the images are (nvcr.io)", metavar="REGISTRY")
+    _add(
+        parser,
+        "driver_version",
+        "version of the driver's image, without the nodes' system, e.g. 595.91.07",
+        metavar="VERSION",
+    )
+    _add(parser, "no_driver", "the nodes have a driver already", metavar="")
+    _add(parser, "no_toolkit", "the nodes have the container toolkit already", metavar="")
 
 
 def _add(parser: "CommandParser", name: str, text: str, *, metavar: str = "FILE") -> None:
@@ -110,6 +128,8 @@ def _add(parser: "CommandParser", name: str, text: str, *, metavar: str = "FILE"
     flag = _flag(name)
     if name in {"resource", "user"}:
         parser.add_argument(flag, action="append", metavar=metavar, help=help_)
+    elif not metavar:
+        parser.add_argument(flag, action="store_const", const=True, help=help_)
     else:
         kind = Path if metavar == "FILE" else str
         parser.add_argument(flag, type=kind, metavar=metavar, help=help_)
@@ -130,6 +150,10 @@ def check_render_options(target: str, options: "argparse.Namespace") -> None:
         for value in given if isinstance(given, list) else [given]:
             if name in _FAULTS and (fault := _FAULTS[name](str(value))):
                 raise CommandLineError(f"{_flag(name)} {str(value)!r}: {fault}")
+    if options.driver_version and options.no_driver:
+        raise CommandLineError(
+            "--driver-version has no effect beside --no-driver: give one of them"
+        )
     if target == "webhooks" and options.ca_file and (fault := _ca_fault(options.ca_file)):
         # The file's content becomes caBundle; other targets name the file only.
         raise CommandLineError(f"--ca-file {options.ca_file}: {fault}")
@@ -177,6 +201,24 @@ def _node_class_fault(text: str) -> str | None:
     return "a node class is group/Kind/name, as karpenter.k8s.aws/EC2NodeClass/default"
 
 
+def _object_name_fault(name: str) -> str | None:
+    if _SUBDOMAIN.fullmatch(name):
+        return None
+    return "a name has lower-case letters, digits, '-' and '.', with a letter or digit at both ends"
+
+
+def _registry_fault(text: str) -> str | None:
+    if _REGISTRY.fullmatch(text) and names_registry(f"{text}/"):
+        return None
+    return "a registry is a host with a port or path if needed, as registry.example.com:5000/copies"
+
+
+def _driver_version_fault(version: str) -> str | None:
+    if _DRIVER_VERSION.fullmatch(version):
+        return None
+    return "a version is the start of an image's tag, as 595.91.07, or sha256: and a digest"
+
+
 def _user_fault(name: str) -> str | None:
     """Return why no user has the name, or why the policy cannot hold it in a string of CEL."""
     if not name or name != name.strip() or not name.isprintable() or set(name) & set("'\\"):
@@ -208,6 +250,9 @@ _FAULTS: Final[dict[str, "Callable[[str], str | None]"]] = {
     "user": _user_fault,
     "pool": pool_name_fault,
     "node_class": _node_class_fault,
+    "name": _object_name_fault,
+    "registry": _registry_fault,
+    "driver_version": _driver_version_fault,
 }
 
 

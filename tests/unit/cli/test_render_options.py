@@ -26,7 +26,13 @@ VALUES = {
     "pool": "other",
     "pool_file": "other.yaml",
     "node_class": "karpenter.example/NodeClass/gpu",
+    "name": "gpus",
+    "registry": "registry.example.com:5000/copies",
+    "driver_version": "580.95.05",
+    "no_driver": None,
+    "no_toolkit": None,
 }
+"""Option -> its value; None: the flag has none."""
 NEEDED = {
     "nodepool": ("--pool-file", "pools.yaml"),
     "operands": ("--settings", "image.yaml"),
@@ -66,7 +72,8 @@ def test_a_flag_changes_what_is_printed_or_is_refused(
     assert run(["render", target, *needed]) == OK
     without = capsys.readouterr().out
     for option, targets in TARGETS_OF_FLAGS.items():
-        arguments = (f"--{option.replace('_', '-')}", VALUES[option])
+        value = VALUES[option]
+        arguments = (f"--{option.replace('_', '-')}", *([] if value is None else [value]))
         if target not in targets:
             assert complaint_of(capsys, target, *arguments).endswith(f", not for {target}")
         elif option != "pool":
@@ -88,8 +95,13 @@ def test_of_several_pools_in_a_file_a_flag_names_the_printed_ones(
         f"{example_text('pool-autoscaling')}---\n{Path('other.yaml').read_text()}"
     )
     assert complaint_of(capsys, "nodepool", *needed).endswith("(there: elastic, other)")
-    assert run(["render", "nodepool", *needed, "--pool", VALUES["pool"]]) == OK
+    assert run(["render", "nodepool", *needed, "--pool", "other"]) == OK
     assert capsys.readouterr().out
+
+
+def test_a_version_of_a_driver_that_does_not_run_is_refused(capsys: pytest.CaptureFixture[str]):
+    said = complaint_of(capsys, "clusterpolicy", "--no-driver", "--driver-version", "580.95.05")
+    assert said == "--driver-version has no effect beside --no-driver: give one of them"
 
 
 def test_the_complaint_says_for_which_targets_a_flag_is(capsys: pytest.CaptureFixture[str]):
@@ -129,6 +141,15 @@ def test_other_urls_are_taken(url: str, capsys: pytest.CaptureFixture[str]):
         ("policy", "--user", "system:serviceaccount:Bad:name"),
         *(("nodepool", "--pool", name) for name in ("Bad", "a.b", "pool", "")),
         *(("nodepool", "--node-class", name) for name in ("default", "a/B", "a/b/c", "a/B/C", "")),
+        *(("clusterpolicy", "--name", name) for name in ("Bad", "-a", "a..b", "")),
+        *(
+            ("clusterpolicy", "--registry", name)
+            for name in ("copies", "https://a.b", "a.b/", "a.b/C", "a.b:x", "")
+        ),
+        *(
+            ("clusterpolicy", "--driver-version", name)
+            for name in ("latest", "1:2", "sha256:1", "")
+        ),
         *(
             ("scheduler-config", "--resource", name)
             for name in ("train", "gpu/", "/train", "GPU.example/train", "a/b/c", "a/-b", "")
