@@ -48,7 +48,7 @@ class PoolRow(Row, frozen=True, kw_only=True):
     pods of all namespaces may not be listed."""
 
 
-class SeenNodeState(Enum):
+class NodeRowState(Enum):
     READY = "Ready"
     NOT_READY = "NotReady"
     CORDONED = "Cordoned"
@@ -62,7 +62,7 @@ class SeenNodeState(Enum):
 class NodeRow(Row, frozen=True, kw_only=True):
     """A node with a device, by its name."""
 
-    state: SeenNodeState
+    state: NodeRowState
     products: tuple[str, ...] = ()
     pools: tuple[str, ...] = ()
 

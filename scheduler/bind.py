@@ -35,11 +35,11 @@ from scheduler.ports import (
     BindRefused,
     BindUnknown,
     BindWritten,
+    BoundReading,
+    FailedReading,
+    MissingReading,
+    PendingReading,
     PodBinding,
-    SeenBound,
-    SeenGone,
-    SeenPending,
-    Unseen,
 )
 from telemetry.reasons import node_refusal_text
 
@@ -145,15 +145,15 @@ async def _confirm(bound: AlreadyBound, pod: "PodRef", context: "ExtenderContext
     if reservation is not None and context.reader.ledger.get(reservation.id) is reservation:
         apply_read(reservation, reading, context, may_land=False)
     match reading:
-        case SeenBound(node=node) if node == bound.node:
+        case BoundReading(node=node) if node == bound.node:
             return Bound(Outcome.ALREADY_BOUND, reservation=reservation)
-        case SeenBound(node=node):
+        case BoundReading(node=node):
             text = f"pod {pod} cannot be bound to node {bound.node}: it is bound to node {node}"
             return Bound(Outcome.BOUND_ELSEWHERE, text, reservation)
-        case Unseen(message=message):
+        case FailedReading(message=message):
             return Bound(Outcome.IN_DOUBT, _doubt_text(pod, message), reservation)
-        case SeenPending() | SeenGone():
-            if isinstance(reading, SeenPending):
+        case PendingReading() | MissingReading():
+            if isinstance(reading, PendingReading):
                 # Nothing else makes a bound pod pending under its UID, also where no Lease was renewed since the backup.
                 context.on_restore("a bound pod is pending again")
             text = f"pod {pod} was bound to node {bound.node}, but the API server does not show it bound"
@@ -203,7 +203,7 @@ def _after_read(
         since = Instant(reservation.observe_by, now.utc) if is_retry else now
         context.allocation_state.mark_doubtful(pod.uid, since)
         return Bound(Outcome.IN_DOUBT, _doubt_text(pod, message), reservation)
-    if not isinstance(reading, SeenBound):
+    if not isinstance(reading, BoundReading):
         return Bound(Outcome.REFUSED, message, reservation)
     if reading.node == reservation.node:
         return Bound(Outcome.ALREADY_BOUND, reservation=reservation)
@@ -224,7 +224,7 @@ async def _bind_plain(request: "BindRequest", context: "ExtenderContext") -> Bou
             return Bound(Outcome.IN_DOUBT, _doubt_text(pod, message))
         case BindRefused(message=message, is_conflict=is_conflict, left_s=left_s):
             reading = await context.binder.read(pod, within_s=left_s) if is_conflict else None
-            if isinstance(reading, SeenBound) and reading.node == node:
+            if isinstance(reading, BoundReading) and reading.node == node:
                 return Bound(Outcome.ALREADY_BOUND)
             return Bound(Outcome.REFUSED, message)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from pool.errors import InvariantViolatedError
 from pool.model import PodPhase
 from pool.reservations.reservation import ReservationPhase
-from scheduler.ports import PodRef, SeenBound, SeenGone, SeenPending, Unseen
+from scheduler.ports import BoundReading, FailedReading, MissingReading, PendingReading, PodRef
 
 if TYPE_CHECKING:
     from api.clock import Instant
@@ -97,25 +97,25 @@ def apply_read(
     """
     uid = pod_of(reservation).uid
     match reading:
-        case SeenBound(node=node, devices=devices):
+        case BoundReading(node=node, devices=devices):
             if (node, devices) == (reservation.node, reservation.devices):
                 context.allocation_state.written(uid)
                 return RecoveryOutcome.CONFIRMED
             _follow(reservation, reading, context)
             return RecoveryOutcome.OVERTAKEN
-        case SeenPending():
+        case PendingReading():
             if may_land:
                 return RecoveryOutcome.STILL_OPEN
             context.allocation_state.release(uid)
             return RecoveryOutcome.RELEASED
-        case SeenGone():
+        case MissingReading():
             context.allocation_state.release(uid)
             return RecoveryOutcome.RELEASED
-        case Unseen():
+        case FailedReading():
             return RecoveryOutcome.UNSEEN
 
 
-def _follow(reservation: "Reservation", seen: SeenBound, context: "ExtenderContext") -> None:
+def _follow(reservation: "Reservation", seen: BoundReading, context: "ExtenderContext") -> None:
     """Replace the commitment by what was read, as the watch will in a moment.
 
     A pod that the watch has not shown is only released: were it gone by now, no event would ever say so.

@@ -68,7 +68,7 @@ BindOutcome = BindWritten | BindRefused | BindUnknown
 
 
 @dataclass(frozen=True, slots=True)
-class SeenBound:
+class BoundReading:
     """The pod, with this uid, is bound."""
 
     node: "NodeName"
@@ -77,23 +77,23 @@ class SeenBound:
 
 
 @dataclass(frozen=True, slots=True)
-class SeenPending:
+class PendingReading:
     """The pod, with this uid, exists and is not bound."""
 
 
 @dataclass(frozen=True, slots=True)
-class SeenGone:
+class MissingReading:
     """There is no pod with this uid."""
 
 
 @dataclass(frozen=True, slots=True)
-class Unseen:
+class FailedReading:
     """The pod could not be read."""
 
     message: str
 
 
-PodReading = SeenBound | SeenPending | SeenGone | Unseen
+PodReading = BoundReading | PendingReading | MissingReading | FailedReading
 
 
 class ReportPort(Protocol):

@@ -13,10 +13,10 @@ from scheduler.ports import (
     BindRefused,
     BindUnknown,
     BindWritten,
-    SeenBound,
-    SeenGone,
-    SeenPending,
-    Unseen,
+    BoundReading,
+    FailedReading,
+    MissingReading,
+    PendingReading,
 )
 
 if TYPE_CHECKING:
@@ -105,16 +105,16 @@ class KubeBinder:
             async with asyncio.timeout(limit_s):
                 seen = await self._client.get(PODS, Pod, pod.name, namespace=pod.namespace)
         except NotFound:
-            return SeenGone()
+            return MissingReading()
         except TimeoutError:
-            return Unseen(f"no answer within {limit_s:.3g} s")
+            return FailedReading(f"no answer within {limit_s:.3g} s")
         except KubeError as error:
-            return Unseen(str(error))
+            return FailedReading(str(error))
         if seen.metadata.uid != pod.uid:
-            return SeenGone()
+            return MissingReading()
         if not seen.spec.node_name:
-            return SeenPending()
-        return SeenBound(
+            return PendingReading()
+        return BoundReading(
             NodeName(seen.spec.node_name),
             decode_devices(seen.metadata.annotation(DEVICES_ANNOTATION)),
         )

@@ -13,7 +13,7 @@ from api.status_conditions import find_condition
 from telemetry.conditions import DeviceCondition, InventoryCondition, PoolCondition
 
 if TYPE_CHECKING:
-    from api.foreign.leases import SeenLease
+    from api.foreign.leases import PartialLease
     from api.kinds.gpudevice import GPUDevice
     from api.kinds.gpunodeinventory import GPUNodeInventory
     from api.kinds.gpupool import GPUPool
@@ -99,7 +99,7 @@ def device_fault(device: "GPUDevice") -> ObjectFault | None:
 
 
 def leader_fault(
-    lease: "SeenLease | None", now: dt.datetime, *, deployment: str, namespace: str
+    lease: "PartialLease | None", now: dt.datetime, *, deployment: str, namespace: str
 ) -> ObjectFault | None:
     """Return why the control plane has no leader.
 
@@ -118,7 +118,7 @@ def leader_fault(
     return None
 
 
-def is_lease_old(lease: "SeenLease", now: dt.datetime) -> bool:
+def is_lease_old(lease: "PartialLease", now: dt.datetime) -> bool:
     """Say whether the holder of a Lease has stopped renewing it."""
     try:
         renewed = dt.datetime.fromisoformat(lease.spec.renew_time or "")

@@ -3,11 +3,11 @@
 from api.meta import Model, ObjectMeta
 
 
-class SeenLeaseSpec(Model, frozen=True):
+class PartialLeaseSpec(Model, frozen=True):
     holder_identity: str | None = None
     renew_time: str | None = None
 
 
-class SeenLease(Model, frozen=True):
+class PartialLease(Model, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
-    spec: SeenLeaseSpec = SeenLeaseSpec()
+    spec: PartialLeaseSpec = PartialLeaseSpec()

@@ -10,7 +10,7 @@ from console.data.state.cluster import ClusterState
 from console.data.state.cluster_informers import ClusterInformers
 from console.data.streams.hub import StreamHub
 from console.data.tables.cluster_rows import ClusterRows
-from console.data.tables.seen_rows import RowViewer
+from console.data.tables.visible_rows import RowViewer
 from telemetry.tasks import start_all
 
 if TYPE_CHECKING:

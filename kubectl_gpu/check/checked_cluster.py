@@ -8,7 +8,7 @@ import msgspec
 from api.field_errors import UNDECODABLE
 from api.foreign.core import Node, Pod, Toleration
 from api.foreign.karpenter import NodePool
-from api.foreign.leases import SeenLease
+from api.foreign.leases import PartialLease
 from api.kinds.gpudevice import GPUDevice
 from api.kinds.gpunodeinventory import GPUNodeInventory
 from api.kinds.gpupool import GPUPool
@@ -45,38 +45,38 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class SeenContainer(Model, frozen=True):
+class CheckedContainer(Model, frozen=True):
     image: str = ""
 
 
-class SeenPodSpec(Model, frozen=True):
-    containers: list[SeenContainer] | None = None
+class CheckedPodSpec(Model, frozen=True):
+    containers: list[CheckedContainer] | None = None
     node_selector: dict[str, str] | None = None
     tolerations: list[Toleration] | None = None
 
 
-class SeenTemplate(Model, frozen=True):
+class CheckedTemplate(Model, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
-    spec: SeenPodSpec = SeenPodSpec()
+    spec: CheckedPodSpec = CheckedPodSpec()
 
 
-class SeenWorkloadSpec(Model, frozen=True):
+class CheckedWorkloadSpec(Model, frozen=True):
     replicas: int = 1
-    template: SeenTemplate = SeenTemplate()
+    template: CheckedTemplate = CheckedTemplate()
 
 
-class SeenWorkloadStatus(Model, frozen=True):
+class CheckedWorkloadStatus(Model, frozen=True):
     ready_replicas: int = 0
     desired_number_scheduled: int = 0
     number_ready: int = 0
 
 
-class SeenWorkload(Model, frozen=True):
+class CheckedWorkload(Model, frozen=True):
     """A Deployment or a DaemonSet."""
 
     metadata: ObjectMeta = ObjectMeta()
-    spec: SeenWorkloadSpec = SeenWorkloadSpec()
-    status: SeenWorkloadStatus = SeenWorkloadStatus()
+    spec: CheckedWorkloadSpec = CheckedWorkloadSpec()
+    status: CheckedWorkloadStatus = CheckedWorkloadStatus()
 
     @property
     def image(self) -> str:
@@ -84,23 +84,23 @@ class SeenWorkload(Model, frozen=True):
         return containers[0].image if containers else ""
 
 
-class SeenClient(Model, frozen=True):
+class CheckedClient(Model, frozen=True):
     ca_bundle: str | None = None
 
 
-class SeenWebhook(Model, frozen=True):
+class CheckedWebhook(Model, frozen=True):
     name: str = ""
-    client_config: SeenClient = SeenClient()
+    client_config: CheckedClient = CheckedClient()
 
 
-class SeenWebhooks(Model, frozen=True):
+class CheckedWebhooks(Model, frozen=True):
     """A webhook configuration of either kind."""
 
     metadata: ObjectMeta = ObjectMeta()
-    webhooks: list[SeenWebhook] | None = None
+    webhooks: list[CheckedWebhook] | None = None
 
 
-class SeenVersion(Model, frozen=True):
+class CheckedVersion(Model, frozen=True):
     """A version of a definition."""
 
     name: str = ""
@@ -108,21 +108,21 @@ class SeenVersion(Model, frozen=True):
     schema: dict[str, Any] | None = None
 
 
-class SeenDefinitionSpec(Model, frozen=True):
+class CheckedDefinitionSpec(Model, frozen=True):
     group: str = ""
-    versions: list[SeenVersion] | None = None
+    versions: list[CheckedVersion] | None = None
 
 
-class SeenDefinitionStatus(Model, frozen=True):
+class CheckedDefinitionStatus(Model, frozen=True):
     conditions: list[Condition] | None = None
 
 
-class SeenDefinition(Model, frozen=True):
+class CheckedDefinition(Model, frozen=True):
     """A CustomResourceDefinition."""
 
     metadata: ObjectMeta = ObjectMeta()
-    spec: SeenDefinitionSpec = SeenDefinitionSpec()
-    status: SeenDefinitionStatus = SeenDefinitionStatus()
+    spec: CheckedDefinitionSpec = CheckedDefinitionSpec()
+    status: CheckedDefinitionStatus = CheckedDefinitionStatus()
 
 
 class _KubernetesRelease(Model, frozen=True):
@@ -140,16 +140,16 @@ class CheckedCluster:
     origin: str = ""
     kubernetes: str = ""
     """Version of the API server, such as v1.36.3; empty where it is unknown."""
-    definitions: "list[SeenDefinition] | None" = None
-    deployments: "list[SeenWorkload] | None" = None
-    daemon_sets: "list[SeenWorkload] | None" = None
+    definitions: "list[CheckedDefinition] | None" = None
+    deployments: "list[CheckedWorkload] | None" = None
+    daemon_sets: "list[CheckedWorkload] | None" = None
     node_daemons: "list[NodeDaemon] | None" = None
     """DaemonSets of node software, of all namespaces."""
     node_pools: "list[NodePool] | None" = None
-    leases: "list[SeenLease] | None" = None
+    leases: "list[PartialLease] | None" = None
     terms: "list[GPUControlPlaneTerm] | None" = None
-    mutating: "list[SeenWebhooks] | None" = None
-    validating: "list[SeenWebhooks] | None" = None
+    mutating: "list[CheckedWebhooks] | None" = None
+    validating: "list[CheckedWebhooks] | None" = None
     pools: "list[GPUPool] | None" = None
     devices: "list[GPUDevice] | None" = None
     inventories: "list[GPUNodeInventory] | None" = None
@@ -172,17 +172,17 @@ def read_cluster_state(source: "AnsweringSource", *, namespace: str) -> CheckedC
     found = read.cluster
     found.origin = source.origin
     found.kubernetes = _kubernetes(source)
-    found.definitions = read.list(ListQuery(CUSTOM_RESOURCE_DEFINITIONS), SeenDefinition)
-    found.deployments = read.list(ListQuery(DEPLOYMENTS, namespace), SeenWorkload)
-    found.daemon_sets = read.list(ListQuery(DAEMON_SETS, namespace), SeenWorkload)
-    everywhere = read.list(ListQuery(DAEMON_SETS), SeenWorkload, _is_node_software)
+    found.definitions = read.list(ListQuery(CUSTOM_RESOURCE_DEFINITIONS), CheckedDefinition)
+    found.deployments = read.list(ListQuery(DEPLOYMENTS, namespace), CheckedWorkload)
+    found.daemon_sets = read.list(ListQuery(DAEMON_SETS, namespace), CheckedWorkload)
+    everywhere = read.list(ListQuery(DAEMON_SETS), CheckedWorkload, _is_node_software)
     if everywhere is not None:
         found.node_daemons = [_node_daemon(item) for item in everywhere]
     found.node_pools = read.list(ListQuery(NODE_POOLS), NodePool)
-    found.leases = read.list(ListQuery(LEASES, namespace), SeenLease)
+    found.leases = read.list(ListQuery(LEASES, namespace), PartialLease)
     found.terms = read.list(ListQuery(GPU_CONTROL_PLANE_TERMS), GPUControlPlaneTerm)
-    found.mutating = read.list(ListQuery(MUTATING_WEBHOOK_CONFIGURATIONS), SeenWebhooks)
-    found.validating = read.list(ListQuery(VALIDATING_WEBHOOK_CONFIGURATIONS), SeenWebhooks)
+    found.mutating = read.list(ListQuery(MUTATING_WEBHOOK_CONFIGURATIONS), CheckedWebhooks)
+    found.validating = read.list(ListQuery(VALIDATING_WEBHOOK_CONFIGURATIONS), CheckedWebhooks)
     found.pools = read.list(ListQuery(GPU_POOLS), GPUPool)
     found.devices = read.list(ListQuery(GPU_DEVICES), GPUDevice)
     found.inventories = read.list(ListQuery(GPU_NODE_INVENTORIES), GPUNodeInventory)
@@ -200,12 +200,12 @@ def has_amd_device(node: Node) -> bool:
     )
 
 
-def _is_node_software(workload: SeenWorkload) -> bool:
+def _is_node_software(workload: CheckedWorkload) -> bool:
     template = workload.spec.template
     return is_node_software(template.metadata.labels or {}, template.spec.node_selector or {})
 
 
-def _node_daemon(workload: SeenWorkload) -> NodeDaemon:
+def _node_daemon(workload: CheckedWorkload) -> NodeDaemon:
     meta = workload.metadata
     tolerations = tuple(workload.spec.template.spec.tolerations or ())
     return NodeDaemon(name=f"{meta.namespace}/{meta.name}", tolerations=tolerations)
@@ -221,8 +221,8 @@ def read_bare_cluster(source: "AnsweringSource", *, namespace: str) -> CheckedCl
     found = read.cluster
     found.origin = source.origin
     found.kubernetes = _kubernetes(source)
-    found.definitions = read.list(ListQuery(CUSTOM_RESOURCE_DEFINITIONS), SeenDefinition)
-    found.deployments = read.list(ListQuery(DEPLOYMENTS), SeenWorkload)
+    found.definitions = read.list(ListQuery(CUSTOM_RESOURCE_DEFINITIONS), CheckedDefinition)
+    found.deployments = read.list(ListQuery(DEPLOYMENTS), CheckedWorkload)
     found.nodes = read.list(ListQuery(NODES), Node)
     return found
 

@@ -20,14 +20,14 @@ from telemetry.object_faults import is_lease_old, leader_fault
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from api.foreign.leases import SeenLease
+    from api.foreign.leases import PartialLease
     from api.meta import Model
     from kube.resources import Resource
     from kubectl_gpu.check.checked_cluster import (
         CheckedCluster,
-        SeenDefinition,
-        SeenWebhooks,
-        SeenWorkload,
+        CheckedDefinition,
+        CheckedWebhooks,
+        CheckedWorkload,
     )
     from kubectl_gpu.check.findings import CheckFinding
 
@@ -137,7 +137,7 @@ def _kinds(cluster: "CheckedCluster") -> "Iterator[CheckFinding]":
         yield good((CONTROL_PLANE, f"kinds of {GROUP}"), f"all are installed, as {API_VERSION}")
 
 
-def _fault_of_kind(found: "SeenDefinition", model: "type[Model]") -> str | None:
+def _fault_of_kind(found: "CheckedDefinition", model: "type[Model]") -> str | None:
     version = next((item for item in found.spec.versions or () if item.name == VERSION), None)
     if version is None or not version.served:
         return f"version {VERSION} is not served"
@@ -188,7 +188,7 @@ def _workloads(cluster: "CheckedCluster") -> "Iterator[CheckFinding]":
 
 def _readiness(
     cluster: "CheckedCluster",
-    workload: "SeenWorkload",
+    workload: "CheckedWorkload",
     *,
     without_one: "Callable[..., CheckFinding]" = fault,
 ) -> "CheckFinding":
@@ -210,7 +210,7 @@ def _readiness(
     return good((CONTROL_PLANE, subject), f"{ready} of {wanted} replicas are ready")
 
 
-def _skew(server: "SeenWorkload") -> "CheckFinding":
+def _skew(server: "CheckedWorkload") -> "CheckFinding":
     subject = "version of the server"
     tag = _TAG.search(server.image)
     if tag is None:
@@ -246,7 +246,7 @@ def _leader(cluster: "CheckedCluster") -> "Iterator[CheckFinding]":
         )
 
 
-def _term(cluster: "CheckedCluster", lease: "SeenLease") -> "Iterator[CheckFinding]":
+def _term(cluster: "CheckedCluster", lease: "PartialLease") -> "Iterator[CheckFinding]":
     if cluster.terms is None:
         return
     holders = {term.metadata.name: term.spec.holder for term in cluster.terms}
@@ -261,7 +261,7 @@ def _term(cluster: "CheckedCluster", lease: "SeenLease") -> "Iterator[CheckFindi
 
 
 def _webhooks(cluster: "CheckedCluster") -> "Iterator[CheckFinding]":
-    kinds: tuple[tuple[str, str, list[SeenWebhooks] | None], ...] = (
+    kinds: tuple[tuple[str, str, list[CheckedWebhooks] | None], ...] = (
         (
             "mutatingwebhookconfigurations",
             constants.MUTATING_CONFIGURATION,
@@ -282,7 +282,7 @@ def _webhooks(cluster: "CheckedCluster") -> "Iterator[CheckFinding]":
 
 
 def _webhook(
-    cluster: "CheckedCluster", subject: str, configuration: "SeenWebhooks | None"
+    cluster: "CheckedCluster", subject: str, configuration: "CheckedWebhooks | None"
 ) -> "CheckFinding":
     if configuration is None:
         return fault(

@@ -97,7 +97,7 @@ class AgentDaemon:
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SeenDriver:
+class ObservedDriver:
     """A driver pod; of thousands no more is kept."""
 
     node: NodeName
@@ -113,7 +113,7 @@ class SeenDriver:
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SeenValidator:
+class ObservedValidator:
     node: NodeName
     created: "dt.datetime | None"
     """Time of creation by the API server's clock."""
@@ -214,13 +214,15 @@ def is_wanted(labels: "Mapping[str, str]", daemon: DriverDaemon | None) -> bool:
     return daemon is not None or labels.get(DRIVER_DEPLOY_LABEL) == DEPLOYED
 
 
-def seen_driver(pod: "UpgradePod", daemons: "Mapping[str, DriverDaemon]") -> SeenDriver | None:
+def observed_driver(
+    pod: "UpgradePod", daemons: "Mapping[str, DriverDaemon]"
+) -> ObservedDriver | None:
     """Return a driver pod; None where neither the pod nor its DaemonSet says for which node it is."""
     node = node_of(pod)
     if node is None:
         return None
     created = parse_time(pod.metadata.creation_timestamp or "")
-    return SeenDriver(
+    return ObservedDriver(
         node=node,
         owner=owner_uid(pod),
         created=created,
@@ -266,12 +268,12 @@ def driver_pod(pod: "UpgradePod", daemons: "Mapping[str, DriverDaemon]") -> Driv
     )
 
 
-def seen_validator(pod: "UpgradePod") -> SeenValidator | None:
+def observed_validator(pod: "UpgradePod") -> ObservedValidator | None:
     """Return a validator pod; None while it is on no node."""
     if not pod.spec.node_name:
         return None
     is_ready = pod.condition("Ready").status == "True" and not pod.is_terminating
-    return SeenValidator(
+    return ObservedValidator(
         node=NodeName(pod.spec.node_name),
         created=parse_time(pod.metadata.creation_timestamp or ""),
         checked=_checked_at(pod),
@@ -285,7 +287,9 @@ def seen_validator(pod: "UpgradePod") -> SeenValidator | None:
     )
 
 
-def validator_pod(validator: SeenValidator, drivers: "Iterable[SeenDriver]") -> ValidatorPod:
+def validator_pod(
+    validator: ObservedValidator, drivers: "Iterable[ObservedDriver]"
+) -> ValidatorPod:
     """Return the facts of a validator; its checks count if they were made after the newest driver pod began.
 
     Each comparison is on one clock. A validator that was created after the driver pod has checked that one, so that no

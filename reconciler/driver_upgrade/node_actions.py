@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from kube.event_recorder import EventRecorder
     from operands.upgrade.actions import NodeUpgrade, UpgradeAction
     from reconciler.driver_upgrade.eviction_budgets import RefusedEvictions
-    from reconciler.driver_upgrade.seen_nodes import UpgradingNode
+    from reconciler.driver_upgrade.upgrading_nodes import UpgradingNode
 
 Json = dict[str, Any]
 

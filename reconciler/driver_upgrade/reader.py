@@ -25,13 +25,13 @@ from manifests.install.rbac import PolicyRule
 from operands.upgrade.facts import UpgradeNode
 from reconciler.driver_upgrade.daemons import (
     AgentDaemon,
-    SeenDriver,
-    SeenValidator,
+    ObservedDriver,
+    ObservedValidator,
     agent_daemons,
     driver_daemons,
+    observed_driver,
+    observed_validator,
     owner_uid,
-    seen_driver,
-    seen_validator,
     validator_pod,
 )
 from reconciler.driver_upgrade.eviction_budgets import eviction_answer
@@ -46,7 +46,7 @@ from reconciler.driver_upgrade.objects import (
     UpgradeDaemonSet,
     UpgradePod,
 )
-from reconciler.driver_upgrade.seen_nodes import UpgradingNode, seen_node
+from reconciler.driver_upgrade.upgrading_nodes import UpgradingNode, upgrading_node
 from reconciler.driver_upgrade.user_pods import claims_of, holds_driver, pod_on_node
 
 if TYPE_CHECKING:
@@ -90,12 +90,12 @@ P = TypeVar("P")
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SeenCluster:
+class ObservedCluster:
     """Nodes, and what of drivers is on them."""
 
     nodes: "Mapping[NodeName, UpgradingNode]"
-    drivers: "Mapping[NodeName, Sequence[SeenDriver]]"
-    validators: "Mapping[NodeName, Sequence[SeenValidator]]"
+    drivers: "Mapping[NodeName, Sequence[ObservedDriver]]"
+    validators: "Mapping[NodeName, Sequence[ObservedValidator]]"
 
     def facts(
         self,
@@ -145,7 +145,7 @@ class UpgradeReader:
         self._held: frozenset[str] = frozenset()
         """UIDs of DaemonSets, by the same reading, whose pods NVIDIA's GPU Operator made."""
 
-    async def cluster(self) -> SeenCluster:
+    async def cluster(self) -> ObservedCluster:
         """Return what is there.
 
         Raises:
@@ -163,20 +163,20 @@ class UpgradeReader:
             await self._list(CONTROLLER_REVISIONS, ControllerRevision, _itself, DRIVER_SELECTOR),
         )
 
-        def driver(pod: UpgradePod) -> "SeenDriver | None":
-            return seen_driver(pod, daemons)
+        def driver(pod: UpgradePod) -> "ObservedDriver | None":
+            return observed_driver(pod, daemons)
 
         drivers = _by_node(await self._list(PODS, UpgradePod, driver, DRIVER_SELECTOR))
-        found = await self._list(PODS, UpgradePod, seen_validator, VALIDATOR_SELECTOR)
+        found = await self._list(PODS, UpgradePod, observed_validator, VALIDATOR_SELECTOR)
 
         def node(node_object: Node) -> UpgradingNode:
             name = NodeName(node_object.metadata.name)
             owners = {pod.owner for pod in drivers.get(name, ())}
             agents, taints = self._agents.values(), self._pool_taints(name)
-            return seen_node(node_object, daemons, owners, agents=agents, taints=taints)
+            return upgrading_node(node_object, daemons, owners, agents=agents, taints=taints)
 
         nodes = await self._nodes(node, drivers)
-        return SeenCluster(nodes=nodes, drivers=drivers, validators=_by_node(found))
+        return ObservedCluster(nodes=nodes, drivers=drivers, validators=_by_node(found))
 
     async def pods(
         self, nodes: "Iterable[NodeName]", refusal: "Refusal"

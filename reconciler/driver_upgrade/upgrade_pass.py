@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from operands.upgrade.cluster import OwnerUpgrade
     from operands.upgrade.facts import EvictionAnswer, PodOnNode, UpgradeNode
     from operands.upgrade.parameters import UpgradeParameters
-    from reconciler.driver_upgrade.reader import PoolTaints, SeenCluster
+    from reconciler.driver_upgrade.reader import ObservedCluster, PoolTaints
     from reconciler.sinks.operator_objects import OperatorObjects
 
 KEY: Final = "upgrade"
@@ -150,7 +150,7 @@ class DriverUpgrades:
         return self._next_s(upgrades)
 
     async def _decide(
-        self, owners: "Mapping[str, UpgradeParameters]", seen: "SeenCluster"
+        self, owners: "Mapping[str, UpgradeParameters]", seen: "ObservedCluster"
     ) -> "dict[str, OwnerUpgrade]":
         """Return what is done now; pods are read where they decide, and of some nodes that wait where one could start."""
         entries = self._reports.by_node()
@@ -212,7 +212,7 @@ class DriverUpgrades:
         return {name: pods for name, (_, pods) in self._candidates.items()}
 
     async def _execute(
-        self, upgrades: "Mapping[str, OwnerUpgrade]", seen: "SeenCluster"
+        self, upgrades: "Mapping[str, OwnerUpgrade]", seen: "ObservedCluster"
     ) -> "set[NodeName]":
         """Carry out the actions of all nodes, some at a time; return the nodes that are not where they should be."""
         answers = [item for upgrade in upgrades.values() for item in upgrade.nodes]
@@ -231,7 +231,7 @@ class DriverUpgrades:
                     group.create_task(carry_out(answer), name=f"upgrade of {answer.progress.node}")
         return failed
 
-    async def _carry_out(self, answer: "NodeUpgrade", seen: "SeenCluster") -> bool:
+    async def _carry_out(self, answer: "NodeUpgrade", seen: "ObservedCluster") -> bool:
         name = answer.progress.node
         backoff, until = self._pauses.get(name, (None, 0.0))
         if until > self._now().monotonic:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from console.rows import EndedRow, SeenNodeState
+from console.rows import EndedRow, NodeRowState
 
 SIZES: Final = (1, 2, 4, 8)
 TTL: Final = dt.timedelta(minutes=2)
@@ -110,7 +110,7 @@ class CannedCluster:
         self.started = now
         self.kinds = {kind.name: kind for kind in kinds}
         self.devices: dict[str, CannedDevice] = {}
-        self.node_states: dict[str, SeenNodeState] = {}
+        self.node_states: dict[str, NodeRowState] = {}
         self.by_node: dict[str, list[CannedDevice]] = {}
         self.running: dict[str, CannedPod] = {}
         self.waiting: dict[str, CannedPod] = {}
@@ -133,7 +133,7 @@ class CannedCluster:
         for number in range(count):
             kind = deck[number % len(deck)]
             node = f"gpu-{kind.name or 'spare'}-{number}"
-            self.node_states[node] = SeenNodeState.READY
+            self.node_states[node] = NodeRowState.READY
             self.by_node[node] = []
             for place in range(8):
                 address = f"0000:{_BUSES[place]}:00.0"
@@ -144,9 +144,9 @@ class CannedCluster:
                 self._add(device, 1)
         for index, node in enumerate(self.node_states):
             if index % 37 == 5:
-                self.set_node(node, SeenNodeState.CORDONED)
+                self.set_node(node, NodeRowState.CORDONED)
             if index % 53 == 17:
-                self.set_node(node, SeenNodeState.NOT_READY)
+                self.set_node(node, NodeRowState.NOT_READY)
         for index, device in enumerate(self.devices.values()):
             if index % 61 == 13:
                 self.set_trouble(device.name, "faulted")
@@ -177,7 +177,7 @@ class CannedCluster:
         pool = device.kind.name
         if not pool:
             return
-        is_open = not device.trouble and self.node_states[device.node] is SeenNodeState.READY
+        is_open = not device.trouble and self.node_states[device.node] is NodeRowState.READY
         figures = self.figures[pool]
         figures["used"] += sign * device.used.total()
         figures["reserved"] += sign * device.reserved.total()
@@ -201,7 +201,7 @@ class CannedCluster:
         self._touch(self.devices[name], change)
         self.dirty["health"].add(f"GPUDevice {name}")
 
-    def set_node(self, name: str, state: SeenNodeState) -> None:
+    def set_node(self, name: str, state: NodeRowState) -> None:
         """Change what a node is."""
         for device in self.by_node[name]:
             self._add(device, -1)

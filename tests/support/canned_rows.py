@@ -18,13 +18,13 @@ from console.rows import (
     LinkEntry,
     NodeFigures,
     NodeRow,
+    NodeRowState,
     PlacedPods,
     PodDetail,
     PoolHistory,
     PoolRow,
     ReservationRow,
     RowHealth,
-    SeenNodeState,
     ShareRow,
     ViewerRow,
     WaitingRow,
@@ -162,7 +162,7 @@ class CannedRows:
             ),
         }
         for name, state in self.cluster.node_states.items():
-            if state is SeenNodeState.NOT_READY:
+            if state is NodeRowState.NOT_READY:
                 rows[f"Node {name}"] = HealthRow(
                     state=RowHealth.WARNING,
                     text="kubelet has not reported for 6 minutes",

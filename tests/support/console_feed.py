@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from api.foreign.core import Node, Pod
-from api.foreign.leases import SeenLease
+from api.foreign.leases import PartialLease
 from api.kinds.gkmcache import GKMCache
 from api.kinds.gpudevice import GPUDevice
 from api.kinds.gpunodeinventory import GPUNodeInventory
@@ -20,7 +20,7 @@ from console.data.state.watched_pods import see_pod
 from console.data.streams.hub import StreamHub
 from console.data.streams.viewer import ViewerStream
 from console.data.tables.cluster_rows import ClusterRows
-from console.data.tables.seen_rows import RowViewer
+from console.data.tables.visible_rows import RowViewer
 from console.rows import ConsoleChange, ConsoleSnapshot, ViewerRow
 from console.visibility import Visibility
 from pool.facts import node_facts
@@ -128,7 +128,7 @@ class ConsoleFeed:
                 cache = observe_cache(msgspec.convert(content, GKMCache, strict=False))
                 return stores.gkm_caches.namespaced, cache
             case "Lease":
-                return self.state.leases, msgspec.convert(content, SeenLease, strict=False)
+                return self.state.leases, msgspec.convert(content, PartialLease, strict=False)
             case "Pod":
                 pod = see_pod(msgspec.convert(content, Pod, strict=False))
                 is_read = scope.all_pods or content["metadata"]["namespace"] == scope.namespace

@@ -17,10 +17,10 @@ from scheduler.ports import (
     BindRefused,
     BindUnknown,
     BindWritten,
+    BoundReading,
+    MissingReading,
     NeverWaiting,
-    SeenBound,
-    SeenGone,
-    SeenPending,
+    PendingReading,
 )
 from tests.support.builders import a_demand, a_device, a_node, a_pod_facts, a_pool, at
 
@@ -42,14 +42,14 @@ class FakeBinder:
     bindings: "list[PodBinding]" = field(default_factory=list)
     """Every Binding that was sent."""
     reads: "list[PodRef]" = field(default_factory=list)
-    bound: dict[str, SeenBound] = field(default_factory=dict)
+    bound: dict[str, BoundReading] = field(default_factory=dict)
     """uid -> what the API server has."""
     gone: set[str] = field(default_factory=set)
     fail_next: "list[BindOutcome | BaseException]" = field(default_factory=list)
     """Answers of the next writes, none of which is carried out."""
     lose_next: bool = False
     """Carry the next write out, and lose the answer."""
-    blind: "PodReading | BaseException | None" = None
+    reading: "PodReading | BaseException | None" = None
     """Outcome of every read."""
     sent: asyncio.Event = field(default_factory=asyncio.Event)
     """A call is under way."""
@@ -71,7 +71,7 @@ class FakeBinder:
             return BindRefused(
                 f'pod {binding.name} is already assigned to node "{node}"', is_conflict=True
             )
-        self.bound[binding.uid] = SeenBound(
+        self.bound[binding.uid] = BoundReading(
             binding.node, decode_devices(binding.annotations.get(DEVICES_ANNOTATION))
         )
         if self.lose_next:
@@ -82,13 +82,13 @@ class FakeBinder:
     async def read(self, pod: "PodRef", *, within_s: float | None = None) -> "PodReading":
         self.reads.append(pod)
         await self._wait()
-        if isinstance(self.blind, BaseException):
-            raise self.blind
-        if self.blind is not None:
-            return self.blind
+        if isinstance(self.reading, BaseException):
+            raise self.reading
+        if self.reading is not None:
+            return self.reading
         if pod.uid in self.gone:
-            return SeenGone()
-        return self.bound.get(pod.uid) or SeenPending()
+            return MissingReading()
+        return self.bound.get(pod.uid) or PendingReading()
 
     async def _wait(self) -> None:
         if self.pause is not None:
@@ -201,9 +201,9 @@ class ExtenderSetup:
         return summary.available - summary.unconfirmed if summary else 0
 
 
-def seen_on(node: str, *units: str) -> SeenBound:
+def seen_on(node: str, *units: str) -> BoundReading:
     """A pod bound with these units; without units, with devices that nobody knows."""
-    return SeenBound(NodeName(node), {"c0": tuple(map(UnitId, units))} if units else None)
+    return BoundReading(NodeName(node), {"c0": tuple(map(UnitId, units))} if units else None)
 
 
 def a_wire_pod(name: str = "p", **limits: str | int) -> dict[str, Any]:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from api.kinds.gpudevice import MIG, GPUDevice
     from api.meta import Condition
     from console.data.state.cluster import ClusterState
-    from console.data.tables.seen_rows import RowViewer
+    from console.data.tables.visible_rows import RowViewer
     from console.rows import HolderEntry
 
 

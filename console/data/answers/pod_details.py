@@ -12,7 +12,7 @@ from telemetry.remedy_texts import node_reason
 if TYPE_CHECKING:
     from console.data.state.cluster import ClusterState
     from console.data.tables.cluster_rows import ClusterRows
-    from console.data.tables.seen_rows import RowViewer
+    from console.data.tables.visible_rows import RowViewer
     from pool.what_if.explanation import NodeExplanation
 
 _MOST_NODES: Final = 16

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from console.console_data import PodTrial
     from console.data.explanations.waits import WaitExplanations
     from console.data.state.cluster import ClusterState
-    from console.data.tables.seen_rows import RowViewer
+    from console.data.tables.visible_rows import RowViewer
     from pool.what_if.explanation import Explanation
 
 MOST_UNITS: Final = 10_000

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from api.clock import Clock
-    from api.foreign.leases import SeenLease
+    from api.foreign.leases import PartialLease
     from api.names import DeviceName, PodUid, PoolName, ReservationId, UnitId
     from console.data.read_scope import ReadScope
     from kube.unread_objects import UnreadObject
@@ -162,7 +162,7 @@ class ClusterState:
         self.stores = InformerStores(self.allocation_state, self.catalog, kernel_caches)
         self.devices = self.stores.devices
         self.inventories = self.stores.inventories
-        self.leases: Store[SeenLease] = Store()
+        self.leases: Store[PartialLease] = Store()
         self.pods = WatchedPods(self.allocation_state, self.now, self._note_pod)
         self.ended = EndedReservations()
         self.changed = ChangedKeys()

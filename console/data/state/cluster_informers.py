@@ -7,7 +7,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any, Final, NoReturn, final
 
 from api.foreign.core import Node, Pod
-from api.foreign.leases import SeenLease
+from api.foreign.leases import PartialLease
 from api.kinds.gpudevice import GPUDevice
 from api.kinds.gpunodeinventory import GPUNodeInventory
 from api.kinds.gpupool import GPUPool
@@ -123,7 +123,7 @@ def _informers(
             Informer(
                 client,
                 LEASES,
-                SeenLease,
+                PartialLease,
                 sink=state.leases,
                 clock=clock,
                 selection=Selection(namespace=scope.leases_in),

@@ -18,8 +18,8 @@ from kube.batches import steps
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 
-    from console.data.tables.seen_rows import RowViewer
     from console.data.tables.table import Section, TableRow, TableRows
+    from console.data.tables.visible_rows import RowViewer
     from console.rows import PoolHistory, Row, ViewerRow
 
 ROWS_A_PART: Final = 1_000

@@ -4,7 +4,7 @@ import asyncio
 from typing import TYPE_CHECKING, Final, final
 
 from console.data.streams.event_bytes import change_event, snapshot_parts
-from console.data.tables.seen_rows import RowViewer
+from console.data.tables.visible_rows import RowViewer
 
 if TYPE_CHECKING:
     from collections.abc import Callable

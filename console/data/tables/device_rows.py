@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from api.names import PodUid, ReservationId
-from console.rows import DeviceRow, NodeRow, SeenNodeState
+from console.rows import DeviceRow, NodeRow, NodeRowState
 from inventory.display_state import DeviceFigures, figures_of
 
 if TYPE_CHECKING:
@@ -64,15 +64,15 @@ def node_row(cluster: "ClusterState", name: "NodeName") -> NodeRow | None:
     )
 
 
-def node_state(cluster: "ClusterState", name: "NodeName") -> SeenNodeState:
+def node_state(cluster: "ClusterState", name: "NodeName") -> NodeRowState:
     if not cluster.scope.nodes:
-        return SeenNodeState.UNKNOWN
+        return NodeRowState.UNKNOWN
     facts = cluster.index.nodes.get(name)
     if facts is None:
-        return SeenNodeState.MISSING
+        return NodeRowState.MISSING
     if not facts.is_ready:
-        return SeenNodeState.NOT_READY
-    return SeenNodeState.CORDONED if facts.is_cordoned else SeenNodeState.READY
+        return NodeRowState.NOT_READY
+    return NodeRowState.CORDONED if facts.is_cordoned else NodeRowState.READY
 
 
 def _holders(cluster: "ClusterState", entry: "DeviceEntry") -> "Iterator[str]":

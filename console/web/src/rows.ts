@@ -31,11 +31,11 @@ export interface PoolRow {
   readonly fits?: Readonly<Record<number, number>>;
 }
 
-export type SeenNodeState = "Ready" | "NotReady" | "Cordoned" | "Missing" | "Unknown";
+export type NodeRowState = "Ready" | "NotReady" | "Cordoned" | "Missing" | "Unknown";
 
 /** A node with a device, by its name. */
 export interface NodeRow {
-  readonly state: SeenNodeState;
+  readonly state: NodeRowState;
   readonly products?: readonly string[];
   readonly pools?: readonly string[];
 }

@@ -28,12 +28,12 @@ from scheduler.ports import (
     BindRefused,
     BindUnknown,
     BindWritten,
+    BoundReading,
+    FailedReading,
+    MissingReading,
+    PendingReading,
     PodBinding,
     PodRef,
-    SeenBound,
-    SeenGone,
-    SeenPending,
-    Unseen,
 )
 from server.binder import KubeBinder
 from simulator.apiserver.server import InMemoryApiServer
@@ -145,7 +145,7 @@ async def test_refusal_is_definite(
     outcome = await binder.bind(to_n1(pod))
     assert isinstance(outcome, BindRefused)
     assert not outcome.is_conflict
-    assert await binder.read(pod) == SeenPending()
+    assert await binder.read(pod) == PendingReading()
 
 
 @pytest.mark.parametrize(("code", "reported"), [(403, 1), (422, 1), (409, 0), (404, 0), (500, 0)])
@@ -175,7 +175,7 @@ async def test_lost_response_leaves_the_outcome_unknown_and_a_read_resolves_it(
 ) -> None:
     api.faults.reset_after("POST", "/binding$")
     assert isinstance(await binder.bind(to_n1(pod)), BindUnknown)
-    assert await binder.read(pod) == SeenBound(NodeName("n1"), {"main": (UnitId("GPU-n1-0"),)})
+    assert await binder.read(pod) == BoundReading(NodeName("n1"), {"main": (UnitId("GPU-n1-0"),)})
 
 
 async def test_response_that_does_not_come_in_time_leaves_the_outcome_unknown(
@@ -195,17 +195,17 @@ async def test_write_is_sent_once_whatever_becomes_of_it(
 
 
 async def test_pending_pod_is_seen_as_such(binder: KubeBinder, pod: PodRef) -> None:
-    assert await binder.read(pod) == SeenPending()
+    assert await binder.read(pod) == PendingReading()
 
 
 async def test_pod_that_was_replaced_by_one_of_its_name_is_seen_as_gone(
     binder: KubeBinder, pod: PodRef
 ) -> None:
-    assert await binder.read(PodRef("default", "p", PodUid("before"))) == SeenGone()
+    assert await binder.read(PodRef("default", "p", PodUid("before"))) == MissingReading()
 
 
 async def test_pod_that_does_not_exist_is_seen_as_gone(binder: KubeBinder) -> None:
-    assert await binder.read(PodRef("default", "q", PodUid("u"))) == SeenGone()
+    assert await binder.read(PodRef("default", "q", PodUid("u"))) == MissingReading()
 
 
 @pytest.mark.parametrize("code", [401, 403, 404, 429, 500])
@@ -213,16 +213,16 @@ async def test_refused_read_shows_nothing(
     api: InMemoryApiServer, binder: KubeBinder, pod: PodRef, code: int
 ) -> None:
     api.faults.fail("GET", "/pods/p$", code)
-    sighting = await binder.read(pod)
-    assert isinstance(sighting, Unseen)
-    assert str(code) in sighting.message
+    reading = await binder.read(pod)
+    assert isinstance(reading, FailedReading)
+    assert str(code) in reading.message
 
 
 async def test_read_without_an_answer_in_time_shows_nothing(
     api: InMemoryApiServer, binder: KubeBinder, pod: PodRef
 ) -> None:
     api.faults.delay("GET", "/pods/p$", 60.0)
-    assert await binder.read(pod) == Unseen("no answer within 0.2 s")
+    assert await binder.read(pod) == FailedReading("no answer within 0.2 s")
 
 
 class SlowApi:

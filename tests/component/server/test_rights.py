@@ -60,7 +60,7 @@ from reconciler.pod.requeue import SchedulerRequeue
 from reconciler.scaling.handover import node_handover
 from reconciler.scaling.node_claim_watch import node_claim_watch
 from reconciler.sinks.karpenter import observe_claim
-from scheduler.ports import BindWritten, PodBinding, PodRef, SeenBound
+from scheduler.ports import BindWritten, BoundReading, PodBinding, PodRef
 from server.binder import KubeBinder
 from server.leadership.fence import Fence
 from simulator.apiserver.requestlog import LoggedRequest
@@ -311,7 +311,7 @@ async def bind_and_read(cluster: Cluster, client: KubeClient) -> None:
     bound = await binder.bind(PodBinding("default", "bound", PodUid(uid), NodeName("n1"), {}))
     assert bound == BindWritten()
     seen = await binder.read(PodRef("default", "bound", PodUid(uid)))
-    assert isinstance(seen, SeenBound)
+    assert isinstance(seen, BoundReading)
 
 
 async def take_over_from_another(client: KubeClient) -> None:

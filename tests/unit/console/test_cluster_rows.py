@@ -20,9 +20,9 @@ from console.rows import (
     HolderEntry,
     LinkEntry,
     NodeRow,
+    NodeRowState,
     PoolRow,
     ReservationRow,
-    SeenNodeState,
     ShareRow,
 )
 from console.visibility import Visibility
@@ -121,12 +121,12 @@ def test_a_part_of_a_device_is_used():
 @pytest.mark.parametrize(
     ("node", "state"),
     [
-        (a_node_object("n1"), SeenNodeState.READY),
-        (a_node_object("n1", unschedulable=True), SeenNodeState.CORDONED),
-        (None, SeenNodeState.MISSING),
+        (a_node_object("n1"), NodeRowState.READY),
+        (a_node_object("n1", unschedulable=True), NodeRowState.CORDONED),
+        (None, NodeRowState.MISSING),
     ],
 )
-def test_a_node_with_a_device_has_a_row(node: Object | None, state: SeenNodeState):
+def test_a_node_with_a_device_has_a_row(node: Object | None, state: NodeRowState):
     feed = ConsoleFeed([a_pool_object(), a_device_object("n1", 0), *([node] if node else [])])
     feed.put(a_node_object("n2"))
     feed.flush()
@@ -139,7 +139,7 @@ def test_a_node_that_is_not_ready_says_so_whether_it_is_cordoned_or_not():
     node = a_node_object("n1", unschedulable=True)
     node["status"]["conditions"] = [{"type": "Ready", "status": "False"}]
     feed = ConsoleFeed([a_device_object("n1", 0), node])
-    assert feed.section("nodes")["n1"].state is SeenNodeState.NOT_READY
+    assert feed.section("nodes")["n1"].state is NodeRowState.NOT_READY
 
 
 def test_the_units_of_a_pool_add_up():
@@ -505,7 +505,7 @@ def test_nodes_that_may_not_be_read_count_as_ready_while_they_have_a_device():
     scope = ReadScope(all_pods=True, nodes=False, inventories=False)
     feed = ConsoleFeed(two_nodes(), scope=scope)
     assert feed.section("pools")["whole"].free == 8
-    assert feed.section("nodes")["n1"].state is SeenNodeState.UNKNOWN
+    assert feed.section("nodes")["n1"].state is NodeRowState.UNKNOWN
     for number in range(4):
         feed.remove(a_device_object("n1", number))
     feed.flush()

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from typescript.row_types import row_types
 
-from console.rows import ConsoleChange, PoolRow, SeenNodeState
+from console.rows import ConsoleChange, NodeRowState, PoolRow
 
 COMMITTED = Path(__file__).resolve().parents[3] / "console" / "web" / "src" / "rows.ts"
 TYPES = row_types()
@@ -25,7 +25,7 @@ def test_the_committed_types_are_those_of_the_rows():
         pytest.param("  readonly fits?: Readonly<Record<number, number>>;", id="a dict"),
         pytest.param("  readonly remedies?: readonly string[];", id="a tuple"),
         pytest.param("  readonly pools?: Readonly<Record<string, PoolRow | null>>;", id="a change"),
-        pytest.param("  readonly state: SeenNodeState;", id="an enum"),
+        pytest.param("  readonly state: NodeRowState;", id="an enum"),
     ],
 )
 def test_types_say_what_is_sent(line: str):
@@ -33,8 +33,8 @@ def test_types_say_what_is_sent(line: str):
 
 
 def test_values_of_enums_are_those_that_are_sent():
-    values = " | ".join(msgspec.json.encode(state).decode() for state in SeenNodeState)
-    assert f"export type SeenNodeState = {values};" in TYPES
+    values = " | ".join(msgspec.json.encode(state).decode() for state in NodeRowState)
+    assert f"export type NodeRowState = {values};" in TYPES
 
 
 def test_every_name_on_the_wire_is_a_field_of_its_type():

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from api.foreign.core import Node, Pod
-from api.foreign.leases import SeenLease
+from api.foreign.leases import PartialLease
 from api.kinds.gpudevice import GPUDevice
 from api.kinds.gpunodeinventory import GPUNodeInventory
 from api.kinds.gpupool import GPUPool
@@ -20,9 +20,9 @@ from api.version import VERSION
 from kube.resources import DEPLOYMENTS, NODES, PODS, Resource
 from kubectl_gpu.check.checked_cluster import (
     CheckedCluster,
-    SeenDefinition,
-    SeenWebhooks,
-    SeenWorkload,
+    CheckedDefinition,
+    CheckedWebhooks,
+    CheckedWorkload,
     read_bare_cluster,
     read_cluster_state,
 )
@@ -591,13 +591,13 @@ def test_empty_objects_raise_nothing():
     bare = CheckedCluster(
         now=NOON,
         namespace=OURS,
-        definitions=[SeenDefinition()],
-        deployments=[SeenWorkload()],
-        daemon_sets=[SeenWorkload()],
-        leases=[SeenLease()],
+        definitions=[CheckedDefinition()],
+        deployments=[CheckedWorkload()],
+        daemon_sets=[CheckedWorkload()],
+        leases=[PartialLease()],
         terms=[],
-        mutating=[SeenWebhooks()],
-        validating=[SeenWebhooks()],
+        mutating=[CheckedWebhooks()],
+        validating=[CheckedWebhooks()],
         pools=[GPUPool()],
         devices=[GPUDevice()],
         inventories=[GPUNodeInventory()],

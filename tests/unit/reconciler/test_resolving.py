@@ -11,7 +11,7 @@ from api.annotations import decode_devices
 from api.names import DEVICES_ANNOTATION
 from reconciler.pod.binding_recovery import PERIOD_S, UNSEEN_AFTER_S, BindingRecovery
 from scheduler.extender import bind
-from scheduler.ports import SeenGone, SeenPending, Unseen
+from scheduler.ports import FailedReading, MissingReading, PendingReading
 from telemetry.metrics import REGISTRY
 from tests.support.builders import at
 from tests.support.scheduling import LOST, ExtenderSetup, Time, binding_args
@@ -54,7 +54,7 @@ def failures() -> float:
 
 async def test_a_binding_in_doubt_whose_pod_is_gone_is_released_within_a_period():
     setup = await a_doubtful_setup()
-    setup.binder.blind = SeenGone()
+    setup.binder.reading = MissingReading()
     async with resolving(setup):
         await asyncio.sleep(PERIOD_S + 0.1)
     assert setup.free("n1") == 2
@@ -62,7 +62,7 @@ async def test_a_binding_in_doubt_whose_pod_is_gone_is_released_within_a_period(
 
 async def test_a_binding_in_doubt_keeps_its_units_until_the_write_cannot_land_any_more():
     setup = await a_doubtful_setup()
-    setup.binder.blind = SeenPending()
+    setup.binder.reading = PendingReading()
     async with resolving(setup):
         await asyncio.sleep(59)
         assert setup.free("n1") == 1
@@ -85,35 +85,35 @@ async def test_an_accepted_binding_is_not_read_while_the_watch_may_still_show_it
 
 async def test_a_pod_that_cannot_be_read_is_counted_and_said_and_read_again():
     setup = await a_doubtful_setup()
-    setup.binder.blind = Unseen("connection refused")
+    setup.binder.reading = FailedReading("connection refused")
     before = failures()
     with capture_logs() as logs:
         async with resolving(setup):
             await asyncio.sleep(3.5 * PERIOD_S)
             assert (setup.phase(), failures() - before) == ("doubtful", 3)
             assert {line["log_level"] for line in logs} == {"warning"}
-            setup.binder.blind = SeenGone()
+            setup.binder.reading = MissingReading()
             await asyncio.sleep(PERIOD_S)
     assert setup.phase() is None
 
 
 async def test_a_read_that_breaks_stops_neither_the_task_nor_the_next_pod():
     setup = await a_doubtful_setup("p", "q")
-    setup.binder.blind = ValueError("a bug")
+    setup.binder.reading = ValueError("a bug")
     before = failures()
     with capture_logs() as logs:
         async with resolving(setup):
             await asyncio.sleep(1.5 * PERIOD_S)
             assert failures() - before == 2
             assert {line["error"] for line in logs} == {"a bug"}
-            setup.binder.blind = SeenGone()
+            setup.binder.reading = MissingReading()
             await asyncio.sleep(PERIOD_S)
     assert len(setup.allocation_state.ledger) == 0
 
 
 async def test_a_binding_that_stays_open_fills_no_log():
     setup = await a_doubtful_setup()
-    setup.binder.blind = SeenPending()
+    setup.binder.reading = PendingReading()
     with capture_logs() as logs:
         async with resolving(setup):
             await asyncio.sleep(30)

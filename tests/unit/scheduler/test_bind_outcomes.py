@@ -7,7 +7,7 @@ import pytest
 
 from api.names import PodUid
 from scheduler.extender import bind, filter_nodes
-from scheduler.ports import BindOutcome, BindRefused, PodBinding, Unseen
+from scheduler.ports import BindOutcome, BindRefused, FailedReading, PodBinding
 from tests.support.scheduling import (
     LOST,
     ExtenderSetup,
@@ -152,7 +152,7 @@ async def test_a_conflict_with_a_pod_that_is_gone_releases():
 async def test_a_conflict_that_cannot_be_looked_into_stays_in_doubt():
     setup = a_setup()
     setup.binder.fail_next = [CONFLICT]
-    setup.binder.blind = Unseen("connection refused")
+    setup.binder.reading = FailedReading("connection refused")
     assert (await ask(setup))[1] == "in_doubt"
     assert (setup.phase(), setup.free("n1")) == ("doubtful", 1)
 
@@ -288,7 +288,7 @@ async def test_a_binder_that_breaks_its_assignment_leaves_doubt_and_is_not_hidde
         setup.binder.fail_next = [RuntimeError("broken")]
     else:
         setup.binder.fail_next = [CONFLICT]
-        setup.binder.blind = RuntimeError("broken")
+        setup.binder.reading = RuntimeError("broken")
     with pytest.raises(RuntimeError, match="broken"):
         await ask(setup)
     assert (setup.phase(), setup.free("n1")) == ("doubtful", 1)

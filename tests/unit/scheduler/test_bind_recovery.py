@@ -7,7 +7,7 @@ import pytest
 from api.names import PodUid
 from scheduler.bind_recovery import recover_binding
 from scheduler.extender import bind
-from scheduler.ports import SeenGone, SeenPending, Unseen
+from scheduler.ports import FailedReading, MissingReading, PendingReading
 from tests.support.scheduling import LOST, ExtenderSetup, binding_args, seen_on
 
 
@@ -35,7 +35,7 @@ async def reconcile_all(setup: ExtenderSetup) -> list[str]:
 
 async def test_a_pod_seen_bound_as_committed_is_confirmed_and_keeps_its_units():
     setup = await a_doubtful_setup()
-    setup.binder.blind = seen_on("n1", "GPU-n1-0")
+    setup.binder.reading = seen_on("n1", "GPU-n1-0")
     assert await reconcile_all(setup) == ["confirmed"]
     assert (setup.phase(), setup.free("n1")) == ("bound", 1)
 
@@ -44,7 +44,7 @@ async def test_a_pod_seen_bound_as_committed_is_confirmed_and_keeps_its_units():
 async def test_a_pod_seen_pending_is_released_only_when_the_write_cannot_land(waited_s, outcome):
     setup = await a_doubtful_setup()
     setup.time.seconds += waited_s
-    setup.binder.blind = SeenPending()
+    setup.binder.reading = PendingReading()
     assert await reconcile_all(setup) == [outcome]
     assert setup.free("n1") == (1 if outcome == "still_open" else 2)
 
@@ -62,7 +62,7 @@ async def test_a_released_pod_waits_again_and_may_go_anywhere():
 @pytest.mark.parametrize("setup_of", [a_doubtful_setup, a_written_setup])
 async def test_a_pod_that_is_gone_is_released_at_once(setup_of):
     setup = await setup_of()
-    setup.binder.blind = SeenGone()
+    setup.binder.reading = MissingReading()
     assert await reconcile_all(setup) == ["released"]
     assert (setup.phase(), setup.free("n1")) == (None, 2)
 
@@ -71,14 +71,14 @@ async def test_a_pod_that_is_gone_is_released_at_once(setup_of):
 async def test_a_pod_that_cannot_be_read_stays_as_it_is(waited_s):
     setup = await a_doubtful_setup()
     setup.time.seconds += waited_s
-    setup.binder.blind = Unseen("connection refused")
+    setup.binder.reading = FailedReading("connection refused")
     assert await reconcile_all(setup) == ["unseen"]
     assert (setup.phase(), setup.free("n1")) == ("doubtful", 1)
 
 
 async def test_a_pod_seen_on_another_node_is_followed():
     setup = await a_doubtful_setup()
-    setup.binder.blind = seen_on("n2", "GPU-n2-0")
+    setup.binder.reading = seen_on("n2", "GPU-n2-0")
     assert await reconcile_all(setup) == ["overtaken"]
     assert (setup.phase(), setup.free("n1"), setup.free("n2")) == (None, 2, 1)
 
@@ -92,13 +92,13 @@ async def test_a_binding_that_the_watch_is_late_with_is_confirmed():
 async def test_an_accepted_binding_that_a_read_denies_is_released():
     """The answer came, so that no write is on its way: etcd lost it."""
     setup = await a_written_setup()
-    setup.binder.blind = SeenPending()
+    setup.binder.reading = PendingReading()
     assert await reconcile_all(setup) == ["released"]
 
 
 async def test_settling_twice_changes_nothing_more():
     setup = await a_doubtful_setup()
-    setup.binder.blind = seen_on("n1", "GPU-n1-0")
+    setup.binder.reading = seen_on("n1", "GPU-n1-0")
     await reconcile_all(setup)
     generation = setup.allocation_state.index.generation
     await reconcile_all(setup)
@@ -110,7 +110,7 @@ async def test_a_read_that_a_retry_overtook_is_disregarded():
     setup = await a_doubtful_setup()
     setup.time.seconds += 60
     (reservation,) = setup.allocation_state.reader.ledger.unresolved()
-    setup.binder.pause, setup.binder.blind = asyncio.Event(), SeenPending()
+    setup.binder.pause, setup.binder.reading = asyncio.Event(), PendingReading()
     async with asyncio.TaskGroup() as group:
         call = group.create_task(recover_binding(reservation, setup.context))
         await setup.binder.sent.wait()
@@ -124,7 +124,7 @@ async def test_a_read_that_the_watch_overtook_is_disregarded():
     setup = await a_doubtful_setup()
     (reservation,) = setup.allocation_state.reader.ledger.unresolved()
     setup.binder.pause = asyncio.Event()
-    setup.binder.blind = seen_on("n1", "GPU-n1-0")
+    setup.binder.reading = seen_on("n1", "GPU-n1-0")
     async with asyncio.TaskGroup() as group:
         call = group.create_task(recover_binding(reservation, setup.context))
         await setup.binder.sent.wait()

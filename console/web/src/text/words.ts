@@ -1,6 +1,6 @@
 /** Words for what rows have as codes. */
 
-import type { DisplayState, DeviceRow, EndedRow, ReservationRow, RowHealth, SeenNodeState } from "../rows.ts";
+import type { DisplayState, DeviceRow, EndedRow, ReservationRow, RowHealth, NodeRowState } from "../rows.ts";
 import { counted } from "./format.ts";
 
 /** In the order of the legend. */
@@ -25,7 +25,7 @@ export const ENDS: Readonly<Record<string, string>> = {
   taken_over: "given to a pod that exists",
 };
 
-export const NODE_STATES: Readonly<Record<SeenNodeState, string>> = {
+export const NODE_STATES: Readonly<Record<NodeRowState, string>> = {
   Ready: "Ready",
   NotReady: "Not ready",
   Cordoned: "Cordoned",

@@ -18,15 +18,15 @@ from reconciler.driver_upgrade.daemons import (
     driver_pod,
     is_wanted,
     node_of,
-    seen_driver,
-    seen_validator,
+    observed_driver,
+    observed_validator,
     validator_pod,
 )
 from reconciler.driver_upgrade.objects import (
     ControllerRevision,
     UpgradeDaemonSet,
 )
-from reconciler.driver_upgrade.seen_nodes import seen_node
+from reconciler.driver_upgrade.upgrading_nodes import upgrading_node
 from tests.support.upgrade_objects import a_pod, owner
 
 N1 = NodeName("n1")
@@ -106,7 +106,7 @@ def test_an_agent_is_awaited_where_its_daemon_set_makes_a_pod(
         "spec": {"taints": [{"key": key, "effect": "NoSchedule"} for key in taints]},
     }
     node = msgspec.convert(body, Node)
-    found = seen_node(node, {}, (), agents=agents.values())
+    found = upgrading_node(node, {}, (), agents=agents.values())
     assert (found.fact.agents == {"plugin"}) is expected
 
 
@@ -211,7 +211,7 @@ def test_a_driver_pod_without_a_place_belongs_to_the_node_that_it_is_for():
 @pytest.mark.parametrize("lag", ["09:55", "10:05"], ids=["node's clock behind", "ahead"])
 @pytest.mark.parametrize(("second", "is_ready"), [("31", True), ("29", False)])
 def test_a_validator_is_compared_with_the_driver_pod_on_the_nodes_clock(lag, second, is_ready):
-    driver = seen_driver(
+    driver = observed_driver(
         a_pod(
             creationTimestamp="2026-01-01T10:00:00Z",
             spec={"nodeName": "n1"},
@@ -226,11 +226,13 @@ def test_a_validator_is_compared_with_the_driver_pod_on_the_nodes_clock(lag, sec
         "initContainerStatuses": [{"name": "driver-validation", "state": checked}],
     }
     before = "2026-01-01T09:00:00Z"
-    old = seen_validator(a_pod(creationTimestamp=before, spec={"nodeName": "n1"}, status=status))
+    old = observed_validator(
+        a_pod(creationTimestamp=before, spec={"nodeName": "n1"}, status=status)
+    )
     assert old is not None
     assert validator_pod(old, [driver]).is_ready is is_ready
     after = "2026-01-01T10:00:10Z"
-    new = seen_validator(a_pod(creationTimestamp=after, spec={"nodeName": "n1"}, status=status))
+    new = observed_validator(a_pod(creationTimestamp=after, spec={"nodeName": "n1"}, status=status))
     assert new is not None
     assert validator_pod(new, [driver]).is_ready  # it is not deleted a second time
 
@@ -245,7 +247,7 @@ def test_a_validator_is_compared_with_the_driver_pod_on_the_nodes_clock(lag, sec
 )
 def test_a_validator_counts_if_it_checked_the_driver_that_is_there(checked, is_ready, is_outdated):
     pod = a_pod(creationTimestamp="2026-01-01T10:00:00Z", spec={"nodeName": "n1"})
-    driver = seen_driver(pod, DAEMONS)
+    driver = observed_driver(pod, DAEMONS)
     assert driver is not None
     check = {"name": "driver-validation", "state": {"terminated": {"finishedAt": checked}}}
     later = {"name": "plugin", "state": {"terminated": {"finishedAt": "2026-01-01T11:00:00Z"}}}
@@ -253,15 +255,15 @@ def test_a_validator_counts_if_it_checked_the_driver_that_is_there(checked, is_r
         "conditions": [{"type": "Ready", "status": "True"}],
         "initContainerStatuses": [check, later],
     }
-    validator = seen_validator(a_pod(spec={"nodeName": "n1"}, status=status))
+    validator = observed_validator(a_pod(spec={"nodeName": "n1"}, status=status))
     assert validator is not None
     found = validator_pod(validator, [driver])
     assert (found.is_ready, found.is_outdated) == (is_ready, is_outdated)
 
 
 def test_a_pod_that_is_for_no_node_is_left_out():
-    assert seen_driver(a_pod(), DAEMONS) is None
-    assert seen_validator(a_pod()) is None
+    assert observed_driver(a_pod(), DAEMONS) is None
+    assert observed_validator(a_pod()) is None
 
 
 def test_of_a_node_only_what_decides_is_kept():
@@ -275,7 +277,7 @@ def test_of_a_node_only_what_decides_is_kept():
         },
         "spec": {"unschedulable": True, "taints": [{"key": "karpenter.sh/disrupted"}]},
     }
-    found = seen_node(msgspec.convert(body, Node), DAEMONS, ())
+    found = upgrading_node(msgspec.convert(body, Node), DAEMONS, ())
     assert (found.name, found.uid, found.namespace) == ("n1", "u1", "")
     assert found.fact.labels.keys() == {"nvidia.com/gpu.deploy.driver", UPGRADE_STATE_LABEL}
     assert found.fact.annotations.keys() == {"gpu.deckhouse.io/units-withheld-by"}

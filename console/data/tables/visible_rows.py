@@ -11,9 +11,9 @@ from console.rows import (
     EndedRow,
     HolderEntry,
     NodeRow,
+    NodeRowState,
     PoolRow,
     ReservationRow,
-    SeenNodeState,
     ShareRow,
 )
 from pool.what_if.explanation import UnitsReturn, WithheldBy
@@ -130,9 +130,9 @@ class RowViewer:
         return self.visibility.sees(ref.partition("/")[0])
 
     def _node(self, row: NodeRow) -> NodeRow:
-        if self.visibility.nodes or row.state is SeenNodeState.UNKNOWN:
+        if self.visibility.nodes or row.state is NodeRowState.UNKNOWN:
             return row
-        return msgspec.structs.replace(row, state=SeenNodeState.UNKNOWN)
+        return msgspec.structs.replace(row, state=NodeRowState.UNKNOWN)
 
     def _reservation(self, row: ReservationRow | EndedRow) -> ReservationRow | EndedRow:
         if self.visibility.sees(row.namespace):

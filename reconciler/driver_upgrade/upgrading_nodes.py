@@ -92,7 +92,7 @@ class UpgradingNode:
         return ""
 
 
-def seen_node(
+def upgrading_node(
     node: "Node",
     daemons: "Mapping[str, DriverDaemon]",
     owners: "Collection[str]",
