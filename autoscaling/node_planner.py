@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from pool.model import PodFacts, PoolFacts
 
 _MOST_NUMBERS: Final = 2
-"""Ids of one origin that are looked at: a second one is in use while the node of the first one goes."""
+"""Most ids of requests of one origin: a second one is in use while the node of the first one goes."""
 _MOST_PODS_TWICE: Final = 500
-"""That are packed in a second order: beyond, a node more or less is no matter, and a plan takes a third of a second
-where sets of devices are constrained.
+"""Most pods that are packed in a second order, too: with more, one node more or less hardly counts, and a plan takes a
+third of a second where sets of devices are constrained.
 """
 _CANCELLABLE: Final = frozenset({RequestPhase.PLANNED, RequestPhase.SIGNALLED})
 """Phases before the node is launched; a launched one comes, and goes when it is empty."""

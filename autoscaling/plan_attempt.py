@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 MOST_PODS: Final = 2_000
-"""That are packed in one plan."""
+"""Most pods that one plan packs."""
 MOST_KINDS: Final = 128
 """Most kinds of pods, in one plan: each is compared with every node that has free units."""
 _MOST_EXAMINED: Final = 1_024

@@ -33,7 +33,7 @@ class ComputeResources(msgspec.Struct, frozen=True, gc=False):
     memory_mib: int = 0
     pods: int = 0
     apart: int = 0
-    """Of these pods, those that keep others from their node, or from its zone: by required podAntiAffinity."""
+    """Number of these pods that keep others from their node or its zone by required podAntiAffinity."""
 
 
 NOTHING: Final = ComputeResources()

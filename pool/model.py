@@ -158,7 +158,7 @@ class NodeFacts:
     is_withheld: bool = False
     """Its devices take no new pod until the upgrade of its driver is over."""
     returns_by: dt.datetime | None = None
-    """By when the upgrade of its driver goes on, after which its units return; None: nothing is promised."""
+    """Time by which the upgrade of its driver goes on, after which its units return; None: not known."""
     labels: "Mapping[str, str]"
     taints: "tuple[NodeTaint, ...]" = ()
     pool_taints: str = ""

@@ -96,7 +96,7 @@ class ImageVerdict:
 
 
 class CacheImages(Protocol):
-    """Registries."""
+    """Resolves images of kernel caches at their registries."""
 
     async def resolve(self, question: ImageQuestion) -> ResolvedImage | ImageFault:
         """Answer within the time that a webhook has; never raises for what a registry does."""

@@ -87,7 +87,7 @@ class FeatureElement(Model, frozen=True):
 
 
 class PciAttributes(Model, frozen=True):
-    """Of a device on the bus, as nfd-worker reports it: four hex digits each."""
+    """Attributes of a PCI device as nfd-worker reports them: four hex digits each."""
 
     vendor: str = ""
     class_: str = msgspec.field(default="", name="class")

@@ -9,7 +9,7 @@ from api.meta import Condition, Model, SelectorRequirement, refuse_unknown_opera
 from api.quantity import DURATION_PATTERN
 
 AMOUNT_PATTERN: Final = "^[0-9]{1,9}([.][0-9]{1,4})?$"
-"""Of money: a decimal number without a currency, with up to four places."""
+"""An amount of money: a decimal number without a currency, with up to four places."""
 SHAPE_NAME_PATTERN: Final = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
 QUANTITY_PATTERN: Final = "^[0-9]{1,14}([.][0-9]{1,9})?(m|k|M|G|T|Ki|Mi|Gi|Ti)?$"
 MAX_SHAPES: Final = 16
@@ -156,7 +156,7 @@ class ShapeStatus(Model, frozen=True):
     failures: int = 0
     """Failures in a row."""
     retry_after: str = ""
-    """Until when it is not asked for."""
+    """Time until which no node of the shape is asked for."""
     nodes_without_devices: int = 0
     """Nodes of this shape in a row that came without devices, or with fewer than it promises."""
     excluded_at: int = 0
@@ -199,7 +199,7 @@ class DayUsage(Model, frozen=True):
     day: str
     """The day (UTC)."""
     usage: list[ScaleUsage] | None = None
-    """By state."""
+    """Device-hours and amounts of the day, by state."""
 
 
 class AutoscalingStatus(Model, frozen=True):
@@ -224,6 +224,6 @@ class AutoscalingStatus(Model, frozen=True):
     other_day: DayUsage | None = None
     """The day that was counted before this one: a clock that jumps to another day and is set right goes on there."""
     counted_at: str = ""
-    """Until when usage and spent were counted."""
+    """Time until which usage and spent were counted."""
     conditions: list[Condition] | None = None
     """BackendReady, NodePoolValid, WithinLimits, BudgetAvailable and ShapesAvailable."""

@@ -18,7 +18,7 @@ MAX_KEYS: Final = 16
 MAX_IDENTITIES: Final = 64
 MAX_WARM_NODES: Final = 10_000
 PUBLIC_KEY_PATTERN: Final = "^\\s*-----BEGIN ([A-Z]+ )?PUBLIC KEY-----"
-"""Of a PEM block; a private key that was pasted by mistake is refused before it is stored."""
+"""First line of a PEM block; a private key that was pasted by mistake is refused before it is stored."""
 
 _Text = Annotated[str, Meta(min_length=1, max_length=2048)]
 _ObjectName = Annotated[
@@ -100,7 +100,7 @@ class PullSecret(Model, frozen=True):
 
 
 class ExtractionPodTemplate(Model, frozen=True):
-    """Of GKM's generation with PersistentVolumeClaims; it has no effect."""
+    """Field of GKM's generation with PersistentVolumeClaims; it has no effect."""
 
 
 class GKMCacheSpec(Model, frozen=True):
@@ -116,11 +116,11 @@ class GKMCacheSpec(Model, frozen=True):
     """All if left out."""
     pod_template: ExtractionPodTemplate | None = None
     storage_class_name: str = ""
-    """Of GKM's generation with PersistentVolumeClaims; it has no effect."""
+    """Field of GKM's generation with PersistentVolumeClaims; it has no effect."""
     access_modes: list[str] | None = None
-    """Of GKM's generation with PersistentVolumeClaims; it has no effect."""
+    """Field of GKM's generation with PersistentVolumeClaims; it has no effect."""
     workload_namespaces: list[str] | None = None
-    """Of GKM's generation with PersistentVolumeClaims; it has no effect."""
+    """Field of GKM's generation with PersistentVolumeClaims; it has no effect."""
 
     @property
     def ignored_fields(self) -> tuple[str, ...]:

@@ -217,7 +217,7 @@ class ReservationPolicy(Model, frozen=True):
     """How long units are reserved for a pod that is not bound yet."""
 
     ttl: Annotated[str, Meta(pattern=DURATION_PATTERN, max_length=16)] = DEFAULT_TTL
-    """From 5s to 1h."""
+    """Time from 5s to 1h."""
     when_exhausted: WhenExhausted = WhenExhausted.PEND
 
 

@@ -83,7 +83,7 @@ class FoundNode:
 
     facts: "NodeFacts"
     annotations: tuple[str, ...] = ()
-    """Keys."""
+    """Keys of annotations that the control plane wrote."""
     written_labels: frozenset[str] = frozenset()
     """Keys of labels that a field manager of the control plane owns."""
     owns_cordon: bool = False

@@ -22,15 +22,15 @@ if TYPE_CHECKING:
 
 
 class Room(msgspec.Struct, frozen=True, gc=False):
-    """Units of each device, by position."""
+    """Numbers of units of each device, by its position."""
 
     devices: "DeviceRules"
     free: "Counts"
-    """Without a claim."""
+    """Units without a claim."""
     available: "Counts"
-    """That a pod that exists may get: also those of unconfirmed reservations."""
+    """Units that a pod that exists may get: also those of unconfirmed reservations."""
     healthy: "Counts"
-    """Taken or not."""
+    """Units of healthy devices, taken or not."""
 
 
 class RoomFault(msgspec.Struct, frozen=True):
@@ -42,7 +42,7 @@ class RoomFault(msgspec.Struct, frozen=True):
     eviction helps.
     """
     policy: str = ""
-    """kubelet's, where it decides."""
+    """Topology policy of kubelet, where it decides."""
 
 
 def fault_of(room: Room, request: "UnitRequest") -> RoomFault | None:

@@ -24,7 +24,7 @@ class WantedState:
     name: str
     is_enabled: bool = True
     objects: Sequence[Json] = ()
-    """Signed."""
+    """Objects with the hash of their content (`manifests.node.device_plugin.signed`)."""
     fault: "tuple[Enum, str] | None" = None
     """Why its objects cannot be built; what it has stays then."""
 

@@ -55,7 +55,7 @@ _log = structlog.get_logger()
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KarpenterTimes:
-    """In seconds: about those of Karpenter and of a fast cloud."""
+    """Times in seconds, about those of Karpenter and of a fast cloud."""
 
     batch_s: float = 1.0
     """Seconds from a signal to its NodeClaim."""

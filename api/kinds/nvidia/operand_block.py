@@ -24,7 +24,7 @@ Quantity = int | Annotated[str, Meta(pattern=QUANTITY_PATTERN)]
 
 
 class Switchable:
-    """Of a block with a field `enabled`, which has three values: the operand knows what absence means."""
+    """A block with a field `enabled` of three values; the operand decides what absence means."""
 
     __slots__ = ()
 

@@ -86,9 +86,9 @@ class UpdateStrategy(Enum):
     """How pods of a DaemonSet are replaced; the driver's are replaced by the upgrade policy only."""
 
     ROLLING_UPDATE = "RollingUpdate"
-    """By themselves."""
+    """The DaemonSet controller replaces them by itself."""
     ON_DELETE = "OnDelete"
-    """Where somebody deletes them."""
+    """Each is replaced once it is deleted."""
 
 
 class RollingUpdate(SparseModel, frozen=True):

@@ -11,11 +11,11 @@ class WorkloadType(Enum):
     """What uses the devices of a node."""
 
     CONTAINER = "container"
-    """Containers."""
+    """Containers use its devices."""
     VM_PASSTHROUGH = "vm-passthrough"
-    """Virtual machines, each with whole devices."""
+    """Virtual machines use whole devices."""
     VM_VGPU = "vm-vgpu"
-    """Virtual machines, with virtual GPUs."""
+    """Virtual machines use virtual GPUs."""
 
 
 class SandboxMode(Enum):

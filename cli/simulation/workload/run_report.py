@@ -23,12 +23,12 @@ _HOUR_S: Final = 3600
 
 
 class Axis(Enum):
-    """What curves are drawn over."""
+    """Axis over which curves are drawn."""
 
     ARRIVED = "Arrived"
     """Demand that has arrived, as a share of the cluster's devices: pods that never end."""
     TIME = "Time"
-    """Hours."""
+    """Hours of simulated time."""
 
 
 class Point(AnswerModel, frozen=True, omit_defaults=False):

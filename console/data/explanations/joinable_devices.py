@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from console.data.state.cluster import ClusterState
 
 KEPT_S: Final = 5.0
-"""An answer is that old at most: the labels of a node, or the annotation of a device, wake nobody."""
+"""An answer is that old at most: the labels of a node, or the annotation of a device, trigger nothing."""
 _MOST_NODES: Final = 16
 _MOST_DEVICES: Final = 512
-"""That are compared with the selector of a pool; they take 10 ms."""
+"""Most devices that are compared with the selector of a pool; they take 10 ms."""
 
 
 @final

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from pool.placement.fragmentation.target_workload import TargetShape, TargetWorkload
 
 _PRICE: Final = 500.0
-"""Milli where as much is expected to be asked for as there is room; twice or half of it differ little."""
+"""Price in milli where as much is expected to be asked for as there is room; twice or half of it differ little."""
 _SCARCITY: Final = (0.01, 20.0)
-"""Bounds."""
+"""Lower and upper bound of scarcity."""
 _STEP: Final = 2.0
 """A price is kept until scarcity has moved by this factor."""
 _FIXED_PRICE: Final = 100.0
