@@ -42,7 +42,7 @@ def run_cache(arguments: "Sequence[str]") -> int:
         case "verify":
             return _verify(verify_parser().parse_flags(remaining))
         case "" | "-h" | "--help":
-            _say(_overview())
+            _print(_overview())
             return OK if action else MISUSED
         case _:
             raise no_such("action", action, [*_ACTIONS, *HELP], listed_by=f"{PROGRAM} cache --help")
@@ -177,7 +177,7 @@ def _pack(options: "argparse.Namespace") -> int:
             digest = push_cache_image(request)
         else:
             digest = write_cache_layout(request, options.output)
-        _say(f"{digest}\n")
+        _print(f"{digest}\n")
         return OK
 
     return _attempt(work, file=options.directory)
@@ -194,7 +194,7 @@ def _sign(options: "argparse.Namespace") -> int:
         signed = sign_image(reference, key, RegistryAccess.of(options))
         is_new = signed.forms.has_added_payload or signed.forms.has_added_bundle
         before = "" if is_new else ", as it was before"
-        _say(f"{signed.digest} is signed by key {key.public.fingerprint}{before}\n")
+        _print(f"{signed.digest} is signed by key {key.public.fingerprint}{before}\n")
         return OK
 
     return _attempt(work, file=options.key)
@@ -218,7 +218,7 @@ def _verify(options: "argparse.Namespace") -> int:
             reference, RegistryAccess.of(options), policy=policy, trust_root=trust_root
         )
         if isinstance(verdict, SignatureVerified):
-            _say(f"{verdict.message}\n")
+            _print(f"{verdict.message}\n")
             return OK
         complain(verdict.message)
         return FAILED
@@ -311,5 +311,5 @@ def _overview() -> str:
     )
 
 
-def _say(text: str) -> None:
+def _print(text: str) -> None:
     print(printable_lines(text), end="")  # noqa: T201  # the command line

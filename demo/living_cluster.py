@@ -240,14 +240,14 @@ async def living_cluster(
             await cluster.client.create(GPU_POOLS, pool)
         await _until_ready(cluster)
         for node in NODES:
-            await _say_that_the_agent_works(cluster, node)
+            await _set_agent_working(cluster, node)
         living = LivingCluster(cluster, seed)
         for _ in range(warm_up):
             await living.step()
         yield living
 
 
-async def _say_that_the_agent_works(cluster: DemoCluster, node: str) -> None:
+async def _set_agent_working(cluster: DemoCluster, node: str) -> None:
     """Write the condition that a real agent without problems writes."""
     writer = DegradedConditionWriter(
         cluster.client, ProblemRegistry(), cluster.clock, node=NodeName(node)

@@ -219,7 +219,7 @@ class Informer(Generic[T]):
             self._backoff.succeed()
         if not self.listed.is_set():
             # Also where the step ended by itself before it could be interrupted.
-            self._doubt_version("restored")
+            self._invalidate_version("restored")
 
     async def _list_and_follow(self) -> None:
         try:
@@ -365,7 +365,7 @@ class Informer(Generic[T]):
             report_undecodable(event.object, self._name, error)
             if event.type == "DELETED":
                 # What must be forgotten cannot be named to the sink; a list without it can.
-                self._doubt_version("undecodable")
+                self._invalidate_version("undecodable")
                 raise Undecodable(f"a deletion cannot be decoded: {error}") from error
             self._unread.add((unread_object(event.object),))
             self._count(event)
@@ -392,9 +392,9 @@ class Informer(Generic[T]):
         asked_s = error.retry_after_s if isinstance(error, ApiError) else None
         delay_s = self._backoff.fail(asked_s)
         if isinstance(error, Gone):
-            self._doubt_version("gone")
+            self._invalidate_version("gone")
         elif self._backoff.failures % self._timing.relist_after == 0:
-            self._doubt_version("failures")
+            self._invalidate_version("failures")
         INFORMER_FAILURES.labels(self._name, type(error).__name__).inc()
         self._log.warning(
             "list or watch failed",
@@ -406,7 +406,7 @@ class Informer(Generic[T]):
         )
         await asyncio.sleep(delay_s)
 
-    def _doubt_version(self, cause: str) -> None:
+    def _invalidate_version(self, cause: str) -> None:
         if self._version is not None:
             self._version = None
             self._relist_cause = cause

@@ -151,7 +151,7 @@ async def _confirm(bound: AlreadyBound, pod: "PodRef", context: "ExtenderContext
             text = f"pod {pod} cannot be bound to node {bound.node}: it is bound to node {node}"
             return Bound(Outcome.BOUND_ELSEWHERE, text, reservation)
         case FailedReading(message=message):
-            return Bound(Outcome.IN_DOUBT, _doubt_text(pod, message), reservation)
+            return Bound(Outcome.IN_DOUBT, _unknown_outcome_text(pod, message), reservation)
         case PendingReading() | MissingReading():
             if isinstance(reading, PendingReading):
                 # Nothing else makes a bound pod pending under its UID, also where no Lease was renewed since the backup.
@@ -178,7 +178,7 @@ async def _send(reservation: "Reservation", context: "ExtenderContext", *, is_re
             return Bound(Outcome.BOUND, reservation=reservation)
         case BindUnknown(message=message):
             context.allocation_state.mark_doubtful(pod.uid, context.now())
-            return Bound(Outcome.IN_DOUBT, _doubt_text(pod, message), reservation)
+            return Bound(Outcome.IN_DOUBT, _unknown_outcome_text(pod, message), reservation)
         case BindRefused(message=message) if reading is None:
             context.allocation_state.release(pod.uid)
             return Bound(Outcome.REFUSED, message, reservation)
@@ -202,7 +202,7 @@ def _after_read(
         # The doubt is about the first write, where there was one; its time goes on.
         since = Instant(reservation.observe_by, now.utc) if is_retry else now
         context.allocation_state.mark_doubtful(pod.uid, since)
-        return Bound(Outcome.IN_DOUBT, _doubt_text(pod, message), reservation)
+        return Bound(Outcome.IN_DOUBT, _unknown_outcome_text(pod, message), reservation)
     if not isinstance(reading, BoundReading):
         return Bound(Outcome.REFUSED, message, reservation)
     if reading.node == reservation.node:
@@ -221,7 +221,7 @@ async def _bind_plain(request: "BindRequest", context: "ExtenderContext") -> Bou
         case BindWritten():
             return Bound(Outcome.BOUND)
         case BindUnknown(message=message):
-            return Bound(Outcome.IN_DOUBT, _doubt_text(pod, message))
+            return Bound(Outcome.IN_DOUBT, _unknown_outcome_text(pod, message))
         case BindRefused(message=message, is_conflict=is_conflict, left_s=left_s):
             reading = await context.binder.read(pod, within_s=left_s) if is_conflict else None
             if isinstance(reading, BoundReading) and reading.node == node:
@@ -276,5 +276,5 @@ def _objection(pod: "PodRef", context: "ExtenderContext") -> Bound | None:
     return None
 
 
-def _doubt_text(pod: "PodRef", message: str) -> str:
+def _unknown_outcome_text(pod: "PodRef", message: str) -> str:
     return f"it is not known whether the API server bound pod {pod}: {message}"

@@ -78,7 +78,7 @@ def _sorted(asked: UnitDemand, candidates: Candidates, context: "ExtenderContext
         return _parted([own], {}, {})
     view = context.index.view(asked.pool.name, asked.demand)
     if own is None or refusal == view.refusals.get(own, _ABSENT):
-        return _as_view_says(asked, candidates, context, view=view)
+        return _by_view(asked, candidates, context, view=view)
     names = candidates.names
     refusals = [
         refusal if name == own else other
@@ -87,7 +87,7 @@ def _sorted(asked: UnitDemand, candidates: Candidates, context: "ExtenderContext
     return _arranged(candidates, refusals, asked.pool.name, context=context)
 
 
-def _as_view_says(
+def _by_view(
     asked: UnitDemand,
     candidates: Candidates,
     context: "ExtenderContext",

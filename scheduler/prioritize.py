@@ -56,7 +56,7 @@ def _scored(asked: UnitDemand, candidates: "Candidates", context: "ExtenderConte
     preference = index.cache_demand_of(asked.demand) if asked.demand.caches else None
     scores: Mapping[NodeName, int] = view.scores
     if preference is None:
-        scored = _as_view_says(candidates, view, context)
+        scored = _by_view(candidates, view, context)
     else:
         scores = _with_warmth(candidates, view, preference)
         scored = _by_scores(candidates, scores)
@@ -71,7 +71,7 @@ def _scored(asked: UnitDemand, candidates: "Candidates", context: "ExtenderConte
     return scored
 
 
-def _as_view_says(candidates: "Candidates", view: "FitView", context: "ExtenderContext") -> Scored:
+def _by_view(candidates: "Candidates", view: "FitView", context: "ExtenderContext") -> Scored:
     found = candidates.findings(view)
     if found.scored is not None and found.scored_at == view.scores_moved:
         return found.scored

@@ -192,7 +192,7 @@ class ControlPlane:
             is_ready=self.readiness.is_synced,
             may_reserve=self.readiness.leads,
             sign=self.signer,
-            callers_are_known=settings.webhooks.know_their_callers,
+            callers_are_known=settings.webhooks.requires_client_certificate,
         )
 
     def build_routes(self) -> "Routes":
@@ -208,7 +208,7 @@ class ControlPlane:
             webhooks=WebhookAuthentication(
                 certificates.api_server_authorities, webhooks.client_names
             )
-            if webhooks.know_their_callers
+            if webhooks.requires_client_certificate
             else None,
             readiness=self.readiness,
             scaling=self._scaling_report,

@@ -90,7 +90,7 @@ class WebhookCallerSettings(Section):
     """Whether the certificate is required. Off while API servers are configured one after the other to present it; without client_ca_file of no effect."""
 
     @property
-    def know_their_callers(self) -> bool:
+    def requires_client_certificate(self) -> bool:
         """Whether only API servers get a response."""
         return self.client_ca_file is not None and self.require_certificate
 

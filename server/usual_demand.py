@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from pool.compute_resources import resources_of
 from pool.model import ContainerRole
-from pool.placement.fragmentation.recent_demand import AskedShape, RecentDemands
+from pool.placement.fragmentation.recent_demand import RecentDemands, RequestedShape
 from pool.placement.unit_request import UnitRequest
 
 if TYPE_CHECKING:
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 def recent_demands(settings: "DemandSettings") -> RecentDemands:
     """Return demands of which nothing is observed yet."""
-    usual: dict[str, list[tuple[AskedShape, float]]] = {}
+    usual: dict[str, list[tuple[RequestedShape, float]]] = {}
     for item in settings.usual:
         request = UnitRequest(item.units, ((ContainerRole.MAIN, item.units),))
-        shape = AskedShape(request, resources_of(item.cpu, item.memory))
+        shape = RequestedShape(request, resources_of(item.cpu, item.memory))
         usual.setdefault(item.pool, []).append((shape, item.pods))
     return RecentDemands(usual=usual)

@@ -21,7 +21,7 @@ from api.well_known_labels import APP_COMPONENT_LABEL
 from kube.errors import NotFound
 from kube.resources import CLUSTER_POLICIES, DAEMON_SETS, DEPLOYMENTS, NODES, NVIDIA_DRIVERS
 from operands.asset_files import load_assets
-from operands.nvidia.adoption import APP, NAMED_AFTER_DRIVERS, work_of
+from operands.nvidia.adoption import APP, NAMED_AFTER_DRIVERS, component_of
 from operands.nvidia.deploy_record import ADOPT, adopted, parse_record
 from operands.nvidia.driver_owners import owner_value
 from operands.nvidia.policy_operands import PolicyOperands
@@ -38,13 +38,13 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 
 _ASSETS: Final = [(state, asset) for state in STATE_NAMES for asset in load_assets(state)]
-_STATES: Final = {
+_STATE_BY_OBJECT: Final = {
     (asset["kind"], asset["metadata"]["name"]): state
     for state, asset in _ASSETS
     if asset["kind"] != "DaemonSet"
 }
-_WORK: Final = {
-    work_of(asset): state for state, asset in _ASSETS if asset["kind"] == "DaemonSet"
+_STATE_BY_COMPONENT: Final = {
+    component_of(asset): state for state, asset in _ASSETS if asset["kind"] == "DaemonSet"
 } | dict.fromkeys(NAMED_AFTER_DRIVERS, driver.NAME)
 _OPERATOR: Final = "gpu-operator"
 _RELEASE: Final = "meta.helm.sh/release-name"
@@ -107,7 +107,7 @@ async def find_operator(client: "KubeClient", namespace: str) -> OperatorInstall
     elsewhere: list[OperatorObject] = []
     daemon_sets = await client.list_(DAEMON_SETS, Json, label_selector=f"{APP},!{OPERAND_LABEL}")
     for item in daemon_sets.items:
-        state = _WORK.get(work_of(item), "")
+        state = _STATE_BY_COMPONENT.get(component_of(item), "")
         if not state:
             continue
         owner = _controller(item)
@@ -174,8 +174,8 @@ async def _objects(client: "KubeClient", namespace: str, policy_uid: str) -> "li
         where = namespace if resource.namespaced else None
         for item in await _listed(client, resource, namespace=where):
             name = item["metadata"]["name"]
-            if (kind, name) in _STATES and _controller(item) == policy_uid:
-                state = _STATES[kind, name]
+            if (kind, name) in _STATE_BY_OBJECT and _controller(item) == policy_uid:
+                state = _STATE_BY_OBJECT[kind, name]
                 found.append(
                     OperatorObject(resource=resource, name=name, namespace=where, state=state)
                 )

@@ -13,7 +13,7 @@ from pool.pods.selection import unweighed
 
 if TYPE_CHECKING:
     from cli.simulation.answers import NewNode
-    from cli.simulation.pod_file import AskedPod
+    from cli.simulation.pod_file import NewPod
     from cli.simulation.pod_scheduling import PodCreator
     from cli.simulation.snapshot import Snapshot
     from pool.what_if.explanation import AnyRemedy
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _FINAL: Final = frozenset({Verdict.PLACED, Verdict.NO_POOL})
 
 
-def answer_for(asked: "AskedPod", snapshot: "Snapshot", caller: "PodCreator") -> Answer:
+def answer_for(asked: "NewPod", snapshot: "Snapshot", caller: "PodCreator") -> Answer:
     """Return what would become of the pod now. A pod of this name that waits in the snapshot is this pod.
 
     Raises:
@@ -54,7 +54,7 @@ def answer_for(asked: "AskedPod", snapshot: "Snapshot", caller: "PodCreator") ->
     )
 
 
-def _not_checked(asked: "AskedPod", snapshot: "Snapshot") -> list[str]:
+def _not_checked(asked: "NewPod", snapshot: "Snapshot") -> list[str]:
     """Return what may decide otherwise: kube-scheduler, and before it the API server, which stores the pod as it admits it."""
     question = question_of(asked, snapshot)
     by_others = (

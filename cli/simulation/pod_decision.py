@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from api.names import NodeName
-    from cli.simulation.pod_file import AskedPod
+    from cli.simulation.pod_file import NewPod
     from cli.simulation.pod_scheduling import PodCreator, PoolQuestion
     from cli.simulation.snapshot import Snapshot
     from pool.placement.planner import Placed
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _EXAMPLES: Final = 3
 
 
-def decide(asked: "AskedPod", snapshot: "Snapshot", caller: "PodCreator") -> PodDecision:
+def decide(asked: "NewPod", snapshot: "Snapshot", caller: "PodCreator") -> PodDecision:
     """Return what would become of the pod now; the snapshot is afterwards as before."""
     with _tried(snapshot, asked):
         decision = admit(asked, snapshot, caller)
@@ -41,7 +41,7 @@ def decide(asked: "AskedPod", snapshot: "Snapshot", caller: "PodCreator") -> Pod
 
 
 @contextmanager
-def _tried(snapshot: "Snapshot", asked: "AskedPod") -> "Iterator[None]":
+def _tried(snapshot: "Snapshot", asked: "NewPod") -> "Iterator[None]":
     """Undo what a decision leaves in the allocation state."""
     before = {reservation.id for reservation in snapshot.state.reader.ledger.all()}
     try:

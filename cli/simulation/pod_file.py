@@ -22,7 +22,7 @@ _decoder: Final = msgspec.json.Decoder(AdmittedPod)
 
 
 @dataclass(frozen=True, slots=True)
-class AskedPod:
+class NewPod:
     """A pod as a user would create it: without uid, status, node and our annotations."""
 
     manifest: "Object"
@@ -40,7 +40,7 @@ class AskedPod:
 
     def created(
         self, name: str, *, namespace: str, uid: str, at: dt.datetime, after_s: float
-    ) -> "AskedPod":
+    ) -> "NewPod":
         """Return another pod with the same spec, created some seconds after a moment."""
         try:
             moment = (at + dt.timedelta(seconds=after_s)).isoformat()
@@ -58,12 +58,12 @@ class AskedPod:
             creation_timestamp=moment,
         )
         pod = msgspec.structs.replace(self.pod, metadata=metadata)
-        return AskedPod(manifest, pod, self.is_template)
+        return NewPod(manifest, pod, self.is_template)
 
     def encoded(self) -> bytes:
         return msgspec.json.encode(self.manifest)
 
-    def asking(self, container: str, resource: str, units: int, *, instead_of: str) -> "AskedPod":
+    def asking(self, container: str, resource: str, units: int, *, instead_of: str) -> "NewPod":
         """Return the pod with this demand of one container in place of its present one."""
         manifest = msgspec.json.decode(self.encoded())
         for key in ("initContainers", "containers"):
@@ -73,7 +73,7 @@ class AskedPod:
         return _asked(manifest, is_template=self.is_template)
 
 
-def read_pod(file: "Path", *, namespace: str | None) -> AskedPod:
+def read_pod(file: "Path", *, namespace: str | None) -> NewPod:
     """Read the pod.
 
     Args:
@@ -85,7 +85,7 @@ def read_pod(file: "Path", *, namespace: str | None) -> AskedPod:
     """
     try:
         found = [
-            pod for item in read_objects(file) if (pod := asked_pod(item, namespace)) is not None
+            pod for item in read_objects(file) if (pod := new_pod(item, namespace)) is not None
         ]
     except (*UNDECODABLE, TypeError, AttributeError) as error:
         raise BadInputError(f"{file}: the pod cannot be decoded: {error}") from error
@@ -97,7 +97,7 @@ def read_pod(file: "Path", *, namespace: str | None) -> AskedPod:
     return found[0]
 
 
-def pod_of_object(item: "Object", *, where: str, namespace: str | None = None) -> AskedPod | None:
+def pod_of_object(item: "Object", *, where: str, namespace: str | None = None) -> NewPod | None:
     """Return the pod of a Pod, or of an object with a template; None for an object without pods.
 
     Args:
@@ -109,7 +109,7 @@ def pod_of_object(item: "Object", *, where: str, namespace: str | None = None) -
         BadInputError: it cannot be decoded; the text begins with `where`.
     """
     try:
-        return asked_pod(item, namespace)
+        return new_pod(item, namespace)
     except (*UNDECODABLE, TypeError, AttributeError) as error:
         raise BadInputError(f"{where}: the pod cannot be decoded: {error}") from error
 
@@ -122,7 +122,7 @@ def pods_of_object(item: "Object") -> int:
     return count if isinstance(count, int) and count >= 0 else 1
 
 
-def asked_pod(item: "Object", namespace: str | None = None) -> AskedPod | None:
+def new_pod(item: "Object", namespace: str | None = None) -> NewPod | None:
     """Return the pod of a Pod, or of an object with a template; None for an object without pods.
 
     Raises:
@@ -137,8 +137,8 @@ def asked_pod(item: "Object", namespace: str | None = None) -> AskedPod | None:
     return _asked(manifest, is_template=item["kind"] != "Pod")
 
 
-def _asked(manifest: "Object", *, is_template: bool) -> AskedPod:
-    return AskedPod(manifest, _decoder.decode(msgspec.json.encode(manifest)), is_template)
+def _asked(manifest: "Object", *, is_template: bool) -> NewPod:
+    return NewPod(manifest, _decoder.decode(msgspec.json.encode(manifest)), is_template)
 
 
 def _pod_of(item: "Object") -> "Object | None":

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from admission.decision import Decision
     from api.kinds.gpupool import GPUPool
-    from cli.simulation.pod_file import AskedPod
+    from cli.simulation.pod_file import NewPod
     from cli.simulation.snapshot import Snapshot
     from pool.model import PodFacts, PoolFacts
 
@@ -44,7 +44,7 @@ class PodCreator:
     groups: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, asked: "AskedPod", *, username: str, groups: "Sequence[str]") -> Self:
+    def of(cls, asked: "NewPod", *, username: str, groups: "Sequence[str]") -> Self:
         """Return the creator of a pod: a controller's account for a template, unless told otherwise."""
         if asked.is_template and not username and not groups:
             return cls("", CONTROLLER_GROUPS)
@@ -55,7 +55,7 @@ class PodCreator:
 class PoolQuestion:
     """A pod that a pool serves."""
 
-    asked: "AskedPod"
+    asked: "NewPod"
     pod: TrialPod
 
     @property
@@ -71,7 +71,7 @@ class PoolQuestion:
         return self.pod.facts.uid
 
 
-def request_of(asked: "AskedPod", caller: PodCreator) -> PodRequest:
+def request_of(asked: "NewPod", caller: PodCreator) -> PodRequest:
     """Return the pod as the webhook gets it."""
     return PodRequest(
         AdmissionRequest(
@@ -85,7 +85,7 @@ def request_of(asked: "AskedPod", caller: PodCreator) -> PodRequest:
     )
 
 
-def question_of(asked: "AskedPod", snapshot: "Snapshot") -> PoolQuestion | None:
+def question_of(asked: "NewPod", snapshot: "Snapshot") -> PoolQuestion | None:
     """Return what a pod asks of the pool that serves it; None where no pool does."""
     demand = demand_of(asked.pod.spec, asked.namespace)
     served = snapshot.admission.served_pool(demand.resource) if isinstance(demand, Demand) else None
@@ -96,7 +96,7 @@ def question_of(asked: "AskedPod", snapshot: "Snapshot") -> PoolQuestion | None:
     return PoolQuestion(asked=asked, pod=pod)
 
 
-def admit(asked: "AskedPod", snapshot: "Snapshot", caller: PodCreator) -> "Decision":
+def admit(asked: "NewPod", snapshot: "Snapshot", caller: PodCreator) -> "Decision":
     """Admit the pod, with a reservation where the server makes one, and tie that to the pod as validation does."""
     decision = mutate(request_of(asked, caller), snapshot.admission)
     reservation = None if isinstance(decision, Denied) else decision.facts.get("reservation")
@@ -142,7 +142,7 @@ def bind(question: PoolQuestion, placed: Placed, snapshot: "Snapshot") -> None:
     snapshot.state.observe_pod(bound, now)
 
 
-def stored_pod(asked: "AskedPod") -> "PodFacts":
+def stored_pod(asked: "NewPod") -> "PodFacts":
     """Return the facts of a pod with units as the watch shows it once it is admitted."""
     facts = pod_facts(asked.pod)
     if facts is None:
@@ -150,7 +150,7 @@ def stored_pod(asked: "AskedPod") -> "PodFacts":
     return facts
 
 
-def _constraints(asked: "AskedPod", pool: "GPUPool") -> Constraints:
+def _constraints(asked: "NewPod", pool: "GPUPool") -> Constraints:
     spec = asked.pod.spec
     tolerations = patch.missing_tolerations(spec, pool.taints)
     return constraints_of(spec, pool.name, tolerations)

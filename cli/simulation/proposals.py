@@ -18,7 +18,7 @@ from telemetry.reasons import RefusalReason
 if TYPE_CHECKING:
     from api.names import NodeName
     from cli.simulation.answers import PodDecision
-    from cli.simulation.pod_file import AskedPod
+    from cli.simulation.pod_file import NewPod
     from cli.simulation.pod_scheduling import PodCreator, PoolQuestion
     from cli.simulation.snapshot import Snapshot
     from pool.model import PoolFacts
@@ -39,7 +39,7 @@ _OF_POOL: Final = _OF_SIZE | {
 
 
 def remedies_for(
-    asked: "AskedPod", decision: "PodDecision", snapshot: "Snapshot", *, caller: "PodCreator"
+    asked: "NewPod", decision: "PodDecision", snapshot: "Snapshot", *, caller: "PodCreator"
 ) -> "list[AnyRemedy]":
     """Return the changes after which the pod, or the changed pod, would be placed now; the least one first."""
     if not isinstance(demand_of(asked.pod.spec, asked.namespace), Demand):
@@ -57,7 +57,7 @@ def remedies_for(
     return [remedy for remedy in found if remedy is not None]
 
 
-def _wait_question(asked: "AskedPod", snapshot: "Snapshot", caller: "PodCreator") -> WaitQuestion:
+def _wait_question(asked: "NewPod", snapshot: "Snapshot", caller: "PodCreator") -> WaitQuestion:
     request, catalog = request_of(asked, caller), snapshot.catalog
     usable = [
         pool

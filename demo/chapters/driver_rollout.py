@@ -162,7 +162,7 @@ class _Rollout:
         for entry in policy.status.upgrade or ():
             if POD in entry.message and entry.state == "wait-for-jobs-required":
                 self.is_waiting = True
-            self._say(entry.node, entry.state, f"{entry.reason}: {entry.message}")
+            self._print_state(entry.node, entry.state, f"{entry.reason}: {entry.message}")
 
     def _see(self, name: str, node: Node) -> None:
         is_withheld = UNITS_WITHHELD_ANNOTATION in (node.metadata.annotations or {})
@@ -173,9 +173,9 @@ class _Rollout:
         is_done = node.metadata.label(UPGRADE_STATE_LABEL) == UpgradeState.UPGRADE_DONE.value
         if is_done and self.order[name] and not seen and name not in self.finished:
             self.finished.append(name)
-            self._say(name, UpgradeState.UPGRADE_DONE.value, "the node takes pods again")
+            self._print_state(name, UpgradeState.UPGRADE_DONE.value, "the node takes pods again")
 
-    def _say(self, node: str, state: str, cause: str) -> None:
+    def _print_state(self, node: str, state: str, cause: str) -> None:
         if (node, state, cause) in self._reported:
             return
         self._reported.add((node, state, cause))

@@ -42,7 +42,7 @@ from kube.resources import (
 )
 from kubectl_gpu.cluster_lists import read_list
 from kubectl_gpu.cluster_source import ListQuery
-from kubectl_gpu.dump.kept_fields import reduced
+from kubectl_gpu.dump.dump_fields import reduced
 from kubectl_gpu.dumped.dump_archive import DumpedCluster, answer_file, list_file
 from kubectl_gpu.errors import UnreadableError
 from manifests import constants

@@ -13,7 +13,7 @@ from kubectl_gpu.waiting.wait_reading import explain_wait, explain_waits
 from pool.demand import BadQuantity, ManyPools, TooLarge, demand_of
 from pool.facts import pod_facts
 from pool.model import Demand, PodPhase
-from pool.pods.condition_words import leader_words, scheduler_words
+from pool.pods.conditions import leader_condition, scheduler_refusal
 from pool.what_if.explanation import Explanation
 from telemetry.explanation_texts import wait_summary
 from telemetry.reasons import too_large_text
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 @final
-class LeaderWords(Entry, frozen=True, kw_only=True):
+class LeaderCondition(Entry, frozen=True, kw_only=True):
     """The pod's condition gpu.deckhouse.io/UnitsAvailable, as the leader wrote it."""
 
     reason: str
@@ -49,7 +49,7 @@ class PodExplanation(Document, frozen=True, kw_only=True):
     """Node of a bound pod."""
     explanation: Explanation | None = None
     """Explanation of a pod that waits, where the user may read its pool."""
-    leader: LeaderWords | None = None
+    leader: LeaderCondition | None = None
     kube_scheduler: str = ""
     """Its last refusal."""
     read_from: str
@@ -71,8 +71,8 @@ def wait_of(lists: "ClusterLists", pod: "Pod") -> PodExplanation:
         state="Waits",
         created=pod.metadata.creation_timestamp or "",
         message="",
-        kube_scheduler=scheduler_words(pod),
-        leader=_leader_words(pod),
+        kube_scheduler=scheduler_refusal(pod),
+        leader=_leader_condition(pod),
         read_from=lists.source.origin,
     )
     outcome = _outcome(pod, demand)
@@ -126,16 +126,16 @@ def _fault(demand: "Unserved") -> str:
             assert_never(demand)
 
 
-def _leader_words(pod: "Pod") -> LeaderWords | None:
-    words = leader_words(pod)
-    return None if words is None else LeaderWords(reason=words.reason, message=words.message)
+def _leader_condition(pod: "Pod") -> LeaderCondition | None:
+    words = leader_condition(pod)
+    return None if words is None else LeaderCondition(reason=words.reason, message=words.message)
 
 
 def _without_rights(answer: PodExplanation, error: ForbiddenError) -> PodExplanation:
-    """Return what the leader said of the pod, for a user who may not read its pool.
+    """Return the leader's condition as the message, for a user who may not read the pod's pool.
 
     Raises:
-        ForbiddenError: the leader has not spoken either.
+        ForbiddenError: the leader has written no condition either.
     """
     if answer.leader is None:
         raise ForbiddenError(
@@ -157,7 +157,7 @@ def waits_of(lists: "ClusterLists", pods: "Sequence[Pod]") -> "Iterator[PodExpla
         explained = {}
     for pod in pods:
         explanation = explained.get(f"{pod.metadata.namespace}/{pod.metadata.name}")
-        leader = _leader_words(pod)
+        leader = _leader_condition(pod)
         yield PodExplanation(
             namespace=pod.metadata.namespace,
             name=pod.metadata.name,
@@ -166,12 +166,12 @@ def waits_of(lists: "ClusterLists", pods: "Sequence[Pod]") -> "Iterator[PodExpla
             message=_message(explanation, leader),
             explanation=explanation,
             leader=leader,
-            kube_scheduler=scheduler_words(pod),
+            kube_scheduler=scheduler_refusal(pod),
             read_from=lists.source.origin,
         )
 
 
-def _message(explanation: Explanation | None, leader: LeaderWords | None) -> str:
+def _message(explanation: Explanation | None, leader: LeaderCondition | None) -> str:
     if explanation is not None:
         return wait_summary(explanation)
     return leader.message if leader is not None else ""

@@ -9,7 +9,7 @@ from cli.simulation.pod_scheduling import admit, bind, choose_node, question_of
 from pool.errors import InvariantViolatedError
 
 if TYPE_CHECKING:
-    from cli.simulation.pod_file import AskedPod
+    from cli.simulation.pod_file import NewPod
     from cli.simulation.pod_scheduling import PodCreator
     from cli.simulation.snapshot import Snapshot
 
@@ -41,7 +41,7 @@ class TriedPods:
 
 
 def try_pods(
-    asked: "AskedPod", count: int, snapshot: "Snapshot", *, caller: "PodCreator"
+    asked: "NewPod", count: int, snapshot: "Snapshot", *, caller: "PodCreator"
 ) -> TriedPods:
     """Place equal pods; the snapshot has them afterwards. Behind one that is not placed none is tried: it is equal.
 
@@ -61,7 +61,7 @@ def try_pods(
     return trial
 
 
-def _numbered(asked: "AskedPod", number: int, snapshot: "Snapshot") -> "AskedPod":
+def _numbered(asked: "NewPod", number: int, snapshot: "Snapshot") -> "NewPod":
     return asked.created(
         f"{asked.pod.metadata.name}-{number}",
         namespace=asked.namespace,
@@ -71,7 +71,7 @@ def _numbered(asked: "AskedPod", number: int, snapshot: "Snapshot") -> "AskedPod
     )
 
 
-def _place(pod: "AskedPod", snapshot: "Snapshot", caller: "PodCreator") -> None:
+def _place(pod: "NewPod", snapshot: "Snapshot", caller: "PodCreator") -> None:
     """Do what the answer said: the same functions on the same state come to the same node."""
     admit(pod, snapshot, caller)
     question = question_of(pod, snapshot)

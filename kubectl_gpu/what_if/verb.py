@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     from cli.simulation.cluster_objects import ListedKind
     from cli.simulation.object_files import Object
-    from cli.simulation.pod_file import AskedPod
+    from cli.simulation.pod_file import NewPod
     from cli.simulation.snapshot import Snapshot
     from kubectl_gpu.cluster_source import ReadableSource
     from kubectl_gpu.terminal import Terminal
@@ -216,13 +216,13 @@ def _objects_of(filename: str) -> "list[Object]":
         raise CommandLineError(str(error)) from error
 
 
-def _pods_of(items: "list[Object]", *, where: str, namespace: str) -> "tuple[AskedPod, int]":
+def _pods_of(items: "list[Object]", *, where: str, namespace: str) -> "tuple[NewPod, int]":
     """Return the pod of the one object that has pods, and how many of it run at once.
 
     Raises:
         CommandLineError: there is no such object, there are several, or its pod asks for no pool.
     """
-    found: list[tuple[AskedPod, int]] = []
+    found: list[tuple[NewPod, int]] = []
     try:
         for item in items:
             asked = pod_of_object(item, where=where, namespace=namespace)

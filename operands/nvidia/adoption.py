@@ -32,21 +32,21 @@ NAMED_AFTER_DRIVERS: Final = frozenset({"nvidia-driver", "nvidia-vgpu-host-manag
 _OWNERS: Final = frozenset({"ClusterPolicy", "NVIDIADriver"})
 
 
-def work_of(daemon_set: Json) -> str:
-    """Return what a DaemonSet does on its nodes: equal for ours and the operator's; empty where it does not say so."""
+def component_of(daemon_set: Json) -> str:
+    """Return the component that a DaemonSet runs: equal for ours and the operator's; empty where its labels name none."""
     labels = daemon_set["metadata"].get("labels") or {}
     component: str = labels.get(APP_COMPONENT_LABEL, "")
     return component if component in NAMED_AFTER_DRIVERS else labels.get(APP, "")
 
 
-def same_work(objects: "Iterable[Json]", others: "Sequence[Json]") -> Json | None:
-    """Return one of the DaemonSets without the label of a state that does what a wanted one does.
+def running_duplicate(objects: "Iterable[Json]", others: "Sequence[Json]") -> Json | None:
+    """Return a DaemonSet of another client, without the label of a state, that runs the component of a wanted one; or None.
 
-    One of ours that lost its label is none of another client.
+    A DaemonSet of ours that lost its label does not count.
     """
-    wanted = {work_of(item) for item in objects if item["kind"] == "DaemonSet"} - {""}
-    theirs = (item for item in others if CONFIG_HASH_ANNOTATION not in _annotations(item))
-    return next((item for item in theirs if work_of(item) in wanted), None)
+    wanted = {component_of(item) for item in objects if item["kind"] == "DaemonSet"} - {""}
+    foreign = (item for item in others if CONFIG_HASH_ANNOTATION not in _annotations(item))
+    return next((item for item in foreign if component_of(item) in wanted), None)
 
 
 def is_operators(found: Json) -> bool:
@@ -65,7 +65,7 @@ def has_operators_pods(found: Json) -> bool:
 
 def is_finished(found: Json, successor: Json) -> bool:
     """Say whether its successor would adopt all pods, and restart none: those of a driver whose `app` differs stay its own."""
-    is_operators_driver = is_held(found) and work_of(found) in NAMED_AFTER_DRIVERS
+    is_operators_driver = is_held(found) and component_of(found) in NAMED_AFTER_DRIVERS
     labels = found["spec"]["template"]["metadata"]["labels"]
     is_selected = successor["spec"]["selector"]["matchLabels"].items() <= labels.items()
     return is_selected and is_rolled_out(found) and not is_operators_driver
@@ -81,7 +81,7 @@ def successors(
         fitting = [
             (len(nodes.intersection(selected_nodes(new, labels_by_node))), new)
             for new in wanted
-            if work_of(new) == work_of(old) and new not in taken.values()
+            if component_of(new) == component_of(old) and new not in taken.values()
         ]
         name = old["metadata"]["name"]
         best = max(
@@ -97,7 +97,7 @@ def nodes_to_lose(found: Json, wanted: "Iterable[Json]", labels_by_node: Labels)
     selected = {
         node
         for new in wanted
-        if work_of(new) == work_of(found)
+        if component_of(new) == component_of(found)
         for node in selected_nodes(new, labels_by_node)
     }
     return sorted(set(selected_nodes(found, labels_by_node)) - selected)
@@ -118,7 +118,7 @@ def taken_over(
     held = _held(found, successor, wanted=wanted, labels_by_node=labels_by_node)
     strategy = ON_DELETE if held else successor["spec"].get("updateStrategy", ON_DELETE)
     labels = {**template["metadata"]["labels"], **spec["selector"].get("matchLabels", {})}
-    is_kept = held and work_of(found) in NAMED_AFTER_DRIVERS
+    is_kept = held and component_of(found) in NAMED_AFTER_DRIVERS
     return {
         **found,
         "metadata": {
@@ -137,16 +137,20 @@ def taken_over(
 
 
 def _held(found: Json, successor: Json, *, wanted: "Iterable[Json]", labels_by_node: Labels) -> str:
-    """Return for what it is held; empty: its pods are replaced as those of any DaemonSet."""
+    """Return the digest or hash until whose change its pods stay; empty: they are replaced as those of any DaemonSet."""
     before = _annotations(found).get(ADOPTED_ANNOTATION)
-    if work_of(found) not in NAMED_AFTER_DRIVERS:
+    if component_of(found) not in NAMED_AFTER_DRIVERS:
         content = msgspec.json.encode(successor["spec"]["template"], order="sorted")
         identity = hashlib.sha256(content).hexdigest()
         return identity if before in {None, identity} else ""
     identity = config_digest(successor)
     is_same = before == identity or (before is None and _images(found) == _images(successor))
     nodes = set(selected_nodes(found, labels_by_node))
-    others = (item for item in wanted if work_of(item) == work_of(found) and item is not successor)
+    others = (
+        item
+        for item in wanted
+        if component_of(item) == component_of(found) and item is not successor
+    )
     is_alone = not any(nodes.intersection(selected_nodes(item, labels_by_node)) for item in others)
     return identity if is_same and is_alone else ""
 

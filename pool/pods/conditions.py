@@ -1,4 +1,4 @@
-"""What others left in a pod's conditions: kube-scheduler's refusal, and the leader's word on units."""
+"""Conditions of a pod that other components write: kube-scheduler's refusal, and the leader's condition on units."""
 
 from typing import TYPE_CHECKING, Final
 
@@ -10,14 +10,14 @@ if TYPE_CHECKING:
 _SCHEDULED: Final = "PodScheduled"
 
 
-def scheduler_words(pod: "Pod") -> str:
-    """Return what kube-scheduler said when it last refused the pod; empty where it did not."""
+def scheduler_refusal(pod: "Pod") -> str:
+    """Return the message with which kube-scheduler last refused the pod; empty where it did not."""
     found = _condition(pod, _SCHEDULED)
     return found.message if found is not None and found.status == "False" else ""
 
 
-def leader_words(pod: "Pod") -> "PodCondition | None":
-    """Return what the leader says of the pod's units; None where it has not spoken."""
+def leader_condition(pod: "Pod") -> "PodCondition | None":
+    """Return the leader's condition on the pod's units; None where it has written none."""
     return _condition(pod, UNITS_CONDITION)
 
 

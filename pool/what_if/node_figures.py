@@ -34,8 +34,8 @@ def figures_of_nodes(
     found: list[NodeExplanation] = []
     for name, node in state.nodes().items():
         figures = _figures(index, name, node, request=request, constraints=constraints)
-        if not figures.exclusion and (lack := index.shortage(requests, name, without=pod.uid)):
-            figures = msgspec.structs.replace(figures, shortage=lack)
+        if not figures.exclusion and (shortage := index.shortage(requests, name, without=pod.uid)):
+            figures = msgspec.structs.replace(figures, shortage=shortage)
         found.append(figures)
     return sorted(found, key=lambda item: (-item.free, bool(item.exclusion), item.node))
 

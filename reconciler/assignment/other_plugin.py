@@ -15,7 +15,7 @@ from api.status_conditions import find_condition
 from api.text import truncate
 from kube.resources import PODS
 from operands.nvidia.deploy_labels import DEVICE_PLUGIN
-from reconciler.sinks.inventory import given_by_plugin
+from reconciler.sinks.inventory import plugin_allocations
 from telemetry.conditions import DeviceAssigned, DeviceCondition
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def plugin_users(
 ) -> "dict[DeviceName, frozenset[str]]":
     """Return the pods that have devices by NVIDIA's own device plugin, as kubelet tells the node's agent."""
     pods: dict[str, set[str]] = {}
-    for entry in given_by_plugin(inventory):
+    for entry in plugin_allocations(inventory):
         for unit in entry.units:
             pods.setdefault(unit.partition("::")[0], set()).add(f"{entry.namespace}/{entry.pod}")
     found: dict[DeviceName, frozenset[str]] = {}
@@ -89,7 +89,7 @@ async def plugin_on(
         KubeError: the API server gives no answer.
     """
     listing = await client.list_(PODS, Pod, field_selector=f"spec.nodeName={node}")
-    reported = {entry.uid for entry in given_by_plugin(inventory)}
+    reported = {entry.uid for entry in plugin_allocations(inventory)}
     for pod in listing.items:
         name = f"pod {pod.metadata.namespace}/{pod.metadata.name}"
         if pod.is_terminal:

@@ -18,7 +18,7 @@ from reconciler.assignment.view import assignment_sources, readiness_of
 from reconciler.controller_spec import ControllerContext
 from reconciler.pool.index_changes import index_changes
 from reconciler.pool.validation_cache import validity_cache
-from reconciler.sinks.inventory import given_by_plugin
+from reconciler.sinks.inventory import plugin_allocations
 from telemetry.conditions import DeviceCondition
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def _device_view(device: "GPUDevice") -> tuple[object, ...]:
 def _inventory_view(inventory: "GPUNodeInventory") -> _InventoryView:
     condition = readiness_of(inventory)
     readiness = (condition.status, condition.reason) if condition is not None else None
-    return (readiness, inventory.status.pools, given_by_plugin(inventory))
+    return (readiness, inventory.status.pools, plugin_allocations(inventory))
 
 
 @final

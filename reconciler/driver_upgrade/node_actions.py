@@ -82,9 +82,9 @@ class NodeActions:
             KubeError: an action failed, or its outcome is unknown.
         """
         for action in answer.actions:
-            await self._one(action, answer, node)
+            await self._perform(action, answer, node)
 
-    async def _one(
+    async def _perform(
         self, action: "UpgradeAction", answer: "NodeUpgrade", node: "UpgradingNode"
     ) -> None:
         match action:

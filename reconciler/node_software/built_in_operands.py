@@ -79,7 +79,7 @@ class BuiltInOperands:
         found = {item["metadata"]["name"]: item for of in own.values() for item in of.daemon_sets}
         for name in constants.OPERANDS:
             if name in found:
-                self._rollouts.show(found[name], nodes)
+                self._rollouts.report(found[name], nodes)
             else:
                 self._rollouts.forget(name)
 

@@ -179,9 +179,9 @@ class DaemonSetRollouts:
         Raises:
             KubeError: pods or revisions cannot be read.
         """
-        return tuple([await self._one(live, labels_by_node) for live in daemon_sets])
+        return tuple([await self._readiness_of(live, labels_by_node) for live in daemon_sets])
 
-    async def _one(
+    async def _readiness_of(
         self, live: Json, labels_by_node: Mapping[str, Mapping[str, str]]
     ) -> DaemonSetReadiness:
         reported = by_status(live)

@@ -292,14 +292,14 @@ class DriverController:
             propagation=propagation,
         )
         if refusals:
-            await self._say(driver, refusal_text(refusals[0]))
+            await self._report_removal(driver, refusal_text(refusals[0]))
             return of_driver.refused.fail()
         of_driver.refused.succeed()
         if left:
-            await self._say(driver, f"still there: {listed(left)}")
+            await self._report_removal(driver, f"still there: {listed(left)}")
         return REMOVAL_S if live.objects else None
 
-    async def _say(self, driver: "NVIDIADriver", left: str) -> None:
+    async def _report_removal(self, driver: "NVIDIADriver", left: str) -> None:
         overall = OverallReadiness(
             reason=BadReason.OPERAND_NOT_READY, message=f"{KIND} is being removed; {left}"
         )

@@ -176,7 +176,7 @@ class SoftwareObjects:
             KubeError: it is not known whether an object was written.
         """
         if owner is not None:
-            wanted = await self._operators.not_doubled(wanted)
+            wanted = await self._operators.without_running_duplicates(wanted)
         work = _Pass(
             live=live,
             outcomes={item.name: StateOutcome(fault=item.fault) for item in wanted},
@@ -345,7 +345,7 @@ class SoftwareObjects:
     async def _prune(self, work: _Pass, wanted: Mapping[str, WantedState]) -> None:
         """Remove what no state wants; what states have that cannot be built stays, and the operator's that have pods."""
         outcomes = work.outcomes
-        doomed: dict[str, dict[ObjectName, Json]] = {}
+        unwanted: dict[str, dict[ObjectName, Json]] = {}
         for name, found in work.live.objects.items():
             state = state_of(found)
             if name in work.names or _is_foreign(found, work.owner):
@@ -364,8 +364,8 @@ class SoftwareObjects:
                 if name[0] == "DaemonSet":
                     outcomes[state].daemon_sets.append(found)
                 continue
-            doomed.setdefault(state, {})[name] = found
-        for state, objects in doomed.items():
+            unwanted.setdefault(state, {})[name] = found
+        for state, objects in unwanted.items():
             left, refusals = await self._remove(objects, propagation=work.propagation)
             outcome = outcomes.get(state)
             if outcome is None:

@@ -17,7 +17,7 @@ from operands.nvidia.adoption import (
     is_finished,
     is_operators,
     nodes_to_lose,
-    same_work,
+    running_duplicate,
     successors,
     taken_over,
 )
@@ -44,8 +44,10 @@ class OperatorDaemonSets:
         self._applier = applier
         self._namespace = namespace
 
-    async def not_doubled(self, wanted: "Sequence[WantedState]") -> "list[WantedState]":
-        """Leave out the objects of states whose work a DaemonSet of another client does, in any namespace.
+    async def without_running_duplicates(
+        self, wanted: "Sequence[WantedState]"
+    ) -> "list[WantedState]":
+        """Leave out the objects of states whose component a DaemonSet of another client runs already, in any namespace.
 
         While the API server refuses the list, states with a DaemonSet stay as they are, and say so.
 
@@ -67,7 +69,7 @@ class OperatorDaemonSets:
             ]
         return [
             item
-            if (found := same_work(item.objects, listing.items)) is None
+            if (found := running_duplicate(item.objects, listing.items)) is None
             else replace(item, objects=(), fault=(StateReason.ALREADY_RUNS, _already_runs(found)))
             for item in wanted
         ]

@@ -53,7 +53,7 @@ from reconciler.operator_gauges import (
     show_policy,
 )
 from reconciler.runtime.live_objects import list_objects
-from reconciler.runtime.rolling_update import passing_dead_nodes
+from reconciler.runtime.rolling_update import allowing_for_unready_nodes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Hashable
@@ -183,7 +183,7 @@ class PolicyController:
                 states=left,
             )
             return RECHECK_S
-        wanted = self._passing(self._built_in.wanted(live.served))
+        wanted = self._allowing_for_unready_nodes(self._built_in.wanted(live.served))
         outcomes = await self._software.apply(wanted, live, propagation=lambda _: "Background")
         self._built_in.report(outcomes, self._nodes.all())
         if live.states - {item.name for item in wanted if item.objects}:
@@ -193,16 +193,19 @@ class PolicyController:
         )
         return RECHECK_S if has_more else None
 
-    def _passing(self, wanted: "Sequence[WantedState]") -> list[WantedState]:
+    def _allowing_for_unready_nodes(self, wanted: "Sequence[WantedState]") -> list[WantedState]:
         nodes = self._nodes.all()
-        return [replace(item, objects=passing_dead_nodes(item.objects, nodes)) for item in wanted]
+        return [
+            replace(item, objects=allowing_for_unready_nodes(item.objects, nodes))
+            for item in wanted
+        ]
 
     async def _serve(self, policy: "ClusterPolicy") -> float:
         labels, has_nfd = self._nodes.labels_by_node(), self._nodes.has_nfd_labels()
         if policy.spec.psa.is_enabled:
             await self._pod_security.reconcile(self._parameters.namespace)
         live = await self._software.read()
-        wanted = self._passing(
+        wanted = self._allowing_for_unready_nodes(
             await self._states.wanted(policy, software_groups(labels), live.served)
         )
         own = self._built_in.wanted(live.served, beside=policy.spec)

@@ -103,7 +103,7 @@ class ExplanationQueue:
                 del self._pods[uid]
             elif now.monotonic < queued.not_before:
                 pass  # the watch may not show its last write yet
-            elif says_that_it_waits(pod):
+            elif has_wait_condition(pod):
                 stale.append(pod)
             else:
                 del self._pods[uid]
@@ -111,7 +111,7 @@ class ExplanationQueue:
 
     def adopt(self, pod: "PodFacts", now: "Instant") -> None:
         """Take over a pod whose condition is False, whether it waits or not."""
-        if says_that_it_waits(pod) and pod.uid not in self._pods:
+        if has_wait_condition(pod) and pod.uid not in self._pods:
             self._pods[pod.uid] = _QueuedPod(None, _not_before(pod, now))
 
     def explained(self, uid: "PodUid", now: float, *, as_of: float) -> None:
@@ -137,7 +137,7 @@ class ExplanationQueue:
         return queued
 
 
-def says_that_it_waits(pod: "PodFacts") -> bool:
+def has_wait_condition(pod: "PodFacts") -> bool:
     return pod.units_condition is not None and not pod.units_condition.is_true
 
 

@@ -28,7 +28,7 @@ from kube.resources import PODS
 from manifests.install.rbac import PolicyRule
 from pool.model import PodPhase, UnitsCondition
 from reconciler.controller_spec import TaskSpec
-from reconciler.pod.explanation_queue import ExplanationQueue, says_that_it_waits
+from reconciler.pod.explanation_queue import ExplanationQueue, has_wait_condition
 from reconciler.pod.shared_explanations import SharedExplanations
 from reconciler.pool.index_changes import index_changes
 from reconciler.runtime.status import StatusWriter
@@ -235,15 +235,15 @@ class WaitExplanation:
                 await self._explain(pod, round_)
             return
         text = satisfied(pod, self._reader.ledger.of_pod(uid))
-        if text is not None and says_that_it_waits(pod):
-            await self._say(pod, *text, is_true=True, as_of=self._now().monotonic)
+        if text is not None and has_wait_condition(pod):
+            await self._write_condition(pod, *text, is_true=True, as_of=self._now().monotonic)
 
     async def _explain(self, pod: "PodFacts", round_: _Round) -> None:
         text = self._text_of(pod, round_)
-        if text is None or (text.is_available and not says_that_it_waits(pod)):
+        if text is None or (text.is_available and not has_wait_condition(pod)):
             self._queue.explained(pod.uid, self._now().monotonic, as_of=round_.as_of)
             return
-        await self._say(
+        await self._write_condition(
             pod, text.reason, text.message, is_true=text.is_available, as_of=round_.as_of
         )
 
@@ -263,7 +263,7 @@ class WaitExplanation:
         has_units = reservation is not None and reservation.has_units
         return pod.phase is PodPhase.PENDING and not has_units
 
-    async def _say(
+    async def _write_condition(
         self, pod: "PodFacts", reason: "Enum", message: str, *, is_true: bool, as_of: float
     ) -> None:
         now, current = self._now(), pod.units_condition

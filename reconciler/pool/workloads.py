@@ -32,7 +32,7 @@ from reconciler.pool.plugin_config import COALESCE_S, plugin_config_facts
 from reconciler.pool.validation_cache import validity_cache
 from reconciler.runtime.expectations import Expectations
 from reconciler.runtime.object_applier import ObjectApplier
-from reconciler.runtime.rolling_update import Rollouts, passing_dead_nodes
+from reconciler.runtime.rolling_update import Rollouts, allowing_for_unready_nodes
 from reconciler.sinks.live_workloads import ALL_POOLS
 from telemetry.conditions import PoolCondition
 from telemetry.metrics import DAEMON_SET_OUTDATED
@@ -175,7 +175,7 @@ class PoolWorkloads:
         """Return the pool's objects; the same ones as long as nothing changes."""
         if name == ALL_POOLS:
             objects = [*build_node_agent(self._settings), *build_node_detector(self._settings)]
-            return passing_dead_nodes(objects, list(self._nodes.values()))
+            return allowing_for_unready_nodes(objects, list(self._nodes.values()))
         pool = self._catalog.pools.get(name)
         if pool is None or not _may_run(pool):
             self._desired_by_pool.pop(name, None)
@@ -207,7 +207,7 @@ class PoolWorkloads:
         """Reconcile one object; say whether the watch has yet to show a write."""
         live = None if found.live is None else msgspec.to_builtins(found.live)
         if live is not None and resource is DAEMON_SETS:
-            self._rollouts.show(live, list(self._nodes.values()))
+            self._rollouts.report(live, list(self._nodes.values()))
         if wanted is not None and not self._applier.differs(wanted, live):
             return False
         key, digest = (resource.kind, found.name), "" if wanted is None else digest_of(wanted)

@@ -1,7 +1,7 @@
-"""Rolling updates of DaemonSets in a cluster with dead nodes.
+"""Rolling updates of DaemonSets in a cluster with nodes that are not ready.
 
 Kubernetes counts the pod of a node that is not ready as unavailable. Such nodes use up `maxUnavailable`, and no pod of the
-others is replaced: one dead node stops the roll-out over ten nodes. So they are added to it. A DaemonSet whose pods overlap
+others is replaced: one such node stops the roll-out over ten nodes. So they are added to it. A DaemonSet whose pods overlap
 (`maxSurge`) is not concerned.
 """
 
@@ -34,32 +34,34 @@ _BATCH: Final = 500
 """Nodes that one compiled affinity, which bounds its comparisons, is asked for."""
 
 
-def passing_dead_nodes(objects: "Iterable[Json]", nodes: "Sequence[NodeFacts]") -> list[Json]:
-    """Return signed objects, of which the DaemonSets that roll out allow for the nodes that are not ready.
+def allowing_for_unready_nodes(
+    objects: "Iterable[Json]", nodes: "Sequence[NodeFacts]"
+) -> list[Json]:
+    """Return signed objects, in which the DaemonSets that roll out allow for the nodes that are not ready.
 
     Args:
         objects: what is desired.
         nodes: all nodes.
     """
-    return [_passing(body, nodes) for body in objects]
+    return [_allowing_for_unready(body, nodes) for body in objects]
 
 
 @final
 class Rollouts:
-    """Shows how far roll-outs are: a gauge for each DaemonSet, and an Event that names the dead nodes it goes past."""
+    """Reports roll-outs: a gauge for each DaemonSet, and an Event that names the nodes that are not ready."""
 
     def __init__(self, recorder: "EventRecorder") -> None:
         self._recorder = recorder
         self._reported: dict[str, str] = {}
-        # name of a DaemonSet -> dead nodes
+        # name of a DaemonSet -> its nodes that are not ready
 
-    def show(self, live: Json, nodes: "Sequence[NodeFacts]") -> None:
-        """Show a DaemonSet by its status; an Event for each list of dead nodes while available pods wait for their replacement."""
+    def report(self, live: Json, nodes: "Sequence[NodeFacts]") -> None:
+        """Report a DaemonSet by its status; an Event for each list of unready nodes while available pods wait for replacement."""
         meta, status = live["metadata"], live.get("status") or {}
         waiting = status.get("numberAvailable", 0) - status.get("updatedNumberScheduled", 0)
         DAEMON_SET_OUTDATED.labels(meta["name"]).set(max(0, waiting))
-        dead = listed(_dead_nodes(live, nodes)) if waiting > 0 else ""
-        if dead and dead != self._reported.get(meta["name"]):
+        unready = listed(_unready_nodes(live, nodes)) if waiting > 0 else ""
+        if unready and unready != self._reported.get(meta["name"]):
             self._recorder.warning(
                 ObjectReference(
                     api_version=DAEMON_SETS.api_version,
@@ -69,14 +71,14 @@ class Rollouts:
                     uid=meta["uid"],
                 ),
                 EventReason.ROLLOUT_PASSES_DEAD_NODES,
-                f"the roll-out goes past nodes that are not ready, which get its pods once they are: {dead}. Repair them,"
+                f"the roll-out goes past nodes that are not ready, which get its pods once they are: {unready}. Repair them,"
                 " or delete their Node objects: kubectl rollout status waits for them",
                 action=ACTION,
             )
-        self._reported[meta["name"]] = dead
+        self._reported[meta["name"]] = unready
 
     def forget(self, name: str) -> None:
-        """A DaemonSet is gone."""
+        """Drop the gauge of a DaemonSet that is gone."""
         DAEMON_SET_OUTDATED.remove(name)
         self._reported.pop(name, None)
 
@@ -88,21 +90,21 @@ def _limit(body: Json) -> NodeLimit | None:
     return limit if limit is not None and limit.amount else None
 
 
-def _dead_nodes(body: Json, nodes: "Sequence[NodeFacts]") -> list[str]:
+def _unready_nodes(body: Json, nodes: "Sequence[NodeFacts]") -> list[str]:
     """Return the nodes that are added to the limit of the roll-out."""
-    dead = [node for node in nodes if not node.is_ready]
-    if not dead or _limit(body) is None:
+    unready = [node for node in nodes if not node.is_ready]
+    if not unready or _limit(body) is None:
         return []
-    return [node.name for node in _selected(body["spec"]["template"]["spec"], dead)]
+    return [node.name for node in _selected(body["spec"]["template"]["spec"], unready)]
 
 
-def _passing(body: Json, nodes: "Sequence[NodeFacts]") -> Json:
-    dead, limit = len(_dead_nodes(body, nodes)), _limit(body)
-    if not dead or limit is None:
+def _allowing_for_unready(body: Json, nodes: "Sequence[NodeFacts]") -> Json:
+    unready, limit = len(_unready_nodes(body, nodes)), _limit(body)
+    if not unready or limit is None:
         return body
     strategy = body["spec"]["updateStrategy"]
     selected = _selected(body["spec"]["template"]["spec"], nodes)
-    rolling = {**strategy["rollingUpdate"], "maxUnavailable": limit.of(len(selected)) + dead}
+    rolling = {**strategy["rollingUpdate"], "maxUnavailable": limit.of(len(selected)) + unready}
     spec = {**body["spec"], "updateStrategy": {**strategy, "rollingUpdate": rolling}}
     metadata = {**body["metadata"], "annotations": dict(body["metadata"]["annotations"])}
     return signed({**body, "metadata": metadata, "spec": spec})

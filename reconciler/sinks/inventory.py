@@ -73,7 +73,7 @@ def record_mismatch(found: "AllocationMismatch", recorder: "EventRecorder") -> N
     )
 
 
-def given_by_plugin(inventory: "GPUNodeInventory | None") -> "list[ContainerDevices]":
+def plugin_allocations(inventory: "GPUNodeInventory | None") -> "list[ContainerDevices]":
     """Return what containers of a node have by NVIDIA's own device plugin."""
     entries = (inventory.status.allocations if inventory is not None else None) or ()
     return [entry for entry in entries if is_of_nvidias_plugin(entry.resource)]
@@ -124,7 +124,7 @@ class InventorySink:
             before is not None
             and is_report
             and _differ_in_reports_alone(before, item)
-            and (not has_allocated or given_by_plugin(before) == given_by_plugin(item))
+            and (not has_allocated or plugin_allocations(before) == plugin_allocations(item))
         ):
             self.store.by_name[name] = item
         else:

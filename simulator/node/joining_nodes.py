@@ -106,7 +106,7 @@ class JoiningNodes:
     async def _live(self, node: Node) -> None:
         behaviour = self._behaviour.get(node.metadata.label(NODE_POOL_LABEL) or "", NodeBehaviour())
         await asyncio.sleep(behaviour.ready_after_s)
-        is_there = await self._insist_on_readiness(node, behaviour)
+        is_there = await self._make_ready(node, behaviour)
         if not is_there or behaviour.devices_after_s is None:
             return
         name, devices = node.metadata.name, devices_of(node, behaviour)
@@ -140,11 +140,11 @@ class JoiningNodes:
             else:
                 await asyncio.sleep(HEARTBEAT_S)
 
-    async def _insist_on_readiness(self, node: Node, behaviour: NodeBehaviour) -> bool:
+    async def _make_ready(self, node: Node, behaviour: NodeBehaviour) -> bool:
         """Make the Node Ready; return whether it is still there."""
         while True:
             try:
-                await self._be_ready(node.metadata.name, behaviour)
+                await self._set_ready(node.metadata.name, behaviour)
             except NotFound:
                 return False
             except (Conflict, KubeError):
@@ -152,7 +152,7 @@ class JoiningNodes:
             else:
                 return True
 
-    async def _be_ready(self, name: str, behaviour: NodeBehaviour) -> None:
+    async def _set_ready(self, name: str, behaviour: NodeBehaviour) -> None:
         conditions = [{"type": "Ready", "status": "True", "reason": "KubeletReady"}]
         status = {"status": {"conditions": conditions, "nodeInfo": dict(behaviour.node_info)}}
         await self._client.merge_patch(NODES, status, name=name, subresource="status")

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from api.names import NodeName
     from cli.simulation.cluster_objects import ClusterObjects
     from cli.simulation.object_files import Object
-    from cli.simulation.pod_file import AskedPod
+    from cli.simulation.pod_file import NewPod
     from cli.simulation.snapshot import Snapshot
     from pool.model import PoolFacts
 
@@ -179,7 +179,7 @@ class _PodWriter:
         self._cluster = cluster
         self._snapshot = cluster.snapshot_of(cluster.objects)
         self._file = file
-        self._specs: dict[object, AskedPod] = {}
+        self._specs: dict[object, NewPod] = {}
         self._count = 0
         self._start = self._snapshot.admission.now().utc
 
@@ -225,7 +225,7 @@ class _PodWriter:
             pod = msgspec.structs.replace(pod, pool=question.pool.name, units=question.demand.units)
         return self._created(pod, spec, kind=key)
 
-    def _read(self, pod: SimulatedPod, item: "Object") -> "AskedPod":
+    def _read(self, pod: SimulatedPod, item: "Object") -> "NewPod":
         where = f"{self._file}: pod {pod.name}"
         asked = pod_of_object(item, where=where)
         if asked is None:
@@ -235,7 +235,7 @@ class _PodWriter:
             raise BadInputError(f"{where}: {demand.text}")
         return asked
 
-    def _created(self, pod: SimulatedPod, spec: "AskedPod", *, kind: object) -> WorkloadPod:
+    def _created(self, pod: SimulatedPod, spec: "NewPod", *, kind: object) -> WorkloadPod:
         self._count += 1
         namespace, _, name = pod.name.rpartition("/")
         asked = spec.created(

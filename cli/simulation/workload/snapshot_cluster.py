@@ -27,7 +27,7 @@ from cli.simulation.workload.refusal_causes import (
 )
 from pool.layout import most_units_of_a_device
 from pool.model import Constraints, PodPhase, UnitlessPod
-from pool.placement.fragmentation.recent_demand import AskedShape, target_shape, unit_milli
+from pool.placement.fragmentation.recent_demand import RequestedShape, target_shape, unit_milli
 from pool.placement.fragmentation.target_workload import TargetShape, TargetWorkload
 from pool.placement.simulation.placing_cluster import PlacedPod, PodDemand
 from pool.placement.simulation.results import RefusalCause
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
 
     from api.names import NodeName
-    from cli.simulation.pod_file import AskedPod
+    from cli.simulation.pod_file import NewPod
     from cli.simulation.pod_scheduling import PodCreator, PoolQuestion
     from cli.simulation.snapshot import Snapshot
     from pool.compute_resources import ComputeResources
@@ -58,7 +58,7 @@ class WorkloadPod:
     """A pod of a workload as it is created."""
 
     simulated: "SimulatedPod"
-    asked: "AskedPod"
+    asked: "NewPod"
     creator: "PodCreator"
     requests: "ComputeResources"
     kind: "Hashable"
@@ -266,7 +266,7 @@ class SnapshotCluster:
                 for of_pool in shapes.values():
                     of_pool.append(TargetShape(cpu, 0, 0))
             else:
-                asked = AskedShape(request_by_containers(question.demand), pod.requests)
+                asked = RequestedShape(request_by_containers(question.demand), pod.requests)
                 shapes[question.pool.name].append(target_shape(question.pool, asked))
         return {pool: TargetWorkload.of(of_pool) for pool, of_pool in shapes.items()}
 

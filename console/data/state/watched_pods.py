@@ -12,7 +12,7 @@ from api.names import PodUid
 from kube.batches import steps
 from pool.facts import observed_pod
 from pool.model import PodPhase, UnitlessPod
-from pool.pods.condition_words import scheduler_words
+from pool.pods.conditions import scheduler_refusal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -45,7 +45,7 @@ def see_pod(pod: "Pod") -> WatchedPod | UnitlessPod | None:
         return facts
     if facts.phase is not PodPhase.PENDING:
         return WatchedPod(facts)
-    return WatchedPod(facts, scheduler_words(pod)[:_MOST_WORDS], pod.spec.service_account_name)
+    return WatchedPod(facts, scheduler_refusal(pod)[:_MOST_WORDS], pod.spec.service_account_name)
 
 
 @final

@@ -164,11 +164,11 @@ class ClusterRows:
         cluster = self._cluster
         cluster.flush()
         changed, left = cluster.changed, MOST_ROWS
-        left = self._each(changed.pods, left, self._make_pod)
-        left = self._each(changed.pools, left, self._make_pool)
-        left = self._each(changed.nodes, left, self._make_node)
-        left = self._each(changed.devices, left, self._make_device)
-        self._each(changed.reservations, left, self._make_reservation)
+        left = self._make_rows(changed.pods, left, self._make_pod)
+        left = self._make_rows(changed.pools, left, self._make_pool)
+        left = self._make_rows(changed.nodes, left, self._make_node)
+        left = self._make_rows(changed.devices, left, self._make_device)
+        self._make_rows(changed.reservations, left, self._make_reservation)
         for uid in {*self.explanations.take_news(), *self._waiting.moved()}:
             self._make_wait(uid)
         self._make_ended()
@@ -187,7 +187,7 @@ class ClusterRows:
         """
         return self.explanations.work(sees) if self._cluster.is_exact else IDLE_S
 
-    def _each(self, keys: "set[Key]", most: int, make: "Callable[[Key], None]") -> int:
+    def _make_rows(self, keys: "set[Key]", most: int, make: "Callable[[Key], None]") -> int:
         """Make rows of so many keys; return how many more may be made."""
         if len(keys) <= most:
             taken = list(keys)

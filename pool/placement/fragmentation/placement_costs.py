@@ -12,7 +12,7 @@ import msgspec
 from api.kinds.gpupool import SlicePlacement
 from pool.layout import most_units_of_a_device
 from pool.placement.fragmentation.node_value import NodeValue
-from pool.placement.fragmentation.recent_demand import AskedShape, target_shape, unit_milli
+from pool.placement.fragmentation.recent_demand import RequestedShape, target_shape, unit_milli
 from pool.placement.fragmentation.room_prices import RoomPrices
 from pool.placement.fragmentation.target_workload import TargetShape, TargetWorkload
 from pool.placement.unit_request import UnitRequest
@@ -66,7 +66,7 @@ class PlacementCosts:
 
     def shape(self, request: UnitRequest) -> TargetShape:
         """Return a request in devices, with the CPU and memory that pods of its size ask for."""
-        shape = target_shape(self.pool, AskedShape(request))
+        shape = target_shape(self.pool, RequestedShape(request))
         cpu, memory = self._means.get((shape.milli, shape.devices), (0, 0))
         return TargetShape(cpu, shape.milli, shape.devices, memory_mib=memory)
 
@@ -145,7 +145,9 @@ def usual_workload(pool: "PoolFacts") -> TargetWorkload:
     if pool.slice_placement is SlicePlacement.SAME_DEVICE:
         size = most_units_of_a_device(pool)
         sizes = sorted({max(1, size * eighths // 8) for eighths in _USUAL_SIZES})
-    return TargetWorkload.of(target_shape(pool, AskedShape(UnitRequest(units))) for units in sizes)
+    return TargetWorkload.of(
+        target_shape(pool, RequestedShape(UnitRequest(units))) for units in sizes
+    )
 
 
 def _means_by_size(target: TargetWorkload) -> dict[tuple[int, int], tuple[int, int]]:

@@ -25,16 +25,16 @@ if TYPE_CHECKING:
 HALF_LIFE_S: Final = 24 * 3600.0
 """A day: what ran yesterday at this hour counts half."""
 MAX_SHAPES: Final = 256
-"""Kept for a pool; of more the lightest are dropped, those of a few old pods."""
+"""Most shapes that are kept for a pool; of more the lightest are dropped, those of a few old pods."""
 MAX_RESOURCES: Final = 1024
-"""That pods may name; those that no pool serves come from pods that bypassed admission."""
+"""Most resource names that are counted; names that no pool serves come from pods that bypassed admission."""
 _RENEWED_BY: Final = 1 / 16
 """A workload is derived again once so much of its weight is new: each time, nodes are valued again."""
 _MOST_HALVINGS: Final = 512.0
 """Weights relative to one time stay within the range of a float."""
 
 
-class AskedShape(msgspec.Struct, frozen=True, cache_hash=True):
+class RequestedShape(msgspec.Struct, frozen=True, cache_hash=True):
     """What a pod asked for, in units: a pool that is divided again measures it again."""
 
     request: UnitRequest
@@ -47,14 +47,14 @@ class RecentDemand:
 
     def __init__(self, half_life_s: float = HALF_LIFE_S) -> None:
         self._half_life_s = half_life_s
-        self._weights: dict[AskedShape, float] = {}
+        self._weights: dict[RequestedShape, float] = {}
         # relative to a pod that is created at the reference time
         self._reference_s: float | None = None
         self._total = self._derived = 0.0
         # weight now, and when the workload was derived
         self._workload: tuple[PoolFacts, TargetWorkload] | None = None
 
-    def observe(self, shape: AskedShape, created_s: float) -> None:
+    def observe(self, shape: RequestedShape, created_s: float) -> None:
         """Count a pod that was created at a time in seconds."""
         if self._reference_s is None:
             self._reference_s = created_s
@@ -95,7 +95,7 @@ class RecentDemands:
         self,
         half_life_s: float = HALF_LIFE_S,
         *,
-        usual: "Mapping[str, Sequence[tuple[AskedShape, float]]] | None" = None,
+        usual: "Mapping[str, Sequence[tuple[RequestedShape, float]]] | None" = None,
     ) -> None:
         """Start without pods.
 
@@ -117,7 +117,7 @@ class RecentDemands:
             if len(self._by_resource) >= MAX_RESOURCES:
                 return
             self._by_resource[resource] = RecentDemand(self._half_life_s)
-        shape = AskedShape(request_by_containers(pod.demand), pod.requests)
+        shape = RequestedShape(request_by_containers(pod.demand), pod.requests)
         self._by_resource[resource].observe(shape, created.timestamp())
 
     def of(self, pool: "PoolFacts") -> TargetWorkload:
@@ -132,7 +132,7 @@ class RecentDemands:
         self._by_resource.pop(resource, None)
 
 
-def _workload(pool: "PoolFacts", asked: "Iterable[tuple[AskedShape, float]]") -> TargetWorkload:
+def _workload(pool: "PoolFacts", asked: "Iterable[tuple[RequestedShape, float]]") -> TargetWorkload:
     """Return the shapes with their shares, in the pool's devices."""
     shapes: dict[TargetShape, float] = {}
     for entry, weight in asked:
@@ -148,7 +148,7 @@ def unit_milli(pool: "PoolFacts") -> int:
     return WHOLE_DEVICE // most_units_of_a_device(pool)
 
 
-def target_shape(pool: "PoolFacts", asked: AskedShape) -> TargetShape:
+def target_shape(pool: "PoolFacts", asked: RequestedShape) -> TargetShape:
     """Return what a pod asks, in milli of devices.
 
     Slices and MIG instances count as if each were on another device, which is where they are placed while there

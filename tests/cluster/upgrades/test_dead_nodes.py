@@ -9,7 +9,7 @@ from manifests import constants
 from manifests.node.detector_daemonset import build_node_detector
 from manifests.node.device_plugin import NodeDetectorSettings, WorkloadSettings
 from pool.facts import node_facts
-from reconciler.runtime.rolling_update import passing_dead_nodes
+from reconciler.runtime.rolling_update import allowing_for_unready_nodes
 from tests.cluster.environment import nodes, polling
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ async def test_rollout_ends_on_four_nodes_where_a_fifth_is_dead(
         await until(numberAvailable=LIVE, updatedNumberScheduled=1)
         listed = await api.get(nodes.NODES, labelSelector=f"rollout={namespace}")
         facts = [node_facts(msgspec.convert(item, Node)) for item in listed["items"]]
-        await apply(passing_dead_nodes(built(2), facts))
+        await apply(allowing_for_unready_nodes(built(2), facts))
         found = await until(numberAvailable=LIVE, updatedNumberScheduled=LIVE + 1)
         assert found["spec"]["updateStrategy"]["rollingUpdate"]["maxUnavailable"] == 2
     finally:

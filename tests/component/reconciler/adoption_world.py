@@ -23,7 +23,7 @@ from kube.resources import (
     SERVICE_ACCOUNTS,
     Resource,
 )
-from operands.nvidia.adoption import work_of
+from operands.nvidia.adoption import component_of
 from pool.model import Constraints
 from simulator.node.daemon_sets import revision_hash
 from tests.component.reconciler.operator_world import NAMESPACE, OperatorWorld, an_operator_world
@@ -114,12 +114,14 @@ class PlayedPods:
             if pod.owner == meta["uid"] and (pod.node not in wanted or is_old):
                 self.end(pod)
         for node in sorted(wanted - {pod.node for pod in self.pods if pod.owner == meta["uid"]}):
-            work = work_of(item)
+            component = component_of(item)
             # Of the same namespace no two driver pods are bound to one node.
-            if work == "nvidia-driver" and self.of(node, work):
+            if component == "nvidia-driver" and self.of(node, component):
                 continue
             labels = template["metadata"]["labels"]
-            self.pods.append(Pod(next(self.numbers), node, work, meta["uid"], revision, labels))
+            self.pods.append(
+                Pod(next(self.numbers), node, component, meta["uid"], revision, labels)
+            )
         mine = [pod for pod in self.pods if pod.owner == meta["uid"]]
         status = {
             "observedGeneration": meta["generation"],

@@ -73,7 +73,7 @@ def test_no_namespace_but_our_own_is_believed_unless_told() -> None:
     ],
 )
 def test_webhooks_know_their_callers_where_a_ca_is_given(flags: list[str], want: bool) -> None:
-    assert load_settings(flags, None).webhooks.know_their_callers is want
+    assert load_settings(flags, None).webhooks.requires_client_certificate is want
 
 
 def test_scheduler_name_can_be_switched_off() -> None:

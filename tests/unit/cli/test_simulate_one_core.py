@@ -16,7 +16,7 @@ from cli.simulation.cluster_objects import LISTED, ClusterObjects
 from cli.simulation.object_files import read_cluster
 from cli.simulation.pod_answer import answer_for
 from cli.simulation.pod_decision import decide
-from cli.simulation.pod_file import AskedPod, pod_of_object
+from cli.simulation.pod_file import NewPod, pod_of_object
 from cli.simulation.snapshot import take_snapshot
 from cli.simulation.workload.pool_run import PoolCluster, workload_on_pools
 from cli.simulation.workload.snapshot_cluster import SnapshotCluster
@@ -205,7 +205,7 @@ def decoded(item: Object) -> Any:
     return msgspec.json.decode(msgspec.json.encode(item), type=PODS_OF_LISTS.item_type)
 
 
-def renamed(asked: AskedPod) -> AskedPod:
+def renamed(asked: NewPod) -> NewPod:
     """Return an equal pod beside the one that waits."""
     return asked.created("again", namespace=asked.namespace, uid="again", at=NOW.utc, after_s=0.0)
 

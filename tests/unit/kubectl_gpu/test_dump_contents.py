@@ -26,8 +26,8 @@ from kube.resources import (
     PODS,
     SECRETS,
 )
+from kubectl_gpu.dump.dump_fields import reduced
 from kubectl_gpu.dump.dumped_lists import collect, dumped_lists, metrics_path
-from kubectl_gpu.dump.kept_fields import reduced
 from kubectl_gpu.dumped.dump_archive import answer_file, list_file
 from pool.facts import node_facts, observed_pod
 from tests.support.cluster_objects import (

@@ -7,7 +7,7 @@ import pytest
 from manifests.node.agent_daemonset import build_node_agent
 from manifests.node.detector_daemonset import build_node_detector
 from manifests.node.device_plugin import WorkloadSettings, digest_of, signed
-from reconciler.runtime.rolling_update import passing_dead_nodes
+from reconciler.runtime.rolling_update import allowing_for_unready_nodes
 from tests.support.builders import a_node
 
 SETTINGS = WorkloadSettings(image="registry.example.com/gpu-control-plane:1.0")
@@ -17,7 +17,7 @@ Json = dict[str, Any]
 
 
 def limits(objects: list[Json], nodes: list[Any]) -> list[Any]:
-    passing = passing_dead_nodes(objects, nodes)
+    passing = allowing_for_unready_nodes(objects, nodes)
     return [item["spec"]["updateStrategy"]["rollingUpdate"]["maxUnavailable"] for item in passing]
 
 
@@ -59,14 +59,14 @@ def test_a_daemon_set_that_surges_a_new_one_and_other_objects_stay_as_they_are()
     ]
     config = signed({"kind": "ConfigMap", "metadata": {"name": "c"}, "data": {}})
     objects = [*others, config]
-    assert passing_dead_nodes(objects, a_list_of_nodes(8, 1, GPU)) == objects
+    assert allowing_for_unready_nodes(objects, a_list_of_nodes(8, 1, GPU)) == objects
 
 
 def test_the_digest_follows_and_what_was_given_stays():
     (agent,) = build_node_agent(SETTINGS)
     before = digest_of(agent)
     first, second = (
-        passing_dead_nodes([agent], a_list_of_nodes(8, dead, GPU))[0] for dead in (1, 2)
+        allowing_for_unready_nodes([agent], a_list_of_nodes(8, dead, GPU))[0] for dead in (1, 2)
     )
     assert digest_of(agent) == before
     assert len({before, digest_of(first), digest_of(second)}) == 3

@@ -11,9 +11,9 @@ from pool.compute_resources import ComputeResources
 from pool.model import ContainerRole
 from pool.placement.fragmentation.recent_demand import (
     MAX_SHAPES,
-    AskedShape,
     RecentDemand,
     RecentDemands,
+    RequestedShape,
     target_shape,
 )
 from pool.placement.fragmentation.target_workload import TargetShape
@@ -24,8 +24,8 @@ DAY = 24 * 3600.0
 POOL = a_pool()
 
 
-def asks(units: int, cpu_milli: int = 0) -> AskedShape:
-    return AskedShape(
+def asks(units: int, cpu_milli: int = 0) -> RequestedShape:
+    return RequestedShape(
         UnitRequest(units, ((ContainerRole.MAIN, units),)), ComputeResources(cpu_milli)
     )
 
@@ -114,7 +114,7 @@ FRACTIONS = a_slice_pool(slices=50, slice_placement=SlicePlacement.SAME_DEVICE)
         pytest.param(FRACTIONS, asks(150), TargetShape(0, 1000, 3), id="three devices"),
         pytest.param(
             FRACTIONS,
-            AskedShape(UnitRequest(30, ((ContainerRole.MAIN, 20), (ContainerRole.MAIN, 10)))),
+            RequestedShape(UnitRequest(30, ((ContainerRole.MAIN, 20), (ContainerRole.MAIN, 10)))),
             TargetShape(0, 400, 2),
             id="two fractions",
         ),
