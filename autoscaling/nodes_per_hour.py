@@ -47,7 +47,7 @@ def nodes_of_last_hour(
         claims: NodeClaims, and the last facts of deleted ones; those of other pools are left out.
         now: the time; a node of a later time, which a clock that was ahead wrote, counts as one of now.
     """
-    found = dict(_seen(parameters, observed, claims)) | dict(counted)
+    found = dict(_started_nodes(parameters, observed, claims)) | dict(counted)
     ages = {id_: min(at, now) for id_, at in found.items() if now - at < HOUR}
     latest = sorted(ages.items(), key=lambda age: (age[1], age[0]))[
         -parameters.max_nodes_per_hour :
@@ -65,7 +65,7 @@ def counted_statuses(counted: "Mapping[str, dt.datetime]") -> list[CountedNode]:
     return [CountedNode(id=id_, at=format_time(at)) for id_, at in counted.items()]
 
 
-def _seen(
+def _started_nodes(
     parameters: "ScalingParameters",
     observed: "Iterable[ObservedRequest]",
     claims: "Iterable[ClaimFacts]",

@@ -110,15 +110,15 @@ def device_fit(
     if isinstance(device, UnknownTarget):
         return Incompatible(device.reason)
     left = sorted(targets)
-    mine = _canonical(device)
+    own = _canonical(device)
     for part, words in _PARTS:
-        near = [item for item in left if getattr(_canonical(item), part) == getattr(mine, part)]
+        near = [item for item in left if getattr(_canonical(item), part) == getattr(own, part)]
         if not near:
             wanted = " or ".join(
                 truncate(str(value))
                 for value in dict.fromkeys(getattr(item, part) for item in left)
             )
-            reason = f"{words} {wanted} of the cache, device has {getattr(mine, part)}"
+            reason = f"{words} {wanted} of the cache, device has {getattr(own, part)}"
             is_vendors = part == "backend"
             return Incompatible(f"{reason}: only NVIDIA is supported" if is_vendors else reason)
         left = near

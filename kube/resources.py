@@ -73,7 +73,7 @@ def _cert_manager(plural: str, kind: str) -> Resource:
     return Resource("cert-manager.io", "v1", plural, kind, namespaced=True)
 
 
-def _ours(plural: str, kind: str) -> Resource:
+def _control_plane(plural: str, kind: str) -> Resource:
     return Resource(GROUP, VERSION, plural, kind, namespaced=False)
 
 
@@ -164,10 +164,10 @@ SUBJECT_ACCESS_REVIEWS: Final = Resource(
 TOKEN_REVIEWS: Final = Resource(
     "authentication.k8s.io", "v1", "tokenreviews", "TokenReview", namespaced=False
 )
-GPU_CONTROL_PLANE_TERMS: Final = _ours("gpucontrolplaneterms", "GPUControlPlaneTerm")
-GPU_DEVICES: Final = _ours("gpudevices", "GPUDevice")
-GPU_NODE_INVENTORIES: Final = _ours("gpunodeinventories", "GPUNodeInventory")
-GPU_POOLS: Final = _ours("gpupools", "GPUPool")
+GPU_CONTROL_PLANE_TERMS: Final = _control_plane("gpucontrolplaneterms", "GPUControlPlaneTerm")
+GPU_DEVICES: Final = _control_plane("gpudevices", "GPUDevice")
+GPU_NODE_INVENTORIES: Final = _control_plane("gpunodeinventories", "GPUNodeInventory")
+GPU_POOLS: Final = _control_plane("gpupools", "GPUPool")
 GKM_CACHES: Final = _gkm("gkmcaches", "GKMCache", namespaced=True)
 CLUSTER_GKM_CACHES: Final = _gkm("clustergkmcaches", "ClusterGKMCache", namespaced=False)
 GKM_CACHE_NODES: Final = _gkm("gkmcachenodes", "GKMCacheNode", namespaced=True)

@@ -60,7 +60,9 @@ def read_pod(pod: "ExtenderPod", index: "IndexFigures") -> PodDemand:
         case TooLarge():
             return ImpossibleDemand(too_large_text(demand))
         case _:
-            return _asked(demand, index, PodUid(pod.metadata.uid) if pod.metadata.uid else None)
+            return _unit_demand(
+                demand, index, PodUid(pod.metadata.uid) if pod.metadata.uid else None
+            )
 
 
 def remember_pod(pod: "ExtenderPod", asked: PodDemand, context: "ExtenderContext") -> None:
@@ -84,17 +86,17 @@ def recall_pod(pod: "PodRef", context: "ExtenderContext") -> PodDemand | None:
     """
     observed = context.reader.pods.get(pod.uid)
     if observed is not None:
-        return _asked(observed.demand, context.index, pod.uid)
+        return _unit_demand(observed.demand, context.index, pod.uid)
     if context.recent.knows(pod.uid):
         demand = context.recent.demand(pod.uid)
-        return NoDemand() if demand is None else _asked(demand, context.index, pod.uid)
+        return NoDemand() if demand is None else _unit_demand(demand, context.index, pod.uid)
     reservation = context.reader.ledger.of_pod(pod.uid)
     if reservation is not None:
-        return _asked(reservation.demand, context.index, pod.uid)
+        return _unit_demand(reservation.demand, context.index, pod.uid)
     return None
 
 
-def _asked(
+def _unit_demand(
     demand: "Demand", index: "IndexFigures", uid: PodUid | None
 ) -> UnitDemand | ImpossibleDemand:
     pool = index.pool_of(demand.resource)

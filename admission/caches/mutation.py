@@ -50,11 +50,11 @@ KEYS_NOT_LOADED: Final = Denied(
 async def mutate_cache(request: "CacheRequest", context: "CacheAdmissionContext") -> Decision:
     """Admit the cache with the annotations that belong to it, or deny it."""
     if request.is_deleting:
-        return Admitted(patch=_patch(request, _ours(request)))
+        return Admitted(patch=_patch(request, _own_annotations(request)))
     keys = context.keys()
     if keys is None:
         return KEYS_NOT_LOADED
-    kept = _kept(request, keys)
+    kept = _stored_proof(request, keys)
     if kept is not None and request.has_same_spec:
         return Admitted(patch=_patch(request, _restored(request, kept, keys)))
     reference = _reference(request)
@@ -81,7 +81,7 @@ async def mutate_cache(request: "CacheRequest", context: "CacheAdmissionContext"
     )
 
 
-def _kept(request: "CacheRequest", keys: "MutationKeys") -> ProvenImage | None:
+def _stored_proof(request: "CacheRequest", keys: "MutationKeys") -> ProvenImage | None:
     """Return what the stored object proves, where it names the same image."""
     old, revision = request.old, request.old_revision
     if old is None or revision is None or old.image != request.new.image:
@@ -90,7 +90,7 @@ def _kept(request: "CacheRequest", keys: "MutationKeys") -> ProvenImage | None:
     return found if isinstance(found, ProvenImage) else None
 
 
-def _ours(request: "CacheRequest") -> dict[str, str]:
+def _own_annotations(request: "CacheRequest") -> dict[str, str]:
     """Return our annotations as they are stored."""
     stored = request.old.annotations if request.old is not None else {}
     return {key: stored[key] for key in GKM_ANNOTATIONS if key in stored}
@@ -99,7 +99,7 @@ def _ours(request: "CacheRequest") -> dict[str, str]:
 def _restored(
     request: "CacheRequest", kept: ProvenImage, keys: "MutationKeys"
 ) -> "Mapping[str, str]":
-    ours = _ours(request)
+    ours = _own_annotations(request)
     if kept.signed_with is SignedWith.CURRENT:
         return ours
     # Nothing has changed but the key.

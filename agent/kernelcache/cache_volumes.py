@@ -11,7 +11,7 @@ from cachetools import LRUCache
 
 from agent.csi.volume_source import Absence, CacheVolume, NotThere
 from agent.kernelcache.content.errors import StoreError
-from agent.kernelcache.reported_caches import StoreKnowledge, progress_of
+from agent.kernelcache.reported_caches import StoreState, progress_of
 from telemetry.agent_metrics import CACHE_MOUNTS, CACHE_STARTS
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ class CacheVolumes:
             return running.text()
         if fault := reconciler.faults.get(digest):
             return f"it could not be extracted, and is tried again: {fault}"
-        return progress_of(digest, StoreKnowledge(contents={}, names={}, plan=reconciler.plan))
+        return progress_of(digest, StoreState(contents={}, names={}, plan=reconciler.plan))
 
     def _mark_used(self, digest: "Digest") -> None:
         """Note the time of use, by which the least recently used content is found; it may fail."""

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StoreKnowledge:
+class StoreState:
     """The store at one moment."""
 
     contents: "Mapping[Digest, StoredContent]"
@@ -40,7 +40,7 @@ class StoreKnowledge:
 
 
 def report_of(
-    store: StoreKnowledge,
+    store: StoreState,
     verdicts: "Mapping[CacheName, tuple[GKMCache, CacheVerdict]]",
     *,
     uses: "Iterable[VolumeUse]",
@@ -80,7 +80,7 @@ def _present(
     verdict: "CacheVerdict",
     pods: tuple[CachePod, ...],
     *,
-    store: StoreKnowledge,
+    store: StoreState,
 ) -> DigestFacts:
     content = store.contents.get(digest)
     fault = verdict.incompatibility
@@ -99,7 +99,7 @@ def _present(
     )
 
 
-def _former(digest: "Digest", pods: tuple[CachePod, ...], store: StoreKnowledge) -> DigestFacts:
+def _former(digest: "Digest", pods: tuple[CachePod, ...], store: StoreState) -> DigestFacts:
     content = store.contents.get(digest)
     return DigestFacts(
         is_extracted=content is not None,
@@ -109,7 +109,7 @@ def _former(digest: "Digest", pods: tuple[CachePod, ...], store: StoreKnowledge)
     )
 
 
-def progress_of(digest: "Digest", store: StoreKnowledge) -> str:
+def progress_of(digest: "Digest", store: StoreState) -> str:
     """Return what is done about a digest that is not there, in words that stay while that lasts."""
     if digest in store.extracting:
         return "it is being extracted"

@@ -14,7 +14,7 @@ import structlog
 from agent.kernelcache.cache_verdict import CacheSetting, CacheVerdict, devices_of, judge
 from agent.kernelcache.content.errors import StoreError, StoreFault
 from agent.kernelcache.extractions import RunningExtraction, fault_text
-from agent.kernelcache.reported_caches import StoreKnowledge, report_of
+from agent.kernelcache.reported_caches import StoreState, report_of
 from agent.kernelcache.volume_uses import AwaitedCaches
 from kernelcache.store_plan import Extract, ExtractionReason, StorePlan, plan_store
 from kernelcache.store_snapshot import (
@@ -381,7 +381,7 @@ class StoreReconciler:
 
     def _report(self, verdicts: "Mapping[CacheName, tuple[GKMCache, CacheVerdict]]") -> None:
         current = self._objects.node_objects()
-        known = StoreKnowledge(
+        known = StoreState(
             contents={} if self.store.current is None else self.store.current.contents,
             names={} if self.store.current is None else self.store.current.names,
             faults=self.faults,

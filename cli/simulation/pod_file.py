@@ -70,7 +70,7 @@ class NewPod:
             for item in manifest["spec"].get(key) or ():
                 if item.get("name") == container:
                     _ask(item["resources"], resource, units, instead_of=instead_of)
-        return _asked(manifest, is_template=self.is_template)
+        return _decoded(manifest, is_template=self.is_template)
 
 
 def read_pod(file: "Path", *, namespace: str | None) -> NewPod:
@@ -134,10 +134,10 @@ def new_pod(item: "Object", namespace: str | None = None) -> NewPod | None:
     metadata = manifest["metadata"]
     metadata["namespace"] = metadata.get("namespace") or namespace or _DEFAULT_NAMESPACE
     metadata["uid"] = _UID
-    return _asked(manifest, is_template=item["kind"] != "Pod")
+    return _decoded(manifest, is_template=item["kind"] != "Pod")
 
 
-def _asked(manifest: "Object", *, is_template: bool) -> NewPod:
+def _decoded(manifest: "Object", *, is_template: bool) -> NewPod:
     return NewPod(manifest, _decoder.decode(msgspec.json.encode(manifest)), is_template)
 
 

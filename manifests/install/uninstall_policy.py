@@ -52,7 +52,7 @@ _FINALIZES: Final = {
 }
 
 
-def _kept(path: str) -> str:
+def _adds_and_changes_none(path: str) -> str:
     """Return an expression: an update adds no entry to a map and changes none."""
     return f"dyn(object).{path}.orValue({{}}).all(k, dyn(oldObject).{path}[?k] == dyn(object).{path}[?k])"
 
@@ -62,7 +62,7 @@ _CORDON: Final = "dyn({0}).spec.?unschedulable.orValue(false)"
 _CLEANS_NODES: Final = {
     "expression": (
         f"request.resource.resource != 'nodes' || {same_but('metadata', ('labels', 'annotations', *KEPT_BY_API_SERVER))}"
-        f" && {_kept('metadata.?labels')} && {_kept('metadata.?annotations')}"
+        f" && {_adds_and_changes_none('metadata.?labels')} && {_adds_and_changes_none('metadata.?annotations')}"
         f" && {same_but('spec', ('taints', 'unschedulable'))}"
         f" && {_TAINTS.format('object')}.all(t, t in {_TAINTS.format('oldObject')})"
         f" && (!{_CORDON.format('object')} || {_CORDON.format('oldObject')})"

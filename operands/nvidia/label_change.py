@@ -261,14 +261,14 @@ def _resolve(
     key: str, value: str, wanted: str | None, *, recorded: Mapping[str, str]
 ) -> tuple[str, str | None]:
     """Return the value of a key after the change, and what the record says of it; None: it is not ours."""
-    mine = is_ours(key, value, recorded)
+    is_own = is_ours(key, value, recorded)
     if wanted is None:
-        return ("", None) if mine else (value, None)
+        return ("", None) if is_own else (value, None)
     if not value:
         return wanted, wanted
     if key not in DERIVED_LABELS:
         # An operator's tools pause it, and its users override it.
-        return value, (recorded[key] if mine else None)
+        return value, (recorded[key] if is_own else None)
     return (wanted, wanted) if key in recorded else (value, None)
 
 

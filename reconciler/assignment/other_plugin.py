@@ -96,7 +96,9 @@ async def plugin_on(
             continue
         if has_operands and (pod.metadata.labels or {}).get("app") in PLUGINS:
             return f"{name} of NVIDIA's device plugin leaves node {node} first", LEAVES_S
-        if pod.metadata.uid not in reported and any(map(is_of_nvidias_plugin, _asked(pod))):
+        if pod.metadata.uid not in reported and any(
+            map(is_of_nvidias_plugin, _limited_resources(pod))
+        ):
             text = f"{name} has devices by NVIDIA's device plugin, and node {node} has not reported yet which"
             return text, ENDS_S
     return "", 0.0
@@ -120,7 +122,7 @@ def waits_for_plugin(device: "GPUDevice", *, is_pending: bool, is_away: bool) ->
     return is_waiting or (is_pending and is_away and is_validated_anew)
 
 
-def _asked(pod: "Pod") -> "Iterator[str]":
+def _limited_resources(pod: "Pod") -> "Iterator[str]":
     for container in (*(pod.spec.init_containers or ()), *(pod.spec.containers or ())):
         if container.resources is not None:
             limits = container.resources.limits or {}

@@ -118,8 +118,8 @@ def upgrading_node(
     all_taints = [*(node.spec.taints or ()), *taints]
     fact = UpgradeNode(
         name=name,
-        labels=_kept(labels),
-        annotations=_kept(meta.annotations or {}),
+        labels=_upgrade_keys(labels),
+        annotations=_upgrade_keys(meta.annotations or {}),
         is_schedulable=not node.spec.unschedulable,
         owns_cordon=meta.owns_cordon(CORDON_MANAGER),
         is_ready=node.is_ready,
@@ -147,7 +147,7 @@ def upgrading_node(
     )
 
 
-def _kept(values: "Mapping[str, str]") -> "Mapping[str, str]":
+def _upgrade_keys(values: "Mapping[str, str]") -> "Mapping[str, str]":
     kept = (
         (intern(key), intern(value))
         for key, value in values.items()

@@ -103,7 +103,7 @@ class NamespacePodSecurity:
         )
 
 
-def _ours(context: ControllerContext, namespace: "Namespace") -> tuple[str, ...]:
+def _own_namespace(context: ControllerContext, namespace: "Namespace") -> tuple[str, ...]:
     name = namespace.metadata.name
     return (name,) if name == context.settings.workloads.namespace else ()
 
@@ -111,7 +111,9 @@ def _ours(context: ControllerContext, namespace: "Namespace") -> tuple[str, ...]
 SPEC: Final = ControllerSpec(
     name="namespace.pod-security",
     own_rbac=own_rbac,
-    triggers=(Trigger(source=lambda context: context.stores.namespace_sink.changes, keys=_ours),),
+    triggers=(
+        Trigger(source=lambda context: context.stores.namespace_sink.changes, keys=_own_namespace),
+    ),
     initial=lambda context: (context.settings.workloads.namespace,),
     is_enabled=lambda settings: settings.is_labelling_namespace,
     build=lambda context: NamespacePodSecurity(context.client, context.recorder).reconcile,

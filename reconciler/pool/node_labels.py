@@ -74,8 +74,8 @@ def taints_of(node: "NodeFacts", wanted: "Iterable[Taint]") -> "tuple[list[NodeT
             kept.append(taint if taint.value == want.value else want)
     there = {(taint.key, taint.effect) for taint in kept}
     kept += [taint for place, taint in by_key.items() if place not in there]
-    mine = sorted(by_key.keys() - foreign)
-    return kept, ",".join(f"{key}:{effect}" for key, effect in mine)
+    own = sorted(by_key.keys() - foreign)
+    return kept, ",".join(f"{key}:{effect}" for key, effect in own)
 
 
 @final

@@ -23,7 +23,7 @@ from api.kinds.gpupool import GPUPool
 from console.console_data import PodTrial
 from console.data.answers.pod_details import pod_detail
 from console.data.answers.pod_trials import MOST_TIMES, try_pods
-from console.data.state.watched_pods import see_pod
+from console.data.state.watched_pods import watched_pod
 from console.visibility import Visibility
 from pool.facts import node_facts
 from reconciler.sinks.device import observe_device
@@ -235,7 +235,7 @@ class _Console:
 
 def _pods(world: World) -> "Iterator[WatchedPod | UnitlessPod]":
     for pod in _decoded(world.bound_pods(), Pod):
-        seen = see_pod(pod)
+        seen = watched_pod(pod)
         if seen is not None:
             yield seen
 

@@ -16,7 +16,7 @@ from api.kinds.gpupool import GPUPool
 from console.console_data import EventStream
 from console.data.read_scope import ReadScope
 from console.data.state.cluster import ClusterState
-from console.data.state.watched_pods import see_pod
+from console.data.state.watched_pods import watched_pod
 from console.data.streams.hub import StreamHub
 from console.data.streams.viewer import ViewerStream
 from console.data.tables.cluster_rows import ClusterRows
@@ -77,7 +77,7 @@ class ConsoleFeed:
 
     def list_pods(self, pods: Iterable[Object]) -> None:
         """Let these be all pods, as after a new list."""
-        items = [see_pod(msgspec.convert(pod, Pod, strict=False)) for pod in pods]
+        items = [watched_pod(msgspec.convert(pod, Pod, strict=False)) for pod in pods]
         for _ in self.state.pods.replace_in_steps([item for item in items if item is not None]):
             pass
 
@@ -130,7 +130,7 @@ class ConsoleFeed:
             case "Lease":
                 return self.state.leases, msgspec.convert(content, PartialLease, strict=False)
             case "Pod":
-                pod = see_pod(msgspec.convert(content, Pod, strict=False))
+                pod = watched_pod(msgspec.convert(content, Pod, strict=False))
                 is_read = scope.all_pods or content["metadata"]["namespace"] == scope.namespace
                 return (self.state.pods, pod) if pod is not None and is_read else None
             case _:

@@ -12,7 +12,7 @@ from api.kinds.gpudevice import GPUDevice
 from api.kinds.gpunodeinventory import GPUNodeInventory
 from api.kinds.gpupool import GPUPool
 from api.names import POOL_LABEL
-from console.data.state.watched_pods import see_pod
+from console.data.state.watched_pods import watched_pod
 from kube.informer import Informer, Selection
 from kube.resources import GPU_DEVICES, GPU_NODE_INVENTORIES, GPU_POOLS, LEASES, NODES, PODS
 from pool.facts import node_facts
@@ -143,7 +143,7 @@ def _pod_informer(
         Pod,
         sink=state.pods,
         clock=clock,
-        project=see_pod,
+        project=watched_pod,
         # Pods without units, or without the label, take CPU, memory and places of nodes, too.
         selection=Selection()
         if scope.all_pods

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pool.allocation_state import AllocationState
     from pool.model import PodFacts
 
-_MOST_WORDS: Final = 1024
+_MOST_CHARACTERS: Final = 1024
 """Most words of kube-scheduler's message, which others may write, too."""
 
 
@@ -38,14 +38,16 @@ class WatchedPod(msgspec.Struct, frozen=True, gc=False):
     service_account: str = ""
 
 
-def see_pod(pod: "Pod") -> WatchedPod | UnitlessPod | None:
+def watched_pod(pod: "Pod") -> WatchedPod | UnitlessPod | None:
     """Return what is kept of a pod; None for one that asks for no unit and is on no node."""
     facts = observed_pod(pod)
     if facts is None or isinstance(facts, UnitlessPod):
         return facts
     if facts.phase is not PodPhase.PENDING:
         return WatchedPod(facts)
-    return WatchedPod(facts, scheduler_refusal(pod)[:_MOST_WORDS], pod.spec.service_account_name)
+    return WatchedPod(
+        facts, scheduler_refusal(pod)[:_MOST_CHARACTERS], pod.spec.service_account_name
+    )
 
 
 @final

@@ -57,7 +57,7 @@ async def snapshot_parts(
         is_whole = viewer.sees_whole(section)
         opening = b',"%b":{' % section.encode()
         for row in steps(list(rows[section].items()), ROWS_A_PART):
-            part = _encode(dict(row if is_whole else _seen(row, viewer)))[1:-1]
+            part = _encode(dict(row if is_whole else _visible_rows(row, viewer)))[1:-1]
             if part:
                 yield opening + part
                 opening = b","
@@ -70,7 +70,7 @@ def _encode(value: object) -> bytes:
     return legible_json(_encoder.encode(value))
 
 
-def _seen(
+def _visible_rows(
     rows: "Sequence[tuple[str, TableRow]]", viewer: "RowViewer"
 ) -> "Iterator[tuple[str, Row]]":
     for key, row in rows:

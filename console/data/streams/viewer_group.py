@@ -95,7 +95,7 @@ class ViewerGroup:
 
     def publish(self, changes: "RowChanges", now: float) -> None:
         """Send what is seen of the changes, or that there are none where nothing was said for long."""
-        seen = self._seen(changes)
+        seen = self._visible_changes(changes)
         if seen or now - self._last_event_at >= KEEP_ALIVE_S:
             self._last_event_at = now
             self._send(change_event(self._moments.now(), seen))
@@ -121,7 +121,7 @@ class ViewerGroup:
             self._in_making = None
         return snapshot
 
-    def _seen(self, changes: "RowChanges") -> "dict[Section, dict[str, Row | None]]":
+    def _visible_changes(self, changes: "RowChanges") -> "dict[Section, dict[str, Row | None]]":
         found: dict[Section, dict[str, Row | None]] = {}
         for section, rows in changes.items():
             seen: dict[str, Row | None] = {}
