@@ -394,7 +394,7 @@ CONNECTIONS_DROPPED = counter(
 )
 EVENT_LOOP_LAG = histogram(
     "gpu_event_loop_lag_seconds",
-    "How late the event loop came to what was due, looked at ten times a second.",
+    "How late the event loop came to what was due, measured ten times a second.",
     buckets=REQUEST_BUCKETS,
 )
 LEADING = gauge("gpu_leading", "1 while this replica holds the Lease.")
