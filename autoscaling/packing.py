@@ -2,8 +2,8 @@
 
 All nodes are in one order, and a pod gets the first one that takes it (first fit): existing nodes by their free units,
 the fullest first, then nodes on their way in the order in which they were asked for, then nodes whose units return after
-the upgrade of their driver. So a plan that has been carried
-out packs the same pods onto the same nodes, and asks for nothing more.
+the upgrade of their driver. So a plan that has been carried out packs the same pods onto the same nodes, and asks for
+nothing more.
 
 Where the number of free units decides (`DeviceRules.is_constrained`), numbers are compared. Elsewhere the code that
 binds pods decides, on a scratch `AllocationState` that has the nodes which were looked at: never the whole cluster. An

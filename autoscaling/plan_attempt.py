@@ -270,7 +270,7 @@ class PlanAttempt:
         def order(request: "ObservedRequest") -> "tuple[dt.datetime, int, str]":
             origin = self._origins.get(request.id)
             at = positions.get(origin) if origin is not None else None
-            return (_asked_at(request), len(pods) if at is None else at, request.id)
+            return (_requested_at(request), len(pods) if at is None else at, request.id)
 
         for item in sorted(self._in_flight, key=order):
             if item.shape is None:
@@ -415,7 +415,7 @@ def _uids(pods: "Sequence[PodFacts]") -> "tuple[PodUid, ...]":
     return tuple(pod.uid for pod in sorted(pods, key=waiting_order))
 
 
-def _asked_at(request: "ObservedRequest") -> "dt.datetime":
+def _requested_at(request: "ObservedRequest") -> "dt.datetime":
     """Return when a node was asked for, as far as its traces show."""
     traces = [signal.created for signal in request.signals]
     if request.claim is not None:

@@ -123,13 +123,13 @@ class RequestState:
     def _has_lost_claim(self) -> bool:
         """Say whether a NodeClaim was there and is gone, and no newer signal asks again."""
         if self._gone is not None:
-            return not self._is_asked_again(self._gone.created)
+            return not self._is_requested_again(self._gone.created)
         known = self._known
         if known is None or not known.node_claim:
             return False
-        return not self._is_asked_again(parse_time(known.since))
+        return not self._is_requested_again(parse_time(known.since))
 
-    def _is_asked_again(self, since: dt.datetime | None) -> bool:
+    def _is_requested_again(self, since: dt.datetime | None) -> bool:
         return since is not None and any(item.created > since for item in self._live)
 
     # --- phases ---
@@ -208,7 +208,7 @@ class RequestState:
             since = self._begun(claim.created, RequestPhase.LAUNCHED)
             deadline = since + LAUNCHED_WITHIN
             if self._now >= deadline:
-                return self._given_up(claim, max(self._now, claim.created + LAUNCHED_WITHIN))
+                return self._failed_claim(claim, max(self._now, claim.created + LAUNCHED_WITHIN))
             reason = claim.launched.message or "its instance is being launched"
             return self._request(RequestPhase.LAUNCHED, since, reason, deadline=deadline)
         created = self._begun(claim.created, RequestPhase.LAUNCHED)
@@ -216,7 +216,7 @@ class RequestState:
         since = launched if launched <= self._now else min(self._now, created + LAUNCHED_WITHIN)
         deadline = since + REGISTERED_WITHIN
         if self._now >= deadline:
-            return self._given_up(claim, max(self._now, launched + REGISTERED_WITHIN))
+            return self._failed_claim(claim, max(self._now, launched + REGISTERED_WITHIN))
         text = f"the instance of NodeClaim {claim.name} is launched; its Node is to register"
         return self._request(RequestPhase.LAUNCHED, created, text, deadline=deadline)
 
@@ -257,7 +257,7 @@ class RequestState:
                 f"node {claim.node} of NodeClaim {claim.name} is removed before its pods were there"
             )
             return self._failed(Failure.NODE_LOST, text)
-        return self._given_up(claim, self._now)
+        return self._failed_claim(claim, self._now)
 
     def _without_claim(self) -> ObservedRequest | None:
         """Return a request whose NodeClaim was deleted; None once that was recorded, and nothing is left of it."""
@@ -266,7 +266,7 @@ class RequestState:
             is_left = bool(self._signals) or self._node is not None
             return self._failed(*self._failure) if is_left else None
         if self._gone is not None:
-            return self._given_up(self._gone, self._now)
+            return self._failed_claim(self._gone, self._now)
         name = known.node_claim if known is not None else ""
         if known is not None and known.phase in _WITH_NODE:
             return self._failed(
@@ -284,7 +284,7 @@ class RequestState:
                 return None
             return self._request(RequestPhase.SUPERSEDED, self._now, "its signal is being deleted")
         asked = min(item.created for item in self._live)
-        if self._failure is not None and not self._is_asked_again(self._reported_at):
+        if self._failure is not None and not self._is_requested_again(self._reported_at):
             return self._failed(*self._failure)
         for signal in self._live:
             if signal.node:
@@ -336,7 +336,7 @@ class RequestState:
             return self._past(parse_time(known.since) or self._now)
         return self._now
 
-    def _given_up(self, claim: "ClaimFacts", now: dt.datetime) -> ObservedRequest:
+    def _failed_claim(self, claim: "ClaimFacts", now: dt.datetime) -> ObservedRequest:
         return self._failed(*claim_failure(claim, now, self._parameters.devices_within))
 
     def _failed(self, failure: Failure, message: str) -> ObservedRequest:

@@ -77,7 +77,7 @@ def updated_history(
     return tuple(found[key] for key in sorted(found))
 
 
-def failures_seen(
+def new_failures(
     observed: "Iterable[ObservedRequest]", known: "Sequence[ScaleRequestStatus]"
 ) -> "tuple[ObservedRequest, ...]":
     """Return the requests that failed since the pass before."""

@@ -70,7 +70,7 @@ def reserve(pod: "PoolPod", context: "AdmissionContext") -> "Decision":
     existing = _existing_reservation(request, context)
     if existing is not None and not request.is_dry_run:
         if (existing.pool, existing.demand) == (pod.pool.name, pod.demand):
-            return _kept(pod, existing, context, now=now)
+            return _with_current_annotation(pod, existing, context, now=now)
         context.allocation_state.withdraw(existing.id)
     planned = _plan(pod, context)
     if isinstance(planned, Denied):
@@ -189,7 +189,7 @@ def _existing_reservation(
     return reservation if reservation.namespace == request.namespace else None
 
 
-def _kept(
+def _with_current_annotation(
     pod: "PoolPod", reservation: "Reservation", context: "AdmissionContext", *, now: "Instant"
 ) -> Admitted:
     """Keep the annotation while it is true, which another client may have changed."""

@@ -47,7 +47,7 @@ def size_denial(pod: "Pod", demand: "Demand") -> Denied | None:
 
 
 def _expressions_denial(affinity: "Affinity | None") -> Denied | None:
-    found = sum(max(1, _given_expressions(term)) for term in required_terms(affinity))
+    found = sum(max(1, _count_expressions(term)) for term in required_terms(affinity))
     if found <= MAX_EXPRESSIONS:
         return None
     text = (
@@ -57,7 +57,7 @@ def _expressions_denial(affinity: "Affinity | None") -> Denied | None:
     return Denied(RefusalReason.TOO_LARGE, text)
 
 
-def _given_expressions(term: "NodeSelectorTerm") -> int:
+def _count_expressions(term: "NodeSelectorTerm") -> int:
     """Count the expressions of a term, except the one that admission adds to it."""
     given = (
         expression

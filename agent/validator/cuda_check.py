@@ -115,7 +115,7 @@ class CudaCheck:
             return f"{_last_call(lines)} does not return: {_SEE_LOG}; a reset may need a reboot of the node"
         finally:
             await _end(child)
-        return _judge(uuid, lines, code)
+        return _check_output(uuid, lines, code)
 
 
 def _targets(device: "DriverDevice") -> list[str]:
@@ -145,7 +145,7 @@ def _last_call(lines: "Sequence[str]") -> str:
     return lines[-1] if lines else "loading libcuda"
 
 
-def _judge(uuid: str, lines: "Sequence[str]", code: int) -> str | None:
+def _check_output(uuid: str, lines: "Sequence[str]", code: int) -> str | None:
     try:
         found: Any = json.loads(lines[-1]) if lines else None
     except ValueError:

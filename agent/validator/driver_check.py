@@ -45,9 +45,9 @@ class DriverCheck:
             first, second = await self._node.read_driver(self._clock, reads=2)
         except DriverUnavailableError as error:
             return Failed(self._explain(str(error)))
-        return self._judge(first, second)
+        return self._check_snapshots(first, second)
 
-    def _judge(self, first: "DriverSnapshot", second: "DriverSnapshot") -> Outcome:
+    def _check_snapshots(self, first: "DriverSnapshot", second: "DriverSnapshot") -> Outcome:
         if fault := _disagreement(first.devices, second.devices):
             return Failed(fault)
         usable = [device for device in second.devices if not device.is_lost]

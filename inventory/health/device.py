@@ -212,7 +212,7 @@ def _read(
     return replace(
         before,
         read_at=seen.at,
-        figures=_kept(before.figures, figures),
+        figures=_with_missing_counters(before.figures, figures),
         hot_samples=hot_samples,
         xid_fault=xid_fault,
         exporter_fault=(
@@ -252,7 +252,9 @@ def _grew(before: "DeviceReading | None", figures: "DeviceReading", counter: _Co
     return old is not None and new is not None and new > old
 
 
-def _kept(before: "DeviceReading | None", figures: "DeviceReading") -> "DeviceReading":
+def _with_missing_counters(
+    before: "DeviceReading | None", figures: "DeviceReading"
+) -> "DeviceReading":
     """Return the figures; counters that this page lacks keep their last value."""
     if before is None:
         return figures

@@ -1,9 +1,8 @@
 """System, kernel and container runtime of a node, which decide about its driver and its container toolkit.
 
 They are read from the labels of Node Feature Discovery, or where it does not run from what the node agent reports, and from
-what kubelet says about the machine, and written as labels
-of this control plane, by which DaemonSets select nodes. These labels stay while Node Feature Discovery restarts and its own
-are gone, so that no driver pod leaves its node for that.
+what kubelet says about the machine, and written as labels of this control plane, by which DaemonSets select nodes. These
+labels stay while Node Feature Discovery restarts and its own are gone, so that no driver pod leaves its node for that.
 """
 
 import re

@@ -42,7 +42,7 @@ _encode: Final = msgspec.json.Encoder().encode
 _decode: Final = msgspec.json.Decoder(_Parts).decode
 
 
-class _GivenRule(Model, frozen=True):
+class _PeerTerm(Model, frozen=True):
     """A term of affinity or anti-affinity, or a constraint on spreading."""
 
     topology_key: str = ""
@@ -130,14 +130,14 @@ def _claims(pod: "Pod") -> "Iterator[str]":
 
 def _peers(pod: "Pod") -> "Iterator[PeerRule | str]":
     """Yield the rules about other pods that kube-scheduler enforces; in words where one cannot be read."""
-    for kind, given in _given_rules(pod.spec):
+    for kind, given in _peer_terms(pod.spec):
         try:
-            yield _peer_rule(pod, kind, msgspec.convert(given, _GivenRule))
+            yield _peer_rule(pod, kind, msgspec.convert(given, _PeerTerm))
         except msgspec.ValidationError:
             yield f"{kind.value} that cannot be read"
 
 
-def _given_rules(spec: "PodSpec") -> "Iterator[tuple[PeerKind, object]]":
+def _peer_terms(spec: "PodSpec") -> "Iterator[tuple[PeerKind, object]]":
     affinity = spec.affinity or Affinity()
     for kind, terms in (
         (PeerKind.NEAR, affinity.pod_affinity),
@@ -150,7 +150,7 @@ def _given_rules(spec: "PodSpec") -> "Iterator[tuple[PeerKind, object]]":
             yield PeerKind.SPREAD, constraint
 
 
-def _peer_rule(pod: "Pod", kind: PeerKind, given: _GivenRule) -> PeerRule:
+def _peer_rule(pod: "Pod", kind: PeerKind, given: _PeerTerm) -> PeerRule:
     namespace, labels = pod.metadata.namespace, pod.metadata.labels or {}
     selector = given.label_selector
     if selector is not None:

@@ -81,8 +81,7 @@ _SELECTORS: Final = (
     f"{AGENT_DEPLOY_LABEL},!{UPGRADE_STATE_LABEL},!{DRIVER_DEPLOY_LABEL}",
 )
 """Selectors of nodes that are to have a driver, or that an upgrade has not put back yet; each is read once. Those
-that an upgrade
-has begun with are the first, so that none of them is missed while another client labels it."""
+that an upgrade has begun with are the first, so that none of them is missed while another client labels it."""
 
 T = TypeVar("T")
 P = TypeVar("P")

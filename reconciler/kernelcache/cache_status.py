@@ -122,7 +122,7 @@ class CacheSources:
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Asked:
+class _SigningRequest:
     """The last request to admission to sign a cache again."""
 
     uid: str
@@ -163,7 +163,7 @@ class CacheStatusReconciler:
             for resource in (GKM_CACHES, CLUSTER_GKM_CACHES)
         }
         self._expected: Expectations[CacheName, GKMCacheStatus] = Expectations(now)
-        self._asked: dict[CacheName, _Asked] = {}
+        self._asked: dict[CacheName, _SigningRequest] = {}
         # caches of which the annotations were not proven, or are under the previous key
 
     async def reconcile(self, name: "CacheName") -> float | None:
@@ -190,13 +190,13 @@ class CacheStatusReconciler:
                 cache, [finalizer for finalizer in finalizers if finalizer != ours]
             )
             return None
-        await self._write_status(cache, _kept(self._current(cache)))
+        await self._write_status(cache, _current_resolution(self._current(cache)))
         return None
 
     async def _serve(self, cache: "GKMCache") -> float:
         if not self._sources.proof.is_loaded():
             return KEYS_RETRY_S
-        judged = self._judge(cache)
+        judged = self._proven_image(cache)
         if judged.resolution.fault:
             return await self._restore_proof(cache, judged.resolution.fault)
         # Before the digest, without which no node pulls: what a node has is let go before the cache goes.
@@ -219,13 +219,13 @@ class CacheStatusReconciler:
         asked, current = self._asked[cache.cache_name], self._current(cache)
         left_s = asked.since + DOUBTED_S - self._now().monotonic
         if current.resolved_digest and left_s > 0:
-            await self._write_status(cache, _kept(current))
+            await self._write_status(cache, _current_resolution(current))
             return left_s
         reported = f"{fault}; {asked.refusal}" if asked.refusal else fault
         await self._write_status(cache, CacheResolution(fault=reported))
         return self._until_next_request(cache)
 
-    def _judge(self, cache: "GKMCache") -> _Judged:
+    def _proven_image(self, cache: "GKMCache") -> _Judged:
         """Return the image that the stored annotations prove."""
         proven = self._sources.proof.proven(cache)
         if isinstance(proven, str):
@@ -256,7 +256,7 @@ class CacheStatusReconciler:
         except ApiError as error:
             refusal = truncate(error.message)
             _log.warning("cache not signed again", cache=str(name), error=refusal)
-        self._asked[name] = _Asked(
+        self._asked[name] = _SigningRequest(
             uid=cache.metadata.uid,
             since=now if asked is None else asked.since,
             again_at=now + SIGN_AGAIN_S,
@@ -324,7 +324,7 @@ def _finalizer(cache: "GKMCache") -> str:
     return CACHE_FINALIZER if cache.metadata.namespace else CLUSTER_CACHE_FINALIZER
 
 
-def _kept(current: "GKMCacheStatus") -> CacheResolution:
+def _current_resolution(current: "GKMCacheStatus") -> CacheResolution:
     return CacheResolution(digest=parse_digest(current.resolved_digest), image=current.image)
 
 

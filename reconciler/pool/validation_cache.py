@@ -128,7 +128,7 @@ class PoolValidityCache:
         for name in list(pools):
             pool = self._mig.get(name)
             before = answers.pop(name, _NONE)
-            after = _ask(pool, devices) if pool is not None else _NONE
+            after = _profile_answers(pool, devices) if pool is not None else _NONE
             if after != _NONE:
                 answers[name] = after
             if after != before:
@@ -155,7 +155,7 @@ def _may_have(pool: "GPUPool", device: "GPUDevice") -> bool:
     return is_approved(pool, device) and selector_accepts(pool.spec.device_selector, device.status)
 
 
-def _ask(pool: "GPUPool", devices: "Iterable[GPUDevice]") -> _Answers:
+def _profile_answers(pool: "GPUPool", devices: "Iterable[GPUDevice]") -> _Answers:
     answers = [makes_profile(pool, device) for device in devices if _may_have(pool, device)]
     return (answers.count(True), answers.count(False))
 

@@ -62,7 +62,7 @@ class EvictionQueue:
         """Request each eviction once, one after the other: each one changes the budgets."""
         by_outcome: dict[Eviction, list[PodUsage]] = {outcome: [] for outcome in Eviction}
         for pod in pods:
-            outcome = await self._ask(pod)
+            outcome = await self._request_eviction(pod)
             EVICTIONS.labels(outcome.value).inc()
             by_outcome[outcome].append(pod)
         return Evicted(
@@ -71,7 +71,7 @@ class EvictionQueue:
             failed=tuple(by_outcome[Eviction.FAILED]),
         )
 
-    async def _ask(self, pod: "PodUsage") -> Eviction:
+    async def _request_eviction(self, pod: "PodUsage") -> Eviction:
         body = {
             "apiVersion": "policy/v1",
             "kind": "Eviction",

@@ -60,7 +60,7 @@ class CapacityHolds:
 
     async def reconcile(self, name: PoolName) -> float | None:
         """Give the free units of a pool to its gated pods in order."""
-        self._gated.forget_seen()
+        self._gated.forget_ungated()
         pool = self._index.pool(name)
         resource, unread = self._resource_of(name, pool), self._index.unread_pools
         if name in unread or resource in unread.values():

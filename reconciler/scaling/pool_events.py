@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Final
 
 from api.status_conditions import find_condition
 from autoscaling.scaling_model import Failure
-from autoscaling.shape_history import failures_seen
+from autoscaling.shape_history import new_failures
 from kube.event_recorder import ObjectReference
 from kube.resources import GPU_POOLS
 from reconciler.scaling.events import (
@@ -62,7 +62,7 @@ def record_short_nodes(
     known: "Sequence[ScaleRequestStatus]",
 ) -> None:
     """Record the nodes that are seen for the first time to have failed with fewer units than promised."""
-    for request in failures_seen(observed, known):
+    for request in new_failures(observed, known):
         if request.failure is Failure.FEWER_DEVICES:
             event = node_with_fewer_devices(request)
             event.record(recorder, ObjectReference.to(GPU_POOLS, pool.metadata))

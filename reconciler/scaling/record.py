@@ -16,7 +16,7 @@ from autoscaling.node_pool_checks import node_pool_fault
 from autoscaling.nodes_per_hour import counted_from, nodes_of_last_hour
 from autoscaling.parameters import terms_faults
 from autoscaling.scaling_model import RequestId, RequestPhase, Supply
-from autoscaling.shape_history import failures_seen, history_from, updated_history
+from autoscaling.shape_history import history_from, new_failures, updated_history
 from kube.resources import GPU_POOLS
 from reconciler.runtime.expectations import Expectations
 from reconciler.runtime.status import StatusWriter
@@ -65,7 +65,7 @@ def count_changes(
     Each change counts once, by the status of the pass before.
     """
     before = {item.id: item for item in known}
-    for request in failures_seen(observed, known):
+    for request in new_failures(observed, known):
         if request.failure is not None:
             count_failure(pool, request.failure)
     for request in observed:
@@ -74,7 +74,7 @@ def count_changes(
             continue
         _count_end(last, request)
         if request.phase in _READY and _PHASES.get(last.phase) not in _READY:
-            observe_provision(pool, (request.since - _asked_at(request)).total_seconds())
+            observe_provision(pool, (request.since - _requested_at(request)).total_seconds())
     for withdrawn in before.values():
         if withdrawn.phase in _ASKED and not withdrawn.node_claim:
             count_result(pool, CANCELLED)
@@ -86,7 +86,7 @@ def _count_end(last: "ScaleRequestStatus", request: "ObservedRequest") -> None:
         observe_phase(phase, max(0.0, (request.since - since).total_seconds()))
 
 
-def _asked_at(request: "ObservedRequest") -> "dt.datetime":
+def _requested_at(request: "ObservedRequest") -> "dt.datetime":
     """Return when the node was asked for: by its signal, or as far as its NodeClaim shows."""
     times = [signal.created for signal in request.signals]
     if request.claim is not None:

@@ -30,7 +30,7 @@ _DIRECTORY: Final = "/mig-parted-config"
 
 def _build(settings: PolicyOperands) -> list[Json]:
     manager = settings.spec.mig_manager
-    left_out = _given_otherwise(manager)
+    left_out = _replaced_config_maps(manager)
     objects = [asset for asset in load_assets(NAME) if asset["metadata"]["name"] not in left_out]
     for object_ in objects:
         if object_["metadata"]["name"] == _LAYOUTS:
@@ -46,7 +46,7 @@ def _build(settings: PolicyOperands) -> list[Json]:
     return finish_policy(NAME, objects, settings)
 
 
-def _given_otherwise(manager: "MIGManagerSpec") -> dict[str, str]:
+def _replaced_config_maps(manager: "MIGManagerSpec") -> dict[str, str]:
     """Return the ConfigMaps of the policy by the names of ours whose place they take."""
     names = {_LAYOUTS: manager.config.name, _CLIENTS: manager.gpu_clients_config.name}
     return {ours: given for ours, given in names.items() if given and given != ours}
@@ -60,7 +60,7 @@ def _layouts_file(left_out: dict[str, str]) -> dict[str, str]:
 
 
 def _set_volumes(daemon_set: Json, manager: "MIGManagerSpec") -> None:
-    left_out = _given_otherwise(manager)
+    left_out = _replaced_config_maps(manager)
     for volume in pod_spec_of(daemon_set)["volumes"]:
         source = volume.get("configMap")
         if source is None:

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from autoscaling.request_ids import request_id
 from autoscaling.scaling_model import Failure, ObservedRequest, RequestPhase, ShapeHistory
 from autoscaling.shape_history import (
-    failures_seen,
     history_from,
+    new_failures,
     pause_after,
     shape_statuses,
     updated_history,
@@ -78,8 +78,8 @@ def test_the_pause_is_told_apart_by_the_id_alone():
 def test_a_failure_counts_once_however_long_it_is_seen():
     history = seen((), failed(), at_s=0)
     assert seen(history, failed(), at_s=5, known=[failed()]) == history
-    assert failures_seen([failed()], [current(failed())]) == ()
-    assert failures_seen([failed()], []) == (failed(),)
+    assert new_failures([failed()], [current(failed())]) == ()
+    assert new_failures([failed()], []) == (failed(),)
 
 
 def test_nodes_that_fail_together_are_one_failure():
