@@ -19,7 +19,6 @@ from api.names import (
     RESOURCE_PREFIX,
 )
 from tests.cluster.environment import karpenter, nodes, pods, polling, whole_cluster
-from tests.cluster.operator_states.policies import a_policy
 from tests.cluster.system.installation import GKM, NAMESPACE
 from tests.cluster.system.objects import DEVICES, POOLS, capacity
 
@@ -153,7 +152,9 @@ class FromZero:
         images = self.cluster.images
         self.cluster.nodes[POOL] = self.cluster.agent
         await images.pack("1.0", object_bytes=KERNEL_BYTES)
-        await self._apply(self._write("clusterpolicy", a_policy()))
+        self.say("  $ gpu-control-plane render clusterpolicy > clusterpolicy.yaml")
+        printed = await self.cluster.system.render("clusterpolicy")
+        await self._apply(self._write("clusterpolicy", *yaml.safe_load_all(printed)))
         cache = a_cache(self.namespace, images.reference("1.0"))
         await self._apply(self._write("cache", cache))
         pool = self._write("pool", a_pool())
