@@ -98,12 +98,12 @@ class CacheVolumes:
             return NotThere(absence=Absence.NO_SUCH_CACHE, reason="there is no such cache")
         if cache.is_deleting:
             return NotThere(absence=Absence.NO_SUCH_CACHE, reason="it is being deleted")
-        verdict = reconciler.verdict_of(cache)
-        if verdict.incompatibility:
-            return NotThere(absence=Absence.DOES_NOT_FIT, reason=verdict.incompatibility)
-        if verdict.waits_for or verdict.digest is None:
-            return _not_ready(verdict.waits_for)
-        return self._content_of(verdict.digest)
+        decision = reconciler.decision_on(cache)
+        if decision.incompatibility:
+            return NotThere(absence=Absence.DOES_NOT_FIT, reason=decision.incompatibility)
+        if decision.waits_for or decision.digest is None:
+            return _not_ready(decision.waits_for)
+        return self._content_of(decision.digest)
 
     def _content_of(self, digest: "Digest") -> "NotThere | tuple[CacheVolume, Digest]":
         reconciler, store = self._reconciler, self._reconciler.store.current

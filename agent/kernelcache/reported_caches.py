@@ -16,7 +16,7 @@ from kernelcache.store_plan import PostponeReason
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from agent.kernelcache.cache_verdict import CacheVerdict
+    from agent.kernelcache.cache_decision import CacheDecision
     from agent.kernelcache.content.store_layout import StoredContent
     from agent.kernelcache.volume_uses import VolumeUse
     from api.kinds.gkmcache import GKMCache
@@ -41,7 +41,7 @@ class StoreState:
 
 def report_of(
     store: StoreState,
-    verdicts: "Mapping[CacheName, tuple[GKMCache, CacheVerdict]]",
+    decisions: "Mapping[CacheName, tuple[GKMCache, CacheDecision]]",
     *,
     uses: "Iterable[VolumeUse]",
     published: "Mapping[str, GKMCacheNode]",
@@ -50,8 +50,8 @@ def report_of(
     pods = _pods_by_content(uses)
     failed = _reported_with(store.removal_faults, published)
     report: dict[str, dict[str, CacheFacts]] = {}
-    for name in sorted({*verdicts, *pods, *failed}):
-        cache, verdict = verdicts.get(name, (None, None))
+    for name in sorted({*decisions, *pods, *failed}):
+        cache, decision = decisions.get(name, (None, None))
         users = pods.get(name, {})
         digests = {
             digest: _former(digest, users.get(digest, ()), store)
@@ -60,12 +60,12 @@ def report_of(
         if name in store.names and cache is not None and not cache.is_deleting:
             bound = store.names[name]
             digests.setdefault(bound, _former(bound, (), store))
-        current = verdict.digest if verdict is not None else None
-        if verdict is not None and current is not None:
+        current = decision.digest if decision is not None else None
+        if decision is not None and current is not None:
             has = current in digests
             digests.pop(current, None)
-            if has or verdict.is_due:
-                digests[current] = _present(current, verdict, users.get(current, ()), store=store)
+            if has or decision.is_due:
+                digests[current] = _present(current, decision, users.get(current, ()), store=store)
         if digests:
             report.setdefault(name.namespace, {})[name.name] = CacheFacts(
                 current=current,
@@ -77,23 +77,23 @@ def report_of(
 
 def _present(
     digest: "Digest",
-    verdict: "CacheVerdict",
+    decision: "CacheDecision",
     pods: tuple[CachePod, ...],
     *,
     store: StoreState,
 ) -> DigestFacts:
     content = store.contents.get(digest)
-    fault = verdict.incompatibility
-    if not fault and content is None and not verdict.waits_for:
+    fault = decision.incompatibility
+    if not fault and content is None and not decision.waits_for:
         fault = store.faults.get(digest, "") or store.store_fault
-    fits = verdict.compatibility
+    fits = decision.compatibility
     return DigestFacts(
         is_extracted=content is not None,
         size_bytes=content.size_bytes if content is not None else 0,
         pods=pods,
         pull_fault=fault,
         removal_fault=store.removal_faults.get(digest, ""),
-        progress=verdict.waits_for or progress_of(digest, store),
+        progress=decision.waits_for or progress_of(digest, store),
         compatible=None if fits is None else fits.compatible,
         incompatible=None if fits is None else tuple(fits.incompatible),
     )

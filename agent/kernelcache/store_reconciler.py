@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NoReturn, final
 
 import structlog
 
-from agent.kernelcache.cache_verdict import CacheSetting, CacheVerdict, devices_of, judge
+from agent.kernelcache.cache_decision import CacheDecision, NodeCacheFacts, decide, devices_of
 from agent.kernelcache.content.errors import StoreError, StoreFault
 from agent.kernelcache.extractions import RunningExtraction, fault_text
 from agent.kernelcache.reported_caches import StoreState, report_of
@@ -145,29 +145,29 @@ class StoreReconciler:
         if not self.is_ready:
             return 1.0
         store = await self.store.open()
-        verdicts = self.verdicts()
+        decisions = self.decisions()
         if store is not None:
             self._check(store)
             # With a thousand caches each part takes milliseconds: kubelet's calls come in between.
             await asyncio.sleep(0)
-            await self._carry_out(store, verdicts, group)
+            await self._carry_out(store, decisions, group)
         await asyncio.sleep(0)
-        self._report(verdicts)
+        self._report(decisions)
         return self._due_in_s()
 
-    def verdicts(self) -> "dict[CacheName, tuple[GKMCache, CacheVerdict]]":
+    def decisions(self) -> "dict[CacheName, tuple[GKMCache, CacheDecision]]":
         """Return what the node is to do about each cache."""
-        setting = self._setting(self.awaited.names())
+        node = self._facts(self.awaited.names())
         return {
-            name: (cache, judge(cache, setting)) for name, cache in self._objects.caches().items()
+            name: (cache, decide(cache, node)) for name, cache in self._objects.caches().items()
         }
 
-    def verdict_of(self, cache: "GKMCache") -> CacheVerdict:
+    def decision_on(self, cache: "GKMCache") -> CacheDecision:
         """Return the same for one cache."""
-        return judge(cache, self._setting(frozenset()))
+        return decide(cache, self._facts(frozenset()))
 
-    def _setting(self, awaited: "frozenset[CacheName]") -> CacheSetting:
-        return CacheSetting(
+    def _facts(self, awaited: "frozenset[CacheName]") -> NodeCacheFacts:
+        return NodeCacheFacts(
             node=self._node,
             devices=self._devices,
             awaited=awaited,
@@ -180,13 +180,13 @@ class StoreReconciler:
     async def _carry_out(
         self,
         store: "ContentStore",
-        verdicts: "Mapping[CacheName, tuple[GKMCache, CacheVerdict]]",
+        decisions: "Mapping[CacheName, tuple[GKMCache, CacheDecision]]",
         group: asyncio.TaskGroup,
     ) -> None:
         wanted = {
-            name: item.wanted for name, (_, item) in verdicts.items() if item.wanted is not None
+            name: item.wanted for name, (_, item) in decisions.items() if item.wanted is not None
         }
-        self._forget(store, wanted, verdicts)
+        self._forget(store, wanted, decisions)
         room = await asyncio.to_thread(store.room, self.extractions.limits.floor)
         snapshot = self._snapshot(store, wanted, room)
         now = self._now()
@@ -198,12 +198,12 @@ class StoreReconciler:
         # Which content a cache needs that this version cannot read is unknown: none is removed meanwhile.
         removals = () if self._objects.unread() else plan.removals
         removed = frozenset(item.digest for item in removals)
-        if await self._bind_names(store, verdicts, removed):
+        if await self._bind_names(store, decisions, removed):
             for removal in removals:
                 await self._remove(store, removal.digest)
             for digest in store.damaged - self._uses.references.digests():
                 await self._remove(store, digest)
-            for extraction in self._due(plan, verdicts):
+            for extraction in self._due(plan, decisions):
                 self.extractions.start(extraction, store=store, group=group, ended=self._extracted)
 
     def _snapshot(
@@ -235,7 +235,7 @@ class StoreReconciler:
     async def _bind_names(
         self,
         store: "ContentStore",
-        verdicts: "Mapping[CacheName, tuple[GKMCache, CacheVerdict]]",
+        decisions: "Mapping[CacheName, tuple[GKMCache, CacheDecision]]",
         removed: "frozenset[Digest]",
     ) -> bool:
         """Bind the names of caches to their digests, or until they are there to those before; False on an error."""
@@ -246,8 +246,8 @@ class StoreReconciler:
             for name, digest in store.names.items()
             if name in unread and digest in there
         }
-        for name, (cache, verdict) in verdicts.items():
-            bound = verdict.digest if verdict.digest in there else store.names.get(name)
+        for name, (cache, decision) in decisions.items():
+            bound = decision.digest if decision.digest in there else store.names.get(name)
             if not cache.is_deleting and bound is not None and bound in there:
                 names[name] = bound
         if names == store.names:
@@ -278,16 +278,16 @@ class StoreReconciler:
             references.end_removal(digest)
 
     def _due(
-        self, plan: StorePlan, verdicts: "Mapping[CacheName, tuple[GKMCache, CacheVerdict]]"
+        self, plan: StorePlan, decisions: "Mapping[CacheName, tuple[GKMCache, CacheDecision]]"
     ) -> "Iterator[RunningExtraction]":
         """Yield what is to be started while there is room: caches that pods wait for first."""
         for item in sorted(plan.extractions, key=_urgency):
-            pairs = [verdicts[name] for name in item.caches]
+            pairs = [decisions[name] for name in item.caches]
             # A cache whose digest is not proven now is not what is pulled for.
-            caches = [cache for cache, verdict in pairs if not verdict.waits_for]
+            caches = [cache for cache, decision in pairs if not decision.waits_for]
             if not caches:
                 continue
-            sizes = [verdict.wanted.bytes for _, verdict in pairs if verdict.wanted is not None]
+            sizes = [decision.wanted.bytes for _, decision in pairs if decision.wanted is not None]
             extraction = RunningExtraction(
                 digest=item.digest,
                 caches=caches,
@@ -342,12 +342,12 @@ class StoreReconciler:
         self,
         store: "ContentStore",
         wanted: "Mapping[CacheName, WantedCache]",
-        verdicts: "Mapping[CacheName, tuple[GKMCache, CacheVerdict]]",
+        decisions: "Mapping[CacheName, tuple[GKMCache, CacheDecision]]",
     ) -> None:
         """Drop failures of what is not needed any more, and of caches that have other images or secrets now."""
         naming: dict[Digest, list[GKMCache]] = {}
         for name, item in wanted.items():
-            naming.setdefault(item.digest, []).append(verdicts[name][0])
+            naming.setdefault(item.digest, []).append(decisions[name][0])
         stored = store.contents.keys() | store.damaged
         for digest in list(self._failures):
             if digest not in naming and digest not in stored:
@@ -359,7 +359,7 @@ class StoreReconciler:
             ):
                 del self._failures[digest]
                 del self._failed_for[digest]
-        known = stored | {item.digest for _, item in verdicts.values() if item.digest is not None}
+        known = stored | {item.digest for _, item in decisions.values() if item.digest is not None}
         for digest in self._sizes.keys() - known:
             del self._sizes[digest]
 
@@ -379,7 +379,7 @@ class StoreReconciler:
                     self.trigger()
                     return
 
-    def _report(self, verdicts: "Mapping[CacheName, tuple[GKMCache, CacheVerdict]]") -> None:
+    def _report(self, decisions: "Mapping[CacheName, tuple[GKMCache, CacheDecision]]") -> None:
         current = self._objects.node_objects()
         known = StoreState(
             contents={} if self.store.current is None else self.store.current.contents,
@@ -390,7 +390,7 @@ class StoreReconciler:
             plan=self.plan,
             store_fault="" if self.store.is_taken else self.store.fault,
         )
-        report = report_of(known, verdicts, uses=self._uses.uses(current), published=current)
+        report = report_of(known, decisions, uses=self._uses.uses(current), published=current)
         self._writer.report(report, self._devices.gpus)
 
     def _due_in_s(self) -> float:

@@ -89,7 +89,7 @@ def _target(device: "DriverDevice") -> "KernelTarget | UnknownTarget":
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CacheVerdict:
+class CacheDecision:
     """What is known of a cache, and whether the node is to have it."""
 
     digest: Digest | None
@@ -111,8 +111,8 @@ class CacheVerdict:
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CacheSetting:
-    """What a verdict depends on besides the cache."""
+class NodeCacheFacts:
+    """What a decision depends on besides the cache."""
 
     node: "NodeName"
     devices: CacheDevices
@@ -123,24 +123,24 @@ class CacheSetting:
     stored: "AbstractSet[Digest]"
 
 
-def judge(cache: "GKMCache", setting: CacheSetting) -> CacheVerdict:
+def decide(cache: "GKMCache", node: NodeCacheFacts) -> CacheDecision:
     """Return what the node is to do about the cache."""
     digest = parse_digest(cache.status.resolved_digest)
     facts = cache.status.image
     if digest is None or facts is None:
-        return CacheVerdict(digest=None, waits_for=_unproven(cache, UNRESOLVED))
+        return CacheDecision(digest=None, waits_for=_unproven(cache, UNRESOLVED))
     waits_for = "" if cache.annotated_digest == digest else _unproven(cache, BEING_CHECKED)
-    is_awaited = cache.cache_name in setting.awaited
-    is_due = is_awaited or keeps_warm(cache, setting.node)
-    found = setting.devices.compatibility(facts.targets)
+    is_awaited = cache.cache_name in node.awaited
+    is_due = is_awaited or keeps_warm(cache, node.node)
+    found = node.devices.compatibility(facts.targets)
     if found is None:
         waits_for = waits_for or NO_DRIVER
     fits = found is None or found.fits_any
     wanted = None
-    if is_due and fits and not cache.is_deleting and (not waits_for or digest in setting.stored):
-        size = setting.sizes.get(digest) or facts.size_bytes or facts.layer_bytes
+    if is_due and fits and not cache.is_deleting and (not waits_for or digest in node.stored):
+        size = node.sizes.get(digest) or facts.size_bytes or facts.layer_bytes
         wanted = WantedCache(digest=digest, bytes=size, is_awaited=is_awaited)
-    return CacheVerdict(
+    return CacheDecision(
         digest=digest,
         waits_for=waits_for,
         compatibility=found,
