@@ -70,7 +70,7 @@ T = TypeVar("T")
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """Which objects of the resource; all of them by default."""
+    """Selection of the objects of the resource; all of them by default."""
 
     namespace: str | None = None
     label_selector: str | None = None

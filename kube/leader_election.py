@@ -104,7 +104,7 @@ class LeaseClient(Protocol):
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseTimes:
-    """Which Lease, and its times: a dead leader is followed after 1.6 to 2.3 s.
+    """Name and times of the Lease: a dead leader is followed after 1.6 to 2.3 s.
 
     client-go's are 15, 10 and 2 s, and a hand-over takes as long. Ours cost two and a half writes of
     one small object a second, and four reads a second by each follower; 1,000 kubelets write 100.

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class DeviceLimit(Protocol):
-    """Which devices a pod can use."""
+    """The limit on the devices that a pod can use."""
 
     def fits(self, compute_capability: str) -> bool:
         """Say whether the pod can use a device; an empty text is a capability that is not known."""

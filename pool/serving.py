@@ -1,4 +1,4 @@
-"""Which pool serves a resource that several pools name: the one rule of the index, and of all that explains or tries."""
+"""The rule by which one of several pools serves a resource that all of them name: the index, explanations and trials use it."""
 
 from typing import TYPE_CHECKING
 

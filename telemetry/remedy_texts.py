@@ -41,7 +41,7 @@ def all_namespaces(_: str) -> bool:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemedyReader:
-    """Who reads about a remedy, and when."""
+    """The reader of a remedy's text: its rights, and its time."""
 
     namespace: str
     """Whose pods go by their name alone."""

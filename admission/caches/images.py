@@ -41,7 +41,7 @@ class SecretName:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageQuestion:
-    """Which digest the image has, what it says of its cache, and who has signed it."""
+    """The question for the digest of an image, the facts of its cache, and its signers."""
 
     cache: "CacheName"
     reference: "ImageReference"
@@ -77,7 +77,7 @@ class ResolvedImage:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageFault:
-    """Why nothing is known of an image."""
+    """The fault for which nothing is known of an image."""
 
     text: str
     """With the image's name, the fact, and what to do."""

@@ -38,7 +38,7 @@ CONTROLLER_GROUPS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class PodCreator:
-    """Who creates the pod, for rules of access."""
+    """The user who creates the pod, for rules of access."""
 
     username: str = ""
     groups: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""Which lists a console may read: those of its user in `kubectl gpu console`, those of its account in a cluster."""
+"""Lists that a console may read: those of its user in `kubectl gpu console`, those of its account in a cluster."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self, final

@@ -51,7 +51,7 @@ OUR_ANNOTATIONS = (
 
 
 def idle(case: "UpgradeCase") -> "UpgradeMove":
-    """States unknown and upgrade-done."""
+    """Return the move of a node in state unknown or upgrade-done."""
     if need := need_of(case.node):
         return _required(case, *need, attempt=1)
     if is_out_of_service(case.node):

@@ -1,4 +1,4 @@
-"""Which nodes of one policy start now, and why the others do not.
+"""Selection of the nodes of one policy that start an upgrade now, and why the others do not.
 
 A node that starts takes one of maxParallelUpgrades, and, unless it is away already, one of maxUnavailable. Away is what is
 cordoned by any client, not ready, withheld or in progress. A failed node takes none of the first.

@@ -1,4 +1,4 @@
-"""Which nodes are to be looked at when something changes that assignment depends on.
+"""Triggers of assignment: the nodes to reconcile when something changes that assignment depends on.
 
 | changed | nodes |
 |---|---|

@@ -59,7 +59,7 @@ class ScalingFacts:
     spec_faults: "Sequence[str]" = ()
     """What of spec.autoscaling is not used as it stands."""
     kept_away: str = ""
-    """Which node software has no pod on the pool's nodes, with the cure."""
+    """DaemonSets of node software that have no pod on the pool's nodes, with the cure."""
 
 
 def scaling_conditions(

@@ -32,7 +32,7 @@ DEFAULT_APPS: Final[Mapping[Operand, tuple[str, ...]]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperandParameters:
-    """Which pods are operands."""
+    """Parameters by which a pod is an operand."""
 
     apps: Mapping[Operand, tuple[str, ...]] = field(default_factory=lambda: DEFAULT_APPS)
     """Values of the label `app`, by operand."""

@@ -57,7 +57,7 @@ class Handlers:
     scaling: "Callable[[], bytes | None]"
     """The JSON of /debug/scale; None on a replica that does not lead."""
     metrics_readers: "ReviewedTokens[TokenUser]"
-    """Who may read which namespaces and pods have units."""
+    """Accounts that may read which namespaces and pods have units."""
     clock: "Clock"
 
 

@@ -40,7 +40,7 @@ class InjectedError:
     query: re.Pattern[str] = re.compile("")
     """Searched in the query: a watch has the path of its list."""
     user: str = ""
-    """Who sends it; empty for all."""
+    """Its sender; empty for all."""
     nth: int = 1
     """The first matching request that it picks."""
     times: int = 1
