@@ -36,7 +36,7 @@ SUBJECTS: Final = {
     "cluster": "`make bench-cluster`: unmodified kube-apiserver, etcd and kube-scheduler, with no extender, an echo "
     "extender, an echo with two webhooks that decide nothing (the limit), and ours.",
     "karpenter_50_pods": "`make bench-karpenter`: the installed server, Karpenter and kube-scheduler unmodified, nodes "
-    "whose kubelets are played.",
+    "whose kubelets are simulated.",
     "karpenter_100_pods": "the same with 100 pods.",
     "kernel_cache_pods": "pods on a real kubelet and containerd, with a warm cache and without, beside another volume.",
 }

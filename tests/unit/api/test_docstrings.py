@@ -14,7 +14,7 @@ def test_description_of_a_class_is_its_own_docstring():
 
 
 def test_docstring_under_a_field_describes_it():
-    assert docstrings.field_descriptions(ReservationPolicy) == {"ttl": "From 5s to 1h."}
+    assert docstrings.field_descriptions(ReservationPolicy) == {"ttl": "Time from 5s to 1h."}
 
 
 def test_docstring_under_an_enum_member_describes_it():
