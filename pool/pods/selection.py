@@ -86,7 +86,10 @@ def unweighed(spec: "PodSpec") -> tuple[str, ...]:
         ),
         "spec.affinity.podAffinity": affinity.pod_affinity,
         "spec.affinity.podAntiAffinity": affinity.pod_anti_affinity,
-        "spec.topologySpreadConstraints": spec.topology_spread_constraints,
+        "spec.topologySpreadConstraints": any(
+            item.get("whenUnsatisfiable") != "ScheduleAnyway"
+            for item in spec.topology_spread_constraints or ()
+        ),
         "spec.volumes[].persistentVolumeClaim": any(
             volume.persistent_volume_claim for volume in volumes
         ),

@@ -130,6 +130,7 @@ def test_a_pod_that_requests_cpu_goes_nowhere_while_it_is_unknown_what_other_pod
         ({"affinity": {"podAffinity": {}}}, "spec.affinity.podAffinity"),
         ({"affinity": {"podAntiAffinity": {}}}, "spec.affinity.podAntiAffinity"),
         ({"topologySpreadConstraints": [{}]}, "spec.topologySpreadConstraints"),
+        ({"topologySpreadConstraints": [{"whenUnsatisfiable": "ScheduleAnyway"}]}, None),
         (
             {"hostNetwork": True, "containers": [{"ports": [{"containerPort": 80}]}]},
             "spec.hostNetwork",
