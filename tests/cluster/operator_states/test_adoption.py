@@ -29,6 +29,7 @@ from tests.cluster.operator_states.policies import (
     a_policy,
     daemon_sets,
     put,
+    state,
     until_ready,
     until_state,
 )
@@ -181,8 +182,13 @@ async def test_the_driver_s_pods_stay_for_another_driver_until_their_nodes_are_u
     other: Json = {"repository": "registry.test", "image": "driver", "version": "2"}
     before = {uid for uid, (app, _) in (await running(api)).items() if app == DRIVER}
     await put(api, WITHOUT_OTHERS | {"driver": SPEC["driver"] | other})
-    found = await until_state(api, "state-driver", "notReady", "PodsNotReady")
-    assert "its pod is of an earlier version" in found["message"]
+
+    async def is_outdated() -> bool:
+        found = await state(api, "state-driver")
+        assert "its pod is of an earlier version" in found.get("message", ""), f"{found}"
+        return True
+
+    await polling.eventually(is_outdated, what="the state of the driver")
     assert before <= (await running(api)).keys()
     item = await api.get(f"{DAEMON_SETS}/{DRIVER}")
     assert item["spec"]["template"]["spec"]["containers"][0]["image"] == (
