@@ -43,13 +43,17 @@ class PeerMachine:
 
     async def roll_out(self, image: str) -> None:
         """Give the driver another image."""
-        await self._daemon_set("driver", image, {"app.kubernetes.io/component": "nvidia-driver"})
+        labels = {"app.kubernetes.io/component": "nvidia-driver"}
+        await self._daemon_set("driver", image, labels, own_labels=labels)
 
     async def add_validator(self) -> None:
+        """Run the pods that it waits for. Ours would not start beside a DaemonSet with this label."""
         labels = {"app": "nvidia-operator-validator"}
-        await self._daemon_set("validator", "registry.test/validator:1", labels)
+        await self._daemon_set("validator", "registry.test/validator:1", labels, own_labels={})
 
-    async def _daemon_set(self, name: str, image: str, labels: dict[str, str]) -> None:
+    async def _daemon_set(
+        self, name: str, image: str, labels: dict[str, str], *, own_labels: dict[str, str]
+    ) -> None:
         spec = {
             "selector": {"matchLabels": labels},
             "updateStrategy": {"type": "OnDelete"},
@@ -64,7 +68,7 @@ class PeerMachine:
         body = {
             "apiVersion": "apps/v1",
             "kind": "DaemonSet",
-            "metadata": {"name": name, "labels": labels},
+            "metadata": {"name": name, "labels": own_labels},
             "spec": spec,
         }
         path = f"/apis/apps/v1/namespaces/{self.namespace}/daemonsets/{name}"
