@@ -111,15 +111,15 @@ def waits_for_plugin(device: "GPUDevice", *, is_pending: bool, is_away: bool) ->
         device: of the node.
         is_pending: whether its node's inventory says that it is meant for a pool.
         is_away: whether the plugin is kept away already. Then it does not come back while the node is validated
-            anew, which its leaving brings about.
+            again, which its leaving brings about.
     """
     condition = find_condition(device.status.conditions, DeviceCondition.ASSIGNED)
     if condition is None:
         return False
     # Which only a device has that is meant for a pool, also on a node without an inventory.
     is_waiting = condition.reason == DeviceAssigned.OTHER_PLUGIN.value
-    is_validated_anew = condition.reason == DeviceAssigned.NODE_NOT_READY_FOR_POOLING.value
-    return is_waiting or (is_pending and is_away and is_validated_anew)
+    is_validated_again = condition.reason == DeviceAssigned.NODE_NOT_READY_FOR_POOLING.value
+    return is_waiting or (is_pending and is_away and is_validated_again)
 
 
 def _limited_resources(pod: "Pod") -> "Iterator[str]":
