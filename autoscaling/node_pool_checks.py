@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from autoscaling.scaling_model import NodePoolFacts, ScalingParameters
 
 _WHEN_EMPTY: Final = "WhenEmpty"
+_NEVER: Final = "Never"
 _LONGEST_TEXT: Final = 256
 """Characters of a foreign message."""
 
@@ -131,6 +132,11 @@ def _warnings(parameters: "ScalingParameters", facts: "NodePoolFacts") -> "Itera
         yield (
             f"NodePool {facts.name} has consolidateAfter {after}, and spec.autoscaling.idleAfter is "
             f"{parameters.idle_after_s}s: empty nodes go by the NodePool, so give both one value"
+        )
+    if facts.expire_after not in {"", _NEVER}:
+        yield (
+            f"NodePool {facts.name} has expireAfter {facts.expire_after}, by which Karpenter drains each node of that age, "
+            f"whatever runs there: set spec.template.spec.expireAfter to {_NEVER} (v1 has no spec.disruption.expireAfter)"
         )
 
 

@@ -266,6 +266,7 @@ class NodePoolFacts:
     startup_taints: "tuple[NodeTaint, ...]" = ()
     consolidation_policy: str = ""
     consolidate_after: str = ""
+    expire_after: str = ""
     limits: "Mapping[str, int]" = field(default_factory=dict)
     """Resource -> limit in whole counts (CPU in thousandths, memory in MiB); `nodes` too."""
     used: "Mapping[str, int]" = field(default_factory=dict)

@@ -38,6 +38,7 @@ class NodeClaimSpec(Model, frozen=True):
     resources: ResourceRequests = ResourceRequests()
     taints: list[NodeTaint] | None = None
     startup_taints: list[NodeTaint] | None = None
+    expire_after: str = ""
 
 
 class NodeClaimStatus(Model, frozen=True):

@@ -88,6 +88,7 @@ def observe_node_pool(pool: "NodePool") -> NodePoolFacts:
         startup_taints=tuple(template.spec.startup_taints or ()),
         consolidation_policy=spec.disruption.consolidation_policy,
         consolidate_after=spec.disruption.consolidate_after,
+        expire_after=spec.template.spec.expire_after,
         limits=whole_counts(spec.limits),
         used=whole_counts(pool.status.resources),
         replicas=spec.replicas,

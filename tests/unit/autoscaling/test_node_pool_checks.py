@@ -86,6 +86,9 @@ def test_a_node_pool_that_cannot_serve_is_told_with_its_cure(
         ),
         pytest.param(but(consolidate_after="30s"), "idleAfter is 300s", id="time"),
         pytest.param(but(consolidate_after="Never"), "consolidateAfter Never", id="never"),
+        pytest.param(
+            but(expire_after="720h"), "set spec.template.spec.expireAfter to Never", id="expiry"
+        ),
     ],
 )
 def test_what_is_unwise_is_a_warning(facts: NodePoolFacts, names: str):
