@@ -89,9 +89,12 @@ def _lines(
         table = node_table(explanation, terminal, is_wide=is_wide)
         yield from table.splitlines()
         yield from remedy_lines(explanation, terminal)
-    if answer.state == "Waits" and answer.kube_scheduler:
-        text = f"kube-scheduler said: {answer.kube_scheduler}"
-        yield from wrapped(text, terminal, hang="  ")
+    for subject, text in (
+        ("autoscaling", answer.autoscaling),
+        ("kube-scheduler", answer.kube_scheduler),
+    ):
+        if answer.state == "Waits" and text:
+            yield from wrapped(f"{subject} said: {text}", terminal, hang="  ")
     source = answer.read_from
     if explanation is None and answer.state == "Waits":
         source += ", the pod alone: this user may not read its pool"

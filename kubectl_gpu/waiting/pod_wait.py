@@ -4,9 +4,12 @@ from typing import TYPE_CHECKING, assert_never, final
 
 import msgspec
 
+from api.meta import Model
 from api.names import UNITS_CONDITION
-from api.text import listed
+from api.text import listed, truncate
+from kube.resources import EVENTS
 from kubectl_gpu.answer_forms import Document, Entry
+from kubectl_gpu.cluster_source import ListQuery
 from kubectl_gpu.errors import ForbiddenError
 from kubectl_gpu.waiting.pool_reading import read_pools
 from kubectl_gpu.waiting.wait_reading import explain_wait, explain_waits
@@ -52,6 +55,8 @@ class PodExplanation(Document, frozen=True, kw_only=True):
     leader: LeaderCondition | None = None
     kube_scheduler: str = ""
     """Its last refusal."""
+    autoscaling: str = ""
+    """Note of the last Event about a node for the pod."""
     read_from: str
 
 
@@ -87,12 +92,47 @@ def wait_of(lists: "ClusterLists", pod: "Pod") -> PodExplanation:
             f"{pod.metadata.namespace}/{pod.metadata.name} has a demand and no facts"
         )
     try:
-        explanation = explain_wait(lists, pod, facts, pools=read_pools(lists))
+        pools = read_pools(lists)
+        explanation = explain_wait(lists, pod, facts, pools=pools)
     except ForbiddenError as error:
         return _without_rights(answer, error)
+    scaling = {pool.name for pool in pools if pool.spec.autoscaling is not None}
     return msgspec.structs.replace(
-        answer, explanation=explanation, message=wait_summary(explanation)
+        answer,
+        explanation=explanation,
+        message=wait_summary(explanation),
+        autoscaling=_autoscaling_event(lists, pod) if explanation.pool in scaling else "",
     )
+
+
+class _EventSeries(Model, frozen=True):
+    last_observed_time: str = ""
+
+
+class _Event(Model, frozen=True):
+    reason: str = ""
+    note: str = ""
+    event_time: str | None = None
+    series: _EventSeries | None = None
+
+    @property
+    def last_time(self) -> str:
+        return (self.series or _EventSeries()).last_observed_time or self.event_time or ""
+
+
+def _autoscaling_event(lists: "ClusterLists", pod: "Pod") -> str:
+    """Return the note of the pod's last Event about a node; empty where there is none, as an hour later."""
+    meta = pod.metadata
+    query = ListQuery(EVENTS, meta.namespace, fields=f"regarding.uid={meta.uid}")
+    without = "whether a node is asked for is unknown"
+    events = lists.read_if_allowed(
+        query,
+        _Event,
+        lambda event: event if event.reason.startswith("GPUNode") else None,
+        without=without,
+    )
+    last = max(events or (), key=lambda event: event.last_time, default=_Event())
+    return truncate(last.note, 1024)
 
 
 def _outcome(pod: "Pod", demand: "Demand | Unserved | None") -> tuple[str, str] | None:

@@ -161,7 +161,7 @@ class PoolScaler:
         failure = await self._carry_out(backend, parameters, decided, observed=observed)
         record_cancels(self._recorder, pool, decided.cancels)
         record_short_nodes(self._recorder, pool, observed=observed, known=self._record.known(pool))
-        self._events.record(name, waiting, plan=decided, observed=observed)
+        self._events.record(name, waiting, plan=decided, observed=observed, now=now)
         daemons = await self._daemons.daemons()
         await self._record.write(
             pool, counted, decided, chosen=chosen, daemons=daemons, failure=failure

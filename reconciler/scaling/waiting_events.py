@@ -1,4 +1,4 @@
-"""Events on waiting pods: which node was asked for and what the request leaves out, or why none is; each once, until it changes."""
+"""Events on waiting pods: which node was asked for and what the request leaves out, or why none is; again after a change, and after half an hour."""
 
 from typing import TYPE_CHECKING, Final, final
 
@@ -12,6 +12,7 @@ from reconciler.scaling.events import (
 )
 
 if TYPE_CHECKING:
+    import datetime as dt
     from collections.abc import Iterator, Sequence
 
     from api.names import PodUid, PoolName
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 MOST_A_PASS: Final = 100
 """Events about pods of one pool in one pass: the recorder's queue has room for ten such pools."""
+REPEAT_S: Final = 1800.0
+"""The API server deletes an Event after an hour: a pod that still waits has another one by then."""
 
 
 @final
@@ -31,7 +34,7 @@ class WaitingPodEvents:
     def __init__(self, recorder: "EventRecorder") -> None:
         self._recorder = recorder
         self._reported: dict[PoolName, dict[PodUid, str]] = {}
-        # pool -> pod -> id of the request, or reason, of its last Event
+        # pool -> pod -> id of the request, or reason, of its last Event, and in which half hour it was recorded
 
     def record(
         self,
@@ -40,6 +43,7 @@ class WaitingPodEvents:
         *,
         plan: "ScalingPlan",
         observed: "Sequence[ObservedRequest]",
+        now: "dt.datetime",
     ) -> None:
         """Record what is new, for the first pods of the queue; the others get theirs at the next passes."""
         before, news = self._reported.get(pool, {}), dict(_news(plan, observed))
@@ -49,7 +53,7 @@ class WaitingPodEvents:
             found = news.get(pod.uid)
             if found is None:
                 continue
-            key, event = found
+            key, event = f"{found[0]} {now.timestamp() // REPEAT_S}", found[1]
             if before.get(pod.uid) == key:
                 after[pod.uid] = key
             elif count < MOST_A_PASS:

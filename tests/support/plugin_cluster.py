@@ -32,6 +32,7 @@ PLURALS = {
     "namespaces": "Namespace",
     "pods": "Pod",
     "leases": "Lease",
+    "events": "Event",
 }
 
 
@@ -204,6 +205,8 @@ def _is_selected(item: Object, query: Any) -> bool:
         return bool(item["status"].get("poolRef", {}).get("name", "") == value)
     if field_ == "spec.nodeName":
         return bool(item.get("spec", {}).get("nodeName", "") == value)
+    if field_ == "regarding.uid":
+        return bool(item["regarding"]["uid"] == value)
     if field_ == "metadata.name":
         return bool(item["metadata"]["name"] == value)
     return True

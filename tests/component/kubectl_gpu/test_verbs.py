@@ -58,6 +58,36 @@ async def test_why_reads_the_objects_of_the_pool_and_the_pods_of_its_nodes_alone
     assert {seen.method for seen in cluster.reads()} == {"GET"}
 
 
+async def test_why_says_what_autoscaling_said_last_of_a_pod_of_a_pool_that_scales(
+    cluster: ListedCluster,
+):
+    cluster.objects[0]["spec"]["autoscaling"] = {"shapes": []}
+    [pod] = [item for item in cluster.objects if item["metadata"]["name"] == "big"]
+    blocked = "no node is asked for: NoShape: the pod requests 9000m of CPU"
+    for minute, reason, note in (
+        (1, "GPUNodeRequested", "pool training asks for a node"),
+        (3, "GPUNodeRequestBlocked", blocked),
+        (2, "GPUNodeFailed", "request a1b2 failed"),
+        (4, "GPUPodWaits", "4 units requested"),
+    ):
+        cluster.objects.append(
+            {
+                "kind": "Event",
+                "metadata": {"name": f"big.{minute}", "namespace": "ml-team"},
+                "regarding": {"uid": pod["metadata"]["uid"]},
+                "reason": reason,
+                "note": note,
+                "eventTime": f"2026-11-23T22:0{minute}:00.000000Z",
+            }
+        )
+    done = await cluster.run("why", "big", "-n", "ml-team")
+    assert f"autoscaling said: {blocked}" in done.stdout.splitlines()
+    cluster.forbidden.add("events")
+    done = await cluster.run("why", "big", "-n", "ml-team")
+    assert "whether a node is asked for is unknown" in done.stdout
+    assert "autoscaling said" not in done.stdout
+
+
 async def test_why_without_a_pod_lists_those_that_wait(cluster: ListedCluster):
     cluster.objects.append(labelled(a_waiting_pod("small", 1), namespace="other"))
     one = await cluster.run("why", "-n", "ml-team", "--no-headers")
