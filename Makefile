@@ -100,8 +100,7 @@ demo-console: install ## the console's page on an in-memory cluster in which pod
 	@$(BIN)/gpu-control-plane demo --console --seed $(SEED)
 
 .PHONY: node-demo
-node-demo: install ## a kernel cache on a real kubelet, narrated; builds it once, as cluster-test
-	@tests/cluster/components/build.sh $(BUILD)/kubernetes
+node-demo: programs ## a kernel cache on a real kubelet, narrated; builds it once, as cluster-test
 	@$(BIN)/pytest tests/cluster/node/caches/test_node_demo.py --with-cluster --quiet --no-header
 
 .PHONY: playground
@@ -113,14 +112,16 @@ playground: install ## all of it in a real cluster on this machine that stays, w
 playground-down: ## end that cluster
 	@if [ -x $(BIN)/python ]; then $(BIN)/python -m tests.playground down; fi
 
-.PHONY: cluster-test
-cluster-test: install ## the same system on an unmodified Kubernetes; builds it once (needs Go, a C compiler, Node.js, root, Debian's packages)
+.PHONY: programs
+programs: install ## the programs of the real cluster, built once (needs Go, and a C compiler)
 	@tests/cluster/components/build.sh $(BUILD)/kubernetes
+
+.PHONY: cluster-test
+cluster-test: programs ## the same system on an unmodified Kubernetes; builds it once (needs Go, a C compiler, Node.js, root, Debian's packages)
 	@$(BIN)/python -m tests.cluster
 
 .PHONY: story-test
-story-test: install ## the part of cluster-test that each commit runs: the stories of its suites, none that tests/cluster/nightly.txt names
-	@tests/cluster/components/build.sh $(BUILD)/kubernetes
+story-test: programs ## the part of cluster-test that each commit runs: the stories of its suites, none that tests/cluster/nightly.txt names
 	@$(BIN)/python -m tests.cluster --stories
 
 .PHONY: long-test
@@ -140,8 +141,7 @@ tools-test: install ## what deptry finds in imports, and kube-score in rendered 
 	$(BIN)/pytest tests/cluster/manifests/test_kube_score.py --with-cluster --long
 
 .PHONY: fault-test
-fault-test: install ## a fault run on an unmodified Kubernetes: make fault-test SEED=7 STEPS=2000 [ONLY=watch]
-	@tests/cluster/components/build.sh $(BUILD)/kubernetes
+fault-test: programs ## a fault run on an unmodified Kubernetes: make fault-test SEED=7 STEPS=2000 [ONLY=watch]
 	$(BIN)/python -m tests.fault --seed $(SEED) --steps $(STEPS) $(addprefix --only ,$(ONLY))
 
 .PHONY: bench
@@ -149,8 +149,7 @@ bench: install ## measure, write build/bench/*.json and docs/performance.md
 	$(BIN)/python -m tests.bench
 
 .PHONY: bench-karpenter
-bench-karpenter: install ## how soon nodes of an unmodified Karpenter come and serve their pods
-	@tests/cluster/components/build.sh $(BUILD)/kubernetes
+bench-karpenter: programs ## how soon nodes of an unmodified Karpenter come and serve their pods
 	$(BIN)/pytest tests/cluster/autoscaling --with-cluster --long -m figures --write-figures
 	$(BIN)/python -m tests.bench.page
 
@@ -196,4 +195,5 @@ docs: install ## the pages of docs as a site in build/site
 	$(BIN)/mkdocs build --strict
 
 .PHONY: presubmit
-presubmit: test slow-test story-test ## what CI runs for each commit
+presubmit: ## what CI runs for each commit
+	@.ci/run
