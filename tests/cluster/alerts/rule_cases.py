@@ -143,12 +143,12 @@ LATER_CASES = [
     ),
     Case(
         "GPUKernelCacheOutdated",
-        # Since the first second of the epoch, at which promtool's time begins.
-        {'gpu_kernel_cache_outdated_since_seconds{cache="GKMCache a/b"}': "0x1600"},
-        silent_at="1440m",
-        raised_at="1441m",
+        # promtool's time begins with the epoch: a day less an hour before it.
+        {'gpu_kernel_cache_outdated_since_seconds{cache="GKMCache a/b"}': "-82800x90"},
+        silent_at="60m",
+        raised_at="61m",
         labels={"cache": "GKMCache a/b"},
-        harmless={'gpu_kernel_cache_outdated_since_seconds{cache="GKMCache a/c"}': "60x1600"},
+        harmless={'gpu_kernel_cache_outdated_since_seconds{cache="GKMCache a/c"}': "-82740x90"},
     ),
     Case(
         "GPUOperatorReconciliationFailed",
