@@ -30,9 +30,13 @@ BUILD: Final = ROOT / "build"
 SUITES: Final = "tests/cluster"
 SECOND_LANE: Final = tuple(
     f"{SUITES}/{name}"
-    for name in ("chart", "console", "image", "kubectl_gpu", "node", "uninstall", "upgrades")
+    for name in (
+        *("chart", "console", "image", "kubectl_gpu", "node", "uninstall", "upgrades"),
+        *("alerts", "joints"),
+    )
 )
-"""Suites with a control plane of their own that run beside the others."""
+"""Suites with a control plane of their own that run beside the others, in this order; both lanes take as long."""
+DURATIONS: Final = ("--durations=25", "--durations-min=5")
 MOST_FLAKY: Final = 5
 PASSED, FAILED = 0, 1
 """Exit statuses of pytest of a run that was complete."""
@@ -55,7 +59,7 @@ class Lane:
 
     def command(self) -> list[str]:
         pytest = (sys.executable, "-m", "pytest", "--with-cluster", f"--outcomes={self.outcomes}")
-        return [*pytest, *self.arguments]
+        return [*pytest, *DURATIONS, *self.arguments]
 
 
 def lanes_of(*, stories: bool) -> tuple[Lane, Lane]:
