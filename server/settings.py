@@ -124,7 +124,7 @@ class InventorySettings(Section):
     """Sources of devices."""
 
     managed_label: str = Field(default=MANAGED_LABEL, min_length=1, max_length=317)
-    """Label of Nodes; its value `false` keeps its devices out of every pool."""
+    """Label of Nodes; its value `false` keeps its devices out of every pool, and the node agent and the operands off the node."""
     managed_by_default: bool = True
     """Whether a node without that label is managed."""
     label_nodes: bool = True

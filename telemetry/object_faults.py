@@ -93,7 +93,7 @@ def device_fault(device: "GPUDevice") -> ObjectFault | None:
     if device.status.state is DeviceState.FAULTED or (healthy and healthy.status == "False"):
         why = _condition_text(healthy) if healthy else "no reason is given"
         return ObjectFault(f"faulted, no pod gets it: {why}", cure, is_severe=True)
-    if stale is not None and stale.status == "True":
+    if device.status.managed and stale is not None and stale.status == "True":
         return ObjectFault(f"its facts are old: {stale.message or stale.reason}", cure)
     return None
 

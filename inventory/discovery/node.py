@@ -8,6 +8,7 @@ from typing import Final, final
 
 from api.kinds.gpudevice import GPUDevice, GPUDeviceStatus
 from api.kinds.gpunodeinventory import DriverVersions, NodeSystem
+from api.meta import SelectorOperator, SelectorRequirement
 from api.names import MANAGED_LABEL
 from api.text import listed as listing
 from inventory.discovery.merge import MergedReport
@@ -15,6 +16,8 @@ from inventory.discovery.plan import DevicePlan, RejectedDevice, is_ours
 
 FRESH_FOR: Final = dt.timedelta(minutes=2)
 """Age of a node agent's heartbeat, of one a minute: an older one means silence, and its facts and reports are ignored."""
+_OPT_OUT_VALUES: Final = ("false", "False", "FALSE")
+"""Node affinities compare case by case."""
 DEFAULT_GONE_FOR: Final = dt.timedelta(minutes=1)
 """Longer than the 40 s after which kube-controller-manager deletes the pods of a Node that is gone."""
 
@@ -25,7 +28,7 @@ class InventoryParameters:
     """Settings of the inventory."""
 
     managed_label: str = MANAGED_LABEL
-    """On a Node: `false` keeps its devices out of every pool."""
+    """On a Node: `false` keeps its devices out of every pool, and what examines them off the node."""
     is_managed_by_default: bool = True
     """Whether a node without the label is managed."""
     gone_for: dt.timedelta = DEFAULT_GONE_FOR
@@ -56,10 +59,20 @@ class IncompleteInventory:
     message: str
 
 
+def on_managed_nodes(parameters: InventoryParameters) -> tuple[SelectorRequirement, ...]:
+    """Return the expressions that a managed node satisfies, and no other."""
+    key = parameters.managed_label
+    kept_out = SelectorRequirement(
+        key=key, operator=SelectorOperator.NOT_IN, values=list(_OPT_OUT_VALUES)
+    )
+    if parameters.is_managed_by_default:
+        return (kept_out,)
+    return (SelectorRequirement(key=key, operator=SelectorOperator.EXISTS), kept_out)
+
+
 def is_managed(labels: Mapping[str, str], parameters: InventoryParameters) -> bool:
     """Whether the node's devices may be in pools."""
-    value = labels.get(parameters.managed_label)
-    return parameters.is_managed_by_default if value is None else value.lower() != "false"
+    return all(item.matches(labels) for item in on_managed_nodes(parameters))
 
 
 def passed_through(merged: MergedReport, devices: Sequence[GPUDeviceStatus]) -> tuple[str, ...]:

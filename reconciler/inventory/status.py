@@ -48,9 +48,14 @@ def shows_device(device: "GPUDevice", wanted: "WantedDevice", now: dt.datetime) 
 
 
 def newly_stale(plan: "DevicePlan") -> "list[WantedDevice]":
-    """Return the devices of which a source went silent since the last write."""
+    """Return the devices of which a source went silent since the last write.
+
+    A node that opts out has no node agent, so silence about its devices is as asked for.
+    """
     return [
-        wanted for device, wanted in plan.keep if wanted.staleness.is_stale and not is_stale(device)
+        wanted
+        for device, wanted in plan.keep
+        if wanted.staleness.is_stale and wanted.status.managed and not is_stale(device)
     ]
 
 

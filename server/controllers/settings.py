@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from api.meta import SelectorOperator, SelectorRequirement
 from inventory.debounce import DebounceLimits
-from inventory.discovery.node import InventoryParameters
+from inventory.discovery.node import InventoryParameters, on_managed_nodes
 from inventory.health.device import IGNORED_XIDS, HealthDebounceLimits
 from inventory.readiness.software import BootstrapParameters, Operand
 from manifests.constants import (
@@ -55,16 +55,12 @@ _IMAGE_VARIABLE: Final = "_IMAGE"
 
 
 def controller_settings(settings: "Settings") -> ControllerSettings:
-    inventory, health = settings.inventory, settings.health
+    health = settings.health
     workloads = workload_settings(settings)
     return ControllerSettings(
         workloads=workloads,
         operands=built_in_policy(settings, workloads),
-        inventory=InventoryParameters(
-            managed_label=inventory.managed_label,
-            is_managed_by_default=inventory.managed_by_default,
-            gone_for=dt.timedelta(seconds=inventory.node_gone_s),
-        ),
+        inventory=_inventory_parameters(settings),
         bootstrap=_bootstrap_parameters(settings),
         health=HealthDebounceLimits(
             ignored_xids=frozenset(health.ignored_xids),
@@ -74,7 +70,7 @@ def controller_settings(settings: "Settings") -> ControllerSettings:
         scheduler_authorities=_scheduler_authorities(settings.tls),
         is_labelling_namespace=settings.pod_security.label_namespace
         and bool(operand_images(settings)),
-        is_labelling_nodes=inventory.label_nodes,
+        is_labelling_nodes=settings.inventory.label_nodes,
         is_scraping=health.dcgm,
         scrape_period_s=health.scrape_period_s,
         is_nominating=settings.placement == "Nominated",
@@ -82,6 +78,15 @@ def controller_settings(settings: "Settings") -> ControllerSettings:
         scaling_backends=frozenset(settings.autoscaling.backends),
         is_serving_caches=settings.kernel_caches.enabled,
         node_software=_node_software_parameters(settings),
+    )
+
+
+def _inventory_parameters(settings: "Settings") -> InventoryParameters:
+    inventory = settings.inventory
+    return InventoryParameters(
+        managed_label=inventory.managed_label,
+        is_managed_by_default=inventory.managed_by_default,
+        gone_for=dt.timedelta(seconds=inventory.node_gone_s),
     )
 
 
@@ -171,7 +176,10 @@ def workload_settings(settings: "Settings") -> WorkloadSettings:
             driver_libraries=agent.driver_libraries or "",
             exports_metrics=settings.bootstrap.exports_nvml,
             node_selector=agent.node_selector,
-            node_affinity=tuple(_requirement(item) for item in agent.node_affinity),
+            node_affinity=(
+                *on_managed_nodes(_inventory_parameters(settings)),
+                *(_requirement(item) for item in agent.node_affinity),
+            ),
             caches=_node_cache_settings(settings),
             pods=_pod_settings(agent, agent),
         ),

@@ -261,7 +261,8 @@ async def test_labels_without_addresses_make_no_device_and_say_what_is_missing(
 
 
 async def test_a_node_that_opts_out_keeps_its_devices_unmanaged(world: InventoryRun):
-    await world.publish(gpu_feature("n1", 1))
+    feature = gpu_feature("n1", 1)
+    await world.publish(feature)
     await world.until_stable()
     await world.label_all({"gpu.deckhouse.io/enabled": "False"})
     await world.until_stable()
@@ -269,6 +270,12 @@ async def test_a_node_that_opts_out_keeps_its_devices_unmanaged(world: Inventory
     inventory = await world.inventory()
     assert not inventory.status.managed
     assert condition(inventory, "ManagedDisabled")[:2] == ("True", "DisabledByLabel")
+    world.events()
+    await world.withdraw(feature)
+    await world.until_stable()
+    assert condition(await world.gpu("n1-0000-17-00.0"), "Stale")[0] == "True"
+    assert world.events() == [], "the node agent left as it was asked to"
+    await world.publish(feature)
     await world.label_all({"gpu.deckhouse.io/enabled": None})
     await world.until_stable()
     assert (await world.gpu("n1-0000-17-00.0")).status.managed

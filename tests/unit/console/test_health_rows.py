@@ -178,6 +178,9 @@ def test_a_device_at_fault_is_a_finding_until_it_is_well_or_gone():
     row = found(feed, "GPUDevice n1-0")
     assert row is not None
     assert (row.state, row.text) == (RowHealth.WARNING, "its facts are old: silent")
+    stale["status"]["managed"] = False
+    feed.put(stale)
+    assert found(feed, "GPUDevice n1-0") is None, "its node opts out, and has no node agent"
     feed.put(a_device_object("n1", 0))
     assert found(feed, "GPUDevice n1-0") is None
     feed.put(device)

@@ -17,6 +17,7 @@ from api.names import NodeName
 from api.nodefiles.pluginproblems import PROBLEMS_DIRECTORY
 from api.nodefiles.poolconfig import DeviceInjection
 from cli.agent import add_arguments, settings_of
+from inventory.discovery.node import InventoryParameters, is_managed
 from inventory.health.device import IGNORED_XIDS
 from manifests import constants
 from manifests.install.agent_policy import build_agent_policy
@@ -29,11 +30,14 @@ from manifests.node.device_plugin import (
     PluginMode,
     WorkloadSettings,
 )
+from operands.nvidia.policy_states import build_operands
+from operands.operand_state import ALL_KINDS_SERVED
 from pool.node_affinity import RequiredNodeAffinity
 from server.controllers.built_in_policy import built_in_policy
 from server.controllers.settings import workload_settings
 from server.settings import Settings
 from tests.unit.manifests.pool_objects import TAINT, a_pool, objects_of
+from tests.unit.operands.operand_cases import a_built_in_policy, all_on
 
 FOUND = frozenset({AgentRole.INVENTORY, AgentRole.HEALTH, AgentRole.MIG})
 
@@ -329,6 +333,30 @@ def test_further_labels_narrow_both_sources():
         assert places(pod)({key: "true", "a": "1", "b": "2"})
         assert not places(pod)({key: "true", "a": "1"})
         assert not places(pod)({key: "true", "a": "1", "b": "2", "zone": "edge"})
+
+
+@pytest.mark.parametrize("label", ["gpu.deckhouse.io/enabled", "example.com/gpu"])
+@pytest.mark.parametrize("by_default", [True, False])
+@pytest.mark.parametrize("value", [None, "true", "false", "False"])
+def test_agent_and_operands_run_on_managed_nodes_alone(
+    label: str, *, by_default: bool, value: str | None
+):
+    inventory = {"managed_label": label, "managed_by_default": by_default}
+    policy = a_built_in_policy(all_on(), inventory=inventory)
+    agent = workload_settings(Settings.model_validate({"inventory": inventory}))
+    pods = [
+        pod_of([item])
+        for item in (*build_operands(policy, ALL_KINDS_SERVED), *build_node_agent(agent))
+        if item["kind"] == "DaemonSet"
+    ]
+    labels = {} if value is None else {label: value}
+    parameters = InventoryParameters(managed_label=label, is_managed_by_default=by_default)
+    want = is_managed(labels, parameters)
+    assert want is (by_default if value is None else value == "true")
+    assert len(pods) == 5
+    for pod in pods:
+        for source in ("gpu.deckhouse.io/present", "nvidia.com/gpu.present"):
+            assert places(pod)({source: "true", **labels}) is want
 
 
 def test_the_pods_of_both_are_as_the_settings_say():

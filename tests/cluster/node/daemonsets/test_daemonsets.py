@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.cluster.environment import pods, polling
+from api.names import MANAGED_LABEL
+from tests.cluster.environment import nodes, pods, polling
 from tests.cluster.node.stories.pools import Pools
 from tests.cluster.node.stories.test_assigned_devices import check
 from tests.cluster.system.installation import NAMESPACE, SAMPLE_EVERY_S
-from tests.cluster.system.objects import PREFIX, units_of
+from tests.cluster.system.objects import POOLS, PREFIX, units_of
 
 if TYPE_CHECKING:
     from tests.cluster.environment.client import JsonObject
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from tests.cluster.node.stories.devices import NodeDevices
     from tests.cluster.system.installation import GpuSystem
 
+PRIVILEGED = ("gpu-node-agent", "gpu-node-validator")
 OURS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 
 
@@ -169,6 +171,35 @@ async def check_way(pools: Pools, devices: "NodeDevices", way: str) -> None:
         # NVIDIA's container runtime would do the rest, and is not here.
         assert seen.files == []
         assert sorted(seen.visible.split(",")) == sorted(units_of(pod))
+
+
+async def test_a_node_that_opts_out_has_neither_agent_nor_validator_and_its_pods_live_on(
+    pools: Pools,
+):
+    resource = await pools.make(0, 1)
+    plugin = await ready(pools, "gpu-device-plugin", resource.removeprefix(PREFIX))
+    await pools.run(pools.a_pod("first", resource))
+    path = f"{nodes.NODES}/{pools.node.name}"
+    await pools.api.patch(path, {"metadata": {"labels": {MANAGED_LABEL: "false"}}})
+
+    async def have_left() -> bool:
+        for name in PRIVILEGED:
+            assert not await agents(pools, name), name
+        pool = await pools.api.status(f"{POOLS}/{resource.removeprefix(PREFIX)}")
+        # The device in use is in the pool until its pod ends.
+        return bool(pool["capacity"]["total"] == 1)
+
+    try:
+        await polling.eventually(have_left, what="agent and validator have left the node")
+        (status,) = (await pools.get("first"))["status"]["containerStatuses"]
+        assert ("running" in status["state"], status["restartCount"]) == (True, 0)
+        assert plugin == await ready(pools, "gpu-device-plugin", resource.removeprefix(PREFIX))
+    finally:
+        await pools.api.patch(path, {"metadata": {"labels": {MANAGED_LABEL: None}}})
+    for name in PRIVILEGED:
+        await ready(pools, name)
+    await pools.offers(resource, 2)
+    await pools.run(pools.a_pod("second", resource))
 
 
 async def test_a_pool_that_goes_takes_its_plugin_with_it(pools: Pools):
