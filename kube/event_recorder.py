@@ -241,6 +241,7 @@ class EventRecorder:
                 series.written_as = None
                 series.tried_as = None
             else:
+                _log.info("event repeated", count=count, **_described(series.event))
                 return
         await self._create(series, namespace)
 
@@ -255,6 +256,9 @@ class EventRecorder:
             _log.debug("event was already written", name=series.tried_as)
         series.written_as = series.tried_as
         EVENTS_EMITTED.labels(series.event.reason, "written").inc()
+        _log.info(
+            "event", type=series.event.type, note=series.event.note, **_described(series.event)
+        )
 
     def _name_for(self, regarding: ObjectReference) -> str:
         return f"{regarding.name[:_MAX_OBJECT_NAME].rstrip('-.')}.{self._backoff.rng.getrandbits(64):016x}"
@@ -285,12 +289,20 @@ class EventRecorder:
         EVENTS_EMITTED.labels(event.reason, "failed").inc()
         _log.warning(
             "event not written",
-            reason=event.reason,
-            kind=event.regarding.kind,
-            object=f"{event.regarding.namespace}/{event.regarding.name}",
+            **_described(event),
             cause=type(error).__name__,
             error=one_line(str(error)),
         )
+
+
+def _described(event: Event) -> dict[str, str]:
+    """Return what log lines say of an Event."""
+    about = event.regarding
+    return {
+        "reason": event.reason,
+        "kind": about.kind,
+        "object": f"{about.namespace}/{about.name}" if about.namespace else about.name,
+    }
 
 
 def micro_time(moment: dt.datetime) -> str:

@@ -246,6 +246,7 @@ class NodeInventory:
         status = inventory_status(judged, merged, current, generation=metadata.generation, now=now)
         if inventory is None or not shows_inventory(current, status, merged):
             await self._writer.apply_inventory(node.name, inventory_body(status))
+            self._events.conditions(metadata, current=current, written=status)
         return metadata
 
     async def _remove_all(

@@ -11,12 +11,15 @@ from kube.event_recorder import ObjectReference
 from kube.resources import GPU_DEVICES, GPU_NODE_INVENTORIES, NODES
 from pool.facts import device_facts
 from pool.placement.topology import topology_of
+from reconciler.runtime.condition_events import ConditionEvents, record_changes
+from telemetry.conditions import InventoryCondition
 from telemetry.metrics import BAD_FEATURES
 from telemetry.reasons import EventReason
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from api.kinds.gpunodeinventory import GPUNodeInventoryStatus
     from api.names import DeviceName
     from inventory.discovery.plan import MissingDevice, RejectedDevice, WantedDevice
     from inventory.discovery.sources import BadFeature
@@ -29,6 +32,13 @@ if TYPE_CHECKING:
 ACTION: Final = "Inventory"
 _NAMED_ONE_BY_ONE: Final = 2
 """New devices up to this number get an Event each; more get one Event on the inventory."""
+_EVENTS: Final = tuple(
+    ConditionEvents(type=type_, good="False", lost=lost, regained=EventReason.NODE_RECOVERED)
+    for type_, lost in (
+        (InventoryCondition.MANAGED_DISABLED, EventReason.NODE_OPTED_OUT),
+        (InventoryCondition.INVENTORY_INCOMPLETE, EventReason.INVENTORY_INCOMPLETE),
+    )
+)
 
 
 @final
@@ -97,6 +107,23 @@ class InventoryEvents:
             ObjectReference.to(GPU_NODE_INVENTORIES, inventory),
             EventReason.SOURCE_SILENT,
             text,
+            action=ACTION,
+        )
+
+    def conditions(
+        self,
+        inventory: ObjectMeta,
+        *,
+        current: "GPUNodeInventoryStatus",
+        written: "GPUNodeInventoryStatus",
+    ) -> None:
+        """Record the conditions of the node that a write changed."""
+        record_changes(
+            self._recorder,
+            ObjectReference.to(GPU_NODE_INVENTORIES, inventory),
+            _EVENTS,
+            current=current.conditions,
+            written=written.conditions,
             action=ACTION,
         )
 

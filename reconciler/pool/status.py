@@ -9,7 +9,6 @@ import msgspec
 
 from api.kinds.gpupool import GPUPoolStatus, PoolCapacity
 from api.names import GROUP
-from api.status_conditions import find_condition, is_condition_true
 from kube.event_recorder import ObjectReference
 from kube.resources import GPU_POOLS
 from manifests.install.rbac import PolicyRule
@@ -26,6 +25,7 @@ from reconciler.pool.gauges import (
 from reconciler.pool.index_changes import WAITING
 from reconciler.pool.usage import usage_of, waiting_pods
 from reconciler.pool.validation_cache import POOLS, VALIDITY, validity_cache
+from reconciler.runtime.condition_events import ConditionEvents, record_changes
 from reconciler.runtime.controller import STATUS_SHARE
 from reconciler.runtime.expectations import Expectations
 from reconciler.runtime.status import StatusWriter
@@ -51,11 +51,17 @@ RBAC: Final = (PolicyRule(group=GROUP, resources=("gpupools/status",), verbs=("p
 FIELD_MANAGER: Final = "gpu-control-plane/pool-status"
 ACTION: Final = "ReportPool"
 
-_RECORDED_CONDITIONS: Final = {
-    PoolCondition.MISCONFIGURED: EventReason.MISCONFIGURED,
-    PoolCondition.CAPACITY_LOW: EventReason.CAPACITY_LOW,
-}
-"""Conditions with an Event when they become True."""
+_EVENTS: Final = (
+    ConditionEvents(
+        type=PoolCondition.READY,
+        good="True",
+        lost=EventReason.POOL_NOT_READY,
+        regained=EventReason.POOL_READY,
+        announces_good=True,
+    ),
+    ConditionEvents(type=PoolCondition.MISCONFIGURED, good="False", lost=EventReason.MISCONFIGURED),
+    ConditionEvents(type=PoolCondition.CAPACITY_LOW, good="False", lost=EventReason.CAPACITY_LOW),
+)
 _OUR_NAMES: Final = frozenset(item.value for item in OURS)
 
 
@@ -90,8 +96,6 @@ class PoolStatus:
         self._validity_of = validity_of
         self._recorder = recorder
         self._expected: Expectations[PoolName, GPUPoolStatus] = Expectations(now)
-        self._recorded: dict[PoolName, frozenset[PoolCondition]] = {}
-        # pool -> conditions that are True and were recorded
         self._slots: dict[PoolName, tuple[int, dict[NodeName, int]]] = {}
         # pool -> the reading of its state's counter, and the units by node that are shown
 
@@ -111,7 +115,14 @@ class PoolStatus:
             if written is None:
                 return None
             self._expected.expect(name, status, written)
-        self._record(pool, current, status)
+            record_changes(
+                self._recorder,
+                ObjectReference.to(GPU_POOLS, pool.metadata),
+                _EVENTS,
+                current=current.conditions,
+                written=status.conditions,
+                action=ACTION,
+            )
         return None
 
     def _figures(self, pool: "GPUPool", state: "PoolState") -> PoolFigures:
@@ -155,29 +166,6 @@ class PoolStatus:
         _, slots = self._slots.pop(name, (0, {}))
         forget_slots(name, slots)
         forget_pool(name)
-        self._recorded.pop(name, None)
-
-    def _record(self, pool: "GPUPool", current: GPUPoolStatus, status: GPUPoolStatus) -> None:
-        """Record conditions that became True; an earlier process recorded the ones that are shown."""
-        recorded = self._recorded.get(pool.name)
-        if recorded is None:
-            recorded = _true_ones(current)
-        now_true = self._recorded[pool.name] = _true_ones(status)
-        for type_ in sorted(now_true - recorded, key=lambda item: item.value):
-            found = find_condition(status.conditions, type_)
-            if found is not None:
-                self._recorder.warning(
-                    ObjectReference.to(GPU_POOLS, pool.metadata),
-                    _RECORDED_CONDITIONS[type_],
-                    found.message,
-                    action=ACTION,
-                )
-
-
-def _true_ones(status: GPUPoolStatus) -> frozenset[PoolCondition]:
-    return frozenset(
-        item for item in _RECORDED_CONDITIONS if is_condition_true(status.conditions, item)
-    )
 
 
 def _complete(status: GPUPoolStatus) -> dict[str, object]:

@@ -27,10 +27,11 @@ from reconciler.controller_spec import (
 )
 from reconciler.dcgm.scraper import dcgm_scraper
 from reconciler.readiness.conditions import OURS, conditions_of, recalled
+from reconciler.runtime.condition_events import ConditionEvents, record_changes
 from reconciler.runtime.expectations import Expectations
 from reconciler.runtime.status import StatusWriter
 from reconciler.sinks.agent_reports import AgentReports
-from telemetry.conditions import InventoryCondition, NodeSoftware
+from telemetry.conditions import InventoryCondition
 from telemetry.metrics import BOOTSTRAP_CONDITION, BOOTSTRAP_PHASE, BOOTSTRAP_READY
 from telemetry.reasons import EventReason
 
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from api.kinds.gpunodeinventory import BootstrapPhase, GPUNodeInventory, OperandStatus
     from api.meta import Condition
     from api.names import DeviceName
+    from api.status_conditions import ConditionStatus
     from inventory.readiness.phases import BootstrapState, NodeReadiness
     from inventory.readiness.software import BootstrapParameters
     from kube.client import KubeClient
@@ -106,35 +108,29 @@ class BootstrapGauges:
 
 
 ACTION: Final = "Judge"
-_REASONS: Final = {
-    InventoryCondition.DRIVER_MISSING.value: EventReason.DRIVER_MISSING,
-    InventoryCondition.TOOLKIT_MISSING.value: EventReason.TOOLKIT_MISSING,
-    InventoryCondition.GFD_READY.value: EventReason.FEATURE_DISCOVERY_MISSING,
-    InventoryCondition.MONITORING_MISSING.value: EventReason.MONITORING_MISSING,
-}
 
 
-def record_missing(
-    recorder: "EventRecorder",
-    inventory: "GPUNodeInventory",
-    *,
-    current: "Iterable[Condition]",
-    written: "Iterable[Condition]",
-) -> None:
-    """Record each part that was just written as not ready, and was not shown so before."""
-    before = {item.type for item in current if _is_missing(item)}
-    for item in written:
-        if _is_missing(item) and item.type in _REASONS and item.type not in before:
-            recorder.warning(
-                ObjectReference.to(GPU_NODE_INVENTORIES, inventory.metadata),
-                _REASONS[item.type],
-                item.message,
-                action=ACTION,
-            )
+def _fault(
+    type_: InventoryCondition, lost: EventReason, *, good: "ConditionStatus" = "False"
+) -> ConditionEvents:
+    return ConditionEvents(type=type_, good=good, lost=lost, regained=EventReason.NODE_RECOVERED)
 
 
-def _is_missing(condition: "Condition") -> bool:
-    return condition.reason == NodeSoftware.NOT_READY.value
+_EVENTS: Final = (
+    ConditionEvents(
+        type=InventoryCondition.READY_FOR_POOLING,
+        good="True",
+        lost=EventReason.NODE_NOT_READY_FOR_POOLING,
+        regained=EventReason.NODE_READY_FOR_POOLING,
+        announces_good=True,
+    ),
+    _fault(InventoryCondition.DEGRADED_WORKLOADS, EventReason.DEGRADED_WORKLOADS),
+    _fault(InventoryCondition.INFRA_DEGRADED, EventReason.INFRA_DEGRADED),
+    _fault(InventoryCondition.DRIVER_MISSING, EventReason.DRIVER_MISSING),
+    _fault(InventoryCondition.TOOLKIT_MISSING, EventReason.TOOLKIT_MISSING),
+    _fault(InventoryCondition.GFD_READY, EventReason.FEATURE_DISCOVERY_MISSING, good="True"),
+    _fault(InventoryCondition.MONITORING_MISSING, EventReason.MONITORING_MISSING),
+)
 
 
 HEARTBEAT_EVERY_S: Final = 600.0
@@ -275,8 +271,13 @@ class NodeBootstrap:
             wanted = replace(wanted, monitoring=monitoring)
         self._gauges.show(node, readiness, conditions)
         if wanted != current and await self._write(node, wanted):
-            record_missing(
-                self._recorder, inventory, current=current.conditions, written=wanted.conditions
+            record_changes(
+                self._recorder,
+                ObjectReference.to(GPU_NODE_INVENTORIES, inventory.metadata),
+                _EVENTS,
+                current=current.conditions,
+                written=wanted.conditions,
+                action=ACTION,
             )
         return readiness.recheck_after_s
 

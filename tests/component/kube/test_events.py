@@ -292,7 +292,7 @@ async def test_what_cannot_be_written_is_counted_logged_and_does_not_stop_the_ne
     api: CannedApi, recorders: Recorders, answer: Answer, attempts: int
 ) -> None:
     def answer_by_note(seen: Seen) -> Answer:
-        return answer if seen.json["note"] == "bad" else Json({})
+        return answer if seen.json.get("note") == "bad" else Json({})
 
     api.always = answer_by_note
     failed, written = counted("failed"), counted("written")
@@ -301,10 +301,15 @@ async def test_what_cannot_be_written_is_counted_logged_and_does_not_stop_the_ne
         async with running(recorder):
             recorder.emit(an_event("bad"))
             recorder.emit(an_event("good"))
-    assert len(api.seen) == attempts + 1
+            await recorder.flush(600)
+            recorder.emit(an_event("good"))
+    assert len(api.seen) == attempts + 2
     assert (counted("failed"), counted("written")) == (failed + 1, written + 1)
-    (line,) = (line for line in logs if line["event"] == "event not written")
-    assert line["object"] == "a/p"
+    about = {"reason": "TestReason", "kind": "Pod", "object": "a/p"}
+    lost, made, again = (line for line in logs if line.items() >= about.items())
+    assert (lost["event"], lost["log_level"]) == ("event not written", "warning")
+    assert made == {"event": "event", "note": "good", "type": "Normal", "log_level": "info"} | about
+    assert again == {"event": "event repeated", "count": 2, "log_level": "info"} | about
 
 
 async def test_a_note_that_cannot_be_encoded_does_not_stop_the_next(

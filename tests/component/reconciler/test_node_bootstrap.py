@@ -16,6 +16,8 @@ from tests.support.controllers import connected
 
 STATUS = ("PATCH", "gpunodeinventories/n1/status")
 VALIDATOR, GFD = "nvidia-operator-validator", "gpu-feature-discovery"
+READY = "driver, toolkit and operands are ready"
+AS_EXPECTED = "no component that was ready has failed"
 DCGM, EXPORTER = "nvidia-dcgm", "nvidia-dcgm-exporter"
 
 
@@ -89,37 +91,53 @@ async def test_the_steps_of_the_validator_tell_driver_and_toolkit_apart(world: W
     assert (await world.inventory())["phase"] == "ValidatingFailed"
 
 
-async def test_a_part_that_is_missing_is_reported_once(world: World):
+async def test_each_condition_has_an_event_when_it_turns_bad_and_one_when_it_is_good_again(
+    world: World,
+):
     recorder = world.process.bootstrap_recorder
-    inits: dict[str, int | None] = {"driver-validation": 0, "toolkit-validation": None}
-    await world.run_operand(VALIDATOR, ready=False, inits=inits)
+    operands = (VALIDATOR, GFD, DCGM, EXPORTER)
+    for app in operands:
+        await world.run_operand(app)
     await world.process.run_pass(times=2)
-    assert recorder.events == []
-    await world.process.run_pass(times=4)
-    (event,) = recorder.taken()
-    assert (event.reason, event.regarding.kind) == ("GPUToolkitMissing", "GPUNodeInventory")
-    assert (event.type, event.regarding.name) == ("Warning", "n1")
-    assert "nvidia-operator-validator-n1" in event.note
-    await world.run_operand(VALIDATOR)
-    await world.process.run_pass(times=4)
-    assert recorder.taken() == []
-    await world.run_operand(VALIDATOR, ready=False, inits=inits)
-    await world.process.run_pass(times=4)
-    assert recorder.seen() == [("GPUToolkitMissing", "GPUNodeInventory", "n1")]
-
-
-async def test_each_part_has_its_event(world: World):
-    recorder = world.process.bootstrap_recorder
-    inits: dict[str, int | None] = {"driver-validation": None, "toolkit-validation": None}
-    await world.run_operand(VALIDATOR, ready=False, inits=inits)
-    await world.run_operand(GFD, ready=False)
-    await world.run_operand(EXPORTER, ready=False)
-    await world.process.run_pass(times=5)
-    assert {reason for reason, _, _ in recorder.seen()} >= {
-        "GPUDriverMissing",
-        "GPUFeatureDiscoveryMissing",
-        "GPUMonitoringMissing",
-    }
+    assert recorder.events == [], "a node that starts has lost nothing"
+    world.time.seconds += 10
+    await world.process.run_pass()
+    assert recorder.seen() == [("GPUNodeReadyForPooling", "GPUNodeInventory", "n1")]
+    for _ in range(2):
+        await world.run_operand(VALIDATOR, ready=False, inits={"driver-validation": None})
+        await world.run_operand(GFD, ready=False)
+        await world.run_operand(EXPORTER, ready=False)
+        await world.process.run_pass(times=4)
+        world.process.pods.upsert(a_bound_pod("p", "GPU-n1-0"))
+        await world.process.bootstrap.reconcile(N1)
+        lost = recorder.taken()
+        assert {event.type for event in lost} == {"Warning"}
+        assert "nvidia-operator-validator-n1" in lost[0].note
+        assert sorted(event.reason for event in lost) == [
+            "GPUDegradedWorkloads",
+            "GPUDriverMissing",
+            "GPUFeatureDiscoveryMissing",
+            "GPUInfraDegraded",
+            "GPUMonitoringMissing",
+            "GPUNodeNotReadyForPooling",
+            "GPUToolkitMissing",
+        ]
+        for app in operands:
+            await world.run_operand(app)
+        await world.process.run_pass(times=4)
+        regained = recorder.taken()
+        assert {event.type for event in regained} == {"Normal"}
+        assert sorted((event.reason, event.note) for event in regained) == [
+            ("GPUNodeReadyForPooling", f"ReadyForPooling is True: {READY}"),
+            ("GPUNodeRecovered", "DegradedWorkloads is False: no pod is affected"),
+            ("GPUNodeRecovered", "DriverMissing is False: ready"),
+            ("GPUNodeRecovered", "GFDReady is True: ready"),
+            ("GPUNodeRecovered", f"InfraDegraded is False: {AS_EXPECTED}"),
+            ("GPUNodeRecovered", "MonitoringMissing is False: ready"),
+            ("GPUNodeRecovered", "ToolkitMissing is False: ready"),
+        ]
+    await (await world.restart()).run_pass(times=4)
+    assert world.process.bootstrap_recorder.events == [], "another leader repeats nothing"
 
 
 async def test_an_operand_that_restarts_changes_no_condition(world: World):

@@ -258,6 +258,11 @@ async def test_labels_without_addresses_make_no_device_and_say_what_is_missing(
     await world.until_stable()
     assert len(await world.gpus()) == 2
     assert condition(await world.inventory(), "InventoryIncomplete")[0] == "False"
+    (lost, _, _, regained) = world.events()
+    assert lost[:2] == ("GPUNodeInventory/n1", "GPUInventoryIncomplete")
+    assert "device.00, device.01" in lost[2]
+    assert regained[1] == "GPUNodeRecovered"
+    assert regained[2].startswith("InventoryIncomplete is False: ")
 
 
 async def test_a_node_that_opts_out_keeps_its_devices_unmanaged(world: InventoryRun):
@@ -270,7 +275,7 @@ async def test_a_node_that_opts_out_keeps_its_devices_unmanaged(world: Inventory
     inventory = await world.inventory()
     assert not inventory.status.managed
     assert condition(inventory, "ManagedDisabled")[:2] == ("True", "DisabledByLabel")
-    world.events()
+    assert [reason for _, reason, _ in world.events()] == ["GPUDeviceDetected", "GPUNodeOptedOut"]
     await world.withdraw(feature)
     await world.until_stable()
     assert condition(await world.gpu("n1-0000-17-00.0"), "Stale")[0] == "True"

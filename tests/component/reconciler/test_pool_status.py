@@ -164,16 +164,32 @@ async def test_a_pool_without_devices_waits_for_them(cluster: Cluster):
     assert status["capacity"]["total"] == 0
 
 
-async def test_a_pool_whose_devices_are_all_faulted_is_degraded(cluster: Cluster):
+async def test_a_pool_whose_devices_are_all_faulted_is_degraded_and_says_so_once(cluster: Cluster):
     at = "2025-01-01T00:00:00Z"
     fault = {"type": "Healthy", "status": "False", "reason": "Xid79", "message": ""}
+    fault["lastTransitionTime"] = at
     for number in range(2):
-        await cluster.report(f"n1-{number}", conditions=[fault | {"lastTransitionTime": at}])
+        await cluster.report(f"n1-{number}", conditions=[fault])
     await cluster.observe()
     await cluster.reconcile_pool()
     status = await cluster.status_of()
     assert (status["phase"], ready(status)["reason"]) == ("Degraded", "NoHealthyDevices")
     assert (status["capacity"]["unhealthy"], status["capacity"]["available"]) == (2, 0)
+    assert cluster.events() == [], "it was not ready before"
+
+    for _ in range(2):
+        await cluster.report("n1-0", conditions=[])
+        await cluster.observe()
+        await cluster.reconcile_pool()
+        ((reason, _),) = cluster.events()
+        assert reason == "GPUPoolReady"
+        await cluster.report("n1-0", conditions=[fault])
+        await cluster.observe()
+        await cluster.reconcile_pool()
+        await cluster.reconcile_pool()
+        ((reason, note),) = cluster.events()
+        assert reason == "GPUPoolNotReady"
+        assert note.startswith("every device is faulty")
 
 
 async def test_a_pool_that_is_being_deleted_says_so(cluster: Cluster):

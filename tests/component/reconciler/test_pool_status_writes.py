@@ -44,6 +44,7 @@ async def test_an_unsupported_pool_says_so(cluster: Cluster):
 
 async def test_a_misconfiguration_is_told_once(cluster: Cluster):
     await cluster.reconcile_pool()
+    cluster.events()
     await cluster.add_pool("aaa", resource={"name": "gpu.deckhouse.io/one"})
     await cluster.client.delete(GPU_POOLS, "whole")
     await cluster.add_pool("whole", resource={"name": "gpu.deckhouse.io/one"})
@@ -59,7 +60,8 @@ async def test_a_misconfiguration_is_told_once(cluster: Cluster):
 async def test_a_restart_tells_nothing_again(cluster: Cluster):
     commit_to(cluster.allocation_state, a_pod_facts("c", 2))
     await cluster.reconcile_pool()
-    assert [reason for reason, _ in cluster.events()] == ["GPUPoolCapacityLow"]
+    reasons = [reason for reason, _ in cluster.events()]
+    assert reasons == ["GPUPoolReady", "GPUPoolCapacityLow"]
     restarted = Cluster(cluster.api, cluster.client)
     await restarted.observe()
     commit_to(restarted.allocation_state, a_pod_facts("c", 2))
@@ -68,6 +70,8 @@ async def test_a_restart_tells_nothing_again(cluster: Cluster):
 
 
 async def test_few_units_are_told_each_time_they_become_few(cluster: Cluster):
+    await cluster.reconcile_pool()
+    cluster.events()
     for _ in range(2):
         pod = a_pod_facts("c", 2)
         commit_to(cluster.allocation_state, pod)

@@ -201,8 +201,8 @@ async def what_was_counted_is_exported(run: MetricsRun) -> None:
 
 
 async def events_are_counted(run: MetricsRun) -> None:
-    """Which they are is known; how often a pool was low on units, a node without a driver, or a source silent or bad
-    once more, is the timing of others."""
+    """Which they are is known; how often conditions of pools and nodes changed, or a source was silent or bad once more,
+    is the timing of others."""
     events = {
         ("written", "GPUReservationExpired"): 2,
         ("written", "GPUPodUnaccounted"): 1,
@@ -213,7 +213,9 @@ async def events_are_counted(run: MetricsRun) -> None:
         ("written", "GPUBadFeature"): 1,
     }
     low = "GPUPoolCapacityLow"
-    by_timing = {low, "GPUDriverMissing", "GPUSourceSilent", "GPUPodWaits"}
+    of_nodes = {"GPUNodeReadyForPooling", "GPUNodeRecovered", "GPUInventoryIncomplete"}
+    of_pools = {low, "GPUPoolReady", "GPUPoolNotReady"}
+    by_timing = of_nodes | of_pools | {"GPUDriverMissing", "GPUSourceSilent", "GPUPodWaits"}
 
     def counted() -> dict[tuple[str, ...], float]:
         return run.counted.growth("gpu_events_emitted_total")
