@@ -4,11 +4,11 @@ Method → host → path → origin → query → viewer → data that is ready 
 refused, whatever is wrong.
 """
 
-from collections import OrderedDict
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final, final
 
 import structlog
+from cachetools import LRUCache
 
 from console.console_data import BadQuestionError
 from console.edge import questions
@@ -97,7 +97,7 @@ class QuestionLimits:
     def __init__(self, clock: "Clock") -> None:
         self._clock = clock
         self._of_all = TokenBucket(a_second=ALL_A_SECOND, burst=ALL_BURST)
-        self._by_viewer: OrderedDict[str, TokenBucket] = OrderedDict()
+        self._by_viewer: LRUCache[str, TokenBucket] = LRUCache(MAX_VIEWERS)
 
     def __len__(self) -> int:
         return len(self._by_viewer)
@@ -109,12 +109,9 @@ class QuestionLimits:
             RefusedError: 429; it is not to be answered now.
         """
         now = self._clock.monotonic()
-        bucket = self._by_viewer.pop(viewer, None)
-        if bucket is None:
-            bucket = TokenBucket(a_second=VIEWER_A_SECOND, burst=VIEWER_BURST)
-        self._by_viewer[viewer] = bucket
-        if len(self._by_viewer) > MAX_VIEWERS:
-            self._by_viewer.popitem(last=False)
+        bucket = self._by_viewer.setdefault(
+            viewer, TokenBucket(a_second=VIEWER_A_SECOND, burst=VIEWER_BURST)
+        )
         if not (bucket.take(now, cost) and self._of_all.take(now, cost)):
             raise RefusedError(
                 HTTPStatus.TOO_MANY_REQUESTS,

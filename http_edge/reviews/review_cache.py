@@ -6,11 +6,11 @@ of unknown ones nor the many secrets of another user keep them out; all are boun
 
 import enum
 import hashlib
-from collections import OrderedDict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Generic, TypeVar, final
 
 import structlog
+from cachetools import LRUCache, TTLCache
 
 from http_edge.reviews.token_bucket import TokenBucket
 from kube.errors import KubeError
@@ -68,10 +68,13 @@ class ReviewCache(Generic[T]):
         """Take the clock, and what names the user of an answer."""
         self._clock = clock
         self._user_of = user_of
-        self._accepted: _Kept[Accepted[T]] = _Kept()
-        self._refused: _Kept[TokenRefusal] = _Kept()
-        # user -> the rate of its accepted secrets; the one that was asked about last at the end
-        self._by_user: OrderedDict[str, _ReviewRate] = OrderedDict()
+        # digest -> answer; one that is over still says whose secret it is
+        self._accepted: LRUCache[bytes, Accepted[T]] = LRUCache(MAX_TOKENS)
+        self._refused: TTLCache[bytes, TokenRefusal] = TTLCache(
+            MAX_TOKENS, REFUSED_S, timer=clock.monotonic
+        )
+        # user -> the rate of its accepted secrets
+        self._by_user: LRUCache[str, _ReviewRate] = LRUCache(MAX_TOKENS)
         self._of_others = _ReviewRate()
 
     def __len__(self) -> int:
@@ -91,10 +94,13 @@ class ReviewCache(Generic[T]):
         """
         digest = hashlib.sha256(secret).digest()
         now = self._clock.monotonic()
-        known = self._accepted.get(digest, now) or self._refused.get(digest, now)
-        if known is not None:
-            return known
-        rate = self._rate_of(digest, user)
+        accepted = self._accepted.get(digest)
+        if accepted is not None and now < accepted.until:
+            return accepted
+        refused = self._refused.get(digest)
+        if refused is not None:
+            return refused
+        rate = self._rate_of(self._user_of(accepted.value) if accepted else user)
         if not rate.begin(now):
             return TokenRefusal.UNAVAILABLE
         try:
@@ -106,64 +112,21 @@ class ReviewCache(Generic[T]):
             rate.end()
         return self._keep(digest, answer)
 
-    def _rate_of(self, digest: bytes, user: str | None) -> "_ReviewRate":
-        accepted = self._accepted.last(digest)
-        if accepted is not None:
-            user = self._user_of(accepted.value)
+    def _rate_of(self, user: str | None) -> "_ReviewRate":
         if user is None:
             return self._of_others
-        rate = self._by_user.setdefault(user, _ReviewRate())
-        self._by_user.move_to_end(user)
-        if len(self._by_user) > MAX_TOKENS:
-            self._by_user.popitem(last=False)
-        return rate
+        return self._by_user.setdefault(user, _ReviewRate())
 
     def _keep(self, digest: bytes, answer: T | TokenRefusal) -> Verdict[T]:
-        now = self._clock.monotonic()
-        self._accepted.drop(digest)
-        self._refused.drop(digest)
+        self._accepted.pop(digest, None)
+        self._refused.pop(digest, None)
         if not isinstance(answer, TokenRefusal):
-            accepted = Accepted(answer, now + ALLOWED_S)
-            self._accepted.add(digest, accepted, accepted.until)
+            accepted = Accepted(answer, self._clock.monotonic() + ALLOWED_S)
+            self._accepted[digest] = accepted
             return accepted
         if answer is not TokenRefusal.UNAVAILABLE:
-            self._refused.add(digest, answer, now + REFUSED_S)
+            self._refused[digest] = answer
         return answer
-
-
-V = TypeVar("V")
-
-
-@final
-class _Kept(Generic[V]):
-    """Verdicts by digest, the one that was used last at the end; what is over stays known as such."""
-
-    def __init__(self) -> None:
-        self._verdicts: OrderedDict[bytes, tuple[V, float]] = OrderedDict()
-        # digest -> verdict, and until when it holds
-
-    def __len__(self) -> int:
-        return len(self._verdicts)
-
-    def get(self, digest: bytes, now: float) -> V | None:
-        found = self._verdicts.get(digest)
-        if found is None or now >= found[1]:
-            return None
-        self._verdicts.move_to_end(digest)
-        return found[0]
-
-    def last(self, digest: bytes) -> V | None:
-        """Return the last verdict, which may be over."""
-        found = self._verdicts.get(digest)
-        return None if found is None else found[0]
-
-    def add(self, digest: bytes, verdict: V, until: float) -> None:
-        self._verdicts[digest] = verdict, until
-        if len(self._verdicts) > MAX_TOKENS:
-            self._verdicts.popitem(last=False)
-
-    def drop(self, digest: bytes) -> None:
-        self._verdicts.pop(digest, None)
 
 
 @final

@@ -23,10 +23,7 @@ class Upstream:
         self.asked: list[tuple[str, str]] = []
         self.was_asked = asyncio.Event()
         self.is_there = True
-        self.port = ports.free_port()
-        self.runner = web.ServerRunner(
-            web.Server(self._answer, handler_cancellation=True), shutdown_timeout=0
-        )
+        self.port: int | None = None
         self.lines: asyncio.Queue[bytes] = asyncio.Queue()
 
     def route(self, path: str, *, has_certificate: bool) -> Route:
@@ -34,7 +31,7 @@ class Upstream:
             raise NoUpstreamError
         return Route(f"http://127.0.0.1:{self.port}", ssl=True, replica=7)
 
-    async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
+    async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
         self.asked.append((request.method, request.path_qs))
         self.was_asked.set()
         if "watch=true" in request.path_qs:
@@ -63,16 +60,15 @@ class Proxied:
 
 
 @pytest.fixture
-async def proxied():
+async def proxied(aiohttp_raw_server):
     upstream = Upstream()
     made = Proxied(upstream)
-    await upstream.runner.setup()
-    await web.TCPSite(upstream.runner, "127.0.0.1", upstream.port).start()
+    server = await aiohttp_raw_server(upstream.answer)
+    upstream.port = server.port
     await made.proxy.start()
     async with aiohttp.ClientSession(headers={"Authorization": "Bearer t"}) as made.session:
         yield made
     await made.proxy.close()
-    await upstream.runner.cleanup()
 
 
 async def test_request_passes_with_its_body_and_headers(proxied):

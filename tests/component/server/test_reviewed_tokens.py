@@ -173,6 +173,6 @@ async def test_tokens_are_bounded_in_number_and_kept_as_digests() -> None:
         setup.reviews.verdicts[f"reader-{number}"] = USER
         assert await setup.verdict(f"reader-{number}") == USER
         await asyncio.sleep(1 / REVIEWS_A_S)
-    kept = setup.tokens._cache._accepted._verdicts
+    kept = setup.tokens._cache._accepted
     assert len(kept) == MAX_TOKENS
     assert {len(digest) for digest in kept} == {32}
