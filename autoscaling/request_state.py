@@ -241,7 +241,8 @@ class RequestState:
         if not node.is_ready:
             return f"node {node.name} is not Ready"
         if not node.indexed_units:
-            return f"node {node.name} has no device of pool {self._parameters.pool.name} yet"
+            text = f"node {node.name} has no device of pool {self._parameters.pool.name} yet"
+            return f"{text}: {node.obstacle}" if node.obstacle else text
         return (
             f"kubelet of node {node.name} allocates {node.allocatable_units} of {node.indexed_units} units of"
             f" {self._parameters.pool.resource}"

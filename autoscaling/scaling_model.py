@@ -294,6 +294,8 @@ class RequestedNode:
     reported_units: int = 0
     """Units of all of the pool's devices on it, of those that cannot be used, too."""
     labels: "Mapping[str, str]" = field(default_factory=dict)
+    obstacle: str = ""
+    """Why its inventory does not count as ready for pools, such as a driver that does not answer; empty: not known."""
 
     @property
     def is_agent_ready(self) -> bool:

@@ -253,6 +253,11 @@ NODE_CLAIM_PROVISION = histogram(
     ["pool"],
     buckets=NODE_BUCKETS,
 )
+SCALE_DEVICES_WITHIN = gauge(
+    "gpu_scale_devices_within_seconds",
+    "Time that a registered node of the pool has until its devices are there: 15 minutes, and driverMinutes of the pool.",
+    ["pool"],
+)
 SCALE_RESULTS = counter(
     "gpu_scale_requests_total",
     "Requests for a node by result (ready, failed, cancelled).",

@@ -33,9 +33,10 @@ SCALING_ALERTS: Final = (
         "GPUScaleUpSlow",
         Severity.WARNING,
         "histogram_quantile(0.9,"
-        " sum by (cluster, pool, le) (rate(gpu_nodeclaim_provision_duration_seconds_bucket[1h]))) > 900",
+        " sum by (cluster, pool, le) (rate(gpu_nodeclaim_provision_duration_seconds_bucket[1h])))"
+        " > max by (cluster, pool) (gpu_scale_devices_within_seconds)",
         "15m",
-        "nodes of pool {{ $labels.pool }} take more than 15 minutes (p90) until their devices are in the pool",
+        "nodes of pool {{ $labels.pool }} take longer (p90) until their devices are in the pool than it allows for",
     ),
     Alert(
         "GPUNodesWithoutDevices",

@@ -7,6 +7,7 @@ from autoscaling.scaling_model import MICRO, Failure
 from telemetry.metrics import (
     NODE_CLAIM_PROVISION,
     SCALE_BUDGET_REMAINING,
+    SCALE_DEVICES_WITHIN,
     SCALE_DUPLICATE_NODES,
     SCALE_FAILURES,
     SCALE_HANDOVER,
@@ -38,7 +39,7 @@ READY: Final = "ready"
 FAILED: Final = "failed"
 CANCELLED: Final = "cancelled"
 _BY_PART: Final = (SCALE_REQUESTS, SCALE_WAITING_PODS, SCALE_NODE_COST, SCALE_BUDGET_REMAINING)
-_BY_POOL: Final = (SCALE_INFLIGHT_DEVICES, SMART_PODS_ACTIVE)
+_BY_POOL: Final = (SCALE_DEVICES_WITHIN, SCALE_INFLIGHT_DEVICES, SMART_PODS_ACTIVE)
 _KEPT: Final = (
     SMART_PODS_CREATED,
     NODE_CLAIM_PROVISION,
@@ -77,9 +78,15 @@ def show_waits(pool: "PoolName", waits: "Mapping[PodUid, PodWait]") -> None:
         SCALE_WAITING_PODS.labels(pool, reason).set(count)
 
 
-def show_money(parameters: "ScalingParameters", usage: "UsageSample", *, spent_micro: int) -> None:
-    """Set the price of an hour by state, and what is left of the budget; of what has no price there is none."""
+def show_parameters(
+    parameters: "ScalingParameters", usage: "UsageSample", *, spent_micro: int
+) -> None:
+    """Set the time that a node has for its devices, the price of an hour by state, and what is left of the budget.
+
+    Of what has no price there is none.
+    """
     pool = parameters.pool.name
+    SCALE_DEVICES_WITHIN.labels(pool).set(parameters.devices_within.total_seconds())
     SCALE_NODE_COST.remove_by_labels({"pool": pool})
     for use, micro in usage.micro.items():
         SCALE_NODE_COST.labels(pool, use.value).set(micro / MICRO)

@@ -95,6 +95,7 @@ class NodeClaimWatch:
 
     def __init__(self, context: "ControllerContext", view: "ScalingView") -> None:
         self._client = context.client
+        self._stores = context.stores
         self._claims = context.stores.node_claims
         self._index = context.index
         self._reader = context.reader
@@ -151,7 +152,7 @@ class NodeClaimWatch:
     def _observed(self, claim: "ClaimFacts", parameters: "ScalingParameters") -> ObservedRequest:
         """Return the request as this NodeClaim and its Node alone show it."""
         facts = self._index.nodes.get(NodeName(claim.node)) if claim.node else None
-        node = requested_node(self._index, parameters.pool, facts) if facts is not None else None
+        node = requested_node(self._stores, parameters.pool, facts) if facts is not None else None
         return ObservedRequest(
             id=claim.request or RequestId(claim.name),
             pool=parameters.pool.name,

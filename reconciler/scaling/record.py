@@ -29,7 +29,7 @@ from reconciler.scaling.gauges import (
     count_result,
     observe_phase,
     observe_provision,
-    show_money,
+    show_parameters,
 )
 from reconciler.scaling.pool_events import record_conditions
 from reconciler.scaling.status import ScalingOutcome, autoscaling_status, write_after_s
@@ -151,7 +151,7 @@ class ScalingRecord:
         usage = counter.sample(parameters, self._index, observed=observed, waiting=waiting)
         before = self._totals.get(pool.name) or self._restored(pool.name, current, now)
         totals = self._totals[pool.name] = advanced(before, usage, now)
-        show_money(parameters, usage, spent_micro=totals.spent_micro)
+        show_parameters(parameters, usage, spent_micro=totals.spent_micro)
         passed_s = (totals.counted_at - before.counted_at).total_seconds()
         count_idle(pool.name, max(0.0, passed_s) * usage.devices.get(DeviceUse.IDLE, 0))
         history = updated_history(

@@ -4,23 +4,28 @@ import datetime as dt
 from typing import TYPE_CHECKING, Final
 
 from api.names import AGENT_NOT_READY_TAINT, SCALE_REQUEST_LABEL
+from api.status_conditions import find_condition
 from autoscaling.request_ids import is_id_of
 from autoscaling.scaling_model import RequestedNode, RequestId
+from telemetry.conditions import InventoryCondition
 
 if TYPE_CHECKING:
     from pool.index.figures import IndexFigures
     from pool.model import NodeFacts, PoolFacts
+    from reconciler.informer_stores import InformerStores
 
 UNKNOWN_TIME: Final = dt.datetime.max.replace(tzinfo=dt.UTC)
 """Creation of a Node, of which the index knows nothing: later than any look, so that no deadline is counted from it."""
 
 
-def requested_nodes(index: "IndexFigures", pool: "PoolFacts") -> "dict[RequestId, RequestedNode]":
+def requested_nodes(
+    stores: "InformerStores", pool: "PoolFacts"
+) -> "dict[RequestId, RequestedNode]":
     """Return the nodes of the pool's requests; of two with one id the one that is handed over, else the first by name."""
     found: dict[RequestId, RequestedNode] = {}
-    labelled = (item for item in index.nodes.values() if SCALE_REQUEST_LABEL in item.labels)
+    labelled = (item for item in stores.index.nodes.values() if SCALE_REQUEST_LABEL in item.labels)
     for facts in sorted(labelled, key=lambda item: item.name):
-        node = requested_node(index, pool, facts)
+        node = requested_node(stores, pool, facts)
         if node is None or not is_id_of(pool, node.request):
             continue
         other = found.get(node.request)
@@ -30,24 +35,17 @@ def requested_nodes(index: "IndexFigures", pool: "PoolFacts") -> "dict[RequestId
 
 
 def requested_node(
-    index: "IndexFigures", pool: "PoolFacts", node: "NodeFacts"
+    stores: "InformerStores", pool: "PoolFacts", node: "NodeFacts"
 ) -> RequestedNode | None:
     """Return what a pool has on a node with the id of a request; None for another node."""
     request = node.labels.get(SCALE_REQUEST_LABEL)
     if not request:
         return None
-    return node_of_request(index, pool, node, request=RequestId(request))
-
-
-def node_of_request(
-    index: "IndexFigures", pool: "PoolFacts", node: "NodeFacts", *, request: RequestId
-) -> RequestedNode:
-    """Return what a pool has on the node of a request."""
-    indexed, allocatable = units_on(index, pool, node)
-    figures = index.state(pool.name).node(node.name)
+    indexed, allocatable = units_on(stores.index, pool, node)
+    figures = stores.index.state(pool.name).node(node.name)
     return RequestedNode(
         name=node.name,
-        request=request,
+        request=RequestId(request),
         created=UNKNOWN_TIME,
         is_ready=node.is_ready,
         is_leaving=node.is_leaving,
@@ -57,7 +55,15 @@ def node_of_request(
         reserved_units=figures.reserved if figures is not None else 0,
         reported_units=figures.total if figures is not None else 0,
         labels=node.labels,
+        obstacle=_obstacle(stores, node),
     )
+
+
+def _obstacle(stores: "InformerStores", node: "NodeFacts") -> str:
+    inventory = stores.inventories.by_name.get(node.name)
+    conditions = inventory.status.conditions if inventory is not None else None
+    condition = find_condition(conditions, InventoryCondition.READY_FOR_POOLING)
+    return condition.message if condition is not None and condition.status == "False" else ""
 
 
 def units_on(index: "IndexFigures", pool: "PoolFacts", node: "NodeFacts") -> tuple[int, int]:

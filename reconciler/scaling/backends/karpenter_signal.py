@@ -58,7 +58,7 @@ class KarpenterSignal:
             parameters,
             signals=self._stores.scale_signals.of(parameters.pool.name).values(),
             claims=self._stores.node_claims,
-            nodes=requested_nodes(self._stores.index, parameters.pool),
+            nodes=requested_nodes(self._stores, parameters.pool),
             now=now,
             known=known,
             deleted=self._stores.node_claims.deleted(),

@@ -64,6 +64,7 @@ LATER_CASES = [
             'gpu_nodeclaim_provision_duration_seconds_bucket{pool="a",le="900"}': "0x120",
             'gpu_nodeclaim_provision_duration_seconds_bucket{pool="a",le="1800"}': "0+1x120",
             'gpu_nodeclaim_provision_duration_seconds_bucket{pool="a",le="+Inf"}': "0+1x120",
+            'gpu_scale_devices_within_seconds{pool="a"}': "900x120",
         },
         silent_at="14m",
         raised_at="20m",
@@ -71,6 +72,12 @@ LATER_CASES = [
         harmless={
             'gpu_nodeclaim_provision_duration_seconds_bucket{pool="b",le="900"}': "0+1x120",
             'gpu_nodeclaim_provision_duration_seconds_bucket{pool="b",le="+Inf"}': "0+1x120",
+            'gpu_scale_devices_within_seconds{pool="b"}': "900x120",
+            # Its driver is compiled on each node.
+            'gpu_nodeclaim_provision_duration_seconds_bucket{pool="c",le="900"}': "0x120",
+            'gpu_nodeclaim_provision_duration_seconds_bucket{pool="c",le="1800"}': "0+1x120",
+            'gpu_nodeclaim_provision_duration_seconds_bucket{pool="c",le="+Inf"}': "0+1x120",
+            'gpu_scale_devices_within_seconds{pool="c"}': "2100x120",
         },
     ),
     Case(

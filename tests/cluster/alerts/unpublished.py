@@ -61,6 +61,7 @@ UNSEEN_SERIES: Final[dict[str, str]] = {
             "gpu_scale_requests_total",
             "gpu_scale_failures_total",
             "gpu_nodeclaim_provision_duration_seconds_bucket",
+            "gpu_scale_devices_within_seconds",
             "gpu_scale_node_cost_per_hour",
             "gpu_scale_budget_remaining",
             "gpu_scale_idle_device_seconds_total",

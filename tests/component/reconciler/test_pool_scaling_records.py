@@ -3,8 +3,11 @@
 import asyncio
 from collections.abc import AsyncIterator
 
+import msgspec
 import pytest
 
+from api.kinds.gpunodeinventory import GPUNodeInventory
+from api.names import SCALE_REQUEST_LABEL
 from kube.resources import GPU_DEVICES, GPU_POOLS, NODE_CLAIMS, NODES
 from telemetry.metrics import REGISTRY
 from tests.component.reconciler.scaling_run import POOL, ScalingRun, a_scaling_run
@@ -121,6 +124,26 @@ async def test_a_signal_that_is_answered_within_a_minute_or_not(run: ScalingRun)
     assert [request["shape"] for request in requests if request["phase"] == "Signalled"] == [
         "other"
     ]
+
+
+async def test_a_node_whose_driver_is_compiled_says_so_and_has_the_pools_time_for_it(
+    run: ScalingRun,
+):
+    await run.set_spec(autoscaling={"driverMinutes": 20})
+    await run.add_pods("p")
+    await run.run_pass()
+    (id_,) = await run.ids()
+    await run.launch(id_)
+    await run.add_node("n1", devices=0, labels={SCALE_REQUEST_LABEL: id_})
+    obstacle = "the validator has not completed driver-validation"
+    condition = {"type": "ReadyForPooling", "status": "False", "message": obstacle}
+    inventory = {"metadata": {"name": "n1"}, "status": {"conditions": [condition]}}
+    run.stores.inventory_sink.upsert(msgspec.convert(inventory, GPUNodeInventory))
+    await run.run_pass()
+    (request,) = (await run.status())["requests"]
+    assert (request["phase"], request["node"]) == ("Registered", "n1")
+    assert request["message"].endswith(obstacle)
+    assert metric("gpu_scale_devices_within_seconds") == (15 + 20) * 60
 
 
 async def add_node(run: ScalingRun) -> None:

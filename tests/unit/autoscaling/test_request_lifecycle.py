@@ -141,6 +141,13 @@ def test_a_driver_that_is_compiled_on_the_node_has_its_minutes_beside():
     assert "spec.autoscaling.driverMinutes" in found.message
 
 
+def test_a_node_without_devices_names_what_its_inventory_lacks():
+    obstacle = "the validator has not completed driver-validation"
+    node = a_requested_node(obstacle=obstacle)
+    found = RequestHistory().one(100, claims=[REGISTERED], signals=[a_signal()], nodes=[node])
+    assert found.message == f"node n1 has no device of pool whole yet: {obstacle}"
+
+
 def test_a_node_whose_devices_go_again_has_15_minutes_once_more():
     days = RequestHistory()
     objects = {"claims": [REGISTERED], "signals": [a_signal()]}
