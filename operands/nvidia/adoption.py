@@ -15,10 +15,13 @@ from typing import Any, Final
 
 import msgspec
 
-from api.names import ADOPTED_ANNOTATION, CONFIG_HASH_ANNOTATION
+from api.foreign.core import Affinity
+from api.names import ADOPTED_ANNOTATION, CONFIG_HASH_ANNOTATION, GROUP
+from api.text import listed
 from api.well_known_labels import APP_COMPONENT_LABEL
 from operands.nvidia.daemon_set_readiness import selected_nodes
 from operands.nvidia.drivers.config_digest import config_digest
+from operands.nvidia.node_software import gets_operands
 from operands.rollout import ON_DELETE, is_held, is_rolled_out
 from operands.transforms import pod_spec_of
 
@@ -30,6 +33,10 @@ APP: Final = "app"
 NAMED_AFTER_DRIVERS: Final = frozenset({"nvidia-driver", "nvidia-vgpu-host-manager"})
 """Components whose DaemonSets are named after an NVIDIADriver, so that their `app` says nothing."""
 _OWNERS: Final = frozenset({"ClusterPolicy", "NVIDIADriver"})
+_SET_BY_SOFTWARE: Final = ("nvidia.com/", f"{GROUP}/", "feature.node.", "kubernetes.io/os")
+"""Prefixes of labels that software sets on each node with a GPU: one that a node lacks, or that is paused, is to come."""
+_PAUSED: Final = "paused-"
+_NAMED_NODES: Final = 3
 
 
 def component_of(daemon_set: Json) -> str:
@@ -39,14 +46,63 @@ def component_of(daemon_set: Json) -> str:
     return component if component in NAMED_AFTER_DRIVERS else labels.get(APP, "")
 
 
-def running_duplicate(objects: "Iterable[Json]", others: "Sequence[Json]") -> Json | None:
-    """Return a DaemonSet of another client, without the label of a state, that runs the component of a wanted one; or None.
+def running_duplicate(
+    objects: "Iterable[Json]", others: "Iterable[Json]", labels_by_node: Labels
+) -> tuple[Json, str] | None:
+    """Return a DaemonSet of another client that runs the component of a wanted one on the same nodes, and where; or None.
 
     A DaemonSet of ours that lost its label does not count.
+
+    Args:
+        objects: of a state.
+        others: DaemonSets without the label of a state.
+        labels_by_node: all nodes with a GPU, of those that have no label of a ClusterPolicy yet, too.
     """
-    wanted = {component_of(item) for item in objects if item["kind"] == "DaemonSet"} - {""}
-    foreign = (item for item in others if CONFIG_HASH_ANNOTATION not in _annotations(item))
-    return next((item for item in foreign if component_of(item) in wanted), None)
+    wanted = [item for item in objects if item["kind"] == "DaemonSet" and component_of(item)]
+    for item in others:
+        same = [own for own in wanted if component_of(own) == component_of(item)]
+        if not same or CONFIG_HASH_ANNOTATION in _annotations(item):
+            continue
+        if where := _contended(item, same, labels_by_node):
+            return item, where
+    return None
+
+
+def _contended(theirs: Json, ours: "Sequence[Json]", labels_by_node: Labels) -> str:
+    """Return on which nodes both would run; empty: on none, nor on nodes that are added."""
+    nodes = [
+        name
+        for name, labels in sorted(labels_by_node.items())
+        if gets_operands(labels)
+        and _may_select(theirs, name, labels)
+        and any(_may_select(own, name, labels) for own in ours)
+    ]
+    if nodes:
+        return f"node {listed(nodes, _NAMED_NODES)}"
+    return "nodes that are added" if _may_select(theirs, "", {}) else ""
+
+
+def _may_select(daemon_set: Json, node: str, labels: Mapping[str, str]) -> bool:
+    """Say whether node selector and required affinity allow a node, once it has the labels that software sets."""
+    spec = pod_spec_of(daemon_set)
+
+    def is_to_come(key: str) -> bool:
+        value = labels.get(key, _PAUSED)
+        return value.startswith(_PAUSED) and key.startswith(_SET_BY_SOFTWARE)
+
+    selector = spec.get("nodeSelector") or {}
+    if not all(is_to_come(key) or labels.get(key) == value for key, value in selector.items()):
+        return False
+    affinity = msgspec.convert(spec.get("affinity") or {}, Affinity).node_affinity
+    required = affinity.required if affinity is not None else None
+    if required is None:
+        return True
+    return any(
+        all(is_to_come(item.key) or item.matches(labels) for item in term.match_expressions or ())
+        and all(item.matches({"metadata.name": node}) for item in term.match_fields or ())
+        for term in required.node_selector_terms or ()
+        if term.match_expressions or term.match_fields
+    )
 
 
 def is_operators(found: Json) -> bool:

@@ -200,7 +200,7 @@ class DriverController:
             propagation=lambda _state: "Foreground",
             keeps=lambda kind, found: kind == "DaemonSet" and _is_in_use(found, labels),
             owner=ObjectReference.to(NVIDIA_DRIVERS, driver.metadata),
-            nodes=labels,
+            nodes={**labels, **self._nodes.labels_by_new_node()},
         )
         outcome = outcomes[DRIVER_STATE.name]
         facts = StateFacts(

@@ -176,7 +176,7 @@ class SoftwareObjects:
             KubeError: it is not known whether an object was written.
         """
         if owner is not None:
-            wanted = await self._operators.without_running_duplicates(wanted)
+            wanted = await self._operators.without_running_duplicates(wanted, nodes)
         work = _Pass(
             live=live,
             outcomes={item.name: StateOutcome(fault=item.fault) for item in wanted},

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, final
 
-from api.names import OPERAND_LABEL
+from api.names import OPERAND_LABEL, OPERANDS_LABEL
 from api.text import listed
 from kube.errors import ApiError, Conflict
 from kube.resources import DAEMON_SETS
@@ -45,9 +45,9 @@ class OperatorDaemonSets:
         self._namespace = namespace
 
     async def without_running_duplicates(
-        self, wanted: "Sequence[WantedState]"
+        self, wanted: "Sequence[WantedState]", nodes: Mapping[str, Mapping[str, str]]
     ) -> "list[WantedState]":
-        """Leave out the objects of states whose component a DaemonSet of another client runs already, in any namespace.
+        """Leave out the objects of states whose component a DaemonSet of another client, of any namespace, runs on the same nodes.
 
         While the API server refuses the list, states with a DaemonSet stay as they are, and say so.
 
@@ -69,8 +69,8 @@ class OperatorDaemonSets:
             ]
         return [
             item
-            if (found := running_duplicate(item.objects, listing.items)) is None
-            else replace(item, objects=(), fault=(StateReason.ALREADY_RUNS, _already_runs(found)))
+            if (found := running_duplicate(item.objects, listing.items, nodes)) is None
+            else replace(item, objects=(), fault=(StateReason.ALREADY_RUNS, _already_runs(*found)))
             for item in wanted
         ]
 
@@ -149,9 +149,10 @@ class OperatorDaemonSets:
         )
 
 
-def _already_runs(found: Json) -> str:
+def _already_runs(found: Json, where: str) -> str:
     meta = found["metadata"]
     return (
-        f"DaemonSet {meta['namespace']}/{meta['name']} of another client does the same, so that nothing is started beside"
-        f" it: `{NAME} operands adopt --dry-run` says how to hand it over"
+        f"DaemonSet {meta['namespace']}/{meta['name']} of another client does the same on {where}, so that nothing is"
+        f" started beside it: `{NAME} operands adopt --dry-run` says how to hand it over, and label {OPERANDS_LABEL}=false"
+        " leaves it a node"
     )

@@ -214,7 +214,7 @@ class PolicyController:
             live,
             propagation=lambda state: _propagation(policy, state),
             owner=ObjectReference.to(CLUSTER_POLICIES, policy.metadata),
-            nodes=labels,
+            nodes={**labels, **self._nodes.labels_by_new_node()},
         )
         self._built_in.report({item.name: outcomes[item.name] for item in own}, self._nodes.all())
         current = self._status.current_states(policy)

@@ -53,7 +53,7 @@ COUNT = 50
 TOOLKIT = "nvidia-container-toolkit-daemonset"
 MADE = (DRIVER, TOOLKIT, VALIDATOR, PLUGIN)
 IMAGE = "registry.test/driver:1-ubuntu22.04"
-OFF = ("dcgm", "dcgmExporter", "nodeStatusExporter", "gfd", "migManager")
+OFF = ("dcgm", "dcgmExporter", "nodeStatusExporter", "gfd", "migManager", "sandboxWorkloads")
 WITHOUT_OTHERS = SPEC | {name: {"enabled": False} for name in OFF}
 POLICY_PATH = f"{CLUSTER_POLICIES}/{POLICY}"
 
@@ -210,7 +210,8 @@ async def test_beside_a_daemon_set_of_another_namespace_nothing_starts(
     await polling.eventually(lambda: has_plugin(expected=False), what="no plugin")
     policy = await api.get(POLICY_PATH)
     body = operators_daemon_set(PLUGIN, policy, namespace="default")
-    body["spec"]["template"]["spec"]["nodeSelector"] = {"test.example.com/none": "true"}
+    # No node has it, and software may label one.
+    body["spec"]["template"]["spec"]["nodeSelector"] = {"nvidia.com/gpu.family": "hopper"}
     theirs = "/apis/apps/v1/namespaces/default/daemonsets"
     await api.create(theirs, body)
     await put(api, WITHOUT_OTHERS)

@@ -11,6 +11,7 @@ from api.names import (
     DEPLOY_LABELS_ANNOTATION,
     DRIVER_OWNER_LABEL,
     OPERAND_LABEL,
+    OPERANDS_LABEL,
 )
 from cli.exit_status import FAILED, OK
 from cli.operands.adopt_command import adopt
@@ -46,6 +47,21 @@ from tests.support.nvidia.operator_release import (
 pytestmark = pytest.mark.looptime
 
 Json = dict[str, Any]
+
+LEGACY: Json = {
+    "nodeAffinity": {
+        "requiredDuringSchedulingIgnoredDuringExecution": {
+            "nodeSelectorTerms": [
+                {
+                    "matchExpressions": [
+                        {"key": "zone", "operator": "In", "values": ["legacy"]},
+                        {"key": "nvidia.com/gpu.present", "operator": "Exists"},
+                    ]
+                }
+            ]
+        }
+    }
+}
 
 
 @pytest.fixture(name="adoption")
@@ -273,7 +289,8 @@ async def test_a_daemon_set_that_comes_later_takes_nothing_away_and_is_named(ado
     before = await adoption.names()
     policy = await adoption.world.client.get(CLUSTER_POLICIES, Json, "gpus")
     body = operators_daemon_set(PLUGIN, policy, namespace=ELSEWHERE)
-    body["spec"]["template"]["spec"]["nodeSelector"] = {"zone": "none"}
+    # Software may label nodes with it.
+    body["spec"]["template"]["spec"]["nodeSelector"] = {"nvidia.com/gpu.family": "hopper"}
     await adoption.world.client.create(DAEMON_SETS, body)
     await adoption.until_stable()
     assert await adoption.names() == before
@@ -283,6 +300,33 @@ async def test_a_daemon_set_that_comes_later_takes_nothing_away_and_is_named(ado
         f"DaemonSet {ELSEWHERE}/{PLUGIN}"
         in (await adoption.world.status_of())["conditions"][1]["message"]
     )
+
+
+@pytest.mark.parametrize(
+    "placement",
+    [
+        pytest.param({"nodeSelector": {"zone": "legacy"}}, id="by node selector"),
+        pytest.param({"nodeSelector": None, "affinity": LEGACY}, id="by required affinity"),
+    ],
+)
+async def test_beside_a_daemon_set_of_other_nodes_a_state_starts(
+    adoption: Adoption, placement: Json
+):
+    client = adoption.world.client
+    await adoption.world.label_node("n1", zone="legacy")
+    policy = await client.get(CLUSTER_POLICIES, Json, "gpus")
+    body = operators_daemon_set(PLUGIN, policy, namespace=ELSEWHERE)
+    body["spec"]["template"]["spec"] |= placement
+    await client.create(DAEMON_SETS, body)
+    await adoption.until_stable()
+    found = await adoption.world.state_of("state-device-plugin")
+    assert found["reason"] == "AlreadyRuns"
+    assert "does the same on node n1, so that" in found["message"]
+    left_to_it = {OPERANDS_LABEL: "false", "nvidia.com/gpu.deploy.device-plugin": None}
+    await adoption.world.label_node("n1", **left_to_it)
+    await adoption.until_stable()
+    assert (await adoption.world.state_of("state-device-plugin"))["state"] == "ready"
+    assert {node for node, work in adoption.played.uids() if work == PLUGIN_WORK} == {"n1", "n2"}
 
 
 async def test_where_daemon_sets_of_others_cannot_be_listed_nothing_changes_and_states_say_so(
