@@ -78,9 +78,10 @@ class Removal:
         found = await self._first_survey()
         self._elsewhere = planning.server_elsewhere(found, self._clock.utc_now())
         self._check_namespace(found)
-        used = planning.pods_in_use(found.pods, self._clock.utc_now())
-        if used and not self._options.is_forced:
-            raise RemovalError(planning.refusal_text(used))
+        users = planning.pods_in_use(found.pods, self._clock.utc_now())
+        refusal = planning.refusal_text(users, found.cache_pods)
+        if refusal and not self._options.is_forced:
+            raise RemovalError(refusal)
         if found.unread and not self._options.is_forced:
             raise RemovalError(planning.unread_text(found.unread))
         plan = self._plan(found)

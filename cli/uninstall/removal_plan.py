@@ -279,11 +279,21 @@ def _is_reserved(pod: "PodFacts", now: "dt.datetime") -> bool:
     )
 
 
-def refusal_text(pods: "list[PodFacts]") -> str:
-    """Return why nothing is removed, in one line."""
-    uses, them = _counted(pods, "pod uses", "pods use"), "it" if len(pods) == 1 else "them"
-    texts = listed(_pod_text(pod) for pod in pods)
-    return f"{uses} units of pools: {texts}. Delete {them}, or let {them} run on with --force"
+def refusal_text(users: "Sequence[PodFacts]", cache_pods: "Sequence[str]") -> str:
+    """Return why nothing is removed, in one line; empty where no pod needs the control plane."""
+    reasons = []
+    if users:
+        texts = listed(_pod_text(pod) for pod in users)
+        reasons.append(f"{_counted(users, 'pod uses', 'pods use')} units of pools: {texts}")
+    if cache_pods:
+        mount = _counted(cache_pods, "pod mounts", "pods mount")
+        reasons.append(
+            f"{mount} kernel caches, which kubelet cannot unmount without a node agent: {listed(cache_pods)}"
+        )
+    if not reasons:
+        return ""
+    them = "it" if len({*(pod.ref for pod in users), *cache_pods}) == 1 else "them"
+    return f"{'; '.join(reasons)}. Delete {them}, or let {them} run on with --force"
 
 
 def unread_text(objects: "Sequence[str]") -> str:

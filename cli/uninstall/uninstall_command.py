@@ -50,10 +50,10 @@ def _parser() -> CommandParser:
     parser = CommandParser(
         "uninstall",
         "Remove the control plane from a cluster, in an order that blocks no pod.",
-        epilog="Without --force nothing is removed while pods use units of pools.",
+        epilog="Without --force nothing is removed while pods use units of pools or mount kernel caches.",
     )
     for flag, text in (
-        ("--force", "although pods use units of pools: they run on and keep their devices"),
+        ("--force", "although pods use units or mount caches: they run on and keep them"),
         (
             "--keep-crds",
             "keep the definitions of GPUPool and the other kinds, and their objects (default)",

@@ -51,7 +51,7 @@ def build_uninstall_hook(
 ) -> list[Json]:
     """Return the account's policy, the account, its roles and bindings, and the Job.
 
-    `is_forced` uninstalls although pods use units.
+    `is_forced` uninstalls although pods use units or mount kernel caches.
     """
     policy = build_uninstall_policy(NAME, (*rules, *namespaced_rules), namespace=own.namespace)
     roles = build_rbac(rules, name=NAME, namespaced_rules=namespaced_rules, namespace=own.namespace)

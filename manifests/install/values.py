@@ -356,7 +356,7 @@ class UninstallValues(_Values):
     enabled: bool = True
     """Off: run `gpu-control-plane uninstall` before."""
     force: bool = False
-    """Whether pods that use units run on; otherwise `helm uninstall` ends and names them."""
+    """Whether pods that use units or mount kernel caches run on; otherwise `helm uninstall` refuses and names them."""
 
 
 class ChartValues(_Values):

@@ -140,7 +140,14 @@ async def test_pods_that_have_a_kernel_cache_are_named_and_keep_it(cluster: Inst
         await cluster.add_cache_pod(name, phase="Running")
     await cluster.add_cache_pod("done", phase="Succeeded")
     before = cluster.world()
-    await cluster.removal(with_crds=False).run()
+    with pytest.raises(RemovalError) as refused:
+        await cluster.removal().run()
+    assert str(refused.value) == (
+        "2 pods mount kernel caches, which kubelet cannot unmount without a node agent: default/other, default/serve."
+        " Delete them, or let them run on with --force"
+    )
+    assert cluster.world() == before
+    await cluster.removal(is_forced=True).run()
     (line,) = [
         item for item in cluster.lines if "kernel caches" in item and item.startswith("left")
     ]

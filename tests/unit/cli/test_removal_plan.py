@@ -341,12 +341,22 @@ def test_pods_are_in_use_while_bound_or_reserved():
 
 def test_refusal_names_five_pods_and_counts_the_others():
     pods = [a_pod_facts(f"p{n}", phase=PodPhase.BOUND, node=NodeName("n1")) for n in range(7)]
-    text = refusal_text(pods)
+    text = refusal_text(pods, ())
     assert text.startswith(
         "7 pods use units of pools: default/p0 (1 unit of gpu.deckhouse.io/whole, on n1)"
     )
     assert text.endswith("and 2 more. Delete them, or let them run on with --force")
     assert "p5" not in text
+
+
+def test_a_pod_that_uses_units_and_mounts_a_kernel_cache_is_refused_for_both():
+    pod = a_pod_facts("serve", phase=PodPhase.BOUND, node=NodeName("n1"))
+    assert refusal_text([pod], ["default/serve"]) == (
+        "1 pod uses units of pools: default/serve (1 unit of gpu.deckhouse.io/whole, on n1); 1 pod mounts kernel"
+        " caches, which kubelet cannot unmount without a node agent: default/serve."
+        " Delete it, or let it run on with --force"
+    )
+    assert refusal_text([], ()) == ""
 
 
 def test_a_node_that_was_added_and_one_that_was_kept_are_the_autoscalers_again():
