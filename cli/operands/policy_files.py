@@ -195,12 +195,14 @@ def _faults_of_object(
 
 
 def _hint(name: str, known: Json, fields: _Fields) -> str:
-    """Return where the field is, if only one other object has it, or what is called nearly so."""
+    """Return where the field is, if only one other object has it, what is called nearly so, or that it has to go."""
     elsewhere = fields.get(name, [])
     if len(elsewhere) == 1:
         return f", it is in {elsewhere[0].rpartition('.')[0]}"
     meant = nearest(name, known)
-    return f", did you mean {meant}?" if meant else ""
+    return (
+        f", did you mean {meant}?" if meant else ": remove it, the GPU Operator has no such field"
+    )
 
 
 def without_nulls(value: Any) -> Any:  # noqa: ANN401  # JSON

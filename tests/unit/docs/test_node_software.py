@@ -22,7 +22,7 @@ from tests.support.nvidia.stricter_rules import RULES
 
 PAGE = (Path(__file__).parents[3] / "docs" / "node-software.md").read_text(encoding="utf-8")
 ROWS = dict(re.findall(r"^\| `(\w+)` \| (on|off)? ?\|", PAGE, re.MULTILINE))
-EARLY = PAGE.partition("## Rules of the API server")[2].partition("## Status")[0]
+EARLY = PAGE.partition("## Rules of the API server")[2].partition("\n## ")[0]
 WITHOUT_EFFECT = {"psp", "kataManager"}
 
 
