@@ -1,6 +1,6 @@
 """DaemonSets of node software that have no pod on nodes of a pool because of their taints.
 
-The control plane's own tolerate every taint, but for a driver's that was taken over and has the operator's template. Those of NVIDIA's GPU Operator and of Node Feature Discovery have lists, and a
+The control plane's own tolerate every taint. Those of NVIDIA's GPU Operator and of Node Feature Discovery have lists, and a
 node that they leave out stays without driver, or without the labels by which it would get one, and nothing else says so.
 """
 
@@ -63,9 +63,8 @@ def kept_away(
         for keys, names in by_taints.items()
     )
     cure = (
-        f"add {', '.join(added)} to its tolerations: spec.daemonsets.tolerations of NVIDIA's ClusterPolicy, worker.tolerations"
-        " of the values of Node Feature Discovery, and the DaemonSet itself of a driver that was taken over from the GPU"
-        " Operator"
+        f"add {', '.join(added)} to its tolerations: spec.daemonsets.tolerations of NVIDIA's ClusterPolicy, and"
+        " worker.tolerations of the values of Node Feature Discovery"
     )
     return "; ".join(parts), cure
 

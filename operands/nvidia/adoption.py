@@ -5,8 +5,9 @@
     labelled -> held: strategy OnDelete, and our template -> pods of ours, node by node -> deleted without its pods
 
 The upgrade of a node's driver replaces the pods of the node. When all are replaced, the DaemonSet that a state wants adopts
-them. The template of a driver is the operator's until the driver changes. What the ClusterPolicy changes of a DaemonSet
-later is rolled out as usual.
+them. The template of a driver is the operator's until the driver changes, but for a toleration of every taint: nodes that are
+added with taints get the driver, and no upgrade replaces a pod for it. What the ClusterPolicy changes of a DaemonSet later is
+rolled out as usual.
 """
 
 import hashlib
@@ -15,7 +16,7 @@ from typing import Any, Final
 
 import msgspec
 
-from api.foreign.core import Affinity
+from api.foreign.core import EVERY_TAINT, Affinity
 from api.names import ADOPTED_ANNOTATION, CONFIG_HASH_ANNOTATION, GROUP
 from api.text import listed
 from api.well_known_labels import APP_COMPONENT_LABEL
@@ -36,6 +37,7 @@ _OWNERS: Final = frozenset({"ClusterPolicy", "NVIDIADriver"})
 _SET_BY_SOFTWARE: Final = ("nvidia.com/", f"{GROUP}/", "feature.node.", "kubernetes.io/os")
 """Prefixes of labels that software sets on each node with a GPU: one that a node lacks, or that is paused, is to come."""
 _PAUSED: Final = "paused-"
+_EVERY_TAINT: Final = msgspec.to_builtins(EVERY_TAINT)
 _NAMED_NODES: Final = 3
 
 
@@ -185,11 +187,18 @@ def taken_over(
         "spec": {
             **spec,
             "updateStrategy": strategy,
-            "template": spec["template"]
+            "template": _tolerating_every_taint(spec["template"])
             if is_kept
             else {**template, "metadata": {**template["metadata"], "labels": labels}},
         },
     }
+
+
+def _tolerating_every_taint(template: Json) -> Json:
+    tolerations = template["spec"].get("tolerations") or []
+    if _EVERY_TAINT in tolerations:
+        return template
+    return {**template, "spec": {**template["spec"], "tolerations": [*tolerations, _EVERY_TAINT]}}
 
 
 def _held(found: Json, successor: Json, *, wanted: "Iterable[Json]", labels_by_node: Labels) -> str:

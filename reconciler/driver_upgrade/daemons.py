@@ -1,5 +1,6 @@
 """Driver DaemonSets: which nodes they select, what their pods are compared with, and the facts of those pods. Pure."""
 
+from collections import defaultdict
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, final
 
@@ -9,7 +10,7 @@ from api.driver_upgrade import (
     DRIVER_DEPLOY_LABEL,
     PAUSED_FOR_UPGRADE,
 )
-from api.names import NodeName, PodUid
+from api.names import ADOPTED_ANNOTATION, NodeName, PodUid
 from api.status_conditions import parse_time
 from api.text import listed, truncate
 from api.well_known_labels import APP_COMPONENT_LABEL, REVISION_LABEL
@@ -23,7 +24,7 @@ from reconciler.driver_upgrade.objects import (
 
 if TYPE_CHECKING:
     import datetime as dt
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from api.foreign.core import Node, Taint
     from api.foreign.reported_containers import ReportedContainer
@@ -47,6 +48,8 @@ class DriverDaemon:
     uid: str
     revision: str = ""
     """Hash of its newest revision; empty where it has none yet."""
+    equal_revisions: frozenset[str] = frozenset()
+    """Hashes of older ones, of a driver that was taken over, that differ from it in tolerations alone."""
     digest: str = ""
     constraints: Constraints = field(default_factory=Constraints)
     requests: ComputeResources = NOTHING
@@ -141,18 +144,18 @@ def driver_daemons(
     daemon_sets: "Iterable[UpgradeDaemonSet]", revisions: "Iterable[ControllerRevision]"
 ) -> dict[str, DriverDaemon]:
     """Return the driver DaemonSets that are not being deleted, by UID."""
-    newest: dict[str, ControllerRevision] = {}
-    for item in revisions:
+    revisions_of: defaultdict[str, list[ControllerRevision]] = defaultdict(list)
+    for item in sorted(revisions, key=lambda revision: revision.revision):
         for owner in item.metadata.owner_references or ():
-            known = newest.get(owner.uid)
-            if owner.controller and (known is None or known.revision < item.revision):
-                newest[owner.uid] = item
+            if owner.controller:
+                revisions_of[owner.uid].append(item)
     found = sorted(daemon_sets, key=lambda set_: set_.metadata.name)
     return {
         item.metadata.uid: DriverDaemon(
             name=item.metadata.name,
             uid=item.metadata.uid,
-            revision=_hash_of(newest.get(item.metadata.uid), item.metadata.name),
+            revision=_newest_of(revisions_of[item.metadata.uid], item),
+            equal_revisions=_equal_revisions(revisions_of[item.metadata.uid], item),
             digest=digest_of(item.spec.template.spec),
             constraints=Constraints(
                 node_selector=item.spec.template.spec.node_selector,
@@ -315,11 +318,26 @@ def digest_of(spec: "UpgradePodSpec") -> str:
     return ""
 
 
-def _hash_of(revision: "ControllerRevision | None", daemon_set: str) -> str:
-    if revision is None:
-        return ""
+def _newest_of(revisions: "Sequence[ControllerRevision]", daemon_set: "UpgradeDaemonSet") -> str:
+    return _hash_of(revisions[-1], daemon_set) if revisions else ""
+
+
+def _equal_revisions(
+    revisions: "Sequence[ControllerRevision]", daemon_set: "UpgradeDaemonSet"
+) -> frozenset[str]:
+    if not daemon_set.metadata.annotation(ADOPTED_ANNOTATION):
+        return frozenset()
+    newest = revisions[-1].without_tolerations if revisions else {}
+    return frozenset(
+        _hash_of(item, daemon_set)
+        for item in revisions[:-1]
+        if item.data is not None and item.without_tolerations == newest
+    )
+
+
+def _hash_of(revision: "ControllerRevision", daemon_set: "UpgradeDaemonSet") -> str:
     label = revision.metadata.label(REVISION_LABEL)
-    return label or revision.metadata.name.removeprefix(f"{daemon_set}-")
+    return label or revision.metadata.name.removeprefix(f"{daemon_set.metadata.name}-")
 
 
 def _revision_of(pod: "UpgradePod", daemons: "Mapping[str, DriverDaemon]") -> DriverRevision:
@@ -329,7 +347,8 @@ def _revision_of(pod: "UpgradePod", daemons: "Mapping[str, DriverDaemon]") -> Dr
     label = pod.metadata.label(REVISION_LABEL)
     if not label or not daemon.revision:
         return DriverRevision.UNKNOWN
-    return DriverRevision.CURRENT if label == daemon.revision else DriverRevision.OUTDATED
+    is_current = label in {daemon.revision, *daemon.equal_revisions}
+    return DriverRevision.CURRENT if is_current else DriverRevision.OUTDATED
 
 
 def _unready(pod: "UpgradePod") -> "list[ReportedContainer]":

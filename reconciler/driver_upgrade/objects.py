@@ -127,6 +127,14 @@ class UpgradeDaemonSet(Model, frozen=True):
 class ControllerRevision(Model, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
     revision: int = 0
+    data: dict[str, Any] | None = None
+    """The DaemonSet's template under its path."""
+
+    @property
+    def without_tolerations(self) -> dict[str, Any]:
+        """The template, but for the tolerations of its pods."""
+        template: dict[str, Any] = ((self.data or {}).get("spec") or {}).get("template") or {}
+        return {**template, "spec": {**(template.get("spec") or {}), "tolerations": None}}
 
 
 class BudgetSpec(Model, frozen=True):

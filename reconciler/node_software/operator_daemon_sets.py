@@ -22,6 +22,7 @@ from operands.nvidia.adoption import (
     taken_over,
 )
 from operands.nvidia.policy_status import StateReason
+from operands.transforms import pod_spec_of
 from reconciler.node_software.state_outcomes import refusal_text, unobserved
 from reconciler.runtime.object_applier import Refusal, first_difference
 
@@ -103,7 +104,7 @@ class OperatorDaemonSets:
             body = taken_over(old[name], successor, wanted=wanted, labels_by_node=nodes)
             body["metadata"]["ownerReferences"] = owners(body)
             lost = nodes_to_lose(old[name], wanted, nodes)
-            if lost and body["spec"]["template"] != old[name]["spec"]["template"]:
+            if lost and _node_selector(body) != _node_selector(old[name]):
                 text = f"DaemonSet {name} stays as it is until nodes {listed(lost)} have the labels by which ours selects them"
                 outcome.fault = outcome.fault or (StateReason.ADOPTION_WAITS, text)
                 held = wanted
@@ -147,6 +148,11 @@ class OperatorDaemonSets:
             name=body["metadata"]["name"],
             namespace=self._namespace,
         )
+
+
+def _node_selector(daemon_set: Json) -> Json | None:
+    found: Json | None = pod_spec_of(daemon_set).get("nodeSelector")
+    return found
 
 
 def _already_runs(found: Json, where: str) -> str:

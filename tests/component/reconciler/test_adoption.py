@@ -113,8 +113,10 @@ async def test_what_is_handed_over_is_taken_over_and_no_pod_restarts(adoption: A
         item for item in status["states"] if item["state"] == "notReady"
     ]
     after = await adoption.world.daemon_set(DRIVER)
-    for part in ("selector", "template"):
-        assert after["spec"][part] == driver["spec"][part]
+    assert after["spec"]["selector"] == driver["spec"]["selector"]
+    # Nodes that are added may have any taint.
+    driver["spec"]["template"]["spec"]["tolerations"].append({"operator": "Exists"})
+    assert after["spec"]["template"] == driver["spec"]["template"]
     assert OURS not in await adoption.names()
     plugin = await adoption.world.daemon_set(PLUGIN)
     assert plugin["spec"]["updateStrategy"] == {"type": "OnDelete"}
@@ -228,22 +230,6 @@ async def test_the_driver_of_an_nvidia_driver_is_taken_over_and_keeps_its_name(a
     # Its pods cannot have the labels by which a DaemonSet of another `app` would adopt them.
     assert {name for name in await adoption.names() if "driver" in name} == {name}
     assert (await world.driver_status("blue"))["state"] == "ready"
-
-
-async def test_a_toleration_reaches_the_operators_driver_by_its_own_daemon_set(adoption: Adoption):
-    """A node that is added later has taints that the operator's template does not tolerate."""
-    await adoption.release(NAMESPACE)
-    await adoption.adopt()
-    await adoption.until_stable()
-    added = {"key": "gpu.deckhouse.io/agent-not-ready", "operator": "Exists"}
-    template = {"spec": {"tolerations": [added]}}
-    await adoption.world.client.merge_patch(
-        DAEMON_SETS, {"spec": {"template": template}}, name=DRIVER, namespace=NAMESPACE
-    )
-    await adoption.until_stable()
-    driver = await adoption.world.daemon_set(DRIVER)
-    assert added in driver["spec"]["template"]["spec"]["tolerations"]
-    assert adoption.played.ended == []
 
 
 async def test_nodes_without_our_labels_keep_their_pods(adoption: Adoption):

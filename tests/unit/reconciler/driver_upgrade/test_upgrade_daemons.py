@@ -7,7 +7,7 @@ import pytest
 
 from api.driver_upgrade import AGENT_DEPLOY_LABEL, PAUSED_FOR_UPGRADE, UPGRADE_STATE_LABEL
 from api.foreign.core import Node
-from api.names import NodeName
+from api.names import ADOPTED_ANNOTATION, NodeName
 from manifests.node.daemonset import without_upgrade
 from operands.upgrade.facts import DriverRevision
 from reconciler.driver_upgrade.daemons import (
@@ -34,14 +34,17 @@ NEW = DriverDaemon(name="driver", uid="ds", revision="r2", digest="d2")
 DAEMONS = {"ds": NEW}
 
 
-def a_daemon_set(name: str, *, selector: Any = None, labels: Any = None) -> UpgradeDaemonSet:
+def a_daemon_set(
+    name: str, *, selector: Any = None, labels: Any = None, adopted: str = ""
+) -> UpgradeDaemonSet:
     component = {"app.kubernetes.io/component": "nvidia-driver"}
     container = {"env": [{"name": "DRIVER_CONFIG_DIGEST", "value": "d2"}]}
     template = {
         "metadata": {"labels": component if labels is None else labels},
         "spec": {"nodeSelector": selector or {}, "containers": [container]},
     }
-    body = {"metadata": {"name": name, "uid": f"{name}-uid"}, "spec": {"template": template}}
+    meta = {"name": name, "uid": f"{name}-uid", "annotations": {ADOPTED_ANNOTATION: adopted}}
+    body = {"metadata": meta, "spec": {"template": template}}
     return msgspec.convert(body, UpgradeDaemonSet)
 
 
@@ -121,6 +124,27 @@ def test_the_revision_with_the_highest_number_is_the_newest():
     found = driver_daemons([a_daemon_set("a"), a_daemon_set("b"), other], revisions)
     assert {item.name: item.revision for item in found.values()} == {"a": "old-again", "b": "h1"}
     assert found["a-uid"].digest == "d2"
+
+
+@pytest.mark.parametrize("adopted", ["digest", ""])
+def test_a_toleration_makes_no_driver_that_was_taken_over_an_older_one(adopted: str):
+    def revision(number: int, image: str, *tolerations: str) -> ControllerRevision:
+        spec = {"containers": [{"image": image}], "tolerations": [{"key": t} for t in tolerations]}
+        found = a_revision("a", number)
+        return msgspec.structs.replace(
+            found, data={"spec": {"template": {"$patch": "replace", "spec": spec}}}
+        )
+
+    revisions = [revision(2, "2", "a"), revision(3, "2", "a", "b"), revision(1, "1", "a")]
+    found = driver_daemons([a_daemon_set("a", adopted=adopted)], revisions)
+    pods = {
+        number: a_pod(
+            ownerReferences=owner("a-uid"), labels={"controller-revision-hash": f"h{number}"}
+        )
+        for number in (1, 2, 3)
+    }
+    current = {n for n, pod in pods.items() if driver_pod(pod, found).revision.value == "current"}
+    assert current == ({2, 3} if adopted else {3})
 
 
 def test_a_node_belongs_to_the_daemon_set_that_selects_it_and_that_has_a_pod_there():
