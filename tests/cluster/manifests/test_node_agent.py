@@ -166,7 +166,13 @@ async def test_the_agent_publishes_what_it_finds_under_its_nodes_name(
     (device,) = feature["spec"]["features"]["instances"][AGENT_INSTANCES]["elements"]
     assert device["attributes"][AgentDevice.ADDRESS] == ADDRESS
     (owner,) = feature["metadata"]["ownerReferences"]
-    assert (owner["kind"], owner["name"]) == ("Node", nodes[0])
+    node = await api.get(f"/api/v1/nodes/{nodes[0]}")
+    # The garbage collector goes by the UID.
+    assert (owner["kind"], owner["name"], owner["uid"]) == (
+        "Node",
+        nodes[0],
+        node["metadata"]["uid"],
+    )
     assert [item["metadata"]["name"] for item in (await api.get(path))["items"]] == [
         feature["metadata"]["name"]
     ]

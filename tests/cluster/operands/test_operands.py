@@ -11,7 +11,7 @@ from http_edge.system_clock import SystemClock
 from kube.client import KubeClient
 from kube.config.discovery import load_configuration
 from kube.errors import Forbidden, Invalid
-from kube.resources import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, CONFIG_MAPS, SERVICE_ACCOUNTS
+from kube.resources import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, CONFIG_MAPS
 from manifests.install.rbac import build_rbac
 from manifests.install.server_policy import OwnObjects, build_server_policies
 from manifests.yaml import render
@@ -22,7 +22,6 @@ from reconciler.node_software.built_in_rights import NAMESPACED_RBAC, RBAC
 from reconciler.node_software.policy_controller import KEY, PolicyController
 from tests.cluster.environment import definitions, polling
 from tests.support.built_in_server import a_built_in_server, read_operands
-from tests.support.published_crds import published_crd
 from tests.support.recorded_events import RecordedEvents
 from tests.support.vertical_pod_autoscaler import vertical_pod_autoscaler_crd
 from tests.unit.operands.operand_cases import (
@@ -30,7 +29,6 @@ from tests.unit.operands.operand_cases import (
     CASES,
     DIGEST,
     EXTERNAL,
-    NVML,
     ON,
     OWN,
     a_built_in_policy,
@@ -198,30 +196,6 @@ async def test_every_object_is_written_once_with_the_rights_of_the_server(operan
     assert await operands.versions() == before
 
 
-@pytest.mark.parametrize("name", CASES)
-async def test_any_settings_follow_upon_any_others(operands: Operands, name: str):
-    await operands.server(ALL_ON).reconcile(KEY)
-    for _ in range(2):
-        await operands.server(CASES[name]).reconcile(KEY)
-    assert operands.events.events == []
-    assert (await operands.versions()).keys() == operands.names(CASES[name])
-
-
-async def test_an_edit_is_put_back_once(operands: Operands, kubectl):
-    server = operands.server(ALL_ON)
-    await server.reconcile(KEY)
-    patch = '{"spec":{"template":{"spec":{"hostPID":false}}}}'
-    place = ("daemonset", "nvidia-dcgm", "-n", operands.namespace)
-    await kubectl("patch", *place, "--type=merge", "-p", patch)
-    await server.reconcile(KEY)
-    live = await read_operands(operands.client, operands.namespace)
-    after = live.objects["DaemonSet", "nvidia-dcgm"]
-    assert after["spec"]["template"]["spec"]["hostPID"] is True
-    before = await operands.versions()
-    await server.reconcile(KEY)
-    assert await operands.versions() == before
-
-
 async def test_roles_other_than_those_of_operands_are_refused(operands: Operands):
     """Neither another name, nor another account, nor a right that the server lacks."""
     await operands.server(ALL_ON).reconcile(KEY)
@@ -260,26 +234,6 @@ async def test_a_binding_of_another_installation_is_told_with_its_cure(operands:
     assert (await operands.versions()).keys() == operands.names(ALL_ON)
 
 
-async def test_monitors_are_those_of_their_project_and_come_with_it(operands: Operands, kubectl):
-    definition = published_crd(MONITORS)
-    server = operands.server(NVML)
-    await server.reconcile(KEY)
-    assert (await operands.versions()).keys() == operands.names(NVML)
-    await kubectl("apply", "--server-side", "-f", "-", stdin=render([definition]))
-    try:
-        await definitions.until_served(kubectl, [definition])
-
-        async def is_made() -> bool:
-            await server.reconcile(KEY)
-            return (await operands.versions()).keys() == operands.names(NVML, "ServiceMonitor")
-
-        await polling.eventually(is_made, what="the ServiceMonitor")
-        await operands.server(CASES["custom-exporter"]).reconcile(KEY)
-        assert operands.events.events == []
-    finally:
-        await kubectl("delete", "crd", MONITORS)
-
-
 async def test_autoscalers_come_and_go_with_their_definition(operands: Operands, kubectl):
     """VerticalPodAutoscaler of gpu-feature-discovery; strictly, as its project has the fields."""
     server, definition = operands.server(ALL_ON), vertical_pod_autoscaler_crd()
@@ -316,56 +270,6 @@ async def test_autoscalers_come_and_go_with_their_definition(operands: Operands,
     assert operands.events.events == []
 
 
-async def test_fields_of_others_stay_and_cost_no_write(operands: Operands, kubectl):
-    server = operands.server(ALL_ON)
-    await server.reconcile(KEY)
-    place = ("daemonset/nvidia-dcgm", "-n", operands.namespace)
-    await kubectl("annotate", *place, "example.com/owner=somebody")
-    await kubectl("label", *place, "example.com/team=gpu")
-    before = await operands.versions()
-    await server.reconcile(KEY)
-    # Neither does a new leader, nor one that has other settings, take them away.
-    await operands.server(ALL_ON).reconcile(KEY)
-    assert await operands.versions() == before
-    await operands.server(CASES["engine"]).reconcile(KEY)
-    live = await read_operands(operands.client, operands.namespace)
-    meta = live.objects["DaemonSet", "nvidia-dcgm"]["metadata"]
-    assert meta["annotations"]["example.com/owner"] == "somebody"
-    assert meta["labels"]["example.com/team"] == "gpu"
-    assert operands.events.events == []
-
-
-async def test_servers_of_two_versions_write_once_when_the_leader_changes(operands: Operands):
-    """They run images of their own; objects of a state that the leader does not know are deleted."""
-    for settings, others in ((ALL_ON, NEWER), (NEWER, ALL_ON), (ALL_ON, NEWER)):
-        server = operands.server(settings)
-        await server.reconcile(KEY)
-        written = await operands.versions()
-        await server.reconcile(KEY)
-        assert await operands.versions() == written
-        live = await read_operands(operands.client, operands.namespace)
-        current = render(live.objects.values())
-        assert f"image: {settings.spec.validator.image}" in current
-        assert f"image: {others.spec.validator.image}" not in current
-    # What a state of the other version would leave.
-    unknown = {
-        "apiVersion": "v1",
-        "kind": "ServiceAccount",
-        "metadata": {
-            "name": "nvidia-dcgm-exporter",
-            "namespace": operands.namespace,
-            "labels": {
-                "app.kubernetes.io/part-of": "gpu-control-plane",
-                "gpu.deckhouse.io/operand": "of-another-version",
-            },
-        },
-    }
-    await operands.client.apply(SERVICE_ACCOUNTS, unknown, field_manager=MANAGER)
-    await operands.server(CASES["dcgm-exporter-off"]).reconcile(KEY)
-    assert (await operands.versions()).keys() == operands.names(CASES["dcgm-exporter-off"])
-    assert operands.events.events == []
-
-
 async def test_an_invalid_field_is_told_with_its_section_and_stops_nothing_else(operands: Operands):
     assert ALL_ON.own is not None
     bad = replace(ALL_ON, own=replace(ALL_ON.own, service_labels={"team": "no label value!"}))
@@ -378,31 +282,3 @@ async def test_an_invalid_field_is_told_with_its_section_and_stops_nothing_else(
     assert "Correct bootstrap.dcgm_exporter in the settings" in event.note
     missing = operands.names(bad) - (await operands.versions()).keys()
     assert missing == {("Service", "nvidia-dcgm-exporter")}
-
-
-async def test_a_namespace_without_rights_is_told_once_and_stops_nothing_else(
-    operands: Operands, kubectl
-):
-    await kubectl("delete", "rolebinding", "workloads", "-n", operands.namespace)
-    server = operands.server(ALL_ON)
-
-    async def is_reported() -> bool:
-        await server.reconcile(KEY)
-        return bool(operands.events.events)
-
-    await polling.eventually(is_reported, what="the Event")
-    for _ in range(3):
-        await server.reconcile(KEY)
-    (event,) = operands.events.events
-    assert event.reason == "GPUOperandNotApplied"
-    assert "DaemonSet gpu-node-validator: 403 Forbidden: daemonsets.apps is forbidden" in event.note
-    assert "`render rbac`" in event.note
-    names = (await operands.versions()).keys()
-    assert ("ClusterRole", "gpu-node-validator") in names
-    await kubectl("apply", "-f", "-", stdin=render(namespace_rights(operands.namespace)))
-
-    async def is_applied() -> bool:
-        await server.reconcile(KEY)
-        return (await operands.versions()).keys() == operands.names(ALL_ON)
-
-    await polling.eventually(is_applied, what="all operands")

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from api.names import OPERAND_LABEL, NodeName
+from api.well_known_labels import PART_OF_LABEL
 from kube.client import KubeClient
 from kube.resources import (
     CUSTOM_RESOURCE_DEFINITIONS,
@@ -118,6 +119,9 @@ async def test_operands_of_another_operator_are_removed_by_our_label_only(cluste
         },
     }
     await cluster.client.create(DAEMON_SETS, foreign)
+    labels = {PART_OF_LABEL: "gpu-control-plane", OPERAND_LABEL: "of-another-version"}
+    left = {"name": "left", "namespace": NAMESPACE, "labels": labels}
+    await cluster.client.create(DAEMON_SETS, {**foreign, "metadata": left})
     server = cluster.server(EXTERNAL)
     await server.reconcile(KEY)
     await server.reconcile(KEY)
