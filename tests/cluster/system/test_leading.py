@@ -1,9 +1,11 @@
-"""One server answers; another waits for its Lease and takes over what it knew."""
+"""One server answers; another waits for its Lease and takes over what it knew. Without both, other pods start."""
 
 from typing import Any
 
+import pytest
+
 from manifests.constants import SYNCED_PATH
-from tests.cluster.environment import pods, polling
+from tests.cluster.environment import client, pods, polling
 from tests.cluster.system.installation import LEASE, GpuSystem
 from tests.cluster.system.objects import a_pod
 from tests.support import ports
@@ -70,3 +72,23 @@ async def test_server_that_cannot_renew_its_lease_stands_by_and_leads_again(
         assert await server.terminate() == 0
     finally:
         server.kill9()
+
+
+async def test_pods_without_a_pool_do_not_notice_that_we_are_down(
+    make_pool, system, api, namespace
+):
+    """Lesson 13: without us no pool pod comes in unmutated, and others do not notice."""
+    pool = await make_pool(devices=1)
+    await system.crash_server()
+
+    plain = await api.create(pods.collection(namespace), pods.a_pod("plain", limits={"cpu": 1}))
+    with pytest.raises(client.ApiRefusedError) as refused:
+        await api.create(pods.collection(namespace), a_pod("gpu", pool))
+
+    assert plain["spec"]["containers"][0]["resources"]["limits"] == {"cpu": "1"}
+    assert refused.value.status == 500
+    assert 'failed calling webhook "pods.gpu.deckhouse.io"' in refused.value.message
+    assert "connection refused" in refused.value.message
+    await system.server.start()
+    await api.create(pods.collection(namespace), a_pod("gpu", pool))
+    await pods.wait_for_pod(api, namespace, "gpu")

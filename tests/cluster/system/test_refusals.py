@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.cluster.environment import client, pods, polling
+from tests.cluster.environment import client, pods
 from tests.cluster.system.objects import DEVICES_KEY, a_container, a_pod
 
 MAX_ANNOTATIONS_BYTES = 262_144
@@ -17,34 +17,6 @@ async def refusal_of(api, namespace: str, pod) -> client.ApiRefusedError:
     return refused.value
 
 
-async def test_pool_that_does_not_exist(make_pool, system, api, namespace):
-    pool = await make_pool(devices=1)
-    before = await system.metrics()
-    refused = await refusal_of(
-        api, namespace, pods.a_pod("typo", limits={"gpu.deckhouse.io/nope": 1})
-    )
-    assert "PoolNotFound" in refused.message or "no GPU pool serves" in refused.message
-    assert "gpu.deckhouse.io/nope" in refused.message
-    assert pool.resource not in refused.message
-    assert "kubectl get gpupools" in refused.message
-    name = "gpu_refusals_total"
-    grown = (await system.metrics()).total(name, reason="PoolNotFound") - before.total(
-        name, reason="PoolNotFound"
-    )
-    assert grown == 1
-
-
-async def test_two_pools_in_one_pod(make_pool, api, namespace):
-    pool = await make_pool(devices=1)
-    other = await make_pool(devices=1, on=pool)
-    pod = a_pod("greedy", pool)
-    pod["spec"]["containers"].append(a_container("second", other, 1))
-    refused = await refusal_of(api, namespace, pod)
-    assert pool.resource in refused.message
-    assert other.resource in refused.message
-    assert "split the pod" in refused.message
-
-
 async def test_namespace_without_access(make_pool, api, namespace):
     pool = await make_pool(devices=1, access={"namespaces": ["ml-team"]})
     refused = await refusal_of(api, namespace, a_pod("homework", pool))
@@ -52,33 +24,6 @@ async def test_namespace_without_access(make_pool, api, namespace):
     for word in (pool.name, namespace, "ask its operator to extend spec.access"):
         assert word in refused.message
     assert "ml-team" not in refused.message
-
-
-async def test_access_by_label_of_the_namespace_is_given_within_a_moment(make_pool, api, namespace):
-    pool = await make_pool(
-        devices=1, access={"namespaceSelector": {"matchLabels": {"team": namespace}}}
-    )
-    await refusal_of(api, namespace, a_pod("early", pool))
-    await api.patch(
-        f"/api/v1/namespaces/{namespace}", {"metadata": {"labels": {"team": namespace}}}
-    )
-
-    async def is_admitted() -> bool:
-        try:
-            await api.create(pods.collection(namespace), a_pod("late", pool))
-        except client.ApiRefusedError:
-            return False
-        return True
-
-    # The server sees the label through its watch, a few milliseconds later.
-    await polling.eventually(is_admitted, what="a pod that the label lets in")
-
-
-async def test_more_than_the_largest_node_has(make_pool, api, namespace):
-    pool = await make_pool(nodes=2, devices=2)
-    refused = await refusal_of(api, namespace, a_pod("huge", pool, 3))
-    assert f"the largest node of pool {pool.name} has 2" in refused.message
-    assert "ask for at most 2" in refused.message
 
 
 async def test_pod_whose_annotations_just_leave_room_is_bound_and_its_status_can_be_written(
@@ -129,16 +74,6 @@ async def test_pod_that_costs_more_than_one_decision_may_is_refused_by_its_field
     assert "request 2408 units in total, at most 2048 are allowed" in refused.message
 
 
-async def test_exhausted_pool_that_rejects_says_its_figures(make_pool, api, namespace, figures):
-    pool = await make_pool(devices=2, reservation={"whenExhausted": "Reject"})
-    await api.create(pods.collection(namespace), a_pod("first", pool, 2))
-    # Until the server has seen the first pod stored, the second one is let in: the first may never appear.
-    await figures(pool, used=2)
-    refused = await refusal_of(api, namespace, a_pod("second", pool))
-    assert f"pool {pool.name} cannot reserve 1 unit" in refused.message
-    assert "of 2" in refused.message
-
-
 async def test_exhausted_pool_warns_and_the_pod_runs_when_units_are_free(
     make_pool, api, kubectl, namespace
 ):
@@ -162,17 +97,3 @@ async def test_pod_with_a_node_of_its_own_choice(make_pool, api, namespace):
     pod["spec"]["nodeName"] = pool.nodes[0]
     refused = await refusal_of(api, namespace, pod)
     assert "nodeName" in refused.message
-
-
-async def test_pool_with_a_resource_that_another_one_has(make_pool, api):
-    pool = await make_pool(devices=1)
-    twin = {
-        "apiVersion": "gpu.deckhouse.io/v1alpha1",
-        "kind": "GPUPool",
-        "metadata": {"name": f"{pool.name}-twin"},
-        "spec": {"resource": {"name": pool.resource}},
-    }
-    with pytest.raises(client.ApiRefusedError) as refused:
-        await api.create("/apis/gpu.deckhouse.io/v1alpha1/gpupools", twin)
-    assert 'admission webhook "gpupools.gpu.deckhouse.io" denied' in refused.value.message
-    assert pool.name in refused.value.message
