@@ -10,7 +10,6 @@ from operands.nvidia.policy_operands import StateFault, StateSettingsError
 from tests.support.kubernetes_schemas import check_object
 from tests.unit.operands.nvidia.driver_cases import (
     NEWER_KERNEL,
-    RHEL,
     UBUNTU,
     UNKNOWN,
     a_driver,
@@ -50,48 +49,6 @@ def test_kubernetes_takes_the_objects(version: str):
             check_object(object_, version)
 
 
-@pytest.mark.parametrize("driver_type", ["gpu", "vgpu", "vgpu-host-manager"])
-def test_names_tell_type_driver_and_system(driver_type: str):
-    driver = a_driver(RHEL, UBUNTU, driverType=driver_type)
-    assert list(daemon_sets(driver)) == [
-        f"nvidia-{driver_type}-driver-fast-rhel9",
-        f"nvidia-{driver_type}-driver-fast-ubuntu24.04",
-    ]
-    accounts = {
-        object_["metadata"]["name"]
-        for object_ in objects_of(driver)
-        if object_["kind"] != "DaemonSet"
-    }
-    assert accounts == {
-        f"nvidia-{driver_type}-driver-fast",
-        f"nvidia-{driver_type}-driver-fast-startup-probe",
-    }
-
-
-def test_every_object_says_whose_it_is():
-    for object_ in objects_of(a_driver()):
-        assert object_["metadata"]["labels"]["gpu.deckhouse.io/nvidia-driver"] == "fast"
-        assert object_["metadata"]["labels"]["gpu.deckhouse.io/operand"] == "state-driver"
-        in_cluster = object_["kind"].startswith("Cluster")
-        assert object_["metadata"].get("namespace") == (None if in_cluster else "gpu")
-
-
-def test_what_an_object_refers_to_is_among_the_objects():
-    objects = objects_of(a_driver())
-    names = {(object_["kind"], object_["metadata"]["name"]) for object_ in objects}
-    (binding,) = (object_ for object_ in objects if object_["kind"] == "ClusterRoleBinding")
-    (subject,) = binding["subjects"]
-    assert subject["namespace"] == "gpu"
-    pod = pod_of(a_driver())
-    (script,) = (volume["configMap"]["name"] for volume in pod["volumes"] if "configMap" in volume)
-    assert names >= {
-        ("ClusterRole", binding["roleRef"]["name"]),
-        ("ServiceAccount", subject["name"]),
-        ("ServiceAccount", pod["serviceAccountName"]),
-        ("ConfigMap", script),
-    }
-
-
 def test_two_drivers_share_no_object():
     names = [
         {
@@ -103,57 +60,10 @@ def test_two_drivers_share_no_object():
     assert len(set.union(*names)) == sum(len(item) for item in names)
 
 
-@pytest.mark.parametrize(
-    ("driver_type", "gate"),
-    [("gpu", "driver"), ("vgpu", "driver"), ("vgpu-host-manager", "vgpu-manager")],
-)
-def test_nodes_are_those_that_it_owns_and_no_selector_of_its_own(driver_type: str, gate: str):
-    driver = a_driver(driverType=driver_type, nodeSelector={"team": "ml"})
-    assert pod_of(driver)["nodeSelector"] == {
-        "gpu.deckhouse.io/node-os": "ubuntu24.04",
-        "nvidia.com/gpu-operator.driver.owner": "fast",
-        f"nvidia.com/gpu.deploy.{gate}": "true",
-        "nvidia.com/gpu.present": "true",
-    }
-
-
 def test_the_owner_of_an_absurd_name_is_a_label_value():
     owner = pod_of(a_driver(name=LONG))["nodeSelector"]["nvidia.com/gpu-operator.driver.owner"]
     assert len(owner) <= 63
     assert owner.startswith("a-driver-with-a-name-")
-
-
-def test_pods_select_by_their_name():
-    (found,) = daemon_sets(a_driver()).values()
-    assert found["spec"]["selector"]["matchLabels"] == {"app": "nvidia-gpu-driver-fast-ubuntu24.04"}
-    labels = found["spec"]["template"]["metadata"]["labels"]
-    assert labels["app.kubernetes.io/component"] == "nvidia-driver"
-    assert labels["nvidia.com/node.os-version"] == "ubuntu24.04"
-
-
-def test_a_host_of_virtual_gpus_has_what_virtual_machines_need_and_no_probe_of_nvidia_smi():
-    host = a_driver(driverType="vgpu-host-manager")
-    (found,) = daemon_sets(host).values()
-    assert found["spec"]["template"]["metadata"]["labels"]["app.kubernetes.io/component"] == (
-        "nvidia-vgpu-host-manager"
-    )
-    driver = container(host, "nvidia-driver-ctr")
-    assert {"startupProbe", "lifecycle"}.isdisjoint(driver)
-    assert mounts_of(driver)["/dev/vfio"] == "vfio"
-    assert pod_of(host)["terminationGracePeriodSeconds"] == 120
-
-
-def test_a_node_has_one_driver_of_any_type_at_a_time():
-    for driver_type in ("gpu", "vgpu", "vgpu-host-manager"):
-        driver = a_driver(driverType=driver_type)
-        (found,) = daemon_sets(driver).values()
-        (term,) = pod_of(driver)["affinity"]["podAntiAffinity"][
-            "requiredDuringSchedulingIgnoredDuringExecution"
-        ]
-        (expression,) = term["labelSelector"]["matchExpressions"]
-        component = found["spec"]["template"]["metadata"]["labels"]["app.kubernetes.io/component"]
-        assert component in expression["values"]
-        assert "nvidia-driver" in expression["values"]
 
 
 NODES = {

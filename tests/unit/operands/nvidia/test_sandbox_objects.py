@@ -82,13 +82,6 @@ def test_runtime_classes_follow_from_cdi(case: str, expected: dict[str, str]):
     assert {item["metadata"]["name"]: item["handler"] for item in found} == expected
 
 
-def test_labels_and_annotations_of_the_operator_are_on_its_own_objects():
-    for state in ("pre-requisites", "state-operator-metrics"):
-        for object_ in objects_of("custom")[state]:
-            assert object_["metadata"]["labels"]["team"] == "gpu"
-            assert object_["metadata"]["annotations"] == {"example.com/a": "b"}
-
-
 def test_metrics_of_the_servers_are_read_as_by_the_installation_s_own_monitor():
     service = the(objects_of("monitored")["state-operator-metrics"], "Service")
     monitor = the(objects_of("monitored")["state-operator-metrics"], "ServiceMonitor")
@@ -103,19 +96,6 @@ def test_metrics_of_the_servers_are_read_as_by_the_installation_s_own_monitor():
     selected = monitor["spec"]["selector"]["matchLabels"]
     assert selected.items() <= service["metadata"]["labels"].items()
     assert not selected.items() <= constants.component_labels(constants.METRICS_COMPONENT).items()
-
-
-def test_the_monitor_has_the_times_and_labels_of_the_policy():
-    monitor = the(objects_of("custom")["state-operator-metrics"], "ServiceMonitor")
-    (endpoint,) = monitor["spec"]["endpoints"]
-    assert endpoint["interval"] == "30s"
-    assert endpoint["scrapeTimeout"] == "10s"
-    assert endpoint["honorLabels"] is True
-    assert endpoint["relabelings"] == [
-        {"sourceLabels": ["__meta_kubernetes_pod_node_name"], "targetLabel": "node"}
-    ]
-    assert monitor["metadata"]["labels"]["release"] == "prometheus"
-    assert monitor["metadata"]["labels"]["app"] == "gpu-operator"
 
 
 @pytest.mark.parametrize(
@@ -149,13 +129,6 @@ def test_the_validator_knows_the_default_workload_and_the_variables_of_each_step
         variables = env(container_of(found, name))
         assert variables["DEFAULT_GPU_WORKLOAD_CONFIG"] == "vm-vgpu"
         assert variables.get("A") == ("1" if name == "vgpu-devices-validation" else None)
-
-
-def test_a_plugin_waits_for_what_its_virtual_machines_need():
-    kubevirt = daemon_set("state-sandbox-device-plugin", a_full_policy(**SANDBOX))
-    assert init_names(kubevirt) == ["vfio-pci-validation", "vgpu-devices-validation"]
-    kata = daemon_set("state-kata-device-plugin", a_full_policy(**KATA))
-    assert init_names(kata) == ["vfio-pci-validation"]
 
 
 def test_devices_are_free_before_they_are_bound_and_the_root_of_the_node_is_where_it_is_mounted():

@@ -28,7 +28,6 @@ from tests.unit.operands.nvidia.state_changes import (
 
 MAIN = "nvidia-container-toolkit-ctr"
 POD = f"pod.containers[{MAIN}]"
-RUNTIME_LABEL = "gpu.deckhouse.io/node-container-runtime"
 NAMES = {
     "containerd": "nvidia-container-toolkit-daemonset",
     "cri-o": "nvidia-container-toolkit-daemonset-cri-o",
@@ -81,23 +80,6 @@ def test_objects_with_the_plugin_of_the_runtime_are_the_approved_ones():
     check_golden(STATE, "nri", NRI)
 
 
-@EACH_RUNTIME
-def test_a_runtime_has_its_daemon_set_on_its_nodes(software):
-    daemon_set = the_pods({}, software)
-    assert daemon_set["metadata"]["name"] == NAMES[software.runtime]
-    label = {RUNTIME_LABEL: software.runtime}
-    selected = {"app": "nvidia-container-toolkit-daemonset", **label}
-    assert daemon_set["spec"]["selector"]["matchLabels"] == selected
-    assert daemon_set["spec"]["template"]["metadata"]["labels"] == selected
-    assert label.items() <= pod_spec_of(daemon_set)["nodeSelector"].items()
-
-
-def test_nodes_of_different_runtimes_get_what_fits_each():
-    """Upstream resolves one runtime for the whole cluster: one node of containerd makes it one of containerd."""
-    found = [name for kind, name in kinds_of(objects_of(STATE, {}, ALL)) if kind == "DaemonSet"]
-    assert found == list(NAMES.values())
-
-
 def test_nodes_of_an_unknown_runtime_get_none():
     assert "DaemonSet" not in {kind for kind, _ in kinds_of(objects_of(STATE, {}, (UNKNOWN,)))}
 
@@ -117,65 +99,6 @@ def test_a_runtime_that_joins_or_leaves_changes_no_byte_of_the_others(nodes, dat
 def named(software: Collection[HostSoftware]) -> dict[tuple[str, str], Json]:
     objects = objects_of(STATE, {}, tuple(sorted(software)))
     return {(object_["kind"], object_["metadata"]["name"]): object_ for object_ in objects}
-
-
-@pytest.mark.parametrize(
-    ("software", "expected", "variables"),
-    [
-        pytest.param(
-            CONTAINERD,
-            {
-                "/runtime/config-dir": "/etc/containerd",
-                "/runtime/config-dir.d": "/etc/containerd/conf.d",
-                "/runtime/sock-dir": "/run/containerd",
-            },
-            {
-                "RUNTIME": "containerd",
-                "RUNTIME_CONFIG": "/runtime/config-dir/config.toml",
-                "CONTAINERD_CONFIG": "/runtime/config-dir/config.toml",
-                "RUNTIME_DROP_IN_CONFIG": "/runtime/config-dir.d/99-nvidia.toml",
-                "RUNTIME_DROP_IN_CONFIG_HOST_PATH": "/etc/containerd/conf.d/99-nvidia.toml",
-                "RUNTIME_SOCKET": "/runtime/sock-dir/containerd.sock",
-                "CONTAINERD_SOCKET": "/runtime/sock-dir/containerd.sock",
-                "CONTAINERD_RUNTIME_CLASS": "nvidia",
-            },
-            id="containerd",
-        ),
-        pytest.param(
-            CRI_O,
-            {
-                "/runtime/config-dir": "/etc/crio",
-                "/runtime/config-dir.d": "/etc/crio/crio.conf.d",
-            },
-            {
-                "RUNTIME": "crio",
-                "RUNTIME_CONFIG": "/runtime/config-dir/config.toml",
-                "CRIO_CONFIG": "/runtime/config-dir/config.toml",
-                "CRIO_CONFIG_MODE": "config",
-                "RUNTIME_DROP_IN_CONFIG": "/runtime/config-dir.d/99-nvidia.conf",
-                "RUNTIME_DROP_IN_CONFIG_HOST_PATH": "/etc/crio/crio.conf.d/99-nvidia.conf",
-            },
-            id="cri-o",
-        ),
-        pytest.param(
-            DOCKER,
-            {"/runtime/config-dir": "/etc/docker", "/runtime/sock-dir": "/var/run"},
-            {
-                "RUNTIME": "docker",
-                "RUNTIME_CONFIG": "/runtime/config-dir/daemon.json",
-                "DOCKER_CONFIG": "/runtime/config-dir/daemon.json",
-                "RUNTIME_SOCKET": "/runtime/sock-dir/docker.sock",
-                "DOCKER_SOCKET": "/runtime/sock-dir/docker.sock",
-            },
-            id="docker",
-        ),
-    ],
-)
-def test_the_toolkit_finds_the_files_of_its_runtime(software, expected, variables):
-    assert of_runtime(host_files({}, software)) == expected
-    found = env_of([the_pods({}, software)], MAIN)
-    of_files = ("RUNTIME", "CONTAINERD_", "CRIO_", "DOCKER_")
-    assert {name: item for name, item in found.items() if name.startswith(of_files)} == variables
 
 
 @pytest.mark.parametrize(
@@ -257,13 +180,6 @@ def test_a_file_without_its_whole_path_is_refused_with_the_cure(path: str):
     assert str(reported.value) == (
         f"ClusterPolicy gpus: spec.toolkit.env: CONTAINERD_CONFIG is {path!r}: set it to the whole path of a file"
     )
-
-
-def test_what_the_toolkit_writes_is_a_drop_in_file():
-    """Theme of gpu-operator#992, #623, #473 and #598: files of the node's runtime stay as they are."""
-    for software in (CONTAINERD, CRI_O):
-        found = env_of([the_pods({}, software)], MAIN)
-        assert found["RUNTIME_DROP_IN_CONFIG_HOST_PATH"].rpartition("/")[2].startswith("99-nvidia.")
 
 
 def test_sources_of_the_configuration_are_files_of_the_node():
@@ -356,8 +272,3 @@ def test_the_socket_of_the_plugin_may_lie_elsewhere():
     spec = {**NRI, **toolkit(NRI_SOCKET="/opt/nri/other.sock")}
     assert of_runtime(host_files(spec, CONTAINERD)) == {"/runtime/nri-sock-dir": "/opt/nri"}
     assert env_of(objects_of(STATE, spec), MAIN)["NRI_SOCKET"] == "/runtime/nri-sock-dir/other.sock"
-
-
-@EACH_RUNTIME
-def test_hooks_are_of_cri_o_alone(software):
-    assert ("/usr/share/containers/oci/hooks.d" in host_files({}, software)) == (software is CRI_O)

@@ -13,7 +13,6 @@ from tests.unit.operands.nvidia.state_changes import (
     Json,
     changes,
     check_golden,
-    env_of,
     kinds_of,
     objects_of,
     settings_of,
@@ -194,10 +193,6 @@ def test_pods_are_read_only_where_metrics_tell_of_them(fields, reads_pods, has_t
     objects = objects_of(STATE, exporter(**fields))
     assert set(kinds_of(objects)) & OF_PODS == (OF_PODS if reads_pods else set())
     assert pod_spec_of(the(objects, "DaemonSet"))["automountServiceAccountToken"] is has_token
-
-
-def test_the_engine_of_the_node_is_asked_where_it_is_an_operand():
-    assert env_of(objects_of(STATE, {}), MAIN)["DCGM_REMOTE_HOSTENGINE_INFO"] == "nvidia-dcgm:5555"
 
 
 def test_an_engine_of_the_node_itself_is_asked_by_the_network_of_the_node():

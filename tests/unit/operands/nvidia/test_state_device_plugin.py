@@ -6,13 +6,12 @@ from api.names import CONFIG_HASH_ANNOTATION
 from operands.asset_files import load_assets
 from operands.nvidia.states import device_plugin
 from operands.nvidia.states.device_plugin import STATE
-from operands.transforms import container_of, pod_spec_of, set_content_hash, the
+from operands.transforms import set_content_hash, the
 from tests.unit.operands.nvidia.state_changes import (
     BLOCK,
     FULL,
     changes,
     check_golden,
-    env_of,
     objects_of,
 )
 
@@ -113,29 +112,6 @@ def test_a_field_changes_what_it_says_and_no_more(spec, expected):
     assert changes(STATE, spec) == expected
 
 
-def test_a_config_map_brings_config_managers_that_follow_the_label_of_the_node():
-    daemon_set = the(objects_of(STATE, {"devicePlugin": CONFIG}), "DaemonSet")
-    spec = pod_spec_of(daemon_set)
-    assert [container["name"] for container in spec["initContainers"]] == [
-        "toolkit-validation",
-        "config-manager-init",
-    ]
-    assert [container["name"] for container in spec["containers"]] == [MAIN, "config-manager"]
-    assert {"name": "CONFIG_FILE", "value": "/config/config.yaml"} in container_of(
-        daemon_set, MAIN
-    )["env"]
-    init, beside = (
-        {item["name"]: item.get("value", "") for item in container_of(daemon_set, name)["env"]}
-        for name in ("config-manager-init", "config-manager")
-    )
-    for env in (init, beside):
-        assert env["NODE_LABEL"] == "nvidia.com/device-plugin.config"
-        assert env["DEFAULT_CONFIG"] == "shared"
-        assert env["FALLBACK_STRATEGIES"] == "empty"
-    assert beside["PROCESS_TO_SIGNAL"] == MAIN
-    assert spec["shareProcessNamespace"] is True
-
-
 def test_a_changed_entrypoint_restarts_the_pods(monkeypatch: pytest.MonkeyPatch):
     """Theme of gpu-operator#1144 and #412: pods that read a file at their start follow its changes."""
     objects = objects_of(STATE, {})
@@ -154,9 +130,3 @@ def test_a_changed_entrypoint_restarts_the_pods(monkeypatch: pytest.MonkeyPatch)
     )
     after = the(objects_of(STATE, {}), "DaemonSet")["spec"]["template"]["metadata"]["annotations"]
     assert after[CONFIG_HASH_ANNOTATION] != before
-
-
-def test_modules_of_the_node_are_offered_unless_the_environment_decides():
-    script = the(objects_of(STATE, {}), "ConfigMap")["data"]["entrypoint.sh"]
-    assert 'GDRCOPY_ENABLED="${GDRCOPY_ENABLED:-true}"' in script
-    assert "GDS_ENABLED" not in env_of(objects_of(STATE, {}), MAIN)

@@ -192,51 +192,6 @@ def test_the_state_is_off_with_the_driver_and_where_driver_objects_describe_it()
     assert objects_of(a_policy(driver={"useNvidiaDriverCRD": True})) == []
 
 
-def test_pods_are_replaced_by_an_upgrade_only():
-    for set_ in daemon_sets(a_policy(RHEL, UBUNTU)).values():
-        assert set_["spec"]["updateStrategy"] == {"type": "OnDelete"}
-
-
-def test_a_node_has_one_driver_at_a_time():
-    (term,) = pod_of(a_policy())["affinity"]["podAntiAffinity"][
-        "requiredDuringSchedulingIgnoredDuringExecution"
-    ]
-    assert term["topologyKey"] == "kubernetes.io/hostname"
-    (expression,) = term["labelSelector"]["matchExpressions"]
-    assert expression["key"] == "app.kubernetes.io/component"
-    assert "nvidia-driver" in expression["values"]
-
-
-def test_images_have_the_system_of_their_nodes():
-    images = {
-        name: [item["image"] for item in found["spec"]["template"]["spec"]["containers"]]
-        for name, found in daemon_sets(
-            a_policy(RHEL, UBUNTU, gds={"enabled": True}, gdrcopy={"enabled": True})
-        ).items()
-    }
-    assert images == {
-        f"nvidia-driver-daemonset-{tag}": [
-            f"registry.example.com/{name}:1-{tag}" for name in ("driver", "gds", "gdrcopy")
-        ]
-        for tag in ("rhel9", "ubuntu24.04")
-    }
-
-
-def test_a_precompiled_driver_has_an_image_and_nodes_of_one_kernel():
-    precompiled = a_policy(driver={"usePrecompiled": True})
-    (found,) = daemon_sets(precompiled).values()
-    assert found["metadata"]["name"] == "nvidia-driver-daemonset-6.8.0-60-generic-ubuntu24.04"
-    assert found["metadata"]["labels"]["nvidia.com/precompiled"] == "true"
-    assert pod_of(precompiled)["nodeSelector"] == {
-        "gpu.deckhouse.io/node-kernel": "6.8.0-60-generic",
-        "gpu.deckhouse.io/node-os": "ubuntu24.04",
-        "nvidia.com/gpu.deploy.driver": "true",
-    }
-    driver = container(precompiled, DRIVER)
-    assert driver["image"] == "registry.example.com/driver:1-6.8.0-60-generic-ubuntu24.04"
-    assert driver["startupProbe"]["initialDelaySeconds"] == 5
-
-
 def test_an_image_by_digest_serves_every_system():
     digest = {
         "repository": "registry.example.com",
@@ -265,21 +220,6 @@ def test_peermem_runs_from_the_drivers_image_with_the_networks_sources():
     assert sources["mlnx-ofed-usr-src"] == "/usr/src"
 
 
-def test_containers_of_features_run_where_these_are_on():
-    assert [item["name"] for item in pod_of(a_policy())["containers"]] == [DRIVER]
-    full = a_policy(**FULL)
-    assert [item["name"] for item in pod_of(full)["containers"]] == [DRIVER, PEERMEM, GDS, GDRCOPY]
-    variables = env_of(container(full, DRIVER))
-    assert (variables["GDS_ENABLED"], variables["GDRCOPY_ENABLED"]) == ("true", "true")
-    assert env_of(container(full, GDS)) == {"LEVEL": "debug"}
-
-
-def test_resources_are_those_of_every_container():
-    pod = pod_of(a_policy(**FULL))
-    for item in (*pod["initContainers"], *pod["containers"]):
-        assert item["resources"] == {"limits": {"memory": "4Gi"}}
-
-
 @pytest.mark.parametrize(
     ("software", "repositories", "certificates"),
     [
@@ -301,14 +241,6 @@ def test_repositories_and_certificates_lie_where_the_system_has_them(
     assert "repo-config" not in mounts_of(container(full, PEERMEM)).values()
 
 
-def test_parameters_of_modules_are_files_beside_those_of_the_image():
-    full = a_policy(**FULL)
-    for name in (DRIVER, PEERMEM):
-        mounts = mounts_of(container(full, name))
-        assert mounts["/drivers/nvidia.conf"] == "kernel-module-config"
-        assert mounts["/drivers/nvidia-uvm.conf"] == "kernel-module-config"
-
-
 def test_an_empty_config_map_is_no_volume():
     assert changed(a_policy(), a_policy(driver={"certConfig": {"name": "nothing"}})) == {}
 
@@ -322,11 +254,6 @@ def test_a_licence_in_a_secret_counts_before_that_in_a_config_map():
         "/drivers/gridd.conf",
         "/drivers/ClientConfigToken/client_configuration_token.tok",
     }
-
-
-def test_the_topology_of_virtual_gpus_is_a_file():
-    mounts = mounts_of(container(a_policy(**LICENSING), DRIVER))
-    assert mounts["/etc/nvidia/nvidia-topologyd.conf"] == "topology-config"
 
 
 def subscription_of(policy) -> set[str]:
@@ -449,14 +376,3 @@ def test_a_system_without_a_known_directory_is_told_and_takes_no_driver_away():
     with pytest.raises(StateSettingsError, match=r"driver\.certConfig: .* arch2026") as caught:
         objects_of(policy)
     assert caught.value.fault is StateFault.SPEC_INVALID
-
-
-def test_containers_are_privileged_as_the_drivers_must_be_and_the_pod_names_no_other_right():
-    pod = pod_of(a_policy(**FULL))
-    assert all(
-        item["securityContext"]["privileged"]
-        for item in (*pod["initContainers"], *pod["containers"])
-    )
-    assert pod["hostPID"] is True
-    assert "hostNetwork" not in pod
-    assert "hostIPC" not in pod

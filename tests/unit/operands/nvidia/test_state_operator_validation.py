@@ -49,25 +49,11 @@ def test_objects_are_the_approved_ones(case: str, spec: dict[str, Any]):
         check_object(object_, "1.37")
 
 
-def test_checks_run_in_the_order_of_the_software():
-    assert [container["name"] for container in pod_of()["initContainers"]] == STEPS
-    assert step("driver-validation")["WITH_WAIT"] == "true"
-    assert [step(name)["COMPONENT"] for name in STEPS] == ["driver", "toolkit", "cuda", "plugin"]
-
-
 @pytest.mark.parametrize("block", ["driver", "toolkit"])
 def test_software_that_another_one_brought_is_checked_too(block: str):
     off: dict[str, Any] = {block: {"enabled": False}}
     names = [container["name"] for container in pod_of(**off)["initContainers"]]
     assert names == STEPS
-
-
-def test_the_device_plugin_is_not_checked_where_it_is_off():
-    found = daemon_sets(devicePlugin={"enabled": False})
-    assert list(found) == [MAIN]
-    pod = found[MAIN]["spec"]["template"]["spec"]
-    assert [container["name"] for container in pod["initContainers"]] == STEPS[:3]
-    assert "affinity" not in pod
 
 
 def is_selected(pod: dict[str, Any], labels: dict[str, str]) -> bool:
