@@ -134,8 +134,10 @@ def test_limits_are_whole_counts_and_what_is_no_quantity_is_left_out():
         "nvidia.com/gpu": "x",
     }
     assert whole_counts(limits) == {"cpu": 1500, "memory": 2048, "nodes": 8}
-    body = {"metadata": {"name": "p"}, "spec": {"limits": limits}}
-    assert observe_node_pool(msgspec.convert(body, NodePool)).limits["nodes"] == 8
+    template = {"spec": {"expireAfter": "720h"}}
+    body = {"metadata": {"name": "p"}, "spec": {"limits": limits, "template": template}}
+    facts = observe_node_pool(msgspec.convert(body, NodePool))
+    assert (facts.limits["nodes"], facts.expire_after) == (8, "720h")
 
 
 # --- claims that are gone ---
