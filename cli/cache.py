@@ -1,8 +1,9 @@
-"""The commands `cache pack`, `cache sign` and `cache verify`: images of compiled kernels, and their signatures."""
+"""The commands `cache pack`, `cache sign`, `cache verify` and `cache example`: images of compiled kernels, and their signatures."""
 
 # ruff: noqa: PLC0415  # modules of one command are imported when it runs
 
 import os
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -24,6 +25,7 @@ _ACTIONS: Final = {
     "pack": "a directory of compiled kernels becomes an image in a registry",
     "sign": "an image in a registry gets a signature that cosign and the control plane verify",
     "verify": "say whether the signatures of an image would be accepted",
+    "example": "a registry gets a small signed image, and the examples that name it are printed",
 }
 
 
@@ -41,6 +43,8 @@ def run_cache(arguments: "Sequence[str]") -> int:
             return _sign(sign_parser().parse_flags(remaining))
         case "verify":
             return _verify(verify_parser().parse_flags(remaining))
+        case "example":
+            return _example(example_parser().parse_flags(remaining))
         case "" | "-h" | "--help":
             _print(_overview())
             return OK if action else MISUSED
@@ -148,6 +152,31 @@ def verify_parser() -> CommandParser:
     return parser
 
 
+def example_parser() -> CommandParser:
+    """Return the parser of the flags of `cache example`."""
+    from cli.registry_access import add_registry_flags
+
+    parser = CommandParser(
+        "cache example",
+        "Push a small kernel cache, sign it, and print the manifests of `render examples` with its name and key.",
+        epilog="Its kernels are made up, for devices of each compute capability from 7.5 on: pods can mount it, and no\n"
+        "program can run it. Without --sign-key the key is made for this image, and forgotten when it is signed.",
+    )
+    parser.add_argument(
+        "registry",
+        metavar="REGISTRY",
+        help="host, port and path, as registry.example.com:5000/team",
+    )
+    parser.add_argument(
+        "--sign-key",
+        type=Path,
+        metavar="FILE",
+        help="private key to sign by, where the cluster demands its signature",
+    )
+    add_registry_flags(parser)
+    return parser
+
+
 def _pack(options: "argparse.Namespace") -> int:
     from api.image_reference import ImageReferenceError, parse_image_reference
     from cli.cache_image import CacheImageRequest, push_cache_image, write_cache_layout
@@ -224,6 +253,33 @@ def _verify(options: "argparse.Namespace") -> int:
         return FAILED
 
     return _attempt(work, file=options.image)
+
+
+def _example(options: "argparse.Namespace") -> int:
+    from cli.cache_image import CacheImageRequest, push_cache_image
+    from cli.registry_access import RegistryAccess
+    from kernelcache.signatures.signing_keys import SigningKey
+    from manifests.example_files import CACHE_REPOSITORY, all_examples
+    from simulator.registry.triton_cache import write_example_cache
+
+    reference = _reference(f"{options.registry}/{CACHE_REPOSITORY}")
+    key = _signing_key("--sign-key", options.sign_key) if options.sign_key else SigningKey.new()
+
+    def work() -> int:
+        with tempfile.TemporaryDirectory() as folder:
+            request = CacheImageRequest(
+                directory=write_example_cache(Path(folder)),
+                reference=reference,
+                targets=(),
+                architecture=_ARCHITECTURES[0],
+                access=RegistryAccess.of(options),
+                signing_key=key,
+            )
+            push_cache_image(request)
+        _print(all_examples(registry=options.registry, public_pem=key.public_pem))
+        return OK
+
+    return _attempt(work, file=reference)
 
 
 def _attempt(work: "Callable[[], int]", *, file: object) -> int:

@@ -12,6 +12,7 @@ gpu-control-plane operands adopt [--dry-run] [...]
 gpu-control-plane cache pack DIR --image REF [--sign-key FILE] [--output PATH] [...]
 gpu-control-plane cache sign REF --key FILE [...]
 gpu-control-plane cache verify REF --key FILE | --identity SUBJECT ISSUER --trust-root FILE [...]
+gpu-control-plane cache example REGISTRY [--sign-key FILE] [...]
 gpu-control-plane uninstall [--force] [--delete-crds] [--dry-run] [...]
 
 Flags have one style: words joined by hyphens, as `--hand-out`, behind the section of a setting, as

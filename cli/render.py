@@ -11,7 +11,7 @@ from cli.exit_status import MISUSED, OK
 from cli.render_options import add_render_flags, check_render_options
 from manifests import constants
 from manifests.caches.crds import build_cache_crds
-from manifests.example_files import example_names, example_text
+from manifests.example_files import all_examples
 from manifests.install.agent_policy import build_agent_policy
 from manifests.install.annotation_policy import build_annotation_policy
 from manifests.install.crds import build_crds
@@ -128,7 +128,7 @@ def render_target(target: RenderTarget, options: "argparse.Namespace") -> str:
         case RenderTarget.FEATURES:
             return render([build_node_feature_rule()])
         case RenderTarget.EXAMPLES:
-            return "---\n".join(example_text(name) for name in example_names())
+            return all_examples()
         case RenderTarget.NODEPOOL:
             from cli.render_node_pool import node_pool_objects
 

@@ -11,7 +11,11 @@ from typing import Final, Self, final
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
-from cryptography.hazmat.primitives.serialization import load_pem_private_key
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    PublicFormat,
+    load_pem_private_key,
+)
 
 from kernelcache.signatures.public_keys import MAX_PEM_LENGTH, PublicKeyError, VerificationKey
 
@@ -30,6 +34,12 @@ class SigningKey:
 
     key: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey = field(repr=False)
     public: VerificationKey
+
+    @classmethod
+    def new(cls) -> Self:
+        """Return a key that did not exist before, ECDSA with P-256."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        return cls(key=key, public=VerificationKey.of(key.public_key()))
 
     @classmethod
     def from_pem(cls, content: bytes, *, password: str = "") -> Self:
@@ -62,6 +72,12 @@ class SigningKey:
         except PublicKeyError as error:
             raise SigningKeyError(str(error)) from None
         return cls(key=key, public=public)
+
+    @property
+    def public_pem(self) -> str:
+        """The public key, as `spec.verification.keys` takes it."""
+        public = self.key.public_key()
+        return public.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo).decode()
 
     def sign(self, content: bytes) -> bytes:
         """Return the signature, ECDSA's in DER."""

@@ -33,6 +33,8 @@ from tests.playground.state import State
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tests.cluster.environment.client import JsonObject
+
 NAMESPACE: Final = "default"
 AUDIT_LOG: Final = ("--audit-log-maxsize=100", "--audit-log-maxbackup=1")
 """Of a cluster that may stay for days; megabytes, and files beside the present one."""
@@ -52,7 +54,7 @@ The console, in a browser of this machine (the address is good for one login; `k
 
 Five things to try, with the files in {folder}:
   1  What is there now?
-       kubectl get clusterpolicies,gpupools,gpudevices,gkmcaches,nodes
+       kubectl get clusterpolicies,gpupools,gpudevices,clustergkmcaches,nodes
   2  A pod of two devices gets another node:
        kubectl apply -f {folder}/pair.yaml; kubectl gpu pools; kubectl get nodeclaims -w
   3  A pod for a machine that the pool cannot get is told why it waits:
@@ -105,14 +107,18 @@ class Playground:
     async def _show(self, cluster: whole_cluster.WholeCluster, variables: dict[str, str]) -> None:
         """Play the story, and write what the user can do then."""
         say("\nFrom no node to a running pod with a warm kernel cache, in seconds (20 s):")
-        await from_zero.FromZero(
+        story = from_zero.FromZero(
             cluster=cluster,
             namespace=NAMESPACE,
             folder=self._state.folder,
             say=say,
-        ).play()
+        )
+        await story.play()
         await cluster.images.pack(UNSIGNED, object_bytes=1_000, is_signed=False)
-        self._write_files(cluster.images.reference(UNSIGNED))
+        (signed,) = (item for item in story.examples if item["kind"] == "GKMCache")
+        signed["metadata"] |= {"name": UNSIGNED, "namespace": NAMESPACE}
+        signed["spec"]["image"] = cluster.images.reference(UNSIGNED)
+        self._write_files(signed)
         exports = [f"  export {key}={value}" for key, value in variables.items()]
         text = TO_TRY.format(
             environment=self._state.environment,
@@ -153,14 +159,14 @@ class Playground:
         self._state.environment.write_text("".join(lines), encoding="utf-8")
         return variables
 
-    def _write_files(self, unsigned_image: str) -> None:
+    def _write_files(self, unsigned: "JsonObject") -> None:
         """Write the files of the things to try, beside those of the story."""
         picky = from_zero.a_pod(NAMESPACE, "picky")
         picky["spec"]["nodeSelector"] = {INSTANCE_TYPE_LABEL: "gpu-8x"}
         files = {
             "pair": from_zero.a_pod(NAMESPACE, "pair", units=2),
             "picky": picky,
-            "unsigned": from_zero.a_cache(NAMESPACE, unsigned_image, name=UNSIGNED),
+            "unsigned": unsigned,
         }
         for name, document in files.items():
             text = yaml.safe_dump(document, sort_keys=False)

@@ -57,7 +57,7 @@ class WholeCluster:
     kubectl: "Kubectl"
     system: GpuSystem
     images: DemoImages
-    """Of kernel caches, in a registry, by a signer whom the cluster trusts."""
+    """Of kernel caches, in a registry."""
     nodes: dict[str, NodeBehaviour]
     """What the nodes of a NodePool do."""
     agent: NodeBehaviour
@@ -115,7 +115,6 @@ def _settings(images: DemoImages) -> dict[str, object]:
         "bootstrap": {"period_s": SAMPLE_EVERY_S},
         "node_software": {"enabled": True, "images": IMAGES},
         "kernel_caches": {
-            "verification": {"keys": [images.public_pem]},
             "registries": {"plain_http": [host], "private": [host]},
             "grace_s": CACHE_GRACE_S,
         },

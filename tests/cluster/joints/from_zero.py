@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Final
 
 import yaml
 
-from api.csi.names import CACHE_ATTRIBUTE, DRIVER_NAME, NAMESPACE_ATTRIBUTE
+from api.csi.names import CACHE_ATTRIBUTE, DRIVER_NAME
 from api.names import (
     AGENT_NOT_READY_TAINT,
     API_VERSION,
     CAPACITY_GATE,
     DEVICES_ANNOTATION,
-    GKM_API_VERSION,
     RESOURCE_PREFIX,
 )
+from demo.child_programs import output_of
 from tests.cluster.environment import karpenter, nodes, pods, polling, whole_cluster
 from tests.cluster.system.installation import GKM, NAMESPACE
-from tests.cluster.system.objects import DEVICES, POOLS, capacity
+from tests.cluster.system.objects import DEVICES, POOLS, RESERVATION_KEY, capacity
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,14 +32,14 @@ if TYPE_CHECKING:
 POOL: Final = "llm"
 """And its NodePool, whose name Karpenter's kwok provider makes much longer for a Node."""
 RESOURCE: Final = f"{RESOURCE_PREFIX}{POOL}"
-CACHE: Final = "llama"
+CACHE: Final = "triton-common"
+"""ClusterGKMCache of the examples."""
 POD: Final = "server"
 IDLE_AFTER: Final = "30s"
 """The shortest that there is."""
 TAINT: Final = f"pool.gpu.deckhouse.io/{POOL}"
 TYPES: Final = {1: "gpu-1x", 2: "gpu-2x"}
 """Devices of a shape -> its instance type."""
-KERNEL_BYTES: Final = 4_000_000
 
 
 def a_pool() -> "JsonObject":
@@ -66,18 +66,9 @@ def a_pool() -> "JsonObject":
     }
 
 
-def a_cache(namespace: str, image: str, *, name: str = CACHE) -> "JsonObject":
-    return {
-        "apiVersion": GKM_API_VERSION,
-        "kind": "GKMCache",
-        "metadata": {"name": name, "namespace": namespace},
-        "spec": {"image": image},
-    }
-
-
 def a_pod(namespace: str, name: str = POD, units: int = 1) -> "JsonObject":
     """Return a pod that mounts the cache; it names neither node, nor taint, nor scheduler."""
-    attributes = {CACHE_ATTRIBUTE: CACHE, NAMESPACE_ATTRIBUTE: namespace}
+    attributes = {CACHE_ATTRIBUTE: CACHE}
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -110,6 +101,8 @@ class FromZero:
     times: dict[str, float] = field(default_factory=dict)
     """What happened -> seconds after the pod was created."""
     node: str = ""
+    examples: "tuple[JsonObject, ...]" = ()
+    """The objects of `cache example`, as it printed them."""
 
     async def play(self) -> None:
         """Apply everything, and follow the pod until it runs and its cache is warm."""
@@ -139,7 +132,7 @@ class FromZero:
         self._note(f"kernel cache {CACHE} is on the node, verified, and the pod's volume is it")
 
     async def end(self) -> None:
-        """Delete the pod, and wait until its node is gone and the pool has no unit."""
+        """Delete the pod, wait until its node is gone and the pool has no unit, and delete the examples."""
         await self.cluster.api.delete(f"{pods.collection(self.namespace)}/{POD}")
 
         async def is_at_zero() -> bool:
@@ -147,16 +140,21 @@ class FromZero:
             return capacity(await self.cluster.api.get(f"{POOLS}/{POOL}")).get("total") == 0
 
         await polling.eventually(is_at_zero, what=f"{self.node} is gone")
+        file = str(self.folder / "examples.yaml")
+        await self.cluster.kubectl("delete", "--wait=false", "-f", file)
 
     async def _apply_all(self) -> None:
-        images = self.cluster.images
         self.cluster.nodes[POOL] = self.cluster.agent
-        await images.pack("1.0", object_bytes=KERNEL_BYTES)
         self.say("  $ gpu-control-plane render clusterpolicy > clusterpolicy.yaml")
         printed = await self.cluster.system.render("clusterpolicy")
         await self._apply(self._write("clusterpolicy", *yaml.safe_load_all(printed)))
-        cache = a_cache(self.namespace, images.reference("1.0"))
-        await self._apply(self._write("cache", cache))
+        registry = self.cluster.images.registry.host
+        self.say(f"  $ gpu-control-plane cache example {registry} --plain-http > examples.yaml")
+        printed = await output_of("cli", "cache", "example", registry, "--plain-http")
+        self.examples = tuple(yaml.safe_load_all(printed))
+        (self.folder / "examples.yaml").write_text(printed, encoding="utf-8")
+        await self._apply(self.folder / "examples.yaml")
+        await polling.eventually(self._are_admitted, what="the pods of the examples are admitted")
         pool = self._write("pool", a_pool())
         kind = "/".join((*karpenter.NODE_CLASS_KIND.values(), whole_cluster.NODE_CLASS))
         self.say(f"  $ gpu-control-plane render nodepool --pool-file pool.yaml --node-class {kind}")
@@ -179,6 +177,22 @@ class FromZero:
     def _note(self, event: str) -> None:
         self.times[event] = asyncio.get_running_loop().time() - self._began
         self.say(f"  {self.times[event]:5.1f} s  {event}")
+
+    async def _are_admitted(self) -> bool:
+        """Say whether every workload of the examples has its pods, and all have been given to their pool."""
+        for example in self.examples:
+            name, count = example["metadata"]["name"], example.get("spec", {}).get("replicas", 1)
+            if example["kind"] not in {"Pod", "Deployment"}:
+                continue
+            path = pods.collection(example["metadata"]["namespace"])
+            found = [
+                pod["metadata"]
+                for pod in (await self.cluster.api.get(path))["items"]
+                if pod["metadata"]["name"].startswith(name)
+            ]
+            assert len(found) == count, f"{name}: {found}"
+            assert all(RESERVATION_KEY in pod.get("annotations", {}) for pod in found), f"{found}"
+        return True
 
     async def _pod(self) -> "JsonObject":
         return await self.cluster.api.get(f"{pods.collection(self.namespace)}/{POD}")
@@ -228,9 +242,7 @@ class FromZero:
         return pod
 
     async def _is_warm(self) -> bool:
-        status = await self.cluster.api.status(
-            f"{GKM}/namespaces/{self.namespace}/gkmcaches/{CACHE}"
-        )
+        status = await self.cluster.api.status(f"{GKM}/clustergkmcaches/{CACHE}")
         (pool,) = status.get("pools") or [{}]
         assert pool == {"name": POOL, "nodes": 1, "warm": 1, "incompatible": 0}, f"{status}"
         assert status["counts"]["podRunningCnt"] == 1, f"{status}"

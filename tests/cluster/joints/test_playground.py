@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import aiohttp
 
-from tests.cluster.environment import binaries
+from tests.cluster.environment import binaries, polling
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,10 +42,16 @@ def shell(folder: Path, command: str) -> str:
 
 async def test_the_playground_is_what_it_says(tmp_path: Path, progress: "Callable[[str], None]"):
     folder = tmp_path / "playground"
+
+    async def why_picky_waits() -> bool:
+        answer = shell(folder, "kubectl gpu why picky")
+        assert "autoscaling said: no node is asked for: NoShape" in answer, answer
+        return True
+
     printed = playground("up", folder)
     progress(printed)
     try:
-        assert "kernel cache llama is on the node" in printed
+        assert "kernel cache triton-common is on the node" in printed
         (address,) = re.findall(r"http://\S+", printed)
         async with aiohttp.ClientSession() as session, session.get(address) as answer:
             assert answer.status == 200
@@ -56,6 +62,7 @@ async def test_the_playground_is_what_it_says(tmp_path: Path, progress: "Callabl
         assert "pod/pair created" in said["2"]
         assert "pod/picky created" in said["3"]
         assert "excludes the node" in said["3"]
+        await polling.eventually(why_picky_waits, what="why says what autoscaling said")
         assert "has no signature" in said["4"]
         assert "deleted" in said["5"]
         assert playground("up", folder).strip() in printed

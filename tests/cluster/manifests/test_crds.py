@@ -8,7 +8,7 @@ import yaml
 
 from manifests.example_files import example_names
 from tests.cluster.manifests.objects import a_pool
-from tests.support.examples import load_example
+from tests.support.examples import load_device, load_example
 
 DEVICES = "/apis/gpu.deckhouse.io/v1alpha1/gpudevices"
 
@@ -63,7 +63,7 @@ async def test_kubectl_shows_capacity_of_pools(api, kubectl, pools):
 
 
 async def test_devices_are_shown_and_selected_by_node_and_state(api, kubectl, pools):
-    [example] = load_example("gpudevice")
+    example = load_device()
     name = example["metadata"]["name"]
     await api.create(DEVICES, example)
     await api.patch(f"{DEVICES}/{name}/status", {"status": example["status"]})

@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.api_servers import Api
 from tests.support.conformance import GROUP_PATH
-from tests.support.examples import load_example
+from tests.support.examples import load_device
 
 Json = dict[str, Any]
 
@@ -235,7 +235,7 @@ async def test_what_an_allocation_is_may_change(api: Api, pools: str) -> None:
 async def test_status_of_a_device_without_units_is_refused(
     status: Json, field: str, api: Api, pools: str
 ) -> None:
-    [example] = load_example("gpudevice")
+    example = load_device()
     device = f"{DEVICES}/{example['metadata']['name']}"
     await api.created(DEVICES, example)
     try:

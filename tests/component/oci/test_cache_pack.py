@@ -8,6 +8,7 @@ import tarfile
 from pathlib import Path
 
 import pytest
+import yaml
 
 from api.kinds.gkmcache import KernelTarget
 from cli.exit_status import FAILED, MISUSED, OK
@@ -216,3 +217,19 @@ def test_a_login_that_cannot_be_read_is_named(
     arguments = ["cache", "pack", str(cache), "--image", "a:1", "--registry-config", str(login)]
     assert run(arguments) == MISUSED
     assert f"secret {login}: it is no dockerconfigjson" in capsys.readouterr().err
+
+
+async def test_the_examples_name_an_image_that_is_there_and_the_key_that_signed_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with RegistryDouble() as registry:
+        place = f"{registry.host}/team"
+        assert await asyncio.to_thread(run, ["cache", "example", place, "--plain-http"]) == OK
+        objects = list(yaml.safe_load_all(capsys.readouterr().out))
+        caches = [item["spec"] for item in objects if item["kind"].endswith("GKMCache")]
+        assert {spec["image"] for spec in caches} == {f"{place}/example-cache:1.0"}
+        ((pem,),) = {tuple(spec["verification"]["keys"]) for spec in caches}
+        (tmp_path / "key.pem").write_text(pem)
+        verify = ["cache", "verify", caches[0]["image"], "--plain-http"]
+        done = await asyncio.to_thread(run, [*verify, "--key", str(tmp_path / "key.pem")])
+    assert (done, capsys.readouterr().err) == (OK, "")

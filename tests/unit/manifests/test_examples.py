@@ -17,7 +17,7 @@ from manifests.caches.crds import build_cache_crds
 from manifests.example_files import example_names, example_text
 from manifests.install.crds import build_crds
 from telemetry.conditions import DeviceCondition, DeviceHealthy
-from tests.support.examples import load_example
+from tests.support.examples import load_device, load_example
 
 MODELS = {
     "GPUDevice": GPUDevice,
@@ -35,6 +35,7 @@ OURS = [
     for document in load_example(name)
     if document["kind"] in MODELS
 ]
+OURS.append(pytest.param(load_device(), id="device"))
 
 
 def unknown_fields(value: Any, schema: dict[str, Any], path: str = "") -> list[str]:
@@ -63,7 +64,7 @@ def test_there_is_an_example_of_each_mode_and_of_a_workload():
         if document["kind"] == "GPUPool"
     }
     assert modes == {"Exclusive", "MIG", "TimeSlice"}
-    assert {"pod", "deployment", "gpudevice"} <= set(example_names())
+    assert {"pod", "deployment"} <= set(example_names())
 
 
 @pytest.mark.parametrize("document", OURS)
@@ -78,12 +79,16 @@ def test_example_is_what_the_model_reads_and_writes(document):
     assert msgspec.convert(msgspec.to_builtins(decoded), model) == decoded
 
 
+def everything() -> list[dict[str, Any]]:
+    return [item for name in example_names() for item in load_example(name)]
+
+
 def of_kind(kind: str) -> list[dict[str, Any]]:
-    return [item for name in example_names() for item in load_example(name) if item["kind"] == kind]
+    return [item for item in everything() if item["kind"] == kind]
 
 
 def test_products_are_spelt_as_the_inventory_writes_them():
-    named = [item["status"]["product"] for item in of_kind("GPUDevice")]
+    named = [load_device()["status"]["product"]]
     for pool in of_kind("GPUPool"):
         for criteria in pool["spec"]["deviceSelector"].values():
             named += criteria.get("products", [])
@@ -103,8 +108,7 @@ def test_taints_have_the_key_of_their_pool():
 
 
 def test_conditions_are_those_that_the_server_writes():
-    [device] = of_kind("GPUDevice")
-    [condition] = device["status"]["conditions"]
+    [condition] = load_device()["status"]["conditions"]
     assert condition["type"] == DeviceCondition.HEALTHY.value
     assert condition["reason"] == DeviceHealthy.HEALTHY.value
     assert condition["message"] == "no fault is known"
@@ -153,13 +157,18 @@ def test_workload_asks_for_a_pool_of_the_examples(name):
     assert asked[0] in pools
 
 
+def test_every_namespace_is_among_the_examples():
+    names = {item["metadata"].get("namespace") for item in everything()}
+    assert names - {None} == {item["metadata"]["name"] for item in of_kind("Namespace")}
+
+
 def test_text_keeps_its_comments():
     assert example_text("pod").startswith("# ")
 
 
 def test_unknown_example_is_named_with_those_that_exist():
     with pytest.raises(
-        ValueError, match="there is no example 'x'; there are pool-autoscaling, pool-mig"
+        ValueError, match="there is no example 'x'; there are namespaces, pool-autoscaling, "
     ):
         load_example("x")
 
