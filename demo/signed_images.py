@@ -5,17 +5,12 @@ import os
 from typing import TYPE_CHECKING, Final, final
 
 import msgspec
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import (
-    Encoding,
-    NoEncryption,
-    PrivateFormat,
-    PublicFormat,
-)
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from api.image_reference import Digest
 from demo.child_programs import output_of
 from kernelcache.image_format import BlobDescriptor
+from kernelcache.signatures.signing_keys import SigningKey
 from simulator.registry.in_memory import InMemoryRegistry
 from simulator.registry.triton_cache import CUBIN, write_triton_cache
 
@@ -35,13 +30,11 @@ class DemoImages:
         self.registry = InMemoryRegistry()
         self._folder = folder
         self._key_file = folder / "signer.key"
-        private = ec.generate_private_key(ec.SECP256R1())
-        self._private_pem = private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-        self.public_pem = (
-            private.public_key()
-            .public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
-            .decode()
+        signer = SigningKey.new()
+        self._private_pem = signer.key.private_bytes(
+            Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()
         )
+        self.public_pem = signer.public_pem
 
     def reference(self, tag: str) -> str:
         """Return the name of an image."""
