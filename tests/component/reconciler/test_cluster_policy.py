@@ -31,7 +31,6 @@ from reconciler.node_software.policy_controller import (
 from reconciler.runtime.object_applier import MOST_PAUSE_S
 from tests.component.reconciler.operator_world import (
     NAMESPACE,
-    RHEL,
     UBUNTU,
     OperatorWorld,
     an_operator_world,
@@ -86,24 +85,6 @@ async def test_a_quiet_hour_has_no_write(world: OperatorWorld):
     assert world.writes() == []
     world.begin_term()
     assert await world.until_stable() == 0
-
-
-@pytest.mark.parametrize("nodes", [200])
-async def test_two_hundred_nodes_cost_one_write_an_object(world: OperatorWorld, nodes: int):
-    for number in range(nodes - 1):
-        await world.add_node(f"m{number}", software=RHEL if number % 2 else None)
-    world.writes()
-    await world.add_policy()
-    world.writes()
-    await world.until_stable()
-    written = [item["metadata"]["name"] for item in await world.found(DAEMON_SETS)]
-    assert {"nvidia-driver-daemonset-ubuntu24.04", "nvidia-driver-daemonset-rhel9-cri-o"} <= set(
-        written
-    )
-    names = await world.names()
-    for item in await world.found(DAEMON_SETS):
-        assert item["metadata"]["generation"] == 1
-    assert len(names) > 40
 
 
 async def test_drift_is_put_back_and_told_once(world: OperatorWorld):
@@ -176,17 +157,6 @@ async def test_a_changed_spec_reaches_an_object_that_was_written_before(world: O
         (container,) = found["spec"]["template"]["spec"]["containers"]
         assert container["image"] == f"registry.example.com/driver:{version}-ubuntu24.04"
     assert world.recorder.taken() == []
-
-
-async def test_a_fight_over_an_object_is_told_once(world: OperatorWorld):
-    await world.add_policy()
-    await world.ready()
-    for _ in range(5):
-        edited = await world.daemon_set("nvidia-dcgm-exporter")
-        edited["spec"]["template"]["spec"]["containers"][0]["image"] = "registry.example.com/x:1"
-        await world.client.replace(DAEMON_SETS, edited)
-        await world.step()
-    assert len(world.recorder.taken()) == 1
 
 
 async def test_an_object_without_our_label_any_more_is_ours_still(world: OperatorWorld):
@@ -307,24 +277,6 @@ async def test_an_object_that_another_controller_owns_is_left_alone(world: Opera
     assert found["reason"] == "ObjectOwnedByAnother"
 
 
-async def test_a_state_that_is_switched_off_leaves_nothing_and_comes_back(world: OperatorWorld):
-    await world.add_policy()
-    await world.ready()
-    before = await world.names()
-    await world.change_policy(dcgmExporter={"enabled": False})
-    await world.until_stable()
-    gone = before - await world.names()
-    assert ("DaemonSet", "nvidia-dcgm-exporter") in gone
-    assert len(gone) > 3
-    found = await world.state_of("state-dcgm-exporter")
-    assert (found["state"], found.get("objects", 0)) == ("disabled", 0)
-    assert (await world.conditions_of())["Ready"] == ("True", "Reconciled")
-    await world.change_policy(dcgmExporter={"enabled": True})
-    await world.ready()
-    assert await world.names() == before
-    assert world.recorder.taken() == []
-
-
 async def test_a_prometheus_rule_of_an_earlier_version_is_pruned(world: OperatorWorld):
     """Lesson 45."""
     for resource in (PROMETHEUS_RULES, SERVICE_MONITORS):
@@ -347,16 +299,6 @@ async def test_roles_are_not_written_again_while_nothing_changes(world: Operator
         assert await world.step() == NOT_READY_S
     assert world.writes() == []
     assert roles == {item["metadata"]["name"]: item for item in await world.found(CLUSTER_ROLES)}
-
-
-async def test_a_service_monitor_is_made_once_its_kind_is_served(world: OperatorWorld):
-    await world.add_policy(dcgmExporter={"serviceMonitor": {"enabled": True}})
-    await world.ready()
-    assert not [kind for kind, _ in await world.names() if kind == "ServiceMonitor"]
-    await world.client.create(CUSTOM_RESOURCE_DEFINITIONS, a_definition(SERVICE_MONITORS))
-    await world.until_stable()
-    assert ("ServiceMonitor", "nvidia-dcgm-exporter") in await world.names()
-    assert await world.conditions_of() == READY
 
 
 async def test_an_image_in_half_stops_one_state_and_takes_nothing_away(
@@ -451,18 +393,6 @@ async def test_a_node_of_openshift_gets_nothing_and_the_status_says_so_until_it_
     for status in await statuses():
         assert conditions_in(status)["Ready"] == ("True", "Reconciled")
     assert await world.names() == before
-
-
-async def test_a_group_that_joins_changes_no_other_groups_objects(world: OperatorWorld):
-    """NVIDIA's operator installs drivers again on all nodes (#328, #433)."""
-    await world.add_policy()
-    await world.ready()
-    before = {item["metadata"]["name"]: item for item in await world.found(DAEMON_SETS)}
-    await world.add_node("r1", software=RHEL)
-    await world.until_stable()
-    after = {item["metadata"]["name"]: item for item in await world.found(DAEMON_SETS)}
-    assert {"nvidia-driver-daemonset-rhel9-cri-o"} <= after.keys() - before.keys()
-    assert {name: after[name] for name in before} == before
 
 
 async def test_of_two_policies_the_older_one_counts_and_the_other_says_so(
