@@ -8,7 +8,6 @@ import pytest
 from api.driver_upgrade import (
     AGENT_DEPLOY_LABEL,
     UPGRADE_REQUESTED_ANNOTATION,
-    UPGRADE_SKIP_LABEL,
     UPGRADE_STATE_LABEL,
 )
 from api.names import ADOPTED_ANNOTATION, DRIVER_OWNER_LABEL, NodeName
@@ -69,28 +68,6 @@ async def test_nothing_is_written_while_nothing_changes():
         assert run.recorder.taken() == []
 
 
-async def test_a_budget_that_refuses_holds_its_node_up_until_it_allows():
-    deletion = {"timeoutSeconds": 0}
-    async with an_upgrade_run(2, podDeletion=deletion, maxUnavailable="100%") as run:
-        pod = await run.add_pod("n0")
-        await run.add_budget(allowed=0)
-        await run.roll_out(2)
-        await run.step()
-        await run.until("upgrade-done", node="n1")
-        for _ in range(5):
-            await run.step()
-        (entry,) = run.reports.entries()
-        assert (entry.node, entry.state) == ("n0", "pod-deletion-required")
-        assert entry.reason == "EvictionRefused"
-        assert f"{TEAM}/{pod}: budget train allows no disruption now: 1 healthy" in entry.message
-        assert [item["metadata"]["name"] for item in await run.pods(TEAM)] == [pod]
-        reported = [item.note for item in run.recorder.taken() if "EvictionRefused" in item.note]
-        assert len(reported) == 1
-        await run.allow(1)
-        await run.until("upgrade-done")
-        assert await run.pods(TEAM) == []
-
-
 async def test_a_wall_clock_that_is_set_back_puts_no_deadline_off():
     async with an_upgrade_run(1, podDeletion={"timeoutSeconds": 60}) as run:
         run.clock.wall_offset_s = 3600
@@ -144,30 +121,6 @@ async def test_a_node_that_failed_takes_no_slot_and_recovers():
         assert await run.marks("n0") == set()
 
 
-async def test_a_driver_pod_without_a_place_concerns_its_node_only():
-    async with an_upgrade_run(3, maxUnavailable="100%") as run:
-        run.hidden.add("n1")
-        for pod in await run.pods(NAMESPACE):
-            if pod["metadata"]["labels"].get("for") == "n1":
-                await run.client.delete(
-                    PODS, pod["metadata"]["name"], namespace=NAMESPACE, grace_period_s=0
-                )
-        await run.tick()
-        await run.roll_out(2)
-        for _ in range(60):
-            await run.step()
-        revisions = {
-            item["metadata"]["labels"]["for"]: item["metadata"]["labels"][
-                "controller-revision-hash"
-            ]
-            for item in await run.pods(NAMESPACE)
-            if "for" in item["metadata"]["labels"]
-        }
-        assert revisions == {"n0": "r2", "n1": "r1", "n2": "r2"}
-        (entry,) = run.reports.entries()
-        assert (entry.node, entry.reason) == ("n1", "NoDriverPod")
-
-
 @pytest.mark.parametrize(
     "state",
     [
@@ -192,17 +145,6 @@ async def test_a_node_that_is_deleted_in_the_middle_holds_no_other_up(state: str
         await run.until("upgrade-done")
         assert await run.driver_revisions() == {"n1": "r2"}
         assert run.reports.entries() == ()
-
-
-async def test_a_node_that_its_owner_cordoned_stays_cordoned():
-    async with an_upgrade_run(2, maxUnavailable="100%") as run:
-        await run.cordon("n0")
-        await run.roll_out(2)
-        await run.step()
-        await run.until("upgrade-done")
-        assert await run.marks("n0") == {"cordoned"}
-        assert await run.marks("n1") == set()
-        assert set((await run.driver_revisions()).values()) == {"r2"}
 
 
 async def test_a_node_that_is_cordoned_again_while_it_is_upgraded_stays_cordoned():
@@ -232,17 +174,6 @@ async def test_without_auto_upgrade_nodes_are_given_back_and_labels_go(state: st
         run.writes()
         await run.run_pass()
         assert run.writes() == 0
-
-
-async def test_a_node_with_the_label_to_skip_it_is_left_alone():
-    async with an_upgrade_run(2, maxUnavailable="100%") as run:
-        patch = {"metadata": {"labels": {UPGRADE_SKIP_LABEL: "true"}}}
-        await run.client.merge_patch(NODES, patch, name="n0")
-        await run.roll_out(2)
-        await run.step()
-        await run.until("upgrade-done", node="n1")
-        assert (await run.driver_revisions())["n0"] == "r1"
-        assert [entry.reason for entry in run.reports.entries()] == ["UpgradeSkipped"]
 
 
 async def test_an_upgrade_that_is_requested_replaces_a_driver_that_is_up_to_date():

@@ -123,8 +123,6 @@ class UpgradeRun:
     """Nodes on which a new pod of the agent does not become ready."""
     unstaffed: set[str] = field(default_factory=set)
     """Nodes for which the agent's DaemonSet makes no new pod yet."""
-    hidden: set[str] = field(default_factory=set)
-    """Nodes for which the scheduler has no room for a driver pod."""
     pools: set[str] = field(default_factory=lambda: {"whole"})
     pool_taints: list[Taint] = field(default_factory=list)
     """What the pools give every node."""
@@ -457,7 +455,7 @@ class UpgradeRun:
                     continue  # kubelet cannot unmount its cache
                 await self._end(pod, pods if name in nodes and _runs_driver(nodes[name]) else [])
             else:
-                on_node[name or pod["metadata"]["labels"].get("for", "")].append(pod)
+                on_node[name].append(pod)
         for name, node in nodes.items():
             await self._tick_node(node, on_node[name])
 
@@ -494,7 +492,7 @@ class UpgradeRun:
                 await self.client.delete(PODS, driver["metadata"]["name"], namespace=NAMESPACE)
         for driver in drivers:
             is_waiting = SAFE_LOAD_ANNOTATION in (node["metadata"].get("annotations") or {})
-            if driver["spec"].get("nodeName") and not is_ready(driver) and not is_waiting:
+            if not is_ready(driver) and not is_waiting:
                 await self._start_driver(driver)
         wanted = {
             "validator": labels.get(VALIDATOR_LABEL) == "true",
@@ -516,28 +514,17 @@ class UpgradeRun:
         meta = {
             "name": f"driver-{next(self._numbers)}",
             "namespace": NAMESPACE,
-            "labels": DRIVER_LABELS
-            | {"controller-revision-hash": f"r{self.revision}", "for": node},
+            "labels": DRIVER_LABELS | {"controller-revision-hash": f"r{self.revision}"},
             "ownerReferences": [self._owner("DaemonSet", "driver", self.daemon_uid)],
         }
         env = [{"name": "DRIVER_CONFIG_DIGEST", "value": self.digest}]
-        spec: Json = {"containers": [{"name": "driver", "image": "driver", "env": env}]}
-        if node in self.hidden:
-            term: Json = {
-                "matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]
-            }
-            required: Json = {"nodeSelectorTerms": [term]}
-            spec["affinity"] = {
-                "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}
-            }
-        else:
-            spec["nodeName"] = node
-        await self._create(meta, spec)
+        containers = [{"name": "driver", "image": "driver", "env": env}]
+        await self._create(meta, {"containers": containers, "nodeName": node})
 
     async def _start_driver(self, driver: Json) -> None:
         meta = driver["metadata"]
         is_new = meta["labels"]["controller-revision-hash"] != "r1"
-        if meta["labels"]["for"] not in self.broken or not is_new:
+        if driver["spec"]["nodeName"] not in self.broken or not is_new:
             await self._set_ready(NAMESPACE, meta["name"])
             return
         waiting = {"reason": "CrashLoopBackOff", "message": "no module for this kernel"}
