@@ -19,7 +19,8 @@ import msgspec
 from api.foreign.core import EVERY_TAINT, Affinity
 from api.names import ADOPTED_ANNOTATION, CONFIG_HASH_ANNOTATION, GROUP
 from api.text import listed
-from api.well_known_labels import APP_COMPONENT_LABEL
+from api.vendor import NFD_PREFIX, NVIDIA_PREFIX
+from api.well_known_labels import APP_COMPONENT_LABEL, OS_LABEL
 from operands.nvidia.daemon_set_readiness import selected_nodes
 from operands.nvidia.drivers.config_digest import config_digest
 from operands.nvidia.node_software import gets_operands
@@ -34,7 +35,7 @@ APP: Final = "app"
 NAMED_AFTER_DRIVERS: Final = frozenset({"nvidia-driver", "nvidia-vgpu-host-manager"})
 """Components whose DaemonSets are named after an NVIDIADriver, so that their `app` says nothing."""
 _OWNERS: Final = frozenset({"ClusterPolicy", "NVIDIADriver"})
-_SET_BY_SOFTWARE: Final = ("nvidia.com/", f"{GROUP}/", "feature.node.", "kubernetes.io/os")
+_SET_BY_SOFTWARE: Final = (NVIDIA_PREFIX, f"{GROUP}/", NFD_PREFIX, OS_LABEL)
 """Prefixes of labels that software sets on each node with a GPU: one that a node lacks, or that is paused, is to come."""
 _PAUSED: Final = "paused-"
 _EVERY_TAINT: Final = msgspec.to_builtins(EVERY_TAINT)
