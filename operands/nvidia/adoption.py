@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import msgspec
 
+from api.driver_upgrade import PAUSED_PREFIX
 from api.foreign.core import EVERY_TAINT, Affinity
 from api.names import ADOPTED_ANNOTATION, CONFIG_HASH_ANNOTATION, GROUP
 from api.text import listed
@@ -37,7 +38,6 @@ NAMED_AFTER_DRIVERS: Final = frozenset({"nvidia-driver", "nvidia-vgpu-host-manag
 _OWNERS: Final = frozenset({"ClusterPolicy", "NVIDIADriver"})
 _SET_BY_SOFTWARE: Final = (NVIDIA_PREFIX, f"{GROUP}/", NFD_PREFIX, OS_LABEL)
 """Prefixes of labels that software sets on each node with a GPU: one that a node lacks, or that is paused, is to come."""
-_PAUSED: Final = "paused-"
 _EVERY_TAINT: Final = msgspec.to_builtins(EVERY_TAINT)
 _NAMED_NODES: Final = 3
 
@@ -90,8 +90,8 @@ def _may_select(daemon_set: Json, node: str, labels: Mapping[str, str]) -> bool:
     spec = pod_spec_of(daemon_set)
 
     def is_to_come(key: str) -> bool:
-        value = labels.get(key, _PAUSED)
-        return value.startswith(_PAUSED) and key.startswith(_SET_BY_SOFTWARE)
+        value = labels.get(key, PAUSED_PREFIX)
+        return value.startswith(PAUSED_PREFIX) and key.startswith(_SET_BY_SOFTWARE)
 
     selector = spec.get("nodeSelector") or {}
     if not all(is_to_come(key) or labels.get(key) == value for key, value in selector.items()):

@@ -9,7 +9,7 @@ By the record `adopt`, which `operands adopt` sets, labels that the GPU Operator
 
 from typing import TYPE_CHECKING, Final
 
-from api.driver_upgrade import DEPLOY_LABEL_PREFIX, DEPLOYED
+from api.driver_upgrade import DEPLOY_LABEL_PREFIX, DEPLOYED, PAUSED_PREFIX
 from api.names import (
     DRIVER_OWNER_LABEL,
     MIG_CONFIG_LABEL,
@@ -26,8 +26,6 @@ ADOPT: Final = "adopt"
 """Record that stands for all labels and annotations which have a value that we could have given them."""
 ALL_DISABLED: Final = "all-disabled"
 """Layout without MIG instances."""
-PAUSED_PREFIX: Final = "paused-"
-"""Begin of the value of a deploy label while its operand is away for a change of the driver or of MIG instances."""
 CLIENT: Final = "client"
 """Operand of users' own pods; the control plane has no state of it."""
 OPERANDS: Final = tuple(sorted({CLIENT, *(state.deploy_label for state in POLICY_STATES)} - {""}))

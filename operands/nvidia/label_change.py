@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Final, final
 
-from api.driver_upgrade import DEPLOYED
+from api.driver_upgrade import DEPLOYED, PAUSED_PREFIX
 from api.names import (
     DEPLOY_LABELS_ANNOTATION,
     MIG_CONFIG_LABEL,
@@ -25,7 +25,6 @@ from operands.nvidia.deploy_record import (
     DERIVED_LABELS,
     KEYS,
     LABELS,
-    PAUSED_PREFIX,
     adopted,
     is_ours,
     parse_record,
