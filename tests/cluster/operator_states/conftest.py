@@ -1,4 +1,4 @@
-"""A server with `node_software` on, and nodes of two systems with a GPU, once for the tests of its controllers.
+"""A server with `node_software` on, and nodes of two systems with a GPU: most run containers, and two virtual machines.
 
 All nodes but the first of each system have a label that keeps the operands off: a machine with two cores plays the pods of
 the others. Of these the first of a system is open, and the others have the startup taint of autoscaling and a pool's taint.
@@ -8,14 +8,15 @@ import asyncio
 import functools
 import secrets
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
 
-from api.names import AGENT_NOT_READY_TAINT, OPERANDS_LABEL
+from api.kinds.nvidia.sandbox_operands import WorkloadType
+from api.names import AGENT_NOT_READY_TAINT, OPERANDS_LABEL, WORKLOAD_CONFIG_LABEL
 from manifests.nvidia.operator_crds import build_operator_crds
 from manifests.yaml import render
 from reconciler.node_software.objects import RESOURCES
@@ -30,7 +31,6 @@ from tests.support.published_crds import published_crd
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tests.cluster.environment.components import Kwok
     from tests.cluster.environment.control_plane import ControlPlane
     from tests.cluster.environment.kubectl import Kubectl
 
@@ -45,14 +45,15 @@ WRITTEN = PLURALS | {
     "nodes",
     *(f"{kind}{part}" for kind in ("clusterpolicies", "nvidiadrivers") for part in ("", "/status")),
 }
-ALL, RUNNING = 200, 4
-"""Nodes, and those of them that have operands."""
+ALL, RUNNING, MACHINES = 100, 4, 2
+"""Nodes, those of them that run containers by operands, and those that run virtual machines."""
 POOL_TAINT = {"key": "test.example.com/pool", "effect": "NoSchedule"}
 TAINTS = [{"key": AGENT_NOT_READY_TAINT, "effect": "NoSchedule"}, POOL_TAINT]
 FEATURE = "feature.node.kubernetes.io/"
 IMAGES = {
     f"{name}_IMAGE": f"registry.test/{name.lower().replace('_', '-')}:1"
     for name in (
+        "CC_MANAGER",
         "CONTAINER_TOOLKIT",
         "DCGM",
         "DCGM_EXPORTER",
@@ -60,9 +61,14 @@ IMAGES = {
         "DRIVER",
         "DRIVER_MANAGER",
         "GFD",
+        "KATA_SANDBOX_DEVICE_PLUGIN",
         "MIG_MANAGER",
         "NODE_STATUS_EXPORTER",
+        "SANDBOX_DEVICE_PLUGIN",
         "VALIDATOR",
+        "VFIO_MANAGER",
+        "VGPU_DEVICE_MANAGER",
+        "VGPU_MANAGER",
     )
 }
 _LEASE = {"duration_s": 60}
@@ -76,11 +82,14 @@ class System:
     version: str
     kernel: str
     runtime: str
+    workload: WorkloadType | None = None
+    """What an administrator chose for it."""
 
     @property
     def labels(self) -> dict[str, str]:
         release = f"{FEATURE}system-os_release"
-        return {
+        chosen = {WORKLOAD_CONFIG_LABEL: self.workload.value} if self.workload else {}
+        return chosen | {
             f"{FEATURE}pci-10de.present": "true",
             f"{FEATURE}kernel-version.full": self.kernel,
             f"{release}.ID": self.name,
@@ -117,6 +126,11 @@ class NodeSoftware:
     @property
     def running(self) -> list[str]:
         return list(self.systems)[:RUNNING]
+
+    @property
+    def machines(self) -> list[str]:
+        """Nodes of virtual machines."""
+        return [name for name, system in self.systems.items() if system.workload]
 
     @functools.cached_property
     def audit(self) -> AuditLog:
@@ -236,9 +250,14 @@ class Installation:
 
     async def _join(self, software: NodeSoftware) -> None:
         kinds = ((UBUNTU, "ubuntu"), (RHEL, "rhel"))
-        running, remaining = RUNNING // len(kinds), (ALL - RUNNING) // len(kinds)
+        vgpu = replace(UBUNTU, workload=WorkloadType.VM_VGPU)
+        passthrough = replace(RHEL, workload=WorkloadType.VM_PASSTHROUGH)
+        running = RUNNING // len(kinds)
+        remaining = (ALL - RUNNING - MACHINES) // len(kinds)
         plan = [
             *((system, f"soft-{name}", running, running) for system, name in kinds),
+            (vgpu, "soft-vgpu", 1, 1),
+            (passthrough, "soft-passthrough", 1, 1),
             *((system, f"soft-many-{name}", remaining, 0) for system, name in kinds),
         ]
         for system, prefix, count, running in plan:
@@ -251,18 +270,6 @@ class Installation:
         await remove(self._control_plane, self._kubectl, self._manifests)
         async with client.open_client(self._control_plane.kubeconfig()) as api:
             await nodes.delete_nodes(api, self._nodes)
-
-
-@pytest.fixture(scope="module")
-def node_software(
-    control_plane: "ControlPlane", kubectl: "Kubectl", kwok: "Kwok"
-) -> Iterator[NodeSoftware]:
-    del kwok
-    installation = Installation(control_plane, kubectl)
-    try:
-        yield asyncio.run(installation.install())
-    finally:
-        asyncio.run(installation.uninstall())
 
 
 @pytest.fixture

@@ -34,8 +34,18 @@ SPEC: Json = {
     "nodeStatusExporter": {"enabled": True},
     "gfd": {"enabled": True},
     "migManager": {"enabled": True},
+    "sandboxWorkloads": {"enabled": True},
+    "vgpuManager": {"enabled": True},
+    "vgpuDeviceManager": {"enabled": True},
+    "vfioManager": {"enabled": True},
+    "sandboxDevicePlugin": {"enabled": True},
+    "kataSandboxDevicePlugin": {"enabled": True},
+    "ccManager": {"enabled": True},
 }
-CONTAINER_STATES = {*STATE_NAMES[:12]}
+OF_KATA = {"state-kata-device-plugin": "nvidia-kata-sandbox-device-plugin-daemonset"}
+OF_KATA |= {"state-cc-manager": "nvidia-cc-manager"}
+"""States and DaemonSets of virtual machines of Kata Containers, which the policy does not choose."""
+STATES = {*STATE_NAMES} - OF_KATA.keys() - {"state-kata-manager"}
 EVERYWHERE = frozenset(
     {
         "gpu-feature-discovery",
@@ -48,9 +58,13 @@ EVERYWHERE = frozenset(
         "nvidia-mig-manager",
         "nvidia-node-status-exporter",
         "nvidia-operator-validator",
+        "nvidia-sandbox-device-plugin-daemonset",
+        "nvidia-sandbox-validator",
+        "nvidia-vfio-manager",
+        "nvidia-vgpu-device-manager",
     }
 )
-"""DaemonSets beside the driver's."""
+"""DaemonSets beside the driver's and the vGPU manager's."""
 DISABLED_IN_SAMPLE = {
     "state-node-status-exporter",
     "state-vgpu-manager",
@@ -119,12 +133,12 @@ async def daemon_sets(api: ApiClient) -> dict[str, Json]:
     return {item["metadata"]["name"]: item for item in listed["items"]}
 
 
-def driver_systems(found: Iterable[Json]) -> Counter[str]:
-    """Return the systems that the drivers' DaemonSets select."""
+def driver_systems(found: Iterable[Json], state: str = "state-driver") -> Counter[str]:
+    """Return the systems that the DaemonSets of drivers, or of vGPU managers, select."""
     return Counter(
         item["spec"]["template"]["spec"]["nodeSelector"]["gpu.deckhouse.io/node-os"]
         for item in found
-        if item["metadata"]["labels"][OPERAND_LABEL] == "state-driver"
+        if item["metadata"]["labels"][OPERAND_LABEL] == state
     )
 
 
