@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Final
 
 from api.names import AGENT_NOT_READY_TAINT, SCALE_REQUEST_LABEL
 from api.status_conditions import find_condition
+from api.text import truncate
 from autoscaling.request_ids import is_id_of
 from autoscaling.scaling_model import RequestedNode, RequestId
 from telemetry.conditions import InventoryCondition
@@ -63,7 +64,9 @@ def _obstacle(stores: "InformerStores", node: "NodeFacts") -> str:
     inventory = stores.inventories.by_name.get(node.name)
     conditions = inventory.status.conditions if inventory is not None else None
     condition = find_condition(conditions, InventoryCondition.READY_FOR_POOLING)
-    return condition.message if condition is not None and condition.status == "False" else ""
+    if condition is None or condition.status != "False":
+        return ""
+    return truncate(condition.message)
 
 
 def units_on(index: "IndexFigures", pool: "PoolFacts", node: "NodeFacts") -> tuple[int, int]:
