@@ -89,22 +89,6 @@ async def deployed(world: LabelWorld, name: str = "n1") -> set[str]:
     }
 
 
-async def test_200_nodes_get_their_labels_by_one_write_each_and_then_it_is_quiet(world: LabelWorld):
-    for number in range(200):
-        await world.add_node(f"n{number}", dict(NFD if number % 10 else {"zone": "without"}))
-    world.set_policy(a_policy())
-    world.writes()
-    async with world.leading():
-        written = await world.until_stable()
-        assert len(written) == len(set(written)) == 180
-        assert await deployed(world) == CONTAINER
-        assert await world.labels("n10") == {"zone": "without"}
-        await asyncio.sleep(60)
-        assert world.writes() == []
-    async with world.leading():
-        assert await world.until_stable() == []
-
-
 async def test_a_policy_that_is_deleted_leaves_only_the_labels_of_others(world: LabelWorld):
     """Lesson 50, gpu-operator#1391."""
     before = {**NFD, **MIG, **OTHERS}
