@@ -10,14 +10,8 @@ from reconciler.node_software.objects import RESOURCES
 from reconciler.node_software.policy_controller import MOST_REFUSED_S
 from tests.cluster.environment import client, polling
 from tests.cluster.environment.client import ApiClient
-from tests.cluster.operator_states.conftest import (
-    DAEMON_SETS,
-    PODS,
-)
-from tests.cluster.system.installation import (
-    CLUSTER_POLICIES,
-    NAMESPACE,
-)
+from tests.cluster.operator_states.conftest import DAEMON_SETS, PODS
+from tests.cluster.system.installation import CLUSTER_POLICIES, NAMESPACE
 
 Json = dict[str, Any]
 

@@ -28,7 +28,6 @@ from reconciler.node_software.policy_controller import (
     NOT_READY_S,
     RECHECK_S,
 )
-from reconciler.runtime.object_applier import MOST_PAUSE_S
 from tests.component.reconciler.operator_world import (
     NAMESPACE,
     UBUNTU,
@@ -85,31 +84,6 @@ async def test_a_quiet_hour_has_no_write(world: OperatorWorld):
     assert world.writes() == []
     world.begin_term()
     assert await world.until_stable() == 0
-
-
-async def test_drift_is_put_back_and_told_once(world: OperatorWorld):
-    """Lesson 44."""
-    await world.add_policy()
-    await world.ready()
-    edited = await world.daemon_set("nvidia-dcgm-exporter")
-    edited["spec"]["template"]["spec"]["containers"][0]["image"] = "registry.example.com/other:1"
-    await world.client.replace(DAEMON_SETS, edited)
-    world.writes()
-    await world.step()
-    assert [path for path in paths(world) if "daemonsets" in path] == [
-        f"/apis/apps/v1/namespaces/{NAMESPACE}/daemonsets/nvidia-dcgm-exporter"
-    ]
-    (event,) = world.recorder.taken()
-    assert (event.reason, event.regarding.name) == ("GPUOperandRestored", "nvidia-dcgm-exporter")
-    after = await world.daemon_set("nvidia-dcgm-exporter")
-    image = after["spec"]["template"]["spec"]["containers"][0]["image"]
-    assert image == world.environment["DCGM_EXPORTER_IMAGE"]
-    await world.until_stable()
-    world.clock.offset_s += 2 * MOST_PAUSE_S
-    await world.client.delete(DAEMON_SETS, "nvidia-dcgm-exporter", namespace=NAMESPACE)
-    await world.until_stable()
-    await world.daemon_set("nvidia-dcgm-exporter")
-    assert [item.note.split()[2] for item in world.recorder.taken()] == ["deleted"]
 
 
 async def test_a_dead_node_holds_no_rollout_up(world: OperatorWorld):

@@ -13,12 +13,7 @@ from typing import Any
 
 import pytest
 
-from api.names import (
-    NVIDIA_PRESENT_LABEL,
-    OPERAND_LABEL,
-    OPERANDS_LABEL,
-    PRESENT_LABEL,
-)
+from api.names import NVIDIA_PRESENT_LABEL, OPERAND_LABEL, OPERANDS_LABEL, PRESENT_LABEL
 from operands.nvidia.policy_states import STATE_NAMES
 from tests.cluster.environment import definitions, nodes, polling
 from tests.cluster.environment.client import ApiClient
@@ -52,11 +47,7 @@ from tests.cluster.operator_states.policies import (
     until_state,
     version,
 )
-from tests.cluster.system.installation import (
-    CLUSTER_POLICIES,
-    NAMESPACE,
-    SERVER_USER,
-)
+from tests.cluster.system.installation import CLUSTER_POLICIES, NAMESPACE, SERVER_USER
 from tests.support.nvidia.operator_kinds import sample
 
 EVENTS = "/apis/events.k8s.io/v1/events"
@@ -142,6 +133,7 @@ async def test_the_published_sample_is_ready_with_every_state_listed(
 async def test_an_edit_is_put_back_and_told_once(
     software: NodeSoftware, api: ApiClient, kubectl: Any
 ):
+    """Lesson 44."""
     name, mark = "nvidia-vfio-manager", await software.audit.mark()
     before = await api.get(f"{DAEMON_SETS}/{name}")
     image = f"{name}=registry.test/other:1"

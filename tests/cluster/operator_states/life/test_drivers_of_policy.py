@@ -6,9 +6,7 @@ The pods are played as in `test_cluster_policy_life`, and each test begins with 
 import functools
 from typing import Any
 
-from api.names import (
-    DRIVER_OWNER_LABEL,
-)
+from api.names import DRIVER_OWNER_LABEL
 from tests.cluster.environment import nodes, polling
 from tests.cluster.environment.client import ApiClient
 from tests.cluster.operator_states.conftest import (
@@ -38,10 +36,7 @@ from tests.cluster.operator_states.policies import (
     until_state,
     version,
 )
-from tests.cluster.system.installation import (
-    CLUSTER_POLICIES,
-    NVIDIA_DRIVERS,
-)
+from tests.cluster.system.installation import CLUSTER_POLICIES, NVIDIA_DRIVERS
 from tests.support.nvidia.operator_kinds import sample
 
 EVENTS = "/apis/events.k8s.io/v1/events"
