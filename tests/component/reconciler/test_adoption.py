@@ -48,20 +48,13 @@ pytestmark = pytest.mark.looptime
 
 Json = dict[str, Any]
 
-LEGACY: Json = {
-    "nodeAffinity": {
-        "requiredDuringSchedulingIgnoredDuringExecution": {
-            "nodeSelectorTerms": [
-                {
-                    "matchExpressions": [
-                        {"key": "zone", "operator": "In", "values": ["legacy"]},
-                        {"key": "nvidia.com/gpu.present", "operator": "Exists"},
-                    ]
-                }
-            ]
-        }
-    }
+IN_ZONE: Json = {
+    "matchExpressions": [
+        {"key": "zone", "operator": "In", "values": ["legacy"]},
+        {"key": "nvidia.com/gpu.present", "operator": "Exists"},
+    ]
 }
+BY_NAME: Json = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}
 
 
 @pytest.fixture(name="adoption")
@@ -289,20 +282,20 @@ async def test_a_daemon_set_that_comes_later_takes_nothing_away_and_is_named(ado
 
 
 @pytest.mark.parametrize(
-    "placement",
-    [
-        pytest.param({"nodeSelector": {"zone": "legacy"}}, id="by node selector"),
-        pytest.param({"nodeSelector": None, "affinity": LEGACY}, id="by required affinity"),
-    ],
+    ("selector", "terms"),
+    [({"zone": "legacy"}, None), (None, [IN_ZONE]), ({}, [BY_NAME])],
+    ids=["by node selector", "by labels in affinity", "by name in affinity"],
 )
 async def test_beside_a_daemon_set_of_other_nodes_a_state_starts(
-    adoption: Adoption, placement: Json
+    adoption: Adoption, selector: Json | None, terms: list[Json] | None
 ):
     client = adoption.world.client
     await adoption.world.label_node("n1", zone="legacy")
     policy = await client.get(CLUSTER_POLICIES, Json, "gpus")
     body = operators_daemon_set(PLUGIN, policy, namespace=ELSEWHERE)
-    body["spec"]["template"]["spec"] |= placement
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+    affinity = {"nodeAffinity": required} if terms else None
+    body["spec"]["template"]["spec"] |= {"nodeSelector": selector, "affinity": affinity}
     await client.create(DAEMON_SETS, body)
     await adoption.until_stable()
     found = await adoption.world.state_of("state-device-plugin")
