@@ -32,7 +32,7 @@ SECOND_LANE: Final = tuple(
     f"{SUITES}/{name}"
     for name in (
         *("chart", "console", "image", "kubectl_gpu", "node", "uninstall", "upgrades"),
-        *("alerts", "joints"),
+        *("operator_states", "joints"),
     )
 )
 """Suites with a control plane of their own that run beside the others, in this order; both lanes take as long."""
