@@ -39,6 +39,7 @@ from manifests.install.network_policy import (
     build_console_network_policy,
     build_network_policies,
 )
+from manifests.install.node_feature_rule import build_node_feature_rule
 from manifests.install.rbac import (
     build_cache_roles,
     build_namespace,
@@ -142,6 +143,11 @@ def build_groups(installation: "Installation") -> "list[ObjectGroup]":
             name="node-software-roles",
             objects=build_node_software_roles(installation.own_objects),
             needs=(_NODE_SOFTWARE,),
+        ),
+        ObjectGroup(
+            name="node-feature-rule",
+            objects=[build_node_feature_rule()],
+            needs=("node_feature_rule.enabled",),
         ),
         ObjectGroup(name="agent-roles", objects=build_agent_roles(namespace)),
         ObjectGroup(name="user-roles", objects=build_user_roles()),

@@ -77,10 +77,6 @@ class DcgmOperandSettings(OperandSection):
     """The whole reference."""
     memory_limit: QuantityText = "1Gi"
     """Memory that the container may use."""
-    mig_strategy: Literal["single", "mixed"] = "single"
-    """Presentation of MIG instances, in the environment of the engine (DCGM_MIG_STRATEGY)."""
-    proftester_flags: tuple[str, ...] = ()
-    """Flags for dcgmproftester, in the environment of the engine (DCGMPROFTESTER_FLAGS)."""
 
 
 class ServiceMonitorSettings(Section):

@@ -55,6 +55,10 @@ RETIRED: Final = {
         _FIXED,
     ),
     **dict.fromkeys(
+        ("bootstrap.dcgm.mig_strategy", "bootstrap.dcgm.proftester_flags"),
+        "DCGM's host engine reads no such variable; leave it out",
+    ),
+    **dict.fromkeys(
         ("device_plugin.tolerations", "node_agent.tolerations", "node_detector.tolerations"),
         "node software tolerates every taint; leave it out",
     ),

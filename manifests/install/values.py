@@ -312,6 +312,13 @@ class NodeSoftwareValues(_Values):
     `DRIVER_IMAGE`."""
 
 
+class NodeFeatureRuleValues(_Values):
+    """Labels of nodes with a device, by Node Feature Discovery 0.14 or later, whose CRDs must exist."""
+
+    enabled: bool = False
+    """On, NFD finds nodes with a device by itself, and `settings.node_detector.enabled` may be false."""
+
+
 class ConsoleTlsValues(_Values):
     """Serving certificate of the console."""
 
@@ -372,6 +379,7 @@ class ChartValues(_Values):
     monitoring: MonitoringValues = MonitoringValues()
     kernel_caches: KernelCacheValues = KernelCacheValues()
     node_software: NodeSoftwareValues = NodeSoftwareValues()
+    node_feature_rule: NodeFeatureRuleValues = NodeFeatureRuleValues()
     console: ConsoleValues = ConsoleValues()
     uninstall: UninstallValues = UninstallValues()
     pool_viewers: tuple[str, ...] = ("system:authenticated",)

@@ -50,8 +50,6 @@ class OwnOperands:
     features_dir: str = ""
     """Directory of the node for files of features; empty: gpu-feature-discovery writes a NodeFeature."""
     host_sys_path: str = "/sys"
-    engine: Mapping[str, str] = field(default_factory=dict)
-    """Environment of DCGM's host engine."""
     exporter_port: int = EXPORTER_PORT
     service_labels: Mapping[str, str] = field(default_factory=dict)
     """Labels of the Service of the device metrics."""

@@ -1,6 +1,5 @@
 """The built-in policy: the operands that section `bootstrap` describes, in the form of a ClusterPolicy, placed as the node agent is."""
 
-import shlex
 from typing import TYPE_CHECKING, Final
 
 from api.kinds.nvidia.clusterpolicy import ClusterPolicySpec
@@ -29,12 +28,10 @@ if TYPE_CHECKING:
     from manifests.node.device_plugin import WorkloadSettings
     from server.bootstrap_settings import (
         BootstrapSettings,
-        DcgmOperandSettings,
         GfdOperandSettings,
     )
     from server.settings import Settings
 
-_ENGINE_ARGUMENTS: Final = "-n -b ALL"
 _NODES_AT_A_TIME: Final = "10%"
 
 
@@ -121,7 +118,6 @@ def _own(bootstrap: "BootstrapSettings", workloads: "WorkloadSettings") -> OwnOp
         validates_gdrcopy=validator.enable_gdrcopy_validation,
         features_dir=bootstrap.gfd.features_dir or "",
         host_sys_path=bootstrap.gfd.host_sys_path,
-        engine=_engine(bootstrap.dcgm),
         exporter_port=exporter.port,
         service_labels=exporter.labels,
         monitor_annotations=exporter.service_monitor.annotations,
@@ -135,14 +131,6 @@ def _discovery(gfd: "GfdOperandSettings") -> list[EnvVar]:
             "GFD_FAIL_ON_INIT_ERROR": str(gfd.fail_on_init_error).lower(),
         }
     )
-
-
-def _engine(dcgm: "DcgmOperandSettings") -> dict[str, str]:
-    return {
-        "NV_HOSTENGINE_ARGUMENTS": _ENGINE_ARGUMENTS,
-        "DCGM_MIG_STRATEGY": dcgm.mig_strategy,
-        "DCGMPROFTESTER_FLAGS": shlex.join(dcgm.proftester_flags),
-    }
 
 
 def _variables(given: "Mapping[str, str]") -> list[EnvVar]:

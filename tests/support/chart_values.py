@@ -157,6 +157,7 @@ FLIPS: Final[dict[str, dict[str, Any]]] = {
         },
         "networkPolicy": {"enabled": True},
     },
+    "node-feature-rule": {"nodeFeatureRule": {"enabled": True}},
     "no-hook": {"uninstall": {"enabled": False}},
     "forced-hook": {"uninstall": {"force": True}},
     "viewers": {"poolViewers": ["system:authenticated", "team:ml"]},
@@ -184,3 +185,10 @@ FLIPS: Final[dict[str, dict[str, Any]]] = {
     },
 }
 """Name -> values; `null` takes a default away."""
+FOREIGN_KINDS = frozenset(
+    {
+        *("Certificate", "Issuer", "NodeFeatureRule"),
+        *("PodMonitor", "PrometheusRule", "ServiceMonitor"),
+    }
+)
+"""Kinds of other projects, which neither Kubernetes nor the API server of a test has."""

@@ -24,6 +24,7 @@ DCGM_FIELDS: Final = tuple(
 )
 FOREIGN_SERIES: Final[dict[str, tuple[str, ...]]] = {
     **dict.fromkeys(DCGM_FIELDS, _DCGM_LABELS),
+    "kube_node_status_allocatable": ("node", "resource", "unit"),
     "kube_pod_container_resource_requests": (
         *("namespace", "pod", "uid", "container", "node", "resource", "unit"),
     ),

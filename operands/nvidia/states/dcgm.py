@@ -1,6 +1,6 @@
 """State `state-dcgm`: the DCGM host engine, one on each node, behind a Service that leads to that of the same node."""
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from operands.asset_files import load_assets
 from operands.nvidia.devices.access import set_device_access
@@ -9,10 +9,7 @@ from operands.nvidia.policy_transforms import finish_policy, set_block
 from operands.nvidia.states import operator_validation
 from operands.nvidia.switched_off import switched_by
 from operands.operand_state import OperandState
-from operands.transforms import container_of, pod_spec_of, set_content_hash, the
-
-if TYPE_CHECKING:
-    from operands.nvidia.own_pods import OwnOperands
+from operands.transforms import container_of, pod_spec_of, the
 
 NAME: Final = "state-dcgm"
 HOST_ENGINE: Final = "nvidia-dcgm:5555"
@@ -23,28 +20,18 @@ _MAIN: Final = "nvidia-dcgm-ctr"
 def _build(settings: PolicyOperands) -> list[dict[str, Any]]:
     objects = load_assets(NAME)
     daemon_set = the(objects, "DaemonSet")
-    _set_environment(daemon_set, objects, settings.own)
+    if settings.own is not None:
+        _set_up_own(daemon_set)
     set_device_access(daemon_set, _MAIN, settings)
     set_block(daemon_set, _MAIN, settings.spec.dcgm, field="dcgm", settings=settings)
     return finish_policy(NAME, objects, settings)
 
 
-def _set_environment(
-    daemon_set: dict[str, Any], objects: list[dict[str, Any]], own: "OwnOperands | None"
-) -> None:
-    """Have the engine that the server's settings describe; a ClusterPolicy's is that of the image."""
-    config_map = the(objects, "ConfigMap")
-    if own is None:
-        objects.remove(config_map)
-        return
-    config_map["data"] = dict(own.engine)
-    set_content_hash(daemon_set, config_map)
+def _set_up_own(daemon_set: dict[str, Any]) -> None:
+    """Have the engine listen on every address; a ClusterPolicy's is that of the image."""
     # The processes that use a device are named by their ids on the node.
     pod_spec_of(daemon_set)["hostPID"] = True
-    main = container_of(daemon_set, _MAIN)
-    main["envFrom"] = [{"configMapRef": {"name": config_map["metadata"]["name"]}}]
-    # The shell divides the arguments into words.
-    main["command"] = ["/bin/sh", "-c", 'exec nv-hostengine $NV_HOSTENGINE_ARGUMENTS "$@"', "nv-hostengine"]  # fmt: skip
+    container_of(daemon_set, _MAIN)["command"] = ["nv-hostengine", "-n", "-b", "ALL"]
 
 
 STATE: Final = OperandState(

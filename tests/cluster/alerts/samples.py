@@ -180,7 +180,13 @@ def _of_pods() -> Iterator[Series]:
             yield Series("kube_pod_status_phase", {**of, "phase": phase}, phase == now)
 
 
+def _of_allocatable() -> Iterator[Series]:
+    for resource, units in (("gpu_deckhouse_io_train", 8), ("gpu_deckhouse_io_small_units", 4)):
+        labels = {"node": "n1", "resource": resource, "unit": "integer"}
+        yield Series("kube_node_status_allocatable", labels, units)
+
+
 def openmetrics_text() -> str:
     """Return all samples as promtool imports them."""
-    series = itertools.chain(_ours(), _of_nodes(), _of_devices(), _of_pods())
+    series = itertools.chain(_ours(), _of_nodes(), _of_devices(), _of_pods(), _of_allocatable())
     return "".join(line for series_ in series for line in series_.lines()) + "# EOF\n"

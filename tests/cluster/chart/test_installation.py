@@ -14,7 +14,7 @@ from tests.cluster.environment.control_plane import ControlPlane
 from tests.cluster.environment.helm import CHART, Helm
 from tests.cluster.environment.kubectl import Kubectl
 from tests.support import ports
-from tests.support.chart_values import FLIPS
+from tests.support.chart_values import FLIPS, FOREIGN_KINDS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -25,8 +25,6 @@ CONFIGURATIONS = (
     f"{GROUPS}/mutatingwebhookconfigurations/{constants.MUTATING_CONFIGURATION}",
     f"{GROUPS}/validatingwebhookconfigurations/{constants.VALIDATING_CONFIGURATION}",
 )
-FOREIGN = {"Certificate", "Issuer", "PodMonitor", "PrometheusRule", "ServiceMonitor"}
-"""Kinds that this control plane has not."""
 
 
 @pytest.fixture
@@ -77,7 +75,7 @@ async def test_objects_are_strictly_valid(
     api: ApiClient, kubectl: Kubectl, helm: Helm, namespace: str, name: str
 ):
     objects = helm.template(FLIPS[name], namespace=namespace)
-    ours = [object_ for object_ in objects if object_["kind"] not in FOREIGN]
+    ours = [object_ for object_ in objects if object_["kind"] not in FOREIGN_KINDS]
     await kubectl(
         *("apply", "--server-side", "--dry-run=server", "--validate=strict"),
         *("--force-conflicts", "-f", "-"),

@@ -60,8 +60,8 @@ HOST_PATH = "text that matches ^(/[A-Za-z0-9_-][A-Za-z0-9._-]*)+$"
             id="host path that leads elsewhere",
         ),
         pytest.param(
-            {"dcgm": {"mig_strategy": "none"}},
-            "{}: bootstrap.dcgm.mig_strategy is 'none'; expected: single or mixed",
+            {"operands": "None"},
+            "{}: bootstrap.operands is 'None'; expected: Own or External",
             id="not of the enumeration",
         ),
         pytest.param(

@@ -13,12 +13,10 @@ from cli.installed_objects import build_groups, build_installed_objects
 from manifests.install.installation import overlaid
 from manifests.install.values import ChartValues
 from server.values_file import build_installation
-from tests.support.chart_values import FLIPS
+from tests.support.chart_values import FLIPS, FOREIGN_KINDS
 from tests.support.kubernetes_schemas import SchemaError, check_object
 
 VERSIONS = [f"1.{minor}" for minor in range(30, 38)]
-OTHERS = {"Certificate", "Issuer", "PodMonitor", "PrometheusRule", "ServiceMonitor"}
-"""Kinds of other projects, whose schemas are not those of Kubernetes."""
 
 
 @functools.cache
@@ -41,7 +39,7 @@ def different_objects() -> tuple[str, ...]:
         json.dumps(object_): None
         for name in FLIPS
         for object_ in objects_of(name, hooks=True)
-        if object_["kind"] not in OTHERS
+        if object_["kind"] not in FOREIGN_KINDS
     }
     return tuple(texts)
 

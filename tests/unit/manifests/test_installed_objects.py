@@ -34,6 +34,7 @@ CLUSTER_SCOPED = {
     "CSIDriver",
     "ValidatingAdmissionPolicy",
     "ValidatingAdmissionPolicyBinding",
+    "NodeFeatureRule",
     "MutatingWebhookConfiguration",
     "ValidatingWebhookConfiguration",
 }
@@ -52,6 +53,7 @@ EVERYTHING: dict[str, Any] = {
     },
     "tls": {"source": "CertManager"},
     "console": {"enabled": True, "hosts": ["gpu.example.com"]},
+    "nodeFeatureRule": {"enabled": True},
 }
 CONSOLE: dict[str, Any] = {"console": {"enabled": True, "tls": {"secretName": "console"}}}
 

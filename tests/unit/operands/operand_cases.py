@@ -65,8 +65,6 @@ CASES: dict[str, PolicyOperands] = {
         all_on(
             dcgm={
                 "image": DIGEST,
-                "mig_strategy": "mixed",
-                "proftester_flags": ["--no-dcgm-validation", "-t", "1004"],
                 "memory_limit": "2Gi",
             }
         ),
