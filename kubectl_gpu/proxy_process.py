@@ -18,6 +18,8 @@ KUBECTL: Final = "kubectl"
 _START_WITHIN_S: Final = 30.0
 """kubectl may have to run a credential plugin."""
 _END_WITHIN_S: Final = 5.0
+_LONGEST: Final = 70
+"""Bytes of the path of the socket's directory: 103 are allowed on macOS, 33 are below the directory."""
 
 
 @final
@@ -144,7 +146,8 @@ def _not_runnable(error: OSError) -> UnreadableError:
 
 def _private_directory() -> str:
     """Return a new directory for this user alone; `tempfile` takes 15 ms to import."""
-    parent = os.environ.get("XDG_RUNTIME_DIR") or os.environ.get("TMPDIR") or "/tmp"  # noqa: S108  # 0700 below
+    parents = (os.environ.get("XDG_RUNTIME_DIR", ""), os.environ.get("TMPDIR", ""), "/tmp")  # noqa: S108  # 0700 below
+    parent = next(item for item in parents if 0 < len(os.fsencode(item)) <= _LONGEST)
     path = f"{parent.rstrip('/')}/kubectl-gpu-{os.urandom(8).hex()}"
     try:
         os.mkdir(path, mode=0o700)  # noqa: PTH102  # it fails where the path exists

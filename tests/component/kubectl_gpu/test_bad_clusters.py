@@ -10,6 +10,7 @@ import subprocess
 import sys
 import termios
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -81,6 +82,15 @@ async def test_no_kubectl_on_the_path(cluster: ListedCluster):
 async def test_no_directory_for_the_socket(cluster: ListedCluster):
     said = sentence_of(await cluster.run("pools", TMPDIR="/nowhere"))
     assert said.endswith("can be made in /nowhere: No such file or directory; set TMPDIR")
+
+
+async def test_a_directory_whose_path_is_too_long_for_a_socket(
+    cluster: ListedCluster, tmp_path: Path
+):
+    place = tmp_path / ("x" * 100)
+    place.mkdir()
+    done = await cluster.run("pools", TMPDIR=str(place))
+    assert (done.returncode, done.stderr) == (ANSWERED, "")
 
 
 @pytest.mark.parametrize("verb", [("pools",), ("nodes",), ("why", "big", "-n", "ml-team")])
