@@ -10,13 +10,13 @@ import re
 import shutil
 import signal
 import sys
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn, final
 
 import yaml
 
 from api.well_known_labels import INSTANCE_TYPE_LABEL
+from demo.demo_folder import demo_folder
 from telemetry.logs import configure_logs
 from tests.cluster.environment import (
     binaries,
@@ -58,11 +58,11 @@ Five things to try, with the files in {folder}:
   2  A pod of two devices gets another node:
        kubectl apply -f {folder}/pair.yaml; kubectl gpu pools; kubectl get nodeclaims -w
   3  A pod for a machine that the pool cannot get is told why it waits:
-       kubectl apply -f {folder}/picky.yaml; kubectl gpu why picky; kubectl describe pod picky
+       kubectl apply -f {folder}/picky.yaml; kubectl gpu why picky; kubectl events --for pod/picky -w
   4  A kernel cache that nobody signed is refused:
        kubectl apply -f {folder}/unsigned.yaml
-  5  The pods end, and {idle} later their empty nodes go:
-       kubectl delete pod --all; kubectl get nodes -w
+  5  The pods end, and within a minute their empty nodes go:
+       kubectl delete pod --all; kubectl get nodes -w --output-watch-events
 
 Nodes are kwok's: pods run there without containers. Caches are pulled, verified and linked into folders of the pods.
 """
@@ -78,7 +78,7 @@ class Playground:
 
     def __init__(self, state: State) -> None:
         self._state = state
-        self._nodes = Path(tempfile.mkdtemp(prefix="g"))
+        self._nodes = demo_folder()
         """The files of nodes: paths of sockets are short."""
         self._run = processes.Run(state.logs)
 
@@ -95,7 +95,9 @@ class Playground:
             tool = kubectl.Kubectl(programs.kubectl, plane, self._run.scratch)
             say("starting Karpenter, kube-scheduler and the GPU control plane (20 s)")
             karpenter = binaries.find_karpenter(say)
-            async with whole_cluster.running(plane, tool, karpenter, self._nodes) as cluster:
+            async with whole_cluster.running(
+                plane, tool, karpenter, Path(self._nodes.name)
+            ) as cluster:
                 # Nothing is taken apart after a failure: everything goes.
                 with self._failures_said():
                     await tool("config", "rename-context", "tests", "playground")
@@ -125,7 +127,6 @@ class Playground:
             exports="\n".join(exports),
             console=await self._console_address(variables),
             folder=self._state.folder,
-            idle=from_zero.IDLE_AFTER,
         )
         part = self._state.ready.with_suffix(".part")
         part.write_text(text, encoding="utf-8")
@@ -138,12 +139,12 @@ class Playground:
         )
         console.start()
 
-        def address() -> str:
-            assert console.running, console.logs()
-            found = ADDRESS.search(console.logs())
-            return found[0] if found else ""
+        async def missing() -> str | None:
+            return None if ADDRESS.search(console.logs()) else "it has printed no address"
 
-        return await polling.eventually(address, what="the console's address")
+        await console.wait_ready(missing, within=polling.PATIENCE_S)
+        found: list[str] = ADDRESS.findall(console.logs())
+        return found[0]
 
     def _write_environment(self, kubeconfig: Path, program: Path) -> dict[str, str]:
         """Write kubeconfig, commands and the file that a shell reads; return the variables."""
@@ -182,7 +183,7 @@ class Playground:
 
     def _end(self, status: int) -> NoReturn:
         self._run.close()
-        shutil.rmtree(self._nodes, ignore_errors=True)
+        shutil.rmtree(self._nodes.name, ignore_errors=True)
         os._exit(status)
 
 

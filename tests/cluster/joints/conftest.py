@@ -1,11 +1,11 @@
 """The cluster of this package."""
 
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from demo.demo_folder import demo_folder
 from tests.cluster.environment import binaries, whole_cluster
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ async def whole(
     """All systems, and no node; afterwards it is checked that the server had every right that it needed."""
     assert kwok.process.running
     program = binaries.find_karpenter(progress)
-    with tempfile.TemporaryDirectory(prefix="g") as folder:
+    with demo_folder() as folder:
         opened = whole_cluster.running(control_plane, kubectl, program, Path(folder))
         async with opened as cluster:
             yield cluster
