@@ -58,15 +58,24 @@ class NodeBehaviour:
 
 @final
 class JoiningNodes:
-    """kubelet's and the agents' part of every Node of Karpenter."""
+    """kubelet's and the agents' part of every Node of Karpenter, or of those that a selector names."""
 
     def __init__(
-        self, client: "KubeClient", clock: "Clock", behaviour: "Mapping[str, NodeBehaviour]"
+        self,
+        client: "KubeClient",
+        clock: "Clock",
+        behaviour: "Mapping[str, NodeBehaviour]",
+        *,
+        selector: str = f"{NODE_POOL_LABEL},{REGISTERED_LABEL}",
     ) -> None:
-        """Take what differs from the default, by NodePool; the mapping is read again for each Node."""
+        """Take what differs from the default, by NodePool; the mapping is read again for each Node.
+
+        The behaviour of Nodes without a NodePool is that of the empty name.
+        """
         self._client = client
         self._clock = clock
         self._behaviour = behaviour
+        self._selector = selector
         self._lives: dict[str, asyncio.Task[None]] = {}
         # uid of a Node -> what runs there
         self._group = asyncio.TaskGroup()
@@ -78,7 +87,7 @@ class JoiningNodes:
             Node,
             sink=self,
             clock=self._clock,
-            selection=Selection(label_selector=f"{NODE_POOL_LABEL},{REGISTERED_LABEL}"),
+            selection=Selection(label_selector=self._selector),
         )
         async with self._group as group:
             group.create_task(informer.run(), name="joining nodes/informer")

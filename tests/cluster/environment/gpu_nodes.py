@@ -1,4 +1,5 @@
-"""What happens on the Nodes that Karpenter's kwok provider makes, apart from kubelet's pods, which are kwok's.
+"""What happens on the Nodes that Karpenter's kwok provider makes, or that have STATIC_LABEL, apart from kubelet's pods,
+which are kwok's.
 
 Their agents tell of the devices, kubelet allocates the units of the pools whose lists name the node, and the pods of
 DaemonSets go with it. It is the simulator's part of the demo, on the real API server.
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
     from pathlib import Path
 
+STATIC_LABEL = "test.example.com/static"
+"""On Nodes of no NodePool that are played; what they do is the behaviour of the empty name."""
 _CLOSED_WITHIN_S = 0.2
 
 
@@ -48,7 +51,13 @@ async def played(
         ends = _Ends(api, group)
         nodes = Selection(label_selector=NODE_POOL_LABEL)
         tasks = [
-            group.create_task(JoiningNodes(kube, clock, behaviour).run(), name="agents"),
+            *(
+                group.create_task(playing.run(), name="agents")
+                for playing in (
+                    JoiningNodes(kube, clock, behaviour),
+                    JoiningNodes(kube, clock, behaviour, selector=STATIC_LABEL),
+                )
+            ),
             group.create_task(PoolPlugins(kube, clock, namespace=namespace).run(), name="plugins"),
             group.create_task(
                 Informer(kube, NODES, Node, sink=ends, clock=clock, selection=nodes).run(),

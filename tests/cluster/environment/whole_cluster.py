@@ -62,6 +62,7 @@ class WholeCluster:
     """What the nodes of a NodePool do."""
     agent: NodeBehaviour
     """What they do where everything is well."""
+    autoscaler: karpenter.Karpenter
 
 
 @contextlib.asynccontextmanager
@@ -105,7 +106,13 @@ async def running(
             beside_report=partial(_run_node, kube, folder=folder, registry=images.registry.host),
         )
         yield WholeCluster(
-            api=api, kubectl=kubectl, system=system, images=images, nodes=behaviour, agent=agent
+            api=api,
+            kubectl=kubectl,
+            system=system,
+            images=images,
+            nodes=behaviour,
+            agent=agent,
+            autoscaler=autoscaler,
         )
 
 

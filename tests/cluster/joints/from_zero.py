@@ -104,9 +104,30 @@ class FromZero:
     examples: "tuple[JsonObject, ...]" = ()
     """The objects of `cache example`, as it printed them."""
 
+    async def apply_all(self) -> None:
+        """Apply everything but the pod."""
+        self.cluster.nodes[POOL] = self.cluster.agent
+        self.say("  $ gpu-control-plane render clusterpolicy > clusterpolicy.yaml")
+        printed = await self.cluster.system.render("clusterpolicy")
+        await self._apply(self._write("clusterpolicy", *yaml.safe_load_all(printed)))
+        registry = self.cluster.images.registry.host
+        self.say(f"  $ gpu-control-plane cache example {registry} --plain-http > examples.yaml")
+        printed = await output_of("cli", "cache", "example", registry, "--plain-http")
+        self.examples = tuple(yaml.safe_load_all(printed))
+        (self.folder / "examples.yaml").write_text(printed, encoding="utf-8")
+        await self._apply(self.folder / "examples.yaml")
+        await polling.eventually(self._are_admitted, what="the pods of the examples are admitted")
+        pool = self._write("pool", a_pool())
+        kind = "/".join((*karpenter.NODE_CLASS_KIND.values(), whole_cluster.NODE_CLASS))
+        self.say(f"  $ gpu-control-plane render nodepool --pool-file pool.yaml --node-class {kind}")
+        printed = await self.cluster.system.render(
+            "nodepool", "--pool-file", str(pool), "--node-class", kind
+        )
+        await self._apply(pool, self._write("nodepool", *yaml.safe_load_all(printed)))
+
     async def play(self) -> None:
         """Apply everything, and follow the pod until it runs and its cache is warm."""
-        await self._apply_all()
+        await self.apply_all()
         self._began = asyncio.get_running_loop().time()
         await self._apply(self._write("pod", a_pod(self.namespace)))
         pod = await self._pod()
@@ -142,26 +163,6 @@ class FromZero:
         await polling.eventually(is_at_zero, what=f"{self.node} is gone")
         file = str(self.folder / "examples.yaml")
         await self.cluster.kubectl("delete", "--wait=false", "-f", file)
-
-    async def _apply_all(self) -> None:
-        self.cluster.nodes[POOL] = self.cluster.agent
-        self.say("  $ gpu-control-plane render clusterpolicy > clusterpolicy.yaml")
-        printed = await self.cluster.system.render("clusterpolicy")
-        await self._apply(self._write("clusterpolicy", *yaml.safe_load_all(printed)))
-        registry = self.cluster.images.registry.host
-        self.say(f"  $ gpu-control-plane cache example {registry} --plain-http > examples.yaml")
-        printed = await output_of("cli", "cache", "example", registry, "--plain-http")
-        self.examples = tuple(yaml.safe_load_all(printed))
-        (self.folder / "examples.yaml").write_text(printed, encoding="utf-8")
-        await self._apply(self.folder / "examples.yaml")
-        await polling.eventually(self._are_admitted, what="the pods of the examples are admitted")
-        pool = self._write("pool", a_pool())
-        kind = "/".join((*karpenter.NODE_CLASS_KIND.values(), whole_cluster.NODE_CLASS))
-        self.say(f"  $ gpu-control-plane render nodepool --pool-file pool.yaml --node-class {kind}")
-        printed = await self.cluster.system.render(
-            "nodepool", "--pool-file", str(pool), "--node-class", kind
-        )
-        await self._apply(pool, self._write("nodepool", *yaml.safe_load_all(printed)))
 
     def _write(self, name: str, *documents: "JsonObject") -> "Path":
         """Write objects into a file that the user may read and change."""

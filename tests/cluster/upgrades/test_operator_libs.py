@@ -13,15 +13,8 @@ import pytest
 
 from api import driver_upgrade as names
 from tests.cluster.environment import binaries, client, nodes, polling
-from tests.cluster.upgrades.conftest import (
-    DONE,
-    DRIVER,
-    FAILED,
-    CreateNodes,
-    Json,
-    Observer,
-    Upgrades,
-)
+from tests.cluster.environment.driver_fleet import DONE, DRIVER, FAILED, Json, Observer
+from tests.cluster.upgrades.conftest import CreateNodes, Upgrades
 from tests.cluster.upgrades.peer_machine import (
     DRIVER_NAME,
     NODE_LABELS,

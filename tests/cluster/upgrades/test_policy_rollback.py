@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any
 from manifests.nvidia.operator_crds import build_operator_crds
 from manifests.yaml import render
 from tests.cluster.environment import definitions, polling
+from tests.cluster.environment.driver_fleet import DRIVER, FAILED, PODS
 from tests.cluster.operator_states.conftest import until_idle
 from tests.cluster.system.installation import NAMESPACE
-from tests.cluster.upgrades.conftest import DRIVER, FAILED, PODS, POLICY, CreateNodes, Upgrades
+from tests.cluster.upgrades.conftest import POLICY, CreateNodes, Upgrades
 from tests.support.next_version import NEXT, next_version_of
 
 if TYPE_CHECKING:
