@@ -144,6 +144,11 @@ class _Known:
     until: float = 0.0
     """Monotonic time before which the object is not put back again."""
 
+    def is_newer_than(self, found: Mapping[str, str]) -> bool:
+        """Say whether this version came after the one with the metadata that was found."""
+        order = compared(found["resourceVersion"], self.version)
+        return found["uid"] == self.uid and order is not None and order < 0
+
     def undone(self, found: Json | None, meta: "ObjectMeta") -> str:
         """Return what another client did to the object, by what was found and by the answer to a further write.
 
@@ -185,6 +190,9 @@ class ObjectApplier:
         name, digest, meta = _name_of(body), _digest_of(body), found["metadata"]
         known = self._known.get(name)
         if known is None or known.digest != digest:
+            if known is not None and known.is_newer_than(meta):
+                # Another write of ours followed, which the watch has not shown yet.
+                return True
             known = _Known(digest, meta["uid"], "")
         if known.version == meta["resourceVersion"]:
             return False

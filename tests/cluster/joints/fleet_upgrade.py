@@ -149,6 +149,9 @@ class FleetUpgrade:
         assert observer.most_away <= limit, f"{observer.most_away} of {limit}"
         await self._evicted(mark, web)
         await self._bought(mark)
+        accusing = "object changed by another client"
+        accused = [line for line in self.cluster.system.log() if line.get("event") == accusing]
+        assert not accused, f"{accused}"
         return observer
 
     async def _change_driver(self, version: str, **driver: Any) -> None:

@@ -213,6 +213,20 @@ async def test_a_watch_that_is_behind_accuses_nobody(world: World):
     assert world.events.taken() == []
 
 
+async def test_what_was_desired_before_is_written_again_though_the_watch_shows_nothing_else_yet(
+    world: World,
+):
+    await world.passes(10)
+    before = await world.found()
+    world.body = a_daemon_set("driver:2")
+    await world.passes(10)
+    world.body = a_daemon_set("driver:1")
+    assert world.applier.differs(world.body, before)
+    assert await world.applier.write("state-driver", world.body, before) is None
+    assert await world.image() == "driver:1"
+    assert await world.passes(10) == []
+
+
 async def test_an_object_whose_definition_is_being_deleted_is_refused_without_a_word(world: World):
     """The answer of kube-apiserver 1.36 to a create meanwhile."""
     body = signed(
