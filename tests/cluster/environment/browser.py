@@ -51,11 +51,6 @@ class OpenPage:
         found: list[dict[str, Any]] = await self.page.evaluate(_RUN_AXE, _AXE_RULES)
         return found
 
-    async def heap_mib(self) -> float:
-        """Return the JavaScript heap after a collection."""
-        used: float = await self.page.evaluate("(gc(), performance.memory.usedJSHeapSize)")
-        return used / 2**20
-
 
 @asynccontextmanager
 async def open_browser(program: "Path") -> "AsyncIterator[Browser]":

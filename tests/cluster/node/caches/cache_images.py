@@ -7,7 +7,6 @@ import subprocess
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, final
 
-import aiohttp
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import (
     Encoding,
@@ -16,7 +15,6 @@ from cryptography.hazmat.primitives.serialization import (
     PublicFormat,
 )
 
-from kernelcache.image_format import OCI_MANIFEST
 from simulator.registry.triton_cache import KERNEL, write_triton_cache
 from tests.cluster.environment.registries import PASSWORD, USER
 from tests.cluster.environment.server_process import installed_command
@@ -32,7 +30,6 @@ MARKER: Final = f"{KERNEL}/add_kernel.ttir"
 FITTING: Final = 90
 """The architecture of the node's devices."""
 ALIEN: Final = 80
-_BLOB: Final = re.compile(r'"GET /v2/\S+/blobs/(sha256:[0-9a-f]{64}) HTTP')
 
 
 @final
@@ -110,22 +107,6 @@ class CacheImages:
         digest = re.search(r"sha256:[0-9a-f]{64}", pushed)
         assert digest is not None, pushed
         return CacheImage(reference=reference, digest=digest[0], marker=name)
-
-    async def layer_of(self, image: CacheImage) -> str:
-        """Return the digest of the image's layer."""
-        repository = image.reference.removeprefix(self.registry.host + "/").partition(":")[0]
-        url = f"https://{self.registry.host}/v2/{repository}/manifests/{image.digest}"
-        async with (
-            aiohttp.ClientSession() as session,
-            session.get(url, ssl=False, headers={"Accept": OCI_MANIFEST}) as answer,
-        ):
-            manifest = json.loads(await answer.text())
-        (layer,) = manifest["layers"]
-        return str(layer["digest"])
-
-    def pulls_of(self, blob: str) -> int:
-        """Return how often the registry was asked for the blob's content."""
-        return _BLOB.findall(self.registry.process.logs()).count(blob)
 
 
 async def run_command(*arguments: str) -> str:

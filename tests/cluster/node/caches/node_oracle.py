@@ -57,11 +57,6 @@ def stored_digests(store: Path = STORE) -> set[str]:
     return {path.name.replace("-", ":", 1) for path in (store / "content").glob("sha256-*")}
 
 
-def stored_bytes(store: Path = STORE) -> int:
-    """Return the bytes of all files below the store."""
-    return sum(path.lstat().st_size for path in store.rglob("*") if path.is_file())
-
-
 def unfinished(store: Path = STORE) -> list[str]:
     """Return what the store has of extractions and removals that are under way, or were not finished."""
     return sorted(path.name for path in (store / "tmp").iterdir())

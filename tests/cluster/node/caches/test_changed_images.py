@@ -8,9 +8,8 @@ from tests.cluster.environment.kubectl import KubectlError
 
 if TYPE_CHECKING:
     from tests.cluster.environment.kubectl import Kubectl
-    from tests.cluster.node.caches.cache_images import CacheImage, CacheImages
+    from tests.cluster.node.caches.cache_images import CacheImage
     from tests.cluster.node.caches.caches import Caches
-    from tests.cluster.node.stories.agents import Agent
 
 
 async def test_a_running_pod_keeps_its_files_and_a_new_one_sees_the_new_ones(
@@ -62,33 +61,3 @@ async def test_a_container_that_starts_again_in_its_pod_has_the_files_it_had(
 
     await polling.eventually(is_second_life, what="a second life")
     assert await caches.marker_in("twice") == old.marker
-
-
-async def test_a_tag_that_moves_changes_nothing(
-    caches: "Caches", cache_images: "CacheImages", agent: "Agent"
-):
-    """The digest is that of the moment when the cache was made or its image changed."""
-    first = await cache_images.push("moving:1")
-    await caches.make("moving", first)
-    await caches.is_warm("moving", first)
-    second = await cache_images.push("moving:1", object_bytes=20_000)
-    assert second.digest != first.digest
-    path = caches.path("moving")
-    await caches.api.patch(path, {"metadata": {"labels": {"touched": "yes"}}})
-
-    await caches.run(caches.pod_of("reads", "moving"))
-    await caches.agrees({"reads": first.digest})
-    assert (await caches.api.status(path))["resolvedDigest"] == first.digest
-
-
-async def test_an_image_that_comes_back_is_current_again(
-    caches: "Caches", images: "dict[str, CacheImage]"
-):
-    old, new = images["llama:1"], images["llama:2"]
-    await caches.make("llama", old)
-    await caches.run(caches.pod_of("old", "llama"))
-    await caches.change("llama", new)
-    await caches.shows("llama", "Outdated", podOutdatedCnt=1)
-    await caches.change("llama", old)
-    await caches.shows("llama", "Running", podRunningCnt=1, podOutdatedCnt=0)
-    await caches.stores(old)

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from tests.cluster.environment import pods, polling
-from tests.cluster.node.caches.caches import Caches, condition_of
+from tests.cluster.node.caches.caches import Caches
 from tests.cluster.node.caches.node_oracle import mounted_volumes, stored_digests
 from tests.cluster.system.installation import GKM
 
@@ -49,14 +49,6 @@ async def test_a_cache_in_use_is_deleted_when_its_last_pod_has_ended(
     await nothing_is_left(caches)
 
 
-async def test_a_cache_without_pods_goes_at_once(caches: Caches, images: "dict[str, CacheImage]"):
-    await caches.make("llama", images["llama:1"])
-    await caches.is_warm("llama", images["llama:1"])
-    await caches.delete("llama")
-    await caches.gone("llama")
-    await nothing_is_left(caches)
-
-
 async def test_a_node_is_drained(
     caches: Caches, images: "dict[str, CacheImage]", kubectl: "Kubectl"
 ):
@@ -95,17 +87,4 @@ async def test_a_namespace_ends_with_its_caches_and_pods(
         return True
 
     await polling.eventually(is_gone, what=f"{name} is gone")
-    await nothing_is_left(caches)
-
-
-async def test_an_image_that_no_node_pulled_can_be_deleted(
-    caches: Caches, images: "dict[str, CacheImage]"
-):
-    """One that fits no device has no content, and an entry all the same."""
-    await caches.make("alien", images["alien"])
-    await caches.shows("alien", "Error", nodeErrorCnt=1)
-    (entry,) = (await caches.on_node("alien")).values()
-    assert condition_of(entry)["type"] == "Error"
-    await caches.delete("alien")
-    await caches.gone("alien")
     await nothing_is_left(caches)
