@@ -183,8 +183,6 @@ class DriverSurvey:
     """Sorted; every driver is in it."""
     conflicts: "Mapping[str, OwnerConflict]"
     """Conflicts by node."""
-    unowned: tuple[str, ...]
-    """Nodes that no driver selects."""
 
     def conflict_of(self, driver: str) -> OwnerConflict | None:
         """Return the conflict of the first node by name that this driver and another one would own."""
@@ -203,19 +201,15 @@ def survey_drivers(
     """Return who owns which of the nodes with a GPU."""
     nodes: dict[str, list[str]] = {claim.name: [] for claim in owners.claims}
     conflicts: dict[str, OwnerConflict] = {}
-    unowned: list[str] = []
     for node, labels in sorted(labels_by_node.items()):
         owner = owners.owner_of(labels)
         if isinstance(owner, OwnerConflict):
             conflicts[node] = owner
-        elif owner is None:
-            unowned.append(node)
-        else:
+        elif owner is not None:
             nodes[owner].append(node)
     return DriverSurvey(
         nodes_by_driver={name: tuple(found) for name, found in nodes.items()},
         conflicts=conflicts,
-        unowned=tuple(unowned),
     )
 
 

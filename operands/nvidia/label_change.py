@@ -169,8 +169,6 @@ class LabelChange:
     """Removals that wait."""
     workload: "WorkloadType | None" = None
     """None where the node gets no operands."""
-    deployed: frozenset[str] = frozenset()
-    """Deploy labels that have the value `true` once the change is made."""
 
     def __bool__(self) -> bool:
         """Whether there is anything to write."""
@@ -201,7 +199,6 @@ def change_of(node: LabelledNode, desired: DesiredLabels) -> LabelChange:
     changed: dict[str, str | None] = {}
     record: dict[str, str] = {}
     restored: list[str] = []
-    deployed: set[str] = set()
     notes = list(desired.notes)
     for key in KEYS:
         value, wanted = node.value(key), desired.values.get(key)
@@ -218,8 +215,6 @@ def change_of(node: LabelledNode, desired: DesiredLabels) -> LabelChange:
         # Of a label of ours that another writer emptied nothing stays either.
         if final != value or (not final and key in recorded and key in node.labels):
             changed[key] = final or None
-        if final == DEPLOYED and key in DEPLOY_LABELS:
-            deployed.add(key)
     later = sorted(recorded.keys() - set(KEYS))
     _carry_over(later, node, record=record, changed=changed, is_removal=desired.is_removal)
     text = record_text(record)
@@ -235,7 +230,6 @@ def change_of(node: LabelledNode, desired: DesiredLabels) -> LabelChange:
         restored=tuple(restored),
         held=frozenset(desired.held),
         workload=desired.workload,
-        deployed=frozenset(deployed),
     )
 
 

@@ -251,7 +251,6 @@ class SnapshotCluster:
             "share" if is_share else str(-(-units // per_device)),
             pool.name,
             units * unit_milli(pool),
-            units / per_device,
             priority,
         )
 

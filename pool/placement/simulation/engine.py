@@ -5,7 +5,7 @@ A pure function of its arguments, as far as the cluster is: the same cluster and
 
 import heapq
 from array import array
-from collections import Counter, defaultdict, deque
+from collections import Counter, deque
 from typing import TYPE_CHECKING
 
 from pool.placement.simulation.placing_cluster import PlacedPod
@@ -87,7 +87,6 @@ class _Run:
         self._refused: dict[int, RefusalCause] = {}
         """Pod -> cause of its first refusal."""
         self._first_refusal: float | None = None
-        self._busy_s: defaultdict[str, float] = defaultdict(float)
 
     def end_pods_until(self, time_s: float) -> None:
         """End the pods whose time is over, and place waiting ones where they were."""
@@ -128,7 +127,6 @@ class _Run:
             refusal_causes=dict(Counter(self._refused.values())),
             first_refusal=self._first_refusal,
             idle_milli=self._cluster.idle(unplaced),
-            busy_device_s=dict(self._busy_s),
         )
 
     def _note(self, number: int, placed: PlacedPod) -> None:
@@ -139,8 +137,6 @@ class _Run:
         self._waited_s[number] = self._now - pod.arrival_s
         if pod.duration_s is not None:
             heapq.heappush(self._ends, (self._now + pod.duration_s, number))
-            if demand.pool:
-                self._busy_s[demand.pool] += pod.duration_s * demand.devices
 
     def _refuse(self, number: int, cause: RefusalCause) -> None:
         if self._first_refusal is None:

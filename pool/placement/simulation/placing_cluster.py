@@ -36,8 +36,6 @@ class PodDemand(msgspec.Struct, frozen=True):
     """Empty: it asks for no devices."""
     milli: int = 0
     """Thousandths of all devices."""
-    devices: float = 0.0
-    """The same in devices."""
     priority: int = 0
     """Priority; the waiting pod with the highest is tried first."""
 

@@ -97,8 +97,6 @@ class Result:
     """Arrived demand as a share of the capacity when a pod was refused first; None: never."""
     idle_milli: dict[IdleCause, int]
     """Free at the end, by cause."""
-    busy_device_s: dict[str, float]
-    """Busy time by pool: device-seconds that pods of the workload had."""
 
     @property
     def allocation(self) -> float:

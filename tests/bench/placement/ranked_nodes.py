@@ -59,7 +59,10 @@ class RankedNodes:
         self._pods = workload.pods
         self._asks = Asks(cluster)
         self._ask_by_pod = [self._asks.of(pod) for pod in workload.pods]
-        self.demands = _demands(self._ask_by_pod, [pod.memory_mib for pod in workload.pods])
+        self.demands = [
+            PodDemand((ask.index, pod.memory_mib), ask.size, ask.pool, ask.demand)
+            for ask, pod in zip(self._ask_by_pod, workload.pods, strict=True)
+        ]
         self._nodes = [
             NodeState.of(index, node, self._asks.pools) for index, node in enumerate(cluster.nodes)
         ]
@@ -147,17 +150,3 @@ class RankedNodes:
             pool: TargetWorkload.of(ask.shape for ask in of_pool)
             for pool, of_pool in shapes.items()
         }
-
-
-def _demands(asks: "Sequence[Ask]", memory_mib: "Sequence[int]") -> list[PodDemand]:
-    known: dict[tuple[int, int], PodDemand] = {}
-    found = []
-    for ask, memory in zip(asks, memory_mib, strict=True):
-        kind = ask.index, memory
-        demand = known.get(kind)
-        if demand is None:
-            devices = ask.demand / ask.rules.whole if ask.rules is not None else 0.0
-            demand = PodDemand(kind, ask.size, ask.pool, ask.demand, devices)
-            known[kind] = demand
-        found.append(demand)
-    return found

@@ -265,7 +265,6 @@ def test_a_waiting_pod_is_placed_when_another_has_ended() -> None:
     assert list(waited.curve.time_s) == [0.0, 4.0, 10.0]
     assert list(waited.curve.waiting) == [0, 1, 0]
     assert list(waited.curve.allocated_milli) == [1000, 1000, 1000]
-    assert waited.busy_device_s == {"whole": 10.0}
     dropped = run([node], pods)
     assert list(dropped.nodes) == [0, -1]
     assert list(dropped.curve.allocated_milli) == [1000, 1000, 0]

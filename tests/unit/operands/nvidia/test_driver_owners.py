@@ -61,7 +61,7 @@ def test_two_that_select_a_node_are_named_with_their_field():
     assert "spec.nodeSelector of NVIDIADrivers a, b" in conflict.text
     assert found.conflict_of("b") == conflict
     assert not found.is_idle("b")
-    assert found.unowned == ("n2", "n3")
+    assert not any(found.nodes_by_driver.values())
 
 
 def test_two_defaults_concern_only_the_nodes_that_no_other_selects():
@@ -124,7 +124,8 @@ def test_every_node_is_owned_contested_or_free_whatever_the_order(drivers, nodes
     assert hash(owners) == hash(DriverOwners(reversed(owners.claims)))
     found = survey_drivers(owners, nodes)
     owned = [node for item in found.nodes_by_driver.values() for node in item]
-    assert sorted([*owned, *found.conflicts, *found.unowned]) == sorted(nodes)
+    free = [node for node, labels in nodes.items() if owners.owner_of(labels) is None]
+    assert sorted([*owned, *found.conflicts, *free]) == sorted(nodes)
     for labels in nodes.values():
         owner = owners.owner_of(labels)
         if isinstance(owner, OwnerConflict):
