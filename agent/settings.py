@@ -1,14 +1,17 @@
 """Settings of the agent: its command line."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import final
+from typing import TYPE_CHECKING, final
 
 from api.nodefiles.node_devices_file import RUN_DIRECTORY
 from api.nodefiles.pluginproblems import POOL_PATTERN
 from api.nodefiles.poolconfig import PLUGINS_DIRECTORY, DeviceInjection
+
+if TYPE_CHECKING:
+    from inventory.health.recovery import XidActions
 
 PROBES_PORT = 8081
 CDI_KIND = "gpu.deckhouse.io/gpu"
@@ -57,8 +60,8 @@ class AgentSettings:
     pool: str = ""
     """Name of that pool, known before its file is valid: the plugin reports its problems to the node's agent under
     this name. Empty: it does not report them."""
-    ignored_xids: frozenset[int] | None = None
-    """Xids that are an application's fault; None is `inventory.health.device.IGNORED_XIDS`, which plugins do not load."""
+    xid_actions: "XidActions" = field(default_factory=dict)
+    """What a device needs after an Xid, in place of the driver's word and of NVIDIA's catalog."""
     hand_out: DeviceInjection = DeviceInjection.CDI
     cdi_kind: str = CDI_KIND
     plugins_directory: Path = Path(PLUGINS_DIRECTORY)
@@ -122,8 +125,8 @@ class AgentSettings:
             raise ValueError("--pool names the pool of --config: add --config")
         if self.pool and not re.match(POOL_PATTERN, self.pool):
             raise ValueError(f"--pool: {self.pool!r} is no valid pool name")
-        if self.ignored_xids is not None and AgentRole.INVENTORY not in self.roles:
-            raise ValueError("--ignored-xids is for the role inventory")
+        if self.xid_actions and AgentRole.INVENTORY not in self.roles:
+            raise ValueError("--xid-actions is for the role inventory")
 
     def _check_caches(self) -> None:
         of_caches = {AgentRole.CACHES, AgentRole.CSI}

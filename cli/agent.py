@@ -13,6 +13,7 @@ from api.nodefiles.poolconfig import DeviceInjection
 from api.quantity import parse_decimal
 from cli.command_parser import CommandLineError, CommandParser, complain
 from cli.exit_status import FAILED, OK
+from inventory.health.recovery import RecoveryAction
 from manifests.constants import DEFAULT_NAMESPACE
 
 if TYPE_CHECKING:
@@ -43,10 +44,11 @@ def add_arguments(agent: argparse.ArgumentParser) -> None:
     agent.add_argument("--cdi-kind", metavar="KIND", help=f"of CDI names ({_default('cdi_kind')})")
     agent.add_argument("--pool", help="pool of the device list --config, for reports of problems")
     agent.add_argument(
-        "--ignored-xids",
-        type=_xids,
-        metavar="CODE,…",
-        help="Xids that are no fault of a device, in place of the default ones; empty: all are faults",
+        "--xid-actions",
+        type=_xid_actions,
+        metavar="CODE=ACTION,…",
+        help="what a device needs after an Xid, such as 94=GPUReset,74=None, in place of the driver's recovery action and"
+        " of NVIDIA's catalog",
     )
     agent.add_argument(
         "--driver-libraries",
@@ -204,11 +206,15 @@ def _hand_out(text: str) -> DeviceInjection:
         raise argparse.ArgumentTypeError(f"{text!r}: choose among {ways}") from None
 
 
-def _xids(text: str) -> frozenset[int]:
+def _xid_actions(text: str) -> dict[int, RecoveryAction]:
     try:
-        return frozenset(int(part) for part in text.split(",")) if text.strip() else frozenset()
+        named = (item.split("=") for item in text.split(","))
+        return {int(code): RecoveryAction(action.strip()) for code, action in named}
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r}: Xids are numbers, such as 13,31") from None
+        known = ", ".join(action.value for action in RecoveryAction)
+        raise argparse.ArgumentTypeError(
+            f"{text!r}: actions of Xids are such as 94=GPUReset; choose among {known}"
+        ) from None
 
 
 def _names(text: str) -> frozenset[str]:

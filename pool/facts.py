@@ -124,6 +124,7 @@ def device_facts(device: "GPUDevice") -> DeviceFacts:
         uuid=status.uuid,
         pool=None if status.pool_ref is None else PoolName(intern(status.pool_ref.name)),
         is_faulted=device.is_faulted,
+        needed_action=intern(device.needed_action),
         is_draining=device.is_draining or is_kept_out,
         mig_instances=tuple(
             (instance.profile, instance.uuid) for instance in status.mig.instances or ()

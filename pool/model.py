@@ -129,6 +129,8 @@ class DeviceFacts:
     """Empty while the driver has not reported it: such a device has no units."""
     pool: "PoolName | None" = None
     is_faulted: bool = False
+    needed_action: str = ""
+    """What it needs while it is faulted (`inventory.health.recovery.RecoveryAction`)."""
     is_draining: bool = False
     """The device leaves its pool; no unit of it is allocated."""
     mig_instances: tuple[tuple[str, str], ...] = ()

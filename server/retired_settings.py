@@ -78,6 +78,7 @@ RETIRED: Final = {
         for operand in ("gfd", "dcgm", "dcgm_exporter")
         for part in ("repository", "image", "version")
     },
+    "health.ignored_xids": "name an Xid that is no fault with the action None in `health.xid_actions`",
     "bootstrap.dcgm_exporter.args": "set the variables of the arguments in `bootstrap.dcgm_exporter.env`",
     "bootstrap.dcgm_exporter.collectors": (
         "set DCGM_EXPORTER_COLLECTORS in `bootstrap.dcgm_exporter.env`"

@@ -15,7 +15,7 @@ from api.foreign.core import PullPolicy
 from api.kinds.autoscaling import ScalingBackend
 from api.names import DEFAULT_SCHEDULER_NAME, MANAGED_LABEL
 from api.nodefiles.poolconfig import DeviceInjection
-from inventory.health.device import IGNORED_XIDS
+from inventory.health.recovery import RecoveryAction
 from manifests.constants import (
     CONTAINER_PORT,
     DEFAULT_NAMESPACE,
@@ -144,8 +144,9 @@ class HealthSettings(Section):
     period_s: Seconds = 10.0
     """Checks of a device that are closer together than this are one sample; after three samples without a fault a faulted
     device recovers."""
-    ignored_xids: tuple[int, ...] = tuple(sorted(IGNORED_XIDS))
-    """Xids that an application causes, which are no fault of the device."""
+    xid_actions: dict[int, RecoveryAction] = {}
+    """What a device needs after an Xid, in place of the driver's recovery action and NVIDIA's catalog: `None` for an Xid
+    that is no fault of the device."""
 
 
 class DevicePluginSettings(Section):

@@ -86,7 +86,8 @@ def remedy_text(remedy: "AnyRemedy", reader: RemedyReader) -> str:
                 f" {remedy.node}"
             )
         case UnitsReturn():
-            devices = f" ({listed(remedy.devices)})" if remedy.devices else ""
+            actions = f"; needed: {listed(remedy.needed_actions)}" if remedy.needed_actions else ""
+            devices = f" ({listed(remedy.devices)}{actions})" if remedy.devices else ""
             return (
                 f"when node {remedy.node} {_WITHHELD[remedy.cause]}, it has {units(remedy.units)}"
                 f" more{devices}, and takes the pod"

@@ -10,7 +10,9 @@ from enum import Enum
 from typing import TYPE_CHECKING, Protocol, final
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
+
+    from inventory.health.recovery import RecoveryAction
 
 
 class LinkType(Enum):
@@ -97,6 +99,8 @@ class DriverDevice:
     """Uncorrectable errors of ECC, since the driver was loaded."""
     is_row_remap_failed: bool | None = None
     """None where the driver does not answer, or the device has no rows to remap."""
+    recovery_action: "RecoveryAction | None" = None
+    """None where the driver does not have the field; UNKNOWN where it does not answer, or has an action of a newer version."""
     is_lost: bool = False
     """The driver knows it and no longer reaches it: only address, uuid and minor are set."""
 
@@ -118,6 +122,8 @@ class EventKind(Enum):
 
     XID = "Xid"
     DOUBLE_BIT_ECC = "DoubleBitEcc"
+    RECOVERY_ACTION = "RecoveryAction"
+    """A device's recovery action changed."""
 
 
 @final
@@ -141,6 +147,9 @@ class DeviceDriver(Protocol):
 
     async def read(self) -> DriverSnapshot:
         """Read all devices; a lost device has `is_lost`, and is no error."""
+
+    async def recovery_actions(self) -> "Mapping[str, RecoveryAction | None]":
+        """Return the present recovery actions by UUID, of the devices that answer (`DriverDevice.recovery_action`)."""
 
     async def wait_for_events(self, within_s: float) -> "Sequence[DriverEvent]":
         """Return events as soon as there are any; none once the time is over.

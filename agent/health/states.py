@@ -1,4 +1,4 @@
-"""Health states of a device, and the state that a driver event leads to.
+"""Health states of a device.
 
 Texts have no figure that moves while a fault lasts, so that a fault is published once.
 """
@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Final, final
 
-from agent.driver.port import EventKind
+from inventory.health.recovery import CURES, RecoveryAction
 
 if TYPE_CHECKING:
-    from agent.driver.port import DriverEvent
+    from inventory.health.recovery import XidVerdict
 
 
 class HealthState(Enum):
@@ -29,8 +29,10 @@ class DeviceHealthState:
 
     state: HealthState
     reason: str = ""
-    """Reason in PascalCase; its prefix is the kind of fault in `inventory.health.device`: Xid, Ecc, Lost or Thermal."""
+    """Its cause in PascalCase: `Xid79`, `EccUncorrectable`, or the action that the driver asks for without a cause."""
     text: str = ""
+    action: RecoveryAction = RecoveryAction.NONE
+    """What the device needs."""
 
     @property
     def is_healthy(self) -> bool:
@@ -39,49 +41,53 @@ class DeviceHealthState:
 
 
 HEALTHY: Final = DeviceHealthState(HealthState.HEALTHY)
-LOST: Final = DeviceHealthState(
-    HealthState.LOST,
-    "Lost",
-    "the driver no longer reaches the device: reset it (nvidia-smi --gpu-reset), or reboot the node",
+
+
+def lost(reason: str, text: str) -> DeviceHealthState:
+    action = RecoveryAction.NODE_REBOOT
+    return DeviceHealthState(HealthState.LOST, reason, f"{text}: {CURES[action]}", action)
+
+
+def unhealthy(reason: str, text: str, action: RecoveryAction) -> DeviceHealthState:
+    return DeviceHealthState(HealthState.UNHEALTHY, reason, f"{text}: {CURES[action]}", action)
+
+
+LOST: Final = lost("Lost", "the driver no longer reaches the device")
+REMAP_FAILED: Final = unhealthy(
+    "EccRowRemapFailed", "a faulty memory row could not be remapped", RecoveryAction.REPLACE
 )
-REMAP_FAILED: Final = DeviceHealthState(
-    HealthState.UNHEALTHY,
-    "EccRowRemapFailed",
-    "a faulty memory row could not be remapped: replace the device",
-)
-TOO_HOT: Final = DeviceHealthState(
-    HealthState.UNHEALTHY,
+TOO_HOT: Final = unhealthy(
     "ThermalShutdown",
-    "the device has reached its shutdown temperature: check its cooling",
+    "the device has reached its shutdown temperature",
+    RecoveryAction.CHECK_COOLING,
 )
-DOUBLE_BIT: Final = DeviceHealthState(
-    HealthState.UNHEALTHY, "EccDoubleBit", "the driver reported a double-bit ECC error"
-)
-UNCORRECTABLE: Final = DeviceHealthState(
-    HealthState.UNHEALTHY, "EccUncorrectable", "the device's count of uncorrectable ECC errors grew"
-)
-_XID: Final = "Xid"
-_XID_REASON: Final = re.compile(f"{_XID}([0-9]{{1,5}})")
-_MOMENTARY: Final = {item.reason: item for item in (DOUBLE_BIT, UNCORRECTABLE)}
+DOUBLE_BIT: Final = "EccDoubleBit"
+UNCORRECTABLE: Final = "EccUncorrectable"
+"""The device's count of uncorrectable ECC errors grew."""
+_XID: Final = re.compile(r"Xid([0-9]{1,5})")
+_CAUSES: Final = {
+    DOUBLE_BIT: "a double-bit ECC error",
+    UNCORRECTABLE: "a new uncorrectable ECC error",
+}
 
 
-def xid(code: int) -> DeviceHealthState:
-    return DeviceHealthState(
-        HealthState.UNHEALTHY,
-        f"{_XID}{code}",
-        f"the driver reported Xid {code} (docs.nvidia.com/deploy/xid-errors)",
-    )
+def xid_reason(code: int) -> str:
+    return f"Xid{code}"
 
 
-def state_of_event(event: "DriverEvent") -> DeviceHealthState:
-    match event.kind:
-        case EventKind.XID:
-            return xid(event.code)
-        case EventKind.DOUBLE_BIT_ECC:  # pragma: no branch  # mypy proves that none is missing
-            return DOUBLE_BIT
+def xid_of(reason: str) -> int | None:
+    """Return the Xid of a reason; None for the reason of any other fault."""
+    match = _XID.fullmatch(reason)
+    return int(match[1]) if match else None
 
 
-def recalled_state(reason: str) -> DeviceHealthState | None:
-    """Return the state of a momentary fault by its reason; None for any other reason."""
-    match = _XID_REASON.fullmatch(reason)
-    return xid(int(match[1])) if match else _MOMENTARY.get(reason)
+def asked_for(action: RecoveryAction) -> DeviceHealthState:
+    """Return the state of a device for which the driver asks without a known cause."""
+    return unhealthy(action.value, f"the driver's recovery action is {action.value}", action)
+
+
+def state_after(reason: str, verdict: "XidVerdict") -> DeviceHealthState:
+    """Return the state after an Xid, or after an ECC error."""
+    cause = _CAUSES.get(reason, f"Xid {xid_of(reason)} (docs.nvidia.com/deploy/xid-errors)")
+    text = f"{cause}, recovery action {verdict.action.value} {verdict.source.value}"
+    return unhealthy(reason, text, verdict.action)

@@ -1,8 +1,10 @@
 """Health of the node's devices, from driver snapshots and driver events: values in, values out.
 
-Faults come in two kinds. A *lasting* fault (lost, a failed row remap, heat) is in every snapshot, and ends
-with the first snapshot without it. A *momentary* fault (an Xid, an uncorrectable ECC error) is reported once;
-it ends
+Faults come in two kinds. A *lasting* fault (lost, a failed row remap, heat, a recovery action that the driver asks for)
+is in every snapshot, and ends with the first snapshot without it. A *momentary* fault (an Xid, an uncorrectable ECC error)
+is reported once, and needs the recovery action that `inventory.health.recovery` finds for it. Where the driver itself has
+the device's action, the fault lasts while that is not NONE: an Xid after which it is NONE is harmless, and an action that
+cannot be read is never NONE. Else it ends
 
 * when no event of its kind came for `quiet_s`, and a snapshot shows the device afterwards; or
 * at once, when the device was reset or the driver loaded again, since earlier faults have no effect any more.
@@ -24,25 +26,36 @@ from typing import TYPE_CHECKING, Final, final
 
 from agent.driver.port import EventKind
 from agent.health.states import (
+    DOUBLE_BIT,
     HEALTHY,
     LOST,
     REMAP_FAILED,
     TOO_HOT,
     UNCORRECTABLE,
     DeviceHealthState,
-    recalled_state,
-    state_of_event,
+    asked_for,
+    state_after,
+    xid_of,
+    xid_reason,
 )
-from inventory.health.device import IGNORED_XIDS
+from inventory.health.recovery import (
+    DOUBLE_BIT_XID,
+    ActionSource,
+    RecoveryAction,
+    XidActions,
+    XidVerdict,
+    judge_xid,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection, Iterator, Mapping
 
     from agent.driver.port import DriverDevice, DriverEvent, DriverSnapshot
 
 
 _MAX_REMEMBERED: Final = 16
 """Kinds of faults that one device keeps; more make no difference, and memory stays bounded."""
+_NONE: Final = RecoveryAction.NONE
 
 
 @final
@@ -50,10 +63,10 @@ _MAX_REMEMBERED: Final = 16
 class HealthTrackingLimits:
     """When a device becomes unhealthy, and when it is healthy again."""
 
-    ignored_xids: frozenset[int] = IGNORED_XIDS
-    """Faults of an application, which leave the device healthy."""
+    xid_actions: XidActions = field(default_factory=dict)
+    """Actions after Xids, in place of the driver's and the catalog's."""
     quiet_s: float = 300.0
-    """Time after the last event of its kind until a momentary fault ends."""
+    """Time after the last event of its kind until a momentary fault ends of which the driver does not say it."""
     cooled_celsius: int = 5
     """Distance below the threshold at which a device that was too hot is healthy again."""
 
@@ -84,22 +97,15 @@ class _Device:
 
     address: str = ""
     lasting: DeviceHealthState | None = None
-    """The lasting fault in the last snapshot."""
+    """The lasting fault in the last snapshot, but for an action."""
+    action: RecoveryAction | None = None
+    """The driver's recovery action; None where the driver does not have it."""
     is_hot: bool = False
     uncorrectable_errors: int | None = None
     seen_at: float = 0.0
     """Time of the last snapshot, with the device or without."""
-    momentary: dict[str, tuple[DeviceHealthState, float]] = field(default_factory=dict)
-    """Reason -> state, and the time of its last event; the oldest fault first. Never changed in place."""
-
-    @property
-    def health(self) -> DeviceHealthState:
-        """The state that counts: lost first, then the oldest momentary fault, then the lasting one."""
-        if self.is_lost:
-            return LOST
-        for state, _ in self.momentary.values():
-            return state
-        return self.lasting or HEALTHY
+    momentary: dict[str, float] = field(default_factory=dict)
+    """Reason -> time of its last event; the oldest fault first. Never changed in place."""
 
     @property
     def is_lost(self) -> bool:
@@ -110,10 +116,10 @@ class _Device:
         # Counters of a device that comes back start again.
         return replace(self, lasting=LOST, uncorrectable_errors=None, seen_at=now)
 
-    def with_fault(self, state: DeviceHealthState, now: float) -> "_Device":
+    def with_fault(self, reason: str, now: float) -> "_Device":
         momentary = dict(self.momentary)
-        if state.reason in momentary or len(momentary) < _MAX_REMEMBERED:
-            momentary[state.reason] = (state, now)
+        if reason in momentary or len(momentary) < _MAX_REMEMBERED:
+            momentary[reason] = now
         return replace(self, momentary=momentary)
 
 
@@ -132,30 +138,56 @@ class HealthTracker:
     def health(self, uuid: str) -> DeviceHealthState:
         """Return the state of a device; one that no snapshot has shown is healthy."""
         device = self._devices.get(uuid)
-        return HEALTHY if device is None else device.health
+        return HEALTHY if device is None else self._health(device)
 
     def states(self) -> dict[str, DeviceHealthState]:
         """Return the states by UUID, of all devices with a snapshot or an event."""
-        return {uuid: device.health for uuid, device in self._devices.items()}
+        return {uuid: self._health(device) for uuid, device in self._devices.items()}
 
-    def effect_of(self, event: "DriverEvent") -> EventEffect:
-        is_ignored = event.kind is EventKind.XID and event.code in self._limits.ignored_xids
-        return EventEffect.IGNORED if is_ignored else EventEffect.FAULT
+    @property
+    def knows_actions(self) -> bool:
+        """Whether the driver has the recovery action of any device: an event is judged by it."""
+        return any(device.action is not None for device in self._devices.values())
 
-    def record(self, event: "DriverEvent", now: float) -> tuple[HealthChange, ...]:
+    def record(
+        self,
+        event: "DriverEvent",
+        now: float,
+        *,
+        actions: "Mapping[str, RecoveryAction | None] | None" = None,
+    ) -> tuple[HealthChange, ...]:
         """Record a driver event; one without a UUID is about every device.
 
         Args:
             event: also of a device that no snapshot has shown.
             now: monotonic seconds.
+            actions: UUID -> recovery action, as the driver has it after the event. A device that had one before, and is
+                not in it, has an unknown one.
         """
-        if self.effect_of(event) is EventEffect.IGNORED:
-            return ()
-        before = dict(self._devices)
+        before = self.states()
         for uuid in (event.uuid,) if event.uuid else tuple(self._devices):
             device = self._devices.get(uuid, _Device())
-            self._devices[uuid] = device.with_fault(state_of_event(event), now)
-        return tuple(_compared(before, self._devices))
+            if device.action is not None:
+                action = (actions or {}).get(uuid) or RecoveryAction.UNKNOWN
+                device = replace(device, action=action)
+            reason = _reason_of(event)
+            # The driver may change its action only after the Xid that is the cause.
+            is_judged_again = device.action is not None
+            if reason and (is_judged_again or self._verdict(reason, device).action is not _NONE):
+                device = device.with_fault(reason, now)
+            self._devices[uuid] = device
+        return tuple(self._changes(before))
+
+    def effect_of(self, event: "DriverEvent") -> EventEffect:
+        """Return whether an event, once it is recorded, is a fault of its device, or of any."""
+        known = self._devices
+        devices = list(known.values()) if not event.uuid else [known.get(event.uuid, _Device())]
+        reason = _reason_of(event)
+        actions = (
+            self._verdict(reason, item).action if reason else item.action for item in devices
+        )
+        is_harmless = all(action in {None, _NONE} for action in actions)
+        return EventEffect.IGNORED if is_harmless else EventEffect.FAULT
 
     def observe(
         self, snapshot: "DriverSnapshot", now: float, *, on_bus: "Collection[str] | None" = None
@@ -169,7 +201,7 @@ class HealthTracker:
             on_bus: PCI addresses of the devices on the bus; None where the bus is unknown, and then a device that
                 disappears from the snapshot is lost.
         """
-        before = dict(self._devices)
+        before = self.states()
         if self._driver_version not in {"", snapshot.driver_version}:
             self._restarted_at = max(self._read_at, self._restarted_at or self._read_at)
         seen_uuids = {self._take(reading, now) for reading in snapshot.devices}
@@ -184,7 +216,9 @@ class HealthTracker:
             else:
                 self._devices[uuid] = device.lost(now)
         self._driver_version, self._read_at, self._restarted_at = snapshot.driver_version, now, None
-        return tuple(_compared(before, self._devices))
+        for uuid, device in self._devices.items():
+            self._devices[uuid] = self._without_ended(device, now)
+        return tuple(self._changes(before))
 
     def driver_restarted(self, now: float) -> None:
         """Record that the driver is missing or not loaded: the next snapshot is that of a new driver."""
@@ -196,9 +230,9 @@ class HealthTracker:
         Momentary faults only, whose quiet time begins again; a lasting fault is in the next snapshot. Any other
         reason is ignored, as is a device that is known already.
         """
-        state = recalled_state(reason)
-        if state is not None and uuid not in self._devices:
-            self._devices[uuid] = _Device(address=address).with_fault(state, now)
+        is_momentary = reason in {DOUBLE_BIT, UNCORRECTABLE} or xid_of(reason) is not None
+        if is_momentary and uuid not in self._devices:
+            self._devices[uuid] = _Device(address=address).with_fault(reason, now)
 
     def _take(self, reading: "DriverDevice", now: float) -> str:
         """Record one device of a snapshot; return its UUID, or the known one of its address for a device without."""
@@ -226,16 +260,62 @@ class HealthTracker:
             device,
             address=reading.address,
             lasting=_lasting(device, reading, is_hot=is_hot),
+            action=reading.recovery_action,
             is_hot=is_hot,
             uncorrectable_errors=before if errors is None else errors,
             seen_at=now,
             momentary={
-                reason: (state, at)
-                for reason, (state, at) in device.momentary.items()
-                if now - at < self._limits.quiet_s and (begins_at is None or at > begins_at)
+                reason: at
+                for reason, at in device.momentary.items()
+                if begins_at is None or at > begins_at
             },
         )
         return seen.with_fault(UNCORRECTABLE, now) if grew else seen
+
+    def _without_ended(self, device: _Device, now: float) -> _Device:
+        """Return the device without momentary faults that are over; a device that is lost has them still."""
+        if device.is_lost or not device.momentary:
+            return device
+        return replace(
+            device,
+            momentary={
+                reason: at
+                for reason, at in device.momentary.items()
+                if not self._has_ended(self._verdict(reason, device), now - at)
+            },
+        )
+
+    def _has_ended(self, verdict: XidVerdict, quiet_s: float) -> bool:
+        is_drivers = verdict.source is ActionSource.DRIVER
+        return verdict.action is _NONE or (quiet_s >= self._limits.quiet_s and not is_drivers)
+
+    def _verdict(self, reason: str, device: _Device) -> XidVerdict:
+        code = xid_of(reason)
+        return judge_xid(
+            DOUBLE_BIT_XID if code is None else code,
+            reported=device.action,
+            driver_version=self._driver_version,
+            actions=self._limits.xid_actions,
+        )
+
+    def _health(self, device: _Device) -> DeviceHealthState:
+        """Return the state that counts: lost first, then the oldest momentary fault, then a lasting one."""
+        if device.is_lost:
+            return LOST
+        for reason in device.momentary:
+            verdict = self._verdict(reason, device)
+            if verdict.action is not _NONE:
+                return state_after(reason, verdict)
+        if device.action is not None and device.action is not _NONE:
+            return asked_for(device.action)
+        return device.lasting or HEALTHY
+
+    def _changes(self, before: dict[str, DeviceHealthState]) -> "Iterator[HealthChange]":
+        """Yield the devices whose state changed; a device that was taken out of the node is no change of health."""
+        for uuid, device in self._devices.items():
+            old, new = before.get(uuid, HEALTHY), self._health(device)
+            if new != old:
+                yield HealthChange(uuid=uuid, address=device.address, before=old, after=new)
 
     def _is_hot(self, device: _Device, reading: "DriverDevice") -> bool:
         temperature, threshold = reading.temperature_celsius, reading.shutdown_temperature_celsius
@@ -245,13 +325,15 @@ class HealthTracker:
         return temperature >= threshold - (self._limits.cooled_celsius if device.is_hot else 0)
 
 
-def _compared(before: dict[str, _Device], after: dict[str, _Device]) -> "Iterator[HealthChange]":
-    """Yield the devices whose state changed; a device that was taken out of the node is no change of health."""
-    for uuid, device in after.items():
-        old = before.get(uuid)
-        state = HEALTHY if old is None else old.health
-        if device.health != state:
-            yield HealthChange(uuid=uuid, address=device.address, before=state, after=device.health)
+def _reason_of(event: "DriverEvent") -> str:
+    """Return the reason of a fault by an event; empty for one that only says that an action changed."""
+    match event.kind:
+        case EventKind.XID:
+            return xid_reason(event.code)
+        case EventKind.DOUBLE_BIT_ECC:
+            return DOUBLE_BIT
+        case EventKind.RECOVERY_ACTION:  # pragma: no branch  # mypy proves that none is missing
+            return ""
 
 
 def _lasting(device: _Device, reading: "DriverDevice", *, is_hot: bool) -> DeviceHealthState | None:

@@ -1,9 +1,10 @@
 """Watch of the driver's events: keeps the health states of the node's devices, and signals each change.
 
 `agent.inventory.collector` passes the driver's snapshots to `observe`, and its failures to `unavailable`; `run`
-waits for events. `health` returns the state that is published. An event changes the state and triggers its
-publication in the same step, without a call of the driver first, which often hangs just when a device falls
-off its bus. `agent.health.tracker` decides on the states.
+waits for events. `health` returns the state that is published. An event is judged by the device's recovery action, for
+which the driver is asked half a second at most, since it often hangs just when a device falls off its bus; a driver
+without that field is not asked. The state then changes, and triggers its publication, in one step.
+`agent.health.tracker` decides on the states.
 """
 
 import asyncio
@@ -28,11 +29,14 @@ if TYPE_CHECKING:
     from agent.health.states import DeviceHealthState
     from agent.health.tracker import HealthChange
     from api.clock import Clock
+    from inventory.health.recovery import RecoveryAction
 
 WAIT_S: Final = 30.0
 PROBE_S: Final = 1.0
 """The first wait after a failure: its return proves that the driver answers again."""
 TASK: Final = "driver.events"
+ACTIONS_S: Final = 0.5
+"""Time for the driver to say what its devices need after an event: an action that it does not say counts as a fault."""
 _BASE_S: Final = 0.25
 _CAP_S: Final = 5.0
 _AT_ONCE_S: Final = 0.01
@@ -111,16 +115,37 @@ class HealthWatch:
                 continue
             self._recovered()
             if events:
-                self.take(events)
+                self.take(events, await self._recovery_actions())
             elif self._clock.monotonic() - began < _AT_ONCE_S:
                 # There is nothing to wait on, such as no device: do not ask a thousand times a second.
                 await asyncio.sleep(_PAUSE_S)
 
-    def take(self, events: "Iterable[DriverEvent]") -> None:
-        """Record driver events, and call `on_change` where a state changed."""
+    async def _recovery_actions(self) -> "Mapping[str, RecoveryAction | None] | None":
+        if not self._tracker.knows_actions:
+            return None
+        try:
+            async with asyncio.timeout(ACTIONS_S):
+                return await self._driver.recovery_actions()
+        except (DriverUnavailableError, TimeoutError) as error:
+            TASK_FAILURES.labels(TASK).inc()
+            _log.warning("recovery actions not known", error=one_line(str(error)))
+            return None
+
+    def take(
+        self,
+        events: "Iterable[DriverEvent]",
+        actions: "Mapping[str, RecoveryAction | None] | None" = None,
+    ) -> None:
+        """Record driver events, and call `on_change` where a state changed.
+
+        Args:
+            events: the events.
+            actions: the recovery actions after them (`HealthTracker.record`).
+        """
         now = self._clock.monotonic()
         changes: list[HealthChange] = []
         for event in events:
+            changes += self._tracker.record(event, now, actions=actions)
             effect = self._tracker.effect_of(event)
             DRIVER_EVENTS.labels(event.kind.value, effect.value).inc()
             if event.kind is EventKind.XID:
@@ -132,7 +157,6 @@ class HealthWatch:
                 device=event.uuid or "all",
                 effect=effect.value,
             )
-            changes += self._tracker.record(event, now)
         self._note(changes)
         if changes:
             self._on_change()

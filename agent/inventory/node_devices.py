@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final, final
 
 import msgspec
 
-from agent.health.states import DeviceHealthState, HealthState
+from agent.health.states import DeviceHealthState, lost
 from agent.inventory.os_release import OperatingSystem
 from api.foreign.nodefeature import AgentDevice, AgentNode
 from api.nodefiles.node_devices_file import NodeDevice, NodeDevices, NodeInstance, SharedParts
@@ -39,10 +39,8 @@ if TYPE_CHECKING:
 
 NVIDIA_DRIVER: Final = "nvidia"
 """The kernel's driver, as the bus names it."""
-NOT_REPORTED: Final = DeviceHealthState(
-    HealthState.LOST,
-    "LostFromDriver",
-    "the kernel's driver is bound to the device, and NVML does not list it: see dmesg, and reset or reboot",
+NOT_REPORTED: Final = lost(
+    "LostFromDriver", "the kernel's driver is bound to the device, and NVML does not list it"
 )
 _MAX_UUID_LENGTH: Final = 63
 """The limit of `api.nodefiles.node_devices_file.Uuid`, and of kubelet."""
@@ -217,6 +215,10 @@ def _add_device(attributes: _Attributes, device: NodeDeviceFacts) -> None:
     if device.health is not None:
         attributes.add(AgentDevice.HEALTH, device.health.state.value, parsing.word)
         attributes.add(AgentDevice.HEALTH_REASON, device.health.reason, parsing.word)
+        action = device.reported.recovery_action if device.reported is not None else None
+        if not device.health.is_healthy:
+            action = device.health.action
+        attributes.add(AgentDevice.RECOVERY_ACTION, action and action.value, parsing.word)
 
 
 def _add_driver_facts(attributes: _Attributes, reported: "DriverDevice") -> None:

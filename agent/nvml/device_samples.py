@@ -132,7 +132,7 @@ def _values_together(
     """Return the values of `_TOGETHER`, and the data over NVLink."""
     asked = [*_TOGETHER.values(), *_NVLINK_KIB]
     found = queries.ask((), pynvml.nvmlDeviceGetFieldValues, handle, asked)
-    values = [_value(item) for item in found]
+    values = [field_value(item) for item in found]
     known = zip(_TOGETHER, values, strict=False)
     of_nvlink = [int(value) for value in values[len(_TOGETHER) :] if value is not None]
     return (
@@ -141,7 +141,7 @@ def _values_together(
     )
 
 
-def _value(field: "pynvml.c_nvmlFieldValue_t") -> float | None:
+def field_value(field: "pynvml.c_nvmlFieldValue_t") -> float | None:
     """Return the value of an nvmlFieldValue_t; None where the driver has none."""
     member = _MEMBERS.get(field.valueType)
     if field.nvmlReturn != pynvml.NVML_SUCCESS or member is None:

@@ -31,12 +31,13 @@ from agent.nvml.session import Identity, NvmlSession
 from telemetry.conditions import AgentDegraded
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 
     from agent.driver.device_fields import DeviceSamples
     from agent.driver.port import DriverEvent, DriverSnapshot
     from agent.nvml.mig import MigDevice
     from api.clock import Clock
+    from inventory.health.recovery import RecoveryAction
 
 READ_S: Final = 5.0
 PARTITION_S: Final = 30.0
@@ -132,6 +133,12 @@ class NvmlDriver:
         self._is_measuring = True
         return await self._measurements.call(
             "measure", partial(NvmlSession.measure, reads_processes=reads_processes), within_s
+        )
+
+    async def recovery_actions(self) -> "Mapping[str, RecoveryAction | None]":
+        """As `DeviceDriver.recovery_actions`; a session that is stale is renewed by the next `read`."""
+        return await self._calls.call(
+            "recovery_actions", NvmlSession.recovery_actions, self._read_s
         )
 
     async def wait_for_events(self, within_s: float) -> "Sequence[DriverEvent]":

@@ -30,6 +30,7 @@ WAIT_MS: Final = 500
 _KINDS: Final = {
     pynvml.nvmlEventTypeXidCriticalError: EventKind.XID,
     pynvml.nvmlEventTypeDoubleBitEccError: EventKind.DOUBLE_BIT_ECC,
+    pynvml.nvmlEventTypeGpuRecoveryAction: EventKind.RECOVERY_ACTION,
 }
 
 

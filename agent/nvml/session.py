@@ -24,6 +24,7 @@ from agent.nvml.errors import (
 )
 from agent.nvml.links import DeviceLinks
 from agent.nvml.mig import MigDevice, Profiles, read_profiles
+from agent.nvml.recovery_actions import RecoveryActions
 from telemetry.conditions import AgentDegraded
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
     from agent.driver.port import DriverLink
     from api.clock import Clock
+    from inventory.health.recovery import RecoveryAction
 
     Bus = Callable[[], frozenset[str]]
     Load = Callable[[], str]
@@ -70,6 +72,8 @@ class NvmlSession:
         self._on_bus: frozenset[str] = frozenset()
         self._profiles: dict[tuple[str, bool], Profiles] = {}  # uuid, MIG enabled -> its profiles
         self._links = DeviceLinks(clock)
+        self._actions = RecoveryActions()
+        self._driver_version = ""
 
     def open(self) -> None:
         """Initialise NVML, if it is not.
@@ -115,6 +119,8 @@ class NvmlSession:
             count: int = pynvml.nvmlDeviceGetCount()
         except pynvml.NVMLError as error:
             raise unavailable(error) from error
+        if version != self._driver_version:
+            self._driver_version, self._actions = version, RecoveryActions()
         cuda = queries.ask(0, pynvml.nvmlSystemGetCudaDriverVersion_v2)
         if len(self._known) > count:
             self._known.clear()
@@ -151,6 +157,24 @@ class NvmlSession:
             changed += samples is None
             found += samples or ()
         return DeviceSamples(tuple(found), changed)
+
+    def recovery_actions(self) -> "dict[str, RecoveryAction | None]":
+        """Read the recovery actions by UUID, of the devices that answer.
+
+        Raises:
+            DriverUnavailableError: as `read`.
+        """
+        self._renew()
+        queries = NvmlQueries()
+        found = {}
+        for identity in self._known.values():
+            try:
+                handle = queries.ask(None, pynvml.nvmlDeviceGetHandleByUUID, identity.uuid)
+                if handle is not None:
+                    found[identity.uuid] = self._actions.read(identity.uuid, handle, queries)
+            except DeviceLostError:
+                continue
+        return found
 
     def device(self, uuid: str) -> MigDevice:
         """Return a device to be partitioned.
@@ -263,6 +287,7 @@ class NvmlSession:
                     pynvml.NVML_VOLATILE_ECC,
                 ),
                 is_row_remap_failed=None if remapped is None else bool(remapped[3]),
+                recovery_action=self._actions.read(identity.uuid, handle, queries),
             )
         except DeviceLostError:
             return _lost(identity)

@@ -67,7 +67,7 @@ class InventoryRole:
         paths = _paths(settings)
         files = NodeFiles(paths, dependencies.problems)
         self._driver = _driver(settings, clock)
-        tracker = HealthTracker(_health_limits(settings))
+        tracker = HealthTracker(HealthTrackingLimits(xid_actions=settings.xid_actions))
         recall_health(files.remembered(), tracker, clock.monotonic())
         self.health = HealthWatch(self._driver, tracker, clock, on_change=self._health_changed)
         self._publisher = FeaturePublisher(
@@ -234,8 +234,3 @@ def _driver(settings: "AgentSettings", clock: "Clock") -> NvmlDriver:
             f"{device.address} {device.driver}" for device in read_devices(settings.sysfs)
         ),
     )
-
-
-def _health_limits(settings: "AgentSettings") -> HealthTrackingLimits:
-    ignored = settings.ignored_xids
-    return HealthTrackingLimits() if ignored is None else HealthTrackingLimits(ignored_xids=ignored)

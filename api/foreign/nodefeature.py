@@ -66,6 +66,9 @@ class AgentDevice:
     """`Healthy`, `Unhealthy` or `Lost`."""
     HEALTH_REASON: Final = "health.reason"
     """Reason of a state other than Healthy, in PascalCase."""
+    RECOVERY_ACTION: Final = "recovery.action"
+    """What the device needs (`inventory.health.recovery.RecoveryAction`); absent for a healthy device whose driver does
+    not have it."""
 
 
 class AgentNode:

@@ -166,6 +166,13 @@ class GPUDevice(Model, frozen=True):
         return self._shows("Healthy", "False")
 
     @property
+    def needed_action(self) -> str:
+        """Return what the device needs while it is faulted: the reason of its condition Healthy; else empty."""
+        conditions = self.status.conditions or ()
+        faults = (c.reason for c in conditions if c.type == "Healthy" and c.status == "False")
+        return next(faults, "")
+
+    @property
     def is_draining(self) -> bool:
         return self._shows("Draining", "True")
 

@@ -31,6 +31,7 @@ from api.vendor import (
     NVIDIA_PREFIX,
 )
 from inventory.discovery import parsing
+from inventory.health.device import HealthReport
 
 if TYPE_CHECKING:
     from api.foreign.nodefeature import Instances, NodeFeature, PciInstances
@@ -118,8 +119,8 @@ class FeatureReport:
     is_on_bus: bool = False
     """Whether NFD lists a GPU of NVIDIA among the devices on the bus."""
     versions: Versions = field(default_factory=Versions)
-    health: Mapping[str, tuple[str, str]] = field(default_factory=dict)
-    """UUID -> health of the device and its reason, by the node agent."""
+    health: Mapping[str, HealthReport] = field(default_factory=dict)
+    """UUID -> health of the device, by the node agent."""
     heartbeat: dt.datetime | None = None
     kubelet: KubeletConfiguration | None = None
     """Settings of the node's kubelet, by the node agent."""
@@ -201,7 +202,7 @@ def feature_report(feature: "NodeFeature") -> FeatureReport:
     """Return the content of a NodeFeature."""
     features = feature.spec.features
     bad: set[BadFeature] = set()
-    health: dict[str, tuple[str, str]] = {}
+    health: dict[str, HealthReport] = {}
     agent = _device_list(Source.AGENT, features.instances.agent, bad)
     if features.instances.agent is not None:
         health = _health(features.instances.agent)
@@ -312,14 +313,17 @@ def _interned(reported: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _health(instances: "Instances") -> dict[str, tuple[str, str]]:
+def _health(instances: "Instances") -> dict[str, HealthReport]:
     found = {}
     for element in instances.elements or ():
         uuid = parsing.uuid(element.attributes.get(AgentDevice.UUID, ""))
         status = element.attributes.get(AgentDevice.HEALTH, "")
         if uuid is not None and status:
             reason = element.attributes.get(AgentDevice.HEALTH_REASON, "")
-            found[uuid] = (intern(status[:_MAX_QUOTED]), intern(reason[:_MAX_QUOTED]))
+            action = element.attributes.get(AgentDevice.RECOVERY_ACTION, "")
+            found[uuid] = HealthReport(
+                *(intern(text[:_MAX_QUOTED]) for text in (status, reason, action))
+            )
     return found
 
 

@@ -18,10 +18,13 @@ _XID: Final = "XID_ERRORS"
 _VOLATILE: Final = "ECC_DBE_VOL_TOTAL"
 _AGGREGATE: Final = "ECC_DBE_AGG_TOTAL"
 _THERMAL: Final = "THERMAL_VIOLATION"
+_XID_COUNT: Final = "XID_ERRORS_COUNT"
 _LINE: Final = re.compile(
-    rf"^DCGM_FI_DEV_({_XID}|{_VOLATILE}|{_AGGREGATE}|{_THERMAL}|GPU_TEMP)\b([^\n]*)$", re.MULTILINE
+    rf"^DCGM_(?:FI_DEV_({_XID}|{_VOLATILE}|{_AGGREGATE}|{_THERMAL}|GPU_TEMP)|EXP_({_XID_COUNT}))\b([^\n]*)$",
+    re.MULTILINE,
 )
 _ANY_LINE: Final = re.compile(r"^DCGM_FI_", re.MULTILINE)
+_CODE: Final = re.compile(r'[{,][ \t]*xid="([0-9]{1,5})"')
 _SAMPLE: Final = re.compile(r"\{(.*)\}[ \t]+(\S+)(?:[ \t]+-?\d+)?[ \t]*")
 _UUID: Final = re.compile(r'(?:^|,)[ \t]*(?:UUID|uuid)="([^"\\]{1,96})"')
 
@@ -34,7 +37,8 @@ class DeviceReading:
     """
 
     xids: frozenset[int] = frozenset()
-    """The last Xid error of the device; DCGM shows it until the driver is loaded again."""
+    """The last Xid error of the device, which DCGM shows until the driver is loaded again, and those that the exporter
+    counts: `DCGM_EXP_XID_ERRORS_COUNT` has every Xid of its window, where the exporter is set up to show it."""
     volatile_errors: float | None = None
     """Double-bit ECC errors since the driver was loaded."""
     aggregate_errors: float | None = None
@@ -66,7 +70,7 @@ def parse_page(text: str) -> ExporterPage:
     found: dict[str, _Figures] = {}
     bad_lines = 0
     for line in _LINE.finditer(text):
-        name, remaining = line.groups()
+        field, count, remaining = line.groups()
         sample = _SAMPLE.fullmatch(remaining)
         uuid = _UUID.search(sample[1]) if sample else None
         value = _number(sample[2]) if sample else None
@@ -74,7 +78,11 @@ def parse_page(text: str) -> ExporterPage:
             bad_lines += 1
             continue
         figures = found.setdefault(uuid[1], _Figures(set(), {}))
-        _note(figures, name, value)
+        counted = _CODE.search(remaining) if count and value else None
+        if counted:
+            figures.xids.add(int(counted[1]))
+        elif not count:
+            _note(figures, field, value)
     return ExporterPage(
         devices={uuid: _reading(figures) for uuid, figures in found.items()},
         bad_lines=bad_lines,

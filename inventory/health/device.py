@@ -1,40 +1,35 @@
 """Health of a device, from the DCGM exporter of its node and the node agent.
 
 A fault takes the device out at once, but for heat, which must last. The device comes back after several clean
-samples in a row. Where the sources differ, the fault counts. Without any source nothing changes: silence
-neither makes a device faulty nor heals it. The exporter shows the last Xid alone: an ignored one after a fatal one
-replaces it, and is no evidence that the device recovered.
+samples in a row. Where the sources differ, the fault counts, but for Xids and ECC errors of the exporter where the agent
+reports the device's recovery action, which is known after them. Without any source nothing changes: silence
+neither makes a device faulty nor heals it. The exporter's last Xid stays until the driver is loaded again, and another one
+replaces it: a harmless one after a fatal one is no evidence that the device recovered.
 """
 
-from dataclasses import dataclass, replace
-from enum import Enum
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Literal, get_args
 
 from api.text import truncate
 from inventory.debounce import DebounceCounter, DebouncedState, DebounceLimits
+from inventory.health.recovery import (
+    CURES,
+    DOUBLE_BIT_XID,
+    RecoveryAction,
+    XidActions,
+    judge_xid,
+)
 
 if TYPE_CHECKING:
     from inventory.health.dcgm import DeviceReading, ExporterPage
-
-IGNORED_XIDS: Final = frozenset({13, 31, 43, 45, 68, 109})
-"""Faults of an application, which leave the device healthy (NVIDIA's device plugin ignores the same)."""
-
-
-class FaultKind(Enum):
-    """Kind of a fault; of several faults the first kind is reported."""
-
-    XID_ERROR = "xid"
-    ECC_ERROR = "ecc"
-    LOST = "lost"
-    THERMAL = "thermal"
-    REPORTED_UNHEALTHY = "reported"
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
     """A fault of a device; the text has no figure that moves while the fault lasts."""
 
-    kind: FaultKind
+    action: RecoveryAction
+    """What the device needs; never NONE."""
     text: str
 
 
@@ -45,6 +40,8 @@ class HealthReport:
     status: str
     """`Healthy`, `Unhealthy` or `Lost` (`api.foreign.nodefeature.AgentDevice`); any other value is no report."""
     reason: str = ""
+    action: str = ""
+    """What the device needs, a value of RecoveryAction; empty for a healthy device whose driver does not say it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +56,8 @@ class ExporterSample:
 class HealthDebounceLimits:
     """When a device becomes faulty, and when it is healthy again."""
 
-    ignored_xids: frozenset[int] = IGNORED_XIDS
+    xid_actions: XidActions = field(default_factory=dict)
+    """Actions after Xids, in place of the catalog's."""
     clean_samples: int = 3
     """Clean samples in a row, to be healthy again."""
     hot_samples: int = 3
@@ -137,7 +135,7 @@ def assess_health(
         now: monotonic seconds.
     """
     reported = _reported(report)
-    device = _read(before, uuid, seen, is_reported_healthy=reported is _CLEAN, limits=limits)
+    device = _read(before, uuid, seen, report=report, limits=limits)
     observed: list[tuple[float, Fault | None]] = []
     if (
         device.was_listed
@@ -165,26 +163,23 @@ class _Reported:
 
 
 _CLEAN: Final = _Reported(None)
+_ACTIONS: Final = {
+    action.value: action for action in RecoveryAction if action is not RecoveryAction.NONE
+}
 
 
 def _reported(report: HealthReport | None) -> _Reported | None:
-    match report.status if report is not None else "":
-        case "Healthy":
-            return _CLEAN
-        case "Lost":
-            return _Reported(Fault(FaultKind.LOST, "the node agent no longer finds the device"))
-        case "Unhealthy" if report is not None:
-            text = f"reported by the node agent: {truncate(report.reason) or 'no reason given'}"
-            return _Reported(Fault(_kind_of(report.reason), text))
-    return None
+    if report is None or report.status not in {"Healthy", "Unhealthy", "Lost"}:
+        return None
+    if report.status == "Healthy":
+        return _CLEAN
+    action = _ACTIONS.get(report.action, RecoveryAction.UNKNOWN)
+    reason = truncate(report.reason) or "no reason given"
+    return _Reported(_fault(action, f"reported by the node agent: {reason}"))
 
 
-def _kind_of(reason: str) -> FaultKind:
-    prefix = reason.lower()
-    for kind in (FaultKind.XID_ERROR, FaultKind.ECC_ERROR, FaultKind.LOST, FaultKind.THERMAL):
-        if prefix.startswith(kind.value):
-            return kind
-    return FaultKind.REPORTED_UNHEALTHY
+def _fault(action: RecoveryAction, text: str) -> Fault:
+    return Fault(action, f"{text}: {CURES[action]}")
 
 
 def _read(
@@ -192,7 +187,7 @@ def _read(
     uuid: str,
     seen: ExporterSample | None,
     *,
-    is_reported_healthy: bool,
+    report: HealthReport | None,
     limits: HealthDebounceLimits,
 ) -> DeviceHealth:
     """Take in a page that is new; an empty page is that of an exporter that starts."""
@@ -202,43 +197,50 @@ def _read(
         return before
     figures = seen.page.devices.get(uuid)
     if figures is None:
-        lost = Fault(FaultKind.LOST, "the node's DCGM exporter no longer lists the device")
-        fault = lost if before.was_listed and not is_reported_healthy else before.xid_fault
+        is_missed = before.was_listed and _reported(report) is not _CLEAN
+        fault = _UNLISTED if is_missed else before.xid_fault
         return replace(before, read_at=seen.at, exporter_fault=fault, hot_samples=0)
     is_hot = _grew(before.figures, figures, "thermal_violation")
     hot_samples = before.hot_samples + 1 if is_hot else 0
     is_too_hot = hot_samples >= limits.hot_samples
-    xid_fault = _xid_fault(figures, before.xid_fault, limits)
+    is_action_known = report is not None and report.action != ""
+    xid_fault = None if is_action_known else _xid_fault(figures, before.xid_fault, limits)
+    ecc_fault = None if is_action_known else _ecc_fault(before.figures, figures)
     return replace(
         before,
         read_at=seen.at,
         figures=_with_missing_counters(before.figures, figures),
         hot_samples=hot_samples,
         xid_fault=xid_fault,
-        exporter_fault=(
-            xid_fault or _ecc_fault(before.figures, figures) or (_TOO_HOT if is_too_hot else None)
-        ),
+        exporter_fault=xid_fault or ecc_fault or (_TOO_HOT if is_too_hot else None),
         was_listed=True,
     )
 
 
-_TOO_HOT: Final = Fault(FaultKind.THERMAL, "thermal throttling: check the cooling of the device")
+_TOO_HOT: Final = _fault(RecoveryAction.CHECK_COOLING, "thermal throttling")
+_UNLISTED: Final = _fault(
+    RecoveryAction.NODE_REBOOT, "the node's DCGM exporter no longer lists the device"
+)
 
 
 def _xid_fault(
     figures: "DeviceReading", before: Fault | None, limits: HealthDebounceLimits
 ) -> Fault | None:
-    """Return the fault of the last fatal Xid; one that is ignored says nothing of those before it."""
-    fatal = figures.xids - limits.ignored_xids
-    if not fatal:
-        return before if figures.xids else None
-    text = f"Xid {min(fatal)}: reset the device and reload the driver; the exporter reports it until then"
-    return Fault(FaultKind.XID_ERROR, text)
+    """Return the fault of the lowest fatal Xid; one that is harmless says nothing of those before it."""
+    for code in sorted(figures.xids):
+        verdict = judge_xid(code, actions=limits.xid_actions)
+        if verdict.action is not RecoveryAction.NONE:
+            text = (
+                f"Xid {code} of the DCGM exporter, which shows it until the driver is loaded again"
+            )
+            return _fault(verdict.action, f"{text}; action {verdict.source.value}")
+    return before if figures.xids else None
 
 
 def _ecc_fault(before: "DeviceReading | None", figures: "DeviceReading") -> Fault | None:
     if _grew(before, figures, "volatile_errors") or _grew(before, figures, "aggregate_errors"):
-        return Fault(FaultKind.ECC_ERROR, "a new double-bit ECC error")
+        action = judge_xid(DOUBLE_BIT_XID).action
+        return _fault(action, "a new double-bit ECC error")
     return None
 
 

@@ -132,7 +132,7 @@ ALERTS: Final = (
         Severity.WARNING,
         "max by (cluster, reason) (gpu_device_faulted_total) > 0",
         "5m",
-        "devices are faulted ({{ $labels.reason }}) and accept no new pods",
+        "devices need {{ $labels.reason }} and accept no new pods",
     ),
     Alert(
         "GPUDriverMissing",

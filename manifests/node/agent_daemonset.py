@@ -68,7 +68,7 @@ def build_node_agent(settings: "WorkloadSettings") -> list[Json]:
             "--roles",
             ",".join(roles),
             *settings.hand_out_arguments(),
-            *_xid_arguments(settings.agent.ignored_xids),
+            *settings.agent.xid_arguments(),
             "--driver-root",
             HOST_ROOT,
             *settings.agent.library_arguments(),
@@ -130,8 +130,3 @@ def on_nodes_with_devices(further: "Sequence[SelectorRequirement]") -> Json:
             "nodeSelectorTerms": [{"matchExpressions": [*term, *more]} for term in terms]
         }
     }
-
-
-def _xid_arguments(ignored: frozenset[int] | None) -> list[str]:
-    """Return the arguments in one word, because an empty list of Xids is a list, too."""
-    return [] if ignored is None else [f"--ignored-xids={','.join(map(str, sorted(ignored)))}"]

@@ -69,6 +69,7 @@ if TYPE_CHECKING:
     from api.kinds.gpupool import GPUPool
     from api.meta import SelectorRequirement
     from api.names import NodeName
+    from inventory.health.recovery import XidActions
 
 Json = dict[str, Any]
 
@@ -110,8 +111,8 @@ class NodeAgentSettings:
     """Without the agent, another source reports devices, and no device is partitioned."""
     image: str = ""
     """Empty: the device plugin's image, if the plugin is ours."""
-    ignored_xids: frozenset[int] | None = None
-    """Xids that do not mark a device as faulty; None keeps the agent's own list."""
+    xid_actions: "XidActions" = field(default_factory=dict)
+    """What a device needs after an Xid, in place of the driver's word and the agent's own table."""
     driver_libraries: str = ""
     """Directory of the driver's libraries on nodes, before those that the agent knows."""
     exports_metrics: bool = False
@@ -123,6 +124,12 @@ class NodeAgentSettings:
     caches: NodeCacheSettings | None = None
     """None: the agent serves no kernel caches."""
     pods: PodSettings = AGENT_PODS
+
+    def xid_arguments(self) -> list[str]:
+        named = ",".join(
+            f"{code}={action.value}" for code, action in sorted(self.xid_actions.items())
+        )
+        return [f"--xid-actions={named}"] if named else []
 
     def library_arguments(self) -> list[str]:
         return [f"--driver-libraries={self.driver_libraries}"] if self.driver_libraries else []

@@ -95,7 +95,14 @@ class DeviceRemedies:
             return None
         units = sum(self._idle(entry) for entry in found)
         names = tuple(entry.facts.name for entry in found)
-        return UnitsReturn(node=node, cause=cause, units=units, devices=names)
+        actions = {entry.facts.needed_action for entry in found} - {""}
+        return UnitsReturn(
+            node=node,
+            cause=cause,
+            units=units,
+            devices=names,
+            needed_actions=tuple(sorted(actions)),
+        )
 
     def _withheld(self, node: "NodeName", cause: WithheldBy) -> "list[DeviceEntry]":
         """Return the devices that are withheld for this cause alone, most units that would be free first."""

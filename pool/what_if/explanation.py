@@ -133,6 +133,8 @@ class UnitsReturn(Remedy, frozen=True):
     units: int
     devices: tuple[str, ...] = ()
     """Devices of a fault or of devices that leave the pool; empty where the whole node is withheld."""
+    needed_actions: tuple[str, ...] = ()
+    """What the faulted ones need, such as GPUReset."""
 
 
 class DevicesJoin(Remedy, frozen=True):

@@ -17,10 +17,9 @@ from inventory.health.device import (
     UNKNOWN,
     DeviceHealth,
     Fault,
-    FaultKind,
-    HealthReport,
     assess_health,
 )
+from inventory.health.recovery import RecoveryAction
 from kube.event_recorder import ObjectReference
 from kube.resources import GPU_DEVICES, PODS
 from manifests.install.rbac import PolicyRule
@@ -42,7 +41,7 @@ if TYPE_CHECKING:
     from api.kinds.gpudevice import GPUDevice
     from api.meta import Condition
     from api.names import DeviceName
-    from inventory.health.device import ExporterSample, HealthDebounceLimits
+    from inventory.health.device import ExporterSample, HealthDebounceLimits, HealthReport
     from kube.client import KubeClient
     from kube.event_recorder import EventRecorder
     from pool.allocation_reader import AllocationReader
@@ -97,8 +96,12 @@ RBAC: Final = (PolicyRule(group=GROUP, resources=("gpudevices/status",), verbs=(
 FIELD_MANAGER: Final = "gpu-control-plane/device-health"
 DEVICES_DELAY_S: Final = 0.1
 """A node's devices change in bursts; a fault of a new device is to be known before pods get it."""
-_REASONS: Final = {kind: DeviceHealthy[kind.name] for kind in FaultKind}
-_KINDS: Final = {reason.value: kind for kind, reason in _REASONS.items()}
+_REASONS: "Final[dict[RecoveryAction, DeviceHealthy]]" = {
+    action: DeviceHealthy[action.name]
+    for action in RecoveryAction
+    if action is not RecoveryAction.NONE
+}
+_ACTIONS: Final = {reason.value: action for action, reason in _REASONS.items()}
 
 
 @final
@@ -108,8 +111,8 @@ class HealthSources:
 
     page: "Callable[[NodeName], ExporterSample | None]"
     """The last page of the node's DCGM exporter (`reconciler.dcgm.scraper.DcgmScraper.seen`)."""
-    reports: "Callable[[NodeName], Mapping[str, tuple[str, str]]]"
-    """Report of the node agent, UUID -> status and reason; empty while it is silent."""
+    reports: "Callable[[NodeName], Mapping[str, HealthReport]]"
+    """Reports of the node agent by UUID; empty while it is silent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +174,7 @@ class DeviceHealthController:
                 before,
                 device.status.uuid,
                 seen=seen,
-                report=HealthReport(*report) if report is not None else None,
+                report=report,
                 limits=self._limits,
                 now=now,
             )
@@ -221,7 +224,7 @@ class DeviceHealthController:
     def _count(self, node: NodeName) -> None:
         gpus = self._gpus.get(node, {}).values()
         faults = [fault for gpu in gpus if (fault := gpu.health.present_fault) is not None]
-        counted = Counter(_REASONS[fault.kind] for fault in faults)
+        counted = Counter(_REASONS[fault.action] for fault in faults)
         before = self._faulted.pop(node, Counter())
         if counted:
             self._faulted[node] = counted
@@ -249,7 +252,7 @@ def _condition(
     fault = health.present_fault
     return new_condition(
         DeviceCondition.HEALTHY,
-        DeviceHealthy.HEALTHY if fault is None else _REASONS[fault.kind],
+        DeviceHealthy.HEALTHY if fault is None else _REASONS[fault.action],
         "no fault is known" if fault is None else fault.text,
         status=fault is None,
         keeps_text=fault is None,
@@ -270,11 +273,11 @@ def _recalled(device: "GPUDevice") -> DeviceHealth:
         return UNKNOWN
     if condition.status != "False":
         return replace(UNKNOWN, was_listed=True)
-    kind = _KINDS.get(condition.reason, FaultKind.REPORTED_UNHEALTHY)
+    action = _ACTIONS.get(condition.reason, RecoveryAction.UNKNOWN)
     return replace(
         UNKNOWN,
         counter=DebounceCounter(DebouncedState.DOWN),
-        fault=Fault(kind, condition.message),
+        fault=Fault(action, condition.message),
         was_listed=True,
     )
 

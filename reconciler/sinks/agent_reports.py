@@ -10,8 +10,9 @@ if TYPE_CHECKING:
 
     from api.clock import Instant
     from api.names import NodeName
+    from inventory.health.device import HealthReport
 
-_NOTHING: "Final[Mapping[str, tuple[str, str]]]" = {}
+_NOTHING: "Final[Mapping[str, HealthReport]]" = {}
 
 
 class AgentFeatures(Protocol):
@@ -20,8 +21,8 @@ class AgentFeatures(Protocol):
     def heartbeat(self, node: "NodeName") -> "dt.datetime | None":
         """Return the time of the agent's heartbeat, if it has one."""
 
-    def health(self, node: "NodeName") -> "Mapping[str, tuple[str, str]]":
-        """Return the health of the node's devices: UUID -> health and reason."""
+    def health(self, node: "NodeName") -> "Mapping[str, HealthReport]":
+        """Return the health of the node's devices by UUID."""
 
 
 @final
@@ -47,6 +48,6 @@ class AgentReports:
         age_s = self.heartbeat_age_s(node)
         return age_s is not None and age_s > FRESH_FOR.total_seconds()
 
-    def health(self, node: "NodeName") -> "Mapping[str, tuple[str, str]]":
+    def health(self, node: "NodeName") -> "Mapping[str, HealthReport]":
         """Return the health of the node's devices; empty where the agent is silent."""
         return _NOTHING if self.is_silent(node) else self._features.health(node)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from api.foreign.nodefeature import NodeFeature
     from inventory.discovery.sources import FeatureReport
+    from inventory.health.device import HealthReport
 
 RBAC: Final = (
     PolicyRule(
@@ -104,9 +105,9 @@ class NodeFeatureSink:
             default=None,
         )
 
-    def health(self, node: NodeName) -> "Mapping[str, tuple[str, str]]":
+    def health(self, node: NodeName) -> "Mapping[str, HealthReport]":
         """Return the health of the node's devices: UUID -> health and reason."""
-        found: dict[str, tuple[str, str]] = {}
+        found: dict[str, HealthReport] = {}
         for report in reversed(self.on_node(node)):
             found |= report.health
         return found

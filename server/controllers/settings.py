@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from api.meta import SelectorOperator, SelectorRequirement
 from inventory.debounce import DebounceLimits
 from inventory.discovery.node import InventoryParameters, on_managed_nodes
-from inventory.health.device import IGNORED_XIDS, HealthDebounceLimits
+from inventory.health.device import HealthDebounceLimits
 from inventory.readiness.software import BootstrapParameters, Operand
 from manifests.constants import (
     HTTPS_PORT_NAME,
@@ -63,7 +63,7 @@ def controller_settings(settings: "Settings") -> ControllerSettings:
         inventory=_inventory_parameters(settings),
         bootstrap=_bootstrap_parameters(settings),
         health=HealthDebounceLimits(
-            ignored_xids=frozenset(health.ignored_xids),
+            xid_actions=health.xid_actions,
             period_s=health.period_s,
             freshness_s=settings.bootstrap.heartbeat_freshness_s,
         ),
@@ -153,13 +153,9 @@ def _bootstrap_parameters(settings: "Settings") -> BootstrapParameters:
 
 
 def workload_settings(settings: "Settings") -> WorkloadSettings:
-    """Return what is the same for all pools.
-
-    The default Xids are not named: DaemonSets that an earlier version made without them stay as they are.
-    """
+    """Return what is the same for all pools."""
     plugin, agent = settings.device_plugin, settings.node_agent
     detector = settings.node_detector
-    ignored = frozenset(settings.health.ignored_xids)
     return WorkloadSettings(
         image=plugin.image,
         namespace=settings.namespace,
@@ -172,7 +168,7 @@ def workload_settings(settings: "Settings") -> WorkloadSettings:
         agent=NodeAgentSettings(
             is_enabled=agent.enabled,
             image=agent.image,
-            ignored_xids=None if ignored == IGNORED_XIDS else ignored,
+            xid_actions=settings.health.xid_actions,
             driver_libraries=agent.driver_libraries or "",
             exports_metrics=settings.bootstrap.exports_nvml,
             node_selector=agent.node_selector,

@@ -14,6 +14,7 @@ from api.foreign.nodefeature import (
     AgentNode,
 )
 from api.vendor import ACCELERATOR, NVIDIA
+from inventory.health.recovery import RecoveryAction
 from kube.resources import NODE_FEATURES
 from simulator.node.nfd import NAMESPACE
 
@@ -41,6 +42,8 @@ class FakeDevice:
     """-1: the machine has none, or does not say."""
     fault: str = ""
     """What is wrong with it, such as `Xid 79`; empty for a healthy one."""
+    action: RecoveryAction = RecoveryAction.NODE_REBOOT
+    """What it needs while something is wrong with it."""
     mig_profile: str = ""
     """Profile of its MIG instances; empty for a device that is not partitioned."""
     mig_instances: int = 0
@@ -59,6 +62,7 @@ class FakeDevice:
             AgentDevice.NUMA_NODE: str(self.numa_node),
             AgentDevice.HEALTH: "Unhealthy" if self.fault else "Healthy",
             AgentDevice.HEALTH_REASON: self.fault,
+            AgentDevice.RECOVERY_ACTION: self.action.value if self.fault else "None",
             **(self._mig() if self.mig_profile else {}),
         }
 

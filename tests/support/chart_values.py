@@ -170,7 +170,7 @@ FLIPS: Final[dict[str, dict[str, Any]]] = {
             "leadership": {"enabled": True},
             "inventory": {"managed_by_default": False},
             "pod_security": {"label_namespace": False},
-            "health": {"ignored_xids": [13, 31]},
+            "health": {"xid_actions": {"94": "GPUReset"}},
             "device_plugin": {"image": "registry.test/plugin:2"},
             "node_agent": {"image_pull_policy": "Never"},
             "bootstrap": {

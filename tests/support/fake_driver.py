@@ -27,6 +27,7 @@ from agent.driver.port import (
     Profile,
 )
 from agent.errors import AgentError, DriverUnavailableError, PartitioningError
+from inventory.health.recovery import RecoveryAction
 from telemetry.conditions import AgentDegraded
 
 T = TypeVar("T")
@@ -92,6 +93,8 @@ class Device:
     shutdown_temperature_celsius: int | None = 92
     uncorrectable_errors: int | None = 0
     is_row_remap_failed: bool | None = False
+    recovery_action: RecoveryAction | None = None
+    """None: a driver that has no such field."""
     is_lost: bool = False
     is_listed: bool = True
     """False: the driver does not know it any more."""
@@ -111,6 +114,7 @@ class Device:
         self.instances.clear()
         self.uncorrectable_errors = None if self.uncorrectable_errors is None else 0
         self.is_lost = False
+        self.recovery_action = self.recovery_action and RecoveryAction.NONE
 
     def current(self) -> DriverDevice:
         if self.is_lost:
@@ -147,6 +151,7 @@ class Device:
             shutdown_temperature_celsius=self.shutdown_temperature_celsius,
             uncorrectable_errors=self.uncorrectable_errors,
             is_row_remap_failed=self.is_row_remap_failed,
+            recovery_action=self.recovery_action,
         )
 
 
@@ -275,6 +280,9 @@ class FakeDriver:
                 )
             ),
         )
+
+    async def recovery_actions(self) -> dict[str, RecoveryAction | None]:
+        return {device.uuid: device.recovery_action for device in (await self.read()).devices}
 
     async def wait_for_events(self, within_s: float) -> Sequence[DriverEvent]:
         await self._answer()

@@ -26,6 +26,7 @@ from api.nodefiles.node_pods_file import NodePodsFile
 from api.nodefiles.pluginproblems import PluginProblem
 from api.nodefiles.poolconfig import PoolConfig
 from inventory.discovery.sources import feature_report
+from inventory.health.device import HealthReport
 from operands.nvidia.label_change import DesiredLabels, LabelledNode, change_of
 from operands.upgrade.facts import UpgradeNode
 from operands.upgrade.reasons import UpgradeReason
@@ -72,7 +73,7 @@ def test_server_reads_every_fact_of_an_agents_node_feature(release: Path):
     assert report.bad == frozenset()
     assert report.heartbeat == HEARTBEAT
     assert (report.versions.driver, report.versions.cuda) == ("570.86.15", "12.8")
-    assert report.health == {UUID: ("Unhealthy", "Xid79")}
+    assert report.health == {UUID: HealthReport("Unhealthy", "Xid79", "NodeReboot")}
     assert report.agent is not None
     assert report.agent.is_complete
     (device,) = report.agent.devices

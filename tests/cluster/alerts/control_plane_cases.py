@@ -246,11 +246,11 @@ CASES = [
     ),
     Case(
         "GPUDeviceFaulted",
-        {'gpu_device_faulted_total{reason="XIDError"}': "0x9 1x60"},
+        {'gpu_device_faulted_total{reason="GPUReset"}': "0x9 1x60"},
         silent_at="14m",
         raised_at="15m",
-        labels={"reason": "XIDError"},
-        harmless={'gpu_device_faulted_total{reason="ECCError"}': "0x60"},
+        labels={"reason": "GPUReset"},
+        harmless={'gpu_device_faulted_total{reason="NodeReboot"}': "0x60"},
     ),
     Case(
         "GPUPluginNotRegistered",

@@ -89,7 +89,7 @@ async def test_a_faulted_device_is_not_given_out(cluster: Cluster, kubelet: Plug
         condition = {
             "type": "Healthy",
             "status": "False",
-            "reason": "XIDError",
+            "reason": "GPUReset",
             "message": "",
             "lastTransitionTime": "2026-01-01T00:00:00Z",
         }

@@ -107,10 +107,10 @@ async def test_the_command_serves_the_file_until_sigterm(
             ["--node", "n1", "--roles", "device-plugin", "--hand-out", "Magic"], id="unknown way"
         ),
         pytest.param(
-            ["--node", "n1", "--roles", "inventory", "--ignored-xids", "13;31"], id="no Xids"
+            ["--node", "n1", "--roles", "inventory", "--xid-actions", "13;31"], id="no actions"
         ),
         pytest.param(
-            ["--node", "n1", "--roles", "device-plugin", "--ignored-xids", "13"],
+            ["--node", "n1", "--roles", "device-plugin", "--xid-actions", "13=None"],
             id="Xids for nobody",
         ),
         pytest.param(

@@ -11,13 +11,14 @@ from structlog.testing import capture_logs
 from agent.driver.port import DriverEvent, EventKind
 from agent.health.states import HEALTHY, HealthState
 from agent.health.tracker import HealthTracker
-from agent.health.watcher import HealthWatch
+from agent.health.watcher import ACTIONS_S, HealthWatch
 from agent.inventory.collector import InventoryCollector
 from agent.inventory.node_devices import PublishedFeatures
 from agent.inventory.node_files import NodeFiles, NodePaths
 from agent.problems.registry import ProblemRegistry
 from api.foreign.nodefeature import AgentDevice
 from api.nodefiles.node_devices_file import DEVICES_FILE, NodeDevices
+from inventory.health.recovery import RecoveryAction
 from telemetry.conditions import AgentDegraded
 from tests.support.fake_driver import FakeDriver, a_device
 from tests.support.loop_clock import LoopClock
@@ -129,6 +130,49 @@ async def test_devices_are_counted_by_health(watched: Watched):
     watched.driver.device("GPU-2").is_lost = True
     await watched.observe()
     assert devices() == {"Healthy": 0, "Unhealthy": 1, "Lost": 1}
+
+
+def know_actions(watched: Watched) -> None:
+    """Let the driver have the field of recovery actions."""
+    for device in watched.driver.devices:
+        device.recovery_action = RecoveryAction.NONE
+
+
+@pytest.mark.parametrize(
+    ("action", "expected"), [(RecoveryAction.NONE, ""), (RecoveryAction.GPU_RESET, "Xid94")]
+)
+async def test_an_xid_is_judged_by_the_action_that_the_driver_then_has(
+    watched: Watched, action: RecoveryAction, expected: str
+):
+    know_actions(watched)
+    await watched.observe()
+    watched.driver.device("GPU-1").recovery_action = action
+    watched.driver.emit_xid("GPU-1", 94)
+    await asyncio.sleep(0.001)
+    assert watched.reasons() == [expected, ""]
+    assert len(watched.reported) == bool(expected)
+
+
+async def test_a_driver_that_does_not_say_the_action_costs_half_a_second(watched: Watched):
+    know_actions(watched)
+    await watched.observe()
+    at = watched.now
+    watched.driver.reads_hang_s = 60.0
+    watched.driver.emit_xid("GPU-1", 94)
+    await asyncio.sleep(1.0)
+    assert watched.reported == [at + ACTIONS_S]
+    assert watched.reasons() == ["Xid94", ""]
+    assert watched.watch.health("GPU-1").action is RecoveryAction.UNKNOWN
+    watched.driver.reads_hang_s = None
+    await watched.observe()
+    assert watched.reasons() == ["", ""]
+
+
+async def test_a_driver_without_actions_is_not_asked(watched: Watched):
+    watched.driver.reads_hang_s = 60.0
+    watched.driver.emit_xid("GPU-1", 109)
+    await asyncio.sleep(0.001)
+    assert watched.watch.health("GPU-1").action is RecoveryAction.GPU_RESET
 
 
 @pytest.mark.parametrize("reason", [AgentDegraded.DRIVER_HANGS, AgentDegraded.DRIVER_NOT_LOADED])

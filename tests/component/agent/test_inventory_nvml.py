@@ -126,6 +126,21 @@ async def test_an_xid_is_in_the_file_within_a_second(opened: NvmlInventory):
     await until(lambda: opened.node.published()[SECOND].get("health.reason") == "Xid79")
 
 
+async def test_the_action_of_the_driver_is_published_and_ends_the_fault(opened: NvmlInventory):
+    opened.nvml.ask_for(UUIDS[1], 0)
+    opened.node.inventory.trigger()
+    await until(lambda: opened.node.published()[SECOND].get("recovery.action") == "None")
+    await until(lambda: opened.nvml.listening() > 0)
+    opened.nvml.ask_for(UUIDS[1], 1)
+    opened.nvml.emit_xid(UUIDS[1], 119)
+    await until(lambda: not opened.node.files.devices().devices[1].is_healthy, within_s=1.0)
+    await until(lambda: opened.node.published()[SECOND].get("recovery.action") == "GPUReset")
+    opened.nvml.reset(UUIDS[1])
+    opened.node.inventory.trigger()
+    await until(lambda: opened.node.files.devices().devices[1].is_healthy)
+    assert "recovery.action" not in opened.node.published()[FIRST]
+
+
 async def test_a_lost_device_keeps_its_name_and_does_not_spoil_the_other(opened: NvmlInventory):
     opened.nvml.lose(UUIDS[1])
     opened.node.inventory.trigger()

@@ -104,7 +104,7 @@ async def test_the_control_plane_makes_devices_of_it(agent: Agent, world: Invent
     assert not (await world.gpu("n1-0000-18-00.0")).status.mig.capable
     inventory = await world.inventory()
     assert inventory.status.driver.version == "570.124.06"
-    assert world.features.health(NodeName("n1"))["GPU-1"] == ("Healthy", "")
+    assert world.features.health(NodeName("n1"))["GPU-1"].status == "Healthy"
 
 
 async def test_nothing_new_is_a_heartbeat_a_minute_that_changes_no_device(
@@ -187,7 +187,7 @@ async def test_a_lost_device_stays_a_device_and_is_reported_as_lost(
     await agent.step()
     await world.until_stable()
     assert (await world.gpu("n1-0000-18-00.0")).status.uuid == "GPU-2"
-    assert world.features.health(NodeName("n1"))["GPU-2"][0] == "Lost"
+    assert world.features.health(NodeName("n1"))["GPU-2"].status == "Lost"
 
 
 async def test_instances_are_seen_once_they_are_complete(agent: Agent, world: InventoryRun):

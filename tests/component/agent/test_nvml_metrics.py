@@ -176,7 +176,7 @@ async def test_device_whose_uuid_changes_meanwhile_is_left_out_and_counted(tmp_p
 
 
 @pytest.mark.parametrize(
-    "function", ["nvmlDeviceGetFieldValues", "nvmlDeviceGetGraphicsRunningProcesses_v3"]
+    "function", ["nvmlDeviceGetUtilizationRates", "nvmlDeviceGetGraphicsRunningProcesses_v3"]
 )
 async def test_call_that_hangs_is_given_up_and_no_other_call_waits(tmp_path: Path, function: str):
     async with nvml_node(tmp_path, FIRST) as node:

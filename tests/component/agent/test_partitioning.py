@@ -5,11 +5,11 @@ import asyncio
 import pytest
 from structlog.testing import capture_logs
 
-from agent.health.states import xid
 from agent.mig.partitioner import MAX_STEPS
 from agent.problems.registry import NO_PROBLEM
 from telemetry.conditions import AgentDegraded
 from tests.component.agent.partitioning_node import SEVEN, PartitioningNode, a_mig_device, a_pool
+from tests.support.device_health import XID_79
 from tests.support.fake_driver import Change, Crash, GpuInstance, a_device, crash, refused
 from tests.support.metric_samples import samples, series
 
@@ -298,7 +298,7 @@ async def test_a_lost_device_is_a_matter_of_its_health_alone():
 
 async def test_an_unhealthy_device_is_not_partitioned():
     node = PartitioningNode(a_mig_device(1))
-    node.health_states["GPU-1"] = xid(79)
+    node.health_states["GPU-1"] = XID_79
     async with node.running():
         await asyncio.sleep(3600.0)
     assert node.fake.changes == []

@@ -57,7 +57,7 @@ async def test_an_invalid_config_file_is_in_the_nodes_condition_until_it_is_corr
         async with (
             a_process(
                 roles="inventory,health",
-                ignored_xids="13,31",
+                xid_actions="13=GPUReset,94=None",
                 cdi_directory=folder / "cdi",
                 driver_root=folder / "root",
                 dev_root=folder / "dev",

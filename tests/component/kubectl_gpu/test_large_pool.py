@@ -44,7 +44,7 @@ FAULTED = {f"gpu-004-{number}" for number in range(4, 8)}
 FAULT = {
     "type": "Healthy",
     "status": "False",
-    "reason": "XidError",
+    "reason": "GPUReset",
     "message": "",
     "lastTransitionTime": "2026-11-23T22:00:00Z",
     "observedGeneration": 1,
@@ -69,4 +69,5 @@ async def test_why_in_a_pool_of_8_000_devices(cluster: ListedCluster):
     remedies = {remedy["type"]: remedy for remedy in explanation["remedies"]}
     assert (remedies["AskFewerUnits"]["units"], remedies["AskFewerUnits"]["node"]) == (3, "gpu-003")
     assert remedies["UnitsReturn"]["node"] == "gpu-004"
+    assert remedies["UnitsReturn"]["neededActions"] == ["GPUReset"]
     assert int(said) <= MOST_MIB

@@ -11,7 +11,7 @@ from api.foreign.core import Node, Pod
 from api.kinds.gpudevice import GPUDevice
 from api.kinds.gpunodeinventory import GPUNodeInventory
 from api.names import API_VERSION, NodeName
-from inventory.health.device import ExporterSample, HealthDebounceLimits
+from inventory.health.device import ExporterSample, HealthDebounceLimits, HealthReport
 from inventory.readiness.software import BootstrapParameters
 from kube.client import KubeClient
 from kube.resources import (
@@ -69,7 +69,7 @@ class Process:
         self.operands = OperandPodSink()
         self.recorder = Recorder()
         self.page: ExporterSample | None = None
-        self.reports: dict[str, tuple[str, str]] = {}
+        self.reports: dict[str, HealthReport] = {}
         self.heartbeat_age_s: float | None = None
         self.dcgm_heard_at: dt.datetime | None = None
         sources = NodeSources(

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from inventory.health.dcgm import parse_page
-from inventory.health.device import ExporterSample
+from inventory.health.device import ExporterSample, HealthReport
 from kube.errors import ServerError
 from kube.resources import GPU_DEVICES
 from reconciler.dcgm.scraper import dcgm_scraper
@@ -69,7 +69,7 @@ async def test_a_fault_takes_the_device_out_at_once_and_names_the_pods_that_it_i
     await world.process.health.reconcile(N1)
     condition = await world.healthy()
     assert condition is not None
-    assert (condition["status"], condition["reason"]) == ("False", "XIDError")
+    assert (condition["status"], condition["reason"]) == ("False", "NodeReboot")
     assert condition["message"].startswith("Xid 79")
     first, second = world.process.recorder.events
     assert (first.reason, first.type, first.regarding.name) == (
@@ -131,15 +131,15 @@ async def test_the_time_of_the_condition_moves_with_its_status_only(world: World
 async def test_a_lost_device_is_faulted_and_the_others_are_not(world: World):
     await show(world, CLEAN)
     await show(world, device_lines("GPU-n1-1"))
-    assert (await world.healthy("n1-0") or {})["reason"] == "Lost"
+    assert (await world.healthy("n1-0") or {})["reason"] == "NodeReboot"
     assert (await world.healthy("n1-1") or {})["status"] == "True"
 
 
 async def test_what_our_agent_reports_counts_at_once_and_heals_with_time(world: World):
-    world.process.reports = {"GPU-n1-0": ("Unhealthy", "ECCDoubleBit")}
+    world.process.reports = {"GPU-n1-0": HealthReport("Unhealthy", "EccDoubleBit", "GPUReset")}
     await world.process.examine()
-    assert (await world.healthy() or {})["reason"] == "ECCError"
-    world.process.reports = {"GPU-n1-0": ("Healthy", "")}
+    assert (await world.healthy() or {})["reason"] == "GPUReset"
+    world.process.reports = {"GPU-n1-0": HealthReport("Healthy")}
     world.time.seconds += 10
     assert await world.process.examine(times=2) == 10
     assert (await world.healthy() or {})["status"] == "False"
@@ -165,7 +165,7 @@ async def test_a_device_that_was_lost_while_nobody_looked_is_found_missing(world
     await show(world, CLEAN)
     await world.restart()
     await show(world, device_lines("GPU-n1-1"))
-    assert (await world.healthy("n1-0") or {})["reason"] == "Lost"
+    assert (await world.healthy("n1-0") or {})["reason"] == "NodeReboot"
 
 
 async def test_a_condition_that_somebody_writes_by_hand_stands_while_nobody_speaks(world: World):
@@ -179,10 +179,10 @@ async def test_a_condition_that_somebody_writes_by_hand_stands_while_nobody_spea
     await world.report_device("n1-0", conditions=[condition])
     await world.process.examine(times=3)
     assert (await world.healthy() or {})["reason"] == "Suspicious"
-    assert faulted("ReportedUnhealthy") == 1
+    assert faulted("ActionUnknown") == 1
     await world.report_device("n1-0", conditions=[])
     await world.process.examine()
-    assert faulted("ReportedUnhealthy") == 0
+    assert faulted("ActionUnknown") == 0
 
 
 async def test_another_device_in_the_same_place_begins_again(world: World):
@@ -259,16 +259,16 @@ async def test_faulted_devices_are_counted_by_reason_while_somebody_looks(world:
         context.ending.callback(world.process.health.forget_gauges)
         woken = connected(SPEC, context)
         assert woken.taken() == [N1]
-        assert faulted("XIDError") == 0
+        assert faulted("NodeReboot") == 0
         await show(world, FATAL)
-        assert (faulted("XIDError"), faulted("ECCError")) == (1, 0)
+        assert (faulted("NodeReboot"), faulted("GPUReset")) == (1, 0)
         for name in ("n1-0", "n1-1"):
             await world.client.delete(GPU_DEVICES, name)
         await world.process.examine()
-        assert faulted("XIDError") == 0
+        assert faulted("NodeReboot") == 0
         woken.taken()
         context.stores.features.changes.publish(N1)
         assert woken.taken() == [N1]
         context.shared(dcgm_scraper).changes.publish(N1)
         assert woken.taken() == [N1]
-    assert faulted("XIDError") is None
+    assert faulted("NodeReboot") is None

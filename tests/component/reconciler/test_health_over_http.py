@@ -64,7 +64,7 @@ async def test_a_device_fails_and_comes_back_as_its_exporter_says(watched: Watch
     assert await watched.reason() == "Healthy"
     watched.exporter.page = device_lines("GPU-n1-0", volatile=1) + device_lines("GPU-n1-1")
     await watched.go_on()
-    assert await watched.reason() == "ECCError"
+    assert await watched.reason() == "GPUReset"
     await watched.go_on(rounds=HealthDebounceLimits().clean_samples)
     assert await watched.reason() == "Healthy"
 

@@ -301,7 +301,7 @@ async def test_devices_are_counted_and_those_that_report_a_fault(world: Inventor
             "apiVersion": API_VERSION,
             "kind": "GPUDevice",
             "metadata": {"name": "n1-0000-17-00.0"},
-            "status": {"conditions": [{**health, "reason": "XIDError", "message": "Xid 79"}]},
+            "status": {"conditions": [{**health, "reason": "NodeReboot", "message": "Xid 79"}]},
         }
         await world.client.apply(GPU_DEVICES, body, field_manager="health", subresource="status")
         assert await world.until_stable() == 1

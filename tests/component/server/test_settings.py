@@ -132,8 +132,8 @@ def test_scheduler_name_can_be_switched_off() -> None:
             id="empty list",
         ),
         pytest.param(
-            {"health": {"ignored_xids": [13, "x"]}},
-            "{}: health.ignored_xids is 'x'; expected: list of integer",
+            {"webhooks": {"client_names": ["a", 7]}},
+            "{}: webhooks.client_names is 7; expected: list of text",
             id="within a list",
         ),
         pytest.param(

@@ -45,6 +45,7 @@ LIBRARY_NAME: Final = "libnvidia-ml.so.1"
 CUDA_LIBRARY_NAME: Final = "libcuda.so.1"
 STATE_NAME: Final = "nvml.state"
 
+RECOVERY_ACTION_FIELD: Final = 230
 XID: Final = 8
 DOUBLE_BIT_ECC: Final = 2
 FOREVER: Final = "forever"
@@ -171,6 +172,8 @@ class NvmlDevice:
     shutdown_temperature: int | None = 95
     ecc: int | None = 0
     remap_failed: bool | None = False
+    recovery_action: int | None = None
+    """nvmlDeviceGpuRecoveryAction_t."""
     events: int = XID | DOUBLE_BIT_ECC
     nvlinks: tuple[str, ...] = ()
     """Link by link the address of the peer, or `switch`, or `inactive`."""
@@ -197,6 +200,7 @@ class NvmlDevice:
             "ecc": self.ecc,
             "remap_failed": None if self.remap_failed is None else int(self.remap_failed),
             "events": self.events,
+            f"field.{RECOVERY_ACTION_FIELD}": self.recovery_action,
         }
         lines = {
             f"gpu.{number}.{key}": str(value) for key, value in plain.items() if value is not None
@@ -334,6 +338,12 @@ class FakeNvml:
             if f"{prefix}ecc" in lines:
                 lines[f"{prefix}ecc"] = "0"
             lines.pop(f"{prefix}lost", None)
+            if f"{prefix}field.{RECOVERY_ACTION_FIELD}" in lines:
+                lines[f"{prefix}field.{RECOVERY_ACTION_FIELD}"] = "0"
+
+    def ask_for(self, uuid: str, action: int | None) -> None:
+        """Let a device need a recovery action (nvmlDeviceGpuRecoveryAction_t); None: its driver has no such field."""
+        self.set(uuid, **{f"field.{RECOVERY_ACTION_FIELD}": action})
 
     # Events.
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from agent.driver.pci import PciDevice
 from agent.driver.port import DriverDevice, DriverInstance, DriverLink, LinkType, Profile
-from agent.health.states import HEALTHY, LOST, xid
+from agent.health.states import HEALTHY, LOST
 from agent.inventory.node_devices import (
     DiscoveredNode,
     discovered_devices,
@@ -21,6 +21,7 @@ from api.kinds.gpunodeinventory import (
 )
 from inventory.discovery.parsing import MigPartition, PeerLink
 from inventory.discovery.sources import ReportedDevice
+from tests.support.device_health import XID_79
 from tests.support.seen_devices import read_back, snapshot
 
 addresses = st.builds(
@@ -103,7 +104,7 @@ kubelets = st.none() | st.builds(
 )
 
 
-@given(discovered(), st.sampled_from([HEALTHY, LOST, xid(79)]), kubelets)
+@given(discovered(), st.sampled_from([HEALTHY, LOST, XID_79]), kubelets)
 def test_published_attributes_are_read_back_as_the_same_facts(discovered, health_state, kubelet):
     devices = discovered_devices(discovered, lambda _: health_state)
     if devices is None:
@@ -119,7 +120,9 @@ def test_published_attributes_are_read_back_as_the_same_facts(discovered, health
         assert facts == expected_facts(device)
         if device.uuid and device.health is not None:
             health = device.health
-            assert reported.report.health[device.uuid] == (health.state.value, health.reason)
+            said = reported.report.health[device.uuid]
+            assert (said.status, said.reason) == (health.state.value, health.reason)
+            assert said.action == ("" if health.is_healthy else health.action.value)
         if device.health is None or not device.uuid:
             assert device.uuid not in reported.report.health
     assert published_of(devices, discovered.snapshot, kubelet) == published

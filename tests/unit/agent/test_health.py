@@ -6,15 +6,8 @@ import pytest
 
 from agent.driver.port import DriverDevice, DriverEvent, DriverSnapshot, EventKind
 from agent.health.states import HEALTHY, LOST, HealthState
-from agent.health.tracker import EventEffect, HealthChange, HealthTracker, HealthTrackingLimits
-from inventory.health.device import (
-    IGNORED_XIDS,
-    UNKNOWN,
-    FaultKind,
-    HealthDebounceLimits,
-    HealthReport,
-    assess_health,
-)
+from agent.health.tracker import EventEffect, HealthTracker, HealthTrackingLimits
+from inventory.health.recovery import RecoveryAction
 
 QUIET_S = 300.0
 
@@ -78,17 +71,110 @@ def test_an_xid_counts_against_its_device_alone(tracker: HealthTracker):
     assert tracker.health("GPU-2") == HEALTHY
 
 
-@pytest.mark.parametrize("code", sorted(IGNORED_XIDS))
+@pytest.mark.parametrize("code", [13, 31, 43, 45, 68, 94])
 def test_an_xid_of_an_application_is_no_fault(tracker: HealthTracker, code: int):
-    assert tracker.effect_of(xid(code)) is EventEffect.IGNORED
     assert tracker.record(xid(code), 1.0) == ()
+    assert tracker.effect_of(xid(code)) is EventEffect.IGNORED
     assert tracker.health("GPU-1") == HEALTHY
 
 
-def test_which_xids_are_ignored_is_a_setting():
-    tracker = HealthTracker(HealthTrackingLimits(ignored_xids=frozenset({79})))
+def test_the_action_after_an_xid_is_a_setting():
+    actions = {79: RecoveryAction.NONE, 13: RecoveryAction.REPLACE}
+    tracker = HealthTracker(HealthTrackingLimits(xid_actions=actions))
     assert tracker.effect_of(xid(79)) is EventEffect.IGNORED
     assert tracker.effect_of(xid(13)) is EventEffect.FAULT
+    tracker.record(xid(13), 1.0)
+    state = tracker.health("GPU-1")
+    assert (state.reason, state.action) == ("Xid13", RecoveryAction.REPLACE)
+    assert "by the setting health.xid_actions" in state.text
+
+
+def test_an_xid_that_no_table_knows_is_a_fault_and_names_the_setting(tracker: HealthTracker):
+    tracker.record(xid(999), 1.0)
+    state = tracker.health("GPU-1")
+    assert state.action is RecoveryAction.UNKNOWN
+    assert "name its action in the setting health.xid_actions" in state.text
+
+
+# --- what the driver itself says ---------------------------------------------------------------------
+
+
+def said(action: RecoveryAction | None, code: int = 119, version: str = "570.1") -> HealthTracker:
+    """A tracker of a device whose driver has the field, after an Xid and the action that it then says."""
+    tracker = HealthTracker()
+    tracker.observe(a_snapshot(a_device(recovery_action=RecoveryAction.NONE), version=version), 0.0)
+    assert tracker.knows_actions
+    tracker.record(xid(code), 1.0, actions={"GPU-1": action})
+    return tracker
+
+
+def look(tracker: HealthTracker, action: RecoveryAction | None, at: float, **changes: Any) -> str:
+    snapshot = a_snapshot(a_device(recovery_action=action, **changes), version="570.1")
+    tracker.observe(snapshot, at)
+    return reason(tracker)
+
+
+@pytest.mark.parametrize("code", [94, 119, 31, 999])
+def test_an_xid_after_which_the_action_is_none_is_harmless(code: int):
+    tracker = said(RecoveryAction.NONE, code)
+    assert tracker.health("GPU-1") == HEALTHY
+    assert tracker.effect_of(xid(code)) is EventEffect.IGNORED
+    # The error of a contained Xid is counted, too.
+    assert look(tracker, RecoveryAction.NONE, 2.0, uncorrectable_errors=1) == ""
+
+
+@pytest.mark.parametrize("code", [109, 119, 31])
+def test_a_fault_lasts_while_the_action_is_not_none(code: int):
+    tracker = said(RecoveryAction.GPU_RESET, code)
+    assert tracker.effect_of(xid(code)) is EventEffect.FAULT
+    for at in (2.0, 1.0 + QUIET_S, 3 * QUIET_S):
+        assert look(tracker, RecoveryAction.GPU_RESET, at) == f"Xid{code}"
+    assert tracker.health("GPU-1").action is RecoveryAction.GPU_RESET
+    assert look(tracker, RecoveryAction.NODE_REBOOT, 4 * QUIET_S) == f"Xid{code}"
+    assert tracker.health("GPU-1").action is RecoveryAction.NODE_REBOOT
+    assert look(tracker, RecoveryAction.NONE, 5 * QUIET_S) == ""
+
+
+def test_an_action_that_comes_after_its_xid_names_the_xid():
+    tracker = said(RecoveryAction.NONE, 119)
+    tracker.record(xid(154), 1.1, actions={"GPU-1": RecoveryAction.GPU_RESET})
+    assert reason(tracker) == "Xid119"
+
+
+@pytest.mark.parametrize("kind", [EventKind.RECOVERY_ACTION, None])
+def test_an_action_without_an_xid_is_a_fault(kind: EventKind | None):
+    tracker = said(RecoveryAction.NONE)
+    assert look(tracker, RecoveryAction.NONE, 2.0) == ""
+    event = kind and DriverEvent(uuid="GPU-1", kind=kind)
+    if event is None:
+        look(tracker, RecoveryAction.DRAIN_P2P, 3.0)
+    else:
+        tracker.record(event, 3.0, actions={"GPU-1": RecoveryAction.DRAIN_P2P})
+        assert tracker.effect_of(event) is EventEffect.FAULT
+    assert reason(tracker) == "DrainP2P"
+
+
+@pytest.mark.parametrize("actions", [None, {}, {"GPU-1": None}, {"GPU-1": RecoveryAction.UNKNOWN}])
+def test_an_action_that_cannot_be_read_is_not_none(actions: dict[str, Any] | None):
+    tracker = said(RecoveryAction.NONE)
+    tracker.record(xid(31), 2.0, actions=actions)
+    assert tracker.health("GPU-1").action is RecoveryAction.UNKNOWN
+    assert look(tracker, RecoveryAction.UNKNOWN, 2 * QUIET_S) != ""
+    assert look(tracker, RecoveryAction.NONE, 2 * QUIET_S + 10) == ""
+
+
+@pytest.mark.parametrize(("version", "expected"), [("565.57", "Xid109"), ("570.1", "")])
+def test_none_after_an_xid_from_which_this_driver_derives_no_action_proves_nothing(
+    version: str, expected: str
+):
+    assert reason(said(RecoveryAction.NONE, 109, version)) == expected
+
+
+def test_a_setting_hides_no_action_that_the_driver_asks_for():
+    tracker = HealthTracker(HealthTrackingLimits(xid_actions={119: RecoveryAction.NONE}))
+    look(tracker, RecoveryAction.NONE, 0.0)
+    tracker.record(xid(119), 1.0, actions={"GPU-1": RecoveryAction.GPU_RESET})
+    assert reason(tracker) == "GPUReset"
 
 
 def test_ignored_codes_are_those_of_xids_only():
@@ -359,47 +445,3 @@ def test_a_momentary_fault_is_recalled(published: str, expected: str):
 def test_a_device_that_is_known_is_not_taken_up(tracker: HealthTracker):
     tracker.recall("GPU-1", "Xid79", address="0000:01:00.0", now=10.0)
     assert tracker.health("GPU-1") == HEALTHY
-
-
-# --- who reads it ------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("happens", "kind"),
-    [
-        pytest.param(lambda tracker: tracker.record(xid(79), 1.0), FaultKind.XID_ERROR, id="Xid"),
-        pytest.param(
-            lambda tracker: tracker.record(DOUBLE_BIT, 1.0), FaultKind.ECC_ERROR, id="double bit"
-        ),
-        pytest.param(
-            lambda tracker: tracker.observe(a_snapshot(a_device(uncorrectable_errors=1)), 1.0),
-            FaultKind.ECC_ERROR,
-            id="uncorrectable",
-        ),
-        pytest.param(
-            lambda tracker: tracker.observe(a_snapshot(a_device(is_row_remap_failed=True)), 1.0),
-            FaultKind.ECC_ERROR,
-            id="row remap",
-        ),
-        pytest.param(
-            lambda tracker: tracker.observe(a_snapshot(a_device(temperature_celsius=99)), 1.0),
-            FaultKind.THERMAL,
-            id="heat",
-        ),
-        pytest.param(
-            lambda tracker: tracker.observe(a_snapshot(lost_device()), 1.0),
-            FaultKind.LOST,
-            id="lost",
-        ),
-    ],
-)
-def test_the_control_plane_knows_each_reason(tracker: HealthTracker, happens: Any, kind: FaultKind):
-    """`inventory.health.device` tells faults apart by how their reason begins."""
-    (change,) = [happen for happen in happens(tracker) if happen.uuid == "GPU-1"]
-    assert isinstance(change, HealthChange)
-    report = HealthReport(change.after.state.value, change.after.reason)
-    tracked = assess_health(
-        UNKNOWN, "GPU-1", seen=None, report=report, limits=HealthDebounceLimits(), now=1.0
-    )
-    assert tracked.fault is not None
-    assert tracked.fault.kind is kind

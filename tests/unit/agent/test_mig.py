@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from agent.driver.port import DriverDevice, DriverInstance, Profile
-from agent.health.states import HEALTHY, xid
+from agent.health.states import HEALTHY
 from agent.mig.partition_planner import (
     WHOLE,
     Blocked,
@@ -27,6 +27,7 @@ from agent.mig.partition_planner import (
 from api.kinds.gpudevice import GPUDevice
 from api.kinds.gpupool import AllocationMode, EffectiveAllocation, GPUPool
 from tests.support.assignment import a_device, a_gpupool
+from tests.support.device_health import XID_79
 
 CUT = DesiredLayout("1g.10gb")
 PROFILES = (Profile(name="1g.10gb", capacity=7), Profile(name="3g.40gb", capacity=2))
@@ -180,7 +181,7 @@ def test_no_step_is_taken_while_the_device_is_in_use(device: DriverDevice, wante
         ({"in_use": {"GPU-1"}}, BlockReason.IN_USE),
         ({"in_use": {"GPU-1::3"}}, BlockReason.IN_USE),
         ({"in_use": None}, BlockReason.USE_UNKNOWN),
-        ({"health": xid(79)}, BlockReason.UNHEALTHY),
+        ({"health": XID_79}, BlockReason.UNHEALTHY),
     ]
     uses += [
         ({"in_use": {instance.uuid}}, BlockReason.IN_USE)
@@ -200,7 +201,7 @@ def test_users_of_another_device_do_not_block(device: DriverDevice, wanted: Desi
 
 @pytest.mark.parametrize(
     "given",
-    [{"in_use": {"GPU-1", "MIG-3"}}, {"in_use": None}, {"health": xid(79)}],
+    [{"in_use": {"GPU-1", "MIG-3"}}, {"in_use": None}, {"health": XID_79}],
     ids=["in use", "unknown use", "unhealthy"],
 )
 def test_a_finished_device_is_done_even_while_in_use(given: dict[str, Any]):
@@ -216,7 +217,7 @@ def test_the_text_names_the_user_and_the_cure():
     assert "nvidia-smi --gpu-reset -i GPU-1" in text(step_of(a_gpu(is_mig_pending=True), CUT))
     assert "MIG-2, MIG-3" in text(step_of(a_gpu(*SEVEN), WHOLE, in_use={"MIG-3", "MIG-2"}))
     assert "1g.10gb, 3g.40gb" in text(step_of(a_gpu(), DesiredLayout("9g.9gb")))
-    assert "Xid79" in text(step_of(a_gpu(), CUT, health=xid(79)))
+    assert "Xid79" in text(step_of(a_gpu(), CUT, health=XID_79))
 
 
 # --- how a device is wanted --------------------------------------------------------------------------

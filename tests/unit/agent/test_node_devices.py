@@ -7,7 +7,7 @@ import pytest
 
 from agent.driver.device_files import DeviceFile, DeviceFiles
 from agent.driver.port import DriverInstance, DriverLink, LinkType
-from agent.health.states import HEALTHY, LOST, DeviceHealthState, xid
+from agent.health.states import HEALTHY, LOST, DeviceHealthState
 from agent.inventory.node_devices import (
     NOT_REPORTED,
     DiscoveredNode,
@@ -18,7 +18,9 @@ from agent.inventory.node_devices import (
 )
 from api.nodefiles.node_devices_file import NodeDevices
 from inventory.discovery.parsing import MigPartition
+from inventory.health.device import HealthReport
 from tests.support.builders import EPOCH
+from tests.support.device_health import XID_79
 from tests.support.seen_devices import FIRST, SECOND, pci, read_back, said, snapshot
 
 NO_FILES = DeviceFiles(by_uuid={}, shared=(), missing=())
@@ -35,14 +37,14 @@ def test_bus_and_driver_make_one_device():
     (device,) = reported.agent.devices
     assert (device.address, device.uuid, device.device) == (FIRST, "GPU-1", "2335")
     assert (device.product, device.memory_mib, device.numa_node) == ("NVIDIA H200", 143771, 0)
-    assert reported.report.health == {"GPU-1": ("Healthy", "")}
+    assert reported.report.health == {"GPU-1": HealthReport("Healthy")}
     assert (reported.report.versions.driver, reported.report.versions.cuda) == ("570.86.15", "12.8")
     assert reported.report.heartbeat == EPOCH
 
 
 def test_without_a_driver_the_pci_facts_alone_are_published():
     discovered = DiscoveredNode(bus=(pci(),), snapshot=None, known={FIRST: "GPU-1"})
-    devices = discovered_devices(discovered, lambda _: xid(79))
+    devices = discovered_devices(discovered, lambda _: XID_79)
     assert devices is not None
     published = published_of(devices, None)
     assert set(published.devices[0]) == {
@@ -85,8 +87,8 @@ def test_a_device_that_the_driver_shows_no_more_is_lost_by_its_uuid(bus):
     assert devices is not None
     reported = read_back(published_of(devices, seen))
     assert reported.report.health == {
-        "GPU-1": ("Healthy", ""),
-        "GPU-2": ("Lost", NOT_REPORTED.reason),
+        "GPU-1": HealthReport("Healthy"),
+        "GPU-2": HealthReport("Lost", NOT_REPORTED.reason, "NodeReboot"),
     }
     assert reported.agent.devices[1].product is None
 
@@ -200,7 +202,7 @@ def test_the_file_of_devices_has_device_files_and_health():
         instances=(DriverInstance(gpu_instance=1, profile="1g.18gb", uuid="MIG-1"),),
     )
     devices = discovered_devices(
-        DiscoveredNode(bus=(pci(),), snapshot=snapshot(cut)), lambda _: xid(79)
+        DiscoveredNode(bus=(pci(),), snapshot=snapshot(cut)), lambda _: XID_79
     )
     assert devices is not None
     files = DeviceFiles(

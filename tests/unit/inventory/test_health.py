@@ -6,15 +6,14 @@ from hypothesis import strategies as st
 
 from inventory.health.dcgm import parse_page
 from inventory.health.device import (
-    IGNORED_XIDS,
     UNKNOWN,
     DeviceHealth,
     ExporterSample,
-    FaultKind,
     HealthDebounceLimits,
     HealthReport,
     assess_health,
 )
+from inventory.health.recovery import RecoveryAction
 from tests.support.dcgm import device_lines
 
 UUID = "GPU-a"
@@ -45,23 +44,27 @@ def reported(*statuses: str, before: DeviceHealth = UNKNOWN, start: float = 0.0)
     return health
 
 
-def kind(health: DeviceHealth) -> FaultKind | None:
+def action(health: DeviceHealth) -> RecoveryAction | None:
     fault = health.present_fault
-    return fault.kind if fault is not None else None
+    return fault.action if fault is not None else None
 
 
 @pytest.mark.parametrize(
     ("pages", "fault"),
     [
         pytest.param([CLEAN], None, id="clean"),
-        pytest.param([device_lines(UUID, xid=79)], FaultKind.XID_ERROR, id="a fatal Xid, at once"),
-        pytest.param([CLEAN, device_lines(UUID, xid=48)], FaultKind.XID_ERROR, id="a new Xid"),
         pytest.param(
-            [CLEAN, device_lines(UUID, volatile=1)], FaultKind.ECC_ERROR, id="a new volatile error"
+            [device_lines(UUID, xid=79)], RecoveryAction.NODE_REBOOT, id="a fatal Xid, at once"
+        ),
+        pytest.param([CLEAN, device_lines(UUID, xid=48)], RecoveryAction.GPU_RESET, id="a new Xid"),
+        pytest.param(
+            [CLEAN, device_lines(UUID, volatile=1)],
+            RecoveryAction.GPU_RESET,
+            id="a new volatile error",
         ),
         pytest.param(
             [device_lines(UUID, aggregate=4), device_lines(UUID, aggregate=5)],
-            FaultKind.ECC_ERROR,
+            RecoveryAction.GPU_RESET,
             id="a new error of many",
         ),
         pytest.param(
@@ -72,7 +75,9 @@ def kind(health: DeviceHealth) -> FaultKind | None:
             None,
             id="a counter that begins again",
         ),
-        pytest.param([CLEAN + OTHER, OTHER], FaultKind.LOST, id="listed, and not any more"),
+        pytest.param(
+            [CLEAN + OTHER, OTHER], RecoveryAction.NODE_REBOOT, id="listed, and not any more"
+        ),
         pytest.param([OTHER, OTHER], None, id="never listed"),
         pytest.param([CLEAN, ""], None, id="an exporter that starts lists nothing"),
         pytest.param(
@@ -80,18 +85,18 @@ def kind(health: DeviceHealth) -> FaultKind | None:
         ),
         pytest.param(
             [device_lines(UUID, thermal=heat) for heat in (1, 2, 3, 4)],
-            FaultKind.THERMAL,
+            RecoveryAction.CHECK_COOLING,
             id="hot in three samples in a row",
         ),
     ],
 )
 def test_an_exporters_figures_make_a_device_faulty_or_do_not(
-    pages: list[str], fault: FaultKind | None
+    pages: list[str], fault: RecoveryAction | None
 ):
-    assert kind(current(*pages)) is fault
+    assert action(current(*pages)) is fault
 
 
-@pytest.mark.parametrize("xid", sorted(IGNORED_XIDS))
+@pytest.mark.parametrize("xid", [13, 31, 43, 45, 68, 94])
 def test_an_error_of_an_application_harms_no_device(xid: int):
     assert not current(CLEAN, device_lines(UUID, xid=xid)).is_faulted
 
@@ -112,7 +117,7 @@ def test_a_relapse_starts_the_count_again():
 
 def test_a_fatal_xid_stays_while_the_exporter_shows_it():
     faulty = current(*[device_lines(UUID, xid=79)] * 20)
-    assert kind(faulty) is FaultKind.XID_ERROR
+    assert action(faulty) is RecoveryAction.NODE_REBOOT
     assert not current(CLEAN, CLEAN, CLEAN, before=faulty, start=400).is_faulted
 
 
@@ -123,7 +128,7 @@ def test_an_ignored_xid_that_replaces_a_fatal_one_heals_nothing(ignored: int):
     faulty = current(CLEAN, fatal, *[harmless] * 20)
     fault = faulty.present_fault
     assert fault is not None
-    assert (fault.kind, "Xid 48" in fault.text) == (FaultKind.XID_ERROR, True)
+    assert (fault.action, "Xid 48" in fault.text) == (RecoveryAction.GPU_RESET, True)
     assert current(CLEAN, CLEAN, before=faulty, start=400).is_faulted
     assert not current(CLEAN, CLEAN, CLEAN, harmless, before=faulty, start=400).is_faulted
 
@@ -155,7 +160,7 @@ def test_a_page_looked_at_again_interrupts_no_row_of_hot_samples():
         seen = ExporterSample(number * 15.0, parse_page(device_lines(UUID, thermal=heat)))
         for _ in range(3):
             health = assess_health(health, UUID, seen=seen, report=None, limits=LIMITS, now=seen.at)
-    assert kind(health) is FaultKind.THERMAL
+    assert action(health) is RecoveryAction.CHECK_COOLING
 
 
 def test_the_newest_of_two_reports_is_the_time_of_a_sample():
@@ -178,17 +183,18 @@ def test_silence_heals_nothing_and_harms_nothing():
     ("report", "fault"),
     [
         ("Healthy", None),
-        ("Unhealthy:Overheated", FaultKind.REPORTED_UNHEALTHY),
-        ("Unhealthy:XIDError", FaultKind.XID_ERROR),
-        ("Unhealthy:ECCDoubleBit", FaultKind.ECC_ERROR),
-        ("Unhealthy:", FaultKind.REPORTED_UNHEALTHY),
-        ("Lost:", FaultKind.LOST),
+        ("Unhealthy:Xid119:GPUReset", RecoveryAction.GPU_RESET),
+        ("Unhealthy:ThermalShutdown:CheckCooling", RecoveryAction.CHECK_COOLING),
+        ("Unhealthy:Xid119:None", RecoveryAction.UNKNOWN),
+        ("Unhealthy:Xid119:Repaint", RecoveryAction.UNKNOWN),
+        ("Unhealthy:", RecoveryAction.UNKNOWN),
+        ("Lost::NodeReboot", RecoveryAction.NODE_REBOOT),
         ("perhaps:", None),
         ("", None),
     ],
 )
-def test_the_agents_report_counts_at_once(report: str, fault: FaultKind | None):
-    assert kind(reported(report)) is fault
+def test_the_agents_report_counts_at_once(report: str, fault: RecoveryAction | None):
+    assert action(reported(report)) is fault
 
 
 def test_three_healthy_reports_make_a_device_healthy_again():
@@ -210,7 +216,43 @@ def test_of_two_sources_that_differ_the_bad_news_counts():
         report = HealthReport("Healthy")
         health = assess_health(health, UUID, seen=seen, report=report, limits=LIMITS, now=now)
         now += 15
-    assert kind(health) is FaultKind.XID_ERROR
+    assert action(health) is RecoveryAction.NODE_REBOOT
+
+
+@pytest.mark.parametrize("page", [device_lines(UUID, xid=119), device_lines(UUID, volatile=2)])
+def test_the_drivers_action_counts_more_than_errors_that_an_exporter_shows(page: str):
+    """The exporter shows an Xid until the driver is loaded again, also of a device that was reset."""
+    health = UNKNOWN
+    for now, text in ((0.0, CLEAN), (15.0, page)):
+        seen = ExporterSample(now, parse_page(text))
+        report = HealthReport("Healthy", "", "None")
+        health = assess_health(health, UUID, seen=seen, report=report, limits=LIMITS, now=now)
+    assert action(health) is None
+
+
+def test_the_action_after_an_xid_is_a_setting():
+    limits = HealthDebounceLimits(
+        xid_actions={119: RecoveryAction.NONE, 31: RecoveryAction.REPLACE}
+    )
+    for code, expected in (
+        (119, None),
+        (31, RecoveryAction.REPLACE),
+        (999, RecoveryAction.UNKNOWN),
+    ):
+        seen = ExporterSample(0.0, parse_page(device_lines(UUID, xid=code)))
+        health = assess_health(UNKNOWN, UUID, seen=seen, report=None, limits=limits, now=0.0)
+        assert action(health) is expected
+
+
+def test_a_second_xid_hides_no_first_one_that_the_exporter_counts():
+    counted = "".join(
+        f'DCGM_EXP_XID_ERRORS_COUNT{{gpu="0",UUID="{UUID}",window_size_in_ms="300000",xid="{code}"}} 1\n'
+        for code in (48, 31)
+    )
+    page = device_lines(UUID, xid=31)
+    assert action(current(CLEAN, page)) is None
+    faulty = current(CLEAN, page + counted, page)
+    assert action(faulty) is RecoveryAction.GPU_RESET
 
 
 def test_a_device_for_which_our_agent_vouches_is_not_lost_because_an_exporter_leaves_it_out():

@@ -14,6 +14,7 @@ from inventory.discovery import parsing as values
 from inventory.discovery.labels import LabelReport, label_report
 from inventory.discovery.parsing import MigPartition, PeerLink
 from inventory.discovery.sources import FeatureReport, ReportedDevice, feature_report
+from inventory.health.device import HealthReport
 from tests.support.node_features import (
     a_node_feature,
     agent_device,
@@ -274,7 +275,7 @@ class TestFeatures:
             mig_instances=(MigPartition("1g.18gb", "MIG-1"),),
         )
         assert report.heartbeat == beat
-        assert report.health == {uuid_of("n1", 1): ("Healthy", "")}
+        assert report.health == {uuid_of("n1", 1): HealthReport("Healthy")}
         assert report.versions.toolkit == "1.17.4"
         assert report.bad == frozenset()
 

@@ -443,12 +443,12 @@ def a_stale_definition() -> list[Json]:
             [
                 *without("GPUDevice"),
                 a_device_object(
-                    "n1", 0, conditions=[condition("Healthy", "False", "XIDError", "Xid 79")]
+                    "n1", 0, conditions=[condition("Healthy", "False", "NodeReboot", "Xid 79")]
                 ),
             ],
             "Fault",
             "GPUDevice n1-0",
-            "XIDError: Xid 79",
+            "NodeReboot: Xid 79",
             id="a device is faulted, with a reason",
         ),
         pytest.param(

@@ -18,7 +18,7 @@ from api.nodefiles.pluginproblems import PROBLEMS_DIRECTORY
 from api.nodefiles.poolconfig import DeviceInjection
 from cli.agent import add_arguments, settings_of
 from inventory.discovery.node import InventoryParameters, is_managed
-from inventory.health.device import IGNORED_XIDS
+from inventory.health.recovery import RecoveryAction
 from manifests import constants
 from manifests.install.agent_policy import build_agent_policy
 from manifests.node import agent_daemonset, cache_mounts, detector_daemonset
@@ -210,21 +210,22 @@ def test_a_plugin_tells_its_problems_where_the_node_agent_looks_for_them():
 @pytest.mark.parametrize(
     ("given", "parsed"),
     [
-        pytest.param({}, None, id="the usual ones"),
+        pytest.param({}, {}, id="none"),
         pytest.param(
-            {"health": {"ignored_xids": sorted(IGNORED_XIDS)[::-1]}}, None, id="in any order"
+            {"94": "GPUReset", "31": "None"},
+            {31: RecoveryAction.NONE, 94: RecoveryAction.GPU_RESET},
+            id="two",
         ),
-        pytest.param({"health": {"ignored_xids": [31, 13]}}, frozenset({13, 31}), id="others"),
-        pytest.param({"health": {"ignored_xids": []}}, frozenset(), id="none"),
     ],
 )
-def test_the_servers_ignored_xids_reach_the_agent(
-    given: dict[str, Any], parsed: frozenset[int] | None
+def test_the_servers_actions_after_xids_reach_the_agent(
+    given: dict[str, Any], parsed: dict[int, RecoveryAction]
 ):
-    pod = pod_of(build_node_agent(workload_settings(Settings(**given))))
-    assert understood(pod).ignored_xids == parsed
-    arguments = [arg for arg in pod["containers"][0]["args"] if "xids" in arg]
-    assert len(arguments) == (parsed is not None)
+    settings = Settings.model_validate({"health": {"xid_actions": given}})
+    pod = pod_of(build_node_agent(workload_settings(settings)))
+    assert understood(pod).xid_actions == parsed
+    arguments = [arg for arg in pod["containers"][0]["args"] if "xid" in arg]
+    assert len(arguments) == bool(parsed)
 
 
 def test_the_directory_of_the_drivers_libraries_reaches_agent_and_validator():

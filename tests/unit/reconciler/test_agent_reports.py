@@ -7,12 +7,13 @@ from dataclasses import dataclass
 import pytest
 
 from api.names import NodeName
+from inventory.health.device import HealthReport
 from reconciler.sinks.agent_reports import AgentReports
 from tests.support.builders import EPOCH
 from tests.support.scheduling import Time
 
 N1 = NodeName("n1")
-SAID = {"GPU-a": ("Healthy", "")}
+SAID = {"GPU-a": HealthReport("Healthy")}
 
 
 @dataclass
@@ -22,7 +23,7 @@ class Features:
     def heartbeat(self, _node: NodeName) -> dt.datetime | None:
         return self.at
 
-    def health(self, _node: NodeName) -> Mapping[str, tuple[str, str]]:
+    def health(self, _node: NodeName) -> Mapping[str, HealthReport]:
         return SAID
 
 
@@ -42,7 +43,7 @@ def reports(heartbeat_s: float | None) -> AgentReports:
     ],
 )
 def test_an_agent_that_fell_silent_says_nothing(
-    heartbeat_s: float | None, age_s: float | None, said: Mapping[str, tuple[str, str]]
+    heartbeat_s: float | None, age_s: float | None, said: Mapping[str, HealthReport]
 ):
     agent = reports(heartbeat_s)
     assert agent.heartbeat_age_s(N1) == age_s

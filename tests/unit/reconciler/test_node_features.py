@@ -9,6 +9,7 @@ import pytest
 
 from api.foreign.nodefeature import NODE_NAME_LABEL, NodeFeature
 from api.names import NodeName
+from inventory.health.device import HealthReport
 from reconciler.sinks.node_feature import NodeFeatureSink, ObservedFeature, observe_feature
 from tests.support.builders import EPOCH
 from tests.support.node_features import (
@@ -108,7 +109,7 @@ def test_a_fact_that_comes_with_a_heartbeat_is_told(sink: NodeFeatureSink, repor
     sink.upsert(beat(0))
     sink.upsert(beat(30, health="Unhealthy", **{"health.reason": "Xid79"}))
     assert reported == ["n1", "n1"]
-    assert sink.health(N1) == {uuid_of("n1", 0): ("Unhealthy", "Xid79")}
+    assert sink.health(N1) == {uuid_of("n1", 0): HealthReport("Unhealthy", "Xid79")}
 
 
 def test_a_feature_that_changes_its_node_is_told_both(sink: NodeFeatureSink, reported: list[str]):

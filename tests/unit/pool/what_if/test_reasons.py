@@ -27,6 +27,7 @@ from pool.what_if.explanation import (
     UsePool,
 )
 from pool.what_if.question import WaitQuestion
+from telemetry.remedy_texts import RemedyReader, remedy_text
 from tests.support.builders import a_device, a_node, a_pod_facts, a_pool, at
 from tests.support.cache_demands import LLAMA, a_known_cache
 
@@ -290,12 +291,17 @@ def test_a_faulted_device_that_does_not_help_is_not_named():
     state = a_state({"n1": 0}, device_topology=DeviceTopology.REQUIRED)
     bind(state, "bound", "n1", [2])
     for number in (0, 1, 3):
-        device = a_device("n1", number, numa_node=number % 2, is_faulted=True)
+        device = a_device(
+            "n1", number, numa_node=number % 2, is_faulted=True, needed_action="GPUReset"
+        )
         state.index.replace_device(device)
     named = [
         remedy for remedy in why(state, waiting(2)).remedies if isinstance(remedy, UnitsReturn)
     ]
     assert [item.devices for item in named] == [("n1-1", "n1-3")]
+    assert "more (n1-1, n1-3; needed: GPUReset)" in remedy_text(
+        named[0], RemedyReader(namespace="")
+    )
 
 
 def test_remedies_come_with_the_least_change_first():

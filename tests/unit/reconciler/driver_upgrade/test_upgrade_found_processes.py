@@ -8,6 +8,7 @@ import pytest
 from api.clock import Instant
 from api.kinds.gpunodeinventory import DriverProcess, GPUNodeInventory, GPUNodeInventoryStatus
 from api.names import NodeName, PodUid
+from inventory.health.device import HealthReport
 from operands.upgrade.facts import DriverUse, HostProcess, PodOwner
 from reconciler.driver_upgrade.found_processes import found_on, with_driver_open
 from reconciler.sinks.agent_reports import AgentReports
@@ -71,7 +72,7 @@ class Features:
         return None if self._age_s is None else NOW - dt.timedelta(seconds=self._age_s)
 
     @staticmethod
-    def health(_node: NodeName) -> dict[str, tuple[str, str]]:
+    def health(_node: NodeName) -> dict[str, HealthReport]:
         return {}
 
 
