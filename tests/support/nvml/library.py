@@ -411,6 +411,8 @@ class FakeNvml:
                 ".".join(key.split(".")[:2]) + "." for key in lines if key.startswith("gpu.")
             }:
                 _drop_instances(lines, prefix)
+                if f"{prefix}field.{RECOVERY_ACTION_FIELD}" in lines:
+                    lines[f"{prefix}field.{RECOVERY_ACTION_FIELD}"] = "0"
 
     def instances(self, uuid: str) -> list[str]:
         """Return the names of the profiles of a device's GPU instances, in the order of their ids."""

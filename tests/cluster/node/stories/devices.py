@@ -132,7 +132,8 @@ def install_driver(
 def _linked(number: int, count: int) -> NvmlDevice:
     first = number - number % ISLAND
     peers = [nvml_device(n) for n in range(first, min(first + ISLAND, count)) if n != number]
-    return nvml_device(number, nvlinks=tuple(peer.address for peer in peers))
+    links = tuple(peer.address for peer in peers)
+    return nvml_device(number, nvlinks=links, recovery_action=0)
 
 
 def _address(device: NvmlDevice) -> str:

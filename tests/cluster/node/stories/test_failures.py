@@ -3,11 +3,16 @@
 import json
 from typing import TYPE_CHECKING
 
+import msgspec
+
+from api.names import NodeName
+from api.nodefiles import node_devices_file
+from inventory.identity import device_name
 from tests.cluster.environment import client, nodes, pods, polling
 from tests.cluster.node.stories.pools import Pools
 from tests.cluster.node.stories.test_assigned_devices import check
 from tests.cluster.system.installation import NAMESPACE
-from tests.cluster.system.objects import DEVICES_KEY, units_of
+from tests.cluster.system.objects import DEVICES, DEVICES_KEY, units_of
 
 if TYPE_CHECKING:
     from tests.cluster.environment.client import JsonObject
@@ -16,6 +21,9 @@ if TYPE_CHECKING:
     from tests.cluster.node.environment.real_node import RealNode
     from tests.cluster.node.stories.agents import Agent
     from tests.cluster.node.stories.devices import NodeDevices
+
+GPU_RESET, NODE_REBOOT = 1, 2
+"""nvmlDeviceGpuRecoveryAction_t."""
 
 
 def restarts(pod: "JsonObject") -> int:
@@ -95,6 +103,7 @@ async def test_a_device_fails_under_a_pod(pools: Pools, devices: "NodeDevices"):
     resource = await pools.make(10, 11)
     pod = await pools.run(pools.a_pod("victim", resource))
     (unit,) = units_of(pod)
+    devices.driver.ask_for(unit, NODE_REBOOT)
     devices.driver.emit_xid(unit, 79)
 
     async def is_known() -> bool:
@@ -112,6 +121,42 @@ async def test_a_device_fails_under_a_pod(pools: Pools, devices: "NodeDevices"):
     await restart_driver(pools, devices)
     await pools.offers_of(resource, 2)
     await check(pools, await pools.running("waits"), "main")
+
+
+async def test_a_device_is_out_for_as_long_as_its_driver_asks_for_a_reset(
+    pools: Pools, devices: "NodeDevices"
+):
+    resource = await pools.make(10, 11)
+    device = devices.devices[11]
+    # A contained error needs nothing of the device: it stays, as the next Xid proves.
+    devices.driver.emit_xid(device.uuid, 94)
+    await pools.offers_of(resource, 2)
+    devices.driver.ask_for(device.uuid, GPU_RESET)
+    devices.driver.emit_xid(device.uuid, 119)
+    file = pools.node.run_directory / node_devices_file.DEVICES_FILE
+
+    def is_out() -> bool:
+        found = msgspec.json.decode(file.read_bytes(), type=node_devices_file.NodeDevices).devices
+        reasons = {item.uuid: item.reason for item in found}
+        assert reasons[device.uuid] == "Xid119", f"{reasons}"
+        return True
+
+    await polling.eventually(is_out, what="the device is out", within=1.0, every=0.02)
+    await pools.offers_of(resource, 1)
+    name = device_name(NodeName(pools.node.name), device.address.lower()[4:])
+
+    async def becomes(status: str, reason: str) -> None:
+        async def is_so() -> bool:
+            current = (await pools.api.conditions(f"{DEVICES}/{name}")).get("Healthy", {})
+            assert (current.get("status"), current.get("reason")) == (status, reason), f"{current}"
+            return True
+
+        await polling.eventually(is_so, what=f"Healthy is {status}")
+
+    await becomes("False", "GPUReset")
+    devices.driver.reset(device.uuid)
+    await becomes("True", "Healthy")
+    await pools.offers_of(resource, 2)
 
 
 async def test_a_device_falls_off_the_bus_and_comes_back(pools: Pools, devices: "NodeDevices"):
