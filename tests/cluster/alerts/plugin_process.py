@@ -2,13 +2,13 @@
 
 import contextlib
 import random
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
 import msgspec
 
 from api.foreign.core import Pod
+from demo.demo_folder import demo_folder
 from tests.cluster.environment import polling, server_process
 from tests.component.agent.node import MountedConfig
 from tests.support import ports
@@ -53,7 +53,7 @@ async def plugin_process(
 ) -> "AsyncIterator[PluginProcess]":
     port = ports.free_port()
     # A socket's path may have 107 characters.
-    with tempfile.TemporaryDirectory(prefix="gpu") as name:
+    with demo_folder() as name:
         folder = Path(name)
         mounted = MountedConfig(folder / "pool")
         mounted.put_devices(*uuids, pool=pool, nodes={node: [{"uuid": uuid} for uuid in uuids]})

@@ -2,7 +2,6 @@
 
 import os
 import sys
-import tempfile
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import final
 
 import pytest
 
+from demo.demo_folder import demo_folder
 from tests.cluster.caches.driver_process import CONTENT, DRIVER_SOCKET, PODS
 from tests.cluster.environment import processes
 from tests.support.csi import CsiClient, a_target
@@ -43,7 +43,7 @@ class DriverProcess:
 @pytest.fixture
 def node() -> Iterator[Path]:
     """The node's disk; a short name, since a socket's path may have 107 characters."""
-    with tempfile.TemporaryDirectory(prefix="csi") as name:
+    with demo_folder() as name:
         folder = Path(name).resolve()
         (folder / CONTENT).mkdir()
         (folder / CONTENT / "kernel.cubin").write_bytes(b"x" * 1000)

@@ -2,7 +2,6 @@
 
 import contextlib
 import secrets
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +9,7 @@ import pytest
 
 from agent.rbac import NAMESPACED_RBAC, RBAC
 from api.foreign.nodefeature import AGENT_INSTANCES, AgentDevice
+from demo.demo_folder import demo_folder
 from manifests import constants
 from manifests.install.agent_policy import build_agent_policy
 from manifests.install.rbac import build_rbac
@@ -79,7 +79,7 @@ async def nodes(
 
 @pytest.fixture
 async def kubelet() -> "AsyncIterator[PluginsOfKubelet]":
-    with tempfile.TemporaryDirectory(prefix="gpu") as folder:
+    with demo_folder() as folder:
         async with PluginsOfKubelet(Path(folder)) as kubelet:
             yield kubelet
 

@@ -1,12 +1,12 @@
 """A node with a kubelet double; its directory has a short name, since a socket's may have 107 characters."""
 
 import random
-import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 
+from demo.demo_folder import demo_folder
 from tests.component.agent.node import Agent
 from tests.support.kubelet.admission import KubeletOfNode
 from tests.support.kubelet.plugins import PluginsOfKubelet
@@ -14,7 +14,7 @@ from tests.support.kubelet.plugins import PluginsOfKubelet
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="gpu") as name:
+    with demo_folder() as name:
         yield Path(name)
 
 
