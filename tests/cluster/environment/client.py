@@ -117,6 +117,16 @@ class ApiClient:
         """Delete; `options` are DeleteOptions (gracePeriodSeconds, preconditions)."""
         return await self._request("DELETE", path, body=options, params=params)
 
+    async def kinds(self) -> "AsyncIterator[tuple[str, JsonObject]]":
+        """Yield the resources that can be listed, each with the path of its group's preferred version."""
+        groups = (await self.get("/apis"))["groups"]
+        versions = [f"/apis/{group['preferredVersion']['groupVersion']}" for group in groups]
+        for version in ("/api/v1", *versions):
+            # A kind may go meanwhile.
+            for resource in (await self.find(version)).get("resources", ()):
+                if "list" in resource["verbs"]:
+                    yield version, resource
+
     async def watch(self, path: str, **params: str) -> "AsyncGenerator[JsonObject, None]":
         """Yield watch events until the server ends the watch; an ERROR event raises ApiRefused."""
         query = {**params, "watch": "true", "allowWatchBookmarks": "true"}

@@ -8,23 +8,25 @@ kube-scheduler with the rendered configuration and the client certificate out of
 import asyncio
 import base64
 import contextlib
+import io
 import re
-import subprocess
-import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
 import aiohttp
 import yaml
 
+from cli import main as command_line
+from cli.exit_status import OK
 from manifests.yaml import render
 from simulator.node.nfd import node_feature_crd
-from tests.cluster.environment import client, components, polling, server_process
+from tests.cluster.environment import client, components, nodes, polling, server_process
 from tests.cluster.system.objects import POOLS
 from tests.support import ports
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from tests.cluster.environment import control_plane as control_planes
     from tests.cluster.environment import kubectl as kubectls
@@ -38,6 +40,7 @@ SECRET = f"/api/v1/namespaces/{NAMESPACE}/secrets/gpu-control-plane-tls"
 SCHEDULER_SECRET = f"/api/v1/namespaces/{NAMESPACE}/secrets/gpu-control-plane-scheduler"
 LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/gpu-control-plane"
 DEPLOYMENT = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/gpu-scheduler"
+PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 TERM = "/apis/gpu.deckhouse.io/v1alpha1/gpucontrolplaneterms/gpu-control-plane"
 
 NODE_GONE_S = 3
@@ -99,7 +102,49 @@ async def remove(
     await kubectl("delete", *options, "-l", _OPERAND_LABEL, kinds)
     async with client.open_client(control_plane.kubeconfig()) as api:
         # Nothing can be made in a namespace that is on its way out.
-        await until_gone(api, f"/api/v1/namespaces/{NAMESPACE}")
+        await _end_namespace(api)
+
+
+async def _end_namespace(api: client.ApiClient) -> None:
+    """Do the work of the controller of namespaces.
+
+    It begins five seconds after the deletion, and comes back to a namespace with pods after half of their grace. Of a node
+    that is gone pods would stay for a minute more.
+    """
+    path = f"/api/v1/namespaces/{NAMESPACE}"
+    if not await api.find(path):
+        return
+    await _delete(api, path)
+    async for version, resource in api.kinds():
+        if resource["namespaced"] and "deletecollection" in resource["verbs"]:
+            await _delete(api, f"{version}/namespaces/{NAMESPACE}/{resource['name']}")
+
+    async def has_no_pod() -> bool:
+        not_real = f"spec.nodeName!={nodes.REAL_PREFIX}1"
+        await api.delete(PODS, options={"gracePeriodSeconds": 0}, fieldSelector=not_real)
+        left = [pod["metadata"]["name"] for pod in (await api.get(PODS))["items"]]
+        assert not left, f"{left}"
+        return True
+
+    async def is_gone() -> bool:
+        # Both write it, and either may be late.
+        with contextlib.suppress(client.ApiRefusedError):
+            namespace = await api.get(path)
+            await api.replace(f"{path}/finalize", {**namespace, "spec": {"finalizers": []}})
+        assert not await api.find(path)
+        return True
+
+    await polling.eventually(has_no_pod, what=f"no pod in {NAMESPACE}")
+    await polling.eventually(is_gone, what=f"{path} is gone")
+
+
+async def _delete(api: client.ApiClient, path: str) -> None:
+    """Delete what may be gone already."""
+    try:
+        await api.delete(path)
+    except client.ApiRefusedError as refused:
+        if refused.status != 404:
+            raise
 
 
 async def _forget(api: client.ApiClient, collection: str) -> None:
@@ -150,6 +195,8 @@ class GpuSystem:
         self.url = f"https://127.0.0.1:{self._port}"
         self._manifests = ""
         self._processes: list[processes.ChildProcess] = []
+        self._page_until = 0.0
+        """Nobody but these tests reads pages of this server."""
         self.server: server_process.ServerProcess
         self.scheduler: components.KubeScheduler
         self.scheduler_configuration = ""
@@ -266,12 +313,13 @@ class GpuSystem:
 
     async def metrics(self) -> "Metrics":
         """Read /metrics of the server, a page that was written after the call."""
-        await asyncio.sleep(PAGE_S)
+        await asyncio.sleep(self._page_until - time.monotonic())
         async with (
             aiohttp.ClientSession() as session,
             session.get(f"{self.url}/metrics", ssl=False) as answer,
         ):
             assert answer.status == 200
+            self._page_until = time.monotonic() + PAGE_S
             return Metrics(await answer.text())
 
     def log(self) -> list[dict[str, Any]]:
@@ -280,11 +328,7 @@ class GpuSystem:
 
     async def _forget_lease(self) -> None:
         async with client.open_client(self._control_plane.kubeconfig()) as api:
-            try:
-                await api.delete(LEASE)
-            except client.ApiRefusedError as refused:
-                if refused.status != 404:
-                    raise
+            await _delete(api, LEASE)
 
     async def refresh_scheduler(self) -> None:
         """Give kube-scheduler's files what our Secret holds now, and restart it to read them."""
@@ -332,17 +376,11 @@ class GpuSystem:
 
     @staticmethod
     async def render(*arguments: str) -> str:
-        """Return what `gpu-control-plane render` prints."""
-        command: Sequence[str] = (
-            str(Path(sys.executable).with_name("gpu-control-plane")),
-            "render",
-            *arguments,
-        )
-        done = await asyncio.to_thread(
-            subprocess.run, command, capture_output=True, text=True, check=False, timeout=120
-        )
-        assert done.returncode == 0, done.stderr
-        return str(done.stdout)
+        """Return what `gpu-control-plane render` prints; here, since a process imports for a second before it prints."""
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            assert command_line.run(["render", *arguments]) == OK
+        return printed.getvalue()
 
 
 @final

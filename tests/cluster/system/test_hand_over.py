@@ -70,7 +70,8 @@ async def replicas(system: GpuSystem, request):
             for port, name in named.items():
                 server = await system.new_server(name, port, drain_s=5.0, **DEFAULTS)
                 found.servers[port] = server
-                await server.start(until=SYNCED_PATH)
+            starts = (server.start(until=SYNCED_PATH) for server in found.servers.values())
+            await asyncio.gather(*starts)
             await found.until_routed()
             yield found
         finally:

@@ -1,11 +1,8 @@
 """Everything of ours at an API server: all kinds that it serves, searched by name and metadata."""
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from tests.cluster.environment import client, polling
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
 
 DOMAIN: Final = "gpu.deckhouse.io"
 NAMES: Final = (
@@ -44,9 +41,12 @@ async def until_only(api: client.ApiClient, *kinds: str) -> dict[str, list[str]]
 async def leavings(api: client.ApiClient) -> dict[str, list[str]]:
     """Return kind -> objects that have our domain or one of our names in their metadata."""
     found: dict[str, list[str]] = {}
-    async for path, plural in _collections(api):
+    async for version, resource in api.kinds():
+        plural = resource["name"]
+        if plural in _NOT_SEARCHED:
+            continue
         # A kind may go while we look.
-        for item in (await api.find(path)).get("items", ()):
+        for item in (await api.find(f"{version}/{plural}")).get("items", ()):
             metadata = item["metadata"]
             if _is_ours(metadata):
                 found.setdefault(plural, []).append(metadata["name"])
@@ -64,13 +64,3 @@ def _is_ours(metadata: client.JsonObject) -> bool:
         *(owner["apiVersion"] for owner in metadata.get("ownerReferences") or ()),
     )
     return any(DOMAIN in mark for mark in marks)
-
-
-async def _collections(api: client.ApiClient) -> "AsyncIterator[tuple[str, str]]":
-    groups = (await api.get("/apis"))["groups"]
-    roots = ["/api/v1", *(f"/apis/{group['preferredVersion']['groupVersion']}" for group in groups)]
-    for root in roots:
-        for resource in (await api.find(root)).get("resources", ()):
-            name = resource["name"]
-            if "list" in resource["verbs"] and name not in _NOT_SEARCHED:
-                yield f"{root}/{name}", name

@@ -87,12 +87,6 @@ class WithoutNodes(Installation):
             with contextlib.suppress(client.ApiRefusedError):
                 await api.delete(BINDING)
 
-    async def uninstall(self) -> None:
-        """Pods of nodes that are gone have no kubelet: kube-controller-manager takes a minute to delete them."""
-        async with client.open_client(self._control_plane.kubeconfig()) as api:
-            await api.delete(PODS, options={"gracePeriodSeconds": 0})
-        await super().uninstall()
-
 
 @pytest.fixture(scope="package")
 def upgrading_server(

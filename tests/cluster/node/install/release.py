@@ -162,13 +162,15 @@ async def left_behind(api: "ApiClient") -> list[str]:
     kinds stay with their definitions, and have no finalizer.
     """
     found = []
-    for path in await _collections(api):
-        plural = path.rpartition("/")[2]
-        for item in (await api.get(path))["items"]:
+    async for version, resource in api.kinds():
+        plural = resource["name"]
+        if plural == "events":  # they tell of the past
+            continue
+        for item in (await api.get(f"{version}/{plural}"))["items"]:
             metadata = item["metadata"]
             if (plural, metadata["name"]) in _KEPT:
                 continue
-            marks = _marks(item, is_own_kind=f"/{_GROUP}/" in path)
+            marks = _marks(item, is_own_kind=f"/{_GROUP}/" in version)
             if marks:
                 found.append(
                     f"{plural} {metadata.get('namespace', '')}/{metadata['name']}: {marks}"
@@ -183,19 +185,3 @@ def _marks(one: "JsonObject", *, is_own_kind: bool) -> list[str]:
         named += [metadata["name"], *metadata.get("labels", {}), *metadata.get("annotations", {})]
         named += [taint["key"] for taint in one.get("spec", {}).get("taints", ())]
     return [name for name in named if _OURS.search(name)]
-
-
-async def _collections(api: "ApiClient") -> list[str]:
-    """Return the path of each collection that can be listed, in the preferred version."""
-    versions = ["/api/v1"]
-    versions += [
-        f"/apis/{group['preferredVersion']['groupVersion']}"
-        for group in (await api.get("/apis"))["groups"]
-    ]
-    return [
-        f"{version}/{resource['name']}"
-        for version in versions
-        for resource in (await api.get(version))["resources"]
-        # Events tell of the past.
-        if "list" in resource["verbs"] and resource["name"] != "events"
-    ]
