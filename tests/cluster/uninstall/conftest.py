@@ -24,7 +24,10 @@ async def system(
     kubectl: "Kubectl",
     kubelets: "Kubelets",  # they run what the test creates
 ) -> "AsyncIterator[GpuSystem]":
-    installed = GpuSystem(control_plane, kubectl, prefix=f"uninstalled-{secrets.token_hex(3)}-")
+    prefix = f"uninstalled-{secrets.token_hex(3)}-"
+    # An uninstall takes the Lease, and waits until the server that does not give it back has no lead any more.
+    settings = {"leadership": {"duration_s": 15}}
+    installed = GpuSystem(control_plane, kubectl, prefix=prefix, settings=settings)
     try:
         await installed.install()
         yield installed
