@@ -45,7 +45,7 @@ WRITTEN = PLURALS | {
     "nodes",
     *(f"{kind}{part}" for kind in ("clusterpolicies", "nvidiadrivers") for part in ("", "/status")),
 }
-ALL, RUNNING, MACHINES = 100, 4, 2
+ALL, RUNNING, MACHINES = 60, 4, 2
 """Nodes, those of them that run containers by operands, and those that run virtual machines."""
 POOL_TAINT = {"key": "test.example.com/pool", "effect": "NoSchedule"}
 TAINTS = [{"key": AGENT_NOT_READY_TAINT, "effect": "NoSchedule"}, POOL_TAINT]
@@ -205,6 +205,7 @@ class Installation:
         settings = {
             "listen": {"host": "127.0.0.1", "port": port},
             "tls": {"ip_addresses": ["127.0.0.1"]},
+            "drain_s": 0.5,
             "leadership": _LEASE,
             "bootstrap": {"operands": "External"},
             "node_agent": {"enabled": False},

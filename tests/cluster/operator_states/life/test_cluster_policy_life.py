@@ -76,10 +76,16 @@ async def test_many_nodes_cost_one_write_an_object_and_none_at_rest(
         f"{ALL} nodes: all DaemonSets are there {there - begun:.1f} s after the start of kubectl"
         f" apply, {there - applied:.1f} s after its end"
     )
-    status = await until_ready(api)
+    await until_ready(api)
     progress(f"Ready {time.monotonic() - begun:.1f} s after the start of kubectl apply")
-    found = await objects(api)
-    assert sum(item.get("objects", 0) for item in status["states"]) == len(found)
+
+    async def are_counted() -> dict[tuple[str, str], Json]:
+        """Pods that run at once make a state Ready in the pass that still creates its objects."""
+        states, found = (await until_ready(api))["states"], await objects(api)
+        assert sum(item.get("objects", 0) for item in states) == len(found), f"{states}"
+        return found
+
+    found = await polling.eventually(are_counted, what="states that count their objects")
     current = {item["metadata"]["labels"][OPERAND_LABEL] for item in found.values()}
     assert current == STATES
     await until_idle(software)
