@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tests.cluster.environment import binaries, processes
 
 _READY_S = 120
-_CTR_S = 60
+_CTR_S = 120
 _UNKNOWN_TO_CRI = 'labels."io.cri-containerd.image"!=managed'
 
 _RUNTIMES = ("runc", "nvidia")

@@ -61,6 +61,7 @@ class RealNode:
         self._programs = programs
         self._kubectl = kubectl
         self._sweeper: subprocess.Popen[str] | None = None
+        self._imported: set[tuple[Path, int]] = set()
         self.containerd = containerd.Containerd(control_plane.run, programs)
         self.kubelet = kubelet.Kubelet(control_plane, programs, node_name=name, labels=labels or {})
 
@@ -114,8 +115,11 @@ class RealNode:
             await api.patch(f"{nodes.NODES}/{self.name}", {"spec": {"taints": None}})
 
     async def import_image(self, tar: "Path") -> None:
-        """Make the images of an OCI layout tar usable by pods, which say imagePullPolicy Never."""
-        await self.containerd.import_image(tar)
+        """Make the images of an OCI layout tar usable by pods, which say imagePullPolicy Never; once."""
+        written = tar, tar.stat().st_mtime_ns
+        if written not in self._imported:
+            await self.containerd.import_image(tar)
+            self._imported.add(written)
 
     def a_pod(
         self,
