@@ -128,6 +128,12 @@ story-test: programs ## the part of cluster-test that each commit runs: the stor
 long-test: install ## the long form of every test that has one (nightly): make long-test [ONLY=tests/unit/pool]
 	$(BIN)/pytest --long -m long $(PARALLEL) $(ONLY)
 
+.PHONY: gpu-nfd-coverage
+gpu-nfd-coverage: install ## the inventory of each node of tests/data/nodes.yaml, with each label missing and invalid, and on an unmodified Kubernetes
+	@tests/cluster/components/build.sh $(BUILD)/kubernetes
+	$(BIN)/pytest tests/unit/inventory/test_nfd_coverage.py $(PARALLEL)
+	$(BIN)/pytest tests/cluster/inventory/test_described_nodes.py --with-cluster
+
 .PHONY: cosign-test
 cosign-test: install ## signatures of caches: ours by cosign, cosign's by us; builds it once (some three minutes)
 	@tests/cluster/components/build.sh $(BUILD)/kubernetes registry cosign

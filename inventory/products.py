@@ -41,9 +41,12 @@ _BY_PCI_ID: Final = {
     "26b9": "NVIDIA L40S",
     "27b8": "NVIDIA L4",
     "2901": "NVIDIA B200",
+    "2941": "NVIDIA GB200",
+    "2bb5": "NVIDIA RTX PRO 6000 Blackwell Server Edition",
+    "31c2": "NVIDIA GB300",
 }
 """Data centre devices by device id of vendor 10de, from "Supported NVIDIA GPU Products" of the driver's
-README; the names are NVML's, and so equal to those of better sources."""
+README, the latest from mig-parted's config-default.yaml; the names are NVML's, and so equal to those of better sources."""
 
 
 def display_product(name: str, vendor: str = NVIDIA) -> str:

@@ -13,13 +13,14 @@ from typing import Final, final
 
 from api.kinds.gpunodeinventory import NodeSystem
 from api.mig_profile import profile_in_label
-from api.names import GROUP, PRESENT_LABEL
+from api.names import GROUP, NVIDIA_PRESENT_LABEL, PRESENT_LABEL
 from api.vendor import (
     GPU_RESOURCE,
     MIG_RESOURCE_PREFIX,
     NFD_KERNEL_LABEL,
     NFD_PRESENT_LABELS,
     NFD_SYSTEM_PREFIX,
+    NFD_VIRTUAL_LABELS,
 )
 from inventory.discovery import parsing
 from inventory.discovery.sources import (
@@ -40,8 +41,13 @@ OS_VERSION_LABEL: Final = f"{GROUP}/os.version_id"
 _KERNEL: Final = (KERNEL_LABEL, NFD_KERNEL_LABEL)
 _OS: Final = (OS_LABEL, f"{NFD_SYSTEM_PREFIX}ID")
 _OS_VERSION: Final = (OS_VERSION_LABEL, f"{NFD_SYSTEM_PREFIX}VERSION_ID")
-_PRESENT: Final = (*NFD_PRESENT_LABELS, PRESENT_LABEL)
-"""Labels by which the GPU Operator and our NodeFeatureRule recognise a node with a device."""
+_PRESENT: Final = (
+    PRESENT_LABEL,
+    NVIDIA_PRESENT_LABEL,
+    *NFD_PRESENT_LABELS,
+    *NFD_VIRTUAL_LABELS,
+)
+_COUNTS: Final = (f"{GPU_RESOURCE}.count", COUNT_LABEL)
 _SLOT: Final = re.compile(rf"{re.escape(SLOT_PREFIX)}(\d{{1,4}})\.([A-Za-z][A-Za-z.]{{0,31}})")
 _PROFILE: Final = re.compile(r"nvidia\.com/mig-(.+)\.(?:count|ready|available)")
 _GFD: Final = f"{GPU_RESOURCE}."
@@ -59,7 +65,7 @@ class LabelReport:
     withheld: frozenset[str] = frozenset()
     """Fields that the labels cannot contain now, though their source is present."""
     has_devices: bool = False
-    """Whether NFD found an NVIDIA device."""
+    """Whether a label says that there is a device."""
     devices: int | None = None
     """Number of devices that NFD found, or the labels number."""
     of_one_model: int | None = None
@@ -72,13 +78,13 @@ class LabelReport:
 
 def label_report(labels: Mapping[str, str]) -> LabelReport:
     """Return the facts in the labels; other labels are skipped."""
-    slot_texts, profiles = _sorted_out(labels)
+    slot_texts, profile_keys = _sorted_out(labels)
     bad: set[BadFeature] = set()
     slots = {number: _slot(number, slot_texts[number], bad) for number in sorted(slot_texts)}
     rule = AttributeReader(Source.SLOTS, labels)
     counted = rule.read(COUNT_LABEL, parsing.count)
     gfd = AttributeReader(Source.NODE, labels)
-    common, withheld = _common(gfd, profiles)
+    common, withheld = _common(gfd, profile_keys)
     versions = Versions(
         driver=gfd.read("nvidia.com/cuda.driver-version.full", parsing.version)
         or _older_driver(gfd),
@@ -90,7 +96,7 @@ def label_report(labels: Mapping[str, str]) -> LabelReport:
         slots=slots,
         common=common,
         withheld=withheld,
-        has_devices=any(labels.get(key) == "true" for key in _PRESENT) or bool(slots),
+        has_devices=show_device(labels) or bool(slots),
         devices=counted if counted is not None else len(slots) or None,
         of_one_model=None if withheld else of_one_model,
         versions=versions,
@@ -103,10 +109,17 @@ def label_report(labels: Mapping[str, str]) -> LabelReport:
     )
 
 
-def _sorted_out(labels: Mapping[str, str]) -> tuple[dict[int, dict[str, str]], list[str]]:
-    """Return the texts of each numbered device, and the MIG profiles of the node."""
+def show_device(labels: Mapping[str, str]) -> bool:
+    """Return whether a label of NFD, of NVIDIA's components or of our NodeFeatureRule says that there is a device."""
+    return any(labels.get(key) == "true" for key in _PRESENT) or any(
+        parsing.count(labels.get(key, "")) for key in _COUNTS
+    )
+
+
+def _sorted_out(labels: Mapping[str, str]) -> tuple[dict[int, dict[str, str]], dict[str, str]]:
+    """Return the texts of each numbered device, and the labels that count MIG instances, with their profiles."""
     slots: dict[int, dict[str, str]] = {}
-    profiles = []
+    profiles = {}
     for key, text in labels.items():
         if key.startswith(SLOT_PREFIX):
             found = _SLOT.fullmatch(key)
@@ -116,7 +129,7 @@ def _sorted_out(labels: Mapping[str, str]) -> tuple[dict[int, dict[str, str]], l
             made = _PROFILE.fullmatch(key)
             profile = profile_in_label(made[1]) if made is not None else None
             if profile is not None:
-                profiles.append(profile)
+                profiles[key] = profile
     return slots, profiles
 
 
@@ -133,11 +146,16 @@ def _slot(number: int, texts: dict[str, str], bad: set[BadFeature]) -> ReportedD
     return facts
 
 
-def _common(gfd: AttributeReader, profiles: list[str]) -> tuple[ReportedDevice, frozenset[str]]:
+def _common(
+    gfd: AttributeReader, profiles: Mapping[str, str]
+) -> tuple[ReportedDevice, frozenset[str]]:
     label = gfd.read(f"{_GFD}product", parsing.product)
-    product, is_of_device = product_of_label(label) if label is not None else (None, True)
+    # Without the product nobody knows whether the memory is that of an instance.
+    product, is_of_device = product_of_label(label) if label is not None else (None, False)
     memory = gfd.read(f"{_GFD}memory", parsing.memory_mib, unless="0")
-    made = tuple(sorted(set(profiles)))
+    made = tuple(
+        sorted({item for key, item in profiles.items() if gfd.read(key, parsing.count, unless="0")})
+    )
     capable = gfd.first(("nvidia.com/mig.capable", "nvidia.com/mig-capable"), parsing.flag)
     gfd.first(("nvidia.com/mig.strategy", "nvidia.com/mig-strategy"), _strategy)
     facts = ReportedDevice(
@@ -148,7 +166,8 @@ def _common(gfd: AttributeReader, profiles: list[str]) -> tuple[ReportedDevice, 
         mig_capable=True if made else capable,
         mig_profiles=made or None,
     )
-    return facts, frozenset() if is_of_device else frozenset({"memory_mib"})
+    is_known = is_of_device or (label is None and memory is None)
+    return facts, frozenset() if is_known else frozenset({"memory_mib"})
 
 
 def _strategy(text: str) -> str | None:

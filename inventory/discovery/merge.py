@@ -112,7 +112,10 @@ def merge(
         slots=tuple(labels.slots),
         withheld=labels.withheld,
         has_devices=labels.has_devices
-        or any(feature.agent is not None or feature.instances is not None for feature in features),
+        or any(
+            feature.is_on_bus or feature.agent is not None or feature.instances is not None
+            for feature in features
+        ),
         versions=_first_versions([*(feature.versions for feature in features), labels.versions]),
         system=_first_system([*(feature.system for feature in features), labels.system]),
         kubelet=next(
@@ -195,12 +198,12 @@ def _agree(known: Sequence[DeviceReport], slot: ReportedDevice) -> bool:
 def _is_of_one_model(reported: Mapping[str, Sequence[DeviceReport]], labels: LabelReport) -> bool:
     """Whether the facts about all devices of the node hold for each of them.
 
-    On a node with two models GFD's labels describe either of them, so they are used for none.
+    On a node with two models GFD's labels describe either of them, so they are used for none. Two vGPUs of one device have
+    one id and may be two models, so GFD has to count as many of the model as there are; where it counts MIG instances
+    instead, the id decides.
     """
     ids = {_first(reports, "device") for reports in reported.values()}
-    if None not in ids:
-        return len(ids) == 1
-    return len(ids) == 1 and labels.of_one_model in {None, len(reported)}
+    return len(ids) == 1 and (bool(labels.withheld) or labels.of_one_model == len(reported))
 
 
 def _first(reports: Sequence[DeviceReport], field: str) -> str | None:

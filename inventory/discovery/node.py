@@ -41,7 +41,7 @@ class IncompleteReason(Enum):
     CLAIMED = "claimed"
     """A device reports the UUID of another GPUDevice."""
     SOURCE = "source"
-    """NFD finds devices, and no source lists them."""
+    """A label says that there are devices, and no source lists them."""
     ADDRESSES = "addresses"
     """Labels number devices whose PCI address no source reports."""
     DEVICES = "devices"

@@ -18,6 +18,7 @@ from inventory.identity import canonical_address
 MAX_MEMORY_MIB: Final = 2**24
 """16 TiB: more than any device has."""
 _MAX_INDEX: Final = 1024
+_MAX_PRODUCT: Final = 256
 _MIB: Final = {
     "": Decimal(1),
     "m": Decimal(1),
@@ -143,8 +144,9 @@ def word(text: str) -> str | None:
 
 
 def product(text: str) -> str | None:
-    """Return a product's name, unchanged."""
-    return text if 0 < len(text.strip()) <= 256 and text.isprintable() else None
+    """Return a product's name, unchanged; each begins with a letter."""
+    is_name = text.isprintable() and text.strip()[:1].isalpha()
+    return text if is_name and len(text) <= _MAX_PRODUCT else None
 
 
 def profile(text: str) -> str | None:

@@ -6,30 +6,19 @@ said so with its last words, which stay.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from api.names import NVIDIA_PRESENT_LABEL, PRESENT_LABEL
-from api.vendor import GPU_RESOURCE, NFD_PRESENT_LABELS, NFD_VIRTUAL_LABELS
-from inventory.discovery import parsing
-from inventory.discovery.labels import COUNT_LABEL
+from inventory.discovery.labels import show_device
 
 if TYPE_CHECKING:
     from inventory.discovery.sources import FeatureReport
-
-_TRUE_LABELS: Final = (
-    PRESENT_LABEL,
-    NVIDIA_PRESENT_LABEL,
-    *NFD_PRESENT_LABELS,
-    *NFD_VIRTUAL_LABELS,
-)
-_COUNT_LABELS: Final = (f"{GPU_RESOURCE}.count", COUNT_LABEL)
 
 
 def has_device(labels: Mapping[str, str], features: "Sequence[FeatureReport]") -> bool:
     """Whether the labels of the sources, or a NodeFeature, say that the node has a device."""
     return (
-        any(labels.get(key) == "true" for key in _TRUE_LABELS)
-        or any(parsing.count(labels.get(key, "")) for key in _COUNT_LABELS)
+        show_device(labels)
         or any(feature.is_on_bus for feature in features)
         or any(
             listed is not None and (listed.devices or not listed.is_complete)

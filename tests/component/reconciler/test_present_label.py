@@ -9,6 +9,7 @@ from api.names import (
     DEPLOY_LABELS_ANNOTATION,
     NVIDIA_PRESENT_LABEL,
     PRESENT_LABEL,
+    PRESENT_LABEL_MANAGER,
     NodeName,
 )
 from inventory.discovery.node import DEFAULT_GONE_FOR
@@ -259,11 +260,21 @@ async def test_a_rules_own_label_is_a_source_of_the_inventory(run: InventoryRun)
 
 
 async def test_our_label_alone_makes_no_inventory(run: InventoryRun):
-    await run.label_all({"nvidia.com/gpu.present": "true"})
-    assert await value(run) == "true"
+    labelled = {"name": "n1", "labels": {PRESENT_LABEL: "true"}}
+    body = {"apiVersion": "v1", "kind": "Node", "metadata": labelled}
+    await run.client.apply(NODES, body, field_manager=PRESENT_LABEL_MANAGER)
     assert await run.until_stable() == 0
     with pytest.raises(NotFound):
         await run.inventory()
+
+
+async def test_a_label_of_nvidias_makes_an_inventory_that_names_what_is_missing(
+    run: InventoryRun,
+):
+    await run.label_all({"nvidia.com/gpu.present": "true"})
+    await run.until_stable()
+    found = condition(await run.inventory(), "InventoryIncomplete")
+    assert found[:2] == ("True", "SourceMissing")
 
 
 async def test_a_label_that_somebody_sets_meanwhile_is_left_to_them(run: InventoryRun):
