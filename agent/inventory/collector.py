@@ -33,6 +33,7 @@ from agent.inventory.node_devices import (
     discovered_devices,
     known_uuids_after,
     published_of,
+    with_kernels_addresses,
 )
 from agent.inventory.os_release import read_operating_system
 from kube.errors import one_line
@@ -230,6 +231,7 @@ class InventoryCollector:
         return self._bus if self._has_seen_devices or not driver_has_devices else None
 
     def _accept(self, snapshot: "DriverSnapshot") -> None:
+        snapshot = with_kernels_addresses(snapshot, self._bus)
         self._snapshot, self._is_answering = snapshot, True
         bus = self._seen_bus
         on_bus = None

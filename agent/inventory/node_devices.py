@@ -46,6 +46,9 @@ _MAX_UUID_LENGTH: Final = 63
 """The limit of `api.nodefiles.node_devices_file.Uuid`, and of kubelet."""
 
 
+_ADDRESS_LENGTH: Final = len("0000:17:00.0")
+
+
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiscoveredNode:
@@ -88,6 +91,24 @@ def discovered_devices(
         _device(address, bus.get(address), reported.get(address), node, health)
         for address in sorted(addresses)
     )
+
+
+def with_kernels_addresses(
+    snapshot: "DriverSnapshot", bus: "Sequence[PciDevice] | None"
+) -> "DriverSnapshot":
+    """Return the snapshot with the addresses at which the kernel has the devices.
+
+    On Hyper-V NVML writes a domain of 32 bits, `03f8cfdd:00:00.0`, of which the kernel has the lower half
+    (NVIDIA/nvidia-docker, issue 1316). Without this, one device would be two.
+    """
+    present = {item.address for item in bus or ()}
+
+    def corrected(device: "DriverDevice") -> "DriverDevice":
+        short = device.address[-_ADDRESS_LENGTH:]
+        is_short = device.address not in present and short in present
+        return replace(device, address=short) if is_short else device
+
+    return replace(snapshot, devices=tuple(map(corrected, snapshot.devices)))
 
 
 def _by_address(snapshot: "DriverSnapshot | None") -> "dict[str, DriverDevice]":

@@ -9,7 +9,7 @@ from agent.driver.port import DriverEvent, EventKind
 from api.foreign.nodefeature import HEARTBEAT_ANNOTATION
 from telemetry.conditions import AgentDegraded
 from tests.component.agent.inventory_node import FEATURE, FIRST, SECOND, InventoryNode, two_devices
-from tests.support.fake_driver import GpuInstance
+from tests.support.fake_driver import GpuInstance, a_device
 
 pytestmark = pytest.mark.looptime
 
@@ -46,6 +46,20 @@ async def test_without_its_driver_the_pci_facts_are_published_and_the_files_stay
         assert node.published()[SECOND]["uuid"] == "GPU-2"
         await asyncio.sleep(3)
         assert node.condition_reported() == "AsExpected"
+
+
+async def test_a_device_of_a_hyper_v_guest_is_one_though_nvml_writes_a_longer_domain(
+    tmp_path: Path,
+):
+    node = InventoryNode(
+        tmp_path, a_device("GPU-1", address="3f8cfdd:00:00.0", minor=0), is_on_bus=False
+    )
+    node.files.add_function("cfdd:00:00.0")
+    async with node.running():
+        await asyncio.sleep(3)
+        assert node.published().keys() == {"cfdd:00:00.0"}
+        assert node.published()["cfdd:00:00.0"]["uuid"] == "GPU-1"
+        assert node.published()["cfdd:00:00.0"]["health"] == "Healthy"
 
 
 @pytest.mark.parametrize("reason", [AgentDegraded.DRIVER_HANGS, AgentDegraded.DRIVER_FAILS])
