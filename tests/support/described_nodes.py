@@ -68,6 +68,11 @@ class DescribedNode:
         ]
 
     @property
+    def versions(self) -> tuple[str, str]:
+        """Return those of the driver and of CUDA."""
+        return self.fields.get("driver", "570.86.15"), self.fields.get("cuda", "12.8")
+
+    @property
     def mig(self) -> tuple[str, Mapping[str, int]]:
         """Return the strategy of GFD, or that its layout is invalid, and the instances of the whole node."""
         ((strategy, instances),) = self.fields.get("mig", {"none": {}}).items()
@@ -195,8 +200,7 @@ class DescribedNode:
         return listed + ([_AUDIO] * len(listed) if self.fields.get("audio") else [])
 
     def _version_labels(self) -> dict[str, str]:
-        driver = self.fields.get("driver", "570.86.15")
-        cuda = self.fields.get("cuda", "12.8")
+        driver, cuda = self.versions
         parts = [*driver.split("."), ""][:3]
         major, _, minor = cuda.partition(".")
         found = {

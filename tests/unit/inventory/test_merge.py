@@ -118,13 +118,6 @@ def test_numbered_devices_come_in_order_of_their_addresses():
     assert merged.by_address[address_of(1)][-1].facts.product == "second"
 
 
-def test_on_a_node_with_two_models_the_nodes_labels_are_ignored():
-    mixed = gpu_feature("n1", 2)
-    elements = mixed["spec"]["features"]["instances"]["nvidia.com/gpu"]["elements"]
-    elements[1]["attributes"]["pci.device"] = "20b2"
-    assert sources(seen(mixed, labels=gfd_labels(1))) == [Source.INSTANCES]
-
-
 @pytest.mark.parametrize(("count", "is_heard"), [(2, True), (1, False)])
 def test_without_ids_gfd_is_heard_where_it_counts_all_devices(count: int, *, is_heard: bool):
     """GFD counts the devices of the model that its labels are of."""

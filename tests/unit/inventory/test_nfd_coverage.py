@@ -37,7 +37,7 @@ Labels = Mapping[str, str]
 
 NODES = described_nodes()
 EACH_NODE = pytest.mark.parametrize("node", NODES, ids=lambda node: node.name)
-INVALID = ("", "-1", "9" * 40, "x" * 300)
+INVALID = ("", "-1", "9" * 70, "x" * 300)
 READ = re.compile(
     r"nvidia\.com/(gpu\.(product|memory|count|compute\.\w+)|mig-.*\.count|mig\.(capable|strategy)|cuda\..*)"
     r"|feature\.node.*|gpu\.deckhouse\.io/(present|device-count|device\.00\..*)"
@@ -132,7 +132,10 @@ def test_a_node_without_a_driver_has_what_its_labels_say_of_each_device(node: De
     assert [item.pci.address for item in found.devices] == [item.address for item in node.devices]
     assert [*wrong_facts(node, found.devices)] == []
     assert found.reason is IncompleteReason.UUIDS
-    if node.fields["gfd"] == "none" or len(node.fields["gpus"]) > 1:
+    versions = found.merged.versions
+    has_gfd = node.fields["gfd"] != "none"
+    assert (versions.driver, versions.cuda) == (node.versions if has_gfd else (None, None))
+    if not has_gfd or len(node.fields["gpus"]) > 1:
         assert {item.memory_mib for item in found.devices} == {0}
         return
     strategy, instances = node.mig
@@ -173,9 +176,10 @@ def test_a_label_that_is_missing_or_invalid_makes_nothing_wrong(node: DescribedN
             invalid = found_by(node, source, labels | {key: text})
             check(node, invalid, whole, key)
             is_named = any(item.key == key for item in invalid.merged.bad)
-            is_as_if_dropped = invalid.devices == found.devices
-            assert is_as_if_dropped, f"{key}={text!r}"
-            assert is_named or not text or invalid.devices == whole.devices, f"{key}={text!r}"
+            assert invalid.devices == found.devices, f"{key}={text!r}"
+            assert is_named or not text or invalid == whole or key.endswith("present"), (
+                f"{key}={text!r}"
+            )
 
 
 def check(node: DescribedNode, found: Found, whole: Found, key: str) -> None:

@@ -181,71 +181,9 @@ class TestLabels:
         assert report.common.mig_capable
         assert report.common.mig_instances is None
 
-    @pytest.mark.parametrize(
-        ("product", "is_of_device"),
-        [
-            ("NVIDIA-A100-SXM4-40GB", True),
-            ("NVIDIA-A100-SXM4-40GB-SHARED", True),
-            ("NVIDIA-A100-SXM4-40GB-MIG-1g.5gb", False),
-            ("NVIDIA-A100-SXM4-40GB-MIG-1g.5gb-SHARED", False),
-            ("NVIDIA-A100-SXM4-40GB-MIG-INVALID", False),
-        ],
-    )
-    def test_of_shared_and_cut_devices_still_name_the_device(
-        self, product: str, is_of_device: bool
-    ):
-        labels = gfd_labels(1) | {
-            "nvidia.com/gpu.product": product,
-            "nvidia.com/gpu.memory": "4864",
-        }
-        report = label_report(labels)
-        assert report.common.product == "NVIDIA-A100-SXM4-40GB"
-        assert report.common.memory_mib == (4864 if is_of_device else None)
-        assert report.withheld == (frozenset() if is_of_device else {"memory_mib"})
-
     def test_that_say_zero_because_they_do_not_know_are_no_garbage(self):
         report = label_report({"nvidia.com/gpu.memory": "0", "nvidia.com/gpu.count": "0"})
         assert report == LabelReport()
-
-    def test_of_the_older_driver_keys(self):
-        labels = {
-            "nvidia.com/cuda.driver.major": "455",
-            "nvidia.com/cuda.driver.minor": "06",
-            "nvidia.com/cuda.driver.rev": "",
-            "nvidia.com/cuda.runtime.major": "11",
-            "nvidia.com/cuda.runtime.minor": "1",
-        }
-        versions = label_report(labels).versions
-        assert (versions.driver, versions.cuda) == ("455.06", "11.1")
-
-    @pytest.mark.parametrize(
-        "key",
-        [
-            "feature.node.kubernetes.io/pci-10de.present",
-            "feature.node.kubernetes.io/pci-0302_10de.present",
-            "feature.node.kubernetes.io/pci-0300_10de.present",
-            "gpu.deckhouse.io/present",
-        ],
-    )
-    def test_of_nfd_say_that_a_device_is_there(self, key: str):
-        assert label_report({key: "true"}).has_devices
-        assert not label_report({key: "false"}).has_devices
-
-    @pytest.mark.parametrize(
-        ("key", "text"),
-        [
-            ("nvidia.com/gpu.memory", "much"),
-            ("nvidia.com/gpu.count", "-3"),
-            ("nvidia.com/gpu.compute.major", "nine"),
-            ("nvidia.com/mig.capable", "perhaps"),
-            ("nvidia.com/mig.strategy", "both"),
-            ("gpu.deckhouse.io/device-count", "many"),
-            ("gpu.deckhouse.io/device.00.vendor", "nvidia"),
-        ],
-    )
-    def test_that_make_no_sense_are_named(self, key: str, text: str):
-        (bad,) = label_report({key: text}).bad
-        assert (bad.key, bad.value) == (key, text)
 
     def test_of_others_say_nothing(self):
         others = {"kubernetes.io/arch": "amd64", "nvidia.com/gpu.deploy.driver": "true"}
