@@ -5,22 +5,9 @@ from typing import TYPE_CHECKING, Annotated, Any, final
 import msgspec
 from msgspec import Meta
 
+from api.kinds import gpupool
 from api.kinds.autoscaling import Autoscaling, AutoscalingStatus
 from api.kinds.gpudevice import DeviceState, GPUDevice, GPUDeviceStatus
-from api.kinds.gpupool import (
-    Access,
-    Allocation,
-    Assignment,
-    DeviceSelector,
-    EffectiveAllocation,
-    GPUPool,
-    GPUPoolSpec,
-    GPUPoolStatus,
-    Maintenance,
-    ReservationPolicy,
-    Scheduling,
-    Strategy,
-)
 from api.names import MOST_SLICES_READ
 from kube.informer import Informer, Selection
 from kube.resources import GPU_DEVICES, GPU_POOLS
@@ -35,32 +22,38 @@ if TYPE_CHECKING:
 Slices = Annotated[int, Meta(ge=1, le=MOST_SLICES_READ)]
 
 
-class _Allocation(Allocation, frozen=True):
+class _Allocation(gpupool.Allocation, frozen=True):
     slices_per_device: Slices | None = None
 
 
-class _EffectiveAllocation(EffectiveAllocation, frozen=True):
+class _EffectiveAllocation(gpupool.EffectiveAllocation, frozen=True):
     slices_per_device: Slices = 1
 
 
-class _PoolSpec(GPUPoolSpec, frozen=True):
+class _PoolSpec(gpupool.GPUPoolSpec, frozen=True):
     allocation: _Allocation = _Allocation()
-    device_selector: DeviceSelector = msgspec.field(default=DeviceSelector(), name="-selector")
-    assignment: Assignment = msgspec.field(default=Assignment(), name="-assignment")
-    access: Access = msgspec.field(default=Access(), name="-access")
-    scheduling: Scheduling = msgspec.field(default=Scheduling(), name="-scheduling")
-    reservation: ReservationPolicy = msgspec.field(default=ReservationPolicy(), name="-reservation")
-    maintenance: Maintenance = msgspec.field(default=Maintenance(), name="-maintenance")
+    device_selector: gpupool.DeviceSelector = msgspec.field(
+        default=gpupool.DeviceSelector(), name="-selector"
+    )
+    assignment: gpupool.Assignment = msgspec.field(default=gpupool.Assignment(), name="-assignment")
+    access: gpupool.Access = msgspec.field(default=gpupool.Access(), name="-access")
+    scheduling: gpupool.Scheduling = msgspec.field(default=gpupool.Scheduling(), name="-scheduling")
+    reservation: gpupool.ReservationPolicy = msgspec.field(
+        default=gpupool.ReservationPolicy(), name="-reservation"
+    )
+    maintenance: gpupool.Maintenance = msgspec.field(
+        default=gpupool.Maintenance(), name="-maintenance"
+    )
     autoscaling: Autoscaling | None = msgspec.field(default=None, name="-autoscaling")
 
 
-class _PoolStatus(GPUPoolStatus, frozen=True):
+class _PoolStatus(gpupool.GPUPoolStatus, frozen=True):
     allocation: _EffectiveAllocation | None = None
-    strategy: Strategy | None = msgspec.field(default=None, name="-strategy")
+    strategy: gpupool.Strategy | None = msgspec.field(default=None, name="-strategy")
     autoscaling: AutoscalingStatus | None = msgspec.field(default=None, name="-autoscaling")
 
 
-class ServedPool(GPUPool, frozen=True):
+class ServedPool(gpupool.GPUPool, frozen=True):
     """A pool whose units an agent offers; what decides about its pods has its default."""
 
     spec: _PoolSpec = _PoolSpec()
@@ -84,7 +77,7 @@ class NodeObjects:
     def __init__(self, client: "KubeClient", clock: "Clock", *, node: str) -> None:
         """Nothing is requested before the informers run."""
         self._devices: Store[GPUDevice] = Store()
-        self._pools: Store[GPUPool] = Store()
+        self._pools: Store[gpupool.GPUPool] = Store()
         on_node = Selection(field_selector=f"status.nodeName={node}")
         self.informers: tuple[Informer[Any], ...] = (
             Informer(
@@ -115,7 +108,7 @@ class NodeObjects:
             else ()
         )
 
-    def pools(self) -> "Mapping[str, GPUPool]":
+    def pools(self) -> "Mapping[str, gpupool.GPUPool]":
         """Return all pools by name; none before both caches have synced."""
         return self._pools.by_name if self.is_synced else {}
 

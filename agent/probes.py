@@ -15,12 +15,7 @@ from http_edge.limits import Limits
 from http_edge.listener import Port
 from http_edge.replies import TEXT, Reply, error_reply
 from http_edge.routes import Routes
-from manifests.constants import (
-    DEVICE_METRICS_PATH,
-    LIVENESS_PATH,
-    METRICS_PATH,
-    READINESS_PATH,
-)
+from manifests import constants
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -79,12 +74,12 @@ async def serving_probes(
         ListenError: the port cannot be opened.
     """
     pages: dict[str, Show] = {
-        LIVENESS_PATH: lambda *_: Reply(200 if health.is_alive else 503, b"", TEXT),
-        READINESS_PATH: lambda *_: _readiness(health.missing),
-        METRICS_PATH: Exposition().show,
+        constants.LIVENESS_PATH: lambda *_: Reply(200 if health.is_alive else 503, b"", TEXT),
+        constants.READINESS_PATH: lambda *_: _readiness(health.missing),
+        constants.METRICS_PATH: Exposition().show,
     }
     if device_metrics is not None:
-        pages[DEVICE_METRICS_PATH] = _DevicePage(device_metrics, limits).show
+        pages[constants.DEVICE_METRICS_PATH] = _DevicePage(device_metrics, limits).show
     async with Port(Routes(pages=pages), listen, None, clock=clock, limits=limits) as port:
         port.send_away()
         yield

@@ -11,34 +11,27 @@ controller nodeclaim.watch measures that time by a clock that does not jump.
 
 from typing import TYPE_CHECKING
 
+from autoscaling import scaling_model
 from autoscaling.request_ids import is_id_of
 from autoscaling.request_state import NOT_OURS, ON_ITS_WAY, RequestState, RequestTrace
-from autoscaling.scaling_model import RequestId
 
 if TYPE_CHECKING:
     import datetime as dt
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from api.kinds.autoscaling import ScaleRequestStatus
-    from autoscaling.scaling_model import (
-        ClaimFacts,
-        ObservedRequest,
-        RequestedNode,
-        ScalingParameters,
-        SignalFacts,
-    )
 
 
 def observed_requests(  # noqa: PLR0913  # the kinds of objects that a request leaves
-    parameters: "ScalingParameters",
+    parameters: "scaling_model.ScalingParameters",
     *,
-    signals: "Iterable[SignalFacts]",
-    claims: "Iterable[ClaimFacts]",
-    nodes: "Mapping[RequestId, RequestedNode]",
+    signals: "Iterable[scaling_model.SignalFacts]",
+    claims: "Iterable[scaling_model.ClaimFacts]",
+    nodes: "Mapping[scaling_model.RequestId, scaling_model.RequestedNode]",
     now: "dt.datetime",
     known: "Sequence[ScaleRequestStatus]",
-    deleted: "Iterable[ClaimFacts]" = (),
-) -> "tuple[ObservedRequest, ...]":
+    deleted: "Iterable[scaling_model.ClaimFacts]" = (),
+) -> "tuple[scaling_model.ObservedRequest, ...]":
     """Return the requests of a pool that left a trace in the API, in the order of their ids.
 
     Requests whose node was handed over are not among them.
@@ -52,10 +45,10 @@ def observed_requests(  # noqa: PLR0913  # the kinds of objects that a request l
         known: the pool's `status.autoscaling.requests`.
         deleted: last facts of NodeClaims that were deleted.
     """
-    before = {RequestId(item.id): item for item in known}
-    traces: dict[RequestId, RequestTrace] = {}
+    before = {scaling_model.RequestId(item.id): item for item in known}
+    traces: dict[scaling_model.RequestId, RequestTrace] = {}
 
-    def trace(request: RequestId) -> RequestTrace:
+    def trace(request: scaling_model.RequestId) -> RequestTrace:
         return traces.setdefault(request, RequestTrace(request, [], [], []))
 
     for signal in signals:
@@ -83,7 +76,9 @@ def observed_requests(  # noqa: PLR0913  # the kinds of objects that a request l
     return tuple(state for state in states if state is not None)
 
 
-def foreign_claims(observed: "Iterable[ObservedRequest]") -> "Iterator[ClaimFacts]":
+def foreign_claims(
+    observed: "Iterable[scaling_model.ObservedRequest]",
+) -> "Iterator[scaling_model.ClaimFacts]":
     """Yield NodeClaims on their way with the label of a request that this control plane did not make."""
     for request in observed:
         if request.message.startswith(NOT_OURS) and request.claim is not None:

@@ -21,14 +21,8 @@ from typing import TYPE_CHECKING, Final, NoReturn, Protocol, final
 
 import structlog
 
+from certs import errors
 from certs.bundle import Bundle
-from certs.errors import (
-    CertificateError,
-    InjectionError,
-    RotationStep,
-    SecretConflictError,
-    StoreUnavailableError,
-)
 from certs.renewal import renew
 from certs.validity import StillGood, needs_renewal
 from kube.backoff import Backoff
@@ -148,7 +142,7 @@ class CertificateRotation:
         bundle = await self._reconcile()
         try:
             await self._store.inject_ca_bundle(bundle.trust_pem)
-        except InjectionError:
+        except errors.InjectionError:
             if not self._must_hold_back(bundle):
                 self._serving.load(bundle.to_serve)
             await self._copy_for_client(bundle)
@@ -160,13 +154,13 @@ class CertificateRotation:
     async def _attempt(self) -> float:
         try:
             await self.check()
-        except CertificateError as error:
+        except errors.CertificateError as error:
             _count(error)
             delay_s = self._backoff.fail()
             self._log.warning(
                 "certificate check failed",
                 failure=type(error).__name__,
-                cause=error.cause if isinstance(error, StoreUnavailableError) else "",
+                cause=error.cause if isinstance(error, errors.StoreUnavailableError) else "",
                 error=str(error),
                 retry_in_s=round(delay_s, 1),
             )
@@ -189,12 +183,12 @@ class CertificateRotation:
                 await self._store.write_secret(
                     self._namespace, self._name, renewed.as_secret(), resource_version=version
                 )
-            except SecretConflictError:
+            except errors.SecretConflictError:
                 self._log.info("another replica wrote the certificates first")
                 continue
             self._log.info("certificates renewed", **_reasons(needed))
             return renewed
-        raise SecretConflictError(
+        raise errors.SecretConflictError(
             f"Secret {self._namespace}/{self._name} changed under us {_MAX_RACES} times in a row"
         )
 
@@ -225,11 +219,11 @@ def _reasons(needed: "RenewalNeeded") -> dict[str, str]:
     }
 
 
-def _count(error: CertificateError) -> None:
+def _count(error: errors.CertificateError) -> None:
     match error:
-        case InjectionError():
-            RotationStep.INJECT.count_failure()
-        case SecretConflictError() | StoreUnavailableError():
-            RotationStep.STORE.count_failure()
+        case errors.InjectionError():
+            errors.RotationStep.INJECT.count_failure()
+        case errors.SecretConflictError() | errors.StoreUnavailableError():
+            errors.RotationStep.STORE.count_failure()
         case _:
             pass  # the ServingContext counted it

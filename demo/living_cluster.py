@@ -12,17 +12,9 @@ from agent.problems.registry import ProblemRegistry
 from api.kinds.gpunodeinventory import GPUNodeInventory
 from api.meta import PartialObjectMetadata
 from api.names import API_VERSION, NodeName
+from demo import life_script
 from demo.cluster import DemoCluster
 from demo.fleet import A10, H100, H200, L40S, Fleet, a_device
-from demo.life_script import (
-    Action,
-    CreatePod,
-    EndPod,
-    FailDevice,
-    LifeScript,
-    LivelyPool,
-    RecoverDevice,
-)
 from demo.objects import a_pod
 from demo.observed_node import is_condition
 from kube.errors import NotFound
@@ -47,21 +39,21 @@ MIXED_NODE: Final = "gpu-5"
 NODES: Final = (*TRAINING_NODES, SLICED_NODE, MIG_NODE, MIXED_NODE)
 NAMESPACES: Final = ("ml-team", "research", "serving", "students")
 POOLS: Final = (
-    LivelyPool(
+    life_script.LivelyPool(
         name="training",
         units=len(TRAINING_NODES) * DEVICES_PER_NODE,
         sizes=(1, 1, 2, 2, 4, 4, 8),
         pods=("train", "finetune", "eval"),
         namespaces=("ml-team", "ml-team", "research"),
     ),
-    LivelyPool(
+    life_script.LivelyPool(
         name="inference",
         units=DEVICES_PER_NODE * INSTANCES_PER_DEVICE,
         sizes=(2, 4, 4, 7, 14),
         pods=("serve", "embed"),
         namespaces=("serving",),
     ),
-    LivelyPool(
+    life_script.LivelyPool(
         name="notebooks",
         units=(DEVICES_PER_NODE + DEVICES_PER_NODE // 2) * SLICES_PER_DEVICE,
         sizes=(1, 1, 2, 4, 8),
@@ -143,7 +135,7 @@ class LivingCluster:
         self.cluster = cluster
         self._clock = cluster.clock
         devices = [(node, item) for node in NODES[:-1] for item in range(DEVICES_PER_NODE)]
-        self._script = LifeScript(seed, POOLS, tuple(devices))
+        self._script = life_script.LifeScript(seed, POOLS, tuple(devices))
         self._steps = 0
         self._heard_at = self._clock.monotonic()
 
@@ -153,17 +145,17 @@ class LivingCluster:
             await asyncio.sleep(pause_s)
             await self.step()
 
-    async def step(self) -> Action:
+    async def step(self) -> life_script.Action:
         """Carry out the next action of the script, and return it once the cluster shows it."""
         action = self._script.next()
         match action:
-            case CreatePod():
+            case life_script.CreatePod():
                 await self._create(action)
-            case EndPod():
+            case life_script.EndPod():
                 await self._end(action)
-            case FailDevice():
+            case life_script.FailDevice():
                 await self._report(action.node, action.number, FAULT)
-            case RecoverDevice():  # pragma: no branch  # mypy proves that no case is missing
+            case life_script.RecoverDevice():  # pragma: no branch  # mypy proves that no case is missing
                 await self._report(action.node, action.number, "")
         self._steps += 1
         if self._clock.monotonic() - self._heard_at > HEARTBEAT_EVERY_S:
@@ -174,7 +166,7 @@ class LivingCluster:
             await self._tidy()
         return action
 
-    async def _create(self, action: CreatePod) -> None:
+    async def _create(self, action: life_script.CreatePod) -> None:
         body = a_pod(action.name, action.pool, action.units, namespace=action.namespace)
         if not action.is_scheduled:
             body["spec"]["schedulerName"] = "a-scheduler-that-does-not-run"
@@ -182,14 +174,14 @@ class LivingCluster:
         if action.is_scheduled:
             await self._wait(lambda: self._is_tried(action))
 
-    async def _is_tried(self, action: CreatePod) -> bool:
+    async def _is_tried(self, action: life_script.CreatePod) -> bool:
         """Say whether kube-scheduler has bound the pod, or said why not."""
         pod = await self.cluster.pod(action.name, action.namespace)
         if pod is None or pod.spec.node_name:
             return True
         return bool(await self.cluster.why_unscheduled(action.name, action.namespace))
 
-    async def _end(self, action: EndPod) -> None:
+    async def _end(self, action: life_script.EndPod) -> None:
         """End a pod that runs, and delete it; one that waits is deleted as its user would."""
         pod = await self.cluster.pod(action.name, action.namespace)
         if pod is None:

@@ -25,30 +25,13 @@ from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, TypeVar, final
 import msgspec
 import structlog
 
+from kube import errors
 from kube.backoff import Backoff
 from kube.decoding import report_undecodable, unread_object
-from kube.errors import (
-    ApiError,
-    Forbidden,
-    Gone,
-    KubeError,
-    NotFound,
-    TimedOut,
-    Undecodable,
-    Unreachable,
-    one_line,
-)
 from kube.sink import ListingSink, SteppingSink
 from kube.unread_objects import UnreadObjects
 from kube.watch_events import decode_event, error_of, version_of
-from telemetry.metrics import (
-    INFORMER_DECODE_ERRORS,
-    INFORMER_EVENTS,
-    INFORMER_FAILURES,
-    INFORMER_LAG,
-    INFORMER_RELISTS,
-    INFORMER_SYNCED,
-)
+from telemetry import metrics
 
 if TYPE_CHECKING:
     import random
@@ -186,20 +169,22 @@ class Informer(Generic[T]):
         """List and watch until cancelled; raises nothing but what the sink raises."""
         name = self._name
         self.last_heard = self._clock.monotonic()
-        INFORMER_SYNCED.labels(name).set(0)
+        metrics.INFORMER_SYNCED.labels(name).set(0)
         # Shown as 0 from the start, so that a rate sees the first.
-        INFORMER_DECODE_ERRORS.labels(name)
-        INFORMER_FAILURES.labels(name, Unreachable.__name__)
+        metrics.INFORMER_DECODE_ERRORS.labels(name)
+        metrics.INFORMER_FAILURES.labels(name, errors.Unreachable.__name__)
         for cause in ("gone", "failures", "restored"):
-            INFORMER_RELISTS.labels(name, cause)
-        INFORMER_LAG.labels(name).set_function(lambda: self._clock.monotonic() - self.last_heard)
+            metrics.INFORMER_RELISTS.labels(name, cause)
+        metrics.INFORMER_LAG.labels(name).set_function(
+            lambda: self._clock.monotonic() - self.last_heard
+        )
         try:
             while True:
                 await self._list_or_watch()
         finally:
             self._step = None
-            INFORMER_SYNCED.labels(name).set(0)
-            INFORMER_LAG.remove(name)
+            metrics.INFORMER_SYNCED.labels(name).set(0)
+            metrics.INFORMER_LAG.remove(name)
 
     def list_at_once(self) -> None:
         """Give up the request or the delay that is under way, and list: all that is known may be of the past."""
@@ -224,10 +209,10 @@ class Informer(Generic[T]):
     async def _list_and_follow(self) -> None:
         try:
             await self._follow(self._version or await self._list())
-        except NotFound as error:
+        except errors.NotFound as error:
             is_absent = self._is_optional and await self._is_absent()
             await (self._do_without() if is_absent else self._recover(error))
-        except KubeError as error:
+        except errors.KubeError as error:
             await self._recover(error)
 
     async def _list(self) -> str:
@@ -244,10 +229,10 @@ class Informer(Generic[T]):
         self.last_heard = self._clock.monotonic()
         name = self._name
         if self.synced.is_set():
-            INFORMER_RELISTS.labels(name, self._relist_cause).inc()
+            metrics.INFORMER_RELISTS.labels(name, self._relist_cause).inc()
         self.synced.set()
         listed.set()
-        INFORMER_SYNCED.labels(name).set(1)
+        metrics.INFORMER_SYNCED.labels(name).set(1)
         self._log.info(
             "listed",
             items=len(listing.items),
@@ -262,10 +247,10 @@ class Informer(Generic[T]):
             if await self._client.serves(self._resource):
                 self._absent_since = None
                 return False
-        except Forbidden:  # no word of it: then what is known decides
+        except errors.Forbidden:  # no word of it: then what is known decides
             return self._objects <= 0
-        except KubeError as error:
-            self._log.warning("discovery failed", error=one_line(str(error)))
+        except errors.KubeError as error:
+            self._log.warning("discovery failed", error=errors.one_line(str(error)))
             return False
         now = self._clock.monotonic()
         if self._absent_since is None or self._absent_since < self.last_heard:
@@ -284,7 +269,7 @@ class Informer(Generic[T]):
         self._relist_cause = "absent"
         self.synced.set()
         self.listed.set()
-        INFORMER_SYNCED.labels(self._name).set(1)
+        metrics.INFORMER_SYNCED.labels(self._name).set(1)
         self._backoff.succeed()
         await asyncio.sleep(self._timing.absent_s)
 
@@ -301,7 +286,7 @@ class Informer(Generic[T]):
                 field_selector=self._selection.field_selector,
                 page_size=pages if self._takes_pages else None,
             )
-        except Gone:
+        except errors.Gone:
             self._takes_pages = False
             raise
         self._takes_pages = True
@@ -318,7 +303,7 @@ class Informer(Generic[T]):
         """Feed the sink from one watch until it ends; raise unless it ended properly and in time."""
         timing = self._timing
         opened = self._clock.monotonic()
-        failure: KubeError | None = None
+        failure: errors.KubeError | None = None
         try:
             async with self._client.watch(
                 self._resource,
@@ -332,23 +317,23 @@ class Informer(Generic[T]):
                 self.is_watching = True
                 async for line in lines:
                     self._observe(line)
-        except KubeError as error:
+        except errors.KubeError as error:
             failure = error
         finally:
             self.is_watching = False
         lived_s = self._clock.monotonic() - opened
         # A silent watch lived long too, but proves nothing.
-        if lived_s >= timing.steady_s and not isinstance(failure, TimedOut):
+        if lived_s >= timing.steady_s and not isinstance(failure, errors.TimedOut):
             self._backoff.succeed()
         elif failure is None:
-            failure = Unreachable(f"watch closed after {lived_s:.2f} s", request_sent=True)
+            failure = errors.Unreachable(f"watch closed after {lived_s:.2f} s", request_sent=True)
         if failure is not None:
             raise failure
 
     def _observe(self, line: bytes) -> None:
         event = decode_event(line)
         self.last_heard = self._clock.monotonic()
-        INFORMER_EVENTS.labels(self._name, event.type).inc()
+        metrics.INFORMER_EVENTS.labels(self._name, event.type).inc()
         match event.type:
             case "BOOKMARK":
                 self._version = version_of(event.object) or self._version
@@ -366,7 +351,7 @@ class Informer(Generic[T]):
             if event.type == "DELETED":
                 # What must be forgotten cannot be named to the sink; a list without it can.
                 self._invalidate_version("undecodable")
-                raise Undecodable(f"a deletion cannot be decoded: {error}") from error
+                raise errors.Undecodable(f"a deletion cannot be decoded: {error}") from error
             self._unread.add((unread_object(event.object),))
             self._count(event)
             self._version = version_of(event.object) or self._version
@@ -383,23 +368,23 @@ class Informer(Generic[T]):
     def _count(self, event: "WatchEvent") -> None:
         self._objects += {"ADDED": 1, "DELETED": -1}.get(event.type, 0)
 
-    async def _recover(self, error: KubeError) -> None:
-        if self._was_unreachable and isinstance(error, ApiError) and error.status < 500:
+    async def _recover(self, error: errors.KubeError) -> None:
+        if self._was_unreachable and isinstance(error, errors.ApiError) and error.status < 500:
             # A restarted API server is back: it says 403 while it reads its roles, and 410 after
             # that. It answers, so the waiting starts over.
             self._backoff.succeed()
-        self._was_unreachable = isinstance(error, Unreachable)
-        asked_s = error.retry_after_s if isinstance(error, ApiError) else None
+        self._was_unreachable = isinstance(error, errors.Unreachable)
+        asked_s = error.retry_after_s if isinstance(error, errors.ApiError) else None
         delay_s = self._backoff.fail(asked_s)
-        if isinstance(error, Gone):
+        if isinstance(error, errors.Gone):
             self._invalidate_version("gone")
         elif self._backoff.failures % self._timing.relist_after == 0:
             self._invalidate_version("failures")
-        INFORMER_FAILURES.labels(self._name, type(error).__name__).inc()
+        metrics.INFORMER_FAILURES.labels(self._name, type(error).__name__).inc()
         self._log.warning(
             "list or watch failed",
             cause=type(error).__name__,
-            error=one_line(str(error)),
+            error=errors.one_line(str(error)),
             failures=self._backoff.failures,
             next_is="list" if self._version is None else "watch",
             retry_in_s=round(delay_s, 2),

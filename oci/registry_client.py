@@ -20,18 +20,7 @@ from kernelcache.image_format import (
     OCI_MANIFEST,
     BlobDescriptor,
 )
-from oci.errors import (
-    AddressRefused,
-    ContentNotFound,
-    ContentTooLarge,
-    DigestMismatch,
-    RegistryError,
-    RegistryRefusal,
-    RegistryTimedOut,
-    RegistryUnreachable,
-    UnexpectedAnswer,
-    UnusableContent,
-)
+from oci import errors
 from oci.platforms import ImagePlatform, IndexEntry, choose_platform, read_index
 from oci.registry_authorization import AccessScope
 from oci.registry_calls import RegistryCalls
@@ -105,7 +94,7 @@ class RegistryClient:
             inner = reference.with_digest(chosen.digest)
             found = await self._fetch(str(inner), inner)
             if read_index(str(inner), found.descriptor.media_type, found.content) is not None:
-                raise UnusableContent(
+                raise errors.UnusableContent(
                     str(named), "its index names another index", "push the image without it"
                 )
             return found
@@ -114,7 +103,7 @@ class RegistryClient:
         """Return a blob as a whole, such as an image's configuration."""
         name = str(reference.with_digest(descriptor.digest))
         if descriptor.size > MAX_SMALL_BLOB_BYTES:
-            raise ContentTooLarge(
+            raise errors.ContentTooLarge(
                 name,
                 f"it has {descriptor.size} bytes; at most {MAX_SMALL_BLOB_BYTES} are read",
                 "check that this is the image meant",
@@ -140,7 +129,7 @@ class RegistryClient:
                     async for chunk in part:
                         yield chunk
                         self._check_time(stream.name, ends_at)
-            except (RegistryUnreachable, RegistryRefusal) as error:
+            except (errors.RegistryUnreachable, errors.RegistryRefusal) as error:
                 self._check_time(stream.name, ends_at)
                 if stream.received > before:
                     repetition.progress()
@@ -154,7 +143,7 @@ class RegistryClient:
         async with self._calls.deadline(name):
             try:
                 return await self._listed_referrers(name, reference, digest)
-            except (ContentNotFound, UnexpectedAnswer) as error:
+            except (errors.ContentNotFound, errors.UnexpectedAnswer) as error:
                 if error.status not in _NO_REFERRERS_API:
                     raise
                 found = await self._tagged(reference, referrers_tag(digest))
@@ -168,7 +157,7 @@ class RegistryClient:
         async with self._calls.deadline(name):
             try:
                 await self._listed_referrers(name, reference, digest)
-            except (ContentNotFound, UnexpectedAnswer) as error:
+            except (errors.ContentNotFound, errors.UnexpectedAnswer) as error:
                 if error.status not in _NO_REFERRERS_API:
                     raise
                 return False
@@ -194,7 +183,7 @@ class RegistryClient:
         tagged = with_tag(reference, tag)
         try:
             return await self._fetch(str(tagged), tagged)
-        except ContentNotFound:
+        except errors.ContentNotFound:
             return None
 
     async def _head(self, name: str, reference: ImageReference) -> BlobDescriptor | None:
@@ -203,7 +192,7 @@ class RegistryClient:
         )
         try:
             response = await self._calls.send(request, _pull(reference))
-        except UnexpectedAnswer:  # 405, or a proxy that knows no HEAD
+        except errors.UnexpectedAnswer:  # 405, or a proxy that knows no HEAD
             return None
         response.release()
         digest = parse_digest(response.headers.get("Docker-Content-Digest", ""))
@@ -223,11 +212,11 @@ class RegistryClient:
         _check_named(name, reference, digest)
         announced = parse_digest(response.headers.get("Docker-Content-Digest", ""))
         if announced is not None and announced != digest:
-            raise DigestMismatch(
+            raise errors.DigestMismatch(
                 name, f"its content is {digest}, announced as {announced}", _CORRECT
             )
         if response.content_type not in _MANIFEST_TYPES:
-            raise UnusableContent(
+            raise errors.UnusableContent(
                 name,
                 f"its type is {response.content_type}, which is no image's",
                 "push the image again with a present tool",
@@ -246,7 +235,7 @@ class RegistryClient:
             try:
                 async with await self._calls.send_once(request, _pull(reference)) as response:
                     return response, await read_bounded(response, request.name, MAX_MANIFEST_BYTES)
-            except RegistryError as error:
+            except errors.RegistryError as error:
                 await repetition.wait_or_raise(error)
 
     async def _part(
@@ -274,7 +263,7 @@ class RegistryClient:
             # Of an answer that was read to its end the connection is in the pool again already.
             response.close()
         if not stream.is_complete:
-            raise RegistryUnreachable(
+            raise errors.RegistryUnreachable(
                 stream.name,
                 f"its content ends after {stream.received} of {stream.descriptor.size} bytes",
                 "look into what is between here and the registry",
@@ -292,7 +281,7 @@ class RegistryClient:
             response, content = await self._read(request, reference)
             entries = read_index(name, response.content_type, content)
             if entries is None:
-                raise UnexpectedAnswer(
+                raise errors.UnexpectedAnswer(
                     name, "the list of referrers is no index", _CORRECT, status=response.status
                 )
             found = _bounded(name, found + entries)
@@ -305,13 +294,15 @@ class RegistryClient:
         """Return the address of a further page, which another host must not name: it sees our credentials."""
         ours = self._connections.registry_url(reference.registry)
         if url.origin() != ours.origin():
-            raise AddressRefused(name, f"its next page is on another host, {url.host}", _CORRECT)
+            raise errors.AddressRefused(
+                name, f"its next page is on another host, {url.host}", _CORRECT
+            )
         return url
 
     def _check_time(self, name: str, ends_at: float) -> None:
         if self._clock.monotonic() >= ends_at:
             seconds = self._connections.settings.transfer_timeout_s
-            raise RegistryTimedOut(
+            raise errors.RegistryTimedOut(
                 name, f"it was not read within {seconds:g} s", "check registry and network"
             )
 
@@ -344,7 +335,7 @@ def _pull(reference: ImageReference) -> AccessScope:
 
 def _check_named(name: str, reference: ImageReference, digest: Digest) -> None:
     if reference.digest is not None and reference.digest != digest:
-        raise DigestMismatch(
+        raise errors.DigestMismatch(
             name,
             f"the registry gives {digest} for it",
             "push the image again, or look into what is between here and the registry",
@@ -353,7 +344,7 @@ def _check_named(name: str, reference: ImageReference, digest: Digest) -> None:
 
 def _bounded(name: str, entries: tuple[IndexEntry, ...]) -> tuple[IndexEntry, ...]:
     if len(entries) > MAX_REFERRERS:
-        raise UnusableContent(
+        raise errors.UnusableContent(
             name,
             f"there are more than {MAX_REFERRERS}",
             "remove signatures and attestations that are not needed",
@@ -369,7 +360,7 @@ def _start_of(response: aiohttp.ClientResponse, stream: VerifiedStream) -> int:
         return stream.received
     start = response.headers.get("Content-Range", "").removeprefix("bytes ").partition("-")[0]
     if start != str(stream.received):
-        raise UnexpectedAnswer(
+        raise errors.UnexpectedAnswer(
             stream.name,
             f"asked for the bytes from {stream.received} on, the registry sends those from {start or '?'}",
             _CORRECT,

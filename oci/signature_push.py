@@ -11,18 +11,8 @@ from typing import TYPE_CHECKING, Final, NoReturn, final
 
 from api.image_reference import ImageReference
 from kernelcache.image_format import OCI_CONFIG, OCI_INDEX, OCI_MANIFEST, BlobDescriptor
+from kernelcache.signatures import image_signing
 from kernelcache.signatures.image_signatures import verify_signatures
-from kernelcache.signatures.image_signing import (
-    EMPTY_CONFIG,
-    EMPTY_CONFIG_TYPE,
-    bundle_manifest,
-    grown_referrers,
-    payload_layers,
-    payloads_config,
-    payloads_manifest,
-    sign_bundle,
-    sign_payload,
-)
 from kernelcache.signatures.material import (
     BUNDLE_ARTIFACT_TYPE,
     SIMPLE_SIGNING_TYPE,
@@ -92,16 +82,16 @@ class SignaturePush:
     async def _add_payload(
         self, reference: ImageReference, image: BlobDescriptor, key: "SigningKey"
     ) -> None:
-        signed = sign_payload(key, reference, image.digest)
+        signed = image_signing.sign_payload(key, reference, image.digest)
         payload = BlobSource.of(SIMPLE_SIGNING_TYPE, signed.payload)
         tagged = with_tag(reference, signature_tag(image.digest))
         for _ in range(_ATTEMPTS):
             present = await self._client.signature_manifest(reference, image.digest)
-            layers = payload_layers(
+            layers = image_signing.payload_layers(
                 present and present.content, payload.descriptor, signed.signature
             )
-            config = BlobSource.of(OCI_CONFIG, payloads_config(layers))
-            manifest = payloads_manifest(config.descriptor, layers)
+            config = BlobSource.of(OCI_CONFIG, image_signing.payloads_config(layers))
+            manifest = image_signing.payloads_manifest(config.descriptor, layers)
             await self._push.push(tagged, [payload, config], BlobSource.of(OCI_MANIFEST, manifest))
             stored = await self._client.signature_manifest(reference, image.digest)
             if stored is not None and signed.signature in _signatures_in(stored.content):
@@ -111,10 +101,10 @@ class SignaturePush:
     async def _add_bundle(
         self, reference: ImageReference, image: BlobDescriptor, key: "SigningKey"
     ) -> None:
-        bundle = BlobSource.of(BUNDLE_ARTIFACT_TYPE, sign_bundle(key, image.digest))
-        config = BlobSource.of(EMPTY_CONFIG_TYPE, EMPTY_CONFIG)
+        bundle = BlobSource.of(BUNDLE_ARTIFACT_TYPE, image_signing.sign_bundle(key, image.digest))
+        config = BlobSource.of(image_signing.EMPTY_CONFIG_TYPE, image_signing.EMPTY_CONFIG)
         manifest = BlobSource.of(
-            OCI_MANIFEST, bundle_manifest(image, config.descriptor, bundle.descriptor)
+            OCI_MANIFEST, image_signing.bundle_manifest(image, config.descriptor, bundle.descriptor)
         )
         untagged = ImageReference(registry=reference.registry, repository=reference.repository)
         await self._push.push(untagged, [config, bundle], manifest)
@@ -127,7 +117,7 @@ class SignaturePush:
         tagged = with_tag(reference, referrers_tag(image.digest))
         for _ in range(_ATTEMPTS):
             present = await self._client.referrers_list(reference, image.digest)
-            grown = grown_referrers(present and present.content, manifest)
+            grown = image_signing.grown_referrers(present and present.content, manifest)
             await self._push.push(tagged, [], BlobSource.of(OCI_INDEX, grown))
             listed = await self._client.referrers(reference, image.digest)
             if any(item.descriptor.digest == manifest.digest for item in listed):

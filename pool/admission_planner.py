@@ -7,13 +7,7 @@ It only reads. The rules about which pods may reserve are `pool.admission_rules`
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
-from pool.admission_rules import (
-    UNKNOWN_POD,
-    Deferral,
-    IncomingPod,
-    leaves_room,
-    share_of,
-)
+from pool import admission_rules
 from pool.errors import InvariantViolatedError
 from pool.index.cache_fit import best_node, devices_for
 from pool.model import Capacity
@@ -24,7 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from api.names import NodeName, PodUid
-    from pool.admission_rules import AdmissionBackoff
     from pool.index.reader import IndexReader
     from pool.model import Constraints, Demand, PodFacts, PoolFacts
     from pool.pods.observed import ObservedPods
@@ -39,7 +32,7 @@ class Exhausted:
     capacity: Capacity
     largest_node: int
     """Units of the pool's largest node, taken or not."""
-    deferral: Deferral | None = None
+    deferral: admission_rules.Deferral | None = None
     """Why the pod may not reserve units that it might get once it is stored; None where there are none."""
 
 
@@ -53,7 +46,7 @@ class AdmissionPlanner:
         ledger: "ReservationLedger",
         pods: "ObservedPods",
         *,
-        backoff: "AdmissionBackoff",
+        backoff: "admission_rules.AdmissionBackoff",
     ) -> None:
         self._index = index
         self._ledger = ledger
@@ -66,14 +59,14 @@ class AdmissionPlanner:
         demand: "Demand",
         constraints: "Constraints",
         *,
-        incoming: IncomingPod = UNKNOWN_POD,
+        incoming: admission_rules.IncomingPod = admission_rules.UNKNOWN_POD,
     ) -> Placed | Exhausted:
         """Choose a node and units for a pod that is not stored yet, or return why nothing is reserved."""
         state = self._index.state_for(pool.name, demand)
         node = self._best_node(pool, demand, constraints, now=incoming.now)
         if node is None:
             fits = self._fits_once_stored(pool, demand, constraints, now=incoming.now)
-            deferral = Deferral.UNCONFIRMED if fits else None
+            deferral = admission_rules.Deferral.UNCONFIRMED if fits else None
         else:
             deferral = self._deferral_of(pool, demand, incoming)
         if node is None or deferral is not None:
@@ -102,7 +95,9 @@ class AdmissionPlanner:
         if node is None:
             return None
         rooms, wanted = self._index.state(pool.name).rooms(), pod.demand.units
-        if ahead and not leaves_room(rooms, ahead, wanted=wanted, priority=pod.priority):
+        if ahead and not admission_rules.leaves_room(
+            rooms, ahead, wanted=wanted, priority=pod.priority
+        ):
             return None
         return self._placed(pool, pod.demand, node)
 
@@ -167,19 +162,19 @@ class AdmissionPlanner:
         )
 
     def _deferral_of(
-        self, pool: "PoolFacts", demand: "Demand", incoming: IncomingPod
-    ) -> Deferral | None:
+        self, pool: "PoolFacts", demand: "Demand", incoming: admission_rules.IncomingPod
+    ) -> admission_rules.Deferral | None:
         state, namespace, wanted = self._index.state(pool.name), incoming.namespace, demand.units
         waiting = self._pods.pending.demands(pool.resource)
-        if waiting and not leaves_room(
+        if waiting and not admission_rules.leaves_room(
             state.rooms(), waiting, wanted=wanted, priority=incoming.priority
         ):
-            return Deferral.WAITING_PODS
+            return admission_rules.Deferral.WAITING_PODS
         reserved = self._ledger.unconfirmed_units(pool.name, namespace)
-        if reserved and reserved + wanted > share_of(state.capacity().total):
-            return Deferral.SHARE
+        if reserved and reserved + wanted > admission_rules.share_of(state.capacity().total):
+            return admission_rules.Deferral.SHARE
         if not self._backoff.is_over(pool.name, namespace, incoming.now):
-            return Deferral.BACKOFF
+            return admission_rules.Deferral.BACKOFF
         return None
 
     def _nominated_units(self, resource: str, node: "NodeName", now: float) -> int:

@@ -11,52 +11,15 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from api import driver_upgrade, names
 from api.annotations import decode_devices, decode_reservation
-from api.driver_upgrade import (
-    CORDON_MANAGER,
-    DRIVER_UPGRADE,
-    IN_PROGRESS_VALUES,
-    UNITS_WITHHELD_ANNOTATION,
-    UPGRADE_RECORD_ANNOTATION,
-    UPGRADE_STATE_LABEL,
-    UpgradeTimeLimit,
-)
 from api.field_errors import UNDECODABLE
 from api.foreign.karpenter import DISRUPTED_TAINT, DO_NOT_DISRUPT_ANNOTATION
-from api.names import (
-    AGENT_NOT_READY_TAINT,
-    CAPACITY_GATE,
-    DEPLOY_LABELS_ANNOTATION,
-    DEVICES_ANNOTATION,
-    KEEP_UNTIL_ANNOTATION,
-    POOL_TAINTS_ANNOTATION,
-    PRESENT_LABEL,
-    PRESENT_LABEL_MANAGER,
-    RESERVATION_ANNOTATION,
-    RESOURCE_PREFIX,
-    UNITS_CONDITION,
-    UPGRADE_ENABLED_ANNOTATION,
-    DeviceName,
-    NodeName,
-    PodUid,
-    PoolName,
-)
 from api.quantity import parse_count
+from pool import model
 from pool.compute_resources import NOTHING, allocatable, most_pods, requested
 from pool.demand import demand_of, named_resources, units_by_resource
 from pool.layout import most_units_of_a_device
-from pool.model import (
-    Demand,
-    DeviceFacts,
-    DeviceLink,
-    KubeletTopology,
-    NodeFacts,
-    PodFacts,
-    PodPhase,
-    PoolFacts,
-    UnitlessPod,
-    UnitsCondition,
-)
 from pool.pods.selection import selection_of
 
 if TYPE_CHECKING:
@@ -67,24 +30,23 @@ if TYPE_CHECKING:
     from api.kinds.gpudevice import GPUDevice
     from api.kinds.gpunodeinventory import ContainerDevices, GPUNodeInventory
     from api.kinds.gpupool import GPUPool
-    from pool.model import AnyPod
     from pool.pods.reported import PodReport
 
 
-_limits: Final = msgspec.json.Decoder(UpgradeTimeLimit)
-_OUR_GATES: Final = {CAPACITY_GATE}
+_limits: Final = msgspec.json.Decoder(driver_upgrade.UpgradeTimeLimit)
+_OUR_GATES: Final = {names.CAPACITY_GATE}
 _MOST_INADMISSIBLE: Final = 64
 """Pools that a pod which bypassed admission is counted in: more than a node has devices."""
 
 
-def pool_facts(pool: "GPUPool") -> PoolFacts:
+def pool_facts(pool: "GPUPool") -> model.PoolFacts:
     facts = _facts_of_pool(pool)
     return replace(facts, largest_shape=_largest_shape(pool, facts))
 
 
-def _facts_of_pool(pool: "GPUPool") -> PoolFacts:
+def _facts_of_pool(pool: "GPUPool") -> model.PoolFacts:
     allocation = pool.allocation
-    return PoolFacts(
+    return model.PoolFacts(
         name=pool.name,
         uid=pool.metadata.uid,
         resource=pool.resource_name,
@@ -102,7 +64,7 @@ def _facts_of_pool(pool: "GPUPool") -> PoolFacts:
     )
 
 
-def _largest_shape(pool: "GPUPool", facts: PoolFacts) -> int:
+def _largest_shape(pool: "GPUPool", facts: model.PoolFacts) -> int:
     """Return the most units of a node that may be added; 0 where none is."""
     scaling = pool.spec.autoscaling
     if scaling is None or not pool.scales:
@@ -114,15 +76,15 @@ def _largest_shape(pool: "GPUPool", facts: PoolFacts) -> int:
     )
 
 
-def device_facts(device: "GPUDevice") -> DeviceFacts:
+def device_facts(device: "GPUDevice") -> model.DeviceFacts:
     """Return the facts of a device; an ignored or unmanaged one leaves its pool."""
     status = device.status
     is_kept_out = device.is_ignored or not status.managed
-    return DeviceFacts(
+    return model.DeviceFacts(
         name=device.name,
-        node=NodeName(intern(device.node)),
+        node=names.NodeName(intern(device.node)),
         uuid=status.uuid,
-        pool=None if status.pool_ref is None else PoolName(intern(status.pool_ref.name)),
+        pool=None if status.pool_ref is None else names.PoolName(intern(status.pool_ref.name)),
         is_faulted=device.is_faulted,
         needed_action=intern(device.needed_action),
         is_draining=device.is_draining or is_kept_out,
@@ -138,51 +100,56 @@ def device_facts(device: "GPUDevice") -> DeviceFacts:
 
 
 @functools.lru_cache(maxsize=1024)
-def _link(peer: str, type_: str, count: int) -> DeviceLink:
+def _link(peer: str, type_: str, count: int) -> model.DeviceLink:
     """Return a link; the devices of a node, which are read together, share those to one peer."""
-    return DeviceLink(DeviceName(intern(peer.replace(":", "-"))), intern(type_), count)
+    return model.DeviceLink(names.DeviceName(intern(peer.replace(":", "-"))), intern(type_), count)
 
 
-def node_facts(node: "Node") -> NodeFacts:
+def node_facts(node: "Node") -> model.NodeFacts:
     cpu_milli, memory_mib = allocatable(node.status.allocatable)
     taints = {taint.key for taint in node.spec.taints or ()}
-    return NodeFacts(
-        name=NodeName(intern(node.metadata.name)),
+    return model.NodeFacts(
+        name=names.NodeName(intern(node.metadata.name)),
         is_ready=node.is_ready,
         is_cordoned=node.spec.unschedulable,
         is_leaving=node.metadata.deletion_timestamp is not None or DISRUPTED_TAINT in taints,
-        is_starting=AGENT_NOT_READY_TAINT in taints,
-        is_withheld=node.metadata.annotation(UNITS_WITHHELD_ANNOTATION) == DRIVER_UPGRADE,
+        is_starting=names.AGENT_NOT_READY_TAINT in taints,
+        is_withheld=node.metadata.annotation(driver_upgrade.UNITS_WITHHELD_ANNOTATION)
+        == driver_upgrade.DRIVER_UPGRADE,
         returns_by=_returns_by(node),
         labels=_shared(node.metadata.labels),
         taints=tuple(node.spec.taints or ()),
-        pool_taints=node.metadata.annotation(POOL_TAINTS_ANNOTATION) or "",
+        pool_taints=node.metadata.annotation(names.POOL_TAINTS_ANNOTATION) or "",
         do_not_disrupt=node.metadata.annotation(DO_NOT_DISRUPT_ANNOTATION) or "",
-        keep_until=node.metadata.annotation(KEEP_UNTIL_ANNOTATION) or "",
+        keep_until=node.metadata.annotation(names.KEEP_UNTIL_ANNOTATION) or "",
         resource_version=node.metadata.resource_version,
         uid=node.metadata.uid,
-        owns_present_label=node.metadata.owns_label(PRESENT_LABEL_MANAGER, PRESENT_LABEL),
+        owns_present_label=node.metadata.owns_label(
+            names.PRESENT_LABEL_MANAGER, names.PRESENT_LABEL
+        ),
         cpu_milli=cpu_milli,
         memory_mib=memory_mib,
         most_pods=most_pods(node.status.allocatable),
         kernel=intern(node.status.node_info.kernel_version),
         runtime=intern(node.status.node_info.container_runtime_version),
         # Nodes of one kind have the same.
-        deploy_labels=intern(node.metadata.annotation(DEPLOY_LABELS_ANNOTATION) or ""),
-        upgrade_enabled=intern(node.metadata.annotation(UPGRADE_ENABLED_ANNOTATION) or ""),
+        deploy_labels=intern(node.metadata.annotation(names.DEPLOY_LABELS_ANNOTATION) or ""),
+        upgrade_enabled=intern(node.metadata.annotation(names.UPGRADE_ENABLED_ANNOTATION) or ""),
         pool_units=_pool_units(node.status.allocatable),
     )
 
 
 def _returns_by(node: "Node") -> "dt.datetime | None":
     """Return until when the upgrade of the node's driver may take its present step; a cordon of others outlasts it."""
-    state = node.metadata.label(UPGRADE_STATE_LABEL)
-    if state not in IN_PROGRESS_VALUES:
+    state = node.metadata.label(driver_upgrade.UPGRADE_STATE_LABEL)
+    if state not in driver_upgrade.IN_PROGRESS_VALUES:
         return None
-    if node.spec.unschedulable and not node.metadata.owns_cordon(CORDON_MANAGER):
+    if node.spec.unschedulable and not node.metadata.owns_cordon(driver_upgrade.CORDON_MANAGER):
         return None
     try:
-        limit = _limits.decode(node.metadata.annotation(UPGRADE_RECORD_ANNOTATION) or "")
+        limit = _limits.decode(
+            node.metadata.annotation(driver_upgrade.UPGRADE_RECORD_ANNOTATION) or ""
+        )
     except UNDECODABLE:
         return None
     has_zone = limit.until is not None and limit.until.tzinfo is not None
@@ -199,26 +166,26 @@ def _pool_units(
 ) -> tuple[tuple[str, int], ...]:
     found: list[tuple[str, int]] = []
     for name, value in (quantities or {}).items():
-        if not name.startswith(RESOURCE_PREFIX):
+        if not name.startswith(names.RESOURCE_PREFIX):
             continue
         with contextlib.suppress(ValueError):  # kubelet writes whole numbers
             found.append((intern(name), parse_count(str(value))))
     return tuple(sorted(found))
 
 
-def observed_pod(pod: "Pod") -> "AnyPod | None":
+def observed_pod(pod: "Pod") -> "model.AnyPod | None":
     """Return the facts of a pod that requests units, or takes CPU and memory of a node; None for any other."""
     facts = pod_facts(pod)
     if facts is not None or not pod.spec.node_name:
         return facts
-    return UnitlessPod(
-        PodUid(pod.metadata.uid),
-        NodeName(intern(pod.spec.node_name)),
+    return model.UnitlessPod(
+        names.PodUid(pod.metadata.uid),
+        names.NodeName(intern(pod.spec.node_name)),
         NOTHING if pod.is_terminal else requested(pod),
     )
 
 
-def pod_facts(pod: "Pod") -> PodFacts | None:
+def pod_facts(pod: "Pod") -> model.PodFacts | None:
     """Return the facts of a pod; None when it asks for no unit of a pool.
 
     A pod that admission would have denied is ignored until it is bound by another scheduler. A bound pod with an
@@ -233,40 +200,42 @@ def pod_facts(pod: "Pod") -> PodFacts | None:
         return facts
 
 
-def _facts_of(pod: "Pod") -> PodFacts | None:
+def _facts_of(pod: "Pod") -> model.PodFacts | None:
     demand = demand_of(pod.spec, pod.metadata.namespace)
     inadmissible_units: tuple[tuple[str, int], ...] = ()
     if demand is None:
         return None
-    if not isinstance(demand, Demand):
+    if not isinstance(demand, model.Demand):
         inadmissible_units = tuple(sorted(units_by_resource(pod.spec).items())[:_MOST_INADMISSIBLE])
         if not inadmissible_units or not pod.spec.node_name:
             return None
         resource, units = inadmissible_units[0]
-        demand = Demand(resource, (), units)
+        demand = model.Demand(resource, (), units)
     phase = _phase_of(pod)
     gates = {gate.name for gate in pod.spec.scheduling_gates or ()}
-    return PodFacts(
-        uid=PodUid(pod.metadata.uid),
+    return model.PodFacts(
+        uid=names.PodUid(pod.metadata.uid),
         namespace=intern(pod.metadata.namespace),
         name=pod.metadata.name,
         demand=demand,
         phase=phase,
-        node=NodeName(intern(pod.spec.node_name)) if pod.spec.node_name else None,
+        node=names.NodeName(intern(pod.spec.node_name)) if pod.spec.node_name else None,
         devices=(
             None
             if inadmissible_units
-            else decode_devices(pod.metadata.annotation(DEVICES_ANNOTATION))
+            else decode_devices(pod.metadata.annotation(names.DEVICES_ANNOTATION))
         ),
-        reservation=decode_reservation(pod.metadata.annotation(RESERVATION_ANNOTATION)),
+        reservation=decode_reservation(pod.metadata.annotation(names.RESERVATION_ANNOTATION)),
         nominated_node=(
-            NodeName(pod.status.nominated_node_name) if pod.status.nominated_node_name else None
+            names.NodeName(pod.status.nominated_node_name)
+            if pod.status.nominated_node_name
+            else None
         ),
         created=pod.metadata.creation_timestamp or "",
         priority=pod.spec.priority or 0,
         is_gated=not gates <= _OUR_GATES,
-        awaits_capacity=CAPACITY_GATE in gates,
-        selection=selection_of(pod) if phase is PodPhase.PENDING else None,
+        awaits_capacity=names.CAPACITY_GATE in gates,
+        selection=selection_of(pod) if phase is model.PodPhase.PENDING else None,
         inadmissible_units=inadmissible_units,
         requests=requested(pod),
         units_condition=_units_condition(pod, phase),
@@ -278,14 +247,14 @@ def _facts_of(pod: "Pod") -> PodFacts | None:
     )
 
 
-def _units_condition(pod: "Pod", phase: PodPhase) -> UnitsCondition | None:
+def _units_condition(pod: "Pod", phase: model.PodPhase) -> model.UnitsCondition | None:
     for condition in pod.status.conditions or ():
-        if condition.type != UNITS_CONDITION:
+        if condition.type != names.UNITS_CONDITION:
             continue
         is_true = condition.status == "True"
-        if is_true and phase is not PodPhase.PENDING:
+        if is_true and phase is not model.PodPhase.PENDING:
             return None
-        return UnitsCondition(
+        return model.UnitsCondition(
             is_true,
             intern(condition.reason),
             # Pods that wait for the same thing say the same.
@@ -296,47 +265,47 @@ def _units_condition(pod: "Pod", phase: PodPhase) -> UnitsCondition | None:
     return None
 
 
-def _unaccounted(pod: "Pod") -> PodFacts | None:
+def _unaccounted(pod: "Pod") -> model.PodFacts | None:
     """Return a bound pod of which only its pools are known; None for any other."""
     resources = named_resources(pod.spec)
     if not resources or not pod.spec.node_name:
         return None
-    return PodFacts(
-        uid=PodUid(pod.metadata.uid),
+    return model.PodFacts(
+        uid=names.PodUid(pod.metadata.uid),
         namespace=pod.metadata.namespace,
         name=pod.metadata.name,
-        demand=Demand(resources[0], (), 1),
+        demand=model.Demand(resources[0], (), 1),
         phase=_phase_of(pod),
-        node=NodeName(pod.spec.node_name),
+        node=names.NodeName(pod.spec.node_name),
         # As many as anything that names a pool has at least; one is enough to close the node.
         inadmissible_units=tuple((resource, 1) for resource in resources),
     )
 
 
-def kubelet_of(inventory: "GPUNodeInventory") -> KubeletTopology | None:
+def kubelet_of(inventory: "GPUNodeInventory") -> model.KubeletTopology | None:
     """Return the settings of the node's kubelet; None where they are unknown."""
     current = inventory.status.kubelet
     if current is None:
         return None
-    return KubeletTopology(
+    return model.KubeletTopology(
         current.topology_manager_policy,
         current.topology_manager_scope,
         knows_numa_nodes=bool(current.aligned_resources),
     )
 
 
-def reports_of(inventory: "GPUNodeInventory") -> "dict[PodUid, PodReport]":
+def reports_of(inventory: "GPUNodeInventory") -> "dict[names.PodUid, PodReport]":
     """Return a node's report of each pod; entries without a uid are dropped, since no pod matches them."""
-    found: dict[PodUid, list[ContainerDevices]] = {}
+    found: dict[names.PodUid, list[ContainerDevices]] = {}
     for entry in inventory.status.allocations or ():
-        found.setdefault(PodUid(entry.uid), []).append(entry)
+        found.setdefault(names.PodUid(entry.uid), []).append(entry)
     return {uid: tuple(entries) for uid, entries in found.items()}
 
 
-def _phase_of(pod: "Pod") -> PodPhase:
+def _phase_of(pod: "Pod") -> model.PodPhase:
     if pod.has_ended:
-        return PodPhase.ENDED
+        return model.PodPhase.ENDED
     if pod.spec.node_name:
-        return PodPhase.BOUND
+        return model.PodPhase.BOUND
     # kube-scheduler skips a pod that is being deleted, and the API server refuses its Binding.
-    return PodPhase.ENDED if pod.metadata.deletion_timestamp else PodPhase.PENDING
+    return model.PodPhase.ENDED if pod.metadata.deletion_timestamp else model.PodPhase.PENDING

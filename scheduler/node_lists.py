@@ -8,21 +8,14 @@ and answers on them hold while their view does not change. A few lists of bounde
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, final
 
-from scheduler.codec import (
-    NODE_NAMES_END,
-    MalformedArgs,
-    decode_candidates,
-    decode_names,
-    decode_pod_before_names,
-    encode_names,
-)
+from scheduler import codec
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from api.names import NodeName
     from pool.index.node_view import FitView
-    from scheduler.codec import ExtenderPod
+
 
 KEPT: Final = 4
 """Number of lists. One kube-scheduler needs two, before and after filter; more would push needed data out of the
@@ -91,7 +84,7 @@ class Candidates:
     def __init__(self, raw: bytes, names: "list[NodeName]") -> None:
         self.raw = raw
         self.names = names
-        self.ending = NODE_NAMES_END % raw
+        self.ending = codec.NODE_NAMES_END % raw
         self._findings: dict[FitView, Findings] = {}
 
     def findings(self, view: "FitView") -> Findings:
@@ -108,7 +101,7 @@ class Candidates:
 class ExtenderCall:
     """filter and prioritize: a pod, and the nodes it may go to."""
 
-    pod: "ExtenderPod"
+    pod: "codec.ExtenderPod"
     candidates: Candidates
 
 
@@ -124,19 +117,21 @@ class CandidatesReader:
 
     _kept: list[Candidates] = field(default_factory=list)
     # the one that came last is the first
-    _pod: "tuple[bytes, ExtenderPod] | None" = None
+    _pod: "tuple[bytes, codec.ExtenderPod] | None" = None
     # prioritize brings the pod that filter brought
 
-    def read(self, body: bytes) -> ExtenderCall | MalformedArgs:
+    def read(self, body: bytes) -> ExtenderCall | codec.MalformedArgs:
         candidates = self._recall(body) or self._read_list(body)
         if candidates is not None:
             pod = self._read_pod(body[: -len(candidates.ending)])
             if pod is not None:
                 return ExtenderCall(pod, candidates)
-        request = decode_candidates(body)
-        if isinstance(request, MalformedArgs):
+        request = codec.decode_candidates(body)
+        if isinstance(request, codec.MalformedArgs):
             return request
-        return ExtenderCall(request.pod, Candidates(encode_names(request.names), request.names))
+        return ExtenderCall(
+            request.pod, Candidates(codec.encode_names(request.names), request.names)
+        )
 
     def expect(self, candidates: Candidates) -> None:
         """Keep the list that filter answers, since prioritize will be called with it."""
@@ -155,17 +150,17 @@ class CandidatesReader:
         return None
 
     def _read_list(self, body: bytes) -> Candidates | None:
-        read = decode_names(body)
+        read = codec.decode_names(body)
         if read is None:
             return None
         candidates = Candidates(*read)
         self.expect(candidates)
         return candidates
 
-    def _read_pod(self, before: bytes) -> "ExtenderPod | None":
+    def _read_pod(self, before: bytes) -> "codec.ExtenderPod | None":
         if self._pod is not None and self._pod[0] == before:
             return self._pod[1]
-        pod = decode_pod_before_names(before)
+        pod = codec.decode_pod_before_names(before)
         if pod is not None:
             self._pod = (before, pod)
         return pod

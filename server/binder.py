@@ -9,21 +9,13 @@ from api.names import DEVICES_ANNOTATION, FENCED, FENCED_LABEL, NodeName
 from kube.errors import Conflict, Forbidden, Invalid, KubeError, NotFound
 from kube.resources import PODS
 from manifests.install.rbac import PolicyRule
-from scheduler.ports import (
-    BindRefused,
-    BindUnknown,
-    BindWritten,
-    BoundReading,
-    FailedReading,
-    MissingReading,
-    PendingReading,
-)
+from scheduler import ports
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kube.client import KubeClient
-    from scheduler.ports import BindOutcome, PodBinding, PodReading, PodRef
+
 
 BIND_TIMEOUT_S: Final = 4.0
 """Seconds of a write together with the read that may follow it: below kube-scheduler's httpTimeout of 5 s, so that it
@@ -59,7 +51,7 @@ class KubeBinder:
         self._timeout_s = timeout_s
         self._on_forbidden = on_forbidden
 
-    async def bind(self, binding: "PodBinding") -> "BindOutcome":
+    async def bind(self, binding: "ports.PodBinding") -> "ports.BindOutcome":
         """Send one Binding. A refusal is definite; without a definite response the outcome is Unknown."""
         fenced = {FENCED_LABEL: FENCED} if binding.is_fenced else {}
         body = {
@@ -85,36 +77,38 @@ class KubeBinder:
                     subresource="binding",
                 )
         except TimeoutError:
-            return BindUnknown(f"no answer within {self._timeout_s:g} s")
+            return ports.BindUnknown(f"no answer within {self._timeout_s:g} s")
         except KubeError as error:
             # The fence answers 403 to another term, and 422 where there is none.
             if isinstance(error, Forbidden | Invalid):
                 self._on_forbidden()
             if error.is_definite:
                 left_s = ends_at - asyncio.get_running_loop().time()
-                return BindRefused(
+                return ports.BindRefused(
                     str(error), is_conflict=isinstance(error, Conflict), left_s=left_s
                 )
-            return BindUnknown(str(error))
-        return BindWritten()
+            return ports.BindUnknown(str(error))
+        return ports.BindWritten()
 
-    async def read(self, pod: "PodRef", *, within_s: float | None = None) -> "PodReading":
+    async def read(
+        self, pod: "ports.PodRef", *, within_s: float | None = None
+    ) -> "ports.PodReading":
         """Read the pod once."""
         limit_s = self._timeout_s if within_s is None else within_s
         try:
             async with asyncio.timeout(limit_s):
                 seen = await self._client.get(PODS, Pod, pod.name, namespace=pod.namespace)
         except NotFound:
-            return MissingReading()
+            return ports.MissingReading()
         except TimeoutError:
-            return FailedReading(f"no answer within {limit_s:.3g} s")
+            return ports.FailedReading(f"no answer within {limit_s:.3g} s")
         except KubeError as error:
-            return FailedReading(str(error))
+            return ports.FailedReading(str(error))
         if seen.metadata.uid != pod.uid:
-            return MissingReading()
+            return ports.MissingReading()
         if not seen.spec.node_name:
-            return PendingReading()
-        return BoundReading(
+            return ports.PendingReading()
+        return ports.BoundReading(
             NodeName(seen.spec.node_name),
             decode_devices(seen.metadata.annotation(DEVICES_ANNOTATION)),
         )

@@ -6,15 +6,7 @@ from pydantic import Field, model_validator
 
 from inventory.readiness.software import Requirement
 from operands.nvidia.own_pods import EXPORTER_PORT
-from server.setting_sections import (
-    DnsName,
-    HostPath,
-    ObjectName,
-    Port,
-    QuantityText,
-    Seconds,
-    Section,
-)
+from server import setting_sections
 
 ScrapeInterval = Annotated[
     str,
@@ -27,7 +19,7 @@ ScrapeInterval = Annotated[
 ImageText = Annotated[str, Field(pattern=r"^[^\s]*$")]
 
 
-class OperandSection(Section):
+class OperandSection(setting_sections.Section):
     """Settings that every operand has."""
 
     requirement: Requirement = Requirement.IF_PRESENT
@@ -56,12 +48,12 @@ class GfdOperandSettings(OperandSection):
     """Time between two readings of the devices."""
     fail_on_init_error: bool = True
     """Whether it ends where it cannot use the driver; otherwise it waits for ever."""
-    features_dir: HostPath | None = None
+    features_dir: setting_sections.HostPath | None = None
     """Directory of the node for files of features, which NFD's worker reads, as
     /etc/kubernetes/node-feature-discovery/features.d; if omitted, it writes a NodeFeature, which needs NFD's CRDs alone."""
-    host_sys_path: HostPath = "/sys"
+    host_sys_path: setting_sections.HostPath = "/sys"
     """Directory of the node with the kernel's sysfs."""
-    config_map: ObjectName = ""
+    config_map: setting_sections.ObjectName = ""
     """ConfigMap of our namespace with configurations, among which the node label `nvidia.com/device-plugin.config`
     chooses; empty: config-manager does not run."""
     default_config: str = ""
@@ -75,11 +67,11 @@ class DcgmOperandSettings(OperandSection):
     """Whether the host engine runs; it needs an image. Without it a dcgm-exporter has an engine of its own."""
     image: ImageText = ""
     """The whole reference."""
-    memory_limit: QuantityText = "1Gi"
+    memory_limit: setting_sections.QuantityText = "1Gi"
     """Memory that the container may use."""
 
 
-class ServiceMonitorSettings(Section):
+class ServiceMonitorSettings(setting_sections.Section):
     """ServiceMonitor of the metrics of devices, which is made where the cluster serves the kind."""
 
     interval: ScrapeInterval = "15s"
@@ -99,31 +91,31 @@ class ExporterOperandSettings(OperandSection):
     """NVML: the node agents serve them, under DCGM's names. DCGM: NVIDIA's dcgm-exporter, which needs an image."""
     image: ImageText = ""
     """The whole reference, of dcgm-exporter."""
-    memory_limit: QuantityText = "512Mi"
+    memory_limit: setting_sections.QuantityText = "512Mi"
     """Memory that dcgm-exporter may use."""
     env: dict[str, str] = {}
     """Environment variables of dcgm-exporter, over its own."""
-    port: Port = EXPORTER_PORT
+    port: setting_sections.Port = EXPORTER_PORT
     """Port of dcgm-exporter."""
     labels: dict[str, str] = {}
     """Further labels of the Service."""
     service_monitor: ServiceMonitorSettings = ServiceMonitorSettings()
 
 
-class BootstrapSettings(Section):
+class BootstrapSettings(setting_sections.Section):
     """Conditions of a node that is ready for pooling, and the operands that meet them (docs/operations.md, "Node readiness" and "Operands")."""
 
     operands: Literal["Own", "External"] = "Own"
     """Own: the control plane runs the operands that are enabled, where its node agent may run and with its
     priority. External: NVIDIA's GPU Operator or another component runs them, and they are only observed."""
-    runtime_class: ObjectName = ""
+    runtime_class: setting_sections.ObjectName = ""
     """RuntimeClass of NVIDIA's images, such as nvidia; empty: the node's default runtime."""
-    namespaces: tuple[DnsName, ...] = ()
+    namespaces: tuple[setting_sections.DnsName, ...] = ()
     """Trusted namespaces of operand pods, besides our own. None by default: where users may create namespaces,
     the first to take a missing name would be trusted."""
-    period_s: Seconds = 10.0
+    period_s: setting_sections.Seconds = 10.0
     """Checks of a node that are closer together than this are one sample."""
-    heartbeat_freshness_s: Seconds = 120.0
+    heartbeat_freshness_s: setting_sections.Seconds = 120.0
     """Age of a heartbeat after which monitoring is missing."""
     validator: ValidatorOperandSettings = ValidatorOperandSettings()
     gfd: GfdOperandSettings = GfdOperandSettings()

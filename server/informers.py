@@ -16,26 +16,8 @@ from api.kinds.gpunodeinventory import GPUNodeInventory
 from api.kinds.gpupool import GPUPool
 from api.kinds.nvidia.clusterpolicy import ClusterPolicy
 from api.kinds.nvidia.nvidiadriver import NVIDIADriver
+from kube import resources
 from kube.informer import Informer, Selection
-from kube.resources import (
-    CLUSTER_GKM_CACHE_NODES,
-    CLUSTER_GKM_CACHES,
-    CLUSTER_POLICIES,
-    CONFIG_MAPS,
-    DAEMON_SETS,
-    GKM_CACHE_NODES,
-    GKM_CACHES,
-    GPU_DEVICES,
-    GPU_NODE_INVENTORIES,
-    GPU_POOLS,
-    NAMESPACES,
-    NODE_CLAIMS,
-    NODE_FEATURES,
-    NODE_POOLS,
-    NODES,
-    NVIDIA_DRIVERS,
-    PODS,
-)
 from pool.facts import node_facts
 from reconciler.sinks import (
     device,
@@ -60,7 +42,6 @@ if TYPE_CHECKING:
 
     from api.clock import Clock
     from kube.client import KubeClient
-    from kube.resources import Resource
     from kube.sink import KubeObject, Sink
     from reconciler.informer_stores import InformerStores
     from server.settings import Settings
@@ -93,40 +74,42 @@ def build_informers(
         namespaces=frozenset({settings.namespace, *settings.bootstrap.namespaces})
     )
     found: dict[str, Informer[Any]] = {
-        GPU_POOLS.plural: Informer(client, GPU_POOLS, GPUPool, sink=stores.pool_sink, clock=clock),
-        GPU_DEVICES.plural: Informer(
+        resources.GPU_POOLS.plural: Informer(
+            client, resources.GPU_POOLS, GPUPool, sink=stores.pool_sink, clock=clock
+        ),
+        resources.GPU_DEVICES.plural: Informer(
             client,
-            GPU_DEVICES,
+            resources.GPU_DEVICES,
             GPUDevice,
             sink=stores.device_sink,
             clock=clock,
             project=device.observe_device,
         ),
-        GPU_NODE_INVENTORIES.plural: Informer(
+        resources.GPU_NODE_INVENTORIES.plural: Informer(
             client,
-            GPU_NODE_INVENTORIES,
+            resources.GPU_NODE_INVENTORIES,
             GPUNodeInventory,
             sink=stores.inventory_sink,
             clock=clock,
         ),
-        NODES.plural: Informer(
-            client, NODES, Node, sink=stores.node_sink, clock=clock, project=node_facts
+        resources.NODES.plural: Informer(
+            client, resources.NODES, Node, sink=stores.node_sink, clock=clock, project=node_facts
         ),
-        NAMESPACES.plural: Informer(
-            client, NAMESPACES, Namespace, sink=stores.namespace_sink, clock=clock
+        resources.NAMESPACES.plural: Informer(
+            client, resources.NAMESPACES, Namespace, sink=stores.namespace_sink, clock=clock
         ),
         # Watched where we run no device plugins, too: of an earlier setting some may be left.
-        CONFIG_MAPS.plural: Informer(
+        resources.CONFIG_MAPS.plural: Informer(
             client,
-            CONFIG_MAPS,
+            resources.CONFIG_MAPS,
             ConfigMap,
             sink=stores.config_maps,
             clock=clock,
             selection=live_workloads.selection(settings.namespace),
         ),
-        DAEMON_SETS.plural: Informer(
+        resources.DAEMON_SETS.plural: Informer(
             client,
-            DAEMON_SETS,
+            resources.DAEMON_SETS,
             DaemonSet,
             sink=stores.daemon_sets,
             clock=clock,
@@ -134,7 +117,7 @@ def build_informers(
         ),
         OPERANDS: Informer(
             client,
-            PODS,
+            resources.PODS,
             OperandPodObject,
             sink=stores.operands,
             clock=clock,
@@ -144,7 +127,7 @@ def build_informers(
         ),
         SCALE_SIGNALS: Informer(
             client,
-            PODS,
+            resources.PODS,
             scale_signal.SignalPod,
             sink=stores.scale_signals,
             clock=clock,
@@ -152,18 +135,18 @@ def build_informers(
             selection=scale_signal.selection(settings.namespace),
             name=SCALE_SIGNALS,
         ),
-        NODE_CLAIMS.plural: Informer(
+        resources.NODE_CLAIMS.plural: Informer(
             client,
-            NODE_CLAIMS,
+            resources.NODE_CLAIMS,
             NodeClaim,
             sink=stores.node_claims,
             clock=clock,
             project=karpenter.observe_claim,
             is_optional=True,
         ),
-        NODE_POOLS.plural: Informer(
+        resources.NODE_POOLS.plural: Informer(
             client,
-            NODE_POOLS,
+            resources.NODE_POOLS,
             NodePool,
             sink=stores.node_pools,
             clock=clock,
@@ -171,9 +154,9 @@ def build_informers(
             is_optional=True,
         ),
         # Where their definition is not installed, labels are the only source.
-        NODE_FEATURES.plural: Informer(
+        resources.NODE_FEATURES.plural: Informer(
             client,
-            NODE_FEATURES,
+            resources.NODE_FEATURES,
             NodeFeature,
             sink=stores.features,
             clock=clock,
@@ -193,9 +176,9 @@ def build_operator_informers(
 ) -> "dict[str, Informer[Any]]":
     """Return those of ClusterPolicies and NVIDIADrivers; an installation may have only the first kind."""
     objects = stores.operator_objects
-    parts: tuple[tuple[Resource, type[KubeObject], Sink[Any]], ...] = (
-        (CLUSTER_POLICIES, ClusterPolicy, objects.policy_store),
-        (NVIDIA_DRIVERS, NVIDIADriver, objects.driver_store),
+    parts: tuple[tuple[resources.Resource, type[KubeObject], Sink[Any]], ...] = (
+        (resources.CLUSTER_POLICIES, ClusterPolicy, objects.policy_store),
+        (resources.NVIDIA_DRIVERS, NVIDIADriver, objects.driver_store),
     )
     return {
         resource.plural: Informer(client, resource, kind, sink=sink, clock=clock, is_optional=True)
@@ -212,11 +195,13 @@ def build_cache_informers(
         gkm_cache_node.observe_cache_node,
     )
     stored, on_nodes = stores.gkm_caches, stores.gkm_cache_nodes
-    parts: tuple[tuple[Resource, type[KubeObject], Sink[Any], Callable[[Any], Any]], ...] = (
-        (GKM_CACHES, GKMCache, stored.namespaced, observe_cache),
-        (CLUSTER_GKM_CACHES, ClusterGKMCache, stored.cluster, observe_cache),
-        (GKM_CACHE_NODES, GKMCacheNode, on_nodes.namespaced, observe_node),
-        (CLUSTER_GKM_CACHE_NODES, ClusterGKMCacheNode, on_nodes.cluster, observe_node),
+    parts: tuple[
+        tuple[resources.Resource, type[KubeObject], Sink[Any], Callable[[Any], Any]], ...
+    ] = (
+        (resources.GKM_CACHES, GKMCache, stored.namespaced, observe_cache),
+        (resources.CLUSTER_GKM_CACHES, ClusterGKMCache, stored.cluster, observe_cache),
+        (resources.GKM_CACHE_NODES, GKMCacheNode, on_nodes.namespaced, observe_node),
+        (resources.CLUSTER_GKM_CACHE_NODES, ClusterGKMCacheNode, on_nodes.cluster, observe_node),
     )
     return {
         resource.plural: Informer(

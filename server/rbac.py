@@ -7,14 +7,7 @@ from api.kinds.autoscaling import ScalingBackend
 from certs import kubernetes as certificates
 from http_edge.reviews import kube_reviews
 from manifests import constants
-from manifests.install.rbac import (
-    PolicyRule,
-    build_further_rights,
-    build_namespace,
-    build_rbac,
-    build_scheduler_rbac,
-    build_user_roles,
-)
+from manifests.install import rbac
 from manifests.install.server_policy import OwnObjects
 from reconciler.driver_upgrade import upgrade_pass
 from reconciler.node_software import rights as node_software_rights
@@ -31,7 +24,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 EVENTS: Final = (
-    PolicyRule(group="events.k8s.io", resources=("events",), verbs=("create", "patch")),
+    rbac.PolicyRule(group="events.k8s.io", resources=("events",), verbs=("create", "patch")),
 )
 CLUSTER_RULES: Final = (
     *informers.RBAC,
@@ -54,19 +47,19 @@ def build_roles(
     """
     further = [item for item in BACKEND_RULES if item in backends]
     return [
-        build_namespace(own.namespace),
+        rbac.build_namespace(own.namespace),
         *build_server_roles(own),
         *(role for backend in further for role in build_backend_roles(own, backend)),
         *(build_node_software_roles(own) if own.runs_node_software else []),
-        *build_scheduler_rbac(own.namespace),
+        *rbac.build_scheduler_rbac(own.namespace),
         *build_agent_roles(own.namespace),
-        *build_user_roles(),
+        *rbac.build_user_roles(),
     ]
 
 
 def build_server_roles(own: OwnObjects) -> "list[dict[str, Any]]":
     certificates_rules = certificates.RBAC if own.issues_certificates else ()
-    return build_rbac(
+    return rbac.build_rbac(
         (*CLUSTER_RULES, *certificates_rules),
         namespaced_rules=_in_our_namespace(own),
         namespace=own.namespace,
@@ -74,7 +67,7 @@ def build_server_roles(own: OwnObjects) -> "list[dict[str, Any]]":
 
 
 BACKEND_RULES: Final[
-    dict[ScalingBackend, tuple[tuple[PolicyRule, ...], tuple[PolicyRule, ...]]]
+    dict[ScalingBackend, tuple[tuple[rbac.PolicyRule, ...], tuple[rbac.PolicyRule, ...]]]
 ] = {
     ScalingBackend.CAPACITY_BUFFER: ((), removed_backends.BUFFER_RBAC),
     ScalingBackend.KARPENTER_STATIC: (removed_backends.REPLICAS_RBAC, ()),
@@ -86,7 +79,7 @@ the backend."""
 def build_backend_roles(own: OwnObjects, backend: ScalingBackend) -> "list[dict[str, Any]]":
     """Return the server's rights to give back what was bought by a removed backend of autoscaling."""
     rules, namespaced = BACKEND_RULES[backend]
-    return build_further_rights(
+    return rbac.build_further_rights(
         f"{constants.NAME}-{backend.value}",
         rules,
         namespaced_rules=namespaced,
@@ -107,7 +100,7 @@ NODE_SOFTWARE_NAMESPACED_RULES: Final = (
 
 def build_node_software_roles(own: OwnObjects) -> "list[dict[str, Any]]":
     """Return the server's rights with its setting `node_software.enabled`, and only then."""
-    return build_further_rights(
+    return rbac.build_further_rights(
         f"{constants.NAME}-node-software",
         tuple(dict.fromkeys(NODE_SOFTWARE_RULES)),
         namespaced_rules=tuple(dict.fromkeys(NODE_SOFTWARE_NAMESPACED_RULES)),
@@ -117,28 +110,28 @@ def build_node_software_roles(own: OwnObjects) -> "list[dict[str, Any]]":
 
 def build_agent_roles(namespace: str = constants.DEFAULT_NAMESPACE) -> "list[dict[str, Any]]":
     return [
-        *build_rbac(
+        *rbac.build_rbac(
             agents.RBAC,
             name=constants.NODE_AGENT,
             namespaced_rules=agents.NAMESPACED_RBAC,
             namespace=namespace,
         ),
-        *build_rbac(
+        *rbac.build_rbac(
             agents.DETECTOR_RBAC,
             name=constants.NODE_DETECTOR,
             namespaced_rules=agents.DETECTOR_NAMESPACED_RBAC,
             namespace=namespace,
         ),
-        *build_rbac(agents.PLUGIN_RBAC, name=constants.DEVICE_PLUGIN, namespace=namespace),
+        *rbac.build_rbac(agents.PLUGIN_RBAC, name=constants.DEVICE_PLUGIN, namespace=namespace),
     ]
 
 
-def _in_our_namespace(own: OwnObjects) -> tuple[PolicyRule, ...]:
+def _in_our_namespace(own: OwnObjects) -> tuple[rbac.PolicyRule, ...]:
     leases = ("leases",)
     return (
         # A create carries no name: `manifests.install.server_policy` limits that.
-        PolicyRule(group="coordination.k8s.io", resources=leases, verbs=("create",)),
-        PolicyRule(
+        rbac.PolicyRule(group="coordination.k8s.io", resources=leases, verbs=("create",)),
+        rbac.PolicyRule(
             group="coordination.k8s.io",
             resources=leases,
             verbs=("get", "update"),

@@ -10,16 +10,9 @@ from pydantic.alias_generators import to_camel
 
 from api.version import VERSION
 from manifests import constants
+from manifests.install import installation
 from manifests.install.cert_manager import OWN_ISSUER
 from manifests.install.deployments.server import cache_files
-from manifests.install.installation import (
-    Installation,
-    base_settings,
-    console_host_arguments,
-    image_reference,
-    overlaid,
-    release_of,
-)
 from manifests.install.rbac import group_subjects
 from manifests.install.values import ChartValues
 from server.controllers.settings import named_operand_images
@@ -56,24 +49,26 @@ def load_values(file: "Path | None") -> ChartValues:
         raise BadSettingsError("; ".join(given.complaints))
     defaults = ChartValues().model_dump(mode="json", by_alias=True)
     try:
-        return ChartValues.model_validate(overlaid(defaults, given.values))
+        return ChartValues.model_validate(installation.overlaid(defaults, given.values))
     except ValidationError as error:
         raise BadSettingsError("; ".join(given.explain(error.errors()))) from error
 
 
 def build_installation(
     values: ChartValues, *, namespace: str, kubernetes_version: str = KUBERNETES_VERSION
-) -> Installation:
+) -> installation.Installation:
     """Return what follows from the values.
 
     Raises:
         BadSettingsError: names every invalid setting.
     """
     image, scheduler = values.image, values.scheduler.image
-    reference = image_reference(
+    reference = installation.image_reference(
         image.registry, image.repository, tag=image.tag or VERSION, digest=image.digest
     )
-    content = overlaid(base_settings(values, namespace=namespace, image=reference), values.settings)
+    content = installation.overlaid(
+        installation.base_settings(values, namespace=namespace, image=reference), values.settings
+    )
     settings = _checked(content)
     _check_caches(settings.kernel_caches, values.kernel_caches)
     _check_node_software(settings.node_software, values.node_software)
@@ -88,14 +83,14 @@ def build_installation(
     for item in sorted(images):
         _check_pinned(item)
     volumes, mounts = cache_files(values.kernel_caches)
-    return Installation(
+    return installation.Installation(
         values=values,
         namespace=namespace,
         image=reference,
-        scheduler_image=image_reference(
+        scheduler_image=installation.image_reference(
             scheduler.registry,
             scheduler.repository,
-            tag=scheduler.tag or release_of(kubernetes_version),
+            tag=scheduler.tag or installation.release_of(kubernetes_version),
             digest=scheduler.digest,
         ),
         settings=yaml.safe_dump(content),
@@ -108,7 +103,7 @@ def build_installation(
         cache_volumes=volumes,
         cache_mounts=mounts,
         console_secret=values.console.tls.secret_name or constants.CONSOLE_SECRET,
-        console_hosts=console_host_arguments(values.console),
+        console_hosts=installation.console_host_arguments(values.console),
     )
 
 

@@ -12,12 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from admission.caches.images import (
-    ImageFault,
-    ImageQuestion,
-    SecretName,
-    judge,
-)
+from admission.caches import images
 from admission.caches.required_signers import required_signers, unsigned_denial
 from admission.decision import Admitted, Decision, Denied
 from api.field_errors import UNDECODABLE
@@ -139,18 +134,18 @@ async def _resolve(
     secrets = _pull_secrets(request, spec, context)
     if isinstance(secrets, Denied):
         return secrets
-    question = ImageQuestion(
+    question = images.ImageQuestion(
         cache=request.name, reference=reference, signers=required.signers, pull_secrets=secrets
     )
     found = await context.images.resolve(question)
-    if isinstance(found, ImageFault):
+    if isinstance(found, images.ImageFault):
         reason = (
             RefusalReason.REGISTRY_UNAVAILABLE
             if found.is_transient
             else RefusalReason.IMAGE_UNUSABLE
         )
         return Denied(reason, found.text)
-    verdict = judge(question, found)
+    verdict = images.judge(question, found)
     if verdict.refusals:
         return Denied(
             RefusalReason.IMAGE_NOT_VERIFIED, f"{reference}: {'; '.join(verdict.refusals)}"
@@ -160,7 +155,7 @@ async def _resolve(
 
 def _pull_secrets(
     request: "CacheRequest", spec: GKMCacheSpec, context: "CacheAdmissionContext"
-) -> tuple[SecretName, ...] | Denied:
+) -> tuple[images.SecretName, ...] | Denied:
     names = tuple(secret.name for secret in spec.pull_secrets or ())
     namespace = request.name.namespace or context.own_namespace
     if not request.name.namespace:
@@ -171,7 +166,7 @@ def _pull_secrets(
                     " kernel_caches.pull_secrets lists those that it may name"
                 )
                 return Denied(RefusalReason.INVALID_CACHE, text)
-    return tuple(SecretName(namespace=namespace, name=name) for name in names)
+    return tuple(images.SecretName(namespace=namespace, name=name) for name in names)
 
 
 def _ignored(spec: GKMCacheSpec) -> tuple[str, ...]:

@@ -16,13 +16,7 @@ from typing import TYPE_CHECKING, Final, NoReturn, TypeVar, final
 import grpc
 import structlog
 
-from agent.csi.volume_request import (
-    VolumeRefused,
-    not_published,
-    plan_publish,
-    plan_stats,
-    plan_unpublish,
-)
+from agent.csi import volume_request
 from agent.csi.volume_source import Absence, NotThere
 from agent.errors import MountError
 from agent.unary_calls import CallRefusedError
@@ -54,7 +48,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from agent.csi.volume_request import PublishVolume
     from agent.csi.volume_source import VolumeSource
     from agent.csi.volume_targets import VolumeTargets
     from agent.unary_calls import UnaryCalls
@@ -104,8 +97,8 @@ class NodeService:
         )
 
     async def _publish(self, request: NodePublishVolumeRequest) -> NodePublishVolumeResponse:
-        plan = plan_publish(request, self._pods)
-        if isinstance(plan, VolumeRefused):
+        plan = volume_request.plan_publish(request, self._pods)
+        if isinstance(plan, volume_request.VolumeRefused):
             _refuse(plan)
         with self._operation(plan.volume):
             # A volume keeps the content that it has, whatever the cache's image is by now.
@@ -113,7 +106,7 @@ class NodeService:
                 await self._mount(plan)
         return NodePublishVolumeResponse()
 
-    async def _mount(self, plan: "PublishVolume") -> None:
+    async def _mount(self, plan: "volume_request.PublishVolume") -> None:
         async with self._source.source_of(plan) as volume:
             if isinstance(volume, NotThere):
                 raise CallRefusedError(_STATUS_OF[volume.absence], f"{plan.cache}: {volume.reason}")
@@ -127,8 +120,8 @@ class NodeService:
         )
 
     async def _unpublish(self, request: NodeUnpublishVolumeRequest) -> NodeUnpublishVolumeResponse:
-        plan = plan_unpublish(request, self._pods)
-        if isinstance(plan, VolumeRefused):
+        plan = volume_request.plan_unpublish(request, self._pods)
+        if isinstance(plan, volume_request.VolumeRefused):
             _refuse(plan)
         with self._operation(plan.volume):
             await _completed(partial(self._targets.unpublish, plan.target))
@@ -137,14 +130,14 @@ class NodeService:
         return NodeUnpublishVolumeResponse()
 
     async def _stats(self, request: NodeGetVolumeStatsRequest) -> NodeGetVolumeStatsResponse:
-        plan = plan_stats(request, self._pods)
-        if isinstance(plan, VolumeRefused):
+        plan = volume_request.plan_stats(request, self._pods)
+        if isinstance(plan, volume_request.VolumeRefused):
             _refuse(plan)
         # A walk through the content would keep it from being unmounted.
         with self._operation(plan.volume):
             size = await _completed(partial(self._targets.size, plan.target))
         if size is None:
-            _refuse(not_published(request.volume_id, request.volume_path))
+            _refuse(volume_request.not_published(request.volume_id, request.volume_path))
         return NodeGetVolumeStatsResponse(
             usage=[
                 VolumeUsage(
@@ -199,5 +192,5 @@ async def _completed(call: "Callable[[], Result]") -> Result:
     return running.result()
 
 
-def _refuse(refused: VolumeRefused) -> NoReturn:
+def _refuse(refused: volume_request.VolumeRefused) -> NoReturn:
     raise CallRefusedError(refused.code, refused.text)

@@ -15,31 +15,17 @@ from typing import TYPE_CHECKING, Final, final
 from grpc import StatusCode
 
 from api.cache_name import CacheName, CacheNameError, parse_cache_name
-from api.csi.names import (
-    CACHE_ATTRIBUTE,
-    DRIVER_NAME,
-    EPHEMERAL,
-    KUBELET_PREFIX,
-    NAMESPACE_ATTRIBUTE,
-    POD_NAME,
-    POD_NAMESPACE,
-    POD_UID,
-)
-from api.csi.proto.csi_pb2 import VolumeCapability
+from api.csi import names
+from api.csi.proto import csi_pb2
 from api.text import listed, truncate
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from api.csi.proto.csi_pb2 import (
-        NodeGetVolumeStatsRequest,
-        NodePublishVolumeRequest,
-        NodeUnpublishVolumeRequest,
-    )
 
-ATTRIBUTES: Final = frozenset({CACHE_ATTRIBUTE, NAMESPACE_ATTRIBUTE})
+ATTRIBUTES: Final = frozenset({names.CACHE_ATTRIBUTE, names.NAMESPACE_ATTRIBUTE})
 
-_Mode = VolumeCapability.AccessMode
+_Mode = csi_pb2.VolumeCapability.AccessMode
 ACCESS_MODES: Final = frozenset(
     {_Mode.SINGLE_NODE_WRITER, _Mode.SINGLE_NODE_READER_ONLY, _Mode.MULTI_NODE_READER_ONLY}
 )
@@ -80,7 +66,7 @@ class PublishedVolume:
 
 
 def plan_publish(
-    request: "NodePublishVolumeRequest", pods: Path
+    request: "csi_pb2.NodePublishVolumeRequest", pods: Path
 ) -> "PublishVolume | VolumeRefused":
     """Decide on NodePublishVolume; `pods` is kubelet's directory of pods, as kubelet names it."""
     attributes = request.volume_context
@@ -95,21 +81,21 @@ def plan_publish(
     cache = _cache_of(attributes)
     if isinstance(cache, VolumeRefused):
         return cache
-    pod = f"{attributes[POD_NAMESPACE]}/{attributes[POD_NAME]}"
-    if cache.namespace not in {"", attributes[POD_NAMESPACE]}:
+    pod = f"{attributes[names.POD_NAMESPACE]}/{attributes[names.POD_NAME]}"
+    if cache.namespace not in {"", attributes[names.POD_NAMESPACE]}:
         text = (
             f"pod {truncate(pod)} cannot mount {cache}: a pod mounts the GKMCaches of its own namespace,"
             " and ClusterGKMCaches"
         )
         return VolumeRefused(code=StatusCode.PERMISSION_DENIED, text=text)
     target = _target_below(pods, request.target_path)
-    if target is None or target.relative_to(pods).parts[0] != attributes[POD_UID]:
-        return _misplaced(request.target_path, f"{pods}/{truncate(attributes[POD_UID])}")
+    if target is None or target.relative_to(pods).parts[0] != attributes[names.POD_UID]:
+        return _misplaced(request.target_path, f"{pods}/{truncate(attributes[names.POD_UID])}")
     return PublishVolume(volume=request.volume_id, target=target, cache=cache, pod=pod)
 
 
 def plan_unpublish(
-    request: "NodeUnpublishVolumeRequest", pods: Path
+    request: "csi_pb2.NodeUnpublishVolumeRequest", pods: Path
 ) -> "PublishedVolume | VolumeRefused":
     """Decide on NodeUnpublishVolume."""
     refused = _missing(volume_id=request.volume_id, target_path=request.target_path)
@@ -122,7 +108,7 @@ def plan_unpublish(
 
 
 def plan_stats(
-    request: "NodeGetVolumeStatsRequest", pods: Path
+    request: "csi_pb2.NodeGetVolumeStatsRequest", pods: Path
 ) -> "PublishedVolume | VolumeRefused":
     """Decide on NodeGetVolumeStats; a path where no volume of ours can be is not found."""
     refused = _missing(volume_id=request.volume_id, volume_path=request.volume_path)
@@ -155,7 +141,7 @@ def _missing(**arguments: str) -> VolumeRefused | None:
     return None
 
 
-def _capability_fault(request: "NodePublishVolumeRequest") -> VolumeRefused | None:
+def _capability_fault(request: "csi_pb2.NodePublishVolumeRequest") -> VolumeRefused | None:
     if not request.HasField("volume_capability"):
         return _invalid("the request has no volume_capability")
     capability = request.volume_capability
@@ -183,7 +169,7 @@ def _unknown_attributes(attributes: "Mapping[str, str]") -> VolumeRefused | None
     unknown = [
         attribute
         for attribute in attributes
-        if attribute not in ATTRIBUTES and not attribute.startswith(KUBELET_PREFIX)
+        if attribute not in ATTRIBUTES and not attribute.startswith(names.KUBELET_PREFIX)
     ]
     if not unknown:
         return None
@@ -191,17 +177,17 @@ def _unknown_attributes(attributes: "Mapping[str, str]") -> VolumeRefused | None
 
 
 def _cache_of(attributes: "Mapping[str, str]") -> CacheName | VolumeRefused:
-    name = attributes.get(CACHE_ATTRIBUTE)
+    name = attributes.get(names.CACHE_ATTRIBUTE)
     if name is None:
         return _invalid(
-            f"the volume has no attribute {CACHE_ATTRIBUTE}: the name of a GKMCache, or of a ClusterGKMCache"
-            f" if there is no {NAMESPACE_ATTRIBUTE}"
+            f"the volume has no attribute {names.CACHE_ATTRIBUTE}: the name of a GKMCache, or of a ClusterGKMCache"
+            f" if there is no {names.NAMESPACE_ATTRIBUTE}"
         )
     try:
         of_cluster = parse_cache_name("", name)
     except CacheNameError:
-        return _invalid(f"{CACHE_ATTRIBUTE} is {_quoted(name)}, which no cache can be called")
-    namespace = attributes.get(NAMESPACE_ATTRIBUTE)
+        return _invalid(f"{names.CACHE_ATTRIBUTE} is {_quoted(name)}, which no cache can be called")
+    namespace = attributes.get(names.NAMESPACE_ATTRIBUTE)
     if namespace is None:
         return of_cluster
     # An empty one is a mistake, such as of a template, and must not turn into a cluster-wide cache.
@@ -209,20 +195,23 @@ def _cache_of(attributes: "Mapping[str, str]") -> CacheName | VolumeRefused:
         if namespace:
             return parse_cache_name(namespace, name)
     return _invalid(
-        f"{NAMESPACE_ATTRIBUTE} is {_quoted(namespace)}, which no namespace can be called;"
+        f"{names.NAMESPACE_ATTRIBUTE} is {_quoted(namespace)}, which no namespace can be called;"
         " remove it for a ClusterGKMCache"
     )
 
 
 def _pod_fault(attributes: "Mapping[str, str]") -> VolumeRefused | None:
-    if any(not attributes.get(item) for item in (EPHEMERAL, POD_NAMESPACE, POD_NAME, POD_UID)):
+    if any(
+        not attributes.get(item)
+        for item in (names.EPHEMERAL, names.POD_NAMESPACE, names.POD_NAME, names.POD_UID)
+    ):
         return _unmet(
-            f"kubelet does not say which pod the volume is for: the CSIDriver {DRIVER_NAME} needs"
+            f"kubelet does not say which pod the volume is for: the CSIDriver {names.DRIVER_NAME} needs"
             " podInfoOnMount: true"
         )
-    if attributes[EPHEMERAL] != "true":
+    if attributes[names.EPHEMERAL] != "true":
         return _unmet(
-            f"{DRIVER_NAME} serves inline volumes of pods, not PersistentVolumes: set the volume's csi source"
+            f"{names.DRIVER_NAME} serves inline volumes of pods, not PersistentVolumes: set the volume's csi source"
             " in the pod"
         )
     return None

@@ -12,13 +12,8 @@ from api.kinds.gkmcache import ClusterGKMCache, GKMCache, GKMCacheStatus
 from api.kinds.gkmcachenode import ClusterGKMCacheNode, GKMCacheNode
 from api.meta import ObjectMeta
 from api.names import RESOLVED_DIGEST_ANNOTATION
+from kube import resources
 from kube.informer import Informer, Selection
-from kube.resources import (
-    CLUSTER_GKM_CACHE_NODES,
-    CLUSTER_GKM_CACHES,
-    GKM_CACHE_NODES,
-    GKM_CACHES,
-)
 from kube.store import IndexedStore
 
 if TYPE_CHECKING:
@@ -48,8 +43,8 @@ class CacheObjects:
                     client, resource, kind, sink=sink, clock=clock, project=known, is_optional=True
                 )
                 for resource, kind, sink in (
-                    (GKM_CACHES, GKMCache, self._caches[0]),
-                    (CLUSTER_GKM_CACHES, ClusterGKMCache, self._caches[1]),
+                    (resources.GKM_CACHES, GKMCache, self._caches[0]),
+                    (resources.CLUSTER_GKM_CACHES, ClusterGKMCache, self._caches[1]),
                 )
             ),
             *(
@@ -57,8 +52,8 @@ class CacheObjects:
                     client, resource, kind, sink=sink, clock=clock, selection=own, is_optional=True
                 )
                 for resource, kind, sink in (
-                    (GKM_CACHE_NODES, GKMCacheNode, self._nodes[0]),
-                    (CLUSTER_GKM_CACHE_NODES, ClusterGKMCacheNode, self._nodes[1]),
+                    (resources.GKM_CACHE_NODES, GKMCacheNode, self._nodes[0]),
+                    (resources.CLUSTER_GKM_CACHE_NODES, ClusterGKMCacheNode, self._nodes[1]),
                 )
             ),
         )

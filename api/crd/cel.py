@@ -10,62 +10,19 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Any, Final
 
+from api import names
 from api.cache_name import MAX_CACHE_NAME_LENGTH
+from api.crd import scaling_cel
 from api.crd.cel_rule import CelRule
 from api.crd.nvidia_cel import NVIDIA_LIMITS, NVIDIA_REQUIRED, NVIDIA_RULES
-from api.crd.scaling_cel import (
-    AUTOSCALING_RULES,
-    POOL_RULES,
-    SHAPE_REQUIREMENT_RULES,
-    SHAPE_RULES,
-)
 from api.foreign.core import Taint
+from api.kinds import gkmcache, gpunodeinventory, gpupool
 from api.kinds.autoscaling import Autoscaling, NodeShape, ShapeRequirement, ShapeStatus
-from api.kinds.gkmcache import (
-    ClusterGKMCache,
-    GKMCache,
-    GKMCacheSpec,
-    GKMCacheStatus,
-    PullSecret,
-    SignerIdentity,
-    Verification,
-)
 from api.kinds.gkmcachenode import CachedDigest, NodeGPUs
 from api.kinds.gpudevice import GPUDeviceStatus, Link, MIGInstance
-from api.kinds.gpunodeinventory import (
-    MAX_ALLOCATIONS,
-    MAX_DRIVER_PROCESSES,
-    ContainerDevices,
-    GPUNodeInventoryStatus,
-    Monitoring,
-    OperandStatus,
-    PoolDevices,
-)
-from api.kinds.gpupool import (
-    Allocation,
-    Assignment,
-    DeviceSelector,
-    GPUPool,
-    GPUPoolSpec,
-    GPUPoolStatus,
-    Maintenance,
-    PoolPhase,
-    PoolResource,
-    ReservationPolicy,
-    Scheduling,
-)
 from api.kinds.leadershipterm import GPUControlPlaneTermSpec
 from api.kinds.nvidia.operator_status import StateStatus
 from api.meta import Condition, LabelSelector, SelectorOperator, SelectorRequirement
-from api.names import (
-    MAX_DISTINCT_SLICES,
-    MAX_POOL_NAME_LENGTH,
-    MAX_RESOURCE_NAME_LENGTH,
-    POOL_NAME_PATTERN,
-    RESERVED_POOL_NAMES,
-    RESOURCE_PREFIX,
-    UUID_PATTERN,
-)
 
 CACHE_RULES: Final = (
     CelRule(
@@ -101,26 +58,26 @@ def _cel_list(words: frozenset[str]) -> str:
 
 _HAS_NAME: Final = "(has({0}.resource) && has({0}.resource.name))"
 """Spelled with has(): the API server cannot bound the cost of comparing optional values."""
-_NO_POOL_WORDS: Final = _cel_list(RESERVED_POOL_NAMES)
+_NO_POOL_WORDS: Final = _cel_list(names.RESERVED_POOL_NAMES)
 _NO_RESOURCE_WORDS: Final = _cel_list(
-    frozenset(RESOURCE_PREFIX + word for word in RESERVED_POOL_NAMES)
+    frozenset(names.RESOURCE_PREFIX + word for word in names.RESERVED_POOL_NAMES)
 )
 
 _POOL_RULES: Final = (
     CelRule(
-        expression=f"self.metadata.name.size() <= {MAX_POOL_NAME_LENGTH}",
-        message=f"metadata.name is longer than {MAX_POOL_NAME_LENGTH} characters, so that"
-        f" {RESOURCE_PREFIX}<name> would exceed the {MAX_RESOURCE_NAME_LENGTH} that kubelet takes;"
+        expression=f"self.metadata.name.size() <= {names.MAX_POOL_NAME_LENGTH}",
+        message=f"metadata.name is longer than {names.MAX_POOL_NAME_LENGTH} characters, so that"
+        f" {names.RESOURCE_PREFIX}<name> would exceed the {names.MAX_RESOURCE_NAME_LENGTH} that kubelet takes;"
         " choose a shorter name",
     ),
     CelRule(
-        expression=f"self.metadata.name.matches('{POOL_NAME_PATTERN}')",
+        expression=f"self.metadata.name.matches('{names.POOL_NAME_PATTERN}')",
         message="metadata.name must consist of lower-case letters, digits and '-', and start and end"
         " with a letter or digit, because it becomes part of a resource name; choose another name",
     ),
     CelRule(
         expression=f"!(self.metadata.name in {_NO_POOL_WORDS})",
-        message=f"metadata.name is a reserved word ({', '.join(sorted(RESERVED_POOL_NAMES))});"
+        message=f"metadata.name is a reserved word ({', '.join(sorted(names.RESERVED_POOL_NAMES))});"
         " choose another name",
     ),
 )
@@ -159,9 +116,9 @@ _ALLOCATION_RULES: Final = (
         reason="FieldValueForbidden",
     ),
     CelRule(
-        expression=f"!has(self.slicesPerDevice) || self.slicesPerDevice <= {MAX_DISTINCT_SLICES}"
+        expression=f"!has(self.slicesPerDevice) || self.slicesPerDevice <= {names.MAX_DISTINCT_SLICES}"
         " || (has(self.slicePlacement) && self.slicePlacement == 'SameDevice')",
-        message=f"slicesPerDevice above {MAX_DISTINCT_SLICES} needs slicePlacement SameDevice",
+        message=f"slicesPerDevice above {names.MAX_DISTINCT_SLICES} needs slicePlacement SameDevice",
         field="slicesPerDevice",
     ),
 )
@@ -191,8 +148,8 @@ RULES: Final[Mapping[type, tuple[CelRule, ...]]] = {
             field="number",
         ),
     ),
-    GPUPool: _POOL_RULES,
-    GPUPoolSpec: (
+    gpupool.GPUPool: _POOL_RULES,
+    gpupool.GPUPoolSpec: (
         CelRule(
             expression=f"{_HAS_NAME.format('self')} == {_HAS_NAME.format('oldSelf')}"
             f" && (!{_HAS_NAME.format('self')} || self.resource.name == oldSelf.resource.name)",
@@ -200,23 +157,23 @@ RULES: Final[Mapping[type, tuple[CelRule, ...]]] = {
             " create another pool",
             field="resource.name",
         ),
-        *POOL_RULES,
+        *scaling_cel.POOL_RULES,
     ),
-    Autoscaling: AUTOSCALING_RULES,
-    GKMCache: CACHE_RULES,
-    ClusterGKMCache: CACHE_RULES,
-    Verification: VERIFICATION_RULES,
-    NodeShape: SHAPE_RULES,
-    PoolResource: (
+    Autoscaling: scaling_cel.AUTOSCALING_RULES,
+    gkmcache.GKMCache: CACHE_RULES,
+    gkmcache.ClusterGKMCache: CACHE_RULES,
+    gkmcache.Verification: VERIFICATION_RULES,
+    NodeShape: scaling_cel.SHAPE_RULES,
+    gpupool.PoolResource: (
         CelRule(
             expression=f"!has(self.name) || !(self.name in {_NO_RESOURCE_WORDS})",
             message="name ends in a reserved word"
-            f" ({', '.join(sorted(RESERVED_POOL_NAMES))}); choose another name",
+            f" ({', '.join(sorted(names.RESERVED_POOL_NAMES))}); choose another name",
             field="name",
         ),
     ),
-    Allocation: _ALLOCATION_RULES,
-    Assignment: (
+    gpupool.Allocation: _ALLOCATION_RULES,
+    gpupool.Assignment: (
         CelRule(
             expression="!(self.requireAnnotation && has(self.autoApproveSelector))",
             message="autoApproveSelector contradicts requireAnnotation: true (the default):"
@@ -225,7 +182,7 @@ RULES: Final[Mapping[type, tuple[CelRule, ...]]] = {
             reason="FieldValueForbidden",
         ),
     ),
-    Maintenance: (
+    gpupool.Maintenance: (
         CelRule(
             expression="self.deadline.matches('^([0-9]{1,6}(h|m|s))+$')"
             " && duration(self.deadline) >= duration('1m')"
@@ -234,7 +191,7 @@ RULES: Final[Mapping[type, tuple[CelRule, ...]]] = {
             field="deadline",
         ),
     ),
-    ReservationPolicy: (
+    gpupool.ReservationPolicy: (
         CelRule(
             # Six digits at most: a duration that overflows fails the rule without its message.
             expression="self.ttl.matches('^([0-9]{1,6}(h|m|s))+$')"
@@ -244,7 +201,7 @@ RULES: Final[Mapping[type, tuple[CelRule, ...]]] = {
         ),
     ),
     SelectorRequirement: _VALUES_RULES,
-    ShapeRequirement: (*_VALUES_RULES, *SHAPE_REQUIREMENT_RULES),
+    ShapeRequirement: (*_VALUES_RULES, *scaling_cel.SHAPE_REQUIREMENT_RULES),
     **NVIDIA_RULES,
 }
 """Model -> the rules of its objects, at every place in a schema."""
@@ -253,10 +210,10 @@ LIST_KEYS: Final[Mapping[type, tuple[str, ...]]] = {
     Condition: ("type",),
     Link: ("peer", "type"),
     MIGInstance: ("uuid",),
-    OperandStatus: ("name",),
-    PoolDevices: ("pool",),
-    PullSecret: ("name",),
-    SignerIdentity: ("subject", "issuer"),
+    gpunodeinventory.OperandStatus: ("name",),
+    gpunodeinventory.PoolDevices: ("pool",),
+    gkmcache.PullSecret: ("name",),
+    gkmcache.SignerIdentity: ("subject", "issuer"),
     StateStatus: ("name",),
     Taint: ("key", "effect"),
 }
@@ -266,15 +223,15 @@ ATOMIC_LISTS: Final = frozenset(
     {
         (SelectorRequirement, "values"),
         (ShapeRequirement, "values"),
-        (ContainerDevices, "units"),
-        (GKMCacheSpec, "access_modes"),
-        (GKMCacheSpec, "workload_namespaces"),
+        (gpunodeinventory.ContainerDevices, "units"),
+        (gkmcache.GKMCacheSpec, "access_modes"),
+        (gkmcache.GKMCacheSpec, "workload_namespaces"),
         (ShapeStatus, "compute_capabilities"),
         (CachedDigest, "compatible_gpus"),
         (CachedDigest, "incompatible_gpus"),
         (NodeGPUs, "ids"),
         # One writer, and up to a thousand items: ownership of each would double the object.
-        (GPUNodeInventoryStatus, "allocations"),
+        (gpunodeinventory.GPUNodeInventoryStatus, "allocations"),
     }
 )
 """Lists that are replaced as a whole. Of the others, lists of strings are sets."""
@@ -290,13 +247,13 @@ ENUM_MEMBERS: Final[Mapping[type[Enum], tuple[Enum, ...]]] = {
 """Enums of which our kinds accept fewer members than the models, which also decode other kinds."""
 
 TEXT_ENUMS: Final[Mapping[tuple[type, str], type[Enum]]] = {
-    (GPUPoolStatus, "phase"): PoolPhase,
+    (gpupool.GPUPoolStatus, "phase"): gpupool.PoolPhase,
 }
 """Fields that our kinds take members of an enum in; to the model they are text, so that it reads those of later versions."""
 
 REQUIRED: Final[Mapping[type, tuple[str, ...]]] = {
     Condition: ("lastTransitionTime", "message", "reason"),
-    GKMCacheSpec: ("image",),
+    gkmcache.GKMCacheSpec: ("image",),
     Taint: ("key", "effect"),
     **NVIDIA_REQUIRED,
 }
@@ -315,19 +272,23 @@ LIMITS: Final[Mapping[tuple[type, str], Mapping[str, Any]]] = {
     (NodeShape, "node_pool"): {"pattern": "^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"},
     (CachedDigest, "last_updated"): {"format": "date-time"},
     (Condition, "last_transition_time"): {"format": "date-time"},
-    (DeviceSelector, "exclude"): {"minProperties": 1},
-    (GKMCacheSpec, "pod_template"): {"x-kubernetes-preserve-unknown-fields": True},
-    (GKMCacheStatus, "last_updated"): {"format": "date-time"},
-    (GPUDeviceStatus, "uuid"): {"pattern": f"^({UUID_PATTERN})?$"},
-    (GPUNodeInventoryStatus, "allocations"): {"maxItems": MAX_ALLOCATIONS},
-    (GPUNodeInventoryStatus, "driver_processes"): {"maxItems": MAX_DRIVER_PROCESSES},
-    (GPUNodeInventoryStatus, "last_heartbeat"): {"format": "date-time"},
-    (Monitoring, "last_heartbeat"): {"format": "date-time"},
-    (OperandStatus, "since"): {"format": "date-time"},
+    (gpupool.DeviceSelector, "exclude"): {"minProperties": 1},
+    (gkmcache.GKMCacheSpec, "pod_template"): {"x-kubernetes-preserve-unknown-fields": True},
+    (gkmcache.GKMCacheStatus, "last_updated"): {"format": "date-time"},
+    (GPUDeviceStatus, "uuid"): {"pattern": f"^({names.UUID_PATTERN})?$"},
+    (gpunodeinventory.GPUNodeInventoryStatus, "allocations"): {
+        "maxItems": gpunodeinventory.MAX_ALLOCATIONS
+    },
+    (gpunodeinventory.GPUNodeInventoryStatus, "driver_processes"): {
+        "maxItems": gpunodeinventory.MAX_DRIVER_PROCESSES
+    },
+    (gpunodeinventory.GPUNodeInventoryStatus, "last_heartbeat"): {"format": "date-time"},
+    (gpunodeinventory.Monitoring, "last_heartbeat"): {"format": "date-time"},
+    (gpunodeinventory.OperandStatus, "since"): {"format": "date-time"},
     (LabelSelector, "match_expressions"): {"maxItems": 32},
     (LabelSelector, "match_labels"): {"maxProperties": 64},
-    (MIGInstance, "uuid"): {"pattern": f"^{UUID_PATTERN}$"},
-    (Scheduling, "topology_key"): {"pattern": LABEL_KEY_PATTERN},
+    (MIGInstance, "uuid"): {"pattern": f"^{names.UUID_PATTERN}$"},
+    (gpupool.Scheduling, "topology_key"): {"pattern": LABEL_KEY_PATTERN},
     (SelectorRequirement, "key"): _LABEL_KEY,
     (SelectorRequirement, "values"): _LABEL_VALUES,
     (ShapeRequirement, "key"): _LABEL_KEY,

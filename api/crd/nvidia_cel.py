@@ -9,30 +9,13 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from api.crd.cel_rule import CelRule
+from api.kinds.nvidia import container_operands, sandbox_operands
 from api.kinds.nvidia.clusterpolicy import ClusterPolicySpec, ClusterPolicyStatus
-from api.kinds.nvidia.container_operands import (
-    DCGMExporterSpec,
-    DCGMSpec,
-    DevicePluginSpec,
-    GPUFeatureDiscoverySpec,
-    MIGManagerSpec,
-    NodeStatusExporterSpec,
-    ToolkitSpec,
-    ValidatorSpec,
-)
 from api.kinds.nvidia.driver_blocks import DriverSpec, GDRCopy, GPUDirectStorage
 from api.kinds.nvidia.nvidiadriver import NVIDIADriverSpec, NVIDIADriverStatus
 from api.kinds.nvidia.operand_block import ImageFields, Switchable
 from api.kinds.nvidia.operator_blocks import RollingUpdate
 from api.kinds.nvidia.operator_status import NodeUpgradeStatus, StateStatus
-from api.kinds.nvidia.sandbox_operands import (
-    CCManagerSpec,
-    KataDevicePluginSpec,
-    SandboxDevicePluginSpec,
-    VFIOManagerSpec,
-    VGPUDeviceManagerSpec,
-    VGPUManagerSpec,
-)
 from api.kinds.nvidia.upgrade_policy import ClusterUpgradePolicy, DriverUpgradePolicy
 from api.names import DRIVER_OWNER_LABEL
 
@@ -85,20 +68,20 @@ def _manager_rule(field: str, *, is_used: str = "") -> CelRule:
 
 
 _OPERANDS: Final[tuple[type[ImageFields], ...]] = (
-    CCManagerSpec,
-    DCGMExporterSpec,
-    DCGMSpec,
-    DevicePluginSpec,
+    sandbox_operands.CCManagerSpec,
+    container_operands.DCGMExporterSpec,
+    container_operands.DCGMSpec,
+    container_operands.DevicePluginSpec,
     GDRCopy,
     GPUDirectStorage,
-    GPUFeatureDiscoverySpec,
-    KataDevicePluginSpec,
-    MIGManagerSpec,
-    NodeStatusExporterSpec,
-    SandboxDevicePluginSpec,
-    ToolkitSpec,
-    ValidatorSpec,
-    VGPUDeviceManagerSpec,
+    container_operands.GPUFeatureDiscoverySpec,
+    sandbox_operands.KataDevicePluginSpec,
+    container_operands.MIGManagerSpec,
+    container_operands.NodeStatusExporterSpec,
+    sandbox_operands.SandboxDevicePluginSpec,
+    container_operands.ToolkitSpec,
+    container_operands.ValidatorSpec,
+    sandbox_operands.VGPUDeviceManagerSpec,
 )
 
 
@@ -184,12 +167,12 @@ NVIDIA_RULES: Final[Mapping[type, tuple[CelRule, ...]]] = {
             field=_NO_DIGEST.field,
         ),
     ),
-    VFIOManagerSpec: (
-        _image_rule(VFIOManagerSpec),
+    sandbox_operands.VFIOManagerSpec: (
+        _image_rule(sandbox_operands.VFIOManagerSpec),
         _manager_rule("driverManager", is_used=_is_on("self.enabled")),
     ),
-    VGPUManagerSpec: (
-        _image_rule(VGPUManagerSpec),
+    sandbox_operands.VGPUManagerSpec: (
+        _image_rule(sandbox_operands.VGPUManagerSpec),
         _manager_rule("driverManager", is_used=_is_on("self.enabled")),
     ),
     NVIDIADriverSpec: _DRIVER_OBJECT_RULES,

@@ -6,15 +6,8 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from api import names
 from api.meta import Condition, Model, ObjectMeta
-from api.names import (
-    ASSIGNMENT_ANNOTATION,
-    IGNORE_LABEL,
-    MAX_MIG_INSTANCES,
-    MAX_NUMA_NODE,
-    DeviceName,
-    NodeName,
-)
 
 
 class DeviceState(Enum):
@@ -63,7 +56,7 @@ class MIG(Model, frozen=True):
     """Enabled or Disabled; empty while no source reports it."""
     profiles: list[str] | None = None
     """Profiles that the device supports."""
-    instances: Annotated[list[MIGInstance], Meta(max_length=MAX_MIG_INSTANCES)] | None = None
+    instances: Annotated[list[MIGInstance], Meta(max_length=names.MAX_MIG_INSTANCES)] | None = None
     """Instances that exist on the device."""
 
     @property
@@ -122,7 +115,7 @@ class GPUDeviceStatus(Model, frozen=True):
     compute_capability: str = ""
     """CUDA compute capability, such as 8.0."""
     pci: PCI = PCI()
-    numa_node: Annotated[int, Meta(ge=0, le=MAX_NUMA_NODE)] | None = None
+    numa_node: Annotated[int, Meta(ge=0, le=names.MAX_NUMA_NODE)] | None = None
     """NUMA node of the PCI slot; absent on a machine without NUMA."""
     links: list[Link] | None = None
     """Connections to other devices of the node."""
@@ -144,22 +137,22 @@ class GPUDevice(Model, frozen=True):
     status: GPUDeviceStatus = GPUDeviceStatus()
 
     @property
-    def name(self) -> DeviceName:
-        return DeviceName(self.metadata.name)
+    def name(self) -> names.DeviceName:
+        return names.DeviceName(self.metadata.name)
 
     @property
-    def node(self) -> NodeName:
-        return NodeName(self.status.node_name)
+    def node(self) -> names.NodeName:
+        return names.NodeName(self.status.node_name)
 
     @property
     def assignment(self) -> str | None:
         """Return the pool in the operator's annotation, or None."""
-        return self.metadata.annotation(ASSIGNMENT_ANNOTATION)
+        return self.metadata.annotation(names.ASSIGNMENT_ANNOTATION)
 
     @property
     def is_ignored(self) -> bool:
         """Return whether the label keeps the device out of every pool."""
-        return (self.metadata.label(IGNORE_LABEL) or "").lower() == "true"
+        return (self.metadata.label(names.IGNORE_LABEL) or "").lower() == "true"
 
     @property
     def is_faulted(self) -> bool:

@@ -6,16 +6,11 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta
 
+from api import names
 from api.foreign.core import Taint
 from api.kinds.autoscaling import Autoscaling, AutoscalingStatus, ScalingBackend
 from api.meta import Condition, LabelSelector, Model, ObjectMeta
 from api.mig_profile import MIG_PROFILE_PATTERN
-from api.names import (
-    MAX_RESOURCE_NAME_LENGTH,
-    MAX_SLICES_PER_DEVICE,
-    RESOURCE_PREFIX,
-    PoolName,
-)
 from api.quantity import DURATION_PATTERN, parse_duration_s
 from api.well_known_labels import ZONE_LABEL
 
@@ -85,8 +80,8 @@ class PoolResource(Model, frozen=True):
     name: Annotated[
         str,
         Meta(
-            max_length=MAX_RESOURCE_NAME_LENGTH,
-            pattern=f"^{RESOURCE_PREFIX.replace('.', '[.]')}[a-z0-9]([-a-z0-9]*[a-z0-9])?$",
+            max_length=names.MAX_RESOURCE_NAME_LENGTH,
+            pattern=f"^{names.RESOURCE_PREFIX.replace('.', '[.]')}[a-z0-9]([-a-z0-9]*[a-z0-9])?$",
             description="Extended resource name; gpu.deckhouse.io/<metadata.name> when left out.",
         ),
     ] = ""
@@ -138,7 +133,7 @@ class Allocation(Model, frozen=True):
     mode: AllocationMode = AllocationMode.EXCLUSIVE
     mig_profile: Annotated[str, Meta(pattern=MIG_PROFILE_PATTERN)] | None = None
     """Required in mode MIG, forbidden in others: the profile of the instances, such as 1g.10gb."""
-    slices_per_device: Annotated[int, Meta(ge=2, le=MAX_SLICES_PER_DEVICE)] | None = None
+    slices_per_device: Annotated[int, Meta(ge=2, le=names.MAX_SLICES_PER_DEVICE)] | None = None
     """Required in mode TimeSlice, forbidden in others: the number of time slices of a device, up to 64, and up to 100
     with slicePlacement SameDevice."""
     slice_placement: SlicePlacement | None = None
@@ -280,7 +275,7 @@ class EffectiveAllocation(Model, frozen=True):
     mode: AllocationMode
     mig_profile: str = ""
     """Profile of the MIG instances, such as 1g.10gb; mode MIG only."""
-    slices_per_device: Annotated[int, Meta(ge=1, le=MAX_SLICES_PER_DEVICE)] = 1
+    slices_per_device: Annotated[int, Meta(ge=1, le=names.MAX_SLICES_PER_DEVICE)] = 1
     """Number of time slices of a device; 1 in the other modes."""
 
 
@@ -333,12 +328,12 @@ class GPUPool(Model, frozen=True):
     status: GPUPoolStatus = GPUPoolStatus()
 
     @property
-    def name(self) -> PoolName:
-        return PoolName(self.metadata.name)
+    def name(self) -> names.PoolName:
+        return names.PoolName(self.metadata.name)
 
     @property
     def resource_name(self) -> str:
-        return self.spec.resource.name or RESOURCE_PREFIX + self.metadata.name
+        return self.spec.resource.name or names.RESOURCE_PREFIX + self.metadata.name
 
     @property
     def wanted_allocation(self) -> EffectiveAllocation:

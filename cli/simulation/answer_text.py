@@ -3,21 +3,13 @@
 from typing import TYPE_CHECKING, Final
 
 from api.text import units
-from cli.simulation.answers import Verdict
+from cli.simulation import answers
 from telemetry.explanation_texts import unweighed_texts
 from telemetry.remedy_texts import RemedyReader, remedy_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from cli.simulation.answers import (
-        Answer,
-        ChosenDevice,
-        NewNode,
-        Placement,
-        PodDecision,
-        RefusedNodes,
-    )
 
 _MOST_REASONS: Final = 8
 _TOPOLOGIES: Final = {
@@ -28,12 +20,12 @@ _TOPOLOGIES: Final = {
 }
 
 
-def text_of(answer: "Answer") -> str:
+def text_of(answer: "answers.Answer") -> str:
     """Return the lines for a terminal."""
     return "\n".join(_lines(answer)) + "\n"
 
 
-def _lines(answer: "Answer") -> "Iterator[str]":
+def _lines(answer: "answers.Answer") -> "Iterator[str]":
     decision = answer.decision
     yield f"pod {answer.pod}: {_verdict(decision)}"
     if decision.placement is not None:
@@ -50,20 +42,20 @@ def _lines(answer: "Answer") -> "Iterator[str]":
         yield f"partial: {gap}"
 
 
-def _verdict(decision: "PodDecision") -> str:
+def _verdict(decision: "answers.PodDecision") -> str:
     asks = f"{units(decision.units)} of {decision.resource}"
     match decision.verdict:
-        case Verdict.PLACED:
+        case answers.Verdict.PLACED:
             return f"would be placed now ({asks})"
-        case Verdict.WAITS:
+        case answers.Verdict.WAITS:
             return f"would wait: no node takes it now ({asks})"
-        case Verdict.DENIED:
+        case answers.Verdict.DENIED:
             return f"would be denied at admission: {decision.reason}"
-        case Verdict.NO_POOL:  # pragma: no branch  # mypy proves that none is missing
+        case answers.Verdict.NO_POOL:  # pragma: no branch  # mypy proves that none is missing
             return "names no GPU pool, so any node with CPU and memory takes it"
 
 
-def _placement(placement: "Placement") -> "Iterator[str]":
+def _placement(placement: "answers.Placement") -> "Iterator[str]":
     yield f"  node      {placement.node}{_choice(placement)}"
     for number, device in enumerate(placement.devices):
         yield f"  {'devices' if number == 0 else '':<10}{_device(device)}"
@@ -72,7 +64,7 @@ def _placement(placement: "Placement") -> "Iterator[str]":
     yield f"  strategy  {placement.strategy}"
 
 
-def _choice(placement: "Placement") -> str:
+def _choice(placement: "answers.Placement") -> str:
     if placement.is_reserved:
         return " (reserved at admission)"
     if placement.equal_nodes > 1:
@@ -80,7 +72,7 @@ def _choice(placement: "Placement") -> str:
     return f" (the best of {_nodes(placement.fitting_nodes)} that would do)"
 
 
-def _device(device: "ChosenDevice") -> str:
+def _device(device: "answers.ChosenDevice") -> str:
     where = "" if device.numa_node is None else f", NUMA node {device.numa_node}"
     product = f" ({device.product}{where})" if device.product else ""
     own = [unit for unit in device.units if "::" in unit]
@@ -88,7 +80,7 @@ def _device(device: "ChosenDevice") -> str:
     return f"{device.name}{product}{slices}"
 
 
-def _refused(decision: "PodDecision") -> "Iterator[str]":
+def _refused(decision: "answers.PodDecision") -> "Iterator[str]":
     printed = decision.refused[:_MOST_REASONS]
     yield "nodes of the pool that do not take it:"
     width = max(len(str(item.count)) for item in printed)
@@ -99,12 +91,12 @@ def _refused(decision: "PodDecision") -> "Iterator[str]":
         yield f"  {left} further nodes for other reasons (--output json has all)"
 
 
-def _examples(refused: "RefusedNodes") -> str:
+def _examples(refused: "answers.RefusedNodes") -> str:
     first = refused.examples[0]
     return f"({first})" if refused.count == 1 else f"({first}, …)"
 
 
-def _changes(answer: "Answer") -> "Iterator[str]":
+def _changes(answer: "answers.Answer") -> "Iterator[str]":
     reader = RemedyReader(namespace=answer.pod.partition("/")[0])
     lines = [remedy_text(remedy, reader) for remedy in answer.remedies]
     if answer.new_node is not None:
@@ -114,7 +106,7 @@ def _changes(answer: "Answer") -> "Iterator[str]":
         yield from (f"  {line}" for line in lines)
 
 
-def _new_node(node: "NewNode") -> str:
+def _new_node(node: "answers.NewNode") -> str:
     if node.like is None:
         aligned = " on one NUMA node or all connected by NVLink" if node.aligned else ""
         (count,) = node.devices.values()

@@ -14,20 +14,7 @@ from api.kinds.gpudevice import GPUDevice
 from api.kinds.gpunodeinventory import GPUNodeInventory
 from api.kinds.gpupool import GPUPool
 from api.meta import PartialObjectMetadata
-from kube.resources import (
-    CLUSTER_GKM_CACHE_NODES,
-    CLUSTER_GKM_CACHES,
-    GKM_CACHE_NODES,
-    GKM_CACHES,
-    GPU_DEVICES,
-    GPU_NODE_INVENTORIES,
-    GPU_POOLS,
-    LIMIT_RANGES,
-    NAMESPACES,
-    NODES,
-    PODS,
-    RESOURCE_QUOTAS,
-)
+from kube import resources
 from pool.facts import node_facts, observed_pod
 from reconciler.sinks.device import ObservedDevice, observe_device
 from reconciler.sinks.gkm_cache import observe_cache
@@ -36,7 +23,6 @@ from reconciler.sinks.gkm_cache_node import CacheNodeFacts, observe_cache_node
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kube.resources import Resource
     from pool.model import AnyPod, NodeFacts
 
 
@@ -44,7 +30,7 @@ if TYPE_CHECKING:
 class ListedKind:
     """A kind that a snapshot is made of."""
 
-    resource: "Resource"
+    resource: "resources.Resource"
     item_type: "type[Any]"
     project: "Callable[[Any], object | None]"
     without: str
@@ -66,61 +52,61 @@ def _limit_of_namespace(kind: str, item: PartialObjectMetadata) -> tuple[str, st
 
 LISTED: Final = (
     ListedKind(
-        resource=GPU_POOLS,
+        resource=resources.GPU_POOLS,
         item_type=GPUPool,
         project=lambda pool: pool,
         without="no pool is known",
         is_needed=True,
     ),
     ListedKind(
-        resource=GPU_DEVICES,
+        resource=resources.GPU_DEVICES,
         item_type=GPUDevice,
         project=observe_device,
         without="no device is known",
         is_needed=True,
     ),
     ListedKind(
-        resource=NODES,
+        resource=resources.NODES,
         item_type=Node,
         project=node_facts,
         without="every node with devices counts as ready, without taints and with no label but its"
         " hostname, and its CPU and memory are unknown",
     ),
     ListedKind(
-        resource=GPU_NODE_INVENTORIES,
+        resource=resources.GPU_NODE_INVENTORIES,
         item_type=GPUNodeInventory,
         project=lambda inventory: inventory,
         without="kubelet's topology policies and actual allocations are unknown",
     ),
     ListedKind(
-        resource=NAMESPACES,
+        resource=resources.NAMESPACES,
         item_type=Namespace,
         project=lambda namespace: namespace,
         without="no spec.access.namespaceSelector of a pool matches",
     ),
     ListedKind(
-        resource=GKM_CACHES,
+        resource=resources.GKM_CACHES,
         item_type=GKMCache,
         project=observe_cache,
         without=_NO_CACHES,
         is_optional=True,
     ),
     ListedKind(
-        resource=CLUSTER_GKM_CACHES,
+        resource=resources.CLUSTER_GKM_CACHES,
         item_type=ClusterGKMCache,
         project=observe_cache,
         without=_NO_CACHES,
         is_optional=True,
     ),
     ListedKind(
-        resource=GKM_CACHE_NODES,
+        resource=resources.GKM_CACHE_NODES,
         item_type=GKMCacheNode,
         project=observe_cache_node,
         without=_NO_WARM_NODES,
         is_optional=True,
     ),
     ListedKind(
-        resource=CLUSTER_GKM_CACHE_NODES,
+        resource=resources.CLUSTER_GKM_CACHE_NODES,
         item_type=ClusterGKMCacheNode,
         project=observe_cache_node,
         without=_NO_WARM_NODES,
@@ -134,10 +120,13 @@ LISTED: Final = (
             without=f"whether a {resource.kind} of the pod's namespace {does} is unknown",
             is_optional=True,
         )
-        for resource, does in ((RESOURCE_QUOTAS, "refuses it"), (LIMIT_RANGES, "changes it"))
+        for resource, does in (
+            (resources.RESOURCE_QUOTAS, "refuses it"),
+            (resources.LIMIT_RANGES, "changes it"),
+        )
     ),
     ListedKind(
-        resource=PODS,
+        resource=resources.PODS,
         item_type=Pod,
         project=observed_pod,
         without="units in use and reserved are unknown: every unit counts as free",
@@ -173,17 +162,17 @@ class ClusterObjects:
     def of(self, kind: ListedKind) -> "list[Any]":
         """Return the list that projected objects of the kind are kept in."""
         lists: dict[str, list[Any]] = {
-            GPU_POOLS.plural: self.pools,
-            GPU_DEVICES.plural: self.devices,
-            NODES.plural: self.nodes,
-            GPU_NODE_INVENTORIES.plural: self.inventories,
-            NAMESPACES.plural: self.namespaces,
-            GKM_CACHES.plural: self.gkm_caches,
-            CLUSTER_GKM_CACHES.plural: self.gkm_caches,
-            GKM_CACHE_NODES.plural: self.gkm_cache_nodes,
-            CLUSTER_GKM_CACHE_NODES.plural: self.gkm_cache_nodes,
-            RESOURCE_QUOTAS.plural: self.limits,
-            LIMIT_RANGES.plural: self.limits,
-            PODS.plural: self.pods,
+            resources.GPU_POOLS.plural: self.pools,
+            resources.GPU_DEVICES.plural: self.devices,
+            resources.NODES.plural: self.nodes,
+            resources.GPU_NODE_INVENTORIES.plural: self.inventories,
+            resources.NAMESPACES.plural: self.namespaces,
+            resources.GKM_CACHES.plural: self.gkm_caches,
+            resources.CLUSTER_GKM_CACHES.plural: self.gkm_caches,
+            resources.GKM_CACHE_NODES.plural: self.gkm_cache_nodes,
+            resources.CLUSTER_GKM_CACHE_NODES.plural: self.gkm_cache_nodes,
+            resources.RESOURCE_QUOTAS.plural: self.limits,
+            resources.LIMIT_RANGES.plural: self.limits,
+            resources.PODS.plural: self.pods,
         }
         return lists[kind.resource.plural]

@@ -8,13 +8,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import TYPE_CHECKING
 
-from api.names import (
-    ASSIGNMENT_ANNOTATION,
-    DEVICE_LABEL_PREFIX,
-    IGNORE_LABEL,
-    MANAGED_LABEL,
-    pool_name_fault,
-)
+from api import names
 from api.text import listed, truncate
 from inventory.assignment.selector import Excluded, NotIncluded, mismatch
 from inventory.pools.validation import VALID_POOL
@@ -24,7 +18,6 @@ if TYPE_CHECKING:
 
     from api.kinds.gpudevice import GPUDevice
     from api.kinds.gpupool import GPUPool
-    from api.names import NodeName
     from inventory.assignment.selector import Check
     from inventory.pools.validation import PoolValidity
 
@@ -80,19 +73,19 @@ def node_labels_of(device: "GPUDevice") -> "dict[str, str]":
         "memoryMiB": str(status.memory_mib or ""),
         "mig.capable": "true" if status.mig.capable else "false",
     }
-    known = {DEVICE_LABEL_PREFIX + fact: value for fact, value in facts.items() if value}
+    known = {names.DEVICE_LABEL_PREFIX + fact: value for fact, value in facts.items() if value}
     return {**(device.metadata.labels or {}), **known}
 
 
 def exclusion_obstacles(device: "GPUDevice") -> "Iterator[AssignmentObstacle]":
     """Yield the obstacles for every pool: the device leaves its pool, too."""
     if device.is_ignored:
-        text = f"it is ignored: remove its label {IGNORE_LABEL} first"
+        text = f"it is ignored: remove its label {names.IGNORE_LABEL} first"
         yield AssignmentObstacle(Reason.IGNORED, text)
     if not device.status.managed:
         text = (
             "it is not managed: its node opts out of GPU management, remove its label"
-            f" {MANAGED_LABEL} (or a virtual machine has it, bound to a VFIO driver)"
+            f" {names.MANAGED_LABEL} (or a virtual machine has it, bound to a VFIO driver)"
         )
         yield AssignmentObstacle(Reason.NOT_MANAGED, text)
 
@@ -109,7 +102,7 @@ def incomplete(device: "GPUDevice") -> "Iterator[AssignmentObstacle]":
 
 def name_fault(assignment: str) -> AssignmentObstacle | None:
     """Return the obstacle of an annotation that is no valid pool name; None for a valid one."""
-    fault = pool_name_fault(assignment)
+    fault = names.pool_name_fault(assignment)
     if fault is None:
         return None
     text = f"it is no valid pool name: {fault}"
@@ -119,7 +112,7 @@ def name_fault(assignment: str) -> AssignmentObstacle | None:
 def pool_not_found(assignment: str) -> AssignmentObstacle:
     """Return the obstacle of an assignment to a pool that does not exist."""
     fault = name_fault(assignment)
-    text = f"pool not found: create it, or correct the annotation {ASSIGNMENT_ANNOTATION}"
+    text = f"pool not found: create it, or correct the annotation {names.ASSIGNMENT_ANNOTATION}"
     return fault or AssignmentObstacle(Reason.POOL_NOT_FOUND, text)
 
 
@@ -158,7 +151,7 @@ def selector_obstacles(pool: "GPUPool", device: "GPUDevice") -> "Iterator[Assign
 
 
 def node_selector_obstacles(
-    pool: "GPUPool", node: "NodeName", labels: "Mapping[str, str]"
+    pool: "GPUPool", node: "names.NodeName", labels: "Mapping[str, str]"
 ) -> "Iterator[AssignmentObstacle]":
     """Yield why the pool's nodeSelector does not match the node."""
     selector = pool.spec.node_selector

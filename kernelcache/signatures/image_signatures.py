@@ -7,6 +7,7 @@ it has read, of both forms, and the problems of signatures that it could not rea
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from kernelcache.signatures import verdict
 from kernelcache.signatures.material import (
     MAX_SIGNATURE_BYTES,
     MAX_SIGNATURES,
@@ -16,14 +17,6 @@ from kernelcache.signatures.material import (
 )
 from kernelcache.signatures.sigstore_bundle import bundle_signer
 from kernelcache.signatures.simple_signing import simple_signing_signer
-from kernelcache.signatures.verdict import (
-    SignatureFault,
-    SignatureProblem,
-    SignatureVerdict,
-    SignatureVerified,
-    Signer,
-    refusal,
-)
 
 if TYPE_CHECKING:
     from api.image_reference import Digest
@@ -37,31 +30,32 @@ def verify_signatures(
     *,
     policy: "SignaturePolicy",
     trust_root: "TrustRoot | None",
-    unread: Sequence[SignatureProblem] = (),
-) -> SignatureVerdict:
+    unread: Sequence[verdict.SignatureProblem] = (),
+) -> verdict.SignatureVerdict:
     """Return the first listed signer who has signed the image with this digest, or why there is none.
 
     `unread` are the problems of signatures that are no material; they count where none is accepted. Total: no content of a registry raises. The digest is that of the manifest which the image's reference
     resolved to, the index where there is one, as cosign signs it.
     """
     if len(signatures) > MAX_SIGNATURES:
-        problem = SignatureProblem(
-            SignatureFault.TOO_MANY,
+        problem = verdict.SignatureProblem(
+            verdict.SignatureFault.TOO_MANY,
             f"it has {len(signatures)} signatures; at most {MAX_SIGNATURES} are possible: remove"
             " those that are not needed",
         )
-        return refusal(digest, [problem])
+        return verdict.refusal(digest, [problem])
     problems = [*unread]
     for material in signatures:
         try:
             signer = _signer(material, digest, policy=policy, trust_root=trust_root)
-        except SignatureProblem as problem:
+        except verdict.SignatureProblem as problem:
             problems.append(problem)
         else:
-            return SignatureVerified(digest=digest, signer=signer)
-    return refusal(
+            return verdict.SignatureVerified(digest=digest, signer=signer)
+    return verdict.refusal(
         digest,
-        problems or [SignatureProblem(SignatureFault.NONE_AT_ALL, "it has no signature")],
+        problems
+        or [verdict.SignatureProblem(verdict.SignatureFault.NONE_AT_ALL, "it has no signature")],
     )
 
 
@@ -71,10 +65,10 @@ def _signer(
     *,
     policy: "SignaturePolicy",
     trust_root: "TrustRoot | None",
-) -> Signer:
+) -> verdict.Signer:
     if material.size_bytes > MAX_SIGNATURE_BYTES:
-        raise SignatureProblem(
-            SignatureFault.TOO_LARGE,
+        raise verdict.SignatureProblem(
+            verdict.SignatureFault.TOO_LARGE,
             f"it has {material.size_bytes} bytes; at most {MAX_SIGNATURE_BYTES} are possible",
         )
     match material:

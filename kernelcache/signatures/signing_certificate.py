@@ -13,15 +13,9 @@ from cryptography import x509
 from cryptography.hazmat import asn1
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from cryptography.x509 import verification
 from cryptography.x509.certificate_transparency import LogEntryType
 from cryptography.x509.oid import ExtendedKeyUsageOID
-from cryptography.x509.verification import (
-    Criticality,
-    ExtensionPolicy,
-    PolicyBuilder,
-    Store,
-    VerificationError,
-)
 
 from api.text import listed
 from kernelcache.signatures.public_keys import PublicKeyError, VerificationKey
@@ -168,26 +162,26 @@ def _issuer_of(
         )
     # The web's defaults but for the purpose, which is signing code, not authenticating a client.
     verifier = (
-        PolicyBuilder()
-        .store(Store(trusted))
+        verification.PolicyBuilder()
+        .store(verification.Store(trusted))
         .time(signed_at)
         .extension_policies(
-            ca_policy=_any_purpose(ExtensionPolicy.webpki_defaults_ca()),
-            ee_policy=_any_purpose(ExtensionPolicy.webpki_defaults_ee()),
+            ca_policy=_any_purpose(verification.ExtensionPolicy.webpki_defaults_ca()),
+            ee_policy=_any_purpose(verification.ExtensionPolicy.webpki_defaults_ee()),
         )
         .build_client_verifier()
     )
     try:
         return verifier.verify(certificate, []).chain[1]
-    except (VerificationError, ValueError):
+    except (verification.VerificationError, ValueError):
         raise SignatureProblem(
             SignatureFault.UNTRUSTED_CERTIFICATE,
             "no authority of the trust root has issued its certificate",
         ) from None
 
 
-def _any_purpose(policy: ExtensionPolicy) -> ExtensionPolicy:
-    return policy.may_be_present(x509.ExtendedKeyUsage, Criticality.NON_CRITICAL, None)
+def _any_purpose(policy: verification.ExtensionPolicy) -> verification.ExtensionPolicy:
+    return policy.may_be_present(x509.ExtendedKeyUsage, verification.Criticality.NON_CRITICAL, None)
 
 
 def _check_purpose(certificate: x509.Certificate) -> None:

@@ -14,18 +14,13 @@ from api.names import POOL_LABEL
 from api.text import printable
 from cli.command_parser import CommandLineError, CommandParser
 from kube.resources import GPU_NODE_INVENTORIES, GPU_POOLS, NAMESPACES, PODS
+from kubectl_gpu import verb_flags
 from kubectl_gpu.cluster_lists import read_list
 from kubectl_gpu.cluster_source import ListQuery
 from kubectl_gpu.completion.completed_words import Words, complete, flags_in
 from kubectl_gpu.errors import UnreadableError
 from kubectl_gpu.exit_codes import ANSWERED
 from kubectl_gpu.terminal import PROGRAM, Terminal
-from kubectl_gpu.verb_flags import (
-    add_cluster_flags,
-    add_dump_flag,
-    add_namespace_flags,
-    open_source,
-)
 
 if TYPE_CHECKING:
     import argparse
@@ -84,12 +79,12 @@ def _flags_of(run: "RunVerb", terminal: Terminal) -> "tuple[KnownFlag, ...]":
 def _names(wanted: Words, before: "Sequence[str]") -> "list[str]":
     """Return names of the cluster that the words name; none where it cannot be read."""
     parser = CommandParser("__complete", "", program=PROGRAM)
-    add_dump_flag(parser)
-    add_cluster_flags(parser)
-    add_namespace_flags(parser)
+    verb_flags.add_dump_flag(parser)
+    verb_flags.add_cluster_flags(parser)
+    verb_flags.add_namespace_flags(parser)
     try:
         given = _parsed(parser, before)
-        with open_source(given) as source:
+        with verb_flags.open_source(given) as source:
             return sorted(_listed(wanted, source, given))
     except (CommandLineError, UnreadableError):
         return []

@@ -10,33 +10,11 @@ from api.annotations import decode_devices, decode_reservation, encode_devices
 from api.csi.names import CACHE_ATTRIBUTE, DRIVER_NAME, NAMESPACE_ATTRIBUTE
 from api.foreign.karpenter import DO_NOT_DISRUPT_ANNOTATION
 from api.names import DEVICES_ANNOTATION, GROUP, RESERVATION_ANNOTATION, RESOURCE_PREFIX
-from kube.resources import (
-    CLUSTER_GKM_CACHE_NODES,
-    CLUSTER_GKM_CACHES,
-    CUSTOM_RESOURCE_DEFINITIONS,
-    DAEMON_SETS,
-    DEPLOYMENTS,
-    EVENTS,
-    GKM_CACHE_NODES,
-    GKM_CACHES,
-    GPU_CONTROL_PLANE_TERMS,
-    GPU_DEVICES,
-    GPU_NODE_INVENTORIES,
-    GPU_POOLS,
-    LEASES,
-    LIMIT_RANGES,
-    MUTATING_WEBHOOK_CONFIGURATIONS,
-    NAMESPACES,
-    NODES,
-    PODS,
-    RESOURCE_QUOTAS,
-    VALIDATING_WEBHOOK_CONFIGURATIONS,
-)
+from kube import resources
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kube.resources import Resource
 
 Json = dict[str, Any]
 Fields = dict[str, Any]
@@ -92,7 +70,7 @@ _WEBHOOKS: Final = _fields(
 _OURS: Final = _fields("spec", "status")
 
 _KEPT: Final[dict[str, Fields]] = {
-    PODS.plural: {
+    resources.PODS.plural: {
         "spec": _fields(
             "nodeName",
             "schedulerName",
@@ -131,7 +109,7 @@ _KEPT: Final[dict[str, Fields]] = {
             initContainerStatuses=_STATE,
         ),
     },
-    NODES.plural: {
+    resources.NODES.plural: {
         "spec": _fields("unschedulable", taints=_fields("key", "value", "effect", "timeAdded")),
         "status": _fields(
             "allocatable",
@@ -146,19 +124,19 @@ _KEPT: Final[dict[str, Fields]] = {
             ),
         ),
     },
-    NAMESPACES.plural: {},
-    RESOURCE_QUOTAS.plural: {},
-    LIMIT_RANGES.plural: {},
-    GPU_POOLS.plural: _OURS,
-    GPU_DEVICES.plural: _OURS,
-    GPU_NODE_INVENTORIES.plural: _OURS,
-    GPU_CONTROL_PLANE_TERMS.plural: _OURS,
-    GKM_CACHES.plural: _fields("status", spec=_fields("image", "warm")),
-    CLUSTER_GKM_CACHES.plural: _fields("status", spec=_fields("image", "warm")),
-    GKM_CACHE_NODES.plural: _fields("status"),
-    CLUSTER_GKM_CACHE_NODES.plural: _fields("status"),
-    LEASES.plural: _fields("spec"),
-    EVENTS.plural: _fields(
+    resources.NAMESPACES.plural: {},
+    resources.RESOURCE_QUOTAS.plural: {},
+    resources.LIMIT_RANGES.plural: {},
+    resources.GPU_POOLS.plural: _OURS,
+    resources.GPU_DEVICES.plural: _OURS,
+    resources.GPU_NODE_INVENTORIES.plural: _OURS,
+    resources.GPU_CONTROL_PLANE_TERMS.plural: _OURS,
+    resources.GKM_CACHES.plural: _fields("status", spec=_fields("image", "warm")),
+    resources.CLUSTER_GKM_CACHES.plural: _fields("status", spec=_fields("image", "warm")),
+    resources.GKM_CACHE_NODES.plural: _fields("status"),
+    resources.CLUSTER_GKM_CACHE_NODES.plural: _fields("status"),
+    resources.LEASES.plural: _fields("spec"),
+    resources.EVENTS.plural: _fields(
         "reportingController",
         "reportingInstance",
         "reason",
@@ -173,26 +151,26 @@ _KEPT: Final[dict[str, Fields]] = {
         regarding=_fields("apiVersion", "kind", "namespace", "name", "uid"),
         related=_fields("apiVersion", "kind", "namespace", "name", "uid"),
     ),
-    CUSTOM_RESOURCE_DEFINITIONS.plural: {
+    resources.CUSTOM_RESOURCE_DEFINITIONS.plural: {
         "spec": _fields("group", versions=_fields("name", "served", "storage", "schema")),
         "status": _fields("storedVersions", conditions=_fields(*_CONDITION)),
     },
-    DEPLOYMENTS.plural: {
+    resources.DEPLOYMENTS.plural: {
         "spec": _WORKLOAD,
         "status": _fields(
             "replicas", "readyReplicas", "updatedReplicas", conditions=_fields(*_CONDITION)
         ),
     },
-    DAEMON_SETS.plural: {
+    resources.DAEMON_SETS.plural: {
         "spec": _WORKLOAD,
         "status": _fields("desiredNumberScheduled", "numberReady", "updatedNumberScheduled"),
     },
-    MUTATING_WEBHOOK_CONFIGURATIONS.plural: {"webhooks": _WEBHOOKS},
-    VALIDATING_WEBHOOK_CONFIGURATIONS.plural: {"webhooks": _WEBHOOKS},
+    resources.MUTATING_WEBHOOK_CONFIGURATIONS.plural: {"webhooks": _WEBHOOKS},
+    resources.VALIDATING_WEBHOOK_CONFIGURATIONS.plural: {"webhooks": _WEBHOOKS},
 }
 
 
-def reduced(resource: "Resource", item: Json) -> Json:
+def reduced(resource: "resources.Resource", item: Json) -> Json:
     """Return the part of an object that a dump keeps.
 
     Raises:
@@ -289,9 +267,9 @@ def _finish_webhooks(configuration: Json) -> None:
 
 
 _FINISH: Final[dict[str, "Callable[[Json], None]"]] = {
-    PODS.plural: _finish_pod,
-    MUTATING_WEBHOOK_CONFIGURATIONS.plural: _finish_webhooks,
-    VALIDATING_WEBHOOK_CONFIGURATIONS.plural: _finish_webhooks,
+    resources.PODS.plural: _finish_pod,
+    resources.MUTATING_WEBHOOK_CONFIGURATIONS.plural: _finish_webhooks,
+    resources.VALIDATING_WEBHOOK_CONFIGURATIONS.plural: _finish_webhooks,
 }
 
 

@@ -18,28 +18,7 @@ from api.names import (
     RESOURCE_PREFIX,
 )
 from api.text import truncate
-from kube.resources import (
-    CLUSTER_GKM_CACHE_NODES,
-    CLUSTER_GKM_CACHES,
-    CUSTOM_RESOURCE_DEFINITIONS,
-    DAEMON_SETS,
-    DEPLOYMENTS,
-    EVENTS,
-    GKM_CACHE_NODES,
-    GKM_CACHES,
-    GPU_CONTROL_PLANE_TERMS,
-    GPU_DEVICES,
-    GPU_NODE_INVENTORIES,
-    GPU_POOLS,
-    LEASES,
-    LIMIT_RANGES,
-    MUTATING_WEBHOOK_CONFIGURATIONS,
-    NAMESPACES,
-    NODES,
-    PODS,
-    RESOURCE_QUOTAS,
-    VALIDATING_WEBHOOK_CONFIGURATIONS,
-)
+from kube import resources
 from kubectl_gpu.cluster_lists import read_list
 from kubectl_gpu.cluster_source import ListQuery
 from kubectl_gpu.dump.dump_fields import reduced
@@ -49,7 +28,6 @@ from manifests import constants
 from telemetry.reasons import REPORTING_CONTROLLER
 
 if TYPE_CHECKING:
-    from kube.resources import Resource
     from kubectl_gpu.cluster_source import AnsweringSource
 
 Json = dict[str, Any]
@@ -67,7 +45,7 @@ class DumpedList:
     is_wanted: Callable[[Json], bool] = lambda _: True
 
     @property
-    def resource(self) -> "Resource":
+    def resource(self) -> "resources.Resource":
         return self.queries[0].resource
 
     def kept(self, item: Json) -> Json | None:
@@ -82,32 +60,39 @@ def dumped_lists(namespace: str) -> "tuple[DumpedList, ...]":
         namespace: of the control plane.
     """
     whole = (
-        GPU_POOLS,
-        GPU_DEVICES,
-        GPU_NODE_INVENTORIES,
-        GPU_CONTROL_PLANE_TERMS,
-        GKM_CACHES,
-        CLUSTER_GKM_CACHES,
-        GKM_CACHE_NODES,
-        CLUSTER_GKM_CACHE_NODES,
-        NAMESPACES,
-        RESOURCE_QUOTAS,
-        LIMIT_RANGES,
+        resources.GPU_POOLS,
+        resources.GPU_DEVICES,
+        resources.GPU_NODE_INVENTORIES,
+        resources.GPU_CONTROL_PLANE_TERMS,
+        resources.GKM_CACHES,
+        resources.CLUSTER_GKM_CACHES,
+        resources.GKM_CACHE_NODES,
+        resources.CLUSTER_GKM_CACHE_NODES,
+        resources.NAMESPACES,
+        resources.RESOURCE_QUOTAS,
+        resources.LIMIT_RANGES,
     )
     return (
         *(DumpedList((ListQuery(resource),)) for resource in whole),
-        DumpedList((ListQuery(PODS),), _has_pool),
+        DumpedList((ListQuery(resources.PODS),), _has_pool),
         DumpedList(
-            tuple(ListQuery(EVENTS, fields=f"reportingController={item}") for item in _REPORTERS),
+            tuple(
+                ListQuery(resources.EVENTS, fields=f"reportingController={item}")
+                for item in _REPORTERS
+            ),
             lambda event: event.get("reportingController") in _REPORTERS,
         ),
-        DumpedList((ListQuery(LEASES, namespace),)),
-        DumpedList((ListQuery(DEPLOYMENTS, namespace),)),
-        DumpedList((ListQuery(DAEMON_SETS, namespace),)),
-        DumpedList((ListQuery(CUSTOM_RESOURCE_DEFINITIONS),), _is_our_definition),
-        DumpedList((ListQuery(MUTATING_WEBHOOK_CONFIGURATIONS, labels=constants.PART_OF_US),)),
-        DumpedList((ListQuery(VALIDATING_WEBHOOK_CONFIGURATIONS, labels=constants.PART_OF_US),)),
-        DumpedList((ListQuery(NODES),)),
+        DumpedList((ListQuery(resources.LEASES, namespace),)),
+        DumpedList((ListQuery(resources.DEPLOYMENTS, namespace),)),
+        DumpedList((ListQuery(resources.DAEMON_SETS, namespace),)),
+        DumpedList((ListQuery(resources.CUSTOM_RESOURCE_DEFINITIONS),), _is_our_definition),
+        DumpedList(
+            (ListQuery(resources.MUTATING_WEBHOOK_CONFIGURATIONS, labels=constants.PART_OF_US),)
+        ),
+        DumpedList(
+            (ListQuery(resources.VALIDATING_WEBHOOK_CONFIGURATIONS, labels=constants.PART_OF_US),)
+        ),
+        DumpedList((ListQuery(resources.NODES),)),
     )
 
 
@@ -129,11 +114,11 @@ def collect(source: "AnsweringSource", *, namespace: str) -> DumpedCluster:
                 for item in read_list(source, query, Json, keep=list_.kept).items
             ]
         except UnreadableError as error:
-            if resource is GPU_POOLS:
+            if resource is resources.GPU_POOLS:
                 raise
             missing[name] = truncate(str(error), 512)
             continue
-        if resource is NODES:
+        if resource is resources.NODES:
             items = [item for item in items if _has_device(item, nodes)]
         nodes |= _nodes_of(resource, items)
         files[name] = msgspec.json.encode(items)
@@ -151,11 +136,11 @@ def metrics_path(namespace: str) -> str:
     return f"/api/v1/namespaces/{namespace}/services/{service}/proxy{constants.METRICS_PATH}"
 
 
-def _nodes_of(resource: "Resource", items: "Iterable[Json]") -> set[str]:
+def _nodes_of(resource: "resources.Resource", items: "Iterable[Json]") -> set[str]:
     """Return the nodes that have devices."""
-    if resource is GPU_DEVICES:
+    if resource is resources.GPU_DEVICES:
         return {str((item.get("status") or {}).get("nodeName")) for item in items}
-    if resource is GPU_NODE_INVENTORIES:
+    if resource is resources.GPU_NODE_INVENTORIES:
         return {str(item["metadata"].get("name")) for item in items}
     return set()
 
@@ -182,4 +167,4 @@ def _has_pool(pod: Json) -> bool:
 
 def _is_our_definition(definition: Json) -> bool:
     group = (definition.get("spec") or {}).get("group")
-    return group in {resource.group for resource in (GPU_POOLS, GKM_CACHES)}
+    return group in {resource.group for resource in (resources.GPU_POOLS, resources.GKM_CACHES)}

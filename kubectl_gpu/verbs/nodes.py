@@ -9,6 +9,7 @@ from api.kinds.gpudevice import GPUDevice
 from api.names import PoolName, pool_node_label
 from inventory.display_state import DisplayState, display_state_of
 from kube.resources import GPU_DEVICES, NODES
+from kubectl_gpu import verb_flags
 from kubectl_gpu.answer_forms import (
     Cell,
     Document,
@@ -24,13 +25,6 @@ from kubectl_gpu.answer_forms import (
 from kubectl_gpu.cluster_source import ListQuery
 from kubectl_gpu.errors import NotFoundError
 from kubectl_gpu.exit_codes import ANSWERED
-from kubectl_gpu.verb_flags import (
-    add_selector_flag,
-    add_watch_flag,
-    parse_verb,
-    run_on_cluster,
-    verb_parser,
-)
 from kubectl_gpu.waiting.pool_reading import read_devices
 from kubectl_gpu.watching import Entries
 
@@ -126,13 +120,13 @@ class NodeDevicesList(Document, frozen=True, kw_only=True):
 
 def run_nodes(arguments: "Sequence[str]", terminal: "Terminal") -> int:
     """List nodes and their devices."""
-    parser = verb_parser("nodes", "List nodes with the state of each device.")
+    parser = verb_flags.verb_parser("nodes", "List nodes with the state of each device.")
     parser.add_argument("nodes", nargs="*", metavar="NODE", help="these nodes alone")
     parser.add_argument("--pool", metavar="POOL", help="devices of this pool alone")
-    add_selector_flag(parser, "nodes")
-    add_watch_flag(parser)
-    given = parse_verb(parser, arguments)
-    return run_on_cluster(given, terminal, lambda lists: _answer(lists, given, terminal))
+    verb_flags.add_selector_flag(parser, "nodes")
+    verb_flags.add_watch_flag(parser)
+    given = verb_flags.parse_verb(parser, arguments)
+    return verb_flags.run_on_cluster(given, terminal, lambda lists: _answer(lists, given, terminal))
 
 
 def _answer(lists: "ClusterLists", given: "argparse.Namespace", terminal: "Terminal") -> Entries:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Final, final
 import msgspec
 
 from api.clock import Instant
+from kubectl_gpu import verb_flags
 from kubectl_gpu.answer_forms import (
     Cell,
     Document,
@@ -18,21 +19,8 @@ from kubectl_gpu.answer_forms import (
 )
 from kubectl_gpu.errors import ForbiddenError, NotFoundError
 from kubectl_gpu.exit_codes import ANSWERED
-from kubectl_gpu.verb_flags import (
-    add_selector_flag,
-    add_watch_flag,
-    parse_verb,
-    run_on_cluster,
-    verb_parser,
-)
+from kubectl_gpu.waiting import pool_reading
 from kubectl_gpu.waiting.allocation_copy import PoolObjects, allocation_of
-from kubectl_gpu.waiting.pool_reading import (
-    read_inventories,
-    read_nodes_without_label,
-    read_pods_of_nodes,
-    read_pool,
-    read_pools,
-)
 from kubectl_gpu.watching import Entries
 from pool.fitting_pods import SIZES, fitting_pods
 
@@ -100,12 +88,12 @@ class PoolList(Document, frozen=True, kw_only=True):
 
 def run_pools(arguments: "Sequence[str]", terminal: "Terminal") -> int:
     """List pools."""
-    parser = verb_parser("pools", "List pools: used, reserved and free units.")
+    parser = verb_flags.verb_parser("pools", "List pools: used, reserved and free units.")
     parser.add_argument("pools", nargs="*", metavar="POOL", help="these pools alone")
-    add_selector_flag(parser, "pools")
-    add_watch_flag(parser)
-    given = parse_verb(parser, arguments)
-    return run_on_cluster(given, terminal, lambda lists: _answer(lists, given, terminal))
+    verb_flags.add_selector_flag(parser, "pools")
+    verb_flags.add_watch_flag(parser)
+    given = verb_flags.parse_verb(parser, arguments)
+    return verb_flags.run_on_cluster(given, terminal, lambda lists: _answer(lists, given, terminal))
 
 
 def _answer(lists: "ClusterLists", given: "argparse.Namespace", terminal: "Terminal") -> Entries:
@@ -122,7 +110,7 @@ def pools_of(lists: "ClusterLists", given: "argparse.Namespace") -> "list[GPUPoo
     Raises:
         NotFoundError: there is none of a given name.
     """
-    found = read_pools(lists, labels=given.selector)
+    found = pool_reading.read_pools(lists, labels=given.selector)
     missing = set(given.pools) - {item.name for item in found}
     if missing:
         raise NotFoundError(
@@ -158,10 +146,10 @@ def fits_of(lists: "ClusterLists", pools: "list[GPUPool]") -> "dict[str, dict[in
         return {}
     objects = PoolObjects()
     for pool in pools:
-        read_pool(lists, pool, objects)
-    read_inventories(lists, objects)
-    read_nodes_without_label(lists, objects)
-    read_pods_of_nodes(lists, objects)
+        pool_reading.read_pool(lists, pool, objects)
+    pool_reading.read_inventories(lists, objects)
+    pool_reading.read_nodes_without_label(lists, objects)
+    pool_reading.read_pods_of_nodes(lists, objects)
     now = Instant(0.0, lists.source.now())
     state = allocation_of(objects, now)
     return {pool.name: fitting_pods(state.index, pool.name) for pool in pools}

@@ -10,26 +10,10 @@ from api.annotations import decode_reservation
 from api.foreign.core import Pod
 from api.names import POOL_LABEL, RESERVATION_ANNOTATION
 from kube.resources import PODS
-from kubectl_gpu.answer_forms import (
-    Document,
-    Entry,
-    Table,
-    TableColumn,
-    TableLayout,
-    structured,
-    table_text,
-)
+from kubectl_gpu import answer_forms, verb_flags
 from kubectl_gpu.cluster_source import ListQuery
 from kubectl_gpu.errors import ForbiddenError
 from kubectl_gpu.exit_codes import ANSWERED
-from kubectl_gpu.verb_flags import (
-    add_namespace_flags,
-    add_selector_flag,
-    add_watch_flag,
-    parse_verb,
-    run_on_cluster,
-    verb_parser,
-)
 from kubectl_gpu.watching import Entries
 from pool.demand import units_by_resource
 
@@ -41,18 +25,18 @@ if TYPE_CHECKING:
     from kubectl_gpu.terminal import Terminal
 
 _COLUMNS: Final = (
-    TableColumn("NAMESPACE"),
-    TableColumn("POOL"),
-    TableColumn("PODS", is_number=True, sacrifice=1),
-    TableColumn("USED", is_number=True),
-    TableColumn("RESERVED", is_number=True, sacrifice=2),
-    TableColumn("WAITING", is_number=True, sacrifice=3),
-    TableColumn("HOLDERS", is_wide=True),
+    answer_forms.TableColumn("NAMESPACE"),
+    answer_forms.TableColumn("POOL"),
+    answer_forms.TableColumn("PODS", is_number=True, sacrifice=1),
+    answer_forms.TableColumn("USED", is_number=True),
+    answer_forms.TableColumn("RESERVED", is_number=True, sacrifice=2),
+    answer_forms.TableColumn("WAITING", is_number=True, sacrifice=3),
+    answer_forms.TableColumn("HOLDERS", is_wide=True),
 )
 
 
 @final
-class PodShare(Entry, frozen=True, kw_only=True):
+class PodShare(answer_forms.Entry, frozen=True, kw_only=True):
     """What one pod has, or waits for."""
 
     namespace: str
@@ -65,7 +49,7 @@ class PodShare(Entry, frozen=True, kw_only=True):
 
 
 @final
-class NamespaceShare(Entry, frozen=True, kw_only=True):
+class NamespaceShare(answer_forms.Entry, frozen=True, kw_only=True):
     """What the pods of a namespace have of a pool, in units; pods that wait for units have none."""
 
     namespace: str
@@ -77,7 +61,7 @@ class NamespaceShare(Entry, frozen=True, kw_only=True):
 
 
 @final
-class ShareList(Document, frozen=True, kw_only=True):
+class ShareList(answer_forms.Document, frozen=True, kw_only=True):
     """Document of the verb `who`."""
 
     items: tuple[NamespaceShare, ...]
@@ -85,19 +69,21 @@ class ShareList(Document, frozen=True, kw_only=True):
 
 def run_who(arguments: "Sequence[str]", terminal: "Terminal") -> int:
     """List who has units."""
-    parser = verb_parser("who", "List who has how many units of each pool, by namespace.")
+    parser = verb_flags.verb_parser(
+        "who", "List who has how many units of each pool, by namespace."
+    )
     parser.add_argument("--pool", metavar="POOL", help="of this pool alone")
-    add_namespace_flags(parser)
-    add_selector_flag(parser, "pods")
-    add_watch_flag(parser)
-    given = parse_verb(parser, arguments)
-    return run_on_cluster(given, terminal, lambda lists: _answer(lists, given, terminal))
+    verb_flags.add_namespace_flags(parser)
+    verb_flags.add_selector_flag(parser, "pods")
+    verb_flags.add_watch_flag(parser)
+    given = verb_flags.parse_verb(parser, arguments)
+    return verb_flags.run_on_cluster(given, terminal, lambda lists: _answer(lists, given, terminal))
 
 
 def _answer(lists: "ClusterLists", given: "argparse.Namespace", terminal: "Terminal") -> Entries:
     answer = ShareList(items=tuple(shares_of(_pods(lists, given))))
     names = dict.fromkeys(f"namespace/{item.namespace}" for item in answer.items)
-    text = structured(answer, names, form=given.output)
+    text = answer_forms.structured(answer, names, form=given.output)
     return Entries(text if text is not None else _table(answer, given, terminal), ANSWERED)
 
 
@@ -164,12 +150,14 @@ def shares_of(pods: "Iterable[PodShare]") -> "list[NamespaceShare]":
 def _table(answer: ShareList, given: "argparse.Namespace", terminal: "Terminal") -> str:
     if not answer.items:
         return "No pod has units of a pool, or waits for them.\n"
-    table = Table(_COLUMNS)
+    table = answer_forms.Table(_COLUMNS)
     for item in answer.items:
         figures = (len(item.pods), item.used, item.reserved, item.waiting)
         holders = ", ".join(
             f"{pod.name} ({pod.used + pod.reserved})" for pod in item.pods if not pod.waiting
         )
         table.rows.append((item.namespace, item.pool, *map(str, figures), holders))
-    layout = TableLayout(is_wide=given.output == "wide", has_header=not given.no_headers)
-    return table_text(table, terminal, layout)
+    layout = answer_forms.TableLayout(
+        is_wide=given.output == "wide", has_header=not given.no_headers
+    )
+    return answer_forms.table_text(table, terminal, layout)

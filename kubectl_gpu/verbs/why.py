@@ -6,6 +6,7 @@ from api.foreign.core import Pod
 from api.names import POOL_LABEL
 from api.text import age_text, units
 from kube.resources import PODS
+from kubectl_gpu import verb_flags
 from kubectl_gpu.answer_forms import (
     Cell,
     Table,
@@ -19,14 +20,6 @@ from kubectl_gpu.answer_forms import (
 from kubectl_gpu.cluster_lists import read_object
 from kubectl_gpu.cluster_source import ListQuery
 from kubectl_gpu.exit_codes import ANSWERED
-from kubectl_gpu.verb_flags import (
-    add_namespace_flags,
-    add_selector_flag,
-    add_watch_flag,
-    parse_verb,
-    run_on_cluster,
-    verb_parser,
-)
 from kubectl_gpu.waiting.explanation_lines import node_table, remedy_lines
 from kubectl_gpu.waiting.pod_wait import PodExplanation, PodExplanationList, wait_of, waits_of
 from kubectl_gpu.watching import Entries
@@ -54,15 +47,17 @@ _COLUMNS: Final = (
 
 def run_why(arguments: "Sequence[str]", terminal: "Terminal") -> int:
     """Explain why a pod waits, or list the pods that wait."""
-    parser = verb_parser("why", "Say why a pod waits, who has what it wants, and what would help.")
+    parser = verb_flags.verb_parser(
+        "why", "Say why a pod waits, who has what it wants, and what would help."
+    )
     parser.add_argument("pod", nargs="?", metavar="POD", help="all pods that wait, without it")
-    add_namespace_flags(parser)
-    add_selector_flag(parser, "pods")
-    add_watch_flag(parser)
-    given = parse_verb(parser, arguments)
+    verb_flags.add_namespace_flags(parser)
+    verb_flags.add_selector_flag(parser, "pods")
+    verb_flags.add_watch_flag(parser)
+    given = verb_flags.parse_verb(parser, arguments)
     if given.pod is not None and (given.all_namespaces or given.selector):
         parser.error("a POD is one pod of a namespace: leave it out with -A or -l")
-    return run_on_cluster(given, terminal, lambda lists: _answer(lists, given, terminal))
+    return verb_flags.run_on_cluster(given, terminal, lambda lists: _answer(lists, given, terminal))
 
 
 def _answer(lists: "ClusterLists", given: "argparse.Namespace", terminal: "Terminal") -> Entries:

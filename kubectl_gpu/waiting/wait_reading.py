@@ -5,17 +5,8 @@ from typing import TYPE_CHECKING, Final
 from api.clock import Instant
 from api.names import NodeName
 from inventory.assignment.joining_devices import could_join, joining_obstacle
+from kubectl_gpu.waiting import pool_reading
 from kubectl_gpu.waiting.allocation_copy import PoolObjects, allocation_of
-from kubectl_gpu.waiting.pool_reading import (
-    ONLY_POOLS,
-    read_caches,
-    read_devices,
-    read_inventories,
-    read_nodes_without_label,
-    read_pods_of_nodes,
-    read_pool,
-    read_pools,
-)
 from pool.facts import device_facts, pool_facts
 from pool.serving import serving_pool
 from pool.what_if.explain import explain
@@ -59,7 +50,7 @@ def explain_wait(
     objects = PoolObjects()
     for pool in (own, *others):
         if pool is not None:
-            read_pool(lists, pool, objects)
+            pool_reading.read_pool(lists, pool, objects)
     candidates = _candidates(lists, own) if own is not None else []
     objects.devices += map(device_facts, candidates)
     are_caches_read = _read_beside(lists, [facts], objects)
@@ -85,9 +76,9 @@ def explain_waits(lists: "ClusterLists", pods: "Sequence[PodFacts]") -> "dict[st
         return {}
     resources = {pod.demand.resource for pod in pods}
     objects = PoolObjects()
-    for pool in read_pools(lists):
+    for pool in pool_reading.read_pools(lists):
         if pool.resource_name in resources:
-            read_pool(lists, pool, objects)
+            pool_reading.read_pool(lists, pool, objects)
     _read_beside(lists, pods, objects)
     now = Instant(0.0, lists.source.now())
     state = allocation_of(objects, now)
@@ -104,19 +95,21 @@ def explain_waits(lists: "ClusterLists", pods: "Sequence[PodFacts]") -> "dict[st
 
 def _read_beside(lists: "ClusterLists", pods: "Sequence[PodFacts]", objects: PoolObjects) -> bool:
     """Add what decides beside the objects of the pools, and the pods in question; say whether their caches could be read."""
-    read_inventories(lists, objects)
-    read_nodes_without_label(lists, objects)
-    read_pods_of_nodes(lists, objects)
+    pool_reading.read_inventories(lists, objects)
+    pool_reading.read_nodes_without_label(lists, objects)
+    pool_reading.read_pods_of_nodes(lists, objects)
     if not objects.are_pods_whole:
-        lists.gaps.append(ONLY_POOLS)
+        lists.gaps.append(pool_reading.ONLY_POOLS)
     for pod in pods:
         objects.pods.setdefault(pod.uid, pod)
-    return read_caches(lists, pods, objects)
+    return pool_reading.read_caches(lists, pods, objects)
 
 
 def _candidates(lists: "ClusterLists", pool: "GPUPool") -> "list[GPUDevice]":
     """Return devices in no pool that this one could take, those of the first nodes by name."""
-    devices = read_devices(lists, "", lambda device: device if could_join(device, pool) else None)
+    devices = pool_reading.read_devices(
+        lists, "", lambda device: device if could_join(device, pool) else None
+    )
     nodes = sorted({device.node for device in devices})[:_MOST_NODES]
     return [device for device in devices if device.node in nodes]
 

@@ -18,16 +18,7 @@ from cli.simulation.object_files import read_objects
 from cli.simulation.pod_file import pod_of_object, pods_of_object
 from cli.simulation.pod_scheduling import PodCreator
 from cli.simulation.snapshot import take_snapshot
-from kubectl_gpu.answer_forms import (
-    Document,
-    Entry,
-    Table,
-    TableColumn,
-    TableLayout,
-    structured,
-    table_text,
-    wrapped,
-)
+from kubectl_gpu import answer_forms
 from kubectl_gpu.cluster_lists import read_list
 from kubectl_gpu.cluster_source import ListQuery
 from kubectl_gpu.dumped.dump_source import DumpSource
@@ -109,14 +100,14 @@ Pods are placed one after the other on a copy of the cluster, by the code that p
 server. --as and --as-group say who creates them, where a pool asks for that. Exit code 1 says that
 a pod would not be placed."""
 _COLUMNS: Final = (
-    TableColumn("NODE"),
-    TableColumn("PODS", is_number=True),
-    TableColumn("UNITS", is_number=True),
+    answer_forms.TableColumn("NODE"),
+    answer_forms.TableColumn("PODS", is_number=True),
+    answer_forms.TableColumn("UNITS", is_number=True),
 )
 
 
 @final
-class PlacedTrial(Entry, frozen=True, kw_only=True):
+class PlacedTrial(answer_forms.Entry, frozen=True, kw_only=True):
     """A pod that would be placed."""
 
     pod: str
@@ -126,7 +117,7 @@ class PlacedTrial(Entry, frozen=True, kw_only=True):
 
 
 @final
-class WhatIf(Document, frozen=True, kw_only=True):
+class WhatIf(answer_forms.Document, frozen=True, kw_only=True):
     """Document of the verb `whatif`."""
 
     fits: bool
@@ -163,7 +154,7 @@ def run_what_if(arguments: "Sequence[str]", terminal: "Terminal") -> int:
     except BadInputError as error:
         raise UnreadableError(str(error)) from error
     names = (f"pod/{item.ref}" for item in trial.placed)
-    text = structured(_document(trial), names, form=given.output)
+    text = answer_forms.structured(_document(trial), names, form=given.output)
     terminal.write(text if text is not None else _text(trial, terminal))
     return ANSWERED if trial.fits else NO
 
@@ -286,10 +277,14 @@ def _text(trial: "TriedPods", terminal: "Terminal") -> str:
     if trial.placed:
         lines[0] += f", each with {units(trial.placed[0].units)}"
     pods = Counter(item.placement.node for item in trial.placed)
-    table = Table(_COLUMNS)
+    table = answer_forms.Table(_COLUMNS)
     for node, count in sorted(pods.items()):
         table.rows.append((node, str(count), str(count * trial.placed[0].units)))
-    printed = table_text(table, terminal, TableLayout(indent="  ")) if trial.placed else ""
+    printed = (
+        answer_forms.table_text(table, terminal, answer_forms.TableLayout(indent="  "))
+        if trial.placed
+        else ""
+    )
     if trial.fits and trial.last is not None:
         gaps = "".join(f"partial: {gap}\n" for gap in trial.last.partial)
         answer = _wrapped(gaps, terminal)
@@ -300,5 +295,5 @@ def _wrapped(text: str, terminal: "Terminal") -> str:
     lines: list[str] = []
     for line in text.splitlines():
         indent = " " * (len(line) - len(line.lstrip()))
-        lines += wrapped(line.lstrip(), terminal, indent=indent, hang="  ")
+        lines += answer_forms.wrapped(line.lstrip(), terminal, indent=indent, hang="  ")
     return "".join(f"{line}\n" for line in lines)

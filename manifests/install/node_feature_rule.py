@@ -11,13 +11,7 @@ from typing import Any, Final
 from api.foreign.nodefeature import PCI_INSTANCES
 from api.names import GROUP, PRESENT_LABEL
 from api.vendor import GPU_CLASSES, NVIDIA
-from inventory.discovery.labels import (
-    COUNT_LABEL,
-    KERNEL_LABEL,
-    OS_LABEL,
-    OS_VERSION_LABEL,
-    SLOT_PREFIX,
-)
+from inventory.discovery import labels
 from manifests import constants
 
 Json = dict[str, Any]
@@ -51,7 +45,7 @@ def build_node_feature_rule() -> Json:
                 {
                     "name": "kernel of gpu nodes",
                     "labels": {
-                        KERNEL_LABEL: "@kernel.version.full",
+                        labels.KERNEL_LABEL: "@kernel.version.full",
                         f"{GROUP}/kernel.version.major": "@kernel.version.major",
                         f"{GROUP}/kernel.version.minor": "@kernel.version.minor",
                     },
@@ -63,8 +57,8 @@ def build_node_feature_rule() -> Json:
                 {
                     "name": "operating system of gpu nodes",
                     "labels": {
-                        OS_LABEL: "@system.osrelease.ID",
-                        OS_VERSION_LABEL: "@system.osrelease.VERSION_ID",
+                        labels.OS_LABEL: "@system.osrelease.ID",
+                        labels.OS_VERSION_LABEL: "@system.osrelease.VERSION_ID",
                     },
                     "matchFeatures": [
                         _has_device(),
@@ -79,11 +73,11 @@ def build_node_feature_rule() -> Json:
 def _slots() -> str:
     """Return the template of the labels that number the devices."""
     fields = "".join(
-        f'{SLOT_PREFIX}{{{{ printf "%02d" $number }}}}.{field}={{{{ $device.{field} }}}}\n'
+        f'{labels.SLOT_PREFIX}{{{{ printf "%02d" $number }}}}.{field}={{{{ $device.{field} }}}}\n'
         for field in _SLOT_FIELDS
     )
     return (
-        f"{COUNT_LABEL}={{{{ len .{PCI_INSTANCES} }}}}\n"
+        f"{labels.COUNT_LABEL}={{{{ len .{PCI_INSTANCES} }}}}\n"
         f"{{{{ range $number, $device := .{PCI_INSTANCES} }}}}{fields}{{{{ end }}}}"
     )
 

@@ -2,20 +2,14 @@
 
 from typing import Final
 
+from api import names
 from api.foreign.karpenter import DO_NOT_DISRUPT_ANNOTATION
-from api.names import (
-    AGENT_NOT_READY_TAINT,
-    KEEP_UNTIL_ANNOTATION,
-    POOL_NODE_LABEL_PREFIX,
-    POOL_TAINTS_ANNOTATION,
-    PRESENT_LABEL,
-)
 from manifests.install import node_software_policy as software
 from manifests.install.policy_expressions import KEPT_BY_API_SERVER, same_but
 
 _TAINTS: Final = "dyn({0}).?spec.?taints.orValue([])"
 _PLACES: Final = (
-    f"(dyn({{0}}).metadata.?annotations[?'{POOL_TAINTS_ANNOTATION}'].orValue('')).split(',')"
+    f"(dyn({{0}}).metadata.?annotations[?'{names.POOL_TAINTS_ANNOTATION}'].orValue('')).split(',')"
 )
 _SYSTEM_TAINTS: Final = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
 """Such taints close and drain nodes; a pool's taints may have any other key."""
@@ -23,18 +17,18 @@ _SYSTEM_TAINTS: Final = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.i
 
 def node_rules(*, with_software: bool = False) -> list[dict[str, str]]:
     """Return the rules; `with_software` those for ClusterPolicies, and for upgrades of their drivers, come on top."""
-    ours = f"k.startsWith('{POOL_NODE_LABEL_PREFIX}')"
+    ours = f"k.startsWith('{names.POOL_NODE_LABEL_PREFIX}')"
     if with_software:
         ours += f" || {software.DEPLOY_LABEL}"
     metadata = same_but("metadata", ("labels", "annotations", *KEPT_BY_API_SERVER))
     further_labels = software.NODE_LABELS if with_software else ()
     further_annotations = software.NODE_ANNOTATIONS if with_software else ()
     further_fields = software.NODE_FIELDS if with_software else ()
-    labels = same_but("metadata.?labels", (PRESENT_LABEL, *further_labels), beside=ours)
-    kept = f"[object, oldObject].exists(one, '{KEEP_UNTIL_ANNOTATION}' in one.metadata.?annotations.orValue({{}}))"
+    labels = same_but("metadata.?labels", (names.PRESENT_LABEL, *further_labels), beside=ours)
+    kept = f"[object, oldObject].exists(one, '{names.KEEP_UNTIL_ANNOTATION}' in one.metadata.?annotations.orValue({{}}))"
     annotations = same_but(
         "metadata.?annotations",
-        (POOL_TAINTS_ANNOTATION, KEEP_UNTIL_ANNOTATION, *further_annotations),
+        (names.POOL_TAINTS_ANNOTATION, names.KEEP_UNTIL_ANNOTATION, *further_annotations),
         beside=f"k == '{DO_NOT_DISRUPT_ANNOTATION}' && {kept}",
     )
     further_text = (
@@ -51,8 +45,8 @@ def node_rules(*, with_software: bool = False) -> list[dict[str, str]]:
                 f" || {metadata} && {labels} && {annotations} && {spec}"
             ),
             "message": (
-                f"of a Node the GPU control plane writes labels with {POOL_NODE_LABEL_PREFIX},"
-                f" the label {PRESENT_LABEL}, the annotations {POOL_TAINTS_ANNOTATION} and {KEEP_UNTIL_ANNOTATION}"
+                f"of a Node the GPU control plane writes labels with {names.POOL_NODE_LABEL_PREFIX},"
+                f" the label {names.PRESENT_LABEL}, the annotations {names.POOL_TAINTS_ANNOTATION} and {names.KEEP_UNTIL_ANNOTATION}"
                 f" (beside it {DO_NOT_DISRUPT_ANNOTATION}) and taints, {further_text}and nothing else"
             ),
             "reason": "Forbidden",
@@ -60,13 +54,13 @@ def node_rules(*, with_software: bool = False) -> list[dict[str, str]]:
         {
             "expression": (
                 "request.resource.resource != 'nodes'"
-                f" || [object, oldObject].all(one, one.metadata.?labels[?'{PRESENT_LABEL}']"
+                f" || [object, oldObject].all(one, one.metadata.?labels[?'{names.PRESENT_LABEL}']"
                 ".orValue('true') == 'true')"
-                f" || object.metadata.?labels[?'{PRESENT_LABEL}']"
-                f" == oldObject.metadata.?labels[?'{PRESENT_LABEL}']"
+                f" || object.metadata.?labels[?'{names.PRESENT_LABEL}']"
+                f" == oldObject.metadata.?labels[?'{names.PRESENT_LABEL}']"
             ),
             "message": (
-                f"the GPU control plane sets {PRESENT_LABEL} to true, and changes no other value"
+                f"the GPU control plane sets {names.PRESENT_LABEL} to true, and changes no other value"
             ),
             "reason": "Forbidden",
         },
@@ -74,13 +68,13 @@ def node_rules(*, with_software: bool = False) -> list[dict[str, str]]:
             "expression": (
                 "request.resource.resource != 'nodes'"
                 f" || ({new}.filter(t, !(t in {old}))"
-                f" + {old}.filter(t, !(t in {new}) && t.key != '{AGENT_NOT_READY_TAINT}'))"
+                f" + {old}.filter(t, !(t in {new}) && t.key != '{names.AGENT_NOT_READY_TAINT}'))"
                 f".all(t, (t.key + ':' + t.effect) in ({named}) && !({system}))"
             ),
             "message": (
                 "the GPU control plane writes no taint but those that the annotation"
-                f" {POOL_TAINTS_ANNOTATION} of the Node names, and none of the system's; it removes"
-                f" {AGENT_NOT_READY_TAINT}"
+                f" {names.POOL_TAINTS_ANNOTATION} of the Node names, and none of the system's; it removes"
+                f" {names.AGENT_NOT_READY_TAINT}"
             ),
             "reason": "Forbidden",
         },

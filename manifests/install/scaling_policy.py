@@ -6,20 +6,13 @@ there, with the rights of any of its accounts; these rules leave it a pod that n
 
 from typing import Final
 
+from api import names
 from api.foreign.karpenter import INITIALIZED
-from api.names import (
-    CAPACITY_GATE,
-    COMPONENT_LABEL,
-    RESOURCE_PREFIX,
-    SCALE_REQUEST_LABEL,
-    SCALE_SIGNAL,
-    SIGNAL_SCHEDULER,
-)
 from manifests.install.policy_expressions import same_but
 from manifests.install.webhooks import NAMES_POOL_EXPRESSION
 
 _IS_SIGNAL: Final = (
-    "{0}.metadata.?labels[?'" + COMPONENT_LABEL + f"'].orValue('') == '{SCALE_SIGNAL}'"
+    "{0}.metadata.?labels[?'" + names.COMPONENT_LABEL + f"'].orValue('') == '{names.SCALE_SIGNAL}'"
 )
 IS_OWN_SIGNAL: Final = (
     _IS_SIGNAL.format("object")
@@ -32,7 +25,7 @@ LEAVES_POD_SPEC: Final = (
     "(dyn(object).spec == dyn(oldObject).spec"
     f" || {same_but('spec', ('schedulingGates',))}"
     f" && {_GATES.format('object')}"
-    f" == {_GATES.format('oldObject')}.filter(g, g.name != '{CAPACITY_GATE}'))"
+    f" == {_GATES.format('oldObject')}.filter(g, g.name != '{names.CAPACITY_GATE}'))"
 )
 """An update leaves the spec of a pod, or removes our gate."""
 
@@ -46,7 +39,7 @@ _HARMLESS_CONTAINERS: Final = (
 )
 _HARMLESS_POD: Final = " && ".join(
     (
-        f"({_SPEC}.?schedulerName.orValue('') == '{SIGNAL_SCHEDULER}' || {_SPEC}.?priority.orValue(0) < 0)",
+        f"({_SPEC}.?schedulerName.orValue('') == '{names.SIGNAL_SCHEDULER}' || {_SPEC}.?priority.orValue(0) < 0)",
         f"{_SPEC}.?nodeName.orValue('') == ''",
         f"!{_SPEC}.?automountServiceAccountToken.orValue(true)",
         *(f"!{_SPEC}.?{field}.orValue(false)" for field in ("hostNetwork", "hostPID", "hostIPC")),
@@ -73,7 +66,7 @@ def signal_rules(exception: str = "") -> list[dict[str, str]]:
             ),
             "message": (
                 "the GPU control plane creates and deletes no pod of its namespace but those with the label"
-                f" {COMPONENT_LABEL}: {SCALE_SIGNAL}"
+                f" {names.COMPONENT_LABEL}: {names.SCALE_SIGNAL}"
                 + (", and those of DaemonSets of a ClusterPolicy" if exception else "")
             ),
             "reason": "Forbidden",
@@ -81,14 +74,14 @@ def signal_rules(exception: str = "") -> list[dict[str, str]]:
         {
             "expression": f"request.resource.resource != 'pods' || object == null || {_HARMLESS_POD}",
             "message": (
-                f"a pod that asks for a node has the scheduler {SIGNAL_SCHEDULER} or a priority below 0, no token,"
+                f"a pod that asks for a node has the scheduler {names.SIGNAL_SCHEDULER} or a priority below 0, no token,"
                 " volume, host namespace, port or init container, and no privilege"
             ),
             "reason": "Forbidden",
         },
         {
             "expression": f"request.resource.resource != 'pods' || object == null || !({names_pool})",
-            "message": f"a pod that asks for a node requests no {RESOURCE_PREFIX}<pool>",
+            "message": f"a pod that asks for a node requests no {names.RESOURCE_PREFIX}<pool>",
             "reason": "Forbidden",
         },
     ]
@@ -100,11 +93,11 @@ def node_claim_rule() -> dict[str, str]:
     return {
         "expression": (
             "request.resource.resource != 'nodeclaims'"
-            f" || oldObject.metadata.?labels[?'{SCALE_REQUEST_LABEL}'].hasValue()"
+            f" || oldObject.metadata.?labels[?'{names.SCALE_REQUEST_LABEL}'].hasValue()"
             f" && !{conditions}.exists(c, c.type == '{INITIALIZED}' && c.status == 'True')"
         ),
         "message": (
-            f"the GPU control plane deletes no NodeClaim but those with the label {SCALE_REQUEST_LABEL} whose node is"
+            f"the GPU control plane deletes no NodeClaim but those with the label {names.SCALE_REQUEST_LABEL} whose node is"
             " not initialized"
         ),
         "reason": "Forbidden",

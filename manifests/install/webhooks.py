@@ -14,18 +14,7 @@ import base64
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, final
 
-from api.names import (
-    ASSIGNMENT_ANNOTATION,
-    GKM_ANNOTATIONS,
-    GKM_GROUP,
-    GROUP,
-    MIRROR_ANNOTATION,
-    MUTATION_SIGNATURE_ANNOTATION,
-    NODES_GROUP,
-    POOL_LABEL,
-    RESOURCE_PREFIX,
-    VERSION,
-)
+from api import names
 from manifests import constants
 
 if TYPE_CHECKING:
@@ -38,23 +27,23 @@ and a server that hangs should delay a pod's creation no longer than this."""
 
 NAMES_POOL_EXPRESSION: Final = (
     "(object.spec.containers + object.spec.?initContainers.orValue([])).exists(c,"
-    f" (c.?resources.?limits.orValue({{}})).exists(k, k.startsWith('{RESOURCE_PREFIX}'))"
-    f" || (c.?resources.?requests.orValue({{}})).exists(k, k.startsWith('{RESOURCE_PREFIX}')))"
+    f" (c.?resources.?limits.orValue({{}})).exists(k, k.startsWith('{names.RESOURCE_PREFIX}'))"
+    f" || (c.?resources.?requests.orValue({{}})).exists(k, k.startsWith('{names.RESOURCE_PREFIX}')))"
 )
 """Pods that request a pool: no other key of a container's resources has the prefix."""
 _HAS_ANNOTATION: Final = (
-    f"object.metadata.?annotations.orValue({{}}).exists(k, k.startsWith('{RESOURCE_PREFIX}'))"
+    f"object.metadata.?annotations.orValue({{}}).exists(k, k.startsWith('{names.RESOURCE_PREFIX}'))"
 )
 POOL_POD_EXPRESSION: Final = f"{_HAS_ANNOTATION} || {NAMES_POOL_EXPRESSION}"
 """Pods with an annotation of ours, which may be forged, and pods that request a pool."""
 
 MIRRORED_EXPRESSION: Final = (
-    f"('{MIRROR_ANNOTATION}' in object.metadata.?annotations.orValue({{}})"
-    f" && '{NODES_GROUP}' in request.userInfo.?groups.orValue([]))"
+    f"('{names.MIRROR_ANNOTATION}' in object.metadata.?annotations.orValue({{}})"
+    f" && '{names.NODES_GROUP}' in request.userInfo.?groups.orValue([]))"
 )
 """A static pod already runs when kubelet mirrors it; from other users the annotation has no effect."""
 
-_ASSIGNMENT: Final = "{0}.metadata.?annotations[?'" + ASSIGNMENT_ANNOTATION + "'].orValue('')"
+_ASSIGNMENT: Final = "{0}.metadata.?annotations[?'" + names.ASSIGNMENT_ANNOTATION + "'].orValue('')"
 NEW_ASSIGNMENT_EXPRESSION: Final = (
     f"{_ASSIGNMENT.format('object')} != '' && (oldObject == null"
     f" || {_ASSIGNMENT.format('object')} != {_ASSIGNMENT.format('oldObject')})"
@@ -69,9 +58,9 @@ EVICTING_TAINT_EXPRESSION: Final = f"{_TAINTS.format('object')}.exists(t, t.effe
 
 CACHE_CHANGED_EXPRESSION: Final = (
     f"{SPEC_CHANGED_EXPRESSION}"
-    f" || [{', '.join(repr(item) for item in GKM_ANNOTATIONS)}].exists(k,"
+    f" || [{', '.join(repr(item) for item in names.GKM_ANNOTATIONS)}].exists(k,"
     f" {_ANNOTATION.format('object')} != {_ANNOTATION.format('oldObject')})"
-    f" || !('{MUTATION_SIGNATURE_ANNOTATION}' in object.metadata.?annotations.orValue({{}}))"
+    f" || !('{names.MUTATION_SIGNATURE_ANNOTATION}' in object.metadata.?annotations.orValue({{}}))"
 )
 """Caches whose image, proof or policy may change. Other writes, as of a finalizer, do not depend on the server."""
 
@@ -159,20 +148,20 @@ def build_validating_configuration(settings: WebhookSettings) -> dict[str, Any]:
     }
     for webhook, operator in ((labelled, "Exists"), (others, "DoesNotExist")):
         webhook["objectSelector"] = {
-            "matchExpressions": [{"key": POOL_LABEL, "operator": operator}]
+            "matchExpressions": [{"key": names.POOL_LABEL, "operator": operator}]
         }
     pools = _webhook(
         settings,
         name=constants.POOLS_WEBHOOK,
         path=constants.VALIDATE_POOLS_PATH,
-        rule=_rule(GROUP, VERSION, "gpupools", scope="Cluster"),
+        rule=_rule(names.GROUP, names.VERSION, "gpupools", scope="Cluster"),
         conditions={"spec-changed": SPEC_CHANGED_EXPRESSION},
     )
     devices = _webhook(
         settings,
         name=constants.DEVICES_WEBHOOK,
         path=constants.VALIDATE_DEVICES_PATH,
-        rule=_rule(GROUP, VERSION, "gpudevices", scope="Cluster"),
+        rule=_rule(names.GROUP, names.VERSION, "gpudevices", scope="Cluster"),
         conditions={"newly-assigned": NEW_ASSIGNMENT_EXPRESSION},
     )
     nodes = _webhook(
@@ -209,7 +198,7 @@ def _caches_webhooks(settings: WebhookSettings, kinds: _CacheWebhooks) -> list[d
             name=name,
             path=path,
             # The subresource status is none of these.
-            rule=_rule(GKM_GROUP, VERSION, plural, scope=scope),
+            rule=_rule(names.GKM_GROUP, names.VERSION, plural, scope=scope),
             conditions={"image-or-proof-changed": CACHE_CHANGED_EXPRESSION},
         )
         | {"sideEffects": "None"}

@@ -14,21 +14,8 @@ import msgspec
 
 from api.names import NVIDIA_PRESENT_LABEL, PRESENT_LABEL
 from manifests import constants
+from manifests.node import daemonset
 from manifests.node.cache_mounts import CACHE_ROLES
-from manifests.node.daemonset import (
-    build_agent_container,
-    build_daemon_set,
-    build_pod_spec,
-    host_directory,
-    plugins_mount,
-    plugins_volume,
-    pod_resources_mount,
-    pod_resources_volume,
-    run_mount,
-    run_volume,
-    without_upgrade,
-    workload_labels,
-)
 from manifests.node.device_plugin import PluginMode, signed
 
 if TYPE_CHECKING:
@@ -59,7 +46,7 @@ def build_node_agent(settings: "WorkloadSettings") -> list[Json]:
     caches = settings.agent.caches
     if caches is not None:
         roles += CACHE_ROLES
-    container = build_agent_container(
+    container = daemonset.build_agent_container(
         constants.NODE_AGENT,
         settings.agent_image,
         [
@@ -75,9 +62,9 @@ def build_node_agent(settings: "WorkloadSettings") -> list[Json]:
             *(caches.arguments(settings.kubelet) if caches else ()),
         ],
         mounts=[
-            plugins_mount(),
-            pod_resources_mount(),
-            run_mount(),
+            daemonset.plugins_mount(),
+            daemonset.pod_resources_mount(),
+            daemonset.run_mount(),
             {"name": "cdi", "mountPath": CDI_DIRECTORY},
             {"name": "dev", "mountPath": "/dev"},
             {
@@ -92,13 +79,13 @@ def build_node_agent(settings: "WorkloadSettings") -> list[Json]:
         security={"privileged": True},
     )
     volumes = [
-        plugins_volume(),
-        pod_resources_volume(settings.kubelet),
-        run_volume(),
-        host_directory("cdi", CDI_DIRECTORY, "DirectoryOrCreate"),
+        daemonset.plugins_volume(),
+        daemonset.pod_resources_volume(settings.kubelet),
+        daemonset.run_volume(),
+        daemonset.host_directory("cdi", CDI_DIRECTORY, "DirectoryOrCreate"),
         # A privileged container has the device files of its start; these are those of now.
-        host_directory("dev", "/dev"),
-        host_directory("host", "/"),
+        daemonset.host_directory("dev", "/dev"),
+        daemonset.host_directory("host", "/"),
         *(caches.volumes(settings.kubelet) if caches else ()),
     ]
     spec: Json = {
@@ -106,12 +93,14 @@ def build_node_agent(settings: "WorkloadSettings") -> list[Json]:
         "affinity": {"nodeAffinity": on_nodes_with_devices(settings.agent.node_affinity)},
         # NVML names processes by the pids of the node.
         "hostPID": True,
-        **build_pod_spec(container, volumes, settings.agent.pods),
+        **daemonset.build_pod_spec(container, volumes, settings.agent.pods),
     }
     if settings.agent.node_selector:
         spec["nodeSelector"] = dict(sorted(settings.agent.node_selector.items()))
-    labels = workload_labels(constants.NODE_AGENT)
-    body = build_daemon_set(constants.NODE_AGENT, settings.namespace, labels=labels, spec=spec)
+    labels = daemonset.workload_labels(constants.NODE_AGENT)
+    body = daemonset.build_daemon_set(
+        constants.NODE_AGENT, settings.namespace, labels=labels, spec=spec
+    )
     return [signed(body)]
 
 
@@ -120,7 +109,7 @@ def on_nodes_with_devices(further: "Sequence[SelectorRequirement]") -> Json:
 
     Pods with it hold the driver, so they leave a node while its driver is upgraded.
     """
-    more = [without_upgrade(), *(msgspec.to_builtins(item) for item in further)]
+    more = [daemonset.without_upgrade(), *(msgspec.to_builtins(item) for item in further)]
     ours = {"key": PRESENT_LABEL, "operator": "In", "values": ["true"]}
     nvidias = {"key": NVIDIA_PRESENT_LABEL, "operator": "In", "values": ["true"]}
     kept_away = {"key": PRESENT_LABEL, "operator": "NotIn", "values": ["false"]}

@@ -6,13 +6,7 @@ away from nodes with pods of the pool, whose devices the autoscaler takes for fr
 
 from typing import TYPE_CHECKING, Any, Final
 
-from api.names import (
-    AGENT_NOT_READY_TAINT,
-    COMPONENT_LABEL,
-    POOL_LABEL,
-    SCALE_SIGNAL,
-    SCALING_POOL_LABEL,
-)
+from api import names
 from api.well_known_labels import HOSTNAME_LABEL
 from manifests import constants
 from manifests.scaling.signal_pod import (
@@ -36,10 +30,10 @@ def build_balloon(
 ) -> Json:
     """Return the pod; it satisfies the level `restricted` of pod security."""
     apart = [
-        _apart({POOL_LABEL: request.pool}, namespaceSelector={}),
-        _apart({COMPONENT_LABEL: SCALE_SIGNAL, SCALING_POOL_LABEL: request.pool}),
+        _apart({names.POOL_LABEL: request.pool}, namespaceSelector={}),
+        _apart({names.COMPONENT_LABEL: names.SCALE_SIGNAL, names.SCALING_POOL_LABEL: request.pool}),
     ]
-    startup = {"key": AGENT_NOT_READY_TAINT, "operator": "Exists"}
+    startup = {"key": names.AGENT_NOT_READY_TAINT, "operator": "Exists"}
     return {
         "apiVersion": "v1",
         "kind": "Pod",

@@ -11,26 +11,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from api import names
 from api.crd.cel import MAX_LABEL_VALUE_LENGTH
 from api.foreign.core import NodeSelectorTerm
 from api.foreign.karpenter import NODE_POOL_LABEL
 from api.kinds.gpupool import GPUPool
 from api.meta import SelectorOperator, SelectorRequirement
-from api.names import (
-    API_VERSION,
-    CLEANUP_AFTER_ANNOTATION,
-    COMPONENT_LABEL,
-    CREATED_BY_ANNOTATION,
-    MODEL_LABEL,
-    PURPOSE_ANNOTATION,
-    SCALE_DEVICES_ANNOTATION,
-    SCALE_REQUEST_LABEL,
-    SCALE_SIGNAL,
-    SCALING_POOL_LABEL,
-    SHAPE_ANNOTATION,
-    SIGNAL_SCHEDULER,
-    TRIGGER_TYPE_LABEL,
-)
 from api.well_known_labels import PART_OF_LABEL
 from manifests import constants
 
@@ -61,11 +47,11 @@ def signal_labels(request: "NodeRequest", product: str = "") -> dict[str, str]:
     model = _NOT_OF_LABELS.sub("-", product)[:MAX_LABEL_VALUE_LENGTH].strip("-._")
     return {
         PART_OF_LABEL: constants.NAME,
-        COMPONENT_LABEL: SCALE_SIGNAL,
-        SCALING_POOL_LABEL: request.pool,
-        SCALE_REQUEST_LABEL: request.id,
-        TRIGGER_TYPE_LABEL: "waiting-pods" if request.pods else "warm-units",
-        **({MODEL_LABEL: model} if model else {}),
+        names.COMPONENT_LABEL: names.SCALE_SIGNAL,
+        names.SCALING_POOL_LABEL: request.pool,
+        names.SCALE_REQUEST_LABEL: request.id,
+        names.TRIGGER_TYPE_LABEL: "waiting-pods" if request.pods else "warm-units",
+        **({names.MODEL_LABEL: model} if model else {}),
     }
 
 
@@ -79,12 +65,12 @@ def build_signal(
     """
     affinity = signal_affinity(request)
     spec: Json = {
-        "schedulerName": SIGNAL_SCHEDULER,
+        "schedulerName": names.SIGNAL_SCHEDULER,
         "activeDeadlineSeconds": DEADLINE_S,
         "nodeSelector": {
             **request.node_selector,
             NODE_POOL_LABEL: request.shape.node_pool,
-            SCALE_REQUEST_LABEL: request.id,
+            names.SCALE_REQUEST_LABEL: request.id,
         },
         **({"affinity": affinity} if affinity else {}),
         "tolerations": pool_tolerations(parameters),
@@ -94,8 +80,8 @@ def build_signal(
     }
     metadata = signal_metadata(request, parameters, namespace=namespace)
     metadata["annotations"] |= {
-        PURPOSE_ANNOTATION: "trigger-karpenter-scaling",
-        CLEANUP_AFTER_ANNOTATION: "node-ready",
+        names.PURPOSE_ANNOTATION: "trigger-karpenter-scaling",
+        names.CLEANUP_AFTER_ANNOTATION: "node-ready",
     }
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
@@ -164,16 +150,16 @@ def _is_limited(resource: str) -> bool:
 
 def shape_annotations(request: "NodeRequest") -> dict[str, str]:
     return {
-        CREATED_BY_ANNOTATION: f"{constants.NAME}/pool.scaling",
-        SHAPE_ANNOTATION: request.shape.name,
-        SCALE_DEVICES_ANNOTATION: str(request.shape.devices),
+        names.CREATED_BY_ANNOTATION: f"{constants.NAME}/pool.scaling",
+        names.SHAPE_ANNOTATION: request.shape.name,
+        names.SCALE_DEVICES_ANNOTATION: str(request.shape.devices),
     }
 
 
 def pool_reference(parameters: "ScalingParameters") -> Json:
     """Return the owner reference to the pool: the API server's garbage collector deletes what the server cannot."""
     return {
-        "apiVersion": API_VERSION,
+        "apiVersion": names.API_VERSION,
         "kind": GPUPool.__name__,
         "name": parameters.pool.name,
         "uid": parameters.pool.uid,

@@ -12,21 +12,9 @@ from api.driver_upgrade import (
     UpgradeState,
 )
 from api.text import listed
+from operands.upgrade import driver_pods, driver_users
 from operands.upgrade.actions import Cordon
 from operands.upgrade.case import Advance, Stay
-from operands.upgrade.driver_pods import (
-    is_requested,
-    is_restart_only,
-    is_still_needed,
-    serves_old_driver,
-)
-from operands.upgrade.driver_users import (
-    awaited_pods,
-    evictions,
-    lasting_holders,
-    occupants_for_deletion,
-    occupants_for_drain,
-)
 from operands.upgrade.facts import DriverRevision
 from operands.upgrade.idle_states import done, put_off
 from operands.upgrade.out_of_service import (
@@ -42,7 +30,7 @@ from operands.upgrade.slots import SlotRefused, is_skipped
 if TYPE_CHECKING:
     from operands.upgrade.actions import Annotations
     from operands.upgrade.case import UpgradeCase, UpgradeMove
-    from operands.upgrade.driver_users import Occupants
+
 
 _RESTART: Final = UpgradeState.POD_RESTART_REQUIRED
 
@@ -51,7 +39,7 @@ def required(case: "UpgradeCase") -> "UpgradeMove":
     """State upgrade-required."""
     node = case.node
     is_known = any(pod.revision is DriverRevision.CURRENT for pod in node.driver_pods)
-    if is_known and not is_still_needed(case.recorded):
+    if is_known and not driver_pods.is_still_needed(case.recorded):
         return _nothing_to_upgrade(case)
     if isinstance(case.slot, SlotRefused):
         returned = give_back(node) if case.may_return else ()
@@ -86,7 +74,7 @@ def wait_for_jobs(case: "UpgradeCase") -> "UpgradeMove":
     if not criteria.is_any and case.parameters.pod_deletion is None:
         text = "no pods are to be waited for, and podDeletion is off"
         return Advance(UpgradeState.DRAIN_REQUIRED, UpgradeReason.POD_DELETION_OFF, text, kept_out)
-    awaited = awaited_pods(case.node, criteria)
+    awaited = driver_users.awaited_pods(case.node, criteria)
     if not awaited:
         text = "no pod is to be waited for"
         return Advance(UpgradeState.POD_DELETION_REQUIRED, UpgradeReason.PODS_ENDED, text, kept_out)
@@ -105,7 +93,7 @@ def pod_deletion(case: "UpgradeCase") -> "UpgradeMove":
     if limits is None:
         text = "podDeletion is off"
         return Advance(UpgradeState.DRAIN_REQUIRED, UpgradeReason.POD_DELETION_OFF, text, kept_out)
-    users = occupants_for_deletion(case.node, limits)
+    users = driver_users.occupants_for_deletion(case.node, limits)
     if users.is_none:
         text = "nothing uses the driver"
         return Advance(_RESTART, UpgradeReason.PODS_GONE, text, kept_out)
@@ -115,7 +103,7 @@ def pod_deletion(case: "UpgradeCase") -> "UpgradeMove":
     if case.is_over:
         text = _too_late(case, users, limits.limit_s)
         return _not_emptied(case, UpgradeReason.EVICTION_TIMED_OUT, text)
-    actions, reason, text = evictions(case.node, users)
+    actions, reason, text = driver_users.evictions(case.node, users)
     return Stay(reason, text, (*kept_out, *actions))
 
 
@@ -127,10 +115,10 @@ def drain(case: "UpgradeCase") -> "UpgradeMove":
     if limits is None:
         text = "drain is off"
         return Advance(_RESTART, UpgradeReason.DRAIN_OFF, text, kept_out)
-    if holders := lasting_holders(case.node):
+    if holders := driver_users.lasting_holders(case.node):
         text = f"the driver is held by {listed(holders)}"
         return Advance(UpgradeState.UPGRADE_FAILED, UpgradeReason.DRIVER_HELD, text)
-    pods = occupants_for_drain(case.node, limits)
+    pods = driver_users.occupants_for_drain(case.node, limits)
     if pods.is_none:
         text = "the node is drained"
         return Advance(_RESTART, UpgradeReason.PODS_GONE, text, kept_out)
@@ -140,7 +128,7 @@ def drain(case: "UpgradeCase") -> "UpgradeMove":
     if case.is_over:
         text = _too_late(case, pods, limits.limit_s)
         return Advance(UpgradeState.UPGRADE_FAILED, UpgradeReason.DRAIN_TIMED_OUT, text)
-    actions, reason, text = evictions(case.node, pods)
+    actions, reason, text = driver_users.evictions(case.node, pods)
     return Stay(reason, text, (*kept_out, *actions))
 
 
@@ -160,10 +148,10 @@ def _started(case: "UpgradeCase") -> Advance:
     elif INITIALLY_UNSCHEDULABLE_ANNOTATION in node.annotations:
         annotations = {INITIALLY_UNSCHEDULABLE_ANNOTATION: None}
     replaces = case.record.replaces
-    if is_requested(node):
+    if driver_pods.is_requested(node):
         annotations = {**annotations, UPGRADE_REQUESTED_ANNOTATION: None}
         replaces = max((pod.uid for pod in node.driver_pods), default="")
-    if is_restart_only(case.recorded):
+    if driver_pods.is_restart_only(case.recorded):
         state, reason, actions = _RESTART, UpgradeReason.RESTART_ONLY, keep_out(node)
         text = "the driver's configuration is unchanged: its pod restarts, other pods stay"
     else:
@@ -183,7 +171,7 @@ def _started(case: "UpgradeCase") -> Advance:
 
 def _ended_early(case: "UpgradeCase") -> Advance | None:
     """Return where the upgrade goes instead: it is to be skipped, would take the driver away, or has nothing left to do."""
-    if is_skipped(case.recorded) and serves_old_driver(case.recorded):
+    if is_skipped(case.recorded) and driver_pods.serves_old_driver(case.recorded):
         text = "the upgrade ends before the driver is touched"
         return Advance(
             UpgradeState.UPGRADE_REQUIRED, UpgradeReason.SKIPPED, text, give_back(case.node)
@@ -191,7 +179,7 @@ def _ended_early(case: "UpgradeCase") -> Advance | None:
     if move := put_off(case):
         return move
     is_known = all(pod.revision is DriverRevision.CURRENT for pod in case.node.driver_pods)
-    if is_known and not is_still_needed(case.recorded):
+    if is_known and not driver_pods.is_still_needed(case.recorded):
         text = "no driver pod is to be replaced any more"
         return Advance(_RESTART, UpgradeReason.NOTHING_TO_UPGRADE, text)
     return None
@@ -199,11 +187,11 @@ def _ended_early(case: "UpgradeCase") -> Advance | None:
 
 def _not_emptied(case: "UpgradeCase", reason: UpgradeReason, text: str) -> Advance:
     """Return what comes where evicting the users does not suffice: a drain, unless it would empty the node in vain."""
-    is_drained = case.parameters.drain is not None and not lasting_holders(case.node)
+    is_drained = case.parameters.drain is not None and not driver_users.lasting_holders(case.node)
     state = UpgradeState.DRAIN_REQUIRED if is_drained else UpgradeState.UPGRADE_FAILED
     return Advance(state, reason, text)
 
 
-def _too_late(case: "UpgradeCase", pods: "Occupants", seconds: int) -> str:
-    _, _, text = evictions(case.node, pods)
+def _too_late(case: "UpgradeCase", pods: "driver_users.Occupants", seconds: int) -> str:
+    _, _, text = driver_users.evictions(case.node, pods)
     return f"{pods.names()} did not leave within {seconds} s: {text}"

@@ -13,27 +13,9 @@ from api.driver_upgrade import (
     UpgradeState,
 )
 from api.text import listed
+from operands.upgrade import driver_pods, out_of_service
 from operands.upgrade.case import Advance, Stay
-from operands.upgrade.driver_pods import (
-    is_driver_ready,
-    is_held_off,
-    is_requested,
-    is_still_needed,
-    kept_away,
-    need_of,
-    pending_cause,
-    serves_old_driver,
-)
 from operands.upgrade.facts import DriverRevision
-from operands.upgrade.out_of_service import (
-    bring_back_software,
-    give_back,
-    is_agent_released,
-    is_cordoned_by_others,
-    is_out_of_service,
-    load_driver,
-    validate_again,
-)
 from operands.upgrade.reasons import UpgradeReason
 from operands.upgrade.record import START_ANNOTATIONS
 from operands.upgrade.slots import is_skipped
@@ -52,9 +34,9 @@ OUR_ANNOTATIONS = (
 
 def idle(case: "UpgradeCase") -> "UpgradeMove":
     """Return the move of a node in state unknown or upgrade-done."""
-    if need := need_of(case.node):
+    if need := driver_pods.need_of(case.node):
         return _required(case, *need, attempt=1)
-    if is_out_of_service(case.node):
+    if out_of_service.is_out_of_service(case.node):
         return _found_out_of_service(case)
     if case.record.state is UpgradeState.UPGRADE_DONE:
         return Stay(*_resting_reason(case))
@@ -67,22 +49,22 @@ def idle(case: "UpgradeCase") -> "UpgradeMove":
 def failed(case: "UpgradeCase") -> "UpgradeMove":
     """State upgrade-failed: it ends by a driver that is ready and validated, or by a new attempt."""
     node, record = case.node, case.record
-    if case.is_validated and not is_still_needed(case.recorded):
+    if case.is_validated and not driver_pods.is_still_needed(case.recorded):
         text = "the driver is ready and validated"
         return done(case, UpgradeReason.RECOVERED, text)
-    need = need_of(node)
+    need = driver_pods.need_of(node)
     is_another = bool(record.revision) and node.desired_revision != record.revision
-    if need and (is_another or is_requested(node)):
+    if need and (is_another or driver_pods.is_requested(node)):
         return _required(case, *need, attempt=1)
     returned: tuple[UpgradeAction, ...] = ()
-    if serves_old_driver(case.recorded):
-        returned = give_back(node)
-    elif is_driver_ready(case.recorded):
+    if driver_pods.serves_old_driver(case.recorded):
+        returned = out_of_service.give_back(node)
+    elif driver_pods.is_driver_ready(case.recorded):
         # The validator is among what comes back.
-        returned = (*bring_back_software(node), *validate_again(node))
+        returned = (*out_of_service.bring_back_software(node), *out_of_service.validate_again(node))
     reason = record.reason or UpgradeReason.FAILED
     message = record.message or f"the node was labelled {UpgradeState.UPGRADE_FAILED.value}"
-    if not is_still_needed(case.recorded) or is_skipped(case.recorded):
+    if not driver_pods.is_still_needed(case.recorded) or is_skipped(case.recorded):
         return Stay(reason, message, returned)
     if case.is_over:
         text = f"attempt {record.attempt + 1}; the one before failed: {message}"
@@ -97,16 +79,22 @@ def retired(case: "UpgradeCase") -> "UpgradeMove | None":
         reason, text = UpgradeReason.AUTO_UPGRADE_OFF, f"autoUpgrade is off for {_owner_text(case)}"
     else:
         reason, text = UpgradeReason.UNMANAGED, "no driver DaemonSet selects the node"
-    resumed = load_driver(node) if is_held_off(node) else ()
-    if is_out_of_service(node) and node.is_wanted and not serves_old_driver(case.recorded):
+    resumed = out_of_service.load_driver(node) if driver_pods.is_held_off(node) else ()
+    if (
+        out_of_service.is_out_of_service(node)
+        and node.is_wanted
+        and not driver_pods.serves_old_driver(case.recorded)
+    ):
         text = f"{text}; the node returns to service once its"
-        if not is_driver_ready(case.recorded):
+        if not driver_pods.is_driver_ready(case.recorded):
             return Stay(reason, f"{text} driver is ready: {_driver_text(case)}", resumed)
-        if is_agent_released(node) or case.unready_agents:
+        if out_of_service.is_agent_released(node) or case.unready_agents:
             cause = listed(case.unready_agents) or "it is on its way back"
-            return Stay(reason, f"{text} agent is ready: {cause}", bring_back_software(node))
+            return Stay(
+                reason, f"{text} agent is ready: {cause}", out_of_service.bring_back_software(node)
+            )
     annotations = _without(case, *OUR_ANNOTATIONS)
-    actions = (*resumed, *give_back(node))
+    actions = (*resumed, *out_of_service.give_back(node))
     if not (annotations or actions or node.labels.get(UPGRADE_STATE_LABEL)):
         return None
     return Advance(UpgradeState.UNKNOWN, reason, text, actions, annotations)
@@ -117,23 +105,23 @@ def put_off(case: "UpgradeCase") -> Advance | None:
 
     The node waits, in service where it has a driver, until what keeps the driver pod away is gone.
     """
-    text = kept_away(case.recorded)
+    text = driver_pods.kept_away(case.recorded)
     if not text:
         return None
-    returned = give_back(case.node) if case.may_return else ()
+    returned = out_of_service.give_back(case.node) if case.may_return else ()
     return Advance(UpgradeState.UPGRADE_REQUIRED, UpgradeReason.DRIVER_KEPT_AWAY, text, returned)
 
 
 def done(case: "UpgradeCase", reason: UpgradeReason, message: str) -> Advance:
     """Return the end of an upgrade: everything of ours is given back, and then the state changes."""
     node = case.node
-    if is_cordoned_by_others(node):
+    if out_of_service.is_cordoned_by_others(node):
         message = f"{message}; another client cordoned the node: uncordon it to use it"
     return Advance(
         UpgradeState.UPGRADE_DONE,
         reason,
         message,
-        give_back(node),
+        out_of_service.give_back(node),
         annotations=_without(case, INITIALLY_UNSCHEDULABLE_ANNOTATION),
         replaces="",
     )
@@ -141,7 +129,7 @@ def done(case: "UpgradeCase", reason: UpgradeReason, message: str) -> Advance:
 
 def _required(case: "UpgradeCase", reason: UpgradeReason, message: str, *, attempt: int) -> Advance:
     annotations: Annotations = {}
-    if is_cordoned_by_others(case.node):
+    if out_of_service.is_cordoned_by_others(case.node):
         annotations = {INITIALLY_UNSCHEDULABLE_ANNOTATION: "true"}
     return Advance(
         UpgradeState.UPGRADE_REQUIRED,
@@ -165,9 +153,7 @@ def _found_out_of_service(case: "UpgradeCase") -> "UpgradeMove":
 def _resting_reason(case: "UpgradeCase") -> tuple[UpgradeReason, str]:
     pods = case.node.driver_pods
     if not any(pod.is_scheduled for pod in pods):
-        text = (
-            f"no driver pod is scheduled to the node{pending_cause(case.node)}; other nodes go on"
-        )
+        text = f"no driver pod is scheduled to the node{driver_pods.pending_cause(case.node)}; other nodes go on"
         return UpgradeReason.NO_DRIVER_POD, text
     if any(pod.revision is DriverRevision.CURRENT for pod in pods):
         return UpgradeReason.UP_TO_DATE, f"driver pod {pods[0].name} is of the newest revision"
@@ -185,7 +171,7 @@ def _driver_text(case: "UpgradeCase") -> str:
     pods = case.node.driver_pods
     if not pods:
         return "no driver pod is on the node"
-    return f"driver pod {pods[0].name} is not ready or not validated{pending_cause(case.node)}"
+    return f"driver pod {pods[0].name} is not ready or not validated{driver_pods.pending_cause(case.node)}"
 
 
 def _owner_text(case: "UpgradeCase") -> str:

@@ -8,23 +8,9 @@ from typing import TYPE_CHECKING
 
 from api.driver_upgrade import DEPLOYED, UpgradeState
 from api.text import listed
+from operands.upgrade import driver_pods, driver_users
 from operands.upgrade.actions import DeletePod, PauseOperand, ReleaseAgent
 from operands.upgrade.case import Advance, Stay
-from operands.upgrade.driver_pods import (
-    MOST_RESTARTS,
-    current_pod,
-    is_driver_ready,
-    is_restart_only,
-    pending_cause,
-    stale_pods,
-    waits_for_safe_load,
-)
-from operands.upgrade.driver_users import (
-    evictions,
-    occupants_for_deletion,
-    operands_of,
-    users_of,
-)
 from operands.upgrade.facts import DriverRevision
 from operands.upgrade.idle_states import done, put_off
 from operands.upgrade.out_of_service import (
@@ -45,8 +31,8 @@ if TYPE_CHECKING:
 
 def pod_restart(case: "UpgradeCase") -> "UpgradeMove":
     """State pod-restart-required."""
-    stale = [pod for pod in stale_pods(case.recorded) if not pod.is_terminating]
-    if stale or waits_for_safe_load(case.node):
+    stale = [pod for pod in driver_pods.stale_pods(case.recorded) if not pod.is_terminating]
+    if stale or driver_pods.waits_for_safe_load(case.node):
         move = put_off(case) or _full_after_all(case) or _emptied(case) or _replaced(case, stale)
     else:
         move = _overtaken(case) or _starting(case)
@@ -58,7 +44,7 @@ def pod_restart(case: "UpgradeCase") -> "UpgradeMove":
 
 def validation(case: "UpgradeCase") -> "UpgradeMove":
     """State validation-required."""
-    if stale_pods(case.recorded) or waits_for_safe_load(case.node):
+    if driver_pods.stale_pods(case.recorded) or driver_pods.waits_for_safe_load(case.node):
         # The node is empty but for what came back for the validation.
         text = "the driver is to be loaded again"
         return Advance(UpgradeState.POD_RESTART_REQUIRED, UpgradeReason.OUTDATED, text)
@@ -69,7 +55,7 @@ def validation(case: "UpgradeCase") -> "UpgradeMove":
         text = f"the driver was not validated in time: {text}"
         return Advance(UpgradeState.UPGRADE_FAILED, UpgradeReason.VALIDATION_TIMED_OUT, text)
     actions = keep_out(case.node)
-    if is_driver_ready(case.recorded):
+    if driver_pods.is_driver_ready(case.recorded):
         actions = (*actions, *bring_back_software(case.node), *validate_again(case.node))
     return Stay(reason, text, actions)
 
@@ -84,10 +70,10 @@ def uncordon(case: "UpgradeCase") -> "UpgradeMove":
 
 def _full_after_all(case: "UpgradeCase") -> Advance | None:
     """Return where an upgrade goes that was to restart the driver pod alone, and cannot any more."""
-    is_full = case.record.reason is UpgradeReason.RESTART_ONLY and not is_restart_only(
+    is_full = case.record.reason is UpgradeReason.RESTART_ONLY and not driver_pods.is_restart_only(
         case.recorded
     )
-    if not is_full or not users_of(case.node):
+    if not is_full or not driver_users.users_of(case.node):
         return None
     text = "the driver's configuration has changed since: pods have to leave"
     return Advance(UpgradeState.CORDON_REQUIRED, UpgradeReason.STARTED, text)
@@ -103,7 +89,7 @@ def _overtaken(case: "UpgradeCase") -> Stay | None:
     held_off = hold_driver_off(node)
     if not is_alone or node.desired_digest == record.digest or not held_off:
         return None
-    if is_driver_ready(case.recorded):
+    if driver_pods.is_driver_ready(case.recorded):
         return None
     text = (
         "the driver's configuration has changed since: its pod is held off until the node is empty"
@@ -114,16 +100,16 @@ def _overtaken(case: "UpgradeCase") -> Stay | None:
 def _emptied(case: "UpgradeCase") -> "UpgradeMove | None":
     """Return what has to leave before the driver is unloaded; None: nothing has."""
     node, kept_out = case.node, keep_out(case.node)
-    if is_restart_only(case.recorded):
+    if driver_pods.is_restart_only(case.recorded):
         return None
-    users = occupants_for_deletion(node, case.parameters.pod_deletion)
+    users = driver_users.occupants_for_deletion(node, case.parameters.pod_deletion)
     if users.holders:
         text = f"the driver is held by {listed(users.holders)}"
         return Advance(UpgradeState.UPGRADE_FAILED, UpgradeReason.DRIVER_HELD, text)
     if not users.is_none:
-        actions, reason, text = evictions(node, users)
+        actions, reason, text = driver_users.evictions(node, users)
         return Stay(reason, text, (*kept_out, *actions))
-    if operands := operands_of(node):
+    if operands := driver_users.operands_of(node):
         labels = sorted({pod.deploy_label for pod in operands})
         paused = tuple(
             PauseOperand(node.name, label) for label in labels if node.labels.get(label) == DEPLOYED
@@ -151,13 +137,13 @@ def _replaced(case: "UpgradeCase", stale: "list[DriverPod]") -> Stay:
 
 def _starting(case: "UpgradeCase") -> "UpgradeMove":
     kept_out = keep_out(case.node)
-    if is_driver_ready(case.recorded):
+    if driver_pods.is_driver_ready(case.recorded):
         return _ready(case)
     pods = case.node.driver_pods
     if not pods:
-        text = f"its DaemonSet has not created the driver pod{pending_cause(case.node)}"
+        text = f"its DaemonSet has not created the driver pod{driver_pods.pending_cause(case.node)}"
         return Stay(UpgradeReason.NO_DRIVER_POD, text, kept_out)
-    current = current_pod(case.recorded)
+    current = driver_pods.current_pod(case.recorded)
     ending = [pod.name for pod in pods if pod.is_terminating]
     if ending:
         text = f"waits for the end of driver pod {listed(ending)}"
@@ -175,7 +161,7 @@ def _not_ready(case: "UpgradeCase", current: "DriverPod") -> "UpgradeMove":
     if not current.is_scheduled:
         text = f"driver pod {current.name} is not scheduled{cause}"
         return Stay(UpgradeReason.NO_DRIVER_POD, text, keep_out(case.node))
-    if current.restarts > MOST_RESTARTS:
+    if current.restarts > driver_pods.MOST_RESTARTS:
         text = f"driver pod {current.name} restarted {current.restarts} times{cause}"
         return Advance(UpgradeState.UPGRADE_FAILED, UpgradeReason.DRIVER_CRASHES, text)
     text = f"driver pod {current.name} is not ready{cause}"
@@ -208,8 +194,8 @@ def _validated(case: "UpgradeCase") -> Advance:
 
 
 def _not_validated(case: "UpgradeCase") -> tuple[UpgradeReason, str]:
-    if not is_driver_ready(case.recorded):
-        text = f"the driver is not ready{pending_cause(case.node)}"
+    if not driver_pods.is_driver_ready(case.recorded):
+        text = f"the driver is not ready{driver_pods.pending_cause(case.node)}"
         return UpgradeReason.DRIVER_STARTING, text
     waiting = [pod for pod in case.node.validators if not pod.is_ready]
     if not waiting and (agents := case.unready_agents):

@@ -5,15 +5,7 @@ from typing import Any, Final
 import msgspec
 
 from api.csi.names import DRIVER_NAME
-from api.foreign.core import (
-    Affinity,
-    Container,
-    CSIVolume,
-    Pod,
-    PodSpec,
-    ResourceRequirements,
-    Toleration,
-)
+from api.foreign import core
 from api.foreign.reported_containers import ReportedCondition, ReportedContainer
 from api.meta import LabelSelector, Model, ObjectMeta
 from api.well_known_labels import APP_COMPONENT_LABEL
@@ -30,14 +22,14 @@ class EnvironmentVariable(Model, frozen=True):
     value: str = ""
 
 
-class UpgradeContainer(Container, frozen=True):
+class UpgradeContainer(core.Container, frozen=True):
     env: list[EnvironmentVariable] | None = None
 
 
 class UpgradeVolume(Model, frozen=True):
     name: str = ""
     empty_dir: dict[str, Any] | None = None
-    csi: CSIVolume | None = None
+    csi: core.CSIVolume | None = None
 
 
 class PodResourceClaim(Model, frozen=True):
@@ -51,24 +43,24 @@ class UpgradePodSpec(Model, frozen=True):
     init_containers: list[UpgradeContainer] | None = None
     volumes: list[UpgradeVolume] | None = None
     node_selector: dict[str, str] | None = None
-    affinity: Affinity | None = None
-    tolerations: list[Toleration] | None = None
+    affinity: core.Affinity | None = None
+    tolerations: list[core.Toleration] | None = None
     priority: int | None = None
     active_deadline_seconds: int | None = None
     resource_claims: list[PodResourceClaim] | None = None
-    resources: ResourceRequirements | None = None
+    resources: core.ResourceRequirements | None = None
     overhead: dict[str, str | int | float] | None = None
 
     @property
     def requests(self) -> ComputeResources:
         """CPU and memory that the pod requests."""
-        spec = PodSpec(
+        spec = core.PodSpec(
             containers=[*(self.containers or ())],
             init_containers=[*(self.init_containers or ())],
             resources=self.resources,
             overhead=self.overhead,
         )
-        return requested(Pod(spec=spec))
+        return requested(core.Pod(spec=spec))
 
 
 class UpgradePodStatus(Model, frozen=True):

@@ -12,15 +12,8 @@ from api.driver_upgrade import AGENT_DEPLOY_LABEL, DRIVER_DEPLOY_LABEL, UPGRADE_
 from api.foreign.core import Node
 from api.names import ADOPTED_ANNOTATION, NodeName, PodUid
 from api.well_known_labels import APP_COMPONENT_LABEL
+from kube import resources
 from kube.errors import KubeError, NotFound, Undecodable
-from kube.resources import (
-    CONTROLLER_REVISIONS,
-    DAEMON_SETS,
-    NODES,
-    POD_DISRUPTION_BUDGETS,
-    PODS,
-    RESOURCE_CLAIMS,
-)
 from manifests.install.rbac import PolicyRule
 from operands.upgrade.facts import UpgradeNode
 from reconciler.driver_upgrade.daemons import (
@@ -55,7 +48,6 @@ if TYPE_CHECKING:
     from api.foreign.core import Taint
     from api.kinds.gpunodeinventory import DriverProcess
     from kube.client import KubeClient
-    from kube.resources import Resource
     from operands.upgrade.facts import EvictionAnswer, HostProcess, PodOnNode
 
     Refusal = Callable[[PodUid], tuple[EvictionAnswer, str] | None]
@@ -150,7 +142,7 @@ class UpgradeReader:
         Raises:
             KubeError: a list failed, or an object cannot be read: one node less would be one more that may be away.
         """
-        daemon_sets = await self._list(DAEMON_SETS, UpgradeDaemonSet, _itself)
+        daemon_sets = await self._list(resources.DAEMON_SETS, UpgradeDaemonSet, _itself)
         self._agents = agent_daemons(daemon_sets)
         self._held = frozenset(
             item.metadata.uid
@@ -159,14 +151,16 @@ class UpgradeReader:
         )
         daemons = driver_daemons(
             daemon_sets,
-            await self._list(CONTROLLER_REVISIONS, ControllerRevision, _itself, DRIVER_SELECTOR),
+            await self._list(
+                resources.CONTROLLER_REVISIONS, ControllerRevision, _itself, DRIVER_SELECTOR
+            ),
         )
 
         def driver(pod: UpgradePod) -> "ObservedDriver | None":
             return observed_driver(pod, daemons)
 
-        drivers = _by_node(await self._list(PODS, UpgradePod, driver, DRIVER_SELECTOR))
-        found = await self._list(PODS, UpgradePod, observed_validator, VALIDATOR_SELECTOR)
+        drivers = _by_node(await self._list(resources.PODS, UpgradePod, driver, DRIVER_SELECTOR))
+        found = await self._list(resources.PODS, UpgradePod, observed_validator, VALIDATOR_SELECTOR)
 
         def node(node_object: Node) -> UpgradingNode:
             name = NodeName(node_object.metadata.name)
@@ -201,7 +195,7 @@ class UpgradeReader:
         self, name: "NodeName", budgets: "_Budgets", refusal: "Refusal"
     ) -> "tuple[PodOnNode, ...]":
         listing = await self._client.list_(
-            PODS, UpgradePod, field_selector=f"spec.nodeName={name}", page_size=_PAGE
+            resources.PODS, UpgradePod, field_selector=f"spec.nodeName={name}", page_size=_PAGE
         )
         if listing.undecodable:
             raise Undecodable(f"a pod on node {name} cannot be read")
@@ -240,7 +234,7 @@ class UpgradeReader:
         for name in sorted(set(claims_of(pod))):
             try:
                 claim = await self._client.get(
-                    RESOURCE_CLAIMS, ResourceClaim, name, namespace=pod.metadata.namespace
+                    resources.RESOURCE_CLAIMS, ResourceClaim, name, namespace=pod.metadata.namespace
                 )
             except NotFound as error:
                 if error.names_object:
@@ -256,21 +250,21 @@ class UpgradeReader:
         found: dict[NodeName, UpgradingNode] = {}
         for selector in _SELECTORS:
             listing = await self._client.list_as(
-                NODES, Node, project, label_selector=selector, page_size=_PAGE
+                resources.NODES, Node, project, label_selector=selector, page_size=_PAGE
             )
             if listing.undecodable:
                 raise Undecodable(f"a node with label {selector} cannot be read")
             found.update((item.fact.name, item) for item in listing.items)
         for name in sorted(set(drivers) - found.keys()):
             try:
-                found[name] = project(await self._client.get(NODES, Node, name))
+                found[name] = project(await self._client.get(resources.NODES, Node, name))
             except NotFound:
                 continue
         return found
 
     async def _list(  # noqa: PLR0917  # what is read, and of it what is kept
         self,
-        resource: "Resource",
+        resource: "resources.Resource",
         type_: type[T],
         project: "Callable[[T], P | None]",
         selector: str | None = None,
@@ -299,7 +293,7 @@ class _Budgets:
     async def of(self, namespace: str) -> "Sequence[DisruptionBudget]":
         if namespace not in self._found:
             listing = await self._client.list_(
-                POD_DISRUPTION_BUDGETS, DisruptionBudget, namespace=namespace
+                resources.POD_DISRUPTION_BUDGETS, DisruptionBudget, namespace=namespace
             )
             if listing.undecodable:
                 raise Undecodable(f"a disruption budget of namespace {namespace} cannot be read")

@@ -10,13 +10,7 @@ from typing import TYPE_CHECKING, final
 
 import msgspec
 
-from api.kinds.gkmcache import (
-    CacheConditionType,
-    CacheCounts,
-    GKMCacheStatus,
-    PoolWarmth,
-    WarmPolicy,
-)
+from api.kinds import gkmcache
 from api.status_conditions import format_time
 from kernelcache.cache_conditions import CacheState, cache_condition, state_of_cache
 from kernelcache.cache_counts import CacheOnNode
@@ -29,7 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from api.image_reference import Digest
-    from api.kinds.gkmcache import CacheImageFacts, GKMCache
     from api.names import NodeName
     from reconciler.kernelcache.device_targets import DeviceTargets
     from reconciler.sinks.gkm_cache_node import DigestsOnNode
@@ -41,7 +34,7 @@ class CacheResolution:
     """The image that nodes may pull, or why there is none."""
 
     digest: "Digest | None" = None
-    image: "CacheImageFacts | None" = None
+    image: "gkmcache.CacheImageFacts | None" = None
     """Facts of the image, beside every digest."""
     fault: str = ""
     """Why the cache has no image."""
@@ -57,13 +50,13 @@ class CacheSurroundings:
 
 
 def status_of_cache(
-    cache: "GKMCache",
-    current: GKMCacheStatus,
+    cache: "gkmcache.GKMCache",
+    current: gkmcache.GKMCacheStatus,
     resolution: CacheResolution,
     *,
     around: CacheSurroundings,
     now: "dt.datetime",
-) -> GKMCacheStatus:
+) -> gkmcache.GKMCacheStatus:
     """Return the status; it is `current` itself where nothing differs, so that its time stays."""
     image, nodes = resolution.image, around.nodes
     fitting = (
@@ -72,7 +65,7 @@ def status_of_cache(
         else set()
     )
     state = _state(cache, resolution, nodes, fitting=fitting)
-    status = GKMCacheStatus(
+    status = gkmcache.GKMCacheStatus(
         resolved_digest=resolution.digest or "",
         image=image,
         warm_below=_warm_below(cache, fitting),
@@ -89,31 +82,31 @@ def status_of_cache(
 
 
 def _state(
-    cache: "GKMCache",
+    cache: "gkmcache.GKMCache",
     resolution: CacheResolution,
     nodes: "Mapping[NodeName, DigestsOnNode]",
     *,
     fitting: "set[NodeName]",
 ) -> CacheState:
     if resolution.fault:
-        return CacheState(CacheConditionType.ERROR, resolution.fault)
+        return CacheState(gkmcache.CacheConditionType.ERROR, resolution.fault)
     if not fitting:
         progress = "no node has a device that the cache fits"
-    elif cache.spec.warm_nodes is WarmPolicy.DEMAND:
+    elif cache.spec.warm_nodes is gkmcache.WarmPolicy.DEMAND:
         progress = "a node pulls it for the first pod that mounts it there"
     else:
         progress = ""
     return state_of_cache(resolution.digest, nodes, progress=progress)
 
 
-def _warm_below(cache: "GKMCache", fitting: "set[NodeName]") -> str:
+def _warm_below(cache: "gkmcache.GKMCache", fitting: "set[NodeName]") -> str:
     wanted = cache.spec.warm_nodes
-    if isinstance(wanted, WarmPolicy):
+    if isinstance(wanted, gkmcache.WarmPolicy):
         return ""
     return warm_below(cache.metadata.uid, fitting, wanted)
 
 
-def _pools(resolution: CacheResolution, around: CacheSurroundings) -> list[PoolWarmth]:
+def _pools(resolution: CacheResolution, around: CacheSurroundings) -> list[gkmcache.PoolWarmth]:
     if resolution.image is None or resolution.digest is None:
         return []
     digest = resolution.digest
@@ -127,7 +120,7 @@ def _pools(resolution: CacheResolution, around: CacheSurroundings) -> list[PoolW
         nodes = around.targets.of_pool(pool)
         fitting = fitting_nodes(nodes, resolution.image.targets)
         found.append(
-            PoolWarmth(
+            gkmcache.PoolWarmth(
                 name=pool,
                 nodes=len(nodes),
                 warm=len(warm & nodes.keys()),
@@ -138,13 +131,13 @@ def _pools(resolution: CacheResolution, around: CacheSurroundings) -> list[PoolW
 
 
 def _counts(
-    cache: "GKMCache", current: "Digest | None", nodes: "Mapping[NodeName, DigestsOnNode]"
-) -> CacheCounts:
+    cache: "gkmcache.GKMCache", current: "Digest | None", nodes: "Mapping[NodeName, DigestsOnNode]"
+) -> gkmcache.CacheCounts:
     distinct = {id(digests): digests for digests in nodes.values()}
     sums: Counter[str] = Counter()
     for key, times in Counter(map(id, nodes.values())).items():
         one = CacheOnNode(current=current, is_deleting=cache.is_deleting, digests=distinct[key])
         counts = one.counts()
-        for name in CacheCounts.__struct_fields__:
+        for name in gkmcache.CacheCounts.__struct_fields__:
             sums[name] += times * getattr(counts, name)
-    return CacheCounts(**sums)
+    return gkmcache.CacheCounts(**sums)

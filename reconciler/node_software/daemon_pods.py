@@ -15,13 +15,7 @@ from api.meta import Model, ObjectMeta
 from api.well_known_labels import REVISION_LABEL
 from kube.resources import CONTROLLER_REVISIONS, PODS
 from manifests.install.rbac import PolicyRule
-from operands.nvidia.daemon_set_readiness import (
-    DaemonPod,
-    DaemonSetReadiness,
-    by_pods,
-    by_status,
-    selected_nodes,
-)
+from operands.nvidia import daemon_set_readiness
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -83,7 +77,7 @@ class _Revision(Model, frozen=True):
     revision: int = 0
 
 
-def daemon_pod(pod: OperandPodStatus) -> DaemonPod:
+def daemon_pod(pod: OperandPodStatus) -> daemon_set_readiness.DaemonPod:
     """Return the facts of a pod."""
     meta, status = pod.metadata, pod.status
     owner = next(
@@ -97,7 +91,7 @@ def daemon_pod(pod: OperandPodStatus) -> DaemonPod:
         and all(container.ready for container in containers)
         and not _is_held_unready(status)
     )
-    return DaemonPod(
+    return daemon_set_readiness.DaemonPod(
         node=pod.spec.node_name or _meant_for(pod.spec),
         owner=owner,
         revision=meta.label(REVISION_LABEL) or "",
@@ -157,7 +151,7 @@ def _reason(pod: OperandPodStatus) -> str:
 class _PodReading:
     version: str
     until: float
-    found: DaemonSetReadiness
+    found: daemon_set_readiness.DaemonSetReadiness
 
 
 @final
@@ -173,7 +167,7 @@ class DaemonSetRollouts:
 
     async def readiness(
         self, daemon_sets: "Sequence[Json]", labels_by_node: Mapping[str, Mapping[str, str]]
-    ) -> tuple[DaemonSetReadiness, ...]:
+    ) -> tuple[daemon_set_readiness.DaemonSetReadiness, ...]:
         """Return the readiness of each.
 
         Raises:
@@ -183,8 +177,8 @@ class DaemonSetRollouts:
 
     async def _readiness_of(
         self, live: Json, labels_by_node: Mapping[str, Mapping[str, str]]
-    ) -> DaemonSetReadiness:
-        reported = by_status(live)
+    ) -> daemon_set_readiness.DaemonSetReadiness:
+        reported = daemon_set_readiness.by_status(live)
         uid, version = live["metadata"]["uid"], live["metadata"].get("resourceVersion", "")
         if reported.is_ready or not version:
             # Without a version it was written a moment ago.
@@ -199,11 +193,11 @@ class DaemonSetRollouts:
         pods = await self._client.list_as(
             PODS, OperandPodStatus, daemon_pod, namespace=self._namespace, label_selector=selector
         )
-        found = by_pods(
+        found = daemon_set_readiness.by_pods(
             live,
             pods.items,
             newest_revision=await self._newest_revision(uid, selector),
-            nodes=selected_nodes(live, labels_by_node),
+            nodes=daemon_set_readiness.selected_nodes(live, labels_by_node),
         )
         self._readings[uid] = _PodReading(version=version, until=now + CHECK_S, found=found)
         return found

@@ -12,36 +12,8 @@ from reconciler.pool.unit_seconds import forget_unit_seconds
 from reconciler.pool.usage import waiting_pods
 from reconciler.pool.useful_devices import ALIGNED, ANY
 from scheduler.outcome import PlacementQuality
+from telemetry import metrics
 from telemetry.conditions import PoolCondition
-from telemetry.metrics import (
-    ALLOCATION_MISMATCHES,
-    DEVICE_INFO,
-    DEVICES_RESERVED,
-    DEVICES_UNASSIGNED,
-    INDEX_GENERATION,
-    PLACEMENTS,
-    POD_RESERVED_WAIT,
-    POD_WAIT,
-    PODS_LONGEST_WAIT,
-    PODS_UNACCOUNTED,
-    PODS_WAITING,
-    POOL_ASSIGNMENTS,
-    POOL_CAPACITY_AVAILABLE,
-    POOL_CAPACITY_RESERVED,
-    POOL_CAPACITY_TOTAL,
-    POOL_CAPACITY_UNHEALTHY,
-    POOL_CAPACITY_USED,
-    POOL_CONDITION,
-    POOL_FITTING_PODS,
-    POOL_FRAGMENTATION,
-    POOL_LARGEST_DEMAND,
-    POOL_LARGEST_FREE,
-    POOL_NODE_SLOTS,
-    POOL_PLACEABLE_PODS,
-    RESERVATION_AGE,
-    RESERVATIONS,
-    UNITS_HELD_TWICE,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -56,49 +28,54 @@ if TYPE_CHECKING:
     from pool.model import Capacity
 
 _OF_POOLS: Final = (
-    ALLOCATION_MISMATCHES,
-    POOL_CAPACITY_TOTAL,
-    POOL_CAPACITY_RESERVED,
-    POOL_CAPACITY_USED,
-    POOL_CAPACITY_AVAILABLE,
-    POOL_CAPACITY_UNHEALTHY,
-    POOL_LARGEST_FREE,
-    POOL_ASSIGNMENTS,
-    DEVICES_RESERVED,
-    RESERVATION_AGE,
-    PODS_WAITING,
-    PODS_LONGEST_WAIT,
-    POOL_FRAGMENTATION,
+    metrics.ALLOCATION_MISMATCHES,
+    metrics.POOL_CAPACITY_TOTAL,
+    metrics.POOL_CAPACITY_RESERVED,
+    metrics.POOL_CAPACITY_USED,
+    metrics.POOL_CAPACITY_AVAILABLE,
+    metrics.POOL_CAPACITY_UNHEALTHY,
+    metrics.POOL_LARGEST_FREE,
+    metrics.POOL_ASSIGNMENTS,
+    metrics.DEVICES_RESERVED,
+    metrics.RESERVATION_AGE,
+    metrics.PODS_WAITING,
+    metrics.PODS_LONGEST_WAIT,
+    metrics.POOL_FRAGMENTATION,
 )
 _OF_PARTS: Final = (
-    DEVICE_INFO,
-    POOL_CONDITION,
-    POOL_FITTING_PODS,
-    POOL_LARGEST_DEMAND,
-    POOL_NODE_SLOTS,
-    POOL_PLACEABLE_PODS,
+    metrics.DEVICE_INFO,
+    metrics.POOL_CONDITION,
+    metrics.POOL_FITTING_PODS,
+    metrics.POOL_LARGEST_DEMAND,
+    metrics.POOL_NODE_SLOTS,
+    metrics.POOL_PLACEABLE_PODS,
 )
 DEVICES_A_STEP: Final = 5_000
-_OF_ALL: Final = (DEVICES_UNASSIGNED, INDEX_GENERATION, PODS_UNACCOUNTED, UNITS_HELD_TWICE)
+_OF_ALL: Final = (
+    metrics.DEVICES_UNASSIGNED,
+    metrics.INDEX_GENERATION,
+    metrics.PODS_UNACCOUNTED,
+    metrics.UNITS_HELD_TWICE,
+)
 
 
 def show_capacity(
     pool: "PoolName", capacity: "Capacity | PoolCapacity", *, largest_free: int
 ) -> None:
     """Set the gauges of a pool's units."""
-    POOL_CAPACITY_TOTAL.labels(pool).set(capacity.total)
-    POOL_CAPACITY_RESERVED.labels(pool).set(capacity.reserved)
-    POOL_CAPACITY_USED.labels(pool).set(capacity.used)
-    POOL_CAPACITY_AVAILABLE.labels(pool).set(capacity.available)
-    POOL_CAPACITY_UNHEALTHY.labels(pool).set(capacity.unhealthy)
-    POOL_LARGEST_FREE.labels(pool).set(largest_free)
+    metrics.POOL_CAPACITY_TOTAL.labels(pool).set(capacity.total)
+    metrics.POOL_CAPACITY_RESERVED.labels(pool).set(capacity.reserved)
+    metrics.POOL_CAPACITY_USED.labels(pool).set(capacity.used)
+    metrics.POOL_CAPACITY_AVAILABLE.labels(pool).set(capacity.available)
+    metrics.POOL_CAPACITY_UNHEALTHY.labels(pool).set(capacity.unhealthy)
+    metrics.POOL_LARGEST_FREE.labels(pool).set(largest_free)
 
 
 def show_conditions(pool: "PoolName", conditions: "Iterable[Condition]") -> None:
     """Set the gauges of a pool's conditions; one that is not there is not True."""
     true = {condition.type for condition in conditions if condition.status == "True"}
     for type_ in PoolCondition:
-        POOL_CONDITION.labels(pool, type_.value).set(type_.value in true)
+        metrics.POOL_CONDITION.labels(pool, type_.value).set(type_.value in true)
 
 
 def show_slots(
@@ -106,21 +83,21 @@ def show_slots(
 ) -> None:
     """Set the gauges of a pool's units by node, given the shown ones; removed nodes lose theirs."""
     for node in before.keys() - units.keys():
-        POOL_NODE_SLOTS.remove(pool, node)
+        metrics.POOL_NODE_SLOTS.remove(pool, node)
     for node, count in units.items():
         if before.get(node) != count:
-            POOL_NODE_SLOTS.labels(pool, node).set(count)
+            metrics.POOL_NODE_SLOTS.labels(pool, node).set(count)
 
 
 def show_assignments(pool: "PoolName", devices: int) -> None:
     """Set the gauge of a pool's devices."""
-    POOL_ASSIGNMENTS.labels(pool).set(devices)
+    metrics.POOL_ASSIGNMENTS.labels(pool).set(devices)
 
 
 def forget_slots(pool: "PoolName", nodes: "Iterable[NodeName]") -> None:
     """Drop the gauges of a pool's units by node."""
     for node in nodes:
-        POOL_NODE_SLOTS.remove(pool, node)
+        metrics.POOL_NODE_SLOTS.remove(pool, node)
 
 
 def showing_sums(
@@ -130,9 +107,9 @@ def showing_sums(
 
     Each gauge is set at once; the objects may change while they are counted.
     """
-    INDEX_GENERATION.set(index.generation)
-    UNITS_HELD_TWICE.set(len(reader.shared_units()))
-    PODS_UNACCOUNTED.set(len(index.unaccounted))
+    metrics.INDEX_GENERATION.set(index.generation)
+    metrics.UNITS_HELD_TWICE.set(len(reader.shared_units()))
+    metrics.PODS_UNACCOUNTED.set(len(index.unaccounted))
     yield from _showing_devices(index, catalog)
     _show_reservations(reader, catalog, now)
     for name, pool in catalog.pools.items():
@@ -140,14 +117,14 @@ def showing_sums(
         state = index.state(name)
         show_capacity(name, state.capacity(), largest_free=state.largest_free())
         waiting = waiting_pods(reader, index, pool)
-        PODS_WAITING.labels(name).set(waiting)
+        metrics.PODS_WAITING.labels(name).set(waiting)
         since = reader.pods.waiting_since(pool.resource_name) if waiting else ""
-        PODS_LONGEST_WAIT.labels(name).set(_age_s(since, now.utc))
-        ALLOCATION_MISMATCHES.labels(name)
-        POD_WAIT.labels(name)
-        POD_RESERVED_WAIT.labels(name)
+        metrics.PODS_LONGEST_WAIT.labels(name).set(_age_s(since, now.utc))
+        metrics.ALLOCATION_MISMATCHES.labels(name)
+        metrics.POD_WAIT.labels(name)
+        metrics.POD_RESERVED_WAIT.labels(name)
         for quality in PlacementQuality:
-            PLACEMENTS.labels(name, quality.value)
+            metrics.PLACEMENTS.labels(name, quality.value)
 
 
 def forget_pool(name: "PoolName") -> None:
@@ -155,18 +132,18 @@ def forget_pool(name: "PoolName") -> None:
     for gauge in _OF_POOLS:
         gauge.remove(name)
     for type_ in PoolCondition:
-        POOL_CONDITION.remove(name, type_.value)
-    POD_WAIT.remove(name)
-    POD_RESERVED_WAIT.remove(name)
+        metrics.POOL_CONDITION.remove(name, type_.value)
+    metrics.POD_WAIT.remove(name)
+    metrics.POD_RESERVED_WAIT.remove(name)
     forget_unit_seconds(name)
     for quality in PlacementQuality:
-        PLACEMENTS.remove(name, quality.value)
+        metrics.PLACEMENTS.remove(name, quality.value)
     for size in SIZES:
-        POOL_FITTING_PODS.remove(name, str(size))
+        metrics.POOL_FITTING_PODS.remove(name, str(size))
     for topology in (ANY, ALIGNED):
-        POOL_LARGEST_DEMAND.remove(name, topology)
+        metrics.POOL_LARGEST_DEMAND.remove(name, topology)
         for size in SIZES:
-            POOL_PLACEABLE_PODS.remove(name, str(size), topology)
+            metrics.POOL_PLACEABLE_PODS.remove(name, str(size), topology)
 
 
 def forget_all() -> None:
@@ -175,7 +152,7 @@ def forget_all() -> None:
         gauge.clear()
     for gauge in _OF_ALL:
         gauge.set(0)
-    RESERVATIONS.clear()
+    metrics.RESERVATIONS.clear()
     forget_namespace_usage()
 
 
@@ -190,9 +167,9 @@ def _showing_devices(index: "IndexFigures", catalog: "Catalog") -> "Iterator[Non
             elif entry.confirmed & ~entry.observed:
                 reserved[pool] += 1
         yield
-    DEVICES_UNASSIGNED.set(unassigned)
+    metrics.DEVICES_UNASSIGNED.set(unassigned)
     for name in catalog.pools:
-        DEVICES_RESERVED.labels(name).set(reserved[name])
+        metrics.DEVICES_RESERVED.labels(name).set(reserved[name])
 
 
 def _show_reservations(reader: "AllocationReader", catalog: "Catalog", now: "Instant") -> None:
@@ -201,11 +178,11 @@ def _show_reservations(reader: "AllocationReader", catalog: "Catalog", now: "Ins
         if reservation.has_units:
             phases[reservation.phase] += 1
     for phase, count in phases.items():
-        RESERVATIONS.labels(phase.value).set(count)
+        metrics.RESERVATIONS.labels(phase.value).set(count)
     oldest = reader.ledger.oldest()
     for name in catalog.pools:
         age_s = now.monotonic - oldest[name].created_at if name in oldest else 0.0
-        RESERVATION_AGE.labels(name).set(age_s)
+        metrics.RESERVATION_AGE.labels(name).set(age_s)
 
 
 def _age_s(created_at: str, now: dt.datetime) -> float:

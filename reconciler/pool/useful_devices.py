@@ -10,12 +10,7 @@ from pool.placement.aligned_sets import largest_aligned
 from pool.placement.device_sets import best_set
 from pool.placement.fragmentation.expected_loss import ExpectedLoss
 from pool.placement.fragmentation.recent_demand import unit_milli
-from telemetry.metrics import (
-    POOL_FITTING_PODS,
-    POOL_FRAGMENTATION,
-    POOL_LARGEST_DEMAND,
-    POOL_PLACEABLE_PODS,
-)
+from telemetry import metrics
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -80,14 +75,14 @@ class UsefulDevices:
         fitting = self._fitting.setdefault(pool.name, FittingPods(self._index, pool.name))
         yield from fitting.count_in_steps(NODES_A_STEP)
         fits = fitting.counts()
-        POOL_FRAGMENTATION.labels(pool.name).set(lost / free if free else 0.0)
+        metrics.POOL_FRAGMENTATION.labels(pool.name).set(lost / free if free else 0.0)
         for size in SIZES:
-            POOL_FITTING_PODS.labels(pool.name, str(size)).set(fits[size])
+            metrics.POOL_FITTING_PODS.labels(pool.name, str(size)).set(fits[size])
             for topology in (ANY, ALIGNED):
                 count = pods[size, topology]
-                POOL_PLACEABLE_PODS.labels(pool.name, str(size), topology).set(count)
+                metrics.POOL_PLACEABLE_PODS.labels(pool.name, str(size), topology).set(count)
         for topology, size in largest.items():
-            POOL_LARGEST_DEMAND.labels(pool.name, topology).set(size)
+            metrics.POOL_LARGEST_DEMAND.labels(pool.name, topology).set(size)
 
     def _count(
         self,

@@ -19,6 +19,7 @@ from pool.model import PodPhase
 from reconciler.controller_spec import ControllerContext, ControllerSpec, Trigger
 from reconciler.pool.index_changes import NODES, WAITING
 from reconciler.pool.validation_cache import POOLS
+from reconciler.scaling import gauges
 from reconciler.scaling.backends.built_backends import build_backends
 from reconciler.scaling.backends.node_autoscaler import ForeignObjectError
 from reconciler.scaling.backends.signal_pods import NAMESPACED_RBAC
@@ -26,13 +27,6 @@ from reconciler.scaling.demand.batch import DemandBatch
 from reconciler.scaling.demand.passed_over import PassedOverNodes
 from reconciler.scaling.demand.place_reader import RBAC as PLACES_RBAC
 from reconciler.scaling.demand.place_reader import place_reader
-from reconciler.scaling.gauges import (
-    count_signal,
-    forget_scaling,
-    show_leaks,
-    show_requests,
-    show_waits,
-)
 from reconciler.scaling.pool_events import record_cancels, record_short_nodes
 from reconciler.scaling.probe import RBAC as PROBE_RBAC
 from reconciler.scaling.probe import BackendProbe, ChosenBackend, NodeDaemonProbe
@@ -194,7 +188,7 @@ class PoolScaler:
                 except ForeignObjectError as error:
                     refused = refused or error
                 else:
-                    count_signal(wanted.pool)
+                    gauges.count_signal(wanted.pool)
             await backend.reconcile(parameters)
         except (ForeignObjectError, KubeError) as error:
             return refused or error
@@ -219,7 +213,7 @@ class PoolScaler:
         if pool is not None:
             await self._record.clear(pool)
         if self._view.pools.pop(name, None) is not None:
-            forget_scaling(name)
+            gauges.forget_scaling(name)
         self._events.forget(name)
         self._batches.pop(name, None)
         self._passed_over.pop(name, None)
@@ -236,8 +230,8 @@ class PoolScaler:
     def _show(
         self, name: PoolName, decided: "ScalingPlan", observed: "tuple[ObservedRequest, ...]"
     ) -> None:
-        show_requests(name, observed)
-        show_waits(name, decided.waits)
+        gauges.show_requests(name, observed)
+        gauges.show_waits(name, decided.waits)
         self._show_leaks(name, sum(len(item.signals) for item in observed if _is_left_over(item)))
 
     def _show_leaks(self, name: PoolName, count: int) -> None:
@@ -245,7 +239,7 @@ class PoolScaler:
         if count:
             self._leaks[name] = count
         if before != count:
-            show_leaks(sum(self._leaks.values()))
+            gauges.show_leaks(sum(self._leaks.values()))
 
     def _waiting(self, pool: "PoolFacts") -> "list[PodFacts]":
         """Return the waiting pods; those of a resource that an older pool serves are the older pool's."""

@@ -8,14 +8,7 @@ from telemetry.reasons import EventReason
 
 if TYPE_CHECKING:
     from api.names import PoolName
-    from autoscaling.scaling_model import (
-        Cancel,
-        ClaimFacts,
-        NodeRequest,
-        ObservedRequest,
-        PodWait,
-        RequestedNode,
-    )
+    from autoscaling import scaling_model
     from kube.event_recorder import EventRecorder, ObjectReference
     from pool.model import PodSelection
 
@@ -37,7 +30,7 @@ class ScalingEvent:
         emit(regarding, self.reason, self.note, action=ACTION)
 
 
-def node_requested(request: "NodeRequest") -> ScalingEvent:
+def node_requested(request: "scaling_model.NodeRequest") -> ScalingEvent:
     shape = request.shape
     note = (
         f"pool {request.pool} asks for a node of shape {shape.name} ({_devices(shape.devices)}, NodePool"
@@ -46,7 +39,7 @@ def node_requested(request: "NodeRequest") -> ScalingEvent:
     return ScalingEvent(EventReason.NODE_REQUESTED, note)
 
 
-def node_awaited(request: "ObservedRequest") -> ScalingEvent:
+def node_awaited(request: "scaling_model.ObservedRequest") -> ScalingEvent:
     """Return the Event of a pod that gets units of a node that was asked for before."""
     claim = request.claim
     progress = f", NodeClaim {claim.name}" if claim is not None else ""
@@ -65,7 +58,7 @@ def without(event: ScalingEvent, selection: "PodSelection | None") -> ScalingEve
     return replace(event, note=note)
 
 
-def node_launched(request: "ObservedRequest") -> ScalingEvent:
+def node_launched(request: "scaling_model.ObservedRequest") -> ScalingEvent:
     claim = request.claim
     name = claim.name if claim is not None else ""
     kind = f" ({details})" if claim is not None and (details := claim_details(claim)) else ""
@@ -73,7 +66,7 @@ def node_launched(request: "ObservedRequest") -> ScalingEvent:
     return ScalingEvent(EventReason.NODE_LAUNCHED, note)
 
 
-def node_registered(request: "ObservedRequest") -> ScalingEvent:
+def node_registered(request: "scaling_model.ObservedRequest") -> ScalingEvent:
     note = (
         f"node {_node_of(request)} is registered for request {request.id} of pool {request.pool}; its driver and"
         " agent are to report its devices"
@@ -81,29 +74,29 @@ def node_registered(request: "ObservedRequest") -> ScalingEvent:
     return ScalingEvent(EventReason.NODE_REGISTERED, note)
 
 
-def node_ready(request: "ObservedRequest") -> ScalingEvent:
+def node_ready(request: "scaling_model.ObservedRequest") -> ScalingEvent:
     note = f"devices of node {_node_of(request)} are in pool {request.pool} (request {request.id})"
     return ScalingEvent(EventReason.NODE_READY, note)
 
 
-def node_failed(request: "ObservedRequest") -> ScalingEvent:
+def node_failed(request: "scaling_model.ObservedRequest") -> ScalingEvent:
     shape = f" of shape {request.shape.name}" if request.shape is not None else ""
     note = f"request {request.id} of pool {request.pool} for a node{shape} failed: {truncate(request.message)}"
     return ScalingEvent(EventReason.NODE_FAILED, note, is_warning=True)
 
 
-def request_blocked(wait: "PodWait") -> ScalingEvent:
+def request_blocked(wait: "scaling_model.PodWait") -> ScalingEvent:
     note = f"no node is asked for: {wait.reason.value}: {wait.message}"
     return ScalingEvent(EventReason.NODE_REQUEST_BLOCKED, note, is_warning=True)
 
 
-def request_cancelled(cancel: "Cancel") -> ScalingEvent:
+def request_cancelled(cancel: "scaling_model.Cancel") -> ScalingEvent:
     return ScalingEvent(
         EventReason.NODE_REQUEST_CANCELLED, f"request {cancel.id} is withdrawn: {cancel.message}"
     )
 
 
-def node_without_devices(pool: "PoolName", claim: "ClaimFacts") -> ScalingEvent:
+def node_without_devices(pool: "PoolName", claim: "scaling_model.ClaimFacts") -> ScalingEvent:
     note = (
         f"NodeClaim {claim.name} is deleted: its node {claim.node} is registered and has no device of pool {pool};"
         f" check the driver and the agent of the nodes of NodePool {claim.node_pool}, and the pool's deviceSelector"
@@ -111,7 +104,7 @@ def node_without_devices(pool: "PoolName", claim: "ClaimFacts") -> ScalingEvent:
     return ScalingEvent(EventReason.NODE_WITHOUT_DEVICES, note, is_warning=True)
 
 
-def node_with_fewer_devices(request: "ObservedRequest") -> ScalingEvent:
+def node_with_fewer_devices(request: "scaling_model.ObservedRequest") -> ScalingEvent:
     note = (
         f"request {request.id}: {truncate(request.message)}; look into the driver and the devices of the node, and"
         " correct what the shape says of its devices: after two such nodes it is left out until spec.autoscaling changes"
@@ -119,7 +112,7 @@ def node_with_fewer_devices(request: "ObservedRequest") -> ScalingEvent:
     return ScalingEvent(EventReason.NODE_WITH_FEWER_DEVICES, note, is_warning=True)
 
 
-def foreign_claim(pool: "PoolName", claim: "ClaimFacts") -> ScalingEvent:
+def foreign_claim(pool: "PoolName", claim: "scaling_model.ClaimFacts") -> ScalingEvent:
     note = (
         f"NodeClaim {claim.name} has the label of request {claim.request}, which pool {pool} did not make; its node"
         " is used if its devices match the pool, and nothing waits for it; remove what creates it, or the label"
@@ -135,15 +128,15 @@ def budget_exhausted(message: str) -> ScalingEvent:
     return ScalingEvent(EventReason.BUDGET_EXHAUSTED, message, is_warning=True)
 
 
-def claim_details(claim: "ClaimFacts") -> str:
+def claim_details(claim: "scaling_model.ClaimFacts") -> str:
     """Return instance type, zone and capacity type, as far as they are known."""
     return ", ".join(
         item for item in (claim.instance_type, claim.zone, claim.capacity_type) if item
     )
 
 
-def _node_of(request: "ObservedRequest") -> str:
-    node: RequestedNode | None = request.node
+def _node_of(request: "scaling_model.ObservedRequest") -> str:
+    node: scaling_model.RequestedNode | None = request.node
     if node is not None:
         return node.name
     return request.claim.node if request.claim is not None else ""

@@ -19,15 +19,8 @@ from typing import TYPE_CHECKING, Final, final
 
 import structlog
 
+from api import names
 from api.meta import ObjectMeta, PartialObjectMetadata
-from api.names import (
-    AGENT_NOT_READY_TAINT,
-    COMPONENT_LABEL,
-    SCALE_REQUEST_LABEL,
-    SCALE_SIGNAL,
-    PoolName,
-    pool_node_label,
-)
 from autoscaling.request_ids import is_id_of, pool_in_id
 from autoscaling.scaling_model import RequestId
 from kube.errors import Conflict, Invalid, NotFound
@@ -50,7 +43,6 @@ from reconciler.scaling.view import scaling_view
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from api.names import NodeName
     from pool.model import NodeFacts, PodFacts, PoolFacts
     from reconciler.controller_spec import ControllerContext
     from reconciler.scaling.gated_pods import GatedPods
@@ -92,12 +84,12 @@ class NodeHandover:
         self._view = view
         self._gated = gated
         self._namespace = namespace
-        self._ready_since: dict[NodeName, float] = {}
+        self._ready_since: dict[names.NodeName, float] = {}
         # node whose agent is ready -> since when
-        self._released: Expectations[NodeName, bool] = Expectations(context.now)
+        self._released: Expectations[names.NodeName, bool] = Expectations(context.now)
         # nodes whose startup taint was removed, until the watch shows it
 
-    async def reconcile(self, name: "NodeName") -> float | None:
+    async def reconcile(self, name: "names.NodeName") -> float | None:
         """Hand over a node whose agent is ready; repeat what an earlier run has not finished."""
         node = self._index.nodes.get(name)
         if node is None or not node.is_starting or node.is_leaving or self._is_released(node):
@@ -143,7 +135,7 @@ class NodeHandover:
         self, node: "NodeFacts", pools: "Sequence[PoolFacts]", request: RequestId
     ) -> bool:
         """Return whether the units of the pools can be used, or no pod is left that waits for them."""
-        wanted = PoolName(pool_in_id(request)) if request else None
+        wanted = names.PoolName(pool_in_id(request)) if request else None
         if wanted is not None and self._index.pool(wanted) is None:
             return not any(name.startswith(wanted) for name in self._index.unread_pools)
         return (
@@ -199,7 +191,7 @@ class NodeHandover:
         """Say whether the pods could go to the node, but for the startup taint, and only the pool's pods could."""
         there = {(taint.key, taint.effect) for taint in node.taints}
         for pool in pools:
-            if pool_node_label(pool.name) not in node.labels:
+            if names.pool_node_label(pool.name) not in node.labels:
                 return False
             known = self._catalog.pools.get(pool.name)
             if known is not None and any(
@@ -232,7 +224,7 @@ class NodeHandover:
                 request = request_of(pod, pool, self._scheduling.new_id())
                 self._state.hold(request, placed, uid=pod.uid, now=now)
 
-    def _held_on(self, name: "NodeName") -> "list[PodFacts]":
+    def _held_on(self, name: "names.NodeName") -> "list[PodFacts]":
         """Return the pending pods with reserved units on a node, in order."""
         found = [
             pod
@@ -253,7 +245,7 @@ class NodeHandover:
             PODS,
             PartialObjectMetadata,
             namespace=self._namespace,
-            label_selector=f"{COMPONENT_LABEL}={SCALE_SIGNAL},{SCALE_REQUEST_LABEL}={request}",
+            label_selector=f"{names.COMPONENT_LABEL}={names.SCALE_SIGNAL},{names.SCALE_REQUEST_LABEL}={request}",
         )
         for item in found.items:
             meta = item.metadata
@@ -271,7 +263,7 @@ class NodeHandover:
         patch: list[dict[str, object]] = []
         for place in reversed(range(len(node.taints))):
             taint = node.taints[place]
-            if taint.key == AGENT_NOT_READY_TAINT:
+            if taint.key == names.AGENT_NOT_READY_TAINT:
                 path = f"/spec/taints/{place}"
                 patch += [
                     {"op": "test", "path": f"{path}/key", "value": taint.key},
@@ -298,7 +290,7 @@ class NodeHandover:
 
 def without_startup_taint(node: "NodeFacts") -> "NodeFacts":
     """Return the node as it is once it is handed over."""
-    taints = tuple(taint for taint in node.taints if taint.key != AGENT_NOT_READY_TAINT)
+    taints = tuple(taint for taint in node.taints if taint.key != names.AGENT_NOT_READY_TAINT)
     return replace(node, taints=taints, is_starting=False)
 
 
@@ -307,7 +299,7 @@ def _request_of(node: "NodeFacts") -> RequestId:
 
     Where no signal asked, as for a replacement of a drifted node, Karpenter itself gives the label a random number.
     """
-    request = RequestId(node.labels.get(SCALE_REQUEST_LABEL, ""))
+    request = RequestId(node.labels.get(names.SCALE_REQUEST_LABEL, ""))
     return request if pool_in_id(request) else RequestId("")
 
 

@@ -7,14 +7,7 @@ if TYPE_CHECKING:
     import datetime as dt
 
     from api.names import PodUid, PoolName
-    from autoscaling.scaling_model import (
-        ObservedRequest,
-        RequestId,
-        ScalingParameters,
-        ScalingPlan,
-        ShapeHistory,
-        Supply,
-    )
+    from autoscaling import scaling_model
     from reconciler.controller_spec import ControllerContext
 
 
@@ -23,11 +16,11 @@ if TYPE_CHECKING:
 class PoolScaling:
     """What `pool.scaling` saw and decided at one time."""
 
-    parameters: "ScalingParameters"
-    supply: "Supply"
-    plan: "ScalingPlan"
-    observed: "tuple[ObservedRequest, ...]"
-    history: "tuple[ShapeHistory, ...]"
+    parameters: "scaling_model.ScalingParameters"
+    supply: "scaling_model.Supply"
+    plan: "scaling_model.ScalingPlan"
+    observed: "tuple[scaling_model.ObservedRequest, ...]"
+    history: "tuple[scaling_model.ShapeHistory, ...]"
     at: "dt.datetime"
 
 
@@ -38,7 +31,7 @@ class ScalingView:
 
     pools: "dict[PoolName, PoolScaling]" = field(default_factory=dict)
 
-    def pods_of(self, request: "RequestId") -> "tuple[PodUid, ...]":
+    def pods_of(self, request: "scaling_model.RequestId") -> "tuple[PodUid, ...]":
         """Return the pods that a node comes for, in the order in which they get units."""
         for pool in self.pools.values():
             found = pool.plan.assigned.get(request)
@@ -46,7 +39,7 @@ class ScalingView:
                 return found
         return ()
 
-    def awaited_units(self, request: "RequestId") -> int:
+    def awaited_units(self, request: "scaling_model.RequestId") -> int:
         """Return how many units a node is to have before it is handed over; 0 where it failed, or nothing is known."""
         for pool in self.pools.values():
             for item in pool.observed:

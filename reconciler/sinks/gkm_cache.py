@@ -12,13 +12,8 @@ from api.cache_name import CacheName
 from api.kinds.gkmcache import GKMCache
 from api.names import GKM_ANNOTATIONS
 from kernelcache.cache_index import known_cache
+from kube import resources
 from kube.event_source import EventSource
-from kube.resources import (
-    CLUSTER_GKM_CACHE_NODES,
-    CLUSTER_GKM_CACHES,
-    GKM_CACHE_NODES,
-    GKM_CACHES,
-)
 from kube.store import IndexedStore
 from manifests.install.rbac import PolicyRule
 
@@ -29,12 +24,12 @@ if TYPE_CHECKING:
 
 RBAC: Final = (
     PolicyRule(
-        group=GKM_CACHES.group,
+        group=resources.GKM_CACHES.group,
         resources=(
-            GKM_CACHES.plural,
-            CLUSTER_GKM_CACHES.plural,
-            GKM_CACHE_NODES.plural,
-            CLUSTER_GKM_CACHE_NODES.plural,
+            resources.GKM_CACHES.plural,
+            resources.CLUSTER_GKM_CACHES.plural,
+            resources.GKM_CACHE_NODES.plural,
+            resources.CLUSTER_GKM_CACHE_NODES.plural,
         ),
         verbs=("list", "watch"),
     ),

@@ -9,25 +9,13 @@ from typing import TYPE_CHECKING, Final, final
 
 from cachetools import LRUCache
 
-from api.foreign.karpenter import (
-    CAPACITY_TYPE_LABEL,
-    INITIALIZED,
-    LAUNCHED,
-    NODE_POOL_LABEL,
-    REGISTERED,
-)
+from api.foreign import karpenter
 from api.names import SCALE_REQUEST_LABEL
 from api.quantity import parse_decimal
 from api.status_conditions import parse_time
 from api.text import truncate
 from api.well_known_labels import INSTANCE_TYPE_LABEL, ZONE_LABEL
-from autoscaling.scaling_model import (
-    UNKNOWN_CONDITION,
-    ClaimFacts,
-    ConditionFacts,
-    NodePoolFacts,
-    RequestId,
-)
+from autoscaling import scaling_model
 from kube.batches import steps
 from kube.resources import NODE_CLAIMS, NODE_POOLS
 from kube.store import IndexedStore
@@ -37,7 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
-    from api.foreign.karpenter import NodeClaim, NodePool
     from api.meta import Condition
 
 RBAC: Final = (
@@ -53,33 +40,33 @@ _REMEMBERED: Final = 1024
 """Deleted NodeClaims of which the last facts are kept: ten times the most nodes that one pool may have in flight."""
 
 
-def observe_claim(claim: "NodeClaim") -> ClaimFacts:
+def observe_claim(claim: "karpenter.NodeClaim") -> scaling_model.ClaimFacts:
     meta, status = claim.metadata, claim.status
     by_type = {condition.type: condition for condition in status.conditions or ()}
     request = meta.label(SCALE_REQUEST_LABEL)
-    return ClaimFacts(
+    return scaling_model.ClaimFacts(
         name=meta.name,
         uid=meta.uid,
-        node_pool=meta.label(NODE_POOL_LABEL) or "",
-        request=RequestId(request) if request else None,
+        node_pool=meta.label(karpenter.NODE_POOL_LABEL) or "",
+        request=scaling_model.RequestId(request) if request else None,
         created=parse_time(meta.creation_timestamp or "") or _EPOCH,
         node=status.node_name,
         is_terminating=meta.deletion_timestamp is not None,
-        launched=condition_facts(by_type.get(LAUNCHED)),
-        registered=condition_facts(by_type.get(REGISTERED)),
-        initialized=condition_facts(by_type.get(INITIALIZED)),
+        launched=condition_facts(by_type.get(karpenter.LAUNCHED)),
+        registered=condition_facts(by_type.get(karpenter.REGISTERED)),
+        initialized=condition_facts(by_type.get(karpenter.INITIALIZED)),
         instance_type=meta.label(INSTANCE_TYPE_LABEL) or "",
         zone=meta.label(ZONE_LABEL) or "",
-        capacity_type=meta.label(CAPACITY_TYPE_LABEL) or "",
+        capacity_type=meta.label(karpenter.CAPACITY_TYPE_LABEL) or "",
     )
 
 
-def observe_node_pool(pool: "NodePool") -> NodePoolFacts:
+def observe_node_pool(pool: "karpenter.NodePool") -> scaling_model.NodePoolFacts:
     spec, template = pool.spec, pool.spec.template
     ready = next(
         (condition for condition in pool.status.conditions or () if condition.type == "Ready"), None
     )
-    return NodePoolFacts(
+    return scaling_model.NodePoolFacts(
         name=pool.metadata.name,
         uid=pool.metadata.uid,
         labels=template.metadata.labels or {},
@@ -96,10 +83,10 @@ def observe_node_pool(pool: "NodePool") -> NodePoolFacts:
     )
 
 
-def condition_facts(condition: "Condition | None") -> ConditionFacts:
+def condition_facts(condition: "Condition | None") -> scaling_model.ConditionFacts:
     if condition is None:
-        return UNKNOWN_CONDITION
-    return ConditionFacts(
+        return scaling_model.UNKNOWN_CONDITION
+    return scaling_model.ConditionFacts(
         status=condition.status,
         reason=truncate(condition.reason),
         message=truncate(condition.message),
@@ -123,7 +110,7 @@ def whole_counts(quantities: "Mapping[str, str | int | float] | None") -> "dict[
     return found
 
 
-def node_pool_store() -> "IndexedStore[str, str, NodePoolFacts]":
+def node_pool_store() -> "IndexedStore[str, str, scaling_model.NodePoolFacts]":
     """Return a store of NodePools by name; publishes the names of changed ones."""
     return IndexedStore(
         lambda item: item.name,
@@ -137,13 +124,13 @@ class NodeClaimSink:
     """NodeClaims by name, with the last facts of those that were deleted."""
 
     def __init__(self) -> None:
-        store: IndexedStore[str, str, ClaimFacts] = IndexedStore(
+        store: IndexedStore[str, str, scaling_model.ClaimFacts] = IndexedStore(
             lambda item: item.name,
             lambda item: item.name,
             identify=lambda unread: (unread.name, unread.name),
         )
         self._store = store
-        self._deleted: LRUCache[str, ClaimFacts] = LRUCache(_REMEMBERED)
+        self._deleted: LRUCache[str, scaling_model.ClaimFacts] = LRUCache(_REMEMBERED)
         # uid -> last facts
         self.changes = store.changes
         """Names of NodeClaims that came, changed or went."""
@@ -151,7 +138,7 @@ class NodeClaimSink:
         self.known = store.known
         self.replace_unread = store.replace_unread
 
-    def __iter__(self) -> "Iterator[ClaimFacts]":
+    def __iter__(self) -> "Iterator[scaling_model.ClaimFacts]":
         for name in sorted(self._store.keys()):
             found = self._store.get(name)
             if found is not None:
@@ -165,16 +152,16 @@ class NodeClaimSink:
     def names(self) -> "AbstractSet[str]":
         return self._store.keys()
 
-    def deleted(self) -> "tuple[ClaimFacts, ...]":
+    def deleted(self) -> "tuple[scaling_model.ClaimFacts, ...]":
         """Return the last facts of NodeClaims of requests that were deleted before they were initialized."""
         return tuple(self._deleted.values())
 
-    def replace_all(self, items: "Sequence[ClaimFacts]") -> None:
+    def replace_all(self, items: "Sequence[scaling_model.ClaimFacts]") -> None:
         """Take over a full list: NodeClaims that are not in it were deleted."""
         for _ in self.replace_in_steps(items):
             pass
 
-    def replace_in_steps(self, items: "Sequence[ClaimFacts]") -> "Iterator[None]":
+    def replace_in_steps(self, items: "Sequence[scaling_model.ClaimFacts]") -> "Iterator[None]":
         """Take over a full list in steps; removals come first."""
         uids = {item.uid for item in items}
         for key in steps(sorted(self._store.keys())):
@@ -185,19 +172,19 @@ class NodeClaimSink:
             yield
         yield from self._store.replace_in_steps(items)
 
-    def upsert(self, item: ClaimFacts) -> None:
+    def upsert(self, item: scaling_model.ClaimFacts) -> None:
         known = self._store.get(item.name)
         if known is not None and known.uid != item.uid:
             self._keep(known)
         self._store.upsert(item)
 
-    def discard(self, item: ClaimFacts) -> None:
+    def discard(self, item: scaling_model.ClaimFacts) -> None:
         known = self._store.get(item.name)
         if known is None or known.uid != item.uid:
             return
         self._keep(item)
         self._store.remove(item.name)
 
-    def _keep(self, claim: ClaimFacts) -> None:
+    def _keep(self, claim: scaling_model.ClaimFacts) -> None:
         if claim.request is not None and not claim.initialized.is_true:
             self._deleted[claim.uid] = claim

@@ -3,17 +3,9 @@
 import datetime as dt
 from typing import TYPE_CHECKING, Final
 
+from api import names
 from api.foreign.core import DEFAULT_SCHEDULER, PodSpec
 from api.meta import Condition, Model, ObjectMeta
-from api.names import (
-    COMPONENT_LABEL,
-    SCALE_DEVICES_ANNOTATION,
-    SCALE_REQUEST_LABEL,
-    SCALE_SIGNAL,
-    SCALING_POOL_LABEL,
-    SHAPE_ANNOTATION,
-    PoolName,
-)
 from api.status_conditions import parse_time
 from autoscaling.scaling_model import RequestId, SignalFacts
 from kube.informer import Selection
@@ -22,7 +14,7 @@ from kube.store import IndexedStore
 if TYPE_CHECKING:
     from api.foreign.core import NodeSelectorTerm
 
-LABEL_SELECTOR: Final = f"{COMPONENT_LABEL}={SCALE_SIGNAL}"
+LABEL_SELECTOR: Final = f"{names.COMPONENT_LABEL}={names.SCALE_SIGNAL}"
 _DIGITS: Final = 3
 """Digits of the number of devices of a node."""
 _EPOCH: Final = dt.datetime.fromtimestamp(0, dt.UTC)
@@ -52,13 +44,16 @@ def observe_signal(pod: SignalPod) -> SignalFacts | None:
     None for any other pod: what is deleted as a signal is never decided by the answer of a watch alone.
     """
     meta, spec = pod.metadata, pod.spec
-    if meta.label(COMPONENT_LABEL) != SCALE_SIGNAL:
+    if meta.label(names.COMPONENT_LABEL) != names.SCALE_SIGNAL:
         return None
-    request = RequestId(meta.label(SCALE_REQUEST_LABEL) or "")
+    request = RequestId(meta.label(names.SCALE_REQUEST_LABEL) or "")
     selector = dict(spec.node_selector or {})
-    asked = selector.pop(SCALE_REQUEST_LABEL, "")
-    devices = meta.annotation(SCALE_DEVICES_ANNOTATION) or ""
-    pool, shape = meta.label(SCALING_POOL_LABEL) or "", meta.annotation(SHAPE_ANNOTATION) or ""
+    asked = selector.pop(names.SCALE_REQUEST_LABEL, "")
+    devices = meta.annotation(names.SCALE_DEVICES_ANNOTATION) or ""
+    pool, shape = (
+        meta.label(names.SCALING_POOL_LABEL) or "",
+        meta.annotation(names.SHAPE_ANNOTATION) or "",
+    )
     is_named = bool(request) and meta.name == f"scale-{request}"
     marked = next(
         (condition for condition in pod.status.conditions or () if _is_unschedulable(condition)),
@@ -70,7 +65,7 @@ def observe_signal(pod: SignalPod) -> SignalFacts | None:
         name=meta.name,
         uid=meta.uid,
         request=request,
-        pool=PoolName(pool),
+        pool=names.PoolName(pool),
         shape=shape,
         devices=int(devices) if devices.isdecimal() and len(devices) <= _DIGITS else 0,
         created=asked_at or parse_time(meta.creation_timestamp or "") or _EPOCH,
@@ -87,12 +82,12 @@ def observe_signal(pod: SignalPod) -> SignalFacts | None:
     )
 
 
-def scale_signal_store() -> "IndexedStore[str, PoolName, SignalFacts]":
+def scale_signal_store() -> "IndexedStore[str, names.PoolName, SignalFacts]":
     """Return a store of signals by pool; publishes the pools of changed ones."""
     return IndexedStore(
         lambda item: item.name,
         lambda item: item.pool,
-        identify=lambda unread: (unread.name, PoolName("")),
+        identify=lambda unread: (unread.name, names.PoolName("")),
     )
 
 

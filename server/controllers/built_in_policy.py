@@ -2,22 +2,9 @@
 
 from typing import TYPE_CHECKING, Final
 
+from api.kinds.nvidia import container_operands, operator_blocks
 from api.kinds.nvidia.clusterpolicy import ClusterPolicySpec
-from api.kinds.nvidia.container_operands import (
-    DCGMExporterSpec,
-    DCGMSpec,
-    DevicePluginSpec,
-    GPUFeatureDiscoverySpec,
-    ValidatorSpec,
-)
 from api.kinds.nvidia.operand_block import ContainerResources, DefaultedConfig, EnvVar
-from api.kinds.nvidia.operator_blocks import (
-    DaemonsetsSpec,
-    HostPaths,
-    OperatorSpec,
-    RollingUpdate,
-    ServiceMonitorConfig,
-)
 from manifests.node.agent_daemonset import on_nodes_with_devices
 from operands.nvidia.own_pods import OwnOperands
 from operands.nvidia.policy_operands import PolicyOperands
@@ -50,16 +37,18 @@ def _spec(
     pods, is_own = workloads.agent.pods, bootstrap.operands == "Own"
     secrets, exporter = list(pods.image_pull_secrets) or None, bootstrap.dcgm_exporter
     return ClusterPolicySpec(
-        operator=OperatorSpec(runtime_class=bootstrap.runtime_class),
-        daemonsets=DaemonsetsSpec(rolling_update=RollingUpdate(max_unavailable=_NODES_AT_A_TIME)),
-        host_paths=HostPaths(kubelet_root_dir=kubelet),
-        validator=ValidatorSpec(
+        operator=operator_blocks.OperatorSpec(runtime_class=bootstrap.runtime_class),
+        daemonsets=operator_blocks.DaemonsetsSpec(
+            rolling_update=operator_blocks.RollingUpdate(max_unavailable=_NODES_AT_A_TIME)
+        ),
+        host_paths=operator_blocks.HostPaths(kubelet_root_dir=kubelet),
+        validator=container_operands.ValidatorSpec(
             image=workloads.agent_image,
             image_pull_policy=pods.image_pull_policy,
             image_pull_secrets=secrets,
             resources=_resources("10m", "96Mi", "256Mi"),
         ),
-        gfd=GPUFeatureDiscoverySpec(
+        gfd=container_operands.GPUFeatureDiscoverySpec(
             enabled=is_own and bootstrap.gfd.enabled,
             image=bootstrap.gfd.image,
             image_pull_policy=pods.image_pull_policy,
@@ -68,7 +57,7 @@ def _spec(
             env=_discovery(bootstrap.gfd),
         ),
         # Both are one image; its config-manager chooses gpu-feature-discovery's configuration.
-        device_plugin=DevicePluginSpec(
+        device_plugin=container_operands.DevicePluginSpec(
             image=bootstrap.gfd.image,
             image_pull_policy=pods.image_pull_policy,
             image_pull_secrets=secrets,
@@ -76,7 +65,7 @@ def _spec(
                 name=bootstrap.gfd.config_map, default=bootstrap.gfd.default_config
             ),
         ),
-        dcgm=DCGMSpec(
+        dcgm=container_operands.DCGMSpec(
             enabled=is_own and bootstrap.dcgm.enabled,
             image=bootstrap.dcgm.image,
             image_pull_policy=pods.image_pull_policy,
@@ -84,14 +73,14 @@ def _spec(
             resources=_resources("50m", "128Mi", bootstrap.dcgm.memory_limit),
             env=_variables({}),
         ),
-        dcgm_exporter=DCGMExporterSpec(
+        dcgm_exporter=container_operands.DCGMExporterSpec(
             enabled=bootstrap.runs_dcgm_exporter,
             image=exporter.image,
             image_pull_policy=pods.image_pull_policy,
             image_pull_secrets=secrets,
             resources=_resources("50m", "128Mi", exporter.memory_limit),
             env=_variables(exporter.env),
-            service_monitor=ServiceMonitorConfig(
+            service_monitor=operator_blocks.ServiceMonitorConfig(
                 enabled=True,
                 interval=exporter.service_monitor.interval,
                 honor_labels=True,

@@ -4,12 +4,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from admission.cache_webhooks import (
-    mutate_clustergkmcache,
-    mutate_gkmcache,
-    validate_clustergkmcache,
-    validate_gkmcache,
-)
+from admission import cache_webhooks
 from admission.webhooks import (
     mutate_pod,
     validate_gpudevice,
@@ -104,19 +99,19 @@ def _webhooks(handlers: Handlers) -> dict[str, Webhook]:
         decisions |= {
             constants.MUTATE_CACHES_PATH: (
                 "mutate-gkmcaches",
-                partial(mutate_gkmcache, context=caches),
+                partial(cache_webhooks.mutate_gkmcache, context=caches),
             ),
             constants.MUTATE_CLUSTER_CACHES_PATH: (
                 "mutate-clustergkmcaches",
-                partial(mutate_clustergkmcache, context=caches),
+                partial(cache_webhooks.mutate_clustergkmcache, context=caches),
             ),
             constants.VALIDATE_CACHES_PATH: (
                 "validate-gkmcaches",
-                partial(validate_gkmcache, context=caches),
+                partial(cache_webhooks.validate_gkmcache, context=caches),
             ),
             constants.VALIDATE_CLUSTER_CACHES_PATH: (
                 "validate-clustergkmcaches",
-                partial(validate_clustergkmcache, context=caches),
+                partial(cache_webhooks.validate_clustergkmcache, context=caches),
             ),
         }
     return {

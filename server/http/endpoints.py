@@ -16,21 +16,9 @@ from http_edge.body import Unread
 from http_edge.replies import JSON, TEXT, Reply
 from kube.errors import one_line
 from manifests import constants
-from scheduler.codec import (
-    encode_bind,
-    encode_filter_error,
-    encode_preemption,
-    encode_priorities,
-)
+from scheduler import codec
+from telemetry import metrics
 from telemetry.kernel_cache_metrics import CACHE_PLACEMENTS
-from telemetry.metrics import (
-    ADMISSION_DURATION,
-    EXTENDER_DURATION,
-    PLACEMENTS,
-    POD_RESERVED_WAIT,
-    POD_WAIT,
-    REFUSALS,
-)
 from telemetry.reasons import RefusalReason
 
 if TYPE_CHECKING:
@@ -45,10 +33,10 @@ if TYPE_CHECKING:
 
 _JSON: Final = JSON.encode()
 _ERROR_ANSWERS: "Final[dict[str, Callable[[str], bytes]]]" = {
-    constants.FILTER_VERB: encode_filter_error,
-    constants.PRIORITIZE_VERB: lambda _: encode_priorities([]),
-    constants.PREEMPT_VERB: lambda _: encode_preemption({}),
-    constants.BIND_VERB: encode_bind,
+    constants.FILTER_VERB: codec.encode_filter_error,
+    constants.PRIORITIZE_VERB: lambda _: codec.encode_priorities([]),
+    constants.PREEMPT_VERB: lambda _: codec.encode_preemption({}),
+    constants.BIND_VERB: codec.encode_bind,
 }
 """The extender's answers without a decision: HTTP 200, since kube-scheduler discards the body of
 any other. Where the protocol has no field for an error, the harmless answer; the log has the text."""
@@ -150,7 +138,7 @@ class Webhook(DecidedEndpoint["AdmissionResult"]):
         callers: "WebhookAuthentication | None" = None,
     ) -> None:
         """Answer by `decide`; `name` is its name in logs and metrics. Without `callers` it is open."""
-        super().__init__(name, decide, clock=clock, histogram=ADMISSION_DURATION)
+        super().__init__(name, decide, clock=clock, histogram=metrics.ADMISSION_DURATION)
         self._callers = callers
         self.knows_callers = callers is not None
 
@@ -179,14 +167,14 @@ class Webhook(DecidedEndpoint["AdmissionResult"]):
             )
             return _status(unread)
         self._durations.observe("malformed", self._clock.monotonic())
-        REFUSALS.labels(RefusalReason.MALFORMED_REQUEST.value).inc()
+        metrics.REFUSALS.labels(RefusalReason.MALFORMED_REQUEST.value).inc()
         _log.warning("admission request unreadable", webhook=self._name, error=unread.text)
         return _status(unread)
 
     def _reply(self, decided: "AdmissionResult", started: float) -> Reply:
         self._durations.observe(decided.outcome, started)
         if decided.reason is not None:
-            REFUSALS.labels(decided.reason.value).inc()
+            metrics.REFUSALS.labels(decided.reason.value).inc()
         _log.info("admission", webhook=self._name, outcome=decided.outcome, **decided.facts)
         return Reply(decided.status, decided.body)
 
@@ -208,7 +196,7 @@ class Verb(DecidedEndpoint["VerbResult"]):
         callers: "ExtenderAuthentication",
     ) -> None:
         """Take one verb of `manifests.constants`."""
-        super().__init__(verb, decide, clock=clock, histogram=EXTENDER_DURATION)
+        super().__init__(verb, decide, clock=clock, histogram=metrics.EXTENDER_DURATION)
         self._callers = callers
 
     def refusal_of(
@@ -245,11 +233,11 @@ class Verb(DecidedEndpoint["VerbResult"]):
 
 
 def _count(bound: "PodPlacement") -> None:
-    PLACEMENTS.labels(bound.pool, bound.quality.value).inc()
+    metrics.PLACEMENTS.labels(bound.pool, bound.quality.value).inc()
     if bound.waited_s is not None:
-        POD_WAIT.labels(bound.pool).observe(bound.waited_s)
+        metrics.POD_WAIT.labels(bound.pool).observe(bound.waited_s)
     if bound.reserved_for_s is not None:
-        POD_RESERVED_WAIT.labels(bound.pool).observe(bound.reserved_for_s)
+        metrics.POD_RESERVED_WAIT.labels(bound.pool).observe(bound.reserved_for_s)
     if bound.warmth is not None:
         CACHE_PLACEMENTS.labels(bound.warmth.value).inc()
 

@@ -7,15 +7,8 @@ import structlog
 from aiohttp import web
 from multidict import CIMultiDict
 
+from simulator.apiserver import exchange
 from simulator.apiserver.errors import too_large
-from simulator.apiserver.exchange import (
-    JSON,
-    MAX_BODY_BYTES,
-    CompleteAnswer,
-    ConnectionCut,
-    IncomingRequest,
-    WatchAnswer,
-)
 
 if TYPE_CHECKING:
     from simulator.apiserver.frontend import Frontend
@@ -36,17 +29,17 @@ class HttpHandler:
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         match await self._frontend.handle(_incoming(request)):
-            case CompleteAnswer() as answer:
+            case exchange.CompleteAnswer() as answer:
                 return _respond(answer)
-            case WatchAnswer(stream=stream):
+            case exchange.WatchAnswer(stream=stream):
                 return await self._watch(request, stream)
-            case ConnectionCut():
+            case exchange.ConnectionCut():
                 # The returned response is never sent.
                 _cut(request)
                 return web.Response()
 
     async def _watch(self, request: web.Request, stream: "WatchStream") -> web.StreamResponse:
-        response = web.StreamResponse(headers={"Content-Type": JSON})
+        response = web.StreamResponse(headers={"Content-Type": exchange.JSON})
         response.enable_chunked_encoding()
         await response.prepare(request)
 
@@ -64,14 +57,14 @@ class HttpHandler:
         return response
 
 
-def _incoming(request: web.Request) -> IncomingRequest:
+def _incoming(request: web.Request) -> exchange.IncomingRequest:
     async def read() -> bytes:
         try:
             return await request.read()
         except web.HTTPRequestEntityTooLarge as error:
-            raise too_large(MAX_BODY_BYTES) from error
+            raise too_large(exchange.MAX_BODY_BYTES) from error
 
-    return IncomingRequest(
+    return exchange.IncomingRequest(
         method=request.method,
         path=request.path,
         query=request.query,
@@ -83,7 +76,7 @@ def _incoming(request: web.Request) -> IncomingRequest:
     )
 
 
-def _respond(answer: CompleteAnswer) -> web.Response:
+def _respond(answer: exchange.CompleteAnswer) -> web.Response:
     headers: CIMultiDict[str] = CIMultiDict({"Content-Type": answer.content_type})
     for warning in _fitting(answer.warnings):
         escaped = warning.replace("\\", "\\\\").replace('"', '\\"')

@@ -16,14 +16,8 @@ from multidict import MultiDict
 
 from kube.errors import TimedOut, Unreachable, from_status
 from kube.transport import lines_of, measured
+from simulator.apiserver import exchange
 from simulator.apiserver.errors import too_large
-from simulator.apiserver.exchange import (
-    MAX_BODY_BYTES,
-    CompleteAnswer,
-    ConnectionCut,
-    IncomingRequest,
-    WatchAnswer,
-)
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator
@@ -31,7 +25,6 @@ if TYPE_CHECKING:
     from api.clock import Clock
     from kube.config.connection import Connection
     from kube.transport import ApiRequest
-    from simulator.apiserver.exchange import Answer
     from simulator.apiserver.frontend import Frontend
     from simulator.apiserver.store.watch import WatchStream
 
@@ -73,7 +66,7 @@ class InProcessTransport:
     async def call(self, request: "ApiRequest", *, timeout_s: float | None = None) -> bytes:
         with measured(self._clock, request.method, request.label) as outcome:
             answer = await self._within(timeout_s or self._timeout_s, request)
-            if not isinstance(answer, CompleteAnswer):
+            if not isinstance(answer, exchange.CompleteAnswer):
                 raise Unreachable("a watch instead of an answer", request_sent=True)
             outcome.code = str(answer.status)
             return answer.encoded
@@ -85,7 +78,7 @@ class InProcessTransport:
         with measured(self._clock, "WATCH", request.label) as outcome:
             answer = await self._within(self._timeout_s, request)
             outcome.code = "200"
-        if not isinstance(answer, WatchAnswer):
+        if not isinstance(answer, exchange.WatchAnswer):
             raise Unreachable("an answer instead of a watch", request_sent=True)
         watch, watches = answer.stream, self._frontend.open_watches
         watches.add(watch.cut)
@@ -100,14 +93,16 @@ class InProcessTransport:
             watches.discard(watch.cut)
             self._watches.discard(watch)
 
-    async def _within(self, timeout_s: float, request: "ApiRequest") -> "Answer":
+    async def _within(self, timeout_s: float, request: "ApiRequest") -> "exchange.Answer":
         try:
             async with asyncio.timeout(timeout_s):
                 return await self._send(request)
         except TimeoutError as error:
             raise TimedOut("no answer", request_sent=True) from error
 
-    async def _send(self, request: "ApiRequest") -> "CompleteAnswer | WatchAnswer":
+    async def _send(
+        self, request: "ApiRequest"
+    ) -> "exchange.CompleteAnswer | exchange.WatchAnswer":
         if not self._is_open:
             raise RuntimeError("the transport is not open")
         incoming = await self._incoming(request)
@@ -116,24 +111,24 @@ class InProcessTransport:
         await asyncio.sleep(0)
         answer = await self._frontend.handle(incoming)
         await asyncio.sleep(0)
-        if isinstance(answer, ConnectionCut):
+        if isinstance(answer, exchange.ConnectionCut):
             raise Unreachable("the connection was reset", request_sent=True)
-        if isinstance(answer, CompleteAnswer) and not 200 <= answer.status <= 299:
+        if isinstance(answer, exchange.CompleteAnswer) and not 200 <= answer.status <= 299:
             raise from_status(answer.status, answer.encoded)
         return answer
 
-    async def _incoming(self, request: "ApiRequest") -> IncomingRequest:
+    async def _incoming(self, request: "ApiRequest") -> exchange.IncomingRequest:
         token = await self._configuration.get_api_key_with_prefix("BearerToken")
         body = request.body
 
         async def read() -> bytes:
             content = body or b""
-            if len(content) > MAX_BODY_BYTES:
-                raise too_large(MAX_BODY_BYTES)
+            if len(content) > exchange.MAX_BODY_BYTES:
+                raise too_large(exchange.MAX_BODY_BYTES)
             return content
 
         query = {key: value for key, value in request.query.items() if value is not None}
-        return IncomingRequest(
+        return exchange.IncomingRequest(
             method=request.method,
             path=unquote(request.path),
             query=MultiDict(query),

@@ -4,13 +4,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from api.foreign import karpenter
 from api.foreign.core import NodeTaint
-from api.foreign.karpenter import (
-    CAPACITY_TYPE_LABEL,
-    NODE_POOL_LABEL,
-    REGISTERED_LABEL,
-    UNREGISTERED_TAINT,
-)
 from api.meta import SelectorOperator, SelectorRequirement
 from api.names import SCALE_REQUEST_LABEL
 from api.quantity import parse_milli
@@ -23,7 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from api.foreign.core import Node, Pod
-    from api.foreign.karpenter import NodeClaim, NodePool
     from simulator.karpenter.instance_types import InstanceType
 
     Labels = Mapping[str, str]
@@ -37,7 +31,7 @@ def asks_for_node(pod: "Pod") -> bool:
     """Say whether a pod is a signal that waits."""
     selector = pod.spec.node_selector or {}
     return (
-        {NODE_POOL_LABEL, SCALE_REQUEST_LABEL} <= selector.keys()
+        {karpenter.NODE_POOL_LABEL, SCALE_REQUEST_LABEL} <= selector.keys()
         and pod.metadata.deletion_timestamp is None
         and any(
             (condition.type, condition.reason) == ("PodScheduled", "Unschedulable")
@@ -46,7 +40,7 @@ def asks_for_node(pod: "Pod") -> bool:
     )
 
 
-def claim_of(name: str, signal: "Pod", pool: "NodePool") -> Json | None:
+def claim_of(name: str, signal: "Pod", pool: "karpenter.NodePool") -> Json | None:
     """Return the NodeClaim for a signal; None where no instance type serves."""
     template = pool.spec.template
     own = {**(template.metadata.labels or {}), **(signal.spec.node_selector or {})}
@@ -57,7 +51,7 @@ def claim_of(name: str, signal: "Pod", pool: "NodePool") -> Json | None:
         has_room = all(has.get(key, 0) >= amount for key, amount in requests.items())
         if matched is None or not has_room or values != {**own, **labels}:
             continue
-        keys = {*own, CAPACITY_TYPE_LABEL, INSTANCE_TYPE_LABEL, *matched} & values.keys()
+        keys = {*own, karpenter.CAPACITY_TYPE_LABEL, INSTANCE_TYPE_LABEL, *matched} & values.keys()
         spec = {
             "requirements": [
                 {"key": key, "operator": "In", "values": [values[key]]} for key in sorted(keys)
@@ -80,7 +74,7 @@ def claim_of(name: str, signal: "Pod", pool: "NodePool") -> Json | None:
     return None
 
 
-def instance_of(claim: "NodeClaim") -> "tuple[Labels, InstanceType]":
+def instance_of(claim: "karpenter.NodeClaim") -> "tuple[Labels, InstanceType]":
     """Return labels and type of a NodeClaim's instance."""
     fixed = {item.key: (item.values or [""])[0] for item in claim.spec.requirements or ()}
     return next(
@@ -90,7 +84,7 @@ def instance_of(claim: "NodeClaim") -> "tuple[Labels, InstanceType]":
     )
 
 
-def node_of(claim: "NodeClaim") -> Json:
+def node_of(claim: "karpenter.NodeClaim") -> Json:
     """Return the Node as an instance makes it."""
     name = claim.metadata.name
     return {
@@ -102,17 +96,17 @@ def node_of(claim: "NodeClaim") -> Json:
         },
         "spec": {
             "providerID": claim.status.provider_id,
-            "taints": [{"key": UNREGISTERED_TAINT, "effect": "NoExecute"}],
+            "taints": [{"key": karpenter.UNREGISTERED_TAINT, "effect": "NoExecute"}],
         },
     }
 
 
-def registration_of(claim: "NodeClaim", node: "Node") -> Json:
+def registration_of(claim: "karpenter.NodeClaim", node: "Node") -> Json:
     """Return the patch by which a Node gets what its NodeClaim has; this ends its registration."""
     added = [*(claim.spec.taints or ()), *(claim.spec.startup_taints or ())]
-    kept = [taint for taint in node.spec.taints or () if taint.key != UNREGISTERED_TAINT]
+    kept = [taint for taint in node.spec.taints or () if taint.key != karpenter.UNREGISTERED_TAINT]
     metadata = {
-        "labels": {**(claim.metadata.labels or {}), REGISTERED_LABEL: "true"},
+        "labels": {**(claim.metadata.labels or {}), karpenter.REGISTERED_LABEL: "true"},
         "annotations": claim.metadata.annotations or {},
         "finalizers": [TERMINATION_FINALIZER],
         "ownerReferences": [_owner(NODE_CLAIMS.kind, claim)],
@@ -135,7 +129,7 @@ def _offerings() -> "Iterator[tuple[Labels, InstanceType]]":
         yield {**type_.all_labels, **offering.labels}, type_
 
 
-def _matched(labels: "Labels", signal: "Pod", pool: "NodePool") -> set[str] | None:
+def _matched(labels: "Labels", signal: "Pod", pool: "karpenter.NodePool") -> set[str] | None:
     """Return the keys of the expressions that a node with these labels satisfies; None where it does not."""
     own = [
         SelectorRequirement(
@@ -159,7 +153,7 @@ def _requests(signal: "Pod") -> dict[str, int]:
     return found
 
 
-def _owner(kind: str, owner: "NodePool | NodeClaim") -> Json:
+def _owner(kind: str, owner: "karpenter.NodePool | karpenter.NodeClaim") -> Json:
     return {
         "apiVersion": NODE_CLAIMS.api_version,
         "kind": kind,

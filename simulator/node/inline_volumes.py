@@ -19,16 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, final
 import grpc
 import msgspec
 
-from api.csi.names import (
-    EPHEMERAL,
-    NODE_GET_INFO,
-    NODE_PUBLISH,
-    NODE_SERVICE,
-    NODE_UNPUBLISH,
-    POD_NAME,
-    POD_NAMESPACE,
-    POD_UID,
-)
+from api.csi import names
 from api.csi.proto.csi_pb2 import (
     NodeGetInfoRequest,
     NodeGetInfoResponse,
@@ -113,7 +104,7 @@ class InlineVolumes:
                 pod.spec.node_name,
                 data.driver_name,
                 _Call(
-                    NODE_UNPUBLISH,
+                    names.NODE_UNPUBLISH,
                     NodeUnpublishVolumeRequest(
                         volume_id=data.volume_handle, target_path=str(target)
                     ),
@@ -134,10 +125,10 @@ class InlineVolumes:
         (directory / _DATA).write_bytes(msgspec.json.encode(data))
         meta = pod.metadata
         attributes = (source.volume_attributes or {}) | {
-            POD_NAME: meta.name,
-            POD_NAMESPACE: meta.namespace,
-            POD_UID: meta.uid,
-            EPHEMERAL: "true",
+            names.POD_NAME: meta.name,
+            names.POD_NAMESPACE: meta.namespace,
+            names.POD_UID: meta.uid,
+            names.EPHEMERAL: "true",
         }
         mode = VolumeCapability.AccessMode(mode=VolumeCapability.AccessMode.SINGLE_NODE_WRITER)
         request = NodePublishVolumeRequest(
@@ -151,7 +142,7 @@ class InlineVolumes:
         await self._call_driver(
             pod.spec.node_name,
             source.driver,
-            _Call(NODE_PUBLISH, request, NodePublishVolumeResponse),
+            _Call(names.NODE_PUBLISH, request, NodePublishVolumeResponse),
             subject=f'MountVolume.SetUp failed for volume "{name}"',
         )
 
@@ -161,7 +152,7 @@ class InlineVolumes:
             if endpoint is None:
                 text = f"driver name {driver} not found in the list of registered CSI drivers"
                 raise VolumeNotReadyError(f"{subject} : {text}")
-            await _call(endpoint, NODE_SERVICE, call)
+            await _call(endpoint, names.NODE_SERVICE, call)
         except grpc.aio.AioRpcError as error:
             code = error.code().name.title().replace("_", "")
             text = f"rpc error: code = {code} desc = {error.details()}"
@@ -176,8 +167,8 @@ class InlineVolumes:
             if (info.type, info.name) != (CSI_PLUGIN, driver):
                 continue
             endpoint = Path(info.endpoint)
-            node_info = _Call(NODE_GET_INFO, NodeGetInfoRequest(), NodeGetInfoResponse)
-            await _call(endpoint, NODE_SERVICE, node_info)
+            node_info = _Call(names.NODE_GET_INFO, NodeGetInfoRequest(), NodeGetInfoResponse)
+            await _call(endpoint, names.NODE_SERVICE, node_info)
             registered = RegistrationStatus(plugin_registered=True)
             reported = _Call(NOTIFY_STATUS, registered, RegistrationStatusResponse)
             await _call(socket, PLUGIN_REGISTRATION_SERVICE, reported)

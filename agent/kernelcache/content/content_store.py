@@ -19,29 +19,11 @@ from weakref import WeakValueDictionary
 
 import structlog
 
+from agent.kernelcache.content import store_layout
 from agent.kernelcache.content.chunk_queue import read_in_thread
 from agent.kernelcache.content.errors import StoreError, StoreFault, store_errors
 from agent.kernelcache.content.extraction import extract_layer
 from agent.kernelcache.content.layer_limits import FreeSpaceFloor
-from agent.kernelcache.content.store_layout import (
-    CONTENT,
-    DIRECTORY_MODE,
-    FILES,
-    LOCK,
-    RECORD,
-    FoundContents,
-    StoredContent,
-    content_directory,
-    make_directories,
-    make_temporary,
-    read_store,
-    remove_tree,
-    sync_directory,
-    sync_file_system,
-    write_names,
-    write_record,
-    write_use,
-)
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Mapping
@@ -63,7 +45,9 @@ _log = structlog.get_logger()
 class ContentStore:
     """The store, open in this process; `open_store` opens it."""
 
-    def __init__(self, root: "Path", clock: "Clock", *, lock: int, found: FoundContents) -> None:
+    def __init__(
+        self, root: "Path", clock: "Clock", *, lock: int, found: store_layout.FoundContents
+    ) -> None:
         """`lock` is the open lock file, and `found` what the start has found."""
         self.root: Final = root
         self._clock = clock
@@ -76,7 +60,7 @@ class ContentStore:
         self._turns: WeakValueDictionary[Digest, asyncio.Lock] = WeakValueDictionary()
 
     @property
-    def contents(self) -> "Mapping[Digest, StoredContent]":
+    def contents(self) -> "Mapping[Digest, store_layout.StoredContent]":
         """Return all contents by digest."""
         return self._contents.copy()
 
@@ -109,7 +93,7 @@ class ContentStore:
                 StoreFault.ABSENT, f"{digest} is not in the store of kernel caches {self.root}"
             )
         self._refuse_if_lost()
-        files = content_directory(self.root, digest) / FILES
+        files = store_layout.content_directory(self.root, digest) / store_layout.FILES
         if not files.is_dir():
             del self._contents[digest]
             self._damaged.add(digest)
@@ -123,7 +107,7 @@ class ContentStore:
         layer: "Callable[[], AbstractAsyncContextManager[AsyncIterator[bytes]]]",
         *,
         limits: "ExtractionLimits",
-    ) -> StoredContent:
+    ) -> store_layout.StoredContent:
         """Extract a layer as the content of that digest, once; `layer` is not opened where it is there.
 
         The stream has to check the layer's digest and length, and to fail at its end where they are wrong: the content
@@ -141,7 +125,7 @@ class ContentStore:
                 raise self._is_damaged(digest)
             self._refuse_if_lost()
 
-            def write(chunks: "Iterator[memoryview]") -> StoredContent:
+            def write(chunks: "Iterator[memoryview]") -> store_layout.StoredContent:
                 return self._write(digest, cache_type, chunks, limits=limits)
 
             async with layer() as chunks:
@@ -166,13 +150,13 @@ class ContentStore:
                 return
             self._refuse_if_lost()
             with store_errors(self.root):
-                temporary = make_temporary(self.root)
+                temporary = store_layout.make_temporary(self.root)
                 # Its path ends as before: a mount that is not known stays a reference to the digest.
-                gone = content_directory(temporary, digest)
+                gone = store_layout.content_directory(temporary, digest)
                 gone.parent.mkdir()
                 # A content that was removed by hand is not there any more.
                 with contextlib.suppress(FileNotFoundError):
-                    content_directory(self.root, digest).rename(gone)
+                    store_layout.content_directory(self.root, digest).rename(gone)
             self._contents.pop(digest, None)
             self._damaged.discard(digest)
         await asyncio.to_thread(self._remove_tree, temporary)
@@ -193,7 +177,7 @@ class ContentStore:
             self._refuse_if_lost()
             wanted = dict(names)
             with store_errors(self.root):
-                await asyncio.to_thread(write_names, self.root, wanted)
+                await asyncio.to_thread(store_layout.write_names, self.root, wanted)
             self._names = wanted
 
     def mark_used(self, digest: "Digest") -> None:
@@ -202,10 +186,10 @@ class ContentStore:
         Raises:
             StoreError: as of `files_of`, or the note cannot be written.
         """
-        record = self.files_of(digest).parent / RECORD
+        record = self.files_of(digest).parent / store_layout.RECORD
         now = self._clock.utc_now()
         with store_errors(self.root):
-            write_use(record, now)
+            store_layout.write_use(record, now)
         self._contents[digest] = replace(self._contents[digest], used_at=now)
 
     def close(self) -> None:
@@ -229,7 +213,7 @@ class ContentStore:
     def _is_damaged(self, digest: "Digest") -> StoreError:
         return StoreError(
             StoreFault.DAMAGED,
-            f"{content_directory(self.root, digest)} is damaged: it is removed once no pod uses it,"
+            f"{store_layout.content_directory(self.root, digest)} is damaged: it is removed once no pod uses it,"
             " and extracted again",
         )
 
@@ -240,16 +224,16 @@ class ContentStore:
         chunks: "Iterator[memoryview]",
         *,
         limits: "ExtractionLimits",
-    ) -> StoredContent:
+    ) -> store_layout.StoredContent:
         """Extract, write all of it to the disk, and let it appear; runs in a thread, which may outlive its caller."""
         with store_errors(self.root):
-            temporary = make_temporary(self.root)
+            temporary = store_layout.make_temporary(self.root)
             try:
-                files = temporary / FILES
-                files.mkdir(mode=DIRECTORY_MODE)
+                files = temporary / store_layout.FILES
+                files.mkdir(mode=store_layout.DIRECTORY_MODE)
                 layer = extract_layer(chunks, files, cache_type=cache_type, limits=limits)
                 now = self._clock.utc_now()
-                content = StoredContent(
+                content = store_layout.StoredContent(
                     digest=digest,
                     cache_type=cache_type.value,
                     size_bytes=layer.size_bytes,
@@ -259,29 +243,29 @@ class ContentStore:
                     extracted_at=now,
                     used_at=now,
                 )
-                write_record(temporary, content)
-                temporary.chmod(DIRECTORY_MODE)
-                sync_file_system(temporary)
+                store_layout.write_record(temporary, content)
+                temporary.chmod(store_layout.DIRECTORY_MODE)
+                store_layout.sync_file_system(temporary)
                 self._publish(temporary, content)
             except BaseException:
                 _remove_if_possible(temporary)
                 raise
-            sync_directory(self.root / CONTENT)
+            store_layout.sync_directory(self.root / store_layout.CONTENT)
             return content
 
-    def _publish(self, temporary: "Path", content: StoredContent) -> None:
+    def _publish(self, temporary: "Path", content: store_layout.StoredContent) -> None:
         try:
-            temporary.rename(content_directory(self.root, content.digest))
+            temporary.rename(store_layout.content_directory(self.root, content.digest))
         except OSError as error:
             # A thread whose caller was cancelled has published the same content meanwhile.
             if error.errno not in _THERE:
                 raise
-            remove_tree(temporary)
+            store_layout.remove_tree(temporary)
         self._contents[content.digest] = content
 
     def _remove_tree(self, directory: "Path") -> None:
         with store_errors(self.root):
-            remove_tree(directory)
+            store_layout.remove_tree(directory)
 
 
 def open_store(root: "Path", clock: "Clock") -> ContentStore:
@@ -293,11 +277,13 @@ def open_store(root: "Path", clock: "Clock") -> ContentStore:
         StoreError: another process has it open (IN_USE), or the directory cannot be used.
     """
     with store_errors(root):
-        make_directories(root)
-        lock = os.open(root / LOCK, os.O_RDONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        store_layout.make_directories(root)
+        lock = os.open(
+            root / store_layout.LOCK, os.O_RDONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600
+        )
         try:
             _take(lock, root)
-            return ContentStore(root, clock, lock=lock, found=read_store(root))
+            return ContentStore(root, clock, lock=lock, found=store_layout.read_store(root))
         except BaseException:
             os.close(lock)
             raise
@@ -317,7 +303,7 @@ def _take(lock: int, root: "Path") -> None:
 def _remove_if_possible(directory: "Path") -> None:
     """Remove what a failed extraction has written; what is left goes at the next start."""
     try:
-        remove_tree(directory)
+        store_layout.remove_tree(directory)
     except OSError as error:
         _log.warning("temporary directory not removed", path=str(directory), error=str(error))
 

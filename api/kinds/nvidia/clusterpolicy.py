@@ -9,17 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from api.kinds.nvidia.container_operands import (
-    DCGMExporterSpec,
-    DCGMSpec,
-    DevicePluginSpec,
-    GPUFeatureDiscoverySpec,
-    MIGManagerSpec,
-    MIGSpec,
-    NodeStatusExporterSpec,
-    ToolkitSpec,
-    ValidatorSpec,
-)
+from api.kinds.nvidia import container_operands
 from api.kinds.nvidia.driver_blocks import DriverSpec, GDRCopy, GPUDirectStorage
 from api.kinds.nvidia.operand_block import Switch
 from api.kinds.nvidia.operator_blocks import CDIConfig, DaemonsetsSpec, HostPaths, OperatorSpec
@@ -49,27 +39,29 @@ class ClusterPolicySpec(SparseModel, frozen=True):
     """The DaemonSets of all operands."""
     driver: DriverSpec = DriverSpec()
     """The driver."""
-    toolkit: ToolkitSpec = ToolkitSpec()
+    toolkit: container_operands.ToolkitSpec = container_operands.ToolkitSpec()
     """The container toolkit."""
-    device_plugin: DevicePluginSpec = DevicePluginSpec()
+    device_plugin: container_operands.DevicePluginSpec = container_operands.DevicePluginSpec()
     """The device plugin."""
-    dcgm_exporter: DCGMExporterSpec = DCGMExporterSpec()
+    dcgm_exporter: container_operands.DCGMExporterSpec = container_operands.DCGMExporterSpec()
     """The exporter of metrics."""
-    dcgm: DCGMSpec = DCGMSpec()
+    dcgm: container_operands.DCGMSpec = container_operands.DCGMSpec()
     """The DCGM host engine."""
-    node_status_exporter: NodeStatusExporterSpec = NodeStatusExporterSpec()
+    node_status_exporter: container_operands.NodeStatusExporterSpec = (
+        container_operands.NodeStatusExporterSpec()
+    )
     """The exporter of the state of the node's GPU software."""
-    gfd: GPUFeatureDiscoverySpec = GPUFeatureDiscoverySpec()
+    gfd: container_operands.GPUFeatureDiscoverySpec = container_operands.GPUFeatureDiscoverySpec()
     """GPU Feature Discovery."""
-    mig: MIGSpec = MIGSpec()
+    mig: container_operands.MIGSpec = container_operands.MIGSpec()
     """MIG instances, as device plugin and feature discovery show them."""
-    mig_manager: MIGManagerSpec = MIGManagerSpec()
+    mig_manager: container_operands.MIGManagerSpec = container_operands.MIGManagerSpec()
     """The MIG manager."""
     psp: Switch = Switch()
     """Without effect: Kubernetes has no PodSecurityPolicy any more."""
     psa: Switch = Switch()
     """Whether the namespace of the operands is labelled as privileged, for Pod Security Admission."""
-    validator: ValidatorSpec = ValidatorSpec()
+    validator: container_operands.ValidatorSpec = container_operands.ValidatorSpec()
     """The validator."""
     gds: GPUDirectStorage = GPUDirectStorage()
     """GPUDirect Storage."""

@@ -5,21 +5,12 @@ from typing import ClassVar, Literal
 
 import msgspec
 
-from api.kinds.nvidia.operand_block import (
-    ConfigReference,
-    DefaultedConfig,
-    EnvVar,
-    Int32,
-    OperandBlock,
-    PodFields,
-    Switch,
-    Texts,
-)
+from api.kinds.nvidia import operand_block
 from api.kinds.nvidia.operator_blocks import ServiceMonitorConfig
 from api.meta import SparseModel
 
 
-class ToolkitSpec(OperandBlock, frozen=True):
+class ToolkitSpec(operand_block.OperandBlock, frozen=True):
     """NVIDIA's container toolkit, which lets the container runtime hand out devices."""
 
     on_by_default: ClassVar[bool] = True
@@ -36,29 +27,29 @@ class MPSConfig(SparseModel, frozen=True):
     """Directory of the node for its sockets and logs."""
 
 
-class DevicePluginSpec(OperandBlock, frozen=True):
+class DevicePluginSpec(operand_block.OperandBlock, frozen=True):
     """NVIDIA's device plugin, which offers devices to kubelet."""
 
     on_by_default: ClassVar[bool] = True
     image_variable: ClassVar[str] = "DEVICE_PLUGIN_IMAGE"
 
-    config: DefaultedConfig = DefaultedConfig()
+    config: operand_block.DefaultedConfig = operand_block.DefaultedConfig()
     """ConfigMap of configurations, among which the node label nvidia.com/device-plugin.config chooses."""
     mps: MPSConfig = MPSConfig()
     """The Multi-Process Service."""
 
 
-class DCGMSpec(OperandBlock, frozen=True):
+class DCGMSpec(operand_block.OperandBlock, frozen=True):
     """The DCGM host engine in a pod of its own."""
 
     on_by_default: ClassVar[bool] = True
     image_variable: ClassVar[str] = "DCGM_IMAGE"
 
-    host_port: Int32 | None = None
+    host_port: operand_block.Int32 | None = None
     """Without effect."""
 
 
-class HPCJobMapping(Switch, frozen=True):
+class HPCJobMapping(operand_block.Switch, frozen=True):
     """Jobs of a workload manager as a label of metrics."""
 
     directory: str = ""
@@ -75,7 +66,7 @@ class ExporterService(SparseModel, frozen=True):
     """Cluster or Local."""
 
 
-class DCGMExporterSpec(OperandBlock, frozen=True):
+class DCGMExporterSpec(operand_block.OperandBlock, frozen=True):
     """NVIDIA's exporter of the devices' metrics."""
 
     on_by_default: ClassVar[bool] = True
@@ -83,7 +74,7 @@ class DCGMExporterSpec(OperandBlock, frozen=True):
 
     annotations: dict[str, str] | None = None
     """Annotations of the exporter's pods."""
-    config: ConfigReference = ConfigReference()
+    config: operand_block.ConfigReference = operand_block.ConfigReference()
     """ConfigMap with dcgm-metrics.csv, the list of metrics."""
     service_monitor: ServiceMonitorConfig = ServiceMonitorConfig()
     """The ServiceMonitor of the exporter."""
@@ -97,17 +88,17 @@ class DCGMExporterSpec(OperandBlock, frozen=True):
     """Whether labels of pods become labels of metrics; the exporter then reads all pods."""
     enable_pod_uid: bool | None = msgspec.field(default=None, name="enablePodUID")
     """Whether the UID of pods becomes a label of metrics; the exporter then reads all pods."""
-    pod_label_allowlist_regex: Texts | None = None
+    pod_label_allowlist_regex: operand_block.Texts | None = None
     """Expressions of the pod labels that become labels of metrics; all if left out."""
 
 
-class NodeStatusExporterSpec(OperandBlock, frozen=True):
+class NodeStatusExporterSpec(operand_block.OperandBlock, frozen=True):
     """The exporter of the state of the node's GPU software."""
 
     image_variable: ClassVar[str] = "VALIDATOR_IMAGE"
 
 
-class GPUFeatureDiscoverySpec(OperandBlock, frozen=True):
+class GPUFeatureDiscoverySpec(operand_block.OperandBlock, frozen=True):
     """GPU Feature Discovery, which describes the devices by labels of the node."""
 
     on_by_default: ClassVar[bool] = True
@@ -131,14 +122,14 @@ class MIGSpec(SparseModel, frozen=True):
     strategy: MigStrategy | None = None
 
 
-class MIGPartedConfig(ConfigReference, frozen=True):
+class MIGPartedConfig(operand_block.ConfigReference, frozen=True):
     """Layouts of MIG instances."""
 
     default: Literal["all-disabled", ""] = "all-disabled"
     """Layout of nodes of which no label names one; empty: their devices stay as they are."""
 
 
-class MIGManagerSpec(OperandBlock, frozen=True):
+class MIGManagerSpec(operand_block.OperandBlock, frozen=True):
     """NVIDIA's MIG manager, which partitions the devices of a node by its label nvidia.com/mig.config."""
 
     on_by_default: ClassVar[bool] = True
@@ -146,18 +137,18 @@ class MIGManagerSpec(OperandBlock, frozen=True):
 
     config: MIGPartedConfig = MIGPartedConfig()
     """ConfigMap of layouts."""
-    gpu_clients_config: ConfigReference = ConfigReference()
+    gpu_clients_config: operand_block.ConfigReference = operand_block.ConfigReference()
     """ConfigMap of the node's programs that use devices, and stop while these are partitioned."""
 
 
 class ValidatorStep(SparseModel, frozen=True):
     """A check of the validator."""
 
-    env: list[EnvVar] | None = None
+    env: list[operand_block.EnvVar] | None = None
     """Environment variables of the check."""
 
 
-class ValidatorSpec(PodFields, frozen=True):
+class ValidatorSpec(operand_block.PodFields, frozen=True):
     """The validator, which checks the software of a node step by step."""
 
     image_variable: ClassVar[str] = "VALIDATOR_IMAGE"

@@ -5,16 +5,7 @@ from typing import ClassVar
 
 import msgspec
 
-from api.kinds.nvidia.operand_block import (
-    ConfigReference,
-    ContainerFields,
-    DriverManager,
-    Int32,
-    PodFields,
-    PositiveInt32,
-    Switch,
-    Switchable,
-)
+from api.kinds.nvidia import operand_block
 from api.kinds.nvidia.upgrade_policy import ClusterUpgradePolicy
 from api.meta import SparseModel
 
@@ -33,26 +24,26 @@ class KernelModuleType(Enum):
 class ContainerProbe(SparseModel, frozen=True):
     """Timing of a probe of the driver's container; fields that are left out keep their default."""
 
-    initial_delay_seconds: Int32 | None = None
+    initial_delay_seconds: operand_block.Int32 | None = None
     """Seconds after the container's start until the first probe."""
-    timeout_seconds: PositiveInt32 | None = None
+    timeout_seconds: operand_block.PositiveInt32 | None = None
     """Seconds until a probe counts as failed."""
-    period_seconds: PositiveInt32 | None = None
+    period_seconds: operand_block.PositiveInt32 | None = None
     """Seconds between two probes."""
-    success_threshold: PositiveInt32 | None = None
+    success_threshold: operand_block.PositiveInt32 | None = None
     """Successes in a row after which the probe counts as passed."""
-    failure_threshold: PositiveInt32 | None = None
+    failure_threshold: operand_block.PositiveInt32 | None = None
     """Failures in a row after which the probe counts as failed."""
 
 
-class GPUDirectRDMA(Switch, frozen=True):
+class GPUDirectRDMA(operand_block.Switch, frozen=True):
     """GPUDirect RDMA: the module nvidia-peermem."""
 
     use_host_mofed: bool | None = None
     """Whether the network driver (MOFED) is installed on the nodes."""
 
 
-class DriverContainer(ContainerFields, Switchable, frozen=True):
+class DriverContainer(operand_block.ContainerFields, operand_block.Switchable, frozen=True):
     """A container beside the driver, which loads one more kernel module."""
 
     enabled: bool | None = None
@@ -71,7 +62,7 @@ class GDRCopy(DriverContainer, frozen=True):
     image_variable: ClassVar[str] = "GDRCOPY_IMAGE"
 
 
-class DriverFields(PodFields, frozen=True):
+class DriverFields(operand_block.PodFields, frozen=True):
     """The driver, as both kinds spell it."""
 
     use_precompiled: bool | None = None
@@ -87,11 +78,11 @@ class DriverFields(PodFields, frozen=True):
     """Probe of the container's readiness; none if left out."""
     rdma: GPUDirectRDMA = GPUDirectRDMA()
     """GPUDirect RDMA."""
-    manager: DriverManager = DriverManager()
+    manager: operand_block.DriverManager = operand_block.DriverManager()
     """The init container that frees the node's devices."""
-    cert_config: ConfigReference = ConfigReference()
+    cert_config: operand_block.ConfigReference = operand_block.ConfigReference()
     """ConfigMap of certificates that the container trusts, for repositories of packages."""
-    kernel_module_config: ConfigReference = ConfigReference()
+    kernel_module_config: operand_block.ConfigReference = operand_block.ConfigReference()
     """ConfigMap of parameters of the kernel modules."""
     secret_env: str = ""
     """Secret whose keys become environment variables of the container."""
@@ -126,7 +117,7 @@ class VirtualTopology(SparseModel, frozen=True):
     """ConfigMap with nvidia-topologyd.conf; empty: none."""
 
 
-class DriverSpec(DriverFields, Switchable, frozen=True):
+class DriverSpec(DriverFields, operand_block.Switchable, frozen=True):
     """The driver of all nodes, unless NVIDIADriver objects describe the drivers."""
 
     on_by_default: ClassVar[bool] = True

@@ -13,13 +13,7 @@ from api.text import nearest
 from cli.simulation.errors import BadInputError
 from cli.simulation.pod_file import pod_of_object
 from cli.simulation.pod_scheduling import PodCreator, question_of, request_of
-from cli.simulation.workload.run import (
-    Scenario,
-    axis_of,
-    inflated_name,
-    lines_of,
-    unknown_pool,
-)
+from cli.simulation.workload import run
 from cli.simulation.workload.run_report import Axis
 from cli.simulation.workload.snapshot_cluster import POOL_SPEC, SnapshotCluster, WorkloadPod
 from cli.simulation.workload.workload_file import read_workload
@@ -72,7 +66,7 @@ class PoolCluster:
         return self.snapshot_of(replace(self.objects, pools=pools))
 
 
-def workload_on_pools(cluster: PoolCluster, file: "Path") -> Scenario:
+def workload_on_pools(cluster: PoolCluster, file: "Path") -> run.Scenario:
     """Return a workload of ours on a cluster of pools.
 
     Raises:
@@ -84,12 +78,12 @@ def workload_on_pools(cluster: PoolCluster, file: "Path") -> Scenario:
         writer.from_object(pod, item) if item is not None else writer.from_sizes(pod)
         for pod, item in zip(found.pods, found.objects, strict=True)
     ]
-    return _scenario(cluster, pods, axis=axis_of(found.pods), name=str(file))
+    return _scenario(cluster, pods, axis=run.axis_of(found.pods), name=str(file))
 
 
 def trace_on_pools(
     cluster: PoolCluster, file: "Path", *, pool: str | None, inflate: float | None, seed: int
-) -> Scenario:
+) -> run.Scenario:
     """Return the pods of a trace on a cluster of pools.
 
     Args:
@@ -105,7 +99,7 @@ def trace_on_pools(
     writer = _PodWriter(cluster, str(file))
     facts = writer.pool(pool)
     try:
-        read = openb.read_pods(lines_of(file), str(file))
+        read = openb.read_pods(run.lines_of(file), str(file))
     except openb.TraceError as error:
         raise BadInputError(str(error)) from error
     devices = writer.devices_of(facts)
@@ -117,7 +111,7 @@ def trace_on_pools(
     else:
         arrivals = drawn(read, devices=devices, inflate=inflate, seed=seed)
         timed = [(pod, 0.0, None) for pod in arrivals]
-        axis, name = Axis.ARRIVED, inflated_name(file, inflate, seed)
+        axis, name = Axis.ARRIVED, run.inflated_name(file, inflate, seed)
     pods = [
         writer.from_sizes(
             SimulatedPod(
@@ -159,8 +153,8 @@ def _scenario(
     axis: Axis,
     name: str,
     notes: "Sequence[str]" = (),
-) -> Scenario:
-    return Scenario(
+) -> run.Scenario:
+    return run.Scenario(
         pods=[pod.simulated for pod in pods],
         cluster=lambda strategy, _seed: SnapshotCluster(
             cluster.with_strategy(strategy), pods, strategy=strategy
@@ -197,7 +191,7 @@ class _PodWriter:
             )
         found = next(iter(pools.values())) if name is None else pools.get(name)  # type: ignore[call-overload]
         if found is None:
-            raise BadInputError(f"{self._file}: {unknown_pool(str(name), pools)}")
+            raise BadInputError(f"{self._file}: {run.unknown_pool(str(name), pools)}")
         return found
 
     def devices_of(self, pool: "PoolFacts") -> int:
@@ -259,7 +253,7 @@ class _PodWriter:
             return ""
         pools = {pool.name: pool for pool in self._snapshot.index.pools()}
         if pod.pool not in pools:
-            raise BadInputError(f"{self._file}: pod {pod.name} {unknown_pool(pod.pool, pools)}")
+            raise BadInputError(f"{self._file}: pod {pod.name} {run.unknown_pool(pod.pool, pools)}")
         return next(pool.resource for pool in pools.values() if pool.name == pod.pool)
 
     def _nodes(self, pod: SimulatedPod) -> "list[NodeName] | None":

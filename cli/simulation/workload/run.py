@@ -5,13 +5,7 @@ from typing import TYPE_CHECKING
 
 from api.text import nearest
 from cli.simulation.errors import BadInputError
-from cli.simulation.workload.run_report import (
-    Axis,
-    RunReport,
-    demand_of,
-    excess_notes,
-    report_of,
-)
+from cli.simulation.workload import run_report
 from pool.errors import InvariantViolatedError
 from pool.placement.simulation.engine import run_workload
 from pool.placement.simulation.results import Mode
@@ -37,7 +31,7 @@ class Scenario:
     pods: "Sequence[SimulatedPod]"
     cluster: "Callable[[str, int], PlacingCluster]"
     """Returns the cluster at the start, for a strategy and a seed."""
-    axis: Axis
+    axis: run_report.Axis
     cluster_name: str
     workload_name: str
     notes: "Sequence[str]" = ()
@@ -57,15 +51,15 @@ def check_strategies(names: "Sequence[str]", known: "Collection[str]") -> None:
         raise BadInputError(f"no such strategy {name}; {hint}")
 
 
-def axis_of(pods: "Sequence[SimulatedPod]") -> Axis:
+def axis_of(pods: "Sequence[SimulatedPod]") -> run_report.Axis:
     """Return what the curves of a workload are drawn over."""
     in_time = any(pod.arrival_s or pod.duration_s is not None for pod in pods)
-    return Axis.TIME if in_time else Axis.ARRIVED
+    return run_report.Axis.TIME if in_time else run_report.Axis.ARRIVED
 
 
 def run(
     scenario: Scenario, strategies: "Sequence[str]", *, seed: int, progress: "Progress | None"
-) -> RunReport:
+) -> run_report.RunReport:
     """Simulate each strategy on the same cluster and workload.
 
     Raises:
@@ -81,7 +75,7 @@ def run(
 
 def _reported(
     scenario: Scenario, strategies: "Sequence[str]", *, seed: int, progress: "Progress | None"
-) -> RunReport:
+) -> run_report.RunReport:
     reports = []
     names_by_note: dict[str, list[str]] = {}
     sizes: Sequence[PoolSize] = ()
@@ -93,20 +87,20 @@ def _reported(
             cluster,
             scenario.pods,
             seed=seed,
-            mode=Mode.WAIT if scenario.axis is Axis.TIME else Mode.DROP,
+            mode=Mode.WAIT if scenario.axis is run_report.Axis.TIME else Mode.DROP,
             progress=None if progress is None else _named(progress, name),
         )
-        reports.append(report_of(result, scenario.pods, sizes, axis=scenario.axis))
+        reports.append(run_report.report_of(result, scenario.pods, sizes, axis=scenario.axis))
         for note in cluster.notes():
             names_by_note.setdefault(note, []).append(name)
-    return RunReport(
+    return run_report.RunReport(
         cluster=scenario.cluster_name,
         workload=scenario.workload_name,
         axis=scenario.axis,
         nodes=nodes,
         devices=sum(pool.devices for pool in sizes),
         pods=len(scenario.pods),
-        demand=demand_of(scenario.pods, sizes),
+        demand=run_report.demand_of(scenario.pods, sizes),
         strategies=reports,
         notes=[
             *scenario.notes,
@@ -114,7 +108,7 @@ def _reported(
                 note if len(names) == len(reports) else f"{', '.join(names)}: {note}"
                 for note, names in names_by_note.items()
             ),
-            *excess_notes(scenario.pods, sizes),
+            *run_report.excess_notes(scenario.pods, sizes),
         ],
     )
 

@@ -11,20 +11,9 @@ from typing import TYPE_CHECKING, Final, final
 from admission.decision import Denied
 from api.kinds.gpupool import SlicePlacement
 from api.names import PodUid
-from cli.simulation.pod_scheduling import (
-    admit,
-    bind,
-    choose_node,
-    question_of,
-)
+from cli.simulation import pod_scheduling
+from cli.simulation.workload import refusal_causes
 from cli.simulation.workload.free_devices import FreeDevices, left_out
-from cli.simulation.workload.refusal_causes import (
-    Shortage,
-    cause_of,
-    idle_causes,
-    shortage_of,
-    shortage_of_resources,
-)
 from pool.layout import most_units_of_a_device
 from pool.model import Constraints, PodPhase, UnitlessPod
 from pool.placement.fragmentation.recent_demand import RequestedShape, target_shape, unit_milli
@@ -40,7 +29,6 @@ if TYPE_CHECKING:
 
     from api.names import NodeName
     from cli.simulation.pod_file import NewPod
-    from cli.simulation.pod_scheduling import PodCreator, PoolQuestion
     from cli.simulation.snapshot import Snapshot
     from pool.compute_resources import ComputeResources
     from pool.placement.planner import Placed
@@ -59,7 +47,7 @@ class WorkloadPod:
 
     simulated: "SimulatedPod"
     asked: "NewPod"
-    creator: "PodCreator"
+    creator: "pod_scheduling.PodCreator"
     requests: "ComputeResources"
     kind: "Hashable"
     """Equal for pods with equal specs."""
@@ -116,11 +104,11 @@ class SnapshotCluster:
         """Admit a pod that arrives, and bind it where a node takes it."""
         pod, snapshot = self._pods[number], self._snapshot
         self._rank(pod.simulated.arrival_s)
-        decision = admit(pod.asked, snapshot, pod.creator)
+        decision = pod_scheduling.admit(pod.asked, snapshot, pod.creator)
         if isinstance(decision, Denied):
             self.denials[number] = decision
             return RefusalCause.DENIED
-        question = question_of(pod.asked, snapshot)
+        question = pod_scheduling.question_of(pod.asked, snapshot)
         if question is None:
             return self._bind_plain(number, self._nodes) or self._cause_of_plain(pod)
         snapshot.state.observe_pod(question.pod.facts, snapshot.admission.now())
@@ -134,7 +122,7 @@ class SnapshotCluster:
     def place_on(self, number: int, node: int) -> PlacedPod | None:
         """Bind a waiting pod to a node, if that takes it now."""
         names = self._nodes[node : node + 1]
-        question = question_of(self._pods[number].asked, self._snapshot)
+        question = pod_scheduling.question_of(self._pods[number].asked, self._snapshot)
         if question is None:
             return self._bind_plain(number, names)
         return self._bind(number, question, names)
@@ -169,21 +157,21 @@ class SnapshotCluster:
 
     def idle(self, unplaced: "Sequence[int]") -> "dict[IdleCause, int]":
         """Return the free milli by cause."""
-        pending: dict[Hashable, PoolQuestion] = {}
+        pending: dict[Hashable, pod_scheduling.PoolQuestion] = {}
         for number in unplaced:
             pod = self._pods[number]
-            question = question_of(pod.asked, self._snapshot)
+            question = pod_scheduling.question_of(pod.asked, self._snapshot)
             if question is not None and number not in self.denials:
                 pending[pod.kind] = question
-        return idle_causes(self._snapshot, self._devices, list(pending.values()))
+        return refusal_causes.idle_causes(self._snapshot, self._devices, list(pending.values()))
 
     def _bind(
-        self, number: int, question: "PoolQuestion", names: "list[NodeName] | None"
+        self, number: int, question: "pod_scheduling.PoolQuestion", names: "list[NodeName] | None"
     ) -> PlacedPod | None:
-        chosen = choose_node(question, self._snapshot, names)
+        chosen = pod_scheduling.choose_node(question, self._snapshot, names)
         if chosen is None:
             return None
-        bind(question, chosen.placed, self._snapshot)
+        pod_scheduling.bind(question, chosen.placed, self._snapshot)
         self.placed[number] = chosen.placed
         self._occupy(number, chosen.placed.node)
         return PlacedPod(self._position[chosen.placed.node], self._devices.positions(chosen.placed))
@@ -222,23 +210,23 @@ class SnapshotCluster:
             rank_nodes(self._snapshot.index)
             self._ranked_s, self._changes = now_s, 0
 
-    def _cause(self, question: "PoolQuestion") -> RefusalCause:
+    def _cause(self, question: "pod_scheduling.PoolQuestion") -> RefusalCause:
         nodes = self._snapshot.index.state(question.pool.name).devices_by_node
-        shortages = (shortage_of(question, node, self._snapshot) for node in nodes)
-        return cause_of(max(shortages, default=Shortage.ACCESS))
+        shortages = (refusal_causes.shortage_of(question, node, self._snapshot) for node in nodes)
+        return refusal_causes.cause_of(max(shortages, default=refusal_causes.Shortage.ACCESS))
 
     def _cause_of_plain(self, pod: WorkloadPod) -> RefusalCause:
         snapshot, constraints = self._snapshot, _constraints(pod)
         shortages = [
-            shortage_of_resources(snapshot.index, name, pod.requests)
+            refusal_causes.shortage_of_resources(snapshot.index, name, pod.requests)
             for name in self._nodes
             if not exclusion_of(snapshot.index.nodes[name], constraints)
         ]
-        return cause_of(max(shortages, default=Shortage.ACCESS))
+        return refusal_causes.cause_of(max(shortages, default=refusal_causes.Shortage.ACCESS))
 
     def _demand(self, pod: WorkloadPod) -> PodDemand:
         question, priority = (
-            question_of(pod.asked, self._snapshot),
+            pod_scheduling.question_of(pod.asked, self._snapshot),
             pod.asked.pod.spec.priority or 0,
         )
         if question is None:
@@ -259,7 +247,7 @@ class SnapshotCluster:
         pools = self._snapshot.index.pools()
         shapes: dict[str, list[TargetShape]] = {pool.name: [] for pool in pools}
         for pod in self._pods:
-            question = question_of(pod.asked, self._snapshot)
+            question = pod_scheduling.question_of(pod.asked, self._snapshot)
             cpu = pod.requests.cpu_milli
             if question is None:
                 for of_pool in shapes.values():

@@ -17,19 +17,11 @@ from api.text import listed, units
 from console.console_data import BadQuestionError
 from console.data.state.watched_pods import WatchedPod
 from console.rows import PlacedPods, WhatIfAnswer
+from pool import model
 from pool.admission_planner import Exhausted
 from pool.admission_rules import IncomingPod
 from pool.allocation_state import PlacementRequest
 from pool.compute_resources import ComputeResources
-from pool.model import (
-    ContainerDemand,
-    ContainerRole,
-    Demand,
-    PodFacts,
-    PodPhase,
-    PodSelection,
-    PoolFacts,
-)
 from pool.placement.planner import Placed
 from pool.pods.selection import constraints_of_selection
 from pool.value_ranking import rank_nodes
@@ -89,7 +81,7 @@ def try_pods(
     )
 
 
-def _checked(cluster: "ClusterState", trial: "PodTrial") -> PoolFacts:
+def _checked(cluster: "ClusterState", trial: "PodTrial") -> model.PoolFacts:
     """Return the pool that is asked about."""
     if not cluster.is_exact:
         raise BadQuestionError(
@@ -129,18 +121,20 @@ def _cordoned(cluster: "ClusterState", names: "Sequence[str]") -> "Iterator[None
             cluster.index.replace_node(node)
 
 
-def _pod_of(cluster: "ClusterState", pool: PoolFacts, count: int) -> PodFacts:
+def _pod_of(cluster: "ClusterState", pool: model.PoolFacts, count: int) -> model.PodFacts:
     """Return the pod as admission lets it be: it tolerates the taints of the pool."""
     known = cluster.catalog.pools.get(pool.name)
     taints = known.taints if known is not None else ()
     tolerations = missing_tolerations(PodSpec(), taints)
-    return PodFacts(
+    return model.PodFacts(
         uid=PodUid("what-if"),
         namespace="",
         name="what-if",
-        demand=Demand(pool.resource, (ContainerDemand("main", ContainerRole.MAIN, count),), count),
-        phase=PodPhase.PENDING,
-        selection=PodSelection(tolerations=tuple(tolerations)),
+        demand=model.Demand(
+            pool.resource, (model.ContainerDemand("main", model.ContainerRole.MAIN, count),), count
+        ),
+        phase=model.PodPhase.PENDING,
+        selection=model.PodSelection(tolerations=tuple(tolerations)),
     )
 
 
@@ -149,7 +143,7 @@ def _message(
     nodes: "Sequence[NodeName]",
     missing: "Explanation | None",
     *,
-    pool: PoolFacts,
+    pool: model.PoolFacts,
 ) -> str:
     if missing is None and trial.times == 1:
         return f"the pod would be placed now, on node {nodes[0]}"
@@ -173,8 +167,8 @@ class _TriedPods:
     """Equal pods on the live state."""
 
     cluster: "ClusterState"
-    pool: PoolFacts
-    pod: PodFacts
+    pool: model.PoolFacts
+    pod: model.PodFacts
     nodes: list[NodeName] = field(default_factory=list)
     """Nodes of each pod that was placed, in their order."""
 
@@ -198,7 +192,7 @@ class _TriedPods:
     def _plan(self, uid: PodUid) -> Placed | None:
         """Return where admission reserves units, or else where kube-scheduler's choice leads."""
         reader, pod = self.cluster.reader, replace(self.pod, uid=uid)
-        constraints = constraints_of_selection(pod.selection or PodSelection())
+        constraints = constraints_of_selection(pod.selection or model.PodSelection())
         trial = Trial(
             reader, self.cluster.index, TrialPod(facts=pod, pool=self.pool, constraints=constraints)
         )

@@ -4,18 +4,9 @@ from typing import TYPE_CHECKING, Final, final
 
 import msgspec
 
+from console import rows
 from console.data.tables.health_rows import HealthEntry
 from console.data.tables.pod_rows import WaitEntry
-from console.rows import (
-    DeviceRow,
-    EndedRow,
-    HolderEntry,
-    NodeRow,
-    NodeRowState,
-    PoolRow,
-    ReservationRow,
-    ShareRow,
-)
 from pool.what_if.explanation import UnitsReturn, WithheldBy
 from telemetry.remedy_texts import RemedyReader, remedy_text
 
@@ -24,7 +15,6 @@ if TYPE_CHECKING:
 
     from console.data.state.moments import Moments
     from console.data.tables.table import Section, TableRow
-    from console.rows import HealthRow, Row, WaitingRow
     from console.visibility import Visibility
     from pool.what_if.explanation import AnyRemedy, UnitsHolder
 
@@ -52,32 +42,32 @@ class RowViewer:
             case _:
                 return self._sees_all
 
-    def row(self, row: "TableRow") -> "Row | None":
+    def row(self, row: "TableRow") -> "rows.Row | None":
         """Return what is seen of a row of the table; None where nothing is."""
         match row:
-            case DeviceRow():
+            case rows.DeviceRow():
                 return self.device(row)
-            case NodeRow():
+            case rows.NodeRow():
                 return self._node(row)
             case WaitEntry():
                 return self.wait(row)
-            case ReservationRow() | EndedRow():
+            case rows.ReservationRow() | rows.EndedRow():
                 return self._reservation(row)
-            case ShareRow():
+            case rows.ShareRow():
                 return row if self.visibility.sees(row.namespace) else None
             case HealthEntry():
                 return self._health(row)
-            case PoolRow():  # pragma: no branch  # mypy proves that no case is missing
+            case rows.PoolRow():  # pragma: no branch  # mypy proves that no case is missing
                 return row
 
-    def device(self, row: DeviceRow) -> DeviceRow:
+    def device(self, row: rows.DeviceRow) -> rows.DeviceRow:
         """Return the row with the holders that are seen."""
         if self._sees_all or not row.holders:
             return row
         seen = tuple(holder for holder in row.holders if self.sees_pod(holder))
         return row if len(seen) == len(row.holders) else msgspec.structs.replace(row, holders=seen)
 
-    def wait(self, entry: WaitEntry) -> "WaitingRow | None":
+    def wait(self, entry: WaitEntry) -> "rows.WaitingRow | None":
         """Return the row with the remedies as texts."""
         row = entry.row
         if not self.visibility.sees(row.namespace):
@@ -108,7 +98,7 @@ class RowViewer:
             if self.visibility.nodes or not _is_reported(remedy)
         )
 
-    def holder(self, holder: "UnitsHolder", at: float) -> HolderEntry:
+    def holder(self, holder: "UnitsHolder", at: float) -> rows.HolderEntry:
         """Return who has units.
 
         Args:
@@ -117,7 +107,7 @@ class RowViewer:
         """
         left_s = holder.expires_in_s
         is_seen = self.visibility.sees(holder.namespace)
-        return HolderEntry(
+        return rows.HolderEntry(
             pod=holder.ref if is_seen else "",
             units=holder.units,
             is_reserved=holder.is_reserved,
@@ -129,18 +119,20 @@ class RowViewer:
         """Say whether a pod is seen, given as namespace/name."""
         return self.visibility.sees(ref.partition("/")[0])
 
-    def _node(self, row: NodeRow) -> NodeRow:
-        if self.visibility.nodes or row.state is NodeRowState.UNKNOWN:
+    def _node(self, row: rows.NodeRow) -> rows.NodeRow:
+        if self.visibility.nodes or row.state is rows.NodeRowState.UNKNOWN:
             return row
-        return msgspec.structs.replace(row, state=NodeRowState.UNKNOWN)
+        return msgspec.structs.replace(row, state=rows.NodeRowState.UNKNOWN)
 
-    def _reservation(self, row: ReservationRow | EndedRow) -> ReservationRow | EndedRow:
+    def _reservation(
+        self, row: rows.ReservationRow | rows.EndedRow
+    ) -> rows.ReservationRow | rows.EndedRow:
         if self.visibility.sees(row.namespace):
             return row
-        hidden = {"created": ""} if isinstance(row, ReservationRow) else {}
+        hidden = {"created": ""} if isinstance(row, rows.ReservationRow) else {}
         return msgspec.structs.replace(row, namespace="", pod="", **hidden)
 
-    def _health(self, entry: HealthEntry) -> "HealthRow | None":
+    def _health(self, entry: HealthEntry) -> "rows.HealthRow | None":
         if entry.is_of_node and not self.visibility.nodes:
             return None
         return entry.row if self._sees_all else entry.gist or entry.row

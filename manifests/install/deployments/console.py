@@ -6,13 +6,7 @@ It serves TLS with a certificate of a Secret, or HTTP behind an ingress that end
 from typing import TYPE_CHECKING, Any, Final
 
 from manifests import constants
-from manifests.install.deployments.deployment import (
-    Pods,
-    build_deployment,
-    given,
-    read_only,
-    secret_volume,
-)
+from manifests.install.deployments import deployment
 
 if TYPE_CHECKING:
     from manifests.install.installation import Installation
@@ -67,8 +61,8 @@ def _deployment(installation: "Installation") -> Json:
             f"--tls-certificate={_TLS_DIRECTORY}/tls.crt",
             f"--tls-key={_TLS_DIRECTORY}/tls.key",
         ]
-        mounts.append(read_only("tls", _TLS_DIRECTORY))
-        volumes.append(secret_volume("tls", installation.console_secret, _TLS_FILES))
+        mounts.append(deployment.read_only("tls", _TLS_DIRECTORY))
+        volumes.append(deployment.secret_volume("tls", installation.console_secret, _TLS_FILES))
     container = {
         "name": constants.CONSOLE,
         "image": installation.image,
@@ -81,16 +75,16 @@ def _deployment(installation: "Installation") -> Json:
         "startupProbe": _probe(constants.LIVENESS_PATH, port, periodSeconds=1, failureThreshold=60),
         "livenessProbe": _probe(constants.LIVENESS_PATH, port, periodSeconds=10, timeoutSeconds=5),
         "readinessProbe": _probe(constants.READINESS_PATH, port, periodSeconds=2, timeoutSeconds=2),
-        **given(volumeMounts=mounts),
+        **deployment.given(volumeMounts=mounts),
     }
-    return build_deployment(
+    return deployment.build_deployment(
         installation,
         constants.CONSOLE,
         constants.CONSOLE_COMPONENT,
         values=values,
-        pods=Pods(
+        pods=deployment.Pods(
             container=container,
-            spec={"serviceAccountName": constants.CONSOLE, **given(volumes=volumes)},
+            spec={"serviceAccountName": constants.CONSOLE, **deployment.given(volumes=volumes)},
             annotations={},
         ),
     )

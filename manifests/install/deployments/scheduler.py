@@ -5,14 +5,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from manifests import constants
 from manifests.install import cert_manager
-from manifests.install.deployments.deployment import (
-    Pods,
-    build_deployment,
-    build_disruption_budget,
-    https_probe,
-    read_only,
-    secret_volume,
-)
+from manifests.install.deployments import deployment
 from manifests.install.scheduler import (
     ExtenderEndpoint,
     ExtenderTls,
@@ -75,22 +68,22 @@ def build_scheduler(installation: "Installation") -> Json:
         ],
         "env": [{"name": name, "value": value} for name, value in ENVIRONMENT.items()],
         "ports": [{"name": constants.HTTPS_PORT_NAME, "containerPort": _PORT, "protocol": "TCP"}],
-        "startupProbe": https_probe(
+        "startupProbe": deployment.https_probe(
             _HEALTH_PATH, constants.HTTPS_PORT_NAME, periodSeconds=1, failureThreshold=120
         ),
-        "livenessProbe": https_probe(
+        "livenessProbe": deployment.https_probe(
             _HEALTH_PATH,
             constants.HTTPS_PORT_NAME,
             periodSeconds=10,
             timeoutSeconds=15,
             failureThreshold=8,
         ),
-        "readinessProbe": https_probe(
+        "readinessProbe": deployment.https_probe(
             _HEALTH_PATH, constants.HTTPS_PORT_NAME, periodSeconds=5, timeoutSeconds=5
         ),
         "volumeMounts": [
-            read_only("configuration", _CONFIGURATION_DIRECTORY),
-            read_only("tls", SCHEDULER_FILES),
+            deployment.read_only("configuration", _CONFIGURATION_DIRECTORY),
+            deployment.read_only("tls", SCHEDULER_FILES),
         ],
     }
     spec = {
@@ -99,20 +92,22 @@ def build_scheduler(installation: "Installation") -> Json:
             {"name": "configuration", "configMap": {"name": constants.SCHEDULER_DEPLOYMENT}},
             cert_manager.scheduler_volume("tls")
             if installation.uses_cert_manager
-            else secret_volume("tls", constants.SCHEDULER_SECRET, _FILES),
+            else deployment.secret_volume("tls", constants.SCHEDULER_SECRET, _FILES),
         ],
     }
-    return build_deployment(
+    return deployment.build_deployment(
         installation,
         constants.SCHEDULER_DEPLOYMENT,
         constants.SCHEDULER_COMPONENT,
         values=installation.values.scheduler,
-        pods=Pods(container=container, spec=spec, annotations={_CHECKSUM_ANNOTATION: _checksum()}),
+        pods=deployment.Pods(
+            container=container, spec=spec, annotations={_CHECKSUM_ANNOTATION: _checksum()}
+        ),
     )
 
 
 def build_scheduler_budget(installation: "Installation") -> Json:
-    return build_disruption_budget(
+    return deployment.build_disruption_budget(
         installation, constants.SCHEDULER_DEPLOYMENT, constants.SCHEDULER_COMPONENT
     )
 

@@ -8,14 +8,7 @@ config-manager.
 from typing import TYPE_CHECKING, Any, Final
 
 from api.kinds.nvidia.container_operands import MigStrategy
-from operands.transforms import (
-    RESTRICTED,
-    container_of,
-    pod_spec_of,
-    set_env,
-    without_container,
-    without_volume,
-)
+from operands import transforms
 
 if TYPE_CHECKING:
     from operands.nvidia.policy_operands import PolicyOperands
@@ -33,17 +26,19 @@ def set_configuration(daemon_set: Json, main: str, settings: "PolicyOperands") -
     config = settings.spec.device_plugin.config
     if not config.name:
         for name in CONFIG_MANAGERS:
-            without_container(daemon_set, name)
+            transforms.without_container(daemon_set, name)
         for name in _VOLUMES:
-            without_volume(daemon_set, name)
+            transforms.without_volume(daemon_set, name)
         return
-    set_env(container_of(daemon_set, main), {"CONFIG_FILE": "/config/config.yaml"})
+    transforms.set_env(
+        transforms.container_of(daemon_set, main), {"CONFIG_FILE": "/config/config.yaml"}
+    )
     for name in CONFIG_MANAGERS:
-        manager = container_of(daemon_set, name)
-        set_env(manager, {"DEFAULT_CONFIG": config.default})
+        manager = transforms.container_of(daemon_set, name)
+        transforms.set_env(manager, {"DEFAULT_CONFIG": config.default})
         # It makes a link in a volume of the pod, and signals a process of its own user.
-        manager["securityContext"] = dict(RESTRICTED)
-    spec = pod_spec_of(daemon_set)
+        manager["securityContext"] = dict(transforms.RESTRICTED)
+    spec = transforms.pod_spec_of(daemon_set)
     if not spec.get("hostPID"):
         # config-manager signals a process of another container.
         spec["shareProcessNamespace"] = True
@@ -56,9 +51,9 @@ def set_mig_strategy(container: Json, settings: "PolicyOperands") -> None:
     """Tell the program how MIG instances are shown, and let it see them; without a strategy it decides by itself."""
     strategy = settings.spec.mig.strategy
     if strategy is not None:
-        set_env(container, {"MIG_STRATEGY": strategy.value})
+        transforms.set_env(container, {"MIG_STRATEGY": strategy.value})
     if strategy is not MigStrategy.NONE:
-        set_env(container, {"NVIDIA_MIG_MONITOR_DEVICES": "all"})
+        transforms.set_env(container, {"NVIDIA_MIG_MONITOR_DEVICES": "all"})
 
 
 def mps_root_of(settings: "PolicyOperands") -> str:
@@ -70,6 +65,6 @@ def set_mps_root(daemon_set: Json, settings: "PolicyOperands") -> None:
     """Put the directory of MPS into the volumes."""
     root = mps_root_of(settings)
     paths = {"mps-root": root, "mps-shm": f"{root}/shm"}
-    for volume in pod_spec_of(daemon_set)["volumes"]:
+    for volume in transforms.pod_spec_of(daemon_set)["volumes"]:
         if volume["name"] in paths:
             volume["hostPath"]["path"] = paths[volume["name"]]

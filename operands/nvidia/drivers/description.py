@@ -6,12 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, final
 
 from api.image_source import ImageSourceError, has_digest
-from api.kinds.nvidia.driver_blocks import (
-    DriverFields,
-    GDRCopy,
-    GPUDirectStorage,
-    KernelModuleType,
-)
+from api.kinds.nvidia import driver_blocks
 from api.kinds.nvidia.nvidiadriver import DriverType
 from api.kinds.nvidia.operand_image import image_for_nodes, operand_image
 from operands.nvidia.drivers.groups import DriverGrouping
@@ -51,14 +46,14 @@ class DriverDescription:
     where_beside: str
     """The same of the parts `gds` and `gdrcopy`."""
     namespace: str
-    spec: DriverFields
+    spec: driver_blocks.DriverFields
     type: DriverType = DriverType.GPU
     is_of_driver_object: bool = False
     """Whether an NVIDIADriver describes it; a ClusterPolicy leaves the choice of modules to the driver."""
     args: tuple[str, ...] = ("init",)
     """Args of the driver's container."""
-    gds: GPUDirectStorage = field(default_factory=GPUDirectStorage)
-    gdrcopy: GDRCopy = field(default_factory=GDRCopy)
+    gds: driver_blocks.GPUDirectStorage = field(default_factory=driver_blocks.GPUDirectStorage)
+    gdrcopy: driver_blocks.GDRCopy = field(default_factory=driver_blocks.GDRCopy)
     repo_config: str = ""
     """ConfigMap of package repositories."""
     licence: LicenceFiles = LicenceFiles()
@@ -113,7 +108,7 @@ class DriverDescription:
                 f" switch {' and '.join(f'{self.where_beside}.{name}' for name in beside)} off, or usePrecompiled",
             )
         modules = self.spec.kernel_module_type
-        if self._needs_open_modules() and modules is not KernelModuleType.OPEN:
+        if self._needs_open_modules() and modules is not driver_blocks.KernelModuleType.OPEN:
             raise StateSettingsError(
                 StateFault.SPEC_INVALID,
                 f"{self.where_beside}.gds: GPUDirect Storage runs with the open kernel modules only from version"

@@ -4,17 +4,9 @@ import copy
 from typing import TYPE_CHECKING, Any, Final
 
 from api.well_known_labels import APP_COMPONENT_LABEL
+from operands.nvidia.drivers import containers
 from operands.nvidia.drivers.config_digest import set_config_digest
 from operands.nvidia.drivers.config_files import add_config_files, driver_files
-from operands.nvidia.drivers.containers import (
-    DRIVER,
-    rdma_variables,
-    set_driver,
-    set_gdrcopy,
-    set_gds,
-    set_peermem,
-    set_pod_fields,
-)
 from operands.nvidia.drivers.manager import CONTAINER as MANAGER
 from operands.nvidia.drivers.manager import put_driver_manager
 from operands.nvidia.policy_transforms import select_nodes
@@ -29,7 +21,7 @@ Json = dict[str, Any]
 PRECOMPILED: Final = "nvidia.com/precompiled"
 OS_VERSION: Final = "nvidia.com/node.os-version"
 KERNEL_VERSION: Final = "nvidia.com/precompiled.kernel-version"
-_WITH_DIGEST: Final = frozenset({MANAGER, DRIVER})
+_WITH_DIGEST: Final = frozenset({MANAGER, containers.DRIVER})
 
 
 def driver_daemon_set(
@@ -42,14 +34,14 @@ def driver_daemon_set(
     """
     found = copy.deepcopy(manifest)
     found["metadata"]["name"] = name
-    set_env(container_of(found, MANAGER), rdma_variables(driver))
+    set_env(container_of(found, MANAGER), containers.rdma_variables(driver))
     put_driver_manager(found, driver.spec.manager, driver.manager_image())
-    set_driver(found, driver, group)
-    set_peermem(found, driver, group)
-    set_gds(found, driver, group)
-    set_gdrcopy(found, driver, group)
+    containers.set_driver(found, driver, group)
+    containers.set_peermem(found, driver, group)
+    containers.set_gds(found, driver, group)
+    containers.set_gdrcopy(found, driver, group)
     add_config_files(found, driver_files(driver, group))
-    set_pod_fields(found, driver.spec)
+    containers.set_pod_fields(found, driver.spec)
     _label(found, driver, group)
     select_nodes(found, group.node_labels())
     return found

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any, Final, final
 
+from operands import transforms
 from operands.asset_files import load_assets
 from operands.nvidia.devices.access import runtime_class_of, toolkit_directory
 from operands.nvidia.node_software import RUNTIME_LABEL, RuntimeName
@@ -21,14 +22,6 @@ from operands.nvidia.policy_transforms import finish_policy, select_nodes, set_b
 from operands.nvidia.states import driver
 from operands.nvidia.switched_off import switched_by
 from operands.operand_state import OperandState
-from operands.transforms import (
-    container_of,
-    pod_spec_of,
-    set_content_hash,
-    set_env,
-    the,
-    without_volume,
-)
 
 Json = dict[str, Any]
 
@@ -87,9 +80,9 @@ _NRI_SOCKET: Final = "/var/run/nri/nri.sock"
 
 def _build(settings: PolicyOperands) -> list[Json]:
     objects = load_assets(NAME)
-    daemon_set = the(objects, "DaemonSet")
+    daemon_set = transforms.the(objects, "DaemonSet")
     objects.remove(daemon_set)
-    set_content_hash(daemon_set, the(objects, "ConfigMap"))
+    transforms.set_content_hash(daemon_set, transforms.the(objects, "ConfigMap"))
     runtimes = {item.runtime for item in settings.software}
     for runtime in RuntimeName:
         if runtime.value in runtimes:
@@ -99,15 +92,15 @@ def _build(settings: PolicyOperands) -> list[Json]:
 
 def _for_runtime(daemon_set: Json, runtime: RuntimeName, settings: PolicyOperands) -> Json:
     """Return the DaemonSet of the nodes with the runtime."""
-    main = container_of(daemon_set, _MAIN)
+    main = transforms.container_of(daemon_set, _MAIN)
     _name(daemon_set, runtime)
-    set_env(main, _environment(runtime, settings))
+    transforms.set_env(main, _environment(runtime, settings))
     _set_directory(daemon_set, settings)
     # Variables of the spec may name other files of the runtime, so that they come first.
     set_block(daemon_set, _MAIN, settings.spec.toolkit, field="toolkit", settings=settings)
-    set_env(main, {"RUNTIME": _FILES[runtime].name})
+    transforms.set_env(main, {"RUNTIME": _FILES[runtime].name})
     if runtime is not RuntimeName.CRI_O:
-        without_volume(daemon_set, _HOOKS)
+        transforms.without_volume(daemon_set, _HOOKS)
     if settings.spec.cdi.nri_plugin_enabled:
         _set_plugin_socket(daemon_set, settings)
     else:
@@ -145,10 +138,10 @@ def _environment(runtime: RuntimeName, settings: PolicyOperands) -> dict[str, st
 
 def _set_directory(daemon_set: Json, settings: PolicyOperands) -> None:
     directory = toolkit_directory(settings)
-    for volume in pod_spec_of(daemon_set)["volumes"]:
+    for volume in transforms.pod_spec_of(daemon_set)["volumes"]:
         if volume["name"] == _INSTALLATION:
             volume["hostPath"]["path"] = directory
-    for mount in container_of(daemon_set, _MAIN)["volumeMounts"]:
+    for mount in transforms.container_of(daemon_set, _MAIN)["volumeMounts"]:
         if mount["name"] == _INSTALLATION:
             mount["mountPath"] = directory
 
@@ -156,7 +149,7 @@ def _set_directory(daemon_set: Json, settings: PolicyOperands) -> None:
 def _set_plugin_socket(daemon_set: Json, settings: PolicyOperands) -> None:
     socket = _path(daemon_set, ("NRI_SOCKET",), default=_NRI_SOCKET, settings=settings)
     inside = _mount(daemon_set, "nri-socket", socket, target="/runtime/nri-sock-dir")
-    set_env(container_of(daemon_set, _MAIN), {"NRI_SOCKET": inside})
+    transforms.set_env(transforms.container_of(daemon_set, _MAIN), {"NRI_SOCKET": inside})
 
 
 def _set_files(daemon_set: Json, files: _RuntimeFiles, settings: PolicyOperands) -> None:
@@ -181,10 +174,10 @@ def _set_files(daemon_set: Json, files: _RuntimeFiles, settings: PolicyOperands)
             daemon_set, f"{files.name}-socket", socket, target="/runtime/sock-dir", is_created=False
         )
         found |= dict.fromkeys(variables, inside)
-    main = container_of(daemon_set, _MAIN)
+    main = transforms.container_of(daemon_set, _MAIN)
     if sources := _value(main, "RUNTIME_CONFIG_SOURCE"):
         found["RUNTIME_CONFIG_SOURCE"] = ",".join(map(_source, sources.split(",")))
-    set_env(main, found)
+    transforms.set_env(main, found)
 
 
 def _source(text: str) -> str:
@@ -208,7 +201,7 @@ def _path(
     Raises:
         StateSettingsError: it is no whole path.
     """
-    main = container_of(daemon_set, _MAIN)
+    main = transforms.container_of(daemon_set, _MAIN)
     for variable in variables:
         if text := _value(main, variable):
             path = PurePosixPath(text)
@@ -226,9 +219,9 @@ def _mount(
 ) -> str:
     """Mount the directory of a file of the node, and return the file's path in the container."""
     source = {"path": str(file.parent), **({"type": "DirectoryOrCreate"} if is_created else {})}
-    pod_spec_of(daemon_set)["volumes"].append({"name": volume, "hostPath": source})
+    transforms.pod_spec_of(daemon_set)["volumes"].append({"name": volume, "hostPath": source})
     mount = {"name": volume, "mountPath": target}
-    container_of(daemon_set, _MAIN)["volumeMounts"].append(mount)
+    transforms.container_of(daemon_set, _MAIN)["volumeMounts"].append(mount)
     return f"{target}/{file.name}"
 
 

@@ -6,13 +6,8 @@ A node with a device in a GPUPool does not have its deploy label: the pool has a
 from typing import TYPE_CHECKING, Any, Final
 
 from operands.asset_files import load_assets
+from operands.nvidia.devices import plugin_configuration
 from operands.nvidia.devices.access import cdi_environment, set_device_access
-from operands.nvidia.devices.plugin_configuration import (
-    mps_root_of,
-    set_configuration,
-    set_mig_strategy,
-    set_mps_root,
-)
 from operands.nvidia.policy_operands import PolicyOperands
 from operands.nvidia.policy_transforms import finish_policy, set_block
 from operands.nvidia.states import operator_validation
@@ -31,12 +26,12 @@ def _build(settings: PolicyOperands) -> list[dict[str, Any]]:
     block, objects = settings.spec.device_plugin, load_assets(NAME)
     daemon_set = the(objects, "DaemonSet")
     main = container_of(daemon_set, _MAIN)
-    set_env(main, {"MPS_ROOT": mps_root_of(settings)})
+    set_env(main, {"MPS_ROOT": plugin_configuration.mps_root_of(settings)})
     set_env(main, _modules(settings.spec))
     set_env(main, _cdi(settings))
-    set_mig_strategy(main, settings)
-    set_mps_root(daemon_set, settings)
-    set_configuration(daemon_set, _MAIN, settings)
+    plugin_configuration.set_mig_strategy(main, settings)
+    plugin_configuration.set_mps_root(daemon_set, settings)
+    plugin_configuration.set_configuration(daemon_set, _MAIN, settings)
     set_device_access(daemon_set, _MAIN, settings)
     set_content_hash(daemon_set, the(objects, "ConfigMap"))
     set_block(daemon_set, _MAIN, block, field="devicePlugin", settings=settings)

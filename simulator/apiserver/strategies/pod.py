@@ -7,13 +7,7 @@ unchecked.
 from typing import TYPE_CHECKING, Any, Final
 
 from api.quantity import parse_count
-from simulator.apiserver.errors import (
-    InvalidField,
-    forbidden,
-    forbidden_field,
-    invalid_value,
-    required,
-)
+from simulator.apiserver import errors
 from simulator.apiserver.resource_types import PODS
 
 if TYPE_CHECKING:
@@ -77,12 +71,12 @@ def assign_priority(body: Json, find_class: "Callable[[str], Mapping[str, Any] |
     found = find_class(class_name)
     name = body["metadata"].get("name", "")
     if found is None and class_name:
-        raise forbidden(PODS, name, f"no PriorityClass with name {class_name} was found")
+        raise errors.forbidden(PODS, name, f"no PriorityClass with name {class_name} was found")
     value = found["value"] if found else 0
     if found and not class_name:
         spec["priorityClassName"] = found["metadata"]["name"]
     if spec.get("priority", value) != value:
-        raise forbidden(
+        raise errors.forbidden(
             PODS,
             name,
             f"the integer value of priority ({spec['priority']}) must not be provided in pod spec; "
@@ -124,11 +118,11 @@ def _quality(spec: Json) -> str:
     return "Guaranteed" if guaranteed else "Burstable"
 
 
-def validate(body: Json, old: Json | None) -> "Iterator[InvalidField]":
+def validate(body: Json, old: Json | None) -> "Iterator[errors.InvalidField]":
     """Yield the errors of a pod, or of the change from `old`."""
     spec = body["spec"]
     if not spec.get("containers"):
-        yield required("spec.containers")
+        yield errors.required("spec.containers")
     for name in _CONTAINER_LISTS:
         seen: set[str] = set()
         for index, container in enumerate(spec.get(name) or ()):
@@ -136,16 +130,16 @@ def validate(body: Json, old: Json | None) -> "Iterator[InvalidField]":
             yield from _validate_container(container, at)
             if container.get("name") in seen:
                 text = f'Duplicate value: "{container["name"]}"'
-                yield InvalidField(f"{at}.name", "FieldValueDuplicate", text)
+                yield errors.InvalidField(f"{at}.name", "FieldValueDuplicate", text)
             seen.add(container.get("name", ""))
     if old is not None:
         yield from _validate_change(spec, old["spec"])
 
 
-def _validate_container(container: Json, at: str) -> "Iterator[InvalidField]":
+def _validate_container(container: Json, at: str) -> "Iterator[errors.InvalidField]":
     for field in ("name", "image"):
         if not container.get(field):
-            yield required(f"{at}.{field}")
+            yield errors.required(f"{at}.{field}")
     resources = container.get("resources") or {}
     limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
     for kind, amounts in (("limits", limits), ("requests", requests)):
@@ -156,11 +150,11 @@ def _validate_container(container: Json, at: str) -> "Iterator[InvalidField]":
         if not is_extended(key):
             continue
         if key not in limits:
-            yield required(
+            yield errors.required(
                 f"{at}.resources.limits", "Limit must be set for non overcommitable resources"
             )
         elif limits[key] != amount:
-            yield invalid_value(
+            yield errors.invalid_value(
                 f"{at}.resources.requests",
                 str(amount),
                 f"must be equal to {key} limit of {limits[key]}",
@@ -173,28 +167,28 @@ def is_extended(resource_name: str) -> bool:
     return bool(slash) and domain != "kubernetes.io" and not domain.endswith(".kubernetes.io")
 
 
-def _validate_amount(key: str, amount: str, at: str) -> "Iterator[InvalidField]":
+def _validate_amount(key: str, amount: str, at: str) -> "Iterator[errors.InvalidField]":
     name = key.rpartition("/")[2]
     if len(name) > _MAX_RESOURCE_NAME:
-        yield invalid_value(at, key, "name part must be no more than 63 bytes")
+        yield errors.invalid_value(at, key, "name part must be no more than 63 bytes")
     try:
         parse_count(amount)
     except ValueError:
-        yield invalid_value(f"{at}[{key}]", amount, "must be an integer")
+        yield errors.invalid_value(f"{at}[{key}]", amount, "must be an integer")
 
 
-def _validate_change(spec: Json, before: Json) -> "Iterator[InvalidField]":
+def _validate_change(spec: Json, before: Json) -> "Iterator[errors.InvalidField]":
     gates = [gate["name"] for gate in before.get("schedulingGates") or ()]
     added = False
     for index, gate in enumerate(spec.get("schedulingGates") or ()):
         if gate["name"] not in gates:
             added = True
-            yield forbidden_field(
+            yield errors.forbidden_field(
                 f"spec.schedulingGates[{index}].name",
                 f"only deletion is allowed, but found new scheduling gate '{gate['name']}'",
             )
     if not added and _fixed_part(spec, before, is_gated=bool(gates)) != before:
-        yield forbidden_field("spec", _IMMUTABLE_TEXT)
+        yield errors.forbidden_field("spec", _IMMUTABLE_TEXT)
 
 
 def _fixed_part(spec: Json, before: Json, *, is_gated: bool) -> Json:

@@ -8,15 +8,7 @@ from typing import TYPE_CHECKING, Any, final
 
 import msgspec
 
-from simulator.apiserver import metadata
-from simulator.apiserver.errors import (
-    StatusError,
-    bad_request,
-    conflict,
-    failed_without_reason,
-    not_found,
-    other_uid,
-)
+from simulator.apiserver import errors, metadata
 from simulator.apiserver.resource_types import BINDINGS, PODS
 from simulator.apiserver.webhooks.chain import AdmissionAttributes
 from simulator.apiserver.write.object_writer import WriteResult
@@ -49,7 +41,7 @@ class PodBinder:
         """
         name = (binding.get("metadata") or {}).get("name", "")
         if target.resource is PODS and name != target.name:
-            raise bad_request("name in URL does not match name in Binding object")
+            raise errors.bad_request("name in URL does not match name in Binding object")
         is_legacy = target.resource is BINDINGS
         attributes = AdmissionAttributes(
             resource=target.resource,
@@ -65,12 +57,12 @@ class PodBinder:
         binding = {"kind": "Binding", "apiVersion": "v1", **binding}
         binding = await self._admission.mutate(attributes, binding)
         if not (binding.get("target") or {}).get("name"):
-            raise failed_without_reason("target.name: Required value")
+            raise errors.failed_without_reason("target.name: Required value")
         await self._admission.validate(attributes, binding)
         collection = self._store.collection(PODS)
         stored = collection.get(target.namespace, name)
         if stored is None:
-            raise not_found(PODS, name)
+            raise errors.not_found(PODS, name)
         if not is_legacy:
             _check_preconditions(stored, binding)
         _check_state(stored)
@@ -104,10 +96,10 @@ def _check_preconditions(stored: "Stored", binding: Json) -> None:
     found, name = stored.body["metadata"], stored.key[1]
     wanted = binding["metadata"]
     if (uid := wanted.get("uid")) and uid != found["uid"]:
-        raise other_uid(PODS, name, wanted=uid, actual=found["uid"])
+        raise errors.other_uid(PODS, name, wanted=uid, actual=found["uid"])
     version = wanted.get("resourceVersion")
     if version and version != str(stored.version):
-        raise conflict(
+        raise errors.conflict(
             "pods",
             name,
             "StorageError: invalid object, Code: 4, AdditionalErrorMsg: Precondition failed: "
@@ -127,5 +119,5 @@ def _check_state(stored: "Stored") -> None:
         raise _refusal(name, f"pod {name} has non-empty .spec.schedulingGates")
 
 
-def _refusal(name: str, cause: str) -> StatusError:
-    return conflict("pods/binding", name, cause)
+def _refusal(name: str, cause: str) -> errors.StatusError:
+    return errors.conflict("pods/binding", name, cause)
