@@ -29,14 +29,7 @@ from pool.facts import node_facts
 from reconciler.sinks.device import observe_device
 from tests.bench.report import Result, at_most, checked, in_ms
 from tests.bench.world import DEVICES, WHOLE, World, a_pod
-from tests.support.console_feed import (
-    EVERYTHING,
-    SECTIONS,
-    ConsoleFeed,
-    ConsoleView,
-    next_whole_event,
-    waiting_events,
-)
+from tests.support import console_feed
 
 if TYPE_CHECKING:
     from console.data.state.watched_pods import WatchedPod
@@ -82,7 +75,7 @@ class _Console:
     """A cluster of which half of the units are in use."""
 
     def __init__(self, size: "ClusterSize") -> None:
-        self._feed = ConsoleFeed()
+        self._feed = console_feed.ConsoleFeed()
         self._case = f"{size.nodes:,} nodes, {size.nodes * DEVICES:,} devices, {size.pods:,} pods"
         world = World(nodes=size.nodes, pods=size.pods, pool_count=1)
         self._pods = list(_pods(world))
@@ -112,7 +105,7 @@ class _Console:
     async def snapshots(self, count: int) -> list[Result]:
         """Encode snapshots for viewers who see all pods, and for those who see none of them."""
         results = []
-        for whose, visibility in (("all pods", EVERYTHING), ("no pod", OTHERS)):
+        for whose, visibility in (("all pods", console_feed.EVERYTHING), ("no pod", OTHERS)):
             samples = []
             for _ in range(count):
                 stream = self._feed.open(visibility)
@@ -130,18 +123,18 @@ class _Console:
     async def ticks(self, count: int) -> Result:
         """Let pods end and come again, and make rows and events of it."""
         stream = self._feed.open()
-        page = ConsoleView()
-        page.apply(await next_whole_event(stream))
+        page = console_feed.ConsoleView()
+        page.apply(await console_feed.next_whole_event(stream))
         samples: list[float] = []
         for number in range(count):
             self._change(number)
             began = time.thread_time()
             self._feed.tick()
             samples.append(time.thread_time() - began)
-            for event in await waiting_events(stream):
+            for event in await console_feed.waiting_events(stream):
                 page.apply(event)
         stream.close()
-        assert page.sections == {name: self._feed.section(name) for name in SECTIONS}
+        assert page.sections == {name: self._feed.section(name) for name in console_feed.SECTIONS}
         checked("page after changes")
         case = f"{CHANGES} devices change"
         return self._result(case, samples, at_most("p50_ms", TICK_MS))
@@ -153,7 +146,7 @@ class _Console:
             for _ in range(STREAMS):
                 _, writer = await asyncio.open_connection("127.0.0.1", port)
                 stream = self._feed.open()
-                await next_whole_event(stream)
+                await console_feed.next_whole_event(stream)
                 writers.append((stream, writer))
             spent = 0.0
             for number in range(count):
@@ -161,7 +154,7 @@ class _Console:
                 began = time.thread_time()
                 self._feed.tick()
                 for stream, writer in writers:
-                    for event in await waiting_events(stream):
+                    for event in await console_feed.waiting_events(stream):
                         writer.write(event)
                         await writer.drain()
                 spent += time.thread_time() - began
@@ -215,9 +208,11 @@ class _Console:
                 self._feed.state.pods.discard(pod)
 
     def _check(self, event: bytes, visibility: Visibility) -> None:
-        page = ConsoleView()
+        page = console_feed.ConsoleView()
         page.apply(event)
-        assert page.sections == {name: self._feed.section(name, visibility) for name in SECTIONS}
+        assert page.sections == {
+            name: self._feed.section(name, visibility) for name in console_feed.SECTIONS
+        }
         checked("snapshot")
 
     def _result(self, case: str, samples: list[float], *aims: Any, **more: Any) -> Result:

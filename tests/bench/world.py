@@ -5,14 +5,8 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from api import names
 from api.annotations import encode_devices
-from api.names import (
-    API_VERSION,
-    ASSIGNMENT_ANNOTATION,
-    DEVICES_ANNOTATION,
-    RESOURCE_PREFIX,
-    UnitId,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -58,7 +52,7 @@ class World:
         cut = {"mode": "TimeSlice", "slicesPerDevice": self.slices}
         return [
             {
-                "apiVersion": API_VERSION,
+                "apiVersion": names.API_VERSION,
                 "kind": "GPUPool",
                 "metadata": {"name": name},
                 "spec": {"allocation": {"mode": "Exclusive"} if name == WHOLE else cut},
@@ -90,12 +84,12 @@ class World:
         for number in range(self.nodes):
             for device in range(DEVICES):
                 yield {
-                    "apiVersion": API_VERSION,
+                    "apiVersion": names.API_VERSION,
                     "kind": "GPUDevice",
                     "metadata": {
                         "name": f"{node_name(number)}-{device}",
                         "uid": f"device-{number}-{device}",
-                        "annotations": {ASSIGNMENT_ANNOTATION: self.pool_of(number)},
+                        "annotations": {names.ASSIGNMENT_ANNOTATION: self.pool_of(number)},
                     },
                     "status": {
                         "nodeName": node_name(number),
@@ -137,7 +131,7 @@ class World:
             pod = a_pod(f"bound-{number}", pool, 1)
             pod["metadata"]["uid"] = f"pod-{number}"
             pod["metadata"]["annotations"] = {
-                DEVICES_ANNOTATION: encode_devices({"main": (UnitId(unit),)})
+                names.DEVICES_ANNOTATION: encode_devices({"main": (names.UnitId(unit),)})
             }
             pod["spec"]["nodeName"] = node_name(node)
             pod["status"] = {"phase": "Running"}
@@ -200,12 +194,12 @@ def a_pod(name: str, pool: str, units: int) -> dict[str, Any]:
                         "limits": {
                             "cpu": "8",
                             "memory": "64Gi",
-                            f"{RESOURCE_PREFIX}{pool}": str(units),
+                            f"{names.RESOURCE_PREFIX}{pool}": str(units),
                         },
                         "requests": {
                             "cpu": "8",
                             "memory": "64Gi",
-                            f"{RESOURCE_PREFIX}{pool}": str(units),
+                            f"{names.RESOURCE_PREFIX}{pool}": str(units),
                         },
                     },
                     "volumeMounts": [{"name": "data", "mountPath": "/data"}],

@@ -18,24 +18,8 @@ from agent.csi.volume_source import (
 )
 from agent.errors import MountError
 from api.cache_name import CacheName
-from api.csi.names import (
-    CACHE_ATTRIBUTE,
-    EPHEMERAL,
-    NAMESPACE_ATTRIBUTE,
-    NODE_PUBLISH,
-    NODE_SERVICE,
-    NODE_UNPUBLISH,
-    POD_NAME,
-    POD_NAMESPACE,
-    POD_UID,
-)
-from api.csi.proto.csi_pb2 import (
-    NodePublishVolumeRequest,
-    NodePublishVolumeResponse,
-    NodeUnpublishVolumeRequest,
-    NodeUnpublishVolumeResponse,
-    VolumeCapability,
-)
+from api.csi import names
+from api.csi.proto import csi_pb2
 
 CALL_WITHIN_S: Final = 120.0
 UID: Final = "8c1e8f10-4a0c-4a35-9b4d-0a4c4c0d7a11"
@@ -55,31 +39,31 @@ def some_attributes(
 ) -> dict[str, str]:
     """Return the attributes of a volume of pod `team-a/worker`; None removes one (`pod_uid=None`)."""
     attributes: dict[str, str | None] = {
-        CACHE_ATTRIBUTE: cache,
-        NAMESPACE_ATTRIBUTE: namespace,
-        POD_NAME: "worker",
-        POD_NAMESPACE: "team-a",
-        POD_UID: UID,
+        names.CACHE_ATTRIBUTE: cache,
+        names.NAMESPACE_ATTRIBUTE: namespace,
+        names.POD_NAME: "worker",
+        names.POD_NAMESPACE: "team-a",
+        names.POD_UID: UID,
         SERVICE_ACCOUNT: "default",
-        EPHEMERAL: "true",
+        names.EPHEMERAL: "true",
     }
     keys = {
-        "pod_name": POD_NAME,
-        "pod_namespace": POD_NAMESPACE,
-        "pod_uid": POD_UID,
-        "ephemeral": EPHEMERAL,
+        "pod_name": names.POD_NAME,
+        "pod_namespace": names.POD_NAMESPACE,
+        "pod_uid": names.POD_UID,
+        "ephemeral": names.EPHEMERAL,
     }
     attributes |= {keys[item]: value for item, value in changed.items()}
     return {key: value for key, value in attributes.items() if value is not None}
 
 
 def a_capability(
-    mode: int = VolumeCapability.AccessMode.SINGLE_NODE_WRITER,
-) -> VolumeCapability:
+    mode: int = csi_pb2.VolumeCapability.AccessMode.SINGLE_NODE_WRITER,
+) -> csi_pb2.VolumeCapability:
     """Return what kubelet asks for with every inline volume."""
-    return VolumeCapability(
-        mount=VolumeCapability.MountVolume(),
-        access_mode=VolumeCapability.AccessMode(mode=mode),  # type: ignore[arg-type]  # any number is one on the wire
+    return csi_pb2.VolumeCapability(
+        mount=csi_pb2.VolumeCapability.MountVolume(),
+        access_mode=csi_pb2.VolumeCapability.AccessMode(mode=mode),  # type: ignore[arg-type]  # any number is one on the wire
     )
 
 
@@ -88,9 +72,9 @@ def a_publish(
     attributes: Mapping[str, str] | None = None,
     *,
     volume: str = "csi-1",
-    capability: VolumeCapability | None = None,
-) -> NodePublishVolumeRequest:
-    return NodePublishVolumeRequest(
+    capability: csi_pb2.VolumeCapability | None = None,
+) -> csi_pb2.NodePublishVolumeRequest:
+    return csi_pb2.NodePublishVolumeRequest(
         volume_id=volume,
         target_path=str(target),
         volume_capability=capability or a_capability(),
@@ -105,12 +89,12 @@ class CsiClient:
     def __init__(self, socket: Path) -> None:
         self._socket = socket
 
-    async def publish(self, request: NodePublishVolumeRequest) -> None:
-        await self.call(NODE_PUBLISH, request, NodePublishVolumeResponse)
+    async def publish(self, request: csi_pb2.NodePublishVolumeRequest) -> None:
+        await self.call(names.NODE_PUBLISH, request, csi_pb2.NodePublishVolumeResponse)
 
     async def unpublish(self, target: Path | str, volume: str = "csi-1") -> None:
-        request = NodeUnpublishVolumeRequest(volume_id=volume, target_path=str(target))
-        await self.call(NODE_UNPUBLISH, request, NodeUnpublishVolumeResponse)
+        request = csi_pb2.NodeUnpublishVolumeRequest(volume_id=volume, target_path=str(target))
+        await self.call(names.NODE_UNPUBLISH, request, csi_pb2.NodeUnpublishVolumeResponse)
 
     async def call(
         self,
@@ -118,7 +102,7 @@ class CsiClient:
         request: Message | bytes,
         response_type: type[Response],
         *,
-        service: str = NODE_SERVICE,
+        service: str = names.NODE_SERVICE,
         within_s: float = CALL_WITHIN_S,
     ) -> Response:
         """Make a call.

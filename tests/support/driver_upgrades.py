@@ -4,28 +4,11 @@ import datetime as dt
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from api.driver_upgrade import (
-    AGENT_DEPLOY_LABEL,
-    DRIVER_UPGRADE,
-    PAUSED_FOR_UPGRADE,
-    UNITS_WITHHELD_ANNOTATION,
-    UPGRADE_RECORD_ANNOTATION,
-    UPGRADE_STATE_LABEL,
-    UpgradeState,
-)
+from api import driver_upgrade
 from api.names import NodeName, PodUid
+from operands.upgrade import facts
 from operands.upgrade.actions import NodeUpgrade, ReportReason, UpgradeAction, WaitUntil
 from operands.upgrade.cluster import CLUSTER_POLICY, OwnerUpgrade, plan_upgrades
-from operands.upgrade.facts import (
-    DriverPod,
-    DriverRevision,
-    DriverUse,
-    HostProcess,
-    PodOnNode,
-    UpgradeNode,
-    UpgradeTimes,
-    ValidatorPod,
-)
 from operands.upgrade.parameters import EvictionLimits, UpgradeParameters
 from operands.upgrade.reasons import UpgradeReason
 from operands.upgrade.record import UpgradeRecord
@@ -33,14 +16,16 @@ from operands.upgrade.record import UpgradeRecord
 NOW = dt.datetime(2026, 5, 4, 3, 0, tzinfo=dt.UTC)
 LONG_AGO = NOW - dt.timedelta(days=30)
 CURRENT, OUTDATED, ORPHAN, UNKNOWN = (
-    DriverRevision.CURRENT,
-    DriverRevision.OUTDATED,
-    DriverRevision.ORPHAN,
-    DriverRevision.UNKNOWN,
+    facts.DriverRevision.CURRENT,
+    facts.DriverRevision.OUTDATED,
+    facts.DriverRevision.ORPHAN,
+    facts.DriverRevision.UNKNOWN,
 )
-READY = (ValidatorPod(name="validator", is_ready=True),)
-NOT_READY = (ValidatorPod(name="validator", is_ready=False, message="cuda-validation failed"),)
-ON_NODE = (HostProcess(4242, "nvtop"),)
+READY = (facts.ValidatorPod(name="validator", is_ready=True),)
+NOT_READY = (
+    facts.ValidatorPod(name="validator", is_ready=False, message="cuda-validation failed"),
+)
+ON_NODE = (facts.HostProcess(4242, "nvtop"),)
 
 
 def the_parameters(**fields: Any) -> UpgradeParameters:
@@ -48,7 +33,7 @@ def the_parameters(**fields: Any) -> UpgradeParameters:
     return UpgradeParameters(**known | fields)
 
 
-def a_driver(revision: DriverRevision = CURRENT, **fields: Any) -> DriverPod:
+def a_driver(revision: facts.DriverRevision = CURRENT, **fields: Any) -> facts.DriverPod:
     name = f"driver-{revision.value}"
     known: dict[str, Any] = {
         "namespace": "gpu",
@@ -56,15 +41,15 @@ def a_driver(revision: DriverRevision = CURRENT, **fields: Any) -> DriverPod:
         "uid": PodUid(name),
         "is_ready": True,
     }
-    return DriverPod(revision=revision, **known | fields)
+    return facts.DriverPod(revision=revision, **known | fields)
 
 
-def a_pod(name: str = "train", **fields: Any) -> PodOnNode:
-    known = {"namespace": "team", "uid": PodUid(name), "uses": frozenset({DriverUse.POOL})}
-    return PodOnNode(name=name, **known | fields)
+def a_pod(name: str = "train", **fields: Any) -> facts.PodOnNode:
+    known = {"namespace": "team", "uid": PodUid(name), "uses": frozenset({facts.DriverUse.POOL})}
+    return facts.PodOnNode(name=name, **known | fields)
 
 
-def a_node(state: str = "", **fields: Any) -> UpgradeNode:
+def a_node(state: str = "", **fields: Any) -> facts.UpgradeNode:
     """Return a node with the newest driver, in a state for some seconds, with the marks that are named.
 
     Args:
@@ -72,19 +57,19 @@ def a_node(state: str = "", **fields: Any) -> UpgradeNode:
         fields: those of a node, and `seconds` in the state, `record` (fields of it), and the marks `cordoned`,
             `withheld` and `released`.
     """
-    labels: dict[str, str] = {UPGRADE_STATE_LABEL: state} if state else {}
+    labels: dict[str, str] = {driver_upgrade.UPGRADE_STATE_LABEL: state} if state else {}
     annotations: dict[str, str] = {}
     seconds, record = fields.pop("seconds", 0), fields.pop("record", {})
-    if record is not None and state in {item.value for item in UpgradeState}:
+    if record is not None and state in {item.value for item in driver_upgrade.UpgradeState}:
         known = {"since": NOW - dt.timedelta(seconds=seconds), "attempt": 1} | record
-        text = UpgradeRecord(UpgradeState(state), **known).encode()
-        annotations[UPGRADE_RECORD_ANNOTATION] = text
+        text = UpgradeRecord(driver_upgrade.UpgradeState(state), **known).encode()
+        annotations[driver_upgrade.UPGRADE_RECORD_ANNOTATION] = text
     if fields.pop("cordoned", False):
         fields |= {"is_schedulable": False, "owns_cordon": True}
     if fields.pop("withheld", False):
-        annotations[UNITS_WITHHELD_ANNOTATION] = DRIVER_UPGRADE
+        annotations[driver_upgrade.UNITS_WITHHELD_ANNOTATION] = driver_upgrade.DRIVER_UPGRADE
     if fields.pop("released", False):
-        labels[AGENT_DEPLOY_LABEL] = PAUSED_FOR_UPGRADE
+        labels[driver_upgrade.AGENT_DEPLOY_LABEL] = driver_upgrade.PAUSED_FOR_UPGRADE
     labels |= fields.pop("labels", {})
     annotations |= fields.pop("annotations", {})
     known = {
@@ -94,16 +79,16 @@ def a_node(state: str = "", **fields: Any) -> UpgradeNode:
         "validators": READY,
         "pods": (),
     }
-    return UpgradeNode(labels=labels, annotations=annotations, **known | fields)
+    return facts.UpgradeNode(labels=labels, annotations=annotations, **known | fields)
 
 
-def out_of_service(state: str, **fields: Any) -> UpgradeNode:
+def out_of_service(state: str, **fields: Any) -> facts.UpgradeNode:
     """Return a node that upgrades have cordoned, and whose units they withhold."""
     return a_node(state, **{"cordoned": True, "withheld": True} | fields)
 
 
 def plan(
-    nodes: Iterable[UpgradeNode],
+    nodes: Iterable[facts.UpgradeNode],
     parameters: UpgradeParameters | Mapping[str, UpgradeParameters] | None = None,
     *,
     now: dt.datetime = NOW,
@@ -114,11 +99,11 @@ def plan(
         if isinstance(parameters, Mapping)
         else {CLUSTER_POLICY: parameters or the_parameters()}
     )
-    return plan_upgrades(policies, nodes, UpgradeTimes(now=now, leading_since=leading_since))
+    return plan_upgrades(policies, nodes, facts.UpgradeTimes(now=now, leading_since=leading_since))
 
 
 def step(
-    node: UpgradeNode, parameters: UpgradeParameters | None = None, **times: Any
+    node: facts.UpgradeNode, parameters: UpgradeParameters | None = None, **times: Any
 ) -> NodeUpgrade:
     """Return the answer for the only node of a cluster."""
     (upgrade,) = plan([node], parameters, **times).values()
@@ -127,7 +112,7 @@ def step(
 
 
 def outcome(
-    node: UpgradeNode, parameters: UpgradeParameters | None = None
+    node: facts.UpgradeNode, parameters: UpgradeParameters | None = None
 ) -> tuple[str, UpgradeReason]:
     progress = step(node, parameters).progress
     return progress.state.value, progress.reason

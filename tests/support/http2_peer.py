@@ -4,17 +4,10 @@ import struct
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 
+from h2 import events
 from h2.config import H2Configuration
 from h2.connection import H2Connection
 from h2.errors import ErrorCodes
-from h2.events import (
-    DataReceived,
-    Event,
-    InformationalResponseReceived,
-    ResponseReceived,
-    StreamEnded,
-    StreamReset,
-)
 
 from http_edge.http2.http2_protocol import Http2Protocol
 from http_edge.limits import Limits
@@ -121,24 +114,24 @@ class Http2Peer:
                 self._take(event)
         return is_any
 
-    def _take(self, event: Event) -> None:
+    def _take(self, event: events.Event) -> None:
         match event:
-            case InformationalResponseReceived():
+            case events.InformationalResponseReceived():
                 status = int(dict(event.headers or [])[b":status"])
                 self.answered[event.stream_id or 0].informed.append(status)
-            case ResponseReceived():
+            case events.ResponseReceived():
                 answered = self.answered[event.stream_id or 0]
                 answered.headers = dict(event.headers or [])
                 answered.status = int(answered.headers[b":status"])
-            case DataReceived():
+            case events.DataReceived():
                 answered = self.answered[event.stream_id or 0]
                 answered.body += event.data or b""
                 if self._acknowledges:
                     flow = event.flow_controlled_length or 0
                     self.codec.acknowledge_received_data(flow, event.stream_id or 0)
-            case StreamEnded():
+            case events.StreamEnded():
                 self.answered[event.stream_id or 0].is_whole = True
-            case StreamReset():
+            case events.StreamReset():
                 self.answered[event.stream_id or 0].reset = event.error_code
             case _:
                 pass

@@ -3,49 +3,37 @@
 from typing import Any, Final
 
 from api.image_reference import Digest
-from api.kinds.gkmcache import (
-    CacheConditionType,
-    CacheImageFacts,
-    ClusterGKMCache,
-    GKMCache,
-    GKMCacheSpec,
-    GKMCacheStatus,
-    KernelTarget,
-)
-from api.kinds.gkmcachenode import (
-    CachedDigest,
-    CachePod,
-    ClusterGKMCacheNode,
-    GKMCacheNode,
-    GKMCacheNodeStatus,
-)
+from api.kinds import gkmcache, gkmcachenode
 from api.meta import Condition, ObjectMeta
 from kernelcache.cache_conditions import MESSAGES
 
 D1: Final = Digest("sha256:" + "1" * 64)
 D2: Final = Digest("sha256:" + "2" * 64)
-TARGET: Final = KernelTarget(backend="cuda", arch="90", warp_size=32)
-IMAGE: Final = CacheImageFacts(type="triton", targets=[TARGET], layer_bytes=1000)
+TARGET: Final = gkmcache.KernelTarget(backend="cuda", arch="90", warp_size=32)
+IMAGE: Final = gkmcache.CacheImageFacts(type="triton", targets=[TARGET], layer_bytes=1000)
 
 
 def a_cache(
     name: str = "llama", namespace: str = "team", *, digest: str = D1, **meta: Any
-) -> GKMCache:
+) -> gkmcache.GKMCache:
     """Return a cache whose status has the digest; without a namespace a ClusterGKMCache."""
-    kind = GKMCache if namespace else ClusterGKMCache
+    kind = gkmcache.GKMCache if namespace else gkmcache.ClusterGKMCache
     known: dict[str, Any] = {"uid": f"uid-{namespace}-{name}", "generation": 1, **meta}
     return kind(
         metadata=ObjectMeta(name=name, namespace=namespace, **known),
-        spec=GKMCacheSpec(image="registry.example/llama:1"),
-        status=GKMCacheStatus(resolved_digest=digest, image=IMAGE if digest else None),
+        spec=gkmcache.GKMCacheSpec(image="registry.example/llama:1"),
+        status=gkmcache.GKMCacheStatus(resolved_digest=digest, image=IMAGE if digest else None),
     )
 
 
 def a_digest(
-    state: CacheConditionType = CacheConditionType.EXTRACTED, *, pods: int = 0, detail: str = ""
-) -> CachedDigest:
+    state: gkmcache.CacheConditionType = gkmcache.CacheConditionType.EXTRACTED,
+    *,
+    pods: int = 0,
+    detail: str = "",
+) -> gkmcachenode.CachedDigest:
     text = MESSAGES[state]
-    return CachedDigest(
+    return gkmcachenode.CachedDigest(
         conditions=[
             Condition(
                 type=state.value,
@@ -57,7 +45,9 @@ def a_digest(
         ],
         volume_size=1000,
         pods=[
-            CachePod(pod_namespace="team", pod_name=f"pod-{number}", volume_id=f"v{number}")
+            gkmcachenode.CachePod(
+                pod_namespace="team", pod_name=f"pod-{number}", volume_id=f"v{number}"
+            )
             for number in range(pods)
         ]
         or None,
@@ -66,14 +56,14 @@ def a_digest(
 
 def a_cache_node(
     node: str,
-    caches: dict[str, dict[str, CachedDigest]],
+    caches: dict[str, dict[str, gkmcachenode.CachedDigest]],
     *,
     namespace: str = "team",
     **meta: Any,
-) -> GKMCacheNode:
-    kind = GKMCacheNode if namespace else ClusterGKMCacheNode
+) -> gkmcachenode.GKMCacheNode:
+    kind = gkmcachenode.GKMCacheNode if namespace else gkmcachenode.ClusterGKMCacheNode
     known: dict[str, Any] = {"uid": f"uid-{namespace}-{node}", **meta}
     return kind(
         metadata=ObjectMeta(name=node, namespace=namespace, **known),
-        status=GKMCacheNodeStatus(node_name=node, caches=caches or None),
+        status=gkmcachenode.GKMCacheNodeStatus(node_name=node, caches=caches or None),
     )

@@ -8,25 +8,16 @@ from api.annotations import ReservationNote
 from api.kinds.gpunodeinventory import ContainerDevices
 from api.kinds.gpupool import AllocationMode, DeviceTopology, SlicePlacement, Strategy
 from api.names import DeviceName, NodeName, PodUid, PoolName, UnitId
-from pool.model import (
-    ContainerDemand,
-    Demand,
-    DeviceFacts,
-    DeviceLink,
-    NodeFacts,
-    PodFacts,
-    PodPhase,
-    PoolFacts,
-)
+from pool import model
 from tests.support.builders import EPOCH, a_node, a_pool
 
 
-def demand_of(pod: dict[str, Any]) -> Demand:
-    containers = tuple(ContainerDemand(*container) for container in pod["containers"])
-    return Demand(pod["resource"], containers, pod["size"])
+def demand_of(pod: dict[str, Any]) -> model.Demand:
+    containers = tuple(model.ContainerDemand(*container) for container in pod["containers"])
+    return model.Demand(pod["resource"], containers, pod["size"])
 
 
-def pod_facts(pod: dict[str, Any]) -> PodFacts:
+def pod_facts(pod: dict[str, Any]) -> model.PodFacts:
     note = None
     if pod["note"] is not None:
         expires = pod["note"].get("expires")
@@ -37,12 +28,12 @@ def pod_facts(pod: dict[str, Any]) -> PodFacts:
             devices=as_devices(pod["note"]["devices"]),
             expires_at=EPOCH + dt.timedelta(seconds=expires) if expires is not None else None,
         )
-    return PodFacts(
+    return model.PodFacts(
         uid=PodUid(pod["uid"]),
         namespace=pod["ns"],
         name=pod["name"],
         demand=demand_of(pod),
-        phase=PodPhase(pod["phase"]),
+        phase=model.PodPhase(pod["phase"]),
         node=pod["node"],
         devices=as_devices(pod["devices"]) if pod["devices"] is not None else None,
         reservation=note,
@@ -67,7 +58,7 @@ def reports(said: dict[str, list[tuple[str, str, list[str]]]]) -> dict[PodUid, A
     }
 
 
-def pool_facts(name: str, spec: dict[str, Any]) -> PoolFacts:
+def pool_facts(name: str, spec: dict[str, Any]) -> model.PoolFacts:
     return a_pool(
         name,
         resource=spec["resource"],
@@ -84,8 +75,8 @@ def pool_facts(name: str, spec: dict[str, Any]) -> PoolFacts:
     )
 
 
-def device_facts(name: str, spec: dict[str, Any]) -> DeviceFacts:
-    return DeviceFacts(
+def device_facts(name: str, spec: dict[str, Any]) -> model.DeviceFacts:
+    return model.DeviceFacts(
         name=DeviceName(name),
         node=NodeName(spec["node"]),
         uuid=spec["uuid"],
@@ -95,12 +86,13 @@ def device_facts(name: str, spec: dict[str, Any]) -> DeviceFacts:
         created=spec["created"],
         numa_node=spec["numa"],
         links=tuple(
-            DeviceLink(DeviceName(peer), "NVLink", count) for peer, count in spec["links"].items()
+            model.DeviceLink(DeviceName(peer), "NVLink", count)
+            for peer, count in spec["links"].items()
         ),
     )
 
 
-def node_facts(name: str, spec: dict[str, Any]) -> NodeFacts:
+def node_facts(name: str, spec: dict[str, Any]) -> model.NodeFacts:
     closed = {f"is_{spec['closed']}": True} if spec["closed"] else {}
     return a_node(name, is_ready=spec["ready"], **closed)
 

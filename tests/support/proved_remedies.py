@@ -5,26 +5,15 @@ from collections.abc import Iterable
 from api.names import NodeName
 from pool.allocation_state import AllocationState
 from pool.placement.planner import Placed
+from pool.what_if import explanation
 from pool.what_if.explain import explain
-from pool.what_if.explanation import (
-    AnyRemedy,
-    AskFewerUnits,
-    DevicesJoin,
-    Explanation,
-    PodsEnd,
-    ReservationsExpire,
-    UnitsHolder,
-    UnitsReturn,
-    UsePool,
-    WithheldBy,
-)
 from pool.what_if.question import JoinableDevice, WaitQuestion
 from tests.support import naive_remedies
 from tests.support.naive_remedies import NaivePlacement
 from tests.support.waiting_worlds import NOW, WaitingWorld
 
 
-def explained(world: WaitingWorld, state: AllocationState | None = None) -> Explanation:
+def explained(world: WaitingWorld, state: AllocationState | None = None) -> explanation.Explanation:
     state = state or world.built()
     question = WaitQuestion(
         pod=world.pod,
@@ -35,32 +24,32 @@ def explained(world: WaitingWorld, state: AllocationState | None = None) -> Expl
     return explain(state.reader, state.index, question)
 
 
-def carried_out(remedy: AnyRemedy, world: WaitingWorld) -> WaitingWorld:
+def carried_out(remedy: explanation.AnyRemedy, world: WaitingWorld) -> WaitingWorld:
     """Return the world after just that change which the remedy names."""
     match remedy:
-        case AskFewerUnits(units=units):
+        case explanation.AskFewerUnits(units=units):
             assert 0 < units < world.pod.demand.units
             return naive_remedies.asking(world, units)
-        case ReservationsExpire(holders=holders):
+        case explanation.ReservationsExpire(holders=holders):
             return naive_remedies.without_reservations(world, reservations_of(holders, world))
-        case UsePool(pool=name, resource=resource):
+        case explanation.UsePool(pool=name, resource=resource):
             pool = world.serving(resource)
             assert pool is not None
             assert pool.name == name
             return naive_remedies.asking_pool(world, pool)
-        case UnitsReturn(cause=WithheldBy.CORDONED, node=node):
+        case explanation.UnitsReturn(cause=explanation.WithheldBy.CORDONED, node=node):
             return naive_remedies.with_node(world, naive_remedies.schedulable(world.nodes[node]))
-        case UnitsReturn(cause=WithheldBy.NOT_READY, node=node):
+        case explanation.UnitsReturn(cause=explanation.WithheldBy.NOT_READY, node=node):
             return naive_remedies.with_node(world, naive_remedies.ready(world.nodes[node]))
-        case UnitsReturn(devices=devices):
+        case explanation.UnitsReturn(devices=devices):
             return naive_remedies.restored(world, devices)
-        case DevicesJoin(devices=devices):
+        case explanation.DevicesJoin(devices=devices):
             return naive_remedies.joined(world, devices)
-        case PodsEnd(holders=holders):
+        case explanation.PodsEnd(holders=holders):
             return naive_remedies.without_pods(world, [holder.uid for holder in holders])
 
 
-def reservations_of(holders: Iterable[UnitsHolder], world: WaitingWorld) -> list[str]:
+def reservations_of(holders: Iterable[explanation.UnitsHolder], world: WaitingWorld) -> list[str]:
     uids = {holder.uid for holder in holders}
     return [name for name, item in world.reserved.items() if item.pod.uid in uids]
 

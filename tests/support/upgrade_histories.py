@@ -28,16 +28,8 @@ from operands.upgrade import actions as acts
 from operands.upgrade.cluster import CLUSTER_POLICY, OwnerUpgrade, plan_upgrades
 from operands.upgrade.facts import UpgradeTimes
 from operands.upgrade.parameters import UpgradeParameters, read_parameters
+from tests.support import upgrade_world
 from tests.support.naive_upgrades import KNOWN, MOVING, Memory, NaiveUpgrades, Numbers
-from tests.support.upgrade_world import (
-    OPERAND,
-    START,
-    Driver,
-    Machine,
-    UpgradeWorld,
-    Workload,
-    away,
-)
 
 Pick = Callable[[Sequence[Any]], Any]
 
@@ -105,7 +97,7 @@ class UpgradeHistory:
 
     def __init__(self, pick: Pick, *, is_small: bool = False) -> None:
         is_large = not is_small and pick(range(RARELY)) == RARELY - 1
-        self.world = UpgradeWorld(pick(LARGE if is_large else SIZES))
+        self.world = upgrade_world.UpgradeWorld(pick(LARGE if is_large else SIZES))
         self.naive = NaiveUpgrades(self.world)
         self.numbers = Numbers(
             parallel=pick((1, 1, 2, 3, 0)), unavailable=pick(("25%", 1, 2, "100%", "50%"))
@@ -147,7 +139,7 @@ class UpgradeHistory:
             assert progress.message
             if memory.state not in {"", "upgrade-done"}:
                 assert progress.since is not None
-                since = (progress.since - START).total_seconds()
+                since = (progress.since - upgrade_world.START).total_seconds()
                 assert (progress.attempt, since) == (memory.attempt, memory.since), name
         assert answered == {}
 
@@ -178,7 +170,7 @@ class UpgradeHistory:
         return replace(self.numbers, parallel=0, unavailable="100%")
 
     @staticmethod
-    def _is_moving(machine: Machine) -> bool:
+    def _is_moving(machine: upgrade_world.Machine) -> bool:
         is_external = REQUESTOR_MODE_ANNOTATION in machine.annotations
         return machine.is_wanted and machine.state in MOVING and not is_external
 
@@ -243,7 +235,7 @@ class UpgradeHistory:
 
     # The cluster
 
-    def _node(self, pick: Pick) -> Machine | None:
+    def _node(self, pick: Pick) -> upgrade_world.Machine | None:
         machines = list(self.world.machines.values())
         return pick(machines) if machines else None
 
@@ -282,7 +274,7 @@ class UpgradeHistory:
         if machine is None or not (is_open or owner in {"daemon", "mirror"}):
             return
         uid = self.world.new_uid("pod")
-        machine.pods[uid] = Workload(
+        machine.pods[uid] = upgrade_world.Workload(
             uid,
             owner=owner,
             uses=pick((True, True, False)),
@@ -334,7 +326,7 @@ class UpgradeHistory:
             case "second":
                 another = pick((None, self.world.revision, self.world.revision + 1))
                 machine.drivers.append(
-                    Driver(
+                    upgrade_world.Driver(
                         self.world.new_uid("driver"),
                         another,
                         self.world.digest,
@@ -454,7 +446,7 @@ class UpgradeHistory:
             assert machine.has_operand
             assert not machine.is_withheld
             assert machine.cordoner in {"", "other"}
-        assert away(self.world.machines.values()) == sum(
+        assert upgrade_world.away(self.world.machines.values()) == sum(
             1 for item in self.world.machines.values() if item.cordoner == "other"
         )
 
@@ -472,7 +464,7 @@ class UpgradeHistory:
             machine.annotations.pop(REQUESTOR_MODE_ANNOTATION, None)
             if machine.state in {"node-maintenance-required", "post-maintenance-required"}:
                 del machine.labels[UPGRADE_STATE_LABEL]
-            machine.labels.setdefault(OPERAND, "true")
+            machine.labels.setdefault(upgrade_world.OPERAND, "true")
             for driver in machine.drivers:
                 # A pod whose revision nobody knows is deleted by hand, as the reason says.
                 is_extra = driver is not machine.drivers[0]

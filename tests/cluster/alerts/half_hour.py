@@ -12,16 +12,8 @@ from typing import TYPE_CHECKING, Any, Final, final
 import pytest
 
 from tests.cluster.environment import client, nodes, pods, polling
+from tests.cluster.system import objects
 from tests.cluster.system.features import FEATURES, apply_feature
-from tests.cluster.system.objects import (
-    API,
-    DEVICES,
-    POOLS,
-    PREFIX,
-    a_pool_object,
-    capacity,
-    units_of,
-)
 from tests.support.node_features import (
     agent_device,
     agent_feature,
@@ -36,7 +28,7 @@ if TYPE_CHECKING:
     from tests.cluster.alerts.plugin_process import PluginProcess
     from tests.cluster.environment.client import JsonObject
 
-INVENTORIES: Final = f"{API}/gpunodeinventories"
+INVENTORIES: Final = f"{objects.API}/gpunodeinventories"
 GPUS: Final = 4
 UNSCHEDULABLE: Final = {"cpu": "1000"}
 
@@ -78,7 +70,7 @@ class HalfHour:
             await self._send(node)
         for node in (self.first, self.second):
             await self._condition(node, "ReadyForPooling", "True")
-        found = (await self.api.get(DEVICES))["items"]
+        found = (await self.api.get(objects.DEVICES))["items"]
         self._pages.devices |= {
             item["status"]["uuid"]: item["status"]["nodeName"]
             for item in found
@@ -99,7 +91,7 @@ class HalfHour:
             await self._seen(f'gpupool_wait_seconds_count{{pool="{pool}"}}')
 
     async def pods_are_bound(self, plugin: "PluginProcess") -> None:
-        await plugin.registered(PREFIX + self.train, GPUS)
+        await plugin.registered(objects.PREFIX + self.train, GPUS)
         for name, pool, units in (
             ("trains", self.train, 2),
             ("idles", self.train, 1),
@@ -107,10 +99,10 @@ class HalfHour:
         ):
             await self.api.create(pods.collection(self.namespace), self._a_pod(name, pool, units))
             bound = await pods.wait_for_pod(self.api, self.namespace, name)
-            for unit in units_of(bound):
+            for unit in objects.units_of(bound):
                 self._pages.pods[unit.partition("::")[0]] = self.namespace, name
             if name == "idles":
-                self._pages.idle |= set(units_of(bound))
+                self._pages.idle |= set(objects.units_of(bound))
             if pool == self.train:
                 await plugin.admit(bound)
             for outcome in ("fits", "bound"):
@@ -159,7 +151,7 @@ class HalfHour:
 
         await polling.eventually(is_counted, what="the budget counts")
         slices = {"allocation": {"mode": "TimeSlice", "slicesPerDevice": 4}}
-        await self.api.patch(f"{POOLS}/{self.notebooks}", {"spec": slices})
+        await self.api.patch(f"{objects.POOLS}/{self.notebooks}", {"spec": slices})
         await self._seen('gpupool_condition{condition="Maintenance"} > 0')
         await self.api.delete(f"{budget}/keep")
         await self._figures(self.notebooks, total=4 * GPUS, used=0)
@@ -176,7 +168,7 @@ class HalfHour:
     async def clean_up(self) -> None:
         """Delete what is outside of the namespace, whether all of it was made or not; nodes are needed until the end."""
         for pool in (self.train, self.notebooks):
-            await self._forget(f"{POOLS}/{pool}")
+            await self._forget(f"{objects.POOLS}/{pool}")
         for node in (self.first, self.second, self.bare):
             await self._forget(f"{FEATURES}/gpu-control-plane-agent-{node}")
 
@@ -185,17 +177,17 @@ class HalfHour:
             await self.api.delete(path)
 
     def _a_pod(self, name: str, pool: str, units: int) -> "JsonObject":
-        return pods.a_pod(name, limits={PREFIX + pool: units}, labels={"app": name})
+        return pods.a_pod(name, limits={objects.PREFIX + pool: units}, labels={"app": name})
 
     async def _make_pool(self, name: str, node: str, **spec: Any) -> None:
         of_node = {"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}
         selector = {"matchExpressions": [of_node]}
         assignment = {"requireAnnotation": False}
-        pool = a_pool_object(name, nodeSelector=selector, assignment=assignment, **spec)
-        await self.api.create(POOLS, pool)
+        pool = objects.a_pool_object(name, nodeSelector=selector, assignment=assignment, **spec)
+        await self.api.create(objects.POOLS, pool)
 
     async def _offer(self, node: str, pool: str, units: int) -> None:
-        await nodes.set_extended_resources(self.api, node, {PREFIX + pool: units})
+        await nodes.set_extended_resources(self.api, node, {objects.PREFIX + pool: units})
 
     async def _send(self, node: str, sick: "Mapping[int, dict[str, str]] | None" = None) -> None:
         """Write what the node's agent says of its devices, and what some of them have."""
@@ -245,8 +237,8 @@ class HalfHour:
 
     async def _figures(self, pool: str, **wanted: int) -> None:
         async def has() -> bool:
-            current = await self.api.get(f"{POOLS}/{pool}")
-            seen = capacity(current)
+            current = await self.api.get(f"{objects.POOLS}/{pool}")
+            seen = objects.capacity(current)
             assert {key: seen.get(key) for key in wanted} == wanted, f"{current.get('status')}"
             return True
 

@@ -2,19 +2,7 @@
 
 import pytest
 
-from api.names import (
-    DEVICES_ANNOTATION,
-    FENCED,
-    FENCED_LABEL,
-    LEADER_ANNOTATION,
-    POOL_TAINTS_ANNOTATION,
-    PRESENT_LABEL,
-    TRUST_HASH_ANNOTATION,
-    UNITS_CONDITION,
-    WOKEN_ANNOTATION,
-    PoolName,
-    pool_node_label,
-)
+from api import names
 from manifests import constants
 from manifests.node.device_plugin import WorkloadSettings
 from reconciler.installation.service_endpoint import build_endpoint_slice
@@ -56,7 +44,7 @@ async def test_api_server_finds_no_fault_with_the_expressions(name, server, api)
 
 
 async def test_of_a_pod_it_writes_annotations_of_ours_and_the_nomination(server, pod):
-    await server.patch(pod, {"metadata": {"annotations": {WOKEN_ANNOTATION: "now"}}})
+    await server.patch(pod, {"metadata": {"annotations": {names.WOKEN_ANNOTATION: "now"}}})
     nominated = [{"op": "add", "path": "/status/nominatedNodeName", "value": "somewhere"}]
     await server.patch(f"{pod}/status", nominated, kind="json")
 
@@ -73,15 +61,15 @@ def conditions(*types: str) -> client.JsonObject:
 async def test_of_a_pods_conditions_it_writes_one(server, api, pod):
     foreign = "example.test/ready"
     by_server = {"kind": "apply", "fieldManager": "server", "force": "true"}
-    await server.patch(f"{pod}/status", conditions(UNITS_CONDITION), **by_server)
+    await server.patch(f"{pod}/status", conditions(names.UNITS_CONDITION), **by_server)
     await api.patch(f"{pod}/status", conditions(foreign), kind="apply", fieldManager="other")
-    written = await server.patch(f"{pod}/status", conditions(UNITS_CONDITION), **by_server)
+    written = await server.patch(f"{pod}/status", conditions(names.UNITS_CONDITION), **by_server)
     assert {condition["type"] for condition in written["status"]["conditions"]} >= {
         foreign,
-        UNITS_CONDITION,
+        names.UNITS_CONDITION,
     }
     with is_refused("status.nominatedNodeName, and nothing else"):
-        await server.patch(f"{pod}/status", conditions(UNITS_CONDITION, "mine"), **by_server)
+        await server.patch(f"{pod}/status", conditions(names.UNITS_CONDITION, "mine"), **by_server)
     with is_refused("status.nominatedNodeName, and nothing else"):
         await server.patch(f"{pod}/status", {"status": {"conditions": None}})
 
@@ -126,11 +114,11 @@ async def test_its_bindings_bring_devices_and_nothing_else(server, pod, namespac
     with is_refused(text):
         path = "/api/v1/namespaces/kube-system/bindings"
         await server.create(path, a_binding("kube-system"), dryRun="All")
-    ours = {DEVICES_ANNOTATION: "{}", LEADER_ANNOTATION: "first/1"}
+    ours = {names.DEVICES_ANNOTATION: "{}", names.LEADER_ANNOTATION: "first/1"}
     # As the API server itself adds it to a Binding to a node with a zone.
     zone = {"topology.kubernetes.io/zone": "a"}
     await server.create(
-        f"{pod}/binding", a_binding(namespace, {FENCED_LABEL: FENCED} | zone, **ours)
+        f"{pod}/binding", a_binding(namespace, {names.FENCED_LABEL: names.FENCED} | zone, **ours)
     )
 
 
@@ -143,12 +131,12 @@ async def test_it_evicts_no_pod_of_the_system(server, pod):
 
 
 async def test_of_a_node_it_writes_labels_and_taints_of_pools(server, node):
-    label = pool_node_label(PoolName("train"))
+    label = names.pool_node_label(names.PoolName("train"))
     taints = (await server.get(node))["spec"]["taints"]
     place = f"{TAINT['key']}:{TAINT['effect']}"
-    marks = {"labels": {label: ""}, "annotations": {POOL_TAINTS_ANNOTATION: place}}
+    marks = {"labels": {label: ""}, "annotations": {names.POOL_TAINTS_ANNOTATION: place}}
     await server.patch(node, {"metadata": marks, "spec": {"taints": [*taints, TAINT]}})
-    unmarked = {"labels": {label: None}, "annotations": {POOL_TAINTS_ANNOTATION: None}}
+    unmarked = {"labels": {label: None}, "annotations": {names.POOL_TAINTS_ANNOTATION: None}}
     marked = await server.patch(node, {"metadata": unmarked, "spec": {"taints": taints}})
     assert marked["spec"]["taints"] == taints
 
@@ -157,7 +145,7 @@ async def test_of_a_node_it_says_that_a_device_is_present_unless_somebody_else_s
     server, node, api
 ):
     def labelled(value: str | None) -> client.JsonObject:
-        return {"metadata": {"labels": {PRESENT_LABEL: value}}}
+        return {"metadata": {"labels": {names.PRESENT_LABEL: value}}}
 
     await server.patch(node, labelled("true"))
     await server.patch(node, labelled(None))
@@ -182,7 +170,7 @@ async def test_of_a_node_it_says_that_a_device_is_present_unless_somebody_else_s
         pytest.param(
             {
                 "metadata": {
-                    "annotations": {POOL_TAINTS_ANNOTATION: "node.kubernetes.io/x:NoExecute"}
+                    "annotations": {names.POOL_TAINTS_ANNOTATION: "node.kubernetes.io/x:NoExecute"}
                 },
                 "spec": {"taints": [{"key": "node.kubernetes.io/x", "effect": "NoExecute"}]},
             },
@@ -315,8 +303,8 @@ async def test_of_kube_schedulers_deployment_it_writes_one_annotation_of_the_pod
     def annotated(**annotations: str) -> client.JsonObject:
         return {"spec": {"template": {"metadata": {"annotations": annotations}}}}
 
-    await server.patch(path, annotated(**{TRUST_HASH_ANNOTATION: "1"}))
-    await server.patch(path, annotated(**{TRUST_HASH_ANNOTATION: "2"}))
+    await server.patch(path, annotated(**{names.TRUST_HASH_ANNOTATION: "1"}))
+    await server.patch(path, annotated(**{names.TRUST_HASH_ANNOTATION: "2"}))
     image = [{"op": "replace", "path": "/spec/template/spec/containers/0/image", "value": "o:1"}]
     for change, kind in (
         (annotated(foreign="x"), "merge"),

@@ -5,18 +5,11 @@ import contextlib
 import pytest
 
 from tests.cluster.environment import client, pods, polling
-from tests.cluster.system.objects import (
-    DEVICES_KEY,
-    RESERVATION_KEY,
-    a_pod,
-    check_devices,
-    devices_of,
-    reservation_of,
-)
+from tests.cluster.system import objects
 
 FORGED = {
-    DEVICES_KEY: '{"main":["GPU-of-somebody-else"]}',
-    RESERVATION_KEY: '{"id":"guessed","pool":"any"}',
+    objects.DEVICES_KEY: '{"main":["GPU-of-somebody-else"]}',
+    objects.RESERVATION_KEY: '{"id":"guessed","pool":"any"}',
 }
 
 
@@ -68,26 +61,26 @@ async def is_refused(writing) -> None:
 
 async def test_forged_annotations_of_a_new_pod_are_taken_off(make_pool, api, alice, namespace):
     pool = await make_pool(devices=2)
-    await alice.create(pods.collection(namespace), a_pod("gpu", pool, annotations=FORGED))
+    await alice.create(pods.collection(namespace), objects.a_pod("gpu", pool, annotations=FORGED))
     plain = await alice.create(pods.collection(namespace), pods.a_pod("plain", annotations=FORGED))
 
     assert not FORGED.keys() & plain["metadata"].get("annotations", {}).keys()
     bound = await pods.wait_for_pod(api, namespace, "gpu")
-    check_devices([bound])
-    assert reservation_of(bound)["devices"] == devices_of(bound)
+    objects.check_devices([bound])
+    assert objects.reservation_of(bound)["devices"] == objects.devices_of(bound)
 
 
 async def test_reservation_of_another_pod_is_of_no_use(make_pool, api, alice, namespace):
     pool = await make_pool(devices=2)
-    await api.create(pods.collection(namespace), a_pod("owner", pool))
+    await api.create(pods.collection(namespace), objects.a_pod("owner", pool))
     owner = await pods.wait_for_pod(api, namespace, "owner")
-    copied = {RESERVATION_KEY: owner["metadata"]["annotations"][RESERVATION_KEY]}
+    copied = {objects.RESERVATION_KEY: owner["metadata"]["annotations"][objects.RESERVATION_KEY]}
 
-    await alice.create(pods.collection(namespace), a_pod("thief", pool, annotations=copied))
+    await alice.create(pods.collection(namespace), objects.a_pod("thief", pool, annotations=copied))
 
     thief = await pods.wait_for_pod(api, namespace, "thief")
-    check_devices([owner, thief])
-    assert reservation_of(thief)["id"] != reservation_of(owner)["id"]
+    objects.check_devices([owner, thief])
+    assert objects.reservation_of(thief)["id"] != objects.reservation_of(owner)["id"]
 
 
 @pytest.mark.parametrize("key", FORGED)
@@ -96,7 +89,7 @@ async def test_annotation_of_a_stored_pod_cannot_be_changed(
     key, subresource, make_pool, api, forger, namespace
 ):
     pool = await make_pool(devices=1)
-    await api.create(pods.collection(namespace), a_pod("gpu", pool))
+    await api.create(pods.collection(namespace), objects.a_pod("gpu", pool))
     await pods.wait_for_pod(api, namespace, "gpu")
     path = f"{pods.collection(namespace)}/gpu{subresource}"
     for value in (FORGED[key], None):
@@ -106,14 +99,14 @@ async def test_annotation_of_a_stored_pod_cannot_be_changed(
 async def test_devices_cannot_be_brought_by_a_binding(make_pool, system, api, forger, namespace):
     pool = await make_pool(devices=1)
     await system.scheduler.stop()
-    await api.create(pods.collection(namespace), a_pod("gpu", pool))
+    await api.create(pods.collection(namespace), objects.a_pod("gpu", pool))
     binding = {
         "apiVersion": "v1",
         "kind": "Binding",
         "metadata": {
             "name": "gpu",
             "namespace": namespace,
-            "annotations": {DEVICES_KEY: FORGED[DEVICES_KEY]},
+            "annotations": {objects.DEVICES_KEY: FORGED[objects.DEVICES_KEY]},
         },
         "target": {"apiVersion": "v1", "kind": "Node", "name": pool.nodes[0]},
     }
@@ -125,7 +118,7 @@ async def test_devices_cannot_be_brought_by_a_binding(make_pool, system, api, fo
 async def test_end_of_a_pod_that_runs_cannot_be_forged(make_pool, api, forger, namespace):
     """Its devices would be another pod's while its containers run."""
     pool = await make_pool(devices=1)
-    await api.create(pods.collection(namespace), a_pod("victim", pool))
+    await api.create(pods.collection(namespace), objects.a_pod("victim", pool))
     await pods.wait_for_pod(api, namespace, "victim", pods.is_running)
     path = f"{pods.collection(namespace)}/victim/status"
     for phase in ("Succeeded", "Failed"):

@@ -13,17 +13,9 @@ from typing import TYPE_CHECKING, Any, final
 import pytest
 
 from tests.cluster.environment import client, nodes, pods, polling
+from tests.cluster.system import objects
 from tests.cluster.system.features import FEATURES, apply_feature
 from tests.cluster.system.installation import NAMESPACE, until_gone
-from tests.cluster.system.objects import (
-    API,
-    DEVICES,
-    POOLS,
-    PREFIX,
-    a_pool_object,
-    capacity,
-    units_of,
-)
 from tests.support.node_features import agent_device, agent_feature, gfd_labels
 
 if TYPE_CHECKING:
@@ -33,7 +25,7 @@ if TYPE_CHECKING:
     from tests.cluster.environment.kubectl import Kubectl
     from tests.cluster.system.installation import GpuSystem
 
-INVENTORIES = f"{API}/gpunodeinventories"
+INVENTORIES = f"{objects.API}/gpunodeinventories"
 CONFIG_MAPS = f"/api/v1/namespaces/{NAMESPACE}/configmaps"
 DAEMON_SETS = f"/apis/apps/v1/namespaces/{NAMESPACE}/daemonsets"
 GPUS = 2
@@ -51,7 +43,7 @@ class PoolRun:
 
     @property
     def resource(self) -> str:
-        return PREFIX + self.pool
+        return objects.PREFIX + self.pool
 
     async def publish(self, node: str, *devices: dict[str, str]) -> None:
         """Write what the node's agent says of its devices."""
@@ -59,18 +51,18 @@ class PoolRun:
         await apply_feature(self.api, feature)
 
     async def devices(self) -> list["JsonObject"]:
-        found = (await self.api.get(DEVICES))["items"]
+        found = (await self.api.get(objects.DEVICES))["items"]
         return [item for item in found if item.get("status", {}).get("nodeName") in self.nodes]
 
     async def current(self) -> "JsonObject":
-        return await self.api.get(f"{POOLS}/{self.pool}")
+        return await self.api.get(f"{objects.POOLS}/{self.pool}")
 
     async def figures(self, **wanted: int) -> None:
         """Wait until the pool's status has these figures."""
 
         async def has() -> bool:
             pool = await self.current()
-            seen = capacity(pool)
+            seen = objects.capacity(pool)
             assert {key: seen.get(key) for key in wanted} == wanted, f"{pool.get('status')}"
             return True
 
@@ -80,7 +72,7 @@ class PoolRun:
         """Wait until a condition of the pool has a status; return its message."""
 
         async def has() -> str:
-            seen = await self.api.conditions(f"{POOLS}/{self.pool}")
+            seen = await self.api.conditions(f"{objects.POOLS}/{self.pool}")
             assert seen.get(type_, {}).get("status") == status, f"{seen.get(type_)}"
             return f"{seen[type_]['reason']}: {seen[type_].get('message', '')}"
 
@@ -88,9 +80,9 @@ class PoolRun:
 
     async def config(self) -> "JsonObject":
         """Return the list that the device plugins of the pool read."""
-        found = (await self.api.get(CONFIG_MAPS, labelSelector=f"{PREFIX}pool={self.pool}"))[
-            "items"
-        ]
+        found = (
+            await self.api.get(CONFIG_MAPS, labelSelector=f"{objects.PREFIX}pool={self.pool}")
+        )["items"]
         lists = [item["data"] for item in found if "config.json" in item.get("data", {})]
         assert len(lists) == 1, f"{len(lists)} lists of {self.pool}"
         config: JsonObject = json.loads(lists[0]["config.json"])
@@ -113,7 +105,7 @@ class PoolRun:
             found = (await self.api.get(f"/api/v1/namespaces/{self.namespace}/pods"))["items"]
             seen = {item["metadata"]["name"]: item["status"].get("phase") for item in found}
             assert seen == dict.fromkeys(names, "Running"), f"{seen}"
-            return {item["metadata"]["name"]: units_of(item) for item in found}
+            return {item["metadata"]["name"]: objects.units_of(item) for item in found}
 
         found: dict[str, list[str]] = await polling.eventually(are, what=f"{names} run")
         return found
@@ -163,8 +155,8 @@ async def test_a_pool_lives_from_its_first_device_to_its_last(
 
     # A pool takes the devices of its nodes, marks them, and runs its plugin there.
     await api.create(
-        POOLS,
-        a_pool_object(
+        objects.POOLS,
+        objects.a_pool_object(
             pool_run.pool,
             nodeSelector={"matchExpressions": [_in("kubernetes.io/hostname", pool_run.nodes)]},
             assignment={"requireAnnotation": False},
@@ -193,7 +185,7 @@ async def test_a_pool_lives_from_its_first_device_to_its_last(
     )
     await polling.eventually(lambda: _counts(api, f"{budget}/keep-a"), what="the budget counts")
     slices = {"allocation": {"mode": "TimeSlice", "slicesPerDevice": 4}}
-    await api.patch(f"{POOLS}/{pool_run.pool}", {"spec": slices})
+    await api.patch(f"{objects.POOLS}/{pool_run.pool}", {"spec": slices})
     message = await pool_run.condition("Maintenance", "True")
     assert "from Exclusive to TimeSlice (4 slices per device)" in message
     with pytest.raises(client.ApiRefusedError, match="PoolInMaintenance"):
@@ -239,7 +231,7 @@ async def test_a_pool_lives_from_its_first_device_to_its_last(
     await pool_run.figures(total=12)
 
     # The end: pods hold it up by name, then nothing of it is left anywhere.
-    await api.delete(f"{POOLS}/{pool_run.pool}")
+    await api.delete(f"{objects.POOLS}/{pool_run.pool}")
     message = await pool_run.condition("Ready", "False")
     assert message.startswith("Terminating")
     assert names[0] in message
@@ -247,7 +239,7 @@ async def test_a_pool_lives_from_its_first_device_to_its_last(
     assert current["PHASE"] == "Terminating"
     for name in names:
         await api.delete(f"/api/v1/namespaces/{pool_run.namespace}/pods/{name}")
-    await until_gone(api, f"{POOLS}/{pool_run.pool}")
+    await until_gone(api, f"{objects.POOLS}/{pool_run.pool}")
     await _check_nothing_left(pool_run)
 
 
@@ -298,7 +290,7 @@ async def _are_served(pool_run: PoolRun) -> bool:
     assert {node: len(devices) for node, devices in listed.items()} == dict.fromkeys(
         pool_run.nodes, GPUS
     )
-    selector = f"{PREFIX}pool={pool_run.pool}"
+    selector = f"{objects.PREFIX}pool={pool_run.pool}"
     plugins = (await pool_run.api.get(DAEMON_SETS, labelSelector=selector))["items"]
     assert len(plugins) == 1, f"{len(plugins)} DaemonSets"  # written after the list
     (plugin,) = plugins
@@ -320,7 +312,7 @@ async def _count_is(pool_run: PoolRun, count: int) -> bool:
 
 
 async def _check_nothing_left(pool_run: PoolRun) -> None:
-    selector = f"{PREFIX}pool={pool_run.pool}"
+    selector = f"{objects.PREFIX}pool={pool_run.pool}"
     for path in (CONFIG_MAPS, DAEMON_SETS):
         assert (await pool_run.api.get(path, labelSelector=selector))["items"] == []
     for node in pool_run.nodes:

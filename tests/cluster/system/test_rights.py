@@ -16,13 +16,8 @@ from tests.cluster.environment.audit import Right
 from tests.cluster.system import certificates, installation
 from tests.cluster.system.features import FEATURES, apply_feature
 from tests.cluster.system.objects import API, DEVICES, a_pod
+from tests.support import rights
 from tests.support.node_features import address_of, agent_device, agent_feature
-from tests.support.rights import (
-    rights_of_autoscaling,
-    rights_of_kernel_caches,
-    rights_of_operands,
-    rights_of_reviews,
-)
 
 REGISTRATION = "/apis/admissionregistration.k8s.io/v1"
 CONFIGURATION = f"{REGISTRATION}/mutatingwebhookconfigurations/zz-gpu-control-plane"
@@ -281,10 +276,10 @@ async def test_every_right_is_used(  # fixtures
     elsewhere = {
         Right(namespace, group, resource, verb)
         for of in (
-            rights_of_operands,
-            rights_of_autoscaling,
-            rights_of_kernel_caches,
-            rights_of_reviews,
+            rights.rights_of_operands,
+            rights.rights_of_autoscaling,
+            rights.rights_of_kernel_caches,
+            rights.rights_of_reviews,
         )
         for namespace, group, resource, _, verb in of(installation.NAMESPACE)
     }

@@ -10,14 +10,7 @@ import re
 import pytest
 
 from tests.cluster.environment import pods, polling
-from tests.cluster.system import installation
-from tests.cluster.system.certificates import (
-    injected,
-    install_scheduler_deployment,
-    make_again,
-    retire_old_authorities,
-    trusted_by_pods,
-)
+from tests.cluster.system import certificates, installation
 from tests.cluster.system.objects import a_pod
 
 
@@ -50,20 +43,20 @@ async def test_the_scheduler_trusts_a_new_authority_once_it_was_restarted(
     await system.refresh_scheduler()
     await create("before")
 
-    data = await make_again(api, "ca.key", "ca.crt")
-    await injected(api, data)
+    data = await certificates.make_again(api, "ca.key", "ca.crt")
+    await certificates.injected(api, data)
     await system.server.restart()
     await create("while-both-are-trusted")
 
     await system.mount_secret()
-    await make_again(api, "tls.crt", "tls.crt")
+    await certificates.make_again(api, "tls.crt", "tls.crt")
     await system.server.restart()
     await create("not-restarted-in-time", fails("x509: certificate signed by unknown authority"))
 
     await system.scheduler.restart()
     await pods.wait_for_pod(api, namespace, "not-restarted-in-time")
 
-    await retire_old_authorities(api)
+    await certificates.retire_old_authorities(api)
     await system.server.restart()
     await create("old-certificate", fails("EOF|connection reset|tls: "))
 
@@ -80,23 +73,23 @@ async def test_the_leader_restarts_the_schedulers_deployment_once_for_each_set_o
     system, create, api
 ):
     """The Deployment's pods are this test's kube-scheduler: it starts again when the template changes."""
-    await install_scheduler_deployment(api)
-    first = await trusted_by_pods(api)
+    await certificates.install_scheduler_deployment(api)
+    first = await certificates.trusted_by_pods(api)
     await system.refresh_scheduler()
     await create("with-the-first")
 
-    data = await make_again(api, "ca.key", "ca.crt")
-    await injected(api, data)
-    second = await trusted_by_pods(api, other_than=first)
+    data = await certificates.make_again(api, "ca.key", "ca.crt")
+    await certificates.injected(api, data)
+    second = await certificates.trusted_by_pods(api, other_than=first)
     await system.refresh_scheduler()
-    await make_again(api, "tls.crt", "tls.crt")
+    await certificates.make_again(api, "tls.crt", "tls.crt")
     await system.server.restart()
     await create("with-the-second")
     generation = (await api.get(installation.DEPLOYMENT))["metadata"]["generation"]
 
-    await retire_old_authorities(api)
+    await certificates.retire_old_authorities(api)
     await system.server.restart()
-    assert await trusted_by_pods(api, other_than=second) not in {first, second}
+    assert await certificates.trusted_by_pods(api, other_than=second) not in {first, second}
     await system.refresh_scheduler()
     await create("with-the-second-alone")
     deployment = await api.get(installation.DEPLOYMENT)

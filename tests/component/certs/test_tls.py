@@ -14,21 +14,14 @@ from certs.issuance import new_key
 from certs.tls import ServingContext, client_context, peer_common_name
 from telemetry.metrics import REGISTRY
 from tests.component.certs.handshakes import ask, connected, served, shake_hands
-from tests.unit.certs.builders import (
-    DAY,
-    a_bundle,
-    a_pair_by,
-    certificate,
-    pem_of,
-    renewed,
-    requirements,
-    rsa_key,
-)
+from tests.unit.certs import builders
 
 # OpenSSL verifies against the machine's clock, whatever it is.
-LONG = requirements(authority_lifetime=36500 * DAY, leaf_lifetime=36500 * DAY)
-BUNDLE = a_bundle(LONG)
-OTHER = a_bundle(LONG)
+LONG = builders.requirements(
+    authority_lifetime=36500 * builders.DAY, leaf_lifetime=36500 * builders.DAY
+)
+BUNDLE = builders.a_bundle(LONG)
+OTHER = builders.a_bundle(LONG)
 TLS_VERSIONS = pytest.mark.parametrize(
     "version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3], ids=["1.2", "1.3"]
 )
@@ -41,7 +34,7 @@ def serving(bundle: Bundle = BUNDLE) -> ServingContext:
 
 
 def serial(bundle: Bundle) -> int:
-    return certificate(bundle.serving.certificate_pem).parsed.serial_number
+    return builders.certificate(bundle.serving.certificate_pem).parsed.serial_number
 
 
 def reload_errors() -> float:
@@ -49,7 +42,7 @@ def reload_errors() -> float:
 
 
 def with_new_leaf(bundle: Bundle) -> Bundle:
-    return renewed(replace(bundle, serving=KeyPair()), LONG)
+    return builders.renewed(replace(bundle, serving=KeyPair()), LONG)
 
 
 @TLS_VERSIONS
@@ -160,12 +153,12 @@ async def test_ca_that_is_added_is_trusted_and_so_is_the_old_one():
     ("bundle", "text"),
     [
         pytest.param(
-            replace(BUNDLE, serving=a_pair_by(BUNDLE.authority, rsa_key())),
+            replace(BUNDLE, serving=builders.a_pair_by(BUNDLE.authority, builders.rsa_key())),
             r"tls\.crt and tls\.key: the key is RSA; it must be ECDSA P-256",
             id="RSA pair",
         ),
         pytest.param(
-            replace(BUNDLE, serving=replace(BUNDLE.serving, key_pem=pem_of(new_key()))),
+            replace(BUNDLE, serving=replace(BUNDLE.serving, key_pem=builders.pem_of(new_key()))),
             r"tls\.crt and tls\.key: the key belongs to another certificate",
             id="another's key",
         ),
@@ -195,15 +188,15 @@ def test_same_content_is_no_reload():
 
 
 def test_ends_of_leaf_and_ca_are_shown():
-    wanted = requirements(leaf_lifetime=30 * DAY)
-    bundle = a_bundle(wanted)
+    wanted = builders.requirements(leaf_lifetime=30 * builders.DAY)
+    bundle = builders.a_bundle(wanted)
     # another CA before it must not be taken for the leaf's own
     serving(replace(bundle, trust_pem=OTHER.trust_pem + bundle.trust_pem))
     for label, pem in (("leaf", bundle.serving.certificate_pem), ("ca", bundle.trust_pem)):
         current = REGISTRY.get_sample_value(
             "gpu_certificate_not_after_timestamp_seconds", {"certificate": label}
         )
-        assert current == certificate(pem).not_after.timestamp()
+        assert current == builders.certificate(pem).not_after.timestamp()
 
 
 def test_no_log_line_of_a_load_shows_key_material():

@@ -5,12 +5,7 @@ from typing import Any
 import pytest
 
 from api.names import ASSIGNMENT_ANNOTATION
-from manifests.install.webhooks import (
-    MIRRORED_EXPRESSION,
-    NEW_ASSIGNMENT_EXPRESSION,
-    POOL_POD_EXPRESSION,
-    SPEC_CHANGED_EXPRESSION,
-)
+from manifests.install import webhooks
 from tests.support.api_servers import Api, unique
 from tests.support.conformance import CRDS, Hooks, Widgets, a_definition, a_pod, until
 
@@ -66,7 +61,7 @@ async def guard(api: Api, hooks: Hooks, path: str, body: Json, **changes: object
 async def test_pods_that_name_no_pool_do_not_reach_the_webhook(
     pod: Json, is_called: bool, api: Api, pods: str, hooks: Hooks
 ) -> None:
-    rendered = conditions(POOL_POD_EXPRESSION, f"!{MIRRORED_EXPRESSION}")
+    rendered = conditions(webhooks.POOL_POD_EXPRESSION, f"!{webhooks.MIRRORED_EXPRESSION}")
     await guard(api, hooks, pods, a_pod("probe", limits=LIMITS), matchConditions=rendered)
     await api.created(pods, pod)
     assert ("/validate" in hooks.server.calls) is is_called
@@ -76,7 +71,7 @@ async def test_pods_that_name_no_pool_do_not_reach_the_webhook(
     ("expression", "changes"),
     [
         pytest.param(
-            SPEC_CHANGED_EXPRESSION,
+            webhooks.SPEC_CHANGED_EXPRESSION,
             [
                 ({"metadata": {"labels": {"a": "b"}}}, False),
                 ({"spec": {"mode": "B"}}, True),
@@ -84,7 +79,7 @@ async def test_pods_that_name_no_pool_do_not_reach_the_webhook(
             id="spec",
         ),
         pytest.param(
-            NEW_ASSIGNMENT_EXPRESSION,
+            webhooks.NEW_ASSIGNMENT_EXPRESSION,
             [
                 ({"metadata": {"labels": {"a": "b"}}}, False),
                 ({"metadata": {"annotations": {ASSIGNMENT_ANNOTATION: "other"}}}, True),

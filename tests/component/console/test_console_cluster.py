@@ -12,18 +12,9 @@ from console.data.console_cluster import ConsoleCluster
 from console.data.read_scope import NothingReadableError, ReadScope, find_scope
 from console.rows import ConsoleSnapshot, HealthRow, RowHealth
 from console.visibility import Visibility
+from kube import resources
 from kube.client import KubeClient
 from kube.errors import NotFound
-from kube.resources import (
-    GPU_DEVICES,
-    GPU_NODE_INVENTORIES,
-    GPU_POOLS,
-    LEASES,
-    NAMESPACES,
-    NODES,
-    PODS,
-    Resource,
-)
 from manifests.install.crds import build_crds
 from simulator.apiserver.server import InMemoryApiServer
 from tests.support.client_of_api import an_api_with_client
@@ -37,12 +28,12 @@ from tests.support.polling import LIMIT_S, until
 pytestmark = pytest.mark.looptime
 
 RESOURCES = {
-    "GPUPool": GPU_POOLS,
-    "GPUDevice": GPU_DEVICES,
-    "GPUNodeInventory": GPU_NODE_INVENTORIES,
-    "Lease": LEASES,
-    "Node": NODES,
-    "Pod": PODS,
+    "GPUPool": resources.GPU_POOLS,
+    "GPUDevice": resources.GPU_DEVICES,
+    "GPUNodeInventory": resources.GPU_NODE_INVENTORIES,
+    "Lease": resources.LEASES,
+    "Node": resources.NODES,
+    "Pod": resources.PODS,
 }
 SYSTEM = "gpu-system"
 WHOLE = ReadScope.whole(system_namespace=SYSTEM)
@@ -56,7 +47,7 @@ async def put(client: KubeClient, content: Object) -> None:
     for container in content.get("spec", {}).get("containers", ()):
         container["image"] = "registry/trainer:1"
     await client.create(resource, content)
-    if "status" in content and resource is not LEASES:
+    if "status" in content and resource is not resources.LEASES:
         await client.merge_patch(
             resource,
             {"status": content["status"]},
@@ -64,15 +55,16 @@ async def put(client: KubeClient, content: Object) -> None:
             namespace=meta.get("namespace"),
             subresource="status",
         )
-    if resource is NODES:  # a new node has a taint until a controller finds it ready
-        await client.merge_patch(NODES, {"spec": {"taints": None}}, name=meta["name"])
+    if resource is resources.NODES:  # a new node has a taint until a controller finds it ready
+        await client.merge_patch(resources.NODES, {"spec": {"taints": None}}, name=meta["name"])
 
 
 @asynccontextmanager
 async def a_cluster() -> AsyncIterator[tuple[InMemoryApiServer, KubeClient]]:
     async with an_api_with_client(namespace="ml-team", definitions=build_crds()) as (api, client):
         await client.create(
-            NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM}}
+            resources.NAMESPACES,
+            {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM}},
         )
         for item in a_fragmented_cluster():
             await put(client, item)
@@ -125,10 +117,10 @@ async def test_a_page_shows_the_cluster_and_what_changes_in_it():
         assert "ask for 3 units: node gpu-0 would take the pod now" in (
             page.sections["waiting"]["ml-team/big"].remedies
         )
-        await client.delete(PODS, "train-b", namespace="ml-team", grace_period_s=0)
+        await client.delete(resources.PODS, "train-b", namespace="ml-team", grace_period_s=0)
         await page.until_visible("devices", "gpu-1-0", look="free", holders=())
         await page.until_visible("pools", "training", used=1, free=7)
-        await client.merge_patch(NODES, {"spec": {"unschedulable": True}}, name="gpu-0")
+        await client.merge_patch(resources.NODES, {"spec": {"unschedulable": True}}, name="gpu-0")
         await page.until_visible("health", "Node gpu-0", state=RowHealth.WARNING)
         detail = cluster.device("gpu-1-1", EVERYTHING)
         assert detail is not None
@@ -146,7 +138,7 @@ async def test_an_object_that_cannot_be_decoded_stays_as_it_was_and_is_told():
         page = await page_of(cluster)
         await allow_next_version(client, build_crds(), "GPUDevice", "status", "state")
         await client.merge_patch(
-            GPU_DEVICES, {"status": {"state": NEXT}}, name="gpu-1-0", subresource="status"
+            resources.GPU_DEVICES, {"status": {"state": NEXT}}, name="gpu-1-0", subresource="status"
         )
         await page.until_visible("health", "unreadable gpudevices", state=RowHealth.WARNING)
         assert page.shows("devices", "gpu-1-0", look="used", holders=("ml-team/train-b",))
@@ -175,7 +167,7 @@ async def test_an_api_server_that_goes_away_is_told_and_comes_back():
         async with asyncio.timeout(LIMIT_S):
             while any(item.startswith("watch of") for item in page.sections["health"]):
                 await page.read()
-        await client.merge_patch(NODES, {"spec": {"unschedulable": True}}, name="gpu-0")
+        await client.merge_patch(resources.NODES, {"spec": {"unschedulable": True}}, name="gpu-0")
         await page.until_visible("health", "Node gpu-0", state=RowHealth.WARNING)
 
 
@@ -184,7 +176,7 @@ async def test_a_watch_that_is_listed_again_loses_nothing():
         page = await page_of(cluster)
         api.drop_watches()
         api.forget_history()
-        await client.delete(PODS, "train-b", namespace="ml-team", grace_period_s=0)
+        await client.delete(resources.PODS, "train-b", namespace="ml-team", grace_period_s=0)
         await page.until_visible("devices", "gpu-1-0", look="free", holders=())
 
 
@@ -245,8 +237,8 @@ async def test_the_scope_is_found_by_trying(forbidden: tuple[str, ...], expected
             assert len(snapshot.partial) == len(forbidden)
 
 
-@pytest.mark.parametrize("resource", [GPU_POOLS, GPU_DEVICES])
-async def test_without_pools_or_devices_there_is_nothing_to_show(resource: Resource):
+@pytest.mark.parametrize("resource", [resources.GPU_POOLS, resources.GPU_DEVICES])
+async def test_without_pools_or_devices_there_is_nothing_to_show(resource: resources.Resource):
     async with a_cluster() as (api, client):
         api.faults.fail("GET", f"/{resource.plural}$", 403, times=FOR_EVER)
         with pytest.raises(

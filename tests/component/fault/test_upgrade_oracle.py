@@ -6,6 +6,7 @@ import pytest
 
 from tests.fault.observations import Node, Observation, Pod, thing_of
 from tests.fault.oracle import Oracle
+from tests.fault.upgrades import upgrade_oracle
 from tests.fault.upgrades.upgrade_observations import (
     CORDONED,
     DEVICE_LABEL,
@@ -19,33 +20,21 @@ from tests.fault.upgrades.upgrade_observations import (
     Policy,
     UpgradeMarks,
 )
-from tests.fault.upgrades.upgrade_oracle import (
-    BOUND_TO_WITHHELD,
-    DRIVER_TAKEN_AWAY,
-    DRIVERS_DELETED,
-    GIVEN_BACK_EARLY,
-    LATENESS_S,
-    PAST_A_BUDGET,
-    TOO_MANY_AT_ONCE,
-    TOO_MANY_AWAY,
-    UNCORDONED_BY_US,
-    UPGRADES_END,
-)
 
 RULES = frozenset(
     {
-        BOUND_TO_WITHHELD,
-        DRIVER_TAKEN_AWAY,
-        DRIVERS_DELETED,
-        GIVEN_BACK_EARLY,
-        PAST_A_BUDGET,
-        TOO_MANY_AT_ONCE,
-        TOO_MANY_AWAY,
-        UNCORDONED_BY_US,
-        UPGRADES_END,
+        upgrade_oracle.BOUND_TO_WITHHELD,
+        upgrade_oracle.DRIVER_TAKEN_AWAY,
+        upgrade_oracle.DRIVERS_DELETED,
+        upgrade_oracle.GIVEN_BACK_EARLY,
+        upgrade_oracle.PAST_A_BUDGET,
+        upgrade_oracle.TOO_MANY_AT_ONCE,
+        upgrade_oracle.TOO_MANY_AWAY,
+        upgrade_oracle.UNCORDONED_BY_US,
+        upgrade_oracle.UPGRADES_END,
     }
 )
-LATER = LATENESS_S + 1
+LATER = upgrade_oracle.LATENESS_S + 1
 POLICY = Policy(name="p", version="580.2", max_parallel=0, max_unavailable="50%")
 DRIVERS = DriverSet(name="nvidia-driver", owner="p")
 IN_SERVICE = UpgradeMarks(state=DONE)
@@ -113,7 +102,7 @@ def test_daemon_set_that_is_deleted_beside_its_policy_is_found(story, is_gone):
     story.show(DRIVERS)
     assert story.seen == []
     story.show(dataclasses.replace(DRIVERS, is_deleted=not is_gone), is_gone=is_gone)
-    assert story.seen == [DRIVERS_DELETED]
+    assert story.seen == [upgrade_oracle.DRIVERS_DELETED]
 
 
 def test_daemon_set_that_goes_with_its_policy_is_all_right(story):
@@ -129,7 +118,7 @@ def test_node_that_is_given_back_long_after_its_driver_was_ready_is_found(story,
     story.show(unready)
     story.mark("a", EMPTIED, after=lateness)
     story.mark("a", IN_SERVICE)
-    assert story.in_the_end() == ([GIVEN_BACK_EARLY] if lateness else [])
+    assert story.in_the_end() == ([upgrade_oracle.GIVEN_BACK_EARLY] if lateness else [])
 
 
 def test_node_that_is_seen_to_be_given_back_before_its_driver_is_seen_ready_is_all_right(story):
@@ -137,7 +126,7 @@ def test_node_that_is_seen_to_be_given_back_before_its_driver_is_seen_ready_is_a
     story.mark("a", EMPTIED, after=LATER)
     story.at += 5
     story.mark("a", IN_SERVICE)
-    assert story.in_the_end() == [GIVEN_BACK_EARLY]
+    assert story.in_the_end() == [upgrade_oracle.GIVEN_BACK_EARLY]
     story.show(a_driver("a"), after=-3)
     assert story.in_the_end() == []
 
@@ -164,7 +153,7 @@ def test_node_more_than_may_be_away_is_found(story):
         story.mark(name, CHOSEN)
     assert story.seen == []
     story.mark("c", CHOSEN)
-    assert story.seen == [TOO_MANY_AWAY]
+    assert story.seen == [upgrade_oracle.TOO_MANY_AWAY]
     assert story.oracle.upgrades.most_away == 3
 
 
@@ -181,7 +170,7 @@ def test_node_that_is_away_for_long_counts_whatever_the_cause(story, closed):
     story.mark("b", CHOSEN, after=LATER)
     assert story.seen == []
     story.mark("c", CHOSEN)
-    assert story.seen == [TOO_MANY_AWAY]
+    assert story.seen == [upgrade_oracle.TOO_MANY_AWAY]
 
 
 def test_node_that_was_away_already_may_be_upgraded_all_the_same(story):
@@ -203,7 +192,7 @@ def test_node_that_was_away_a_moment_ago_may_be_taken_to_be_away_until_the_serve
             story.oracle.upgrades.all_is_known(story.at + 0.5)
         for name in "abc":
             story.mark(name, CHOSEN)
-        assert story.seen == ([TOO_MANY_AWAY] if known else [])
+        assert story.seen == ([upgrade_oracle.TOO_MANY_AWAY] if known else [])
         for name in "abc":
             story.mark(name, IN_SERVICE)
 
@@ -215,7 +204,7 @@ def test_limit_that_was_lowered_a_moment_ago_may_not_be_known_yet(story):
     assert story.seen == []
     story.mark("b", IN_SERVICE)
     story.mark("b", CHOSEN, after=LATER)
-    assert story.seen == [TOO_MANY_AWAY]
+    assert story.seen == [upgrade_oracle.TOO_MANY_AWAY]
 
 
 def test_share_of_nodes_is_rounded_up():
@@ -229,7 +218,7 @@ def test_node_more_than_may_be_in_progress_is_found(story):
     story.mark("a", EMPTIED)
     assert story.seen == []
     story.mark("b", CHOSEN)
-    assert story.seen == [TOO_MANY_AT_ONCE]
+    assert story.seen == [upgrade_oracle.TOO_MANY_AT_ONCE]
 
 
 def test_failed_node_takes_no_place_of_those_in_progress(story):
@@ -254,13 +243,13 @@ def test_node_that_an_admin_cordoned_and_that_is_uncordoned_by_another_is_found(
     assert story.seen == []
     story.mark("a", UpgradeMarks(state=DONE, is_cordoned=True, admin=CORDONED))
     story.mark("a", UpgradeMarks(state=DONE, admin=CORDONED))
-    assert story.seen == [UNCORDONED_BY_US]
+    assert story.seen == [upgrade_oracle.UNCORDONED_BY_US]
 
 
 @pytest.mark.parametrize(
     ("changes", "wanted"),
     [
-        pytest.param({}, [PAST_A_BUDGET], id="deleted by a client"),
+        pytest.param({}, [upgrade_oracle.PAST_A_BUDGET], id="deleted by a client"),
         pytest.param({"disrupted": "EvictionByEvictionAPI"}, [], id="evicted"),
         pytest.param({"disrupted": "DeletionByPodGC"}, [], id="its node is gone"),
         pytest.param({"is_guarded": False}, [], id="without a budget"),
@@ -285,7 +274,7 @@ def test_pod_that_is_bound_to_a_node_withheld_for_long_is_found(story):
     story.show(a_pod())
     assert story.seen == []
     story.show(a_pod(uid="v", name="q"), after=LATER)
-    assert story.seen == [BOUND_TO_WITHHELD]
+    assert story.seen == [upgrade_oracle.BOUND_TO_WITHHELD]
 
 
 # --- driver pods -------------------------------------------------------------------------------------
@@ -303,7 +292,7 @@ def test_pod_that_is_bound_to_a_node_withheld_for_long_is_found(story):
 def test_driver_that_is_taken_from_a_node_in_service_is_found(story, marks):
     story.mark("a", marks)
     story.take_driver("a", after=LATER)
-    assert set(story.in_the_end()) == {DRIVER_TAKEN_AWAY}
+    assert set(story.in_the_end()) == {upgrade_oracle.DRIVER_TAKEN_AWAY}
 
 
 def test_driver_of_a_node_that_an_admin_uncordoned_in_the_middle_may_be_replaced(story):
@@ -316,7 +305,7 @@ def test_driver_that_is_taken_from_under_a_pod_is_found(story):
     story.show(a_pod())
     story.mark("a", EMPTIED)
     story.take_driver("a", after=LATER)
-    assert story.in_the_end() == [DRIVER_TAKEN_AWAY]
+    assert story.in_the_end() == [upgrade_oracle.DRIVER_TAKEN_AWAY]
 
 
 def test_pod_whose_end_is_seen_after_that_of_the_driver_is_judged_by_versions(story):
@@ -369,24 +358,24 @@ def test_driver_of_a_node_that_was_created_again_goes_with_the_old_one(story):
 )
 def test_node_whose_upgrade_has_not_ended_is_found(story, marks):
     story.mark("a", marks)
-    assert story.unfinished(may_have_failed=True) == [UPGRADES_END]
+    assert story.unfinished(may_have_failed=True) == [upgrade_oracle.UPGRADES_END]
 
 
 def test_failed_node_is_named_and_ends_nothing_for_good(story):
     story.mark("a", UpgradeMarks(state=FAILED))
     story.show(dataclasses.replace(POLICY, upgrades={"a": FAILED}))
     assert story.unfinished(may_have_failed=True) == []
-    assert story.unfinished() == [UPGRADES_END]
+    assert story.unfinished() == [upgrade_oracle.UPGRADES_END]
 
 
 def test_node_with_an_older_driver_is_found(story):
     story.drive("a", "580.1")
-    assert story.unfinished() == [UPGRADES_END]
+    assert story.unfinished() == [upgrade_oracle.UPGRADES_END]
 
 
 def test_node_that_is_done_is_named_no_more(story):
     story.show(dataclasses.replace(POLICY, upgrades={"a": REQUIRED}))
-    assert story.unfinished() == [UPGRADES_END]
+    assert story.unfinished() == [upgrade_oracle.UPGRADES_END]
 
 
 # --- read from JSON ----------------------------------------------------------------------------------

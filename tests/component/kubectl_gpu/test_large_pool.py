@@ -4,15 +4,8 @@ import asyncio
 import json
 import sys
 
+from tests.support import plugin_cluster
 from tests.support.cluster_objects import Object, a_bound_pod_object, a_pool_object
-from tests.support.plugin_cluster import (
-    ROOT,
-    ListedCluster,
-    a_device,
-    a_pool_node,
-    a_waiting_pod,
-    labelled,
-)
 
 NODES = 1_000
 MOST_MIB = 300
@@ -26,14 +19,14 @@ sys.exit(done.returncode)
 
 def a_full_pool() -> list[Object]:
     """Return nodes of 8 devices, 7 of them used; but one node has 3 free, and one 4 that are faulted."""
-    objects = [a_pool_object("training"), a_waiting_pod("big", 4)]
+    objects = [a_pool_object("training"), plugin_cluster.a_waiting_pod("big", 4)]
     for number in range(NODES):
         node = f"gpu-{number:03}"
         used = {3: 5, 4: 4}.get(number, 7)
-        objects.append(a_pool_node("training", node))
-        objects += [a_device("training", node, device) for device in range(8)]
+        objects.append(plugin_cluster.a_pool_node("training", node))
+        objects += [plugin_cluster.a_device("training", node, device) for device in range(8)]
         pod = a_bound_pod_object(f"train-{number}", node, list(range(used)), pool="training")
-        objects.append(labelled(pod))
+        objects.append(plugin_cluster.labelled(pod))
     for item in objects:
         if item["kind"] == "GPUDevice" and item["metadata"]["name"] in FAULTED:
             item["status"]["conditions"] = [FAULT]
@@ -51,12 +44,12 @@ FAULT = {
 }
 
 
-async def test_why_in_a_pool_of_8_000_devices(cluster: ListedCluster):
+async def test_why_in_a_pool_of_8_000_devices(cluster: plugin_cluster.ListedCluster):
     cluster.objects = a_full_pool()
     arguments = ("why", "big", "-n", "ml-team", "-o", "json", "--server", cluster.api.url)
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-c", MEASURED, *arguments),
-        cwd=ROOT,
+        cwd=plugin_cluster.ROOT,
         env=cluster.environment(),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,

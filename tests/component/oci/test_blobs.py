@@ -5,15 +5,7 @@ import random
 import pytest
 
 from kernelcache.image_format import BlobDescriptor
-from oci.errors import (
-    ContentNotFound,
-    ContentTooLarge,
-    DigestMismatch,
-    LengthMismatch,
-    RegistryTimedOut,
-    RegistryUnreachable,
-    UnexpectedAnswer,
-)
+from oci import errors
 from oci.registry_client import RegistryClient
 from oci.registry_settings import MAX_SMALL_BLOB_BYTES
 from tests.component.oci.conftest import ANONYMOUS, Connect
@@ -71,7 +63,7 @@ async def test_without_progress_there_is_an_end(
     blob = registry.add_blob(CONTENT)
     registry.will_fail(Cut(after=1000))
     registry.will_fail(Cut(), times=100)
-    with pytest.raises(RegistryUnreachable, match=blob.digest):
+    with pytest.raises(errors.RegistryUnreachable, match=blob.digest):
         await read(client, registry, blob)
     assert len(registry.seen) == 5
 
@@ -91,7 +83,7 @@ async def test_another_range_than_the_one_asked_for_is_refused(
     blob = registry.add_blob(CONTENT)
     registry.will_fail(Cut(after=100_000))
     registry.will_fail(Lie({"Content-Range": "bytes 0-299999/300000"}))
-    with pytest.raises(UnexpectedAnswer, match="sends those from 0"):
+    with pytest.raises(errors.UnexpectedAnswer, match="sends those from 0"):
         await read(client, registry, blob)
 
 
@@ -107,7 +99,7 @@ async def test_another_length_is_refused_before_a_byte_is_read(
 ) -> None:
     blob = registry.add_blob(CONTENT)
     registry.will_fail(Lie(content=content))
-    with pytest.raises(LengthMismatch, match=message):
+    with pytest.raises(errors.LengthMismatch, match=message):
         await read(client, registry, blob)
 
 
@@ -122,7 +114,7 @@ async def test_never_more_bytes_are_given_than_announced(
         async for chunk in client.blob(registry.reference(), blob):
             given.extend(chunk)
 
-    with pytest.raises(LengthMismatch, match="more than the 300000 bytes"):
+    with pytest.raises(errors.LengthMismatch, match="more than the 300000 bytes"):
         await keep()
     assert 0 < len(given) <= len(CONTENT)
 
@@ -140,7 +132,9 @@ async def test_other_bytes_are_refused_at_the_end(
 ) -> None:
     blob = registry.add_blob(CONTENT)
     registry.will_fail(Lie(content=CONTENT[::-1]))
-    with pytest.raises(DigestMismatch, match=f"{blob.digest}: its content is sha256:") as caught:
+    with pytest.raises(
+        errors.DigestMismatch, match=f"{blob.digest}: its content is sha256:"
+    ) as caught:
         await read(client, registry, blob)
     assert not caught.value.is_transient
 
@@ -160,7 +154,7 @@ async def test_a_blob_that_vanishes_in_the_middle_is_missing(
     blob = registry.add_blob(CONTENT)
     registry.will_fail(Cut(after=100_000))
     registry.will_fail(Status(404))
-    with pytest.raises(ContentNotFound):
+    with pytest.raises(errors.ContentNotFound):
         await read(client, registry, blob)
 
 
@@ -172,7 +166,7 @@ async def test_a_slow_blob_has_an_end(
     async with connect(registry, transfer_timeout_s=200.0) as connections:
         client = RegistryClient(connections, ANONYMOUS, clock)
         started = clock.monotonic()
-        with pytest.raises(RegistryTimedOut, match="not read within 200 s"):
+        with pytest.raises(errors.RegistryTimedOut, match="not read within 200 s"):
             await read(client, registry, blob)
     assert 200 <= clock.monotonic() - started <= 235
 
@@ -187,7 +181,7 @@ async def test_an_answer_in_drops_has_an_end(
     async with connect(registry, transfer_timeout_s=200.0, attempts=1) as connections:
         client = RegistryClient(connections, ANONYMOUS, clock)
         started = clock.monotonic()
-        with pytest.raises(RegistryTimedOut):
+        with pytest.raises(errors.RegistryTimedOut):
             await read(client, registry, blob)
     assert clock.monotonic() - started == pytest.approx(200 if code == 200 else 60, abs=25)
 
@@ -209,6 +203,6 @@ async def test_a_small_blob_is_not_read_if_it_is_large(
     assert await client.small_blob(registry.reference(), small) == b"{}"
     large = BlobDescriptor(media_type="", digest=small.digest, size=MAX_SMALL_BLOB_BYTES + 1)
     seen = len(registry.seen)
-    with pytest.raises(ContentTooLarge, match="at most"):
+    with pytest.raises(errors.ContentTooLarge, match="at most"):
         await client.small_blob(registry.reference(), large)
     assert len(registry.seen) == seen

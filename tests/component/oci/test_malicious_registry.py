@@ -36,19 +36,8 @@ from kernelcache.image_format import (
     descriptor_json,
     read_cache_image,
 )
+from kernelcache.signatures import image_signing
 from kernelcache.signatures.image_signatures import verify_signatures
-from kernelcache.signatures.image_signing import (
-    EMPTY_CONFIG,
-    EMPTY_CONFIG_TYPE,
-    SignatureListError,
-    bundle_manifest,
-    grown_referrers,
-    payload_layers,
-    payloads_config,
-    payloads_manifest,
-    sign_bundle,
-    sign_payload,
-)
 from kernelcache.signatures.material import BUNDLE_ARTIFACT_TYPE, SIMPLE_SIGNING_TYPE
 from kernelcache.signatures.policy import read_signature_policy
 from kernelcache.signatures.signing_keys import SigningKey
@@ -304,18 +293,21 @@ class Shelf:
     def _sign(self, image: BlobDescriptor) -> Digest:
         reference = self._registry.reference(REPOSITORY, TAG)
         honest = image.digest
-        signed = sign_payload(KEY, reference, honest)
+        signed = image_signing.sign_payload(KEY, reference, honest)
         payload = self._blob("payload", SIMPLE_SIGNING_TYPE, signed.payload)
-        layers = payload_layers(None, payload, signed.signature)
-        config = self._registry.add_blob(payloads_config(layers), OCI_CONFIG)
-        manifest = payloads_manifest(config, layers)
+        layers = image_signing.payload_layers(None, payload, signed.signature)
+        config = self._registry.add_blob(image_signing.payloads_config(layers), OCI_CONFIG)
+        manifest = image_signing.payloads_manifest(config, layers)
         self._manifest("payloads manifest", OCI_MANIFEST, manifest, signature_tag(honest))
-        bundle = self._blob("bundle", BUNDLE_ARTIFACT_TYPE, sign_bundle(KEY, honest))
-        empty = self._registry.add_blob(EMPTY_CONFIG, EMPTY_CONFIG_TYPE)
+        bundle = self._blob("bundle", BUNDLE_ARTIFACT_TYPE, image_signing.sign_bundle(KEY, honest))
+        empty = self._registry.add_blob(image_signing.EMPTY_CONFIG, image_signing.EMPTY_CONFIG_TYPE)
         referrer = self._manifest(
-            "bundle manifest", OCI_MANIFEST, bundle_manifest(image, empty, bundle), None
+            "bundle manifest",
+            OCI_MANIFEST,
+            image_signing.bundle_manifest(image, empty, bundle),
+            None,
         )
-        listed = grown_referrers(None, referrer)
+        listed = image_signing.grown_referrers(None, referrer)
         if self._malice.has_referrers_api:
             current = self._changed("referrers", listed).decode("utf-8", "replace")
             answer = Status(200, {"Content-Type": OCI_INDEX}, current)
@@ -432,7 +424,7 @@ def outcomes_of(act: Act, *, is_long: bool) -> tuple[Counter[str], float]:
             reference = registry.reference(REPOSITORY, TAG)
             try:
                 outcome = runner.run(act(connections, reference, signed))
-            except (RegistryError, CacheImageError, SignatureListError) as error:
+            except (RegistryError, CacheImageError, image_signing.SignatureListError) as error:
                 check_text(str(error))
                 outcome = type(error).__name__
             outcomes[outcome] += 1

@@ -5,14 +5,8 @@ import json
 import pytest
 
 from kernelcache.image_format import OCI_MANIFEST
+from oci import errors
 from oci.blob_source import BlobSource
-from oci.errors import (
-    AccessDenied,
-    AddressRefused,
-    DigestMismatch,
-    RegistryFailed,
-    UnexpectedAnswer,
-)
 from oci.registry_push import RegistryPush
 from simulator.registry.content import sha256
 from tests.component.oci.conftest import Connect, a_login
@@ -92,7 +86,7 @@ async def test_an_upload_that_breaks_off_begins_again(
 
 async def test_uploads_have_an_end(registry: RegistryDouble, push: RegistryPush) -> None:
     registry.will_fail(Status(500), "PUT", "/blobs/", times=100)
-    with pytest.raises(RegistryFailed, match=LAYER.descriptor.digest):
+    with pytest.raises(errors.RegistryFailed, match=LAYER.descriptor.digest):
         await push.push(registry.reference(), [LAYER], MANIFEST)
     assert registry.count("PUT", "/blobs/") == 5
     assert not is_there(registry)
@@ -102,7 +96,7 @@ async def test_a_refused_upload_is_not_repeated(
     registry: RegistryDouble, push: RegistryPush
 ) -> None:
     registry.will_fail(Status(413, text="too large"), "PUT", "/blobs/")
-    with pytest.raises(UnexpectedAnswer, match="413 to PUT; check"):
+    with pytest.raises(errors.UnexpectedAnswer, match="413 to PUT; check"):
         await push.push(registry.reference(), [LAYER], MANIFEST)
 
 
@@ -111,7 +105,7 @@ async def test_what_is_stored_is_what_was_sent(
 ) -> None:
     other = f"sha256:{'0' * 64}"
     registry.will_fail(Lie({"Docker-Content-Digest": other}), "PUT", "/manifests/")
-    with pytest.raises(DigestMismatch, match=f"has stored {other}"):
+    with pytest.raises(errors.DigestMismatch, match=f"has stored {other}"):
         await push.push(registry.reference(), [LAYER], MANIFEST)
 
 
@@ -135,7 +129,7 @@ async def test_without_the_right_nothing_is_pushed(
     registry.will_fail(Status(403), "POST", times=100)
     async with connect(registry) as connections:
         push = RegistryPush(connections, a_login(registry.host), clock)
-        with pytest.raises(AccessDenied):
+        with pytest.raises(errors.AccessDenied):
             await push.push(registry.reference(), [LAYER], MANIFEST)
     assert registry.count("POST", "/blobs/") == 1
 
@@ -157,7 +151,7 @@ async def test_an_upload_to_plain_http_is_refused(
     registry: RegistryDouble, push: RegistryPush
 ) -> None:
     registry.content.upload_location = "http://192.0.2.1/upload"
-    with pytest.raises(AddressRefused, match="without TLS"):
+    with pytest.raises(errors.AddressRefused, match="without TLS"):
         await push.push(registry.reference(), [LAYER], MANIFEST)
 
 

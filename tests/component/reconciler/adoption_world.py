@@ -14,15 +14,7 @@ from api.names import (
     NodeName,
 )
 from cli.operands.adopt_command import adopt
-from kube.resources import (
-    CLUSTER_POLICIES,
-    CLUSTER_ROLES,
-    DAEMON_SETS,
-    NAMESPACES,
-    NODES,
-    SERVICE_ACCOUNTS,
-    Resource,
-)
+from kube import resources
 from operands.nvidia.adoption import component_of
 from pool.model import Constraints
 from simulator.node.daemon_sets import revision_hash
@@ -75,7 +67,7 @@ class PlayedPods:
     def __post_init__(self) -> None:
         delete = self.world.client.delete
 
-        async def recorded(resource: Resource, name: str, **options: Any) -> None:
+        async def recorded(resource: resources.Resource, name: str, **options: Any) -> None:
             # The API server in memory has no garbage collector.
             if options.get("propagation") == "Orphan":
                 self.orphaned.add(options["uid"])
@@ -85,7 +77,7 @@ class PlayedPods:
 
     async def tick(self) -> None:
         """Let the controllers see everything, and write the status of each DaemonSet."""
-        listing = await self.world.client.list_(DAEMON_SETS, Json)
+        listing = await self.world.client.list_(resources.DAEMON_SETS, Json)
         live = {item["metadata"]["uid"]: item for item in listing.items}
         for pod in list(self.pods):
             if pod.owner and pod.owner not in live:
@@ -135,12 +127,12 @@ class PlayedPods:
         if item.get("status") == status:
             return
         where = {"name": meta["name"], "namespace": meta["namespace"], "subresource": "status"}
-        await self.world.client.merge_patch(DAEMON_SETS, {"status": status}, **where)
+        await self.world.client.merge_patch(resources.DAEMON_SETS, {"status": status}, **where)
 
     async def _nodes(self, pod: Json) -> set[str]:
         affinity = msgspec.convert(pod.get("affinity"), Affinity | None)
         constraints = Constraints(node_selector=pod.get("nodeSelector"), affinity=affinity)
-        listing = await self.world.client.list_(NODES, Json)
+        listing = await self.world.client.list_(resources.NODES, Json)
         return {
             item["metadata"]["name"]
             for item in listing.items
@@ -172,15 +164,15 @@ class Adoption:
     played: PlayedPods
 
     async def release(self, namespace: str, *, image: str = IMAGE) -> None:
-        policy = await self.world.client.get(CLUSTER_POLICIES, Json, "gpus")
+        policy = await self.world.client.get(resources.CLUSTER_POLICIES, Json, "gpus")
         for name in MADE:
             _, account = GATES[name]
             body = operators_daemon_set(name, policy, namespace=namespace, driver_image=image)
-            await self.world.client.create(DAEMON_SETS, body)
+            await self.world.client.create(resources.DAEMON_SETS, body)
             accounts = operators_account(account, policy, namespace=namespace)
-            await self.world.client.create(SERVICE_ACCOUNTS, accounts)
+            await self.world.client.create(resources.SERVICE_ACCOUNTS, accounts)
         await self.world.client.create(
-            CLUSTER_ROLES, operators_cluster_role("nvidia-driver", policy)
+            resources.CLUSTER_ROLES, operators_cluster_role("nvidia-driver", policy)
         )
         await self.played.tick()
 
@@ -198,7 +190,7 @@ class Adoption:
         raise AssertionError("still writing")
 
     async def names(self) -> set[str]:
-        return {item["metadata"]["name"] for item in await self.world.found(DAEMON_SETS)}
+        return {item["metadata"]["name"] for item in await self.world.found(resources.DAEMON_SETS)}
 
 
 @asynccontextmanager
@@ -208,7 +200,8 @@ async def an_adoption() -> AsyncIterator[Adoption]:
         for name in NODES_OF_TESTS:
             await world.add_node(name)
         await world.client.create(
-            NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": ELSEWHERE}}
+            resources.NAMESPACES,
+            {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": ELSEWHERE}},
         )
         off = {key: {"enabled": False} for key in ("dcgmExporter", "gfd", "migManager")}
         await world.add_policy("gpus", **off)

@@ -19,27 +19,11 @@ from api.kinds.gkmcache import CacheImageFacts, ClusterGKMCache, GKMCache
 from api.kinds.gkmcachenode import CachedDigest, ClusterGKMCacheNode, GKMCacheNode
 from api.kinds.gpudevice import GPUDevice
 from api.names import API_VERSION, GKM_API_VERSION, MUTATION_SIGNATURE_ANNOTATION
-from kernelcache.admitted_image import (
-    AdmittedImage,
-    CacheRevision,
-    ProvenImage,
-    image_annotations,
-    proven_image,
-)
+from kernelcache import admitted_image
 from kernelcache.signatures.mutation import MutationKeys
+from kube import resources
 from kube.client import KubeClient
 from kube.errors import AlreadyExists, KubeError, NotFound
-from kube.resources import (
-    CLUSTER_GKM_CACHE_NODES,
-    CLUSTER_GKM_CACHES,
-    CUSTOM_RESOURCE_DEFINITIONS,
-    GKM_CACHE_NODES,
-    GKM_CACHES,
-    GPU_DEVICES,
-    NAMESPACES,
-    NODES,
-    Resource,
-)
 from manifests.caches.crds import build_cache_crds
 from manifests.install.crds import build_crds
 from pool.facts import node_facts
@@ -75,12 +59,12 @@ class KnownKeys:
     def is_loaded(self) -> bool:
         return self.keys is not None
 
-    def proven(self, cache: GKMCache) -> ProvenImage | str:
+    def proven(self, cache: GKMCache) -> admitted_image.ProvenImage | str:
         assert self.keys is not None, "asked before the keys are read"
         meta = cache.metadata
-        return proven_image(
+        return admitted_image.proven_image(
             meta.annotations or {},
-            CacheRevision(
+            admitted_image.CacheRevision(
                 name=cache.cache_name, generation=meta.generation, image=cache.spec.image
             ),
             self.keys,
@@ -146,19 +130,21 @@ class CacheWorld:
         """Let the process see the world as it is now."""
         await self.admit()
         stores = self.process.stores
-        stores.node_sink.replace_all((await self.admin.list_as(NODES, Node, node_facts)).items)
+        stores.node_sink.replace_all(
+            (await self.admin.list_as(resources.NODES, Node, node_facts)).items
+        )
         stores.device_sink.replace_all(
-            (await self.admin.list_as(GPU_DEVICES, GPUDevice, observe_device)).items
+            (await self.admin.list_as(resources.GPU_DEVICES, GPUDevice, observe_device)).items
         )
         stored, on_nodes = stores.gkm_caches, stores.gkm_cache_nodes
         for resource, kind, store in (
-            (GKM_CACHES, GKMCache, stored.namespaced),
-            (CLUSTER_GKM_CACHES, ClusterGKMCache, stored.cluster),
+            (resources.GKM_CACHES, GKMCache, stored.namespaced),
+            (resources.CLUSTER_GKM_CACHES, ClusterGKMCache, stored.cluster),
         ):
             store.replace_all((await self.admin.list_as(resource, kind, observe_cache)).items)
         for resource, node_kind, node_store in (
-            (GKM_CACHE_NODES, GKMCacheNode, on_nodes.namespaced),
-            (CLUSTER_GKM_CACHE_NODES, ClusterGKMCacheNode, on_nodes.cluster),
+            (resources.GKM_CACHE_NODES, GKMCacheNode, on_nodes.namespaced),
+            (resources.CLUSTER_GKM_CACHE_NODES, ClusterGKMCacheNode, on_nodes.cluster),
         ):
             node_store.replace_all(
                 (await self.admin.list_as(resource, node_kind, observe_cache_node)).items
@@ -244,7 +230,10 @@ class CacheWorld:
         """Sign each cache that lost its signature, for its digest."""
         if self.admission_keys is None:
             return
-        for resource, kind in ((GKM_CACHES, GKMCache), (CLUSTER_GKM_CACHES, ClusterGKMCache)):
+        for resource, kind in (
+            (resources.GKM_CACHES, GKMCache),
+            (resources.CLUSTER_GKM_CACHES, ClusterGKMCache),
+        ):
             for cache in (await self.admin.list_(resource, kind)).items:
                 meta, digest = cache.metadata, cache.annotated_digest
                 if digest is None or meta.annotation(MUTATION_SIGNATURE_ANNOTATION):
@@ -278,23 +267,23 @@ class CacheWorld:
         self, node: str, *, pool: str | None = "whole", capability: str = "9.0", devices: int = 1
     ) -> None:
         await self.admin.create(
-            NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": node}}
+            resources.NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": node}}
         )
         for number in range(devices):
             name = f"{node}-{number}"
             await self.admin.create(
-                GPU_DEVICES,
+                resources.GPU_DEVICES,
                 {"apiVersion": API_VERSION, "kind": "GPUDevice", "metadata": {"name": name}},
             )
             status: dict[str, Any] = {"nodeName": node, "computeCapability": capability}
             if pool is not None:
                 status["poolRef"] = {"name": pool}
             await self.admin.merge_patch(
-                GPU_DEVICES, {"status": status}, name=name, subresource="status"
+                resources.GPU_DEVICES, {"status": status}, name=name, subresource="status"
             )
 
     async def remove_node(self, node: str) -> None:
-        await self.admin.delete(NODES, node)
+        await self.admin.delete(resources.NODES, node)
 
     async def report(
         self,
@@ -305,7 +294,7 @@ class CacheWorld:
         finalizers: list[str] | None = None,
     ) -> None:
         """Write a node's object, as its agent does."""
-        resource = GKM_CACHE_NODES if namespace else CLUSTER_GKM_CACHE_NODES
+        resource = resources.GKM_CACHE_NODES if namespace else resources.CLUSTER_GKM_CACHE_NODES
         where: dict[str, Any] = {"name": node, "namespace": namespace or None}
         held = [f"gkm.io.{name}/finalizer" for name in caches] if finalizers is None else finalizers
         try:
@@ -328,14 +317,14 @@ class CacheWorld:
 
     async def node_objects(self) -> list[str]:
         found = [
-            *(await self.admin.list_(GKM_CACHE_NODES, GKMCacheNode)).items,
-            *(await self.admin.list_(CLUSTER_GKM_CACHE_NODES, GKMCacheNode)).items,
+            *(await self.admin.list_(resources.GKM_CACHE_NODES, GKMCacheNode)).items,
+            *(await self.admin.list_(resources.CLUSTER_GKM_CACHE_NODES, GKMCacheNode)).items,
         ]
         return [f"{item.metadata.namespace}/{item.metadata.name}" for item in found]
 
     async def forget_node_object(self, node: str, namespace: str = "team") -> None:
         await self.report(node, {}, namespace=namespace, finalizers=[])
-        await self.admin.delete(GKM_CACHE_NODES, node, namespace=namespace)
+        await self.admin.delete(resources.GKM_CACHE_NODES, node, namespace=namespace)
 
 
 def _metadata(namespace: str, name: str) -> dict[str, Any]:
@@ -346,8 +335,8 @@ def _raw(caches: dict[str, dict[str, CachedDigest]]) -> Any:
     return msgspec.to_builtins(caches)
 
 
-def _cache_resource(name: CacheName) -> Resource:
-    return GKM_CACHES if name.namespace else CLUSTER_GKM_CACHES
+def _cache_resource(name: CacheName) -> resources.Resource:
+    return resources.GKM_CACHES if name.namespace else resources.CLUSTER_GKM_CACHES
 
 
 def _signed(
@@ -359,9 +348,9 @@ def _signed(
     *,
     keys: MutationKeys,
 ) -> dict[str, str]:
-    return image_annotations(
-        AdmittedImage(digest=digest, facts=facts),
-        CacheRevision(name=name, generation=generation, image=image),
+    return admitted_image.image_annotations(
+        admitted_image.AdmittedImage(digest=digest, facts=facts),
+        admitted_image.CacheRevision(name=name, generation=generation, image=image),
         keys,
         user="alice",
     )
@@ -371,7 +360,7 @@ async def install_cache_kinds(admin: KubeClient) -> None:
     """Install the definitions of kernel caches' kinds, where they are missing."""
     for definition in build_cache_crds():
         with contextlib.suppress(AlreadyExists):
-            await admin.create(CUSTOM_RESOURCE_DEFINITIONS, definition)
+            await admin.create(resources.CUSTOM_RESOURCE_DEFINITIONS, definition)
 
 
 @asynccontextmanager
@@ -386,7 +375,7 @@ async def a_cache_world() -> AsyncIterator[CacheWorld]:
     ):
         definitions = {crd["metadata"]["name"]: crd for crd in (*build_crds(), *build_cache_crds())}
         for definition in definitions.values():
-            await admin.create(CUSTOM_RESOURCE_DEFINITIONS, definition)
+            await admin.create(resources.CUSTOM_RESOURCE_DEFINITIONS, definition)
         namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}}
-        await admin.create(NAMESPACES, namespace)
+        await admin.create(resources.NAMESPACES, namespace)
         yield CacheWorld(api, admin, client)

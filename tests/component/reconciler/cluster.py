@@ -9,17 +9,10 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from api import names
 from api.foreign.core import Node, Pod
 from api.kinds.gpudevice import GPUDevice
 from api.kinds.gpupool import GPUPool
-from api.names import (
-    API_VERSION,
-    ASSIGNMENT_ANNOTATION,
-    POOL_NODE_LABEL_PREFIX,
-    RESOURCE_PREFIX,
-    DeviceName,
-    PoolName,
-)
 from inventory.pools.validation import PoolValidity
 from kube.client import KubeClient
 from kube.resources import (
@@ -101,7 +94,7 @@ class Cluster:
         """Return reason and note of the events since the last call."""
         return [(item.reason, item.note) for item in self.recorder.taken()]
 
-    def validity_of(self, name: PoolName) -> PoolValidity:
+    def validity_of(self, name: names.PoolName) -> PoolValidity:
         return self.rules.validity_of(name)
 
     async def observe(self) -> None:
@@ -120,10 +113,10 @@ class Cluster:
         self.pods.replace_all(pods.items)
 
     async def reconcile_pool(self, name: str = "whole") -> None:
-        assert await self.pool_status.reconcile(PoolName(name)) is None
+        assert await self.pool_status.reconcile(names.PoolName(name)) is None
 
     async def reconcile_device(self, name: str = "n1-0") -> None:
-        assert await self.device_status.reconcile(DeviceName(name)) is None
+        assert await self.device_status.reconcile(names.DeviceName(name)) is None
 
     async def status_of(self, name: str = "whole") -> Json:
         return await self._status(GPU_POOLS.path(None, name))
@@ -135,9 +128,9 @@ class Cluster:
         """Return the pools that a node is labelled with."""
         labels = (await self.client.get(NODES, Node, node)).metadata.labels or {}
         return {
-            key.removeprefix(POOL_NODE_LABEL_PREFIX)
+            key.removeprefix(names.POOL_NODE_LABEL_PREFIX)
             for key in labels
-            if key.startswith(POOL_NODE_LABEL_PREFIX)
+            if key.startswith(names.POOL_NODE_LABEL_PREFIX)
         }
 
     async def _status(self, path: str) -> Json:
@@ -156,7 +149,7 @@ class Cluster:
 
     async def add_pool(self, name: str = "whole", **spec: Any) -> None:
         meta = {"name": name}
-        body = {"apiVersion": API_VERSION, "kind": "GPUPool", "metadata": meta, "spec": spec}
+        body = {"apiVersion": names.API_VERSION, "kind": "GPUPool", "metadata": meta, "spec": spec}
         await self.client.create(GPU_POOLS, body)
 
     async def add_node(self, name: str = "n1", **labels: str) -> None:
@@ -172,8 +165,8 @@ class Cluster:
     ) -> None:
         meta: Json = {"name": name}
         if pool is not None:
-            meta["annotations"] = {ASSIGNMENT_ANNOTATION: pool}
-        body = {"apiVersion": API_VERSION, "kind": "GPUDevice", "metadata": meta}
+            meta["annotations"] = {names.ASSIGNMENT_ANNOTATION: pool}
+        body = {"apiVersion": names.API_VERSION, "kind": "GPUDevice", "metadata": meta}
         await self.client.create(GPU_DEVICES, body)
         status: Json = {"nodeName": name.partition("-")[0], "uuid": f"GPU-{name}", **more}
         if pool is not None:
@@ -187,7 +180,7 @@ class Cluster:
         )
 
     async def add_pod(self, name: str = "p", *, pool: str = "whole") -> None:
-        limits = {f"{RESOURCE_PREFIX}{pool}": "1"}
+        limits = {f"{names.RESOURCE_PREFIX}{pool}": "1"}
         container = {"name": "c0", "image": "cuda", "resources": {"limits": limits}}
         await self.client.create(
             PODS,

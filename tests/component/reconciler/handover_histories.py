@@ -8,17 +8,9 @@ import contextlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from api import names
 from api.annotations import decode_devices, encode_devices
 from api.foreign.core import Pod
-from api.names import (
-    AGENT_NOT_READY_TAINT,
-    CAPACITY_GATE,
-    DEVICES_ANNOTATION,
-    RESOURCE_PREFIX,
-    SCALE_REQUEST_LABEL,
-    NodeName,
-    PodUid,
-)
 from autoscaling.scaling_model import RequestId
 from kube.errors import KubeError
 from kube.resources import GPU_DEVICES, NODES, PODS
@@ -86,7 +78,7 @@ class History:
         self.made += 1
         name = f"n{self.made}"
         await self.run.add_signal(request_of(name))
-        await self.world.add_node(name, **{SCALE_REQUEST_LABEL: request_of(name)})
+        await self.world.add_node(name, **{names.SCALE_REQUEST_LABEL: request_of(name)})
         await self.run.admin.merge_patch(NODES, {"spec": {"taints": [TAINT]}}, name=name)
 
     async def agent_reports(self) -> None:
@@ -97,7 +89,7 @@ class History:
                     for number in range(DEVICES):
                         await self.world.add_device(f"{name}-{number}")
             if self.pick((True, False)):
-                status = {"allocatable": {f"{RESOURCE_PREFIX}{POOL}": str(DEVICES)}}
+                status = {"allocatable": {f"{names.RESOURCE_PREFIX}{POOL}": str(DEVICES)}}
                 await self.run.admin.merge_patch(
                     NODES, {"status": status}, name=name, subresource="status"
                 )
@@ -134,9 +126,9 @@ class History:
             if not pod.spec.scheduling_gates and not pod.spec.node_name
         ]
         if nodes and free:
-            await self.bind(self.pick(free), NodeName(self.pick(nodes)))
+            await self.bind(self.pick(free), names.NodeName(self.pick(nodes)))
 
-    async def bind(self, pod: Pod, node: NodeName) -> None:
+    async def bind(self, pod: Pod, node: names.NodeName) -> None:
         state, now = self.process.cluster.allocation_state, self.process.clock.instant()
         pool, facts = state.index.pool(POOL), pod_facts(pod)
         assert pool is not None
@@ -161,7 +153,7 @@ class History:
         binding = {
             "metadata": {
                 "name": facts.name,
-                "annotations": {DEVICES_ANNOTATION: encode_devices(placed.devices)},
+                "annotations": {names.DEVICES_ANNOTATION: encode_devices(placed.devices)},
             },
             "target": {"apiVersion": "v1", "kind": "Node", "name": node},
         }
@@ -183,7 +175,7 @@ class History:
             return
         waiting = [pod for pod in self.process.waiting() if pod.awaits_capacity]
         index = self.process.cluster.allocation_state.index
-        assigned: dict[RequestId, tuple[PodUid, ...]] = {}
+        assigned: dict[RequestId, tuple[names.PodUid, ...]] = {}
         for node in sorted(index.nodes.values(), key=lambda item: item.name):
             if not node.is_starting or node.is_leaving:
                 continue
@@ -219,7 +211,7 @@ class History:
 
     def controllers(self) -> Any:
         for number in range(1, self.made + 1):
-            name = NodeName(f"n{number}")
+            name = names.NodeName(f"n{number}")
             yield lambda name=name: self.process.handover.reconcile(name)
             yield lambda name=name: self.process.leaving.reconcile(name)
             yield lambda name=name: self.process.cluster.node_marks.reconcile(name)
@@ -245,7 +237,7 @@ class History:
         bound = {}
         for pod in (await self.run.pods()).values():
             if pod.spec.node_name:
-                devices = decode_devices(pod.metadata.annotation(DEVICES_ANNOTATION)) or {}
+                devices = decode_devices(pod.metadata.annotation(names.DEVICES_ANNOTATION)) or {}
                 bound[pod.metadata.uid] = [unit for units in devices.values() for unit in units]
         for item in state.ledger.all():
             if item.uid in bound:
@@ -276,21 +268,23 @@ class History:
         index = state.index
         signals = await self.run.signals()
         for node in await self.nodes():
-            name = NodeName(node["metadata"]["name"])
+            name = names.NodeName(node["metadata"]["name"])
             keys = [item["key"] for item in node["spec"].get("taints", [])]
             facts = index.nodes[name]
             figures = index.state(POOL).node(name)
             units = figures.total if figures is not None else 0
-            is_reported = 0 < units <= dict(facts.pool_units).get(f"{RESOURCE_PREFIX}{POOL}", 0)
+            is_reported = (
+                0 < units <= dict(facts.pool_units).get(f"{names.RESOURCE_PREFIX}{POOL}", 0)
+            )
             if LEAVES["key"] in keys:
                 assert [item for item in state.ledger.all() if item.node == name] == []
                 continue
-            assert (AGENT_NOT_READY_TAINT in keys) is not is_reported
+            assert (names.AGENT_NOT_READY_TAINT in keys) is not is_reported
             assert (f"scale-{request_of(name)}" in signals) is not is_reported
         pool = index.pool(POOL)
         assert pool is not None
         for pod in (await self.run.pods()).values():
-            if any(gate.name == CAPACITY_GATE for gate in pod.spec.scheduling_gates or ()):
+            if any(gate.name == names.CAPACITY_GATE for gate in pod.spec.scheduling_gates or ()):
                 facts_of_pod = pod_facts(pod)
                 assert facts_of_pod is not None
                 fits = index.view(POOL, facts_of_pod.demand).scores

@@ -12,13 +12,7 @@ from api.cache_name import CacheName
 from api.kinds.gkmcache import CacheConditionType
 from api.names import CACHE_FINALIZER
 from simulator.apiserver.injection import Breakage, ErrorInjection, InjectedError
-from tests.component.reconciler.cache_world import (
-    LEADER,
-    LLAMA,
-    NEXT_KEYS,
-    CacheWorld,
-    a_cache_world,
-)
+from tests.component.reconciler import cache_world
 from tests.support.kernel_caches import D1, D2, a_digest
 
 pytestmark = pytest.mark.looptime
@@ -31,7 +25,7 @@ QWEN = CacheName(namespace="team", name="qwen")
 
 def broken(breakage: Breakage, status: int = 500) -> Break:
     return lambda faults, nth: faults.add(
-        InjectedError(breakage, "", re.compile(""), user=LEADER, nth=nth, status=status)
+        InjectedError(breakage, "", re.compile(""), user=cache_world.LEADER, nth=nth, status=status)
     )
 
 
@@ -42,7 +36,7 @@ BREAKS: dict[str, Break] = {
 }
 
 
-async def lives(world: CacheWorld) -> None:
+async def lives(world: cache_world.CacheWorld) -> None:
     """A cache is made, used, changed and signed again; a second one goes; a node goes with its object."""
     await world.add_node("a")
     await world.add_node("gone")
@@ -58,11 +52,11 @@ async def lives(world: CacheWorld) -> None:
     await world.delete(QWEN)
     await world.until_stable()
     await world.report("a", {"llama": {D1: a_digest(CacheConditionType.OUTDATED, pods=1)}})
-    world.admission_keys = world.proof.keys = NEXT_KEYS
+    world.admission_keys = world.proof.keys = cache_world.NEXT_KEYS
     await world.until_stable()
 
 
-async def ends_well(world: CacheWorld) -> None:
+async def ends_well(world: cache_world.CacheWorld) -> None:
     world.api.faults.clear()
     for _ in range(3):
         # Longer than anything waits: for an admission that refused, and for writes that were not seen.
@@ -76,12 +70,12 @@ async def ends_well(world: CacheWorld) -> None:
     assert cache.metadata.finalizers == [CACHE_FINALIZER]
     assert not await world.is_there(QWEN)
     assert await world.node_objects() == ["team/a"]
-    assert world.process.stores.kernel_caches.known().keys() == {LLAMA}
+    assert world.process.stores.kernel_caches.known().keys() == {cache_world.LLAMA}
 
 
 async def fails_at(nth: int, way: str, *, changes_leader: bool) -> bool:
     """Let the nth request fail; return False where there are not so many."""
-    async with a_cache_world() as world:
+    async with cache_world.a_cache_world() as world:
         rule = BREAKS[way](world.api.faults, nth)
 
         async def hit() -> None:

@@ -19,14 +19,7 @@ from api.names import (
 )
 from kube.resources import GPU_DEVICES, NODES
 from operands.nvidia.node_software import OS_LABEL
-from reconciler.node_software.deploy_labels_controller import (
-    CONFLICT_RETRY_S,
-    HOLD_S,
-    RESTORE_PAUSE_S,
-    CurrentParameters,
-    NodeDeployLabels,
-    nodes_with_labels,
-)
+from reconciler.node_software import deploy_labels_controller
 from reconciler.settings import NodeSoftwareParameters
 from server.controllers.manager import ControllerManager
 from tests.component.reconciler.label_world import SPECS, LabelWorld, a_label_world
@@ -49,9 +42,9 @@ class Leader:
 
     def __post_init__(self) -> None:
         stores = self.world.stores
-        self.current = CurrentParameters(stores.operator_objects)
+        self.current = deploy_labels_controller.CurrentParameters(stores.operator_objects)
         stores.operator_objects.changes.subscribe(self.current.object_changed)
-        self.controller = NodeDeployLabels(
+        self.controller = deploy_labels_controller.NodeDeployLabels(
             self.world.client,
             stores.index,
             self.current,
@@ -97,7 +90,7 @@ async def test_a_policy_that_is_deleted_leaves_only_the_labels_of_others(world: 
     async with world.leading():
         await world.until_stable()
         assert await deployed(world) == CONTAINER - {"dcgm"} | {"mig-manager"}
-        assert nodes_with_labels(world.stores.index) == ["n1"]
+        assert deploy_labels_controller.nodes_with_labels(world.stores.index) == ["n1"]
         policy = a_policy()
         going = type(policy.metadata)(
             name="cluster-policy", deletion_timestamp="2026-01-01T00:00:00Z"
@@ -107,7 +100,7 @@ async def test_a_policy_that_is_deleted_leaves_only_the_labels_of_others(world: 
         metadata = await world.metadata()
         assert metadata["labels"] == before
         assert not metadata.get("annotations")
-        assert nodes_with_labels(world.stores.index) == []
+        assert deploy_labels_controller.nodes_with_labels(world.stores.index) == []
 
 
 async def test_a_policy_that_is_not_there_takes_its_labels_away_after_the_hold(world: LabelWorld):
@@ -119,14 +112,14 @@ async def test_a_policy_that_is_not_there_takes_its_labels_away_after_the_hold(w
         await leader.sees()
         world.set_policy(None)
         assert await leader.sees() == []
-        assert leader.next_s == HOLD_S
-        leader.time.seconds += HOLD_S / 2
+        assert leader.next_s == deploy_labels_controller.HOLD_S
+        leader.time.seconds += deploy_labels_controller.HOLD_S / 2
         assert await leader.sees() == []
         world.set_policy(a_policy())
         assert await leader.sees() == []
         world.set_policy(None)
         assert await leader.sees() == []
-        leader.time.seconds += HOLD_S - 1
+        leader.time.seconds += deploy_labels_controller.HOLD_S - 1
         assert await leader.sees() == []
         assert leader.next_s == 1
         leader.time.seconds += 1
@@ -163,7 +156,7 @@ async def test_a_gpu_that_is_gone_takes_its_labels_with_it_after_the_hold(world:
     async with world.leading():
         await world.until_stable()
         await world.relabel("n1", dict.fromkeys(GPU))
-        await asyncio.sleep(HOLD_S - 10)
+        await asyncio.sleep(deploy_labels_controller.HOLD_S - 10)
         assert await world.until_stable() == [N1]
         assert await deployed(world) == CONTAINER
         await asyncio.sleep(10)
@@ -183,12 +176,12 @@ async def test_a_change_of_leaders_begins_the_hold_again(world: LabelWorld):
         await first.sees()
         await world.relabel("n1", dict.fromkeys(GPU))
         await first.sees()
-        assert first.next_s == HOLD_S
-        first.time.seconds += HOLD_S - 10
+        assert first.next_s == deploy_labels_controller.HOLD_S
+        first.time.seconds += deploy_labels_controller.HOLD_S - 10
         second = a_leader(world, first.time)
         await second.sees()
-        assert second.next_s == HOLD_S
-        first.time.seconds += HOLD_S - 10
+        assert second.next_s == deploy_labels_controller.HOLD_S
+        first.time.seconds += deploy_labels_controller.HOLD_S - 10
         assert await second.sees() == []
         first.time.seconds += 10
         assert await second.sees() == [N1]
@@ -203,10 +196,10 @@ async def test_a_removal_that_conflicts_does_not_wait_for_another_hold(world: La
         await leader.sees()
         await world.relabel("n1", dict.fromkeys(GPU))
         await leader.sees()
-        leader.time.seconds += HOLD_S
+        leader.time.seconds += deploy_labels_controller.HOLD_S
         world.api.faults.fail("PATCH", "/nodes/n1", 409)
         await leader.sees()
-        assert leader.next_s == CONFLICT_RETRY_S
+        assert leader.next_s == deploy_labels_controller.CONFLICT_RETRY_S
         assert await leader.sees() == [N1]
         assert await deployed(world) == set()
 
@@ -224,9 +217,9 @@ async def test_a_label_that_another_client_removes_again_and_again_is_put_back_a
             await world.relabel("n1", {f"{DEPLOY}driver": None})
             await asyncio.sleep(1)
         theirs = 20
-        await asyncio.sleep(RESTORE_PAUSE_S)
+        await asyncio.sleep(deploy_labels_controller.RESTORE_PAUSE_S)
         assert await deployed(world) == CONTAINER
-        assert len(world.writes()) <= theirs + 20 / RESTORE_PAUSE_S + 2
+        assert len(world.writes()) <= theirs + 20 / deploy_labels_controller.RESTORE_PAUSE_S + 2
         ((reason, text),) = world.events()
         assert reason == "GPUOperandRestored"
         assert f"{DEPLOY}driver" in text

@@ -5,21 +5,15 @@ from typing import Any
 import pytest
 
 from admission.pods import patch as pod_patch
+from api import names
 from api.foreign.core import PodSpec
-from api.names import (
-    AGENT_NOT_READY_TAINT,
-    POOL_NODE_LABEL_PREFIX,
-    POOL_TAINTS_ANNOTATION,
-    NodeName,
-    PoolName,
-)
 from kube.errors import Conflict, KubeError, NotFound, ServerError
 from kube.resources import GPU_DEVICES, GPU_POOLS, NODES
 from pool.node_affinity import Tolerations
 from tests.component.reconciler.cluster import Cluster
 
-N1 = NodeName("n1")
-STARTING = {"key": AGENT_NOT_READY_TAINT, "effect": "NoSchedule"}
+N1 = names.NodeName("n1")
+STARTING = {"key": names.AGENT_NOT_READY_TAINT, "effect": "NoSchedule"}
 
 
 async def stable(cluster: Cluster) -> set[str]:
@@ -62,7 +56,7 @@ async def test_a_node_that_starts_keeps_the_label_that_its_node_pool_gave_it(clu
     await cluster.add_pool(
         "elastic", autoscaling={"shapes": shapes}, assignment={"requireAnnotation": False}
     )
-    labels = {f"{POOL_NODE_LABEL_PREFIX}{name}": "true" for name in ("elastic", "gone")}
+    labels = {f"{names.POOL_NODE_LABEL_PREFIX}{name}": "true" for name in ("elastic", "gone")}
     patch = {"metadata": {"labels": labels}, "spec": {"taints": [STARTING]}}
     await cluster.client.merge_patch(NODES, patch, name="n1")
     await cluster.observe()
@@ -76,14 +70,14 @@ async def test_labels_of_others_stay_as_they_are(cluster: Cluster):
     theirs: dict[str, str] = {
         "kubernetes.io/hostname": "n1",
         "gpu.deckhouse.io/driver": "ready",
-        f"x{POOL_NODE_LABEL_PREFIX}whole": "theirs",
+        f"x{names.POOL_NODE_LABEL_PREFIX}whole": "theirs",
     }
-    patch = {"metadata": {"labels": {**theirs, f"{POOL_NODE_LABEL_PREFIX}gone": ""}}}
+    patch = {"metadata": {"labels": {**theirs, f"{names.POOL_NODE_LABEL_PREFIX}gone": ""}}}
     await cluster.client.merge_patch(NODES, patch, name="n1")
     await cluster.observe()
     assert await stable(cluster) == {"whole"}
     node = await cluster.client.get(NODES, dict[str, Any], "n1")
-    assert node["metadata"]["labels"] == {**theirs, f"{POOL_NODE_LABEL_PREFIX}whole": ""}
+    assert node["metadata"]["labels"] == {**theirs, f"{names.POOL_NODE_LABEL_PREFIX}whole": ""}
 
 
 @pytest.mark.parametrize("runs", [1, 2, 3])
@@ -111,7 +105,7 @@ async def test_nothing_is_written_twice_while_the_watch_is_behind(cluster: Clust
 async def test_a_label_that_somebody_took_away_comes_back(cluster: Cluster):
     await stable(cluster)
     cluster.allocation_state.index.changes.take()
-    patch = {"metadata": {"labels": {f"{POOL_NODE_LABEL_PREFIX}whole": None}}}
+    patch = {"metadata": {"labels": {f"{names.POOL_NODE_LABEL_PREFIX}whole": None}}}
     await cluster.client.merge_patch(NODES, patch, name="n1")
     await cluster.observe()
     assert N1 in cluster.allocation_state.index.changes.take().nodes
@@ -131,7 +125,7 @@ async def test_devices_on_a_node_that_is_not_known_write_nothing(cluster: Cluste
     await cluster.add_device("n9-0")
     await cluster.observe()
     cluster.writes()
-    await cluster.node_marks.reconcile(NodeName("n9"))
+    await cluster.node_marks.reconcile(names.NodeName("n9"))
     assert cluster.writes() == []
 
 
@@ -160,7 +154,7 @@ async def taints(cluster: Cluster) -> list[dict[str, Any]]:
 
 async def marked(cluster: Cluster) -> str:
     node = await cluster.client.get(NODES, dict[str, Any], "n1")
-    found: str = node["metadata"].get("annotations", {}).get(POOL_TAINTS_ANNOTATION, "")
+    found: str = node["metadata"].get("annotations", {}).get(names.POOL_TAINTS_ANNOTATION, "")
     return found
 
 
@@ -181,7 +175,7 @@ async def test_a_pool_without_taints_taints_nothing_and_its_pods_tolerate_nothin
     """Lesson 15: one default, asserted from both sides."""
     await stable(cluster)
     assert await taints(cluster) == []
-    pool = cluster.catalog.pools[PoolName("whole")]
+    pool = cluster.catalog.pools[names.PoolName("whole")]
     assert pod_patch.missing_tolerations(PodSpec(), pool.taints) == []
 
 
@@ -189,7 +183,7 @@ async def test_nodes_carry_what_pods_of_the_pool_are_made_to_tolerate(cluster: C
     """Lesson 15: what is put on nodes is what admission tolerates, taint for taint."""
     await taint_pool(cluster, OURS, {"key": "example.com/b", "effect": "NoExecute"})
     await stable(cluster)
-    pool = cluster.catalog.pools[PoolName("whole")]
+    pool = cluster.catalog.pools[names.PoolName("whole")]
     node = cluster.allocation_state.index.nodes.get(N1)
     assert node is not None
     tolerations = pod_patch.missing_tolerations(PodSpec(), pool.taints)

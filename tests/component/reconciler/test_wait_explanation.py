@@ -25,16 +25,9 @@ from pool.model import PodFacts
 from pool.what_if.explanation import UnitWaitReason
 from reconciler.controller_spec import ControllerContext
 from reconciler.informer_stores import InformerStores
+from reconciler.pod import wait_explanation
 from reconciler.pod.explanation_queue import AFTER_S, AGAIN_S, PAUSE_S, REFUSED_FOR_S, RESYNC_S
 from reconciler.pod.shared_explanations import SharedExplanations, WaitText
-from reconciler.pod.wait_explanation import (
-    ADOPT_EVERY_S,
-    MAX_BACKOFF_S,
-    PERIOD_S,
-    WRITES_A_ROUND,
-    PodExplainer,
-    WaitExplanation,
-)
 from telemetry.metrics import REGISTRY
 from tests.component.reconciler.cluster import Cluster
 from tests.support.controllers import a_context
@@ -43,11 +36,11 @@ from tests.support.loop_clock import ServerClock
 pytestmark = pytest.mark.looptime
 
 Json = dict[str, Any]
-SOON_S = AFTER_S + 3 * PERIOD_S
+SOON_S = AFTER_S + 3 * wait_explanation.PERIOD_S
 RESOURCE = f"{RESOURCE_PREFIX}whole"
 STATUS = "/status$"
 NEVER_S = 1e6
-ExplainedBy = Callable[[SharedExplanations], PodExplainer]
+ExplainedBy = Callable[[SharedExplanations], wait_explanation.PodExplainer]
 
 
 def context_of(cluster: Cluster) -> ControllerContext:
@@ -59,19 +52,19 @@ def context_of(cluster: Cluster) -> ControllerContext:
     )
 
 
-def explanation_of(cluster: Cluster, explained_by: ExplainedBy) -> WaitExplanation:
+def explanation_of(cluster: Cluster, explained_by: ExplainedBy) -> wait_explanation.WaitExplanation:
     context = context_of(cluster)
 
-    def explainer() -> PodExplainer:
+    def explainer() -> wait_explanation.PodExplainer:
         return explained_by(SharedExplanations(context.reader, context.index, context.now))
 
-    return WaitExplanation(context, explainer)
+    return wait_explanation.WaitExplanation(context, explainer)
 
 
 @asynccontextmanager
 async def a_leader(
     cluster: Cluster, *, sees_every_s: float = 2.0, explained_by: ExplainedBy = lambda one: one
-) -> AsyncIterator[WaitExplanation]:
+) -> AsyncIterator[wait_explanation.WaitExplanation]:
     """Explain, and see the world now and then."""
     explanation = explanation_of(cluster, explained_by)
 
@@ -238,7 +231,7 @@ async def test_all_pods_together_are_written_ten_times_a_second_at_most(cluster:
             await asyncio.sleep(0.1)
             by_second[tenth // 10] += len(patches(cluster)) + len(cluster.recorder.taken())
     assert sum(by_second.values()) == 80, "a condition and an Event of each"
-    assert max(by_second.values()) == WRITES_A_ROUND
+    assert max(by_second.values()) == wait_explanation.WRITES_A_ROUND
     assert {await said(cluster, f"p{number:02}") for number in range(40)} == {
         ("False", "PodTooLarge")
     }
@@ -256,7 +249,7 @@ async def test_a_bound_pod_says_once_that_units_are_available(cluster: Cluster):
         await asyncio.sleep(PAUSE_S + SOON_S)
         assert await said(cluster) == ("True", "UnitsAllocated")
         patches(cluster)
-        await asyncio.sleep(2 * ADOPT_EVERY_S)
+        await asyncio.sleep(2 * wait_explanation.ADOPT_EVERY_S)
     assert patches(cluster) == []
     assert len(cluster.recorder.taken()) == 1
 
@@ -378,7 +371,7 @@ async def test_a_condition_that_a_former_leader_writes_late_is_corrected(cluster
             namespace="default",
             subresource="status",
         )
-        await asyncio.sleep(ADOPT_EVERY_S + SOON_S)
+        await asyncio.sleep(wait_explanation.ADOPT_EVERY_S + SOON_S)
     assert await said(cluster) == ("True", "UnitsAllocated")
 
 
@@ -407,7 +400,7 @@ async def test_an_api_server_in_trouble_is_asked_less_and_less_often(cluster: Cl
     before = failures()
     with capture_logs() as logs:
         async with a_leader(cluster, sees_every_s=NEVER_S):
-            await asyncio.sleep(AFTER_S + 10 * MAX_BACKOFF_S)
+            await asyncio.sleep(AFTER_S + 10 * wait_explanation.MAX_BACKOFF_S)
     count = failures() - before
     # After 1, 2, 4, 8, 16, 32 s, and then every minute.
     assert 12 <= count <= 16

@@ -11,17 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from manifests.constants import (
-    BIND_PATH,
-    FILTER_PATH,
-    MUTATE_PODS_PATH,
-    PREEMPT_PATH,
-    PRIORITIZE_PATH,
-    VALIDATE_DEVICES_PATH,
-    VALIDATE_NODES_PATH,
-    VALIDATE_PODS_PATH,
-    VALIDATE_POOLS_PATH,
-)
+from manifests import constants
 from tests.support.reviews import (
     GPUDEVICE,
     GPUPOOL,
@@ -70,24 +60,24 @@ _POOL: Final = a_pool_object(
 )
 
 VALID: "Final[dict[str, tuple[bytes, ...]]]" = {
-    MUTATE_PODS_PATH: (
+    constants.MUTATE_PODS_PATH: (
         a_review(a_pod_object()),
         a_review(_POD),
         a_review(a_pod_object(spec=_RULES)),
     ),
-    VALIDATE_PODS_PATH: (a_review(stored(_POD)),),
-    VALIDATE_POOLS_PATH: (
+    constants.VALIDATE_PODS_PATH: (a_review(stored(_POD)),),
+    constants.VALIDATE_POOLS_PATH: (
         a_review(_POOL, kind=GPUPOOL),
         a_review(_POOL, kind=GPUPOOL, operation="UPDATE", old=a_pool_object()),
     ),
-    VALIDATE_DEVICES_PATH: (a_review(a_device_object(), kind=GPUDEVICE),),
-    VALIDATE_NODES_PATH: (
+    constants.VALIDATE_DEVICES_PATH: (a_review(a_device_object(), kind=GPUDEVICE),),
+    constants.VALIDATE_NODES_PATH: (
         a_review(a_node_object("k"), kind=NODE, operation="UPDATE", old=a_node_object()),
     ),
-    FILTER_PATH: (extender_args(a_wire_pod(whole=1), "n1", "n2", "ghost"),),
-    PRIORITIZE_PATH: (extender_args(a_wire_pod(whole=1), "n1", "n2"),),
-    PREEMPT_PATH: (preemption_args(a_wire_pod(whole=1), n1=["uid-b"], n2=["uid-c"]),),
-    BIND_PATH: (binding_args(),),
+    constants.FILTER_PATH: (extender_args(a_wire_pod(whole=1), "n1", "n2", "ghost"),),
+    constants.PRIORITIZE_PATH: (extender_args(a_wire_pod(whole=1), "n1", "n2"),),
+    constants.PREEMPT_PATH: (preemption_args(a_wire_pod(whole=1), n1=["uid-b"], n2=["uid-c"]),),
+    constants.BIND_PATH: (binding_args(),),
 }
 
 _RAW: Final = "\ue000"

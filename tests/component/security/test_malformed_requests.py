@@ -13,25 +13,8 @@ import aiohttp
 import pytest
 from structlog.testing import capture_logs
 
-from admission.webhooks import (
-    mutate_pod,
-    validate_gpudevice,
-    validate_gpupool,
-    validate_node,
-    validate_pod,
-)
-from manifests.constants import (
-    BIND_PATH,
-    FILTER_PATH,
-    LIVENESS_PATH,
-    MUTATE_PODS_PATH,
-    PREEMPT_PATH,
-    PRIORITIZE_PATH,
-    VALIDATE_DEVICES_PATH,
-    VALIDATE_NODES_PATH,
-    VALIDATE_PODS_PATH,
-    VALIDATE_POOLS_PATH,
-)
+from admission import webhooks
+from manifests import constants
 from scheduler.extender import bind, filter_nodes, preempt, prioritize
 from tests.component.security.malformed import VALID, Sent, damaged
 from tests.support.reviews import AdmissionSetup
@@ -40,13 +23,17 @@ from tests.support.served_app import ServedApp
 
 SEED = 20261121
 WEBHOOKS = {
-    MUTATE_PODS_PATH: mutate_pod,
-    VALIDATE_PODS_PATH: validate_pod,
-    VALIDATE_POOLS_PATH: validate_gpupool,
-    VALIDATE_DEVICES_PATH: validate_gpudevice,
-    VALIDATE_NODES_PATH: validate_node,
+    constants.MUTATE_PODS_PATH: webhooks.mutate_pod,
+    constants.VALIDATE_PODS_PATH: webhooks.validate_pod,
+    constants.VALIDATE_POOLS_PATH: webhooks.validate_gpupool,
+    constants.VALIDATE_DEVICES_PATH: webhooks.validate_gpudevice,
+    constants.VALIDATE_NODES_PATH: webhooks.validate_node,
 }
-VERBS = {FILTER_PATH: filter_nodes, PRIORITIZE_PATH: prioritize, PREEMPT_PATH: preempt}
+VERBS = {
+    constants.FILTER_PATH: filter_nodes,
+    constants.PRIORITIZE_PATH: prioritize,
+    constants.PREEMPT_PATH: preempt,
+}
 
 
 class World:
@@ -76,7 +63,7 @@ class World:
             answer = WEBHOOKS[sent.path](sent.body, self.admission)
             check_review(answer.status, answer.body)
             return answer.outcome
-        if sent.path == BIND_PATH:
+        if sent.path == constants.BIND_PATH:
             reply: Any = run(bind(sent.body, self.extender_setup.context))
         else:
             reply = VERBS[sent.path](sent.body, self.extender_setup.context)
@@ -135,11 +122,11 @@ def count(is_long: bool) -> int:
 def test_undamaged_requests_are_understood() -> None:
     """Otherwise the test below would show nothing."""
     understood = {
-        MUTATE_PODS_PATH: {"patched"},
-        VALIDATE_PODS_PATH: {"denied"},
-        VALIDATE_POOLS_PATH: {"allowed", "denied"},
-        VALIDATE_DEVICES_PATH: {"allowed", "denied"},
-        VALIDATE_NODES_PATH: {"denied"},
+        constants.MUTATE_PODS_PATH: {"patched"},
+        constants.VALIDATE_PODS_PATH: {"denied"},
+        constants.VALIDATE_POOLS_PATH: {"allowed", "denied"},
+        constants.VALIDATE_DEVICES_PATH: {"allowed", "denied"},
+        constants.VALIDATE_NODES_PATH: {"denied"},
     }
     for path, bodies in VALID.items():
         for body in bodies:
@@ -218,4 +205,4 @@ async def test_malformed_requests_over_tls_are_answered_and_change_nothing(
                 if sent.is_broken:
                     assert scheduler.reservations == held
     assert errors_in(logs) == []
-    assert (await scheduler.call("GET", LIVENESS_PATH)).status == 200
+    assert (await scheduler.call("GET", constants.LIVENESS_PATH)).status == 200

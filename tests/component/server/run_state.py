@@ -5,33 +5,12 @@ import itertools
 import json
 from typing import Any, Final
 
+from api import names
 from api.annotations import decode_devices
 from api.foreign.core import Pod
-from api.names import (
-    DEVICES_ANNOTATION,
-    POOL_LABEL,
-    POOL_NODE_LABEL_PREFIX,
-    POOL_TAINTS_ANNOTATION,
-    PRESENT_LABEL,
-    TRUST_HASH_ANNOTATION,
-)
 from api.nodefiles.poolconfig import CONFIG_KEY
+from kube import resources
 from kube.client import KubeClient
-from kube.resources import (
-    CONFIG_MAPS,
-    DAEMON_SETS,
-    DEPLOYMENTS,
-    ENDPOINT_SLICES,
-    GPU_DEVICES,
-    GPU_NODE_INVENTORIES,
-    GPU_POOLS,
-    MUTATING_WEBHOOK_CONFIGURATIONS,
-    NAMESPACES,
-    NODES,
-    PODS,
-    VALIDATING_WEBHOOK_CONFIGURATIONS,
-    Resource,
-)
 from manifests import constants
 from reconciler.installation.scheduler_trust import hash_of
 from tests.support.metric_samples import exported
@@ -45,7 +24,7 @@ _MEMBERS: Final = ("status", "pools", "assigned")
 async def state_of(cluster: Cluster, server: RunningServer) -> Json:
     """Return what is there now, of all that our server decides or writes."""
     client = cluster.client
-    pods = (await client.list_(PODS, Pod)).items
+    pods = (await client.list_(resources.PODS, Pod)).items
     units = list(itertools.chain.from_iterable(map(_units_of, pods)))
     authority = (await cluster.bundle()).trust_pem
     checks = await server.checks()
@@ -65,7 +44,7 @@ async def state_of(cluster: Cluster, server: RunningServer) -> Json:
 
 
 async def _pools(client: KubeClient) -> Json:
-    pools = await objects(client, GPU_POOLS)
+    pools = await objects(client, resources.GPU_POOLS)
     return {
         "pools": {name: item["status"].get("capacity") for name, item in pools.items()},
         "modes": {name: at(item, "status", "allocation", "mode") for name, item in pools.items()},
@@ -75,7 +54,7 @@ async def _pools(client: KubeClient) -> Json:
 
 
 async def _devices(client: KubeClient) -> Json:
-    devices = await objects(client, GPU_DEVICES)
+    devices = await objects(client, resources.GPU_DEVICES)
     by_uuid = {item["status"].get("uuid", name): item for name, item in devices.items()}
     return {
         "devices": len(devices),
@@ -86,14 +65,14 @@ async def _devices(client: KubeClient) -> Json:
 
 
 async def _nodes(client: KubeClient) -> Json:
-    node = await client.get(NODES, Json, "n1")
-    inventories = await objects(client, GPU_NODE_INVENTORIES)
+    node = await client.get(resources.NODES, Json, "n1")
+    inventories = await objects(client, resources.GPU_NODE_INVENTORIES)
     labels = node["metadata"]["labels"]
     return {
-        "labels": {label for label in labels if label.startswith(POOL_NODE_LABEL_PREFIX)},
-        "is a device present": labels.get(PRESENT_LABEL),
+        "labels": {label for label in labels if label.startswith(names.POOL_NODE_LABEL_PREFIX)},
+        "is a device present": labels.get(names.PRESENT_LABEL),
         "taints": {item["key"] for item in node["spec"].get("taints") or ()},
-        "our taints": at(node, "metadata", "annotations", POOL_TAINTS_ANNOTATION),
+        "our taints": at(node, "metadata", "annotations", names.POOL_TAINTS_ANNOTATION),
         "phases": {name: item["status"].get("phase") for name, item in inventories.items()},
         "said of nodes": {name: true_ones(item) for name, item in inventories.items()},
         "members": {
@@ -105,14 +84,22 @@ async def _nodes(client: KubeClient) -> Json:
 
 async def _installation(client: KubeClient, authority: bytes) -> Json:
     """Return the state of our Namespace and of kube-scheduler's Deployment."""
-    namespace = await client.get(NAMESPACES, Json, constants.DEFAULT_NAMESPACE)
+    namespace = await client.get(resources.NAMESPACES, Json, constants.DEFAULT_NAMESPACE)
     deployment = await client.get(
-        DEPLOYMENTS, Json, constants.SCHEDULER_DEPLOYMENT, namespace=constants.DEFAULT_NAMESPACE
+        resources.DEPLOYMENTS,
+        Json,
+        constants.SCHEDULER_DEPLOYMENT,
+        namespace=constants.DEFAULT_NAMESPACE,
     )
     leads_to = await client.get(
-        ENDPOINT_SLICES, Json, constants.SERVICE_NAME, namespace=constants.DEFAULT_NAMESPACE
+        resources.ENDPOINT_SLICES,
+        Json,
+        constants.SERVICE_NAME,
+        namespace=constants.DEFAULT_NAMESPACE,
     )
-    template = at(deployment, "spec", "template", "metadata", "annotations", TRUST_HASH_ANNOTATION)
+    template = at(
+        deployment, "spec", "template", "metadata", "annotations", names.TRUST_HASH_ANNOTATION
+    )
     return {
         "is our namespace privileged": constants.POD_SECURITY_LABELS.items()
         <= namespace["metadata"]["labels"].items(),
@@ -125,7 +112,7 @@ async def _installation(client: KubeClient, authority: bytes) -> Json:
 async def _workloads(client: KubeClient) -> Json:
     lists = {
         _pool_of(object_): json.loads(object_["data"][CONFIG_KEY])
-        for object_ in (await objects(client, CONFIG_MAPS)).values()
+        for object_ in (await objects(client, resources.CONFIG_MAPS)).values()
     }
     return {
         "lists": {
@@ -134,13 +121,13 @@ async def _workloads(client: KubeClient) -> Json:
         },
         "plugins": {
             _pool_of(object_)
-            for object_ in (await objects(client, DAEMON_SETS)).values()
-            if POOL_LABEL in object_["metadata"]["labels"]
+            for object_ in (await objects(client, resources.DAEMON_SETS)).values()
+            if names.POOL_LABEL in object_["metadata"]["labels"]
         },
     }
 
 
-async def objects(client: KubeClient, resource: Resource) -> dict[str, Json]:
+async def objects(client: KubeClient, resource: resources.Resource) -> dict[str, Json]:
     found = (await client.list_(resource, Json)).items
     return {item["metadata"]["name"]: {"status": {}, **item} for item in found}
 
@@ -148,8 +135,8 @@ async def objects(client: KubeClient, resource: Resource) -> dict[str, Json]:
 async def _ca_bundles(client: KubeClient) -> list[bytes]:
     found: list[bytes] = []
     for resource, name in (
-        (MUTATING_WEBHOOK_CONFIGURATIONS, constants.MUTATING_CONFIGURATION),
-        (VALIDATING_WEBHOOK_CONFIGURATIONS, constants.VALIDATING_CONFIGURATION),
+        (resources.MUTATING_WEBHOOK_CONFIGURATIONS, constants.MUTATING_CONFIGURATION),
+        (resources.VALIDATING_WEBHOOK_CONFIGURATIONS, constants.VALIDATING_CONFIGURATION),
     ):
         configuration = await client.get(resource, Json, name)
         bundles = [hook["clientConfig"]["caBundle"] for hook in configuration["webhooks"]]
@@ -170,7 +157,7 @@ def true_ones(found: Json) -> set[str]:
 
 
 def _pool_of(found: Json) -> str:
-    return str(found["metadata"]["labels"][POOL_LABEL])
+    return str(found["metadata"]["labels"][names.POOL_LABEL])
 
 
 def _on_n1(config: Json) -> list[Json]:
@@ -178,5 +165,5 @@ def _on_n1(config: Json) -> list[Json]:
 
 
 def _units_of(pod: Pod) -> list[str]:
-    devices = decode_devices(pod.metadata.annotation(DEVICES_ANNOTATION)) or {}
+    devices = decode_devices(pod.metadata.annotation(names.DEVICES_ANNOTATION)) or {}
     return list(itertools.chain(*devices.values()))

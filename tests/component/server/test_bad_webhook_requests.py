@@ -12,18 +12,8 @@ from manifests.constants import (
     VALIDATE_PODS_PATH,
     VALIDATE_POOLS_PATH,
 )
+from tests.support import reviews
 from tests.support.polling import until
-from tests.support.reviews import (
-    GPUDEVICE,
-    GPUPOOL,
-    NODE,
-    POD,
-    a_device_object,
-    a_node_object,
-    a_pod_object,
-    a_pool_object,
-    a_review,
-)
 from tests.support.served_app import MAX_BODY_BYTES, Reply, ServedApp, sample
 
 PATHS = {
@@ -34,11 +24,11 @@ PATHS = {
     VALIDATE_NODES_PATH: "validate-nodes",
 }
 KINDS = {
-    MUTATE_PODS_PATH: (POD, a_pod_object()),
-    VALIDATE_PODS_PATH: (POD, a_pod_object()),
-    VALIDATE_POOLS_PATH: (GPUPOOL, a_pool_object()),
-    VALIDATE_DEVICES_PATH: (GPUDEVICE, a_device_object()),
-    VALIDATE_NODES_PATH: (NODE, a_node_object()),
+    MUTATE_PODS_PATH: (reviews.POD, reviews.a_pod_object()),
+    VALIDATE_PODS_PATH: (reviews.POD, reviews.a_pod_object()),
+    VALIDATE_POOLS_PATH: (reviews.GPUPOOL, reviews.a_pool_object()),
+    VALIDATE_DEVICES_PATH: (reviews.GPUDEVICE, reviews.a_device_object()),
+    VALIDATE_NODES_PATH: (reviews.NODE, reviews.a_node_object()),
 }
 NO_REVIEW = "the body is no AdmissionReview of admission.k8s.io/v1: "
 
@@ -48,7 +38,7 @@ every_path = pytest.mark.parametrize("path", PATHS)
 def a_question(path: str, **changes: Any) -> bytes:
     kind, obj = KINDS[path]
     fields: dict[str, Any] = {"obj": obj, "kind": kind, **changes}
-    return a_review(**fields)
+    return reviews.a_review(**fields)
 
 
 def assert_status(reply: Reply, code: int, reason: str, message: str) -> None:
@@ -162,20 +152,20 @@ async def test_path_that_is_not_served_is_answered_404(anonymous: ServedApp) -> 
     [
         pytest.param(
             MUTATE_PODS_PATH,
-            a_pod_object(spec={"containers": "many"}),
+            reviews.a_pod_object(spec={"containers": "many"}),
             "MalformedRequest: the object cannot be read as v1 Pod: "
             "Expected `array | null`, got `str` - at `$.spec.containers`",
             id="pod",
         ),
         pytest.param(
             VALIDATE_POOLS_PATH,
-            a_pool_object(allocation="Exclusive"),
+            reviews.a_pool_object(allocation="Exclusive"),
             'InvalidPool: spec.allocation: "Exclusive" is not an object',
             id="pool",
         ),
         pytest.param(
             VALIDATE_DEVICES_PATH,
-            a_device_object(status={"memoryMiB": "much"}),
+            reviews.a_device_object(status={"memoryMiB": "much"}),
             "MalformedRequest: the object cannot be read as gpu.deckhouse.io/v1alpha1 GPUDevice: "
             "Expected `int`, got `str` - at `$.status.memoryMiB`",
             id="device",

@@ -8,15 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from api import names
 from api.foreign.core import Pod
-from api.names import (
-    DEVICES_ANNOTATION,
-    FENCED_LABEL,
-    POOL_LABEL,
-    NodeName,
-    PodUid,
-    UnitId,
-)
 from kube.client import KubeClient
 from kube.config.connection import StaticConnection
 from kube.errors import Conflict
@@ -70,7 +63,7 @@ async def pod(client: KubeClient) -> PodRef:
         "spec": {"containers": [{"name": "main", "image": "busybox"}]},
     }
     created = (await client.create(PODS, body)).decode(Pod)
-    return PodRef("default", "p", PodUid(created.metadata.uid))
+    return PodRef("default", "p", names.PodUid(created.metadata.uid))
 
 
 def to_n1(pod: PodRef) -> PodBinding:
@@ -78,9 +71,9 @@ def to_n1(pod: PodRef) -> PodBinding:
         namespace=pod.namespace,
         name=pod.name,
         uid=pod.uid,
-        node=NodeName("n1"),
-        annotations={DEVICES_ANNOTATION: DEVICES},
-        labels={POOL_LABEL: "whole"},
+        node=names.NodeName("n1"),
+        annotations={names.DEVICES_ANNOTATION: DEVICES},
+        labels={names.POOL_LABEL: "whole"},
     )
 
 
@@ -94,9 +87,9 @@ async def test_binding_puts_node_and_devices_into_the_pod_with_one_request(
     ]
     stored = await client.get(PODS, Pod, "p", namespace="default")
     assert stored.spec.node_name == "n1"
-    assert stored.metadata.annotation(DEVICES_ANNOTATION) == DEVICES
+    assert stored.metadata.annotation(names.DEVICES_ANNOTATION) == DEVICES
     # By which the next leader finds it, also where our webhooks never saw it.
-    assert stored.metadata.label(POOL_LABEL) == "whole"
+    assert stored.metadata.label(names.POOL_LABEL) == "whole"
 
 
 @pytest.mark.parametrize(("is_fenced", "value"), [(True, "true"), (False, None)])
@@ -109,7 +102,7 @@ async def test_binding_that_names_a_term_is_labelled_for_the_fence(
 ) -> None:
     await binder.bind(dataclasses.replace(to_n1(pod), is_fenced=is_fenced))
     stored = await client.get(PODS, Pod, "p", namespace="default")
-    assert stored.metadata.label(FENCED_LABEL) == value
+    assert stored.metadata.label(names.FENCED_LABEL) == value
 
 
 async def test_pod_that_is_bound_is_refused_as_a_conflict(binder: KubeBinder, pod: PodRef) -> None:
@@ -121,7 +114,7 @@ async def test_pod_that_is_bound_is_refused_as_a_conflict(binder: KubeBinder, po
 
 
 async def test_another_pod_of_the_same_name_is_refused(binder: KubeBinder, pod: PodRef) -> None:
-    another = PodRef(pod.namespace, pod.name, PodUid("of-the-one-before"))
+    another = PodRef(pod.namespace, pod.name, names.PodUid("of-the-one-before"))
     outcome = await binder.bind(to_n1(another))
     assert isinstance(outcome, BindRefused)
     assert outcome.is_conflict
@@ -175,7 +168,9 @@ async def test_lost_response_leaves_the_outcome_unknown_and_a_read_resolves_it(
 ) -> None:
     api.faults.reset_after("POST", "/binding$")
     assert isinstance(await binder.bind(to_n1(pod)), BindUnknown)
-    assert await binder.read(pod) == BoundReading(NodeName("n1"), {"main": (UnitId("GPU-n1-0"),)})
+    assert await binder.read(pod) == BoundReading(
+        names.NodeName("n1"), {"main": (names.UnitId("GPU-n1-0"),)}
+    )
 
 
 async def test_response_that_does_not_come_in_time_leaves_the_outcome_unknown(
@@ -201,11 +196,11 @@ async def test_pending_pod_is_seen_as_such(binder: KubeBinder, pod: PodRef) -> N
 async def test_pod_that_was_replaced_by_one_of_its_name_is_seen_as_gone(
     binder: KubeBinder, pod: PodRef
 ) -> None:
-    assert await binder.read(PodRef("default", "p", PodUid("before"))) == MissingReading()
+    assert await binder.read(PodRef("default", "p", names.PodUid("before"))) == MissingReading()
 
 
 async def test_pod_that_does_not_exist_is_seen_as_gone(binder: KubeBinder) -> None:
-    assert await binder.read(PodRef("default", "q", PodUid("u"))) == MissingReading()
+    assert await binder.read(PodRef("default", "q", names.PodUid("u"))) == MissingReading()
 
 
 @pytest.mark.parametrize("code", [401, 403, 404, 429, 500])
@@ -257,7 +252,7 @@ async def test_write_and_read_after_a_conflict_have_one_deadline(
     setup = ExtenderSetup(binder=KubeBinder(client, 4.0)).pool(n1=1, n2=1)  # type: ignore[arg-type]  # the real one
     setup.pending("p")
     began = asyncio.get_running_loop().time()
-    request = BindRequest(PodRef("default", "p", PodUid("uid-p")), NodeName("n2"))
+    request = BindRequest(PodRef("default", "p", names.PodUid("uid-p")), names.NodeName("n2"))
     bound = await bind_pod(request, setup.context)
     assert bound.outcome is outcome
     assert asyncio.get_running_loop().time() - began == pytest.approx(took_s, abs=0.01)

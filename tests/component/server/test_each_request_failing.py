@@ -14,27 +14,11 @@ from structlog.testing import capture_logs
 
 from simulator.apiserver.injection import Breakage, InjectedError
 from simulator.apiserver.requestlog import LoggedRequest
+from tests.component.server import full_run
 from tests.component.server.cluster_run import ClusterRun
-from tests.component.server.full_run import (
-    SERVED,
-    Scenario,
-    a_run,
-    pods_come_and_the_lead_goes,
-    pods_wait,
-    what_there_is_changes,
-)
 from tests.component.server.request_kinds import DISCOVERY, breaking, kind_of, requests_of_ours
+from tests.support import rights
 from tests.support.metric_samples import Counted
-from tests.support.rights import (
-    allows,
-    asked_in,
-    our_rights,
-    rights_of_autoscaling,
-    rights_of_kernel_caches,
-    rights_of_operands,
-    rights_of_reviews,
-    rights_of_volumes,
-)
 
 # What is not asked over the network is not waited for, so few idle turns will do.
 pytestmark = pytest.mark.looptime(noop_cycles=10)
@@ -185,8 +169,8 @@ EMPTY: dict[str, Any] = {
 }
 FULL = {
     **EMPTY,
-    "bound": {*SERVED, "lost", "stolen"},
-    "with devices": {*SERVED, "lost"},
+    "bound": {*full_run.SERVED, "lost", "stolen"},
+    "with devices": {*full_run.SERVED, "lost"},
     # A pod is on unknown slices: the node takes no others.
     "pools": {"whole": figures(3, used=3), "slow": figures(64, used=1, unhealthy=63)},
     "said of pools": {pool: {*SERVING, "CapacityLow"} for pool in LISTED},
@@ -195,21 +179,21 @@ FULL = {
 
 
 async def pods_come_and_go(run: ClusterRun) -> None:
-    await pods_come_and_the_lead_goes(run)
+    await full_run.pods_come_and_the_lead_goes(run)
     await run.comes_to(FULL)
     for name in FULL["bound"]:
         await run.remove_pod(name)
 
 
 async def the_run_ends_well(
-    folder: Path, faults: list[InjectedError], *scenarios: Scenario
+    folder: Path, faults: list[InjectedError], *scenarios: full_run.Scenario
 ) -> list[LoggedRequest]:
     """Run the scenarios with these faults; return the requests that the server made."""
     loop = asyncio.get_running_loop()
     unhandled: list[dict[str, Any]] = []
     loop.set_exception_handler(lambda _, context: unhandled.append(context))
     with capture_logs() as logs:
-        async with a_run(folder, *faults) as run:
+        async with full_run.a_run(folder, *faults) as run:
             for scenario in scenarios:
                 await scenario(run)
             await run.comes_to(EMPTY)
@@ -223,34 +207,36 @@ async def the_run_ends_well(
 
 async def test_the_run_makes_every_kind_of_request(tmp_path: Path) -> None:
     requests = await the_run_ends_well(
-        tmp_path, [], pods_wait, pods_come_and_go, what_there_is_changes
+        tmp_path, [], full_run.pods_wait, pods_come_and_go, full_run.what_there_is_changes
     )
     assert {kind_of(request) for request in requests} == {*READS, *WRITES, *WAITING, *CHANGES}
-    asked = asked_in(requests)
+    asked = rights.asked_in(requests)
     # What else operands may have, autoscaling, caches and reviews: test_rights.py, test_pool_scaling_faults.py,
     # test_cache_faults.py, test_usage_page.py.
-    elsewhere = rights_of_operands() | rights_of_autoscaling() | rights_of_volumes()
-    elsewhere |= rights_of_kernel_caches()
-    elsewhere |= rights_of_reviews()
-    ours = our_rights() - elsewhere
-    assert [right for right in ours if not any(allows(right, item) for item in asked)] == []
+    elsewhere = (
+        rights.rights_of_operands() | rights.rights_of_autoscaling() | rights.rights_of_volumes()
+    )
+    elsewhere |= rights.rights_of_kernel_caches()
+    elsewhere |= rights.rights_of_reviews()
+    ours = rights.our_rights() - elsewhere
+    assert [right for right in ours if not any(rights.allows(right, item) for item in asked)] == []
 
 
-FAILURES: tuple[tuple[str, int, Scenario], ...] = (
+FAILURES: tuple[tuple[str, int, full_run.Scenario], ...] = (
     *((kind, 1, pods_come_and_go) for kind in (*READS, *WRITES)),
-    *((kind, 1, pods_wait) for kind in WAITING),
-    *((kind, 1, what_there_is_changes) for kind in CHANGES),
+    *((kind, 1, full_run.pods_wait) for kind in WAITING),
+    *((kind, 1, full_run.what_there_is_changes) for kind in CHANGES),
     # Two Secrets are made, by two parts of the server: either one's request fails.
     ("POST secrets", 2, pods_come_and_go),
     # Later requests of a kind that are for something else: a device's fault, after the first four devices are
     # well; the device of a node that went; a list in which a device is withheld; marks of a pool that goes; a
     # finalizer that is taken off; the switch to another allocation.
-    ("PATCH gpudevices/status by device-health", 5, what_there_is_changes),
-    ("DELETE gpudevices", 2, what_there_is_changes),
-    ("PATCH configmaps by pool-workloads", 3, what_there_is_changes),
-    ("PATCH nodes", 3, what_there_is_changes),
-    ("PATCH gpupools", 5, what_there_is_changes),
-    ("PATCH gpupools/status by pool-life", 6, what_there_is_changes),
+    ("PATCH gpudevices/status by device-health", 5, full_run.what_there_is_changes),
+    ("DELETE gpudevices", 2, full_run.what_there_is_changes),
+    ("PATCH configmaps by pool-workloads", 3, full_run.what_there_is_changes),
+    ("PATCH nodes", 3, full_run.what_there_is_changes),
+    ("PATCH gpupools", 5, full_run.what_there_is_changes),
+    ("PATCH gpupools/status by pool-life", 6, full_run.what_there_is_changes),
 )
 
 
@@ -295,7 +281,7 @@ def codes_of(kind: str, counted: Counted) -> set[str]:
 
 @pytest.mark.parametrize(("kind", "nth", "scenario"), every_failure())
 async def test_everything_comes_to_the_same_end(
-    tmp_path: Path, kind: str, nth: int, scenario: Scenario
+    tmp_path: Path, kind: str, nth: int, scenario: full_run.Scenario
 ) -> None:
     counted = Counted()
     faults = failing(kind, nth)

@@ -10,14 +10,7 @@ from structlog.testing import capture_logs
 
 from http_edge.limits import Limits
 from http_edge.routes import Routes
-from tests.support.endpoints import (
-    AnsweredBy,
-    OneConnection,
-    Served,
-    awaited,
-    port_state,
-    serving_all_kinds,
-)
+from tests.support import endpoints
 from tests.support.served_app import sample
 
 pytestmark = pytest.mark.looptime
@@ -39,8 +32,10 @@ def statuses(written: bytes) -> list[int]:
     return [int(line[:3]) for line in lines]
 
 
-def serving(limits: Limits = LIMITS) -> AbstractAsyncContextManager[Served[OneConnection]]:
-    return serving_all_kinds(limits, OneConnection)
+def serving(
+    limits: Limits = LIMITS,
+) -> AbstractAsyncContextManager[endpoints.Served[endpoints.OneConnection]]:
+    return endpoints.serving_all_kinds(limits, endpoints.OneConnection)
 
 
 async def test_synchronous_answer_is_written_before_the_data_are_done_with() -> None:
@@ -220,9 +215,9 @@ async def test_decision_goes_on_when_its_peer_has_gone() -> None:
         await asyncio.sleep(1)
         done.append(b"done")
 
-    routes = Routes(endpoints={"/": AnsweredBy(awaited(decide))})
-    async with port_state(routes, LIMITS) as state:
-        peer = OneConnection(state)
+    routes = Routes(endpoints={"/": endpoints.AnsweredBy(endpoints.awaited(decide))})
+    async with endpoints.port_state(routes, LIMITS) as state:
+        peer = endpoints.OneConnection(state)
         await peer.feed(post("/"))
         peer.transport.close()
         await asyncio.sleep(2)
@@ -307,9 +302,9 @@ async def test_body_that_breaks_the_framing_is_told_and_ends_the_connection(
 
 async def test_trailers_are_no_headers() -> None:
     refused: list[object] = []
-    endpoint = AnsweredBy(refuse=lambda headers: refused.append(dict(headers)))
-    async with port_state(Routes(endpoints={"/open": endpoint}), LIMITS) as state:
-        peer = OneConnection(state)
+    endpoint = endpoints.AnsweredBy(refuse=lambda headers: refused.append(dict(headers)))
+    async with endpoints.port_state(Routes(endpoints={"/open": endpoint}), LIMITS) as state:
+        peer = endpoints.OneConnection(state)
         await peer.feed(CHUNKED, b"0\r\nAuthorization: Bearer x\r\n\r\n")
         assert statuses(peer.written) == [200]
         assert refused == [{b"host": b"x", b"transfer-encoding": b"chunked"}]
@@ -319,9 +314,9 @@ async def test_trailers_are_no_headers() -> None:
 
 async def test_header_without_a_value_stays_one_of_its_own() -> None:
     seen: list[dict[bytes, bytes]] = []
-    endpoint = AnsweredBy(refuse=lambda headers: seen.append(dict(headers)))
-    async with port_state(Routes(endpoints={"/": endpoint}), LIMITS) as state:
-        peer = OneConnection(state)
+    endpoint = endpoints.AnsweredBy(refuse=lambda headers: seen.append(dict(headers)))
+    async with endpoints.port_state(Routes(endpoints={"/": endpoint}), LIMITS) as state:
+        peer = endpoints.OneConnection(state)
         await peer.feed(post("/", b"", "X:", "Authorization: Bearer x", "authorization: Bearer y"))
         assert seen[0][b"x"] == b""
         assert seen[0][b"authorization"] == b"Bearer x"

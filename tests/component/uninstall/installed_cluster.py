@@ -5,53 +5,11 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from api.driver_upgrade import (
-    AGENT_DEPLOY_LABEL,
-    CORDON_MANAGER,
-    DRIVER_UPGRADE,
-    PAUSED_FOR_UPGRADE,
-    UNITS_WITHHELD_ANNOTATION,
-    UPGRADE_RECORD_ANNOTATION,
-    UPGRADE_STATE_LABEL,
-    VALIDATION_START_ANNOTATION,
-    UpgradeState,
-)
-from api.names import (
-    CACHE_FINALIZER,
-    CLUSTER_CACHE_FINALIZER,
-    COMPONENT_LABEL,
-    MUTATION_SIGNATURE_ANNOTATION,
-    OPERAND_LABEL,
-    POLICY_FINALIZER,
-    POOL_FINALIZER,
-    POOL_TAINTS_ANNOTATION,
-    SCALE_REQUEST_LABEL,
-    SCALE_SIGNAL,
-    cache_node_finalizer,
-)
+from api import driver_upgrade, names
 from cli.uninstall.own_kinds import RemovalOptions
 from cli.uninstall.removal import Removal
+from kube import resources
 from kube.client import KubeClient
-from kube.resources import (
-    CLUSTER_GKM_CACHE_NODES,
-    CLUSTER_GKM_CACHES,
-    CONFIG_MAPS,
-    DAEMON_SETS,
-    DEPLOYMENTS,
-    GKM_CACHE_NODES,
-    GKM_CACHES,
-    GPU_CONTROL_PLANE_TERMS,
-    GPU_DEVICES,
-    GPU_POOLS,
-    LEASES,
-    NODE_FEATURES,
-    NODES,
-    PODS,
-    RUNTIME_CLASSES,
-    SECRETS,
-    SERVICES,
-    Resource,
-)
 from manifests import constants
 from manifests.caches.claim_policies import build_claim_policies
 from manifests.caches.crds import build_cache_crds
@@ -111,7 +69,7 @@ class InstalledCluster:
         for body in bodies:
             group, _, version = body["apiVersion"].rpartition("/")
             plural = _plural(body["kind"])
-            resource = Resource(
+            resource = resources.Resource(
                 group, version, plural, body["kind"], "namespace" in body["metadata"]
             )
             await self.client.create(resource, body)
@@ -122,7 +80,7 @@ class InstalledCluster:
         volume = {"name": "v", "csi": {"driver": "csi.gkm.io", "volumeAttributes": attributes}}
         containers = [{"name": "c", "image": "i"}]
         await self.client.create(
-            PODS,
+            resources.PODS,
             {
                 "apiVersion": "v1",
                 "kind": "Pod",
@@ -131,7 +89,7 @@ class InstalledCluster:
             },
         )
         await self.client.merge_patch(
-            PODS, {"status": status}, name=name, namespace="default", subresource="status"
+            resources.PODS, {"status": status}, name=name, namespace="default", subresource="status"
         )
 
     async def add_pod(self, name: str, *, node: str = "", **annotations: str) -> None:
@@ -145,7 +103,7 @@ class InstalledCluster:
             spec["nodeName"] = node
         metadata = {"name": name, "namespace": "default", "annotations": annotations}
         await self.client.create(
-            PODS, {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+            resources.PODS, {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
         )
 
     def world(self) -> dict[str, Json]:
@@ -212,11 +170,13 @@ async def _add_what_others_have(cluster: InstalledCluster) -> None:
         if name == "n2":
             labels["gpu.deckhouse.io/enabled"] = "false"
         metadata = {"name": name, "labels": labels, "annotations": {"example.com/note": "x"}}
-        await client.create(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": metadata})
+        await client.create(
+            resources.NODES, {"apiVersion": "v1", "kind": "Node", "metadata": metadata}
+        )
         taints = [{"key": "example.com/other", "effect": "NoSchedule", "value": "theirs"}]
-        await client.merge_patch(NODES, {"spec": {"taints": taints}}, name=name)
+        await client.merge_patch(resources.NODES, {"spec": {"taints": taints}}, name=name)
     await client.create(
-        CONFIG_MAPS,
+        resources.CONFIG_MAPS,
         {
             "apiVersion": "v1",
             "kind": "ConfigMap",
@@ -242,7 +202,7 @@ async def _install(cluster: InstalledCluster) -> None:
     )
     metadata = {"name": constants.NAME, "namespace": NAMESPACE, "labels": labels}
     await cluster.client.create(
-        DEPLOYMENTS,
+        resources.DEPLOYMENTS,
         {
             "apiVersion": "apps/v1",
             "kind": "Deployment",
@@ -251,10 +211,11 @@ async def _install(cluster: InstalledCluster) -> None:
         },
     )
     await cluster.client.create(
-        SERVICES, {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": {}}
+        resources.SERVICES,
+        {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": {}},
     )
     await cluster.client.create(
-        CONFIG_MAPS,
+        resources.CONFIG_MAPS,
         {
             "apiVersion": "v1",
             "kind": "ConfigMap",
@@ -266,17 +227,17 @@ async def _install(cluster: InstalledCluster) -> None:
 async def _add_what_the_server_makes(cluster: InstalledCluster) -> None:
     client = cluster.server_client
     pool = {
-        "apiVersion": GPU_POOLS.api_version,
+        "apiVersion": resources.GPU_POOLS.api_version,
         "kind": "GPUPool",
-        "metadata": {"name": POOL, "finalizers": ["example.com/theirs", POOL_FINALIZER]},
+        "metadata": {"name": POOL, "finalizers": ["example.com/theirs", names.POOL_FINALIZER]},
         "spec": {},
     }
-    await client.create(GPU_POOLS, pool)
+    await client.create(resources.GPU_POOLS, pool)
     for resource, namespace, finalizer in (
-        (GKM_CACHES, "default", CACHE_FINALIZER),
-        (CLUSTER_GKM_CACHES, None, CLUSTER_CACHE_FINALIZER),
-        (GKM_CACHE_NODES, "default", cache_node_finalizer("llama")),
-        (CLUSTER_GKM_CACHE_NODES, None, cache_node_finalizer("llama")),
+        (resources.GKM_CACHES, "default", names.CACHE_FINALIZER),
+        (resources.CLUSTER_GKM_CACHES, None, names.CLUSTER_CACHE_FINALIZER),
+        (resources.GKM_CACHE_NODES, "default", names.cache_node_finalizer("llama")),
+        (resources.CLUSTER_GKM_CACHE_NODES, None, names.cache_node_finalizer("llama")),
     ):
         is_of_a_node = "Node" in resource.kind
         metadata = {
@@ -284,7 +245,7 @@ async def _add_what_the_server_makes(cluster: InstalledCluster) -> None:
             "finalizers": ["example.com/theirs", finalizer],
             **({"namespace": namespace} if namespace else {}),
             # Without it the webhooks, whose server is not there, would be asked about each change.
-            "annotations": {MUTATION_SIGNATURE_ANNOTATION: "signed"},
+            "annotations": {names.MUTATION_SIGNATURE_ANNOTATION: "signed"},
         }
         cache = {
             "apiVersion": resource.api_version,
@@ -294,17 +255,17 @@ async def _add_what_the_server_makes(cluster: InstalledCluster) -> None:
         }
         await client.create(resource, cache)
     device = {
-        "apiVersion": GPU_DEVICES.api_version,
+        "apiVersion": resources.GPU_DEVICES.api_version,
         "kind": "GPUDevice",
         "metadata": {"name": "n1-0"},
     }
-    await client.create(GPU_DEVICES, device)
+    await client.create(resources.GPU_DEVICES, device)
     workloads = [
         *pool_objects.objects_of(pool_objects.a_pool(POOL, pool_objects.TAINT)),
         *build_node_agent(pool_objects.SETTINGS),
     ]
     for body in workloads:
-        resource = DAEMON_SETS if body["kind"] == "DaemonSet" else CONFIG_MAPS
+        resource = resources.DAEMON_SETS if body["kind"] == "DaemonSet" else resources.CONFIG_MAPS
         await client.create(resource, body)
     for body in build_operands(replace(ALL_ON, namespace=NAMESPACE), ServedKinds()):
         await client.create(OPERAND_RESOURCES[body["kind"]], body)
@@ -313,15 +274,17 @@ async def _add_what_the_server_makes(cluster: InstalledCluster) -> None:
         "namespace": NAMESPACE,
         "labels": {
             "app.kubernetes.io/part-of": constants.NAME,
-            COMPONENT_LABEL: SCALE_SIGNAL,
-            SCALE_REQUEST_LABEL: "x",
+            names.COMPONENT_LABEL: names.SCALE_SIGNAL,
+            names.SCALE_REQUEST_LABEL: "x",
         },
     }
     spec = {"schedulerName": "nobody", "containers": [{"name": "signal", "image": "i"}]}
-    await client.create(PODS, {"apiVersion": "v1", "kind": "Pod", "metadata": signal, "spec": spec})
+    await client.create(
+        resources.PODS, {"apiVersion": "v1", "kind": "Pod", "metadata": signal, "spec": spec}
+    )
     for name in ("n1", "n2"):
         await mark_node(client, name)
-        await client.create(NODE_FEATURES, _node_feature(name))
+        await client.create(resources.NODE_FEATURES, _node_feature(name))
     for name in (
         constants.SERVING_SECRET,
         constants.SCHEDULER_SECRET,
@@ -330,16 +293,16 @@ async def _add_what_the_server_makes(cluster: InstalledCluster) -> None:
     ):
         metadata = {"name": name, "namespace": NAMESPACE}
         secret = {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": "Opaque"}
-        await client.create(SECRETS, secret)
+        await client.create(resources.SECRETS, secret)
     for name in (constants.LEASE_NAME, constants.SCHEDULER_LEASE_NAME):
-        await client.create(LEASES, a_lease(name))
+        await client.create(resources.LEASES, a_lease(name))
     term = {
-        "apiVersion": GPU_CONTROL_PLANE_TERMS.api_version,
+        "apiVersion": resources.GPU_CONTROL_PLANE_TERMS.api_version,
         "kind": "GPUControlPlaneTerm",
         "metadata": {"name": constants.LEASE_NAME},
         "spec": {"holder": "server_1", "number": 7},
     }
-    await client.create(GPU_CONTROL_PLANE_TERMS, term)
+    await client.create(resources.GPU_CONTROL_PLANE_TERMS, term)
 
 
 async def mark_node(client: KubeClient, name: str) -> None:
@@ -353,9 +316,11 @@ async def mark_node(client: KubeClient, name: str) -> None:
             f"pool.gpu.deckhouse.io/{POOL}": "",
             "gpu.deckhouse.io/present": "true",
         },
-        "annotations": {POOL_TAINTS_ANNOTATION: "gpu.deckhouse.io/only:NoSchedule"},
+        "annotations": {names.POOL_TAINTS_ANNOTATION: "gpu.deckhouse.io/only:NoSchedule"},
     }
-    await client.merge_patch(NODES, {"metadata": metadata, "spec": {"taints": taints}}, name=name)
+    await client.merge_patch(
+        resources.NODES, {"metadata": metadata, "spec": {"taints": taints}}, name=name
+    )
 
 
 def a_lease(name: str, holder: str = "server_1") -> Json:
@@ -369,7 +334,7 @@ def a_lease(name: str, holder: str = "server_1") -> Json:
 
 def _node_feature(node: str) -> Json:
     return {
-        "apiVersion": NODE_FEATURES.api_version,
+        "apiVersion": resources.NODE_FEATURES.api_version,
         "kind": "NodeFeature",
         "metadata": {"name": f"{constants.AGENT_FEATURE_PREFIX}{node}", "namespace": NAMESPACE},
         "spec": {},
@@ -388,13 +353,16 @@ async def add_node_software(cluster: InstalledCluster) -> None:
     Another client has cordoned the operator's node.
     """
     await cluster.create(*build_operator_crds())
-    labels = {OPERAND_LABEL: "state-mig-manager"}
+    labels = {names.OPERAND_LABEL: "state-mig-manager"}
     metadata = {"name": "nvidia-mig-manager", "namespace": OWN.namespace, "labels": labels}
     await cluster.create(
         {
             "apiVersion": "nvidia.com/v1",
             "kind": "ClusterPolicy",
-            "metadata": {"name": "gpus", "finalizers": ["example.com/theirs", POLICY_FINALIZER]},
+            "metadata": {
+                "name": "gpus",
+                "finalizers": ["example.com/theirs", names.POLICY_FINALIZER],
+            },
             "spec": {key: {} for key in REQUIRED_OF_A_POLICY},
         },
         {
@@ -416,20 +384,22 @@ async def add_node_software(cluster: InstalledCluster) -> None:
         "metadata": {"name": "nvidia", "labels": labels},
         "handler": "nvidia",
     }
-    await cluster.client.create(RUNTIME_CLASSES, runtime_class)
+    await cluster.client.create(resources.RUNTIME_CLASSES, runtime_class)
     change = {
         "labels": {
-            UPGRADE_STATE_LABEL: UpgradeState.VALIDATION_REQUIRED.value,
-            AGENT_DEPLOY_LABEL: PAUSED_FOR_UPGRADE,
+            driver_upgrade.UPGRADE_STATE_LABEL: driver_upgrade.UpgradeState.VALIDATION_REQUIRED.value,
+            driver_upgrade.AGENT_DEPLOY_LABEL: driver_upgrade.PAUSED_FOR_UPGRADE,
         },
         "annotations": {
-            UPGRADE_RECORD_ANNOTATION: "x",
-            UNITS_WITHHELD_ANNOTATION: DRIVER_UPGRADE,
-            VALIDATION_START_ANNOTATION: "1700000000",
+            driver_upgrade.UPGRADE_RECORD_ANNOTATION: "x",
+            driver_upgrade.UNITS_WITHHELD_ANNOTATION: driver_upgrade.DRIVER_UPGRADE,
+            driver_upgrade.VALIDATION_START_ANNOTATION: "1700000000",
         },
     }
-    await cluster.server_client.merge_patch(NODES, {"metadata": change}, name="n1")
+    await cluster.server_client.merge_patch(resources.NODES, {"metadata": change}, name="n1")
     cordon = {"unschedulable": True}
     body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}, "spec": cordon}
-    await cluster.server_client.apply(NODES, body, field_manager=CORDON_MANAGER)
-    await cluster.client.merge_patch(NODES, {"spec": cordon}, name="n2")
+    await cluster.server_client.apply(
+        resources.NODES, body, field_manager=driver_upgrade.CORDON_MANAGER
+    )
+    await cluster.client.merge_patch(resources.NODES, {"spec": cordon}, name="n2")

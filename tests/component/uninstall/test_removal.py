@@ -11,25 +11,9 @@ from api.driver_upgrade import AGENT_DEPLOY_LABEL, UPGRADE_STATE_LABEL
 from api.names import OPERAND_LABEL, POOL_NODE_LABEL_PREFIX, RESERVATION_ANNOTATION
 from cli.installed_objects import build_groups
 from cli.uninstall.removal import RemovalError
+from kube import resources
 from kube.client import KubeClient
 from kube.leader_election import LeaderElection, LeaseTimes
-from kube.resources import (
-    CLUSTER_GKM_CACHE_NODES,
-    CLUSTER_GKM_CACHES,
-    CONFIG_MAPS,
-    DEPLOYMENTS,
-    GKM_CACHE_NODES,
-    GKM_CACHES,
-    GPU_POOLS,
-    LEASES,
-    MUTATING_WEBHOOK_CONFIGURATIONS,
-    NAMESPACES,
-    NODES,
-    PODS,
-    SECRETS,
-    SERVICES,
-    VALIDATING_WEBHOOK_CONFIGURATIONS,
-)
 from manifests import constants
 from manifests.install.values import ChartValues
 from manifests.install.webhooks import (
@@ -51,10 +35,10 @@ from tests.component.uninstall.installed_cluster import (
 pytestmark = pytest.mark.looptime
 
 OF_CACHES = {
-    "GKMCache": GKM_CACHES,
-    "ClusterGKMCache": CLUSTER_GKM_CACHES,
-    "GKMCacheNode": GKM_CACHE_NODES,
-    "ClusterGKMCacheNode": CLUSTER_GKM_CACHE_NODES,
+    "GKMCache": resources.GKM_CACHES,
+    "ClusterGKMCache": resources.CLUSTER_GKM_CACHES,
+    "GKMCacheNode": resources.GKM_CACHE_NODES,
+    "ClusterGKMCacheNode": resources.CLUSTER_GKM_CACHE_NODES,
 }
 KEPT_KINDS = {
     "CustomResourceDefinition /gpucontrolplaneterms.gpu.deckhouse.io",
@@ -118,7 +102,7 @@ async def test_finalizer_of_others_ends_the_wait_with_its_name(cluster: Installe
 
 async def _take_away_the_finalizers_of_others(cluster: InstalledCluster) -> None:
     """With them the objects would stay for ever."""
-    for resource in (GPU_POOLS, *OF_CACHES.values()):
+    for resource in (resources.GPU_POOLS, *OF_CACHES.values()):
         for key, body in cluster.world().items():
             if key.startswith(f"{resource.kind} "):
                 metadata = body["metadata"]
@@ -224,7 +208,9 @@ async def test_an_object_that_cannot_be_read_is_named_and_nothing_is_written(
 ):
     await _without_webhooks(cluster)
     body = {"spec": {"replicas": "of the next version"}}
-    await cluster.client.merge_patch(DEPLOYMENTS, body, name=constants.NAME, namespace=NAMESPACE)
+    await cluster.client.merge_patch(
+        resources.DEPLOYMENTS, body, name=constants.NAME, namespace=NAMESPACE
+    )
     before = cluster.world()
     with pytest.raises(RemovalError, match=r"Deployment .* cannot be read by this version"):
         await cluster.removal().run()
@@ -299,7 +285,7 @@ async def test_policy_of_pods_goes_first_and_webhooks_before_the_server(cluster:
 
 async def test_objects_of_helm_are_left_to_helm_but_webhooks_go(cluster: InstalledCluster):
     annotations = {"meta.helm.sh/release-name": "gpu"}
-    for resource in (DEPLOYMENTS, SERVICES):
+    for resource in (resources.DEPLOYMENTS, resources.SERVICES):
         await cluster.client.merge_patch(
             resource,
             {"metadata": {"annotations": annotations}},
@@ -307,7 +293,7 @@ async def test_objects_of_helm_are_left_to_helm_but_webhooks_go(cluster: Install
             namespace=NAMESPACE,
         )
     await cluster.client.merge_patch(
-        NAMESPACES, {"metadata": {"annotations": annotations}}, name=NAMESPACE
+        resources.NAMESPACES, {"metadata": {"annotations": annotations}}, name=NAMESPACE
     )
     await cluster.removal().run()
     world = cluster.world()
@@ -348,7 +334,7 @@ async def test_namespace_with_pods_of_others_stays(cluster: InstalledCluster):
     spec = {"containers": [{"name": "c", "image": "i"}]}
     metadata = {"name": "theirs", "namespace": NAMESPACE}
     await cluster.client.create(
-        PODS, {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+        resources.PODS, {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
     )
     await cluster.removal().run()
     assert f"Namespace /{NAMESPACE}" in cluster.world()
@@ -356,9 +342,9 @@ async def test_namespace_with_pods_of_others_stays(cluster: InstalledCluster):
 
 async def test_leader_elsewhere_stops_writing_and_is_named(cluster: InstalledCluster):
     """A server outside the cluster marks a node again and again while it leads."""
-    await cluster.client.delete(LEASES, constants.LEASE_NAME, namespace=NAMESPACE)
+    await cluster.client.delete(resources.LEASES, constants.LEASE_NAME, namespace=NAMESPACE)
     await cluster.client.merge_patch(
-        DEPLOYMENTS, {"spec": {"replicas": 0}}, name=constants.NAME, namespace=NAMESPACE
+        resources.DEPLOYMENTS, {"spec": {"replicas": 0}}, name=constants.NAME, namespace=NAMESPACE
     )
     election = LeaderElection(
         cluster.server_client,
@@ -411,14 +397,14 @@ async def test_replica_that_follows_takes_over_at_no_step(cluster: InstalledClus
 async def test_config_map_of_the_user_in_our_namespace_is_not_touched(cluster: InstalledCluster):
     metadata = {"name": "users", "namespace": NAMESPACE}
     body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}
-    await cluster.client.create(CONFIG_MAPS, body)
+    await cluster.client.create(resources.CONFIG_MAPS, body)
     await cluster.removal(with_applied=False).run()
     assert f"ConfigMap {NAMESPACE}/users" in cluster.world()
 
 
 async def test_taint_of_another_owner_under_the_same_key_stays(cluster: InstalledCluster):
     body = {"metadata": {"annotations": {"gpu.deckhouse.io/pool-taints": None}}}
-    await cluster.client.merge_patch(NODES, body, name="n1")
+    await cluster.client.merge_patch(resources.NODES, body, name="n1")
     await cluster.removal().run()
     taints = cluster.world()["Node /n1"]["spec"]["taints"]
     assert [taint["key"] for taint in taints] == ["example.com/other", "gpu.deckhouse.io/only"]
@@ -426,9 +412,11 @@ async def test_taint_of_another_owner_under_the_same_key_stays(cluster: Installe
 
 async def _without_webhooks(cluster: InstalledCluster) -> None:
     """Let pods of pools be created: nobody answers the webhooks here."""
-    await cluster.client.delete(MUTATING_WEBHOOK_CONFIGURATIONS, constants.MUTATING_CONFIGURATION)
     await cluster.client.delete(
-        VALIDATING_WEBHOOK_CONFIGURATIONS, constants.VALIDATING_CONFIGURATION
+        resources.MUTATING_WEBHOOK_CONFIGURATIONS, constants.MUTATING_CONFIGURATION
+    )
+    await cluster.client.delete(
+        resources.VALIDATING_WEBHOOK_CONFIGURATIONS, constants.VALIDATING_CONFIGURATION
     )
 
 
@@ -437,7 +425,7 @@ async def test_secret_that_cert_manager_issued_is_left_while_its_certificate_is(
 ):
     annotations = {"cert-manager.io/certificate-name": constants.SERVING_SECRET}
     await cluster.client.merge_patch(
-        SECRETS,
+        resources.SECRETS,
         {"metadata": {"annotations": annotations}},
         name=constants.SERVING_SECRET,
         namespace=NAMESPACE,
@@ -473,11 +461,11 @@ async def test_the_console_goes_and_its_certificate_where_cert_manager_issued_it
         "annotations": annotation if is_issued else {},
     }
     await cluster.client.create(
-        SECRETS, {"apiVersion": "v1", "kind": "Secret", "metadata": metadata}
+        resources.SECRETS, {"apiVersion": "v1", "kind": "Secret", "metadata": metadata}
     )
     # Made before, as by kubectl, so that it stays.
     body = {"metadata": {"labels": {"app.kubernetes.io/part-of": None}}}
-    await cluster.client.merge_patch(NAMESPACES, body, name=NAMESPACE)
+    await cluster.client.merge_patch(resources.NAMESPACES, body, name=NAMESPACE)
     await cluster.removal().run()
     left = {key for key in cluster.world() if constants.CONSOLE in key}
     assert left == (set() if is_issued else {f"Secret {NAMESPACE}/{constants.CONSOLE_SECRET}"})
@@ -492,9 +480,11 @@ async def test_namespace_that_stays_admits_privileged_pods_no_more(cluster: Inst
         "pod-security.kubernetes.io/warn": "baseline",
         "example.com/theirs": "yes",
     }
-    await cluster.client.merge_patch(NAMESPACES, {"metadata": {"labels": labels}}, name=NAMESPACE)
+    await cluster.client.merge_patch(
+        resources.NAMESPACES, {"metadata": {"labels": labels}}, name=NAMESPACE
+    )
     await cluster.server_client.merge_patch(
-        NAMESPACES,
+        resources.NAMESPACES,
         {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "privileged"}}},
         name=NAMESPACE,
     )

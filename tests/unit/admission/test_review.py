@@ -5,22 +5,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from admission.webhooks import (
-    mutate_pod,
-    validate_gpudevice,
-    validate_gpupool,
-    validate_pod,
-)
+from admission import webhooks
 from api.text import MAX_MESSAGE_LENGTH, MAX_WARNING_LENGTH, listed, truncate
 from telemetry.reasons import RefusalReason
 from tests.support.reviews import GPUPOOL, AdmissionSetup, a_pod_object, a_review
 from tests.support.strategies import json_values
 
 WEBHOOKS = [
-    pytest.param(mutate_pod, id="mutate pods"),
-    pytest.param(validate_pod, id="validate pods"),
-    pytest.param(validate_gpupool, id="validate gpupools"),
-    pytest.param(validate_gpudevice, id="validate gpudevices"),
+    pytest.param(webhooks.mutate_pod, id="mutate pods"),
+    pytest.param(webhooks.validate_pod, id="validate pods"),
+    pytest.param(webhooks.validate_gpupool, id="validate gpupools"),
+    pytest.param(webhooks.validate_gpudevice, id="validate gpudevices"),
 ]
 
 
@@ -94,7 +89,7 @@ REVIEW = a_review(a_pod_object())
     ],
 )
 def test_a_broken_envelope_is_refused_with_the_exact_fault(body: bytes, expected: str):
-    answer = mutate_pod(body, AdmissionSetup().context())
+    answer = webhooks.mutate_pod(body, AdmissionSetup().context())
 
     status = msgspec.json.decode(answer.body)
     assert answer.status == 400
@@ -138,7 +133,7 @@ def test_an_object_that_cannot_be_read_is_denied_at_its_field():
         }
     )
 
-    reply = AdmissionSetup().ask(mutate_pod, pod)
+    reply = AdmissionSetup().ask(webhooks.mutate_pod, pod)
 
     assert not reply.allowed
     assert reply.code == 422
@@ -151,7 +146,7 @@ def test_an_object_without_a_part_that_a_patch_needs_is_denied(part):
     pod = a_pod_object()
     del pod[part]
 
-    reply = AdmissionSetup().ask(mutate_pod, pod, namespace="team-a")
+    reply = AdmissionSetup().ask(webhooks.mutate_pod, pod, namespace="team-a")
 
     assert f"missing required field `{part}`" in reply.message
 
@@ -168,14 +163,14 @@ def test_pods_are_judged_at_creation_only(webhook, operation):
 
 
 def test_the_answer_carries_the_uid_of_its_question():
-    reply = AdmissionSetup().ask(mutate_pod, a_pod_object(gpus=None), uid="another-uid")
+    reply = AdmissionSetup().ask(webhooks.mutate_pod, a_pod_object(gpus=None), uid="another-uid")
 
     assert reply.response == {"uid": "another-uid", "allowed": True}
     assert reply.answer.outcome == "allowed"
 
 
 def test_a_denial_is_http_200_with_a_code_a_kubernetes_reason_and_ours_in_front_of_the_text():
-    reply = AdmissionSetup().ask(mutate_pod, a_pod_object(gpus="0.5"))
+    reply = AdmissionSetup().ask(webhooks.mutate_pod, a_pod_object(gpus="0.5"))
 
     assert reply.answer.status == 200
     assert reply.answer.outcome == "denied"
@@ -189,7 +184,7 @@ def test_clients_are_told_to_try_again_while_the_control_plane_starts():
     setup = AdmissionSetup(is_ready=False)
     setup.add_pool()
 
-    reply = setup.ask(mutate_pod, a_pod_object())
+    reply = setup.ask(webhooks.mutate_pod, a_pod_object())
 
     assert reply.code == 503
     assert reply.response["status"]["details"] == {"retryAfterSeconds": 1}
@@ -199,7 +194,7 @@ def test_clients_are_told_to_try_again_while_the_control_plane_starts():
 
 
 def test_a_pod_that_asks_for_nothing_of_ours_does_not_wait_for_our_caches():
-    assert AdmissionSetup(is_ready=False).ask(mutate_pod, a_pod_object(gpus=None)).allowed
+    assert AdmissionSetup(is_ready=False).ask(webhooks.mutate_pod, a_pod_object(gpus=None)).allowed
 
 
 def test_the_log_line_says_who_asked_what_and_what_became_of_it():
@@ -208,7 +203,7 @@ def test_the_log_line_says_who_asked_what_and_what_became_of_it():
     setup.add_node()
     pod = a_pod_object(2, metadata={"generateName": "train-"}, name="")
 
-    answer = setup.ask(mutate_pod, pod, user="bob").answer
+    answer = setup.ask(webhooks.mutate_pod, pod, user="bob").answer
 
     assert answer.outcome == "patched"
     assert dict(answer.facts) == {
@@ -227,7 +222,7 @@ def test_the_log_line_says_who_asked_what_and_what_became_of_it():
 def test_foreign_text_cannot_blow_up_a_message():
     pod = a_pod_object(gpus="x" * 5000)
 
-    reply = AdmissionSetup().ask(mutate_pod, pod, user="u" * 5000)
+    reply = AdmissionSetup().ask(webhooks.mutate_pod, pod, user="u" * 5000)
 
     assert len(reply.message) <= MAX_MESSAGE_LENGTH
     assert len(str(reply.answer.facts["user"])) <= 256

@@ -8,20 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from agent.driver.port import DriverDevice
 from agent.health.states import HEALTHY
-from agent.mig.partition_planner import (
-    WHOLE,
-    Blocked,
-    BlockReason,
-    Complete,
-    Create,
-    DesiredLayout,
-    Destroy,
-    DisableMode,
-    Done,
-    EnableMode,
-    Step,
-    next_step,
-)
+from agent.mig import partition_planner
 from tests.support.fake_driver import (
     H100_PROFILES,
     MEMORY_SLICES,
@@ -40,30 +27,30 @@ NAMES = sorted(CAPACITY)
 MOST_STEPS = 2 * MEMORY_SLICES + 3
 
 
-def take(driver: FakeDriver, step: Step) -> None:
+def take(driver: FakeDriver, step: partition_planner.Step) -> None:
     match step:
-        case EnableMode():
+        case partition_planner.EnableMode():
             at_once(driver.set_mig(UUID, is_enabled=True))
-        case DisableMode():
+        case partition_planner.DisableMode():
             at_once(driver.set_mig(UUID, is_enabled=False))
-        case Destroy():
+        case partition_planner.Destroy():
             at_once(driver.destroy_instance(UUID, step.gpu_instance))
-        case Complete():
+        case partition_planner.Complete():
             at_once(driver.complete_instance(UUID, step.gpu_instance))
-        case Create():
+        case partition_planner.Create():
             at_once(driver.create_instance(UUID, step.profile))
         case _:
             raise AssertionError(f"no step: {step}")
 
 
 def bring_on(
-    driver: FakeDriver, wanted: DesiredLayout, in_use: Callable[[], set[str]]
-) -> Done | Blocked:
+    driver: FakeDriver, wanted: partition_planner.DesiredLayout, in_use: Callable[[], set[str]]
+) -> partition_planner.Done | partition_planner.Blocked:
     """What the shell does with one device: a fresh look before every step."""
     for _ in range(MOST_STEPS):
         (device,) = at_once(driver.read()).devices
-        step = next_step(device, wanted, health=HEALTHY, in_use=in_use())
-        if isinstance(step, Done | Blocked):
+        step = partition_planner.next_step(device, wanted, health=HEALTHY, in_use=in_use())
+        if isinstance(step, partition_planner.Done | partition_planner.Blocked):
             return step
         take(driver, step)
     raise AssertionError(f"no end after {MOST_STEPS} steps: {driver.changes[-MOST_STEPS:]}")
@@ -76,14 +63,14 @@ class Cutting(RuleBasedStateMachine):
     def begin(self, needs_reset: bool) -> None:
         self.driver = FakeDriver(a_device(UUID, profiles=H100_PROFILES, needs_reset=needs_reset))
         self.device = self.driver.devices[0]
-        self.wanted = WHOLE
+        self.wanted = partition_planner.WHOLE
         self.in_use: set[str] = set()
 
     # --- the world -------------------------------------------------------------------------------
 
     @rule(profile=st.sampled_from(["", *NAMES]))
     def the_pool_changes(self, profile: str) -> None:
-        self.wanted = DesiredLayout(profile)
+        self.wanted = partition_planner.DesiredLayout(profile)
 
     @rule()
     def the_device_is_reset(self) -> None:
@@ -172,10 +159,10 @@ class Cutting(RuleBasedStateMachine):
             )
         if end is None:
             assert not was_used
-        elif isinstance(end, Done):
+        elif isinstance(end, partition_planner.Done):
             self.as_wanted()
         else:
-            assert was_used or end.reason is BlockReason.RESET_NEEDED, end
+            assert was_used or end.reason is partition_planner.BlockReason.RESET_NEEDED, end
 
     def as_wanted(self) -> None:
         name = self.wanted.profile
@@ -185,7 +172,7 @@ class Cutting(RuleBasedStateMachine):
         assert len(self.device.instances) == len(self.device.layout)
         # And nothing more is done.
         done = len(self.driver.changes)
-        assert bring_on(self.driver, self.wanted, lambda: self.in_use) == Done()
+        assert bring_on(self.driver, self.wanted, lambda: self.in_use) == partition_planner.Done()
         assert len(self.driver.changes) == done
 
     @invariant()
@@ -208,12 +195,12 @@ class Cutting(RuleBasedStateMachine):
         )
         for _ in range(2):
             end = bring_on(copy, self.wanted, set)
-            if end == Done():
+            if end == partition_planner.Done():
                 break
-            assert isinstance(end, Blocked)
-            assert end.reason is BlockReason.RESET_NEEDED
+            assert isinstance(end, partition_planner.Blocked)
+            assert end.reason is partition_planner.BlockReason.RESET_NEEDED
             copy.devices[0].reset()
-        assert bring_on(copy, self.wanted, set) == Done()
+        assert bring_on(copy, self.wanted, set) == partition_planner.Done()
         name = self.wanted.profile
         assert copy.devices[0].layout == ([name] * CAPACITY[name] if name else [])
 

@@ -4,14 +4,8 @@ import datetime as dt
 
 import pytest
 
+from api import status_conditions
 from api.meta import Condition
-from api.status_conditions import (
-    find_condition,
-    is_condition_true,
-    new_condition,
-    true_since,
-    without_conditions,
-)
 from telemetry.conditions import PoolCondition, PoolReady
 
 NOW = dt.datetime(2026, 1, 2, tzinfo=dt.UTC)
@@ -34,7 +28,7 @@ def ready(status: str = "True", at: str = BEFORE) -> Condition:
     ],
 )
 def test_the_transition_time_moves_with_the_status_only(current, status, at):
-    found = new_condition(
+    found = status_conditions.new_condition(
         PoolCondition.READY,
         PoolReady.SERVING,
         "another text",
@@ -57,7 +51,7 @@ def test_the_transition_time_moves_with_the_status_only(current, status, at):
 def test_better_words_alone_change_nothing(status, reason, text):
     before = Condition(type="Ready", status="True", reason="Serving", message="")
     for keeps_text, message in ((True, text), (False, "better words")):
-        found = new_condition(
+        found = status_conditions.new_condition(
             PoolCondition.READY,
             reason,
             "better words",
@@ -81,14 +75,14 @@ def test_better_words_alone_change_nothing(status, reason, text):
     ],
 )
 def test_since_when_a_condition_is_true(current, wanted):
-    assert true_since(current) == wanted
+    assert status_conditions.true_since(current) == wanted
 
 
 def test_conditions_are_found_and_left_out_by_type():
     other = Condition(type="Other", status="True")
-    assert find_condition([other, ready()], PoolCondition.READY) == ready()
-    assert find_condition(None, PoolCondition.READY) is None
-    assert without_conditions([other, ready()], [PoolCondition.READY]) == [other]
-    assert is_condition_true([ready()], PoolCondition.READY)
-    assert not is_condition_true([ready("False")], PoolCondition.READY)
-    assert not is_condition_true([other], PoolCondition.READY)
+    assert status_conditions.find_condition([other, ready()], PoolCondition.READY) == ready()
+    assert status_conditions.find_condition(None, PoolCondition.READY) is None
+    assert status_conditions.without_conditions([other, ready()], [PoolCondition.READY]) == [other]
+    assert status_conditions.is_condition_true([ready()], PoolCondition.READY)
+    assert not status_conditions.is_condition_true([ready("False")], PoolCondition.READY)
+    assert not status_conditions.is_condition_true([other], PoolCondition.READY)

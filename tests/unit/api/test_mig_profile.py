@@ -7,13 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.nvml.convert import PROFILE_ATTRIBUTES
-from api.mig_profile import (
-    MIG_PROFILE_PATTERN,
-    compute_slices,
-    label_form,
-    profile_in_label,
-    reported_profile,
-)
+from api import mig_profile
 from inventory.discovery.labels import label_report
 from operands.nvidia.devices.mig_layouts import PRODUCTS
 
@@ -28,10 +22,10 @@ OF_PRODUCTS = sorted({name for product in PRODUCTS.values() for name in product.
 
 @pytest.mark.parametrize("profile", sorted({*RTX_PRO_6000, *OF_NVML, *OF_PRODUCTS}))
 def test_a_profile_is_one_for_pools_nodes_and_labels(profile: str):
-    assert re.search(MIG_PROFILE_PATTERN, profile)
-    assert reported_profile(profile.upper()) == profile
-    assert profile_in_label(label_form(profile)) == profile
-    labels = {f"nvidia.com/mig-{label_form(profile)}.count": "4"}
+    assert re.search(mig_profile.MIG_PROFILE_PATTERN, profile)
+    assert mig_profile.reported_profile(profile.upper()) == profile
+    assert mig_profile.profile_in_label(mig_profile.label_form(profile)) == profile
+    labels = {f"nvidia.com/mig-{mig_profile.label_form(profile)}.count": "4"}
     assert label_report(labels).common.mig_profiles == (profile,)
 
 
@@ -40,25 +34,25 @@ def test_a_profile_is_one_for_pools_nodes_and_labels(profile: str):
     ["", "1g", "g.10gb", "1g.10gb+", "1g.10gb++me", "1g.10gb+me.", "1g.10GiB", "x1g.10gb", "all"],
 )
 def test_other_texts_are_no_profile(text: str):
-    assert re.search(MIG_PROFILE_PATTERN, text) is None
-    assert reported_profile(text) is None
-    assert profile_in_label(label_form(text)) is None
+    assert re.search(mig_profile.MIG_PROFILE_PATTERN, text) is None
+    assert mig_profile.reported_profile(text) is None
+    assert mig_profile.profile_in_label(mig_profile.label_form(text)) is None
 
 
 def test_compute_instances_are_reported_and_no_pool_has_them():
-    assert reported_profile("1c.2g.20gb") == "1c.2g.20gb"
-    assert re.search(MIG_PROFILE_PATTERN, "1c.2g.20gb") is None
+    assert mig_profile.reported_profile("1c.2g.20gb") == "1c.2g.20gb"
+    assert re.search(mig_profile.MIG_PROFILE_PATTERN, "1c.2g.20gb") is None
 
 
 @pytest.mark.parametrize(
     ("profile", "slices"), [("3g.40gb", 3), ("1c.2g.20gb", 2), ("0g.1gb", 1), ("", None)]
 )
 def test_compute_slices_are_those_of_the_gpu_instance(profile: str, slices: int | None):
-    assert compute_slices(profile) == slices
+    assert mig_profile.compute_slices(profile) == slices
 
 
 @given(st.text(alphabet="0123456789gbcme.+-\n", max_size=24))
 def test_a_profile_of_a_pool_is_reported_under_its_name(text: str):
-    if re.search(MIG_PROFILE_PATTERN, text) and not text.endswith("\n"):
-        assert reported_profile(text) == text
-        assert re.match(r"[A-Za-z0-9.-]{1,63}\Z", label_form(text))
+    if re.search(mig_profile.MIG_PROFILE_PATTERN, text) and not text.endswith("\n"):
+        assert mig_profile.reported_profile(text) == text
+        assert re.match(r"[A-Za-z0-9.-]{1,63}\Z", mig_profile.label_form(text))

@@ -6,13 +6,7 @@ import pytest
 
 from api.kinds.autoscaling import AutoscalingStatus
 from api.status_conditions import format_time
-from autoscaling.device_hours import (
-    UsageTotals,
-    advanced,
-    other_day,
-    totals_from,
-    usage_statuses,
-)
+from autoscaling import device_hours
 from autoscaling.device_use import DeviceUse, UsageSample
 from tests.support.scale_requests import START
 
@@ -21,21 +15,21 @@ HOUR = dt.timedelta(hours=1)
 DAY = dt.timedelta(days=1)
 
 
-def spent_after(hours: int) -> UsageTotals:
-    totals = UsageTotals(day=START.date(), counted_at=START)
+def spent_after(hours: int) -> device_hours.UsageTotals:
+    totals = device_hours.UsageTotals(day=START.date(), counted_at=START)
     for hour in range(hours):
-        totals = advanced(totals, USAGE, START + (hour + 1) * HOUR)
+        totals = device_hours.advanced(totals, USAGE, START + (hour + 1) * HOUR)
     return totals
 
 
-def restarted(totals: UsageTotals, now: dt.datetime) -> UsageTotals:
+def restarted(totals: device_hours.UsageTotals, now: dt.datetime) -> device_hours.UsageTotals:
     status = AutoscalingStatus(
-        usage=usage_statuses(totals, USAGE),
+        usage=device_hours.usage_statuses(totals, USAGE),
         day=totals.day.isoformat(),
         counted_at=format_time(totals.counted_at),
-        other_day=other_day(totals),
+        other_day=device_hours.other_day(totals),
     )
-    return totals_from(status, now)
+    return device_hours.totals_from(status, now)
 
 
 @pytest.mark.parametrize("jump", [DAY, -DAY, 30 * DAY])
@@ -47,7 +41,7 @@ def test_a_clock_that_jumps_a_day_and_is_set_right_empties_nothing(
     assert totals.spent_micro == 120_000_000
     now = totals.counted_at
     for moment in (now + jump, now + dt.timedelta(seconds=5)):
-        totals = advanced(totals, USAGE, moment)
+        totals = device_hours.advanced(totals, USAGE, moment)
         if is_restarted:
             totals = restarted(totals, moment)
     assert totals.day == START.date()
@@ -56,7 +50,7 @@ def test_a_clock_that_jumps_a_day_and_is_set_right_empties_nothing(
 
 
 def test_the_next_day_begins_at_zero():
-    totals = advanced(spent_after(10), USAGE, START.replace(hour=0) + DAY)
+    totals = device_hours.advanced(spent_after(10), USAGE, START.replace(hour=0) + DAY)
     assert totals.spent_micro == 0
     assert totals.other is not None
     assert totals.other.spent_micro == 120_000_000

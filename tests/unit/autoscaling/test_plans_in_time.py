@@ -3,15 +3,8 @@
 Each plan is compared with what must hold of any plan, whatever has happened before.
 """
 
-from hypothesis import settings
+from hypothesis import settings, stateful
 from hypothesis import strategies as st
-from hypothesis.stateful import (
-    RuleBasedStateMachine,
-    initialize,
-    invariant,
-    precondition,
-    rule,
-)
 
 from autoscaling.scaling_model import RequestId, RequestPhase, ScalingPlan, WaitReason
 from pool.index.node_view import PoolNode
@@ -24,12 +17,12 @@ ZONE = "topology.kubernetes.io/zone"
 LIMITS = {WaitReason.MAX_UNITS, WaitReason.MAX_IN_FLIGHT}
 
 
-class PlansInTime(RuleBasedStateMachine):
+class PlansInTime(stateful.RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.made = 0
 
-    @initialize(
+    @stateful.initialize(
         sizes=st.lists(st.sampled_from([1, 2, 4, 8]), min_size=1, max_size=3, unique=True),
         max_units=st.sampled_from([None, 16, 40]),
         max_in_flight=st.sampled_from([2, 100]),
@@ -44,7 +37,7 @@ class PlansInTime(RuleBasedStateMachine):
         )
         self.world = ScalingWorld(parameters)
 
-    @rule(
+    @stateful.rule(
         units=st.integers(1, 8),
         priority=st.integers(0, 1),
         zone=st.sampled_from(["", "", "a", "b"]),
@@ -63,13 +56,13 @@ class PlansInTime(RuleBasedStateMachine):
         )
         self.world.waiting[pod.uid] = pod
 
-    @rule(data=st.data())
+    @stateful.rule(data=st.data())
     def a_pod_goes(self, data: st.DataObject) -> None:
         uids = sorted([*self.world.waiting, *self.world.running])
         if uids:
             self.world.end(data.draw(st.sampled_from(uids)))
 
-    @rule()
+    @stateful.rule()
     def the_plan_is_carried_out(self) -> None:
         """A plan without cancels is carried out once; each cancel of a node that nothing needs may make room."""
         for _ in range(4):
@@ -82,33 +75,33 @@ class PlansInTime(RuleBasedStateMachine):
             assert not again.requests or plan.cancels
         raise AssertionError("plans do not come to rest")
 
-    @rule(data=st.data())
+    @stateful.rule(data=st.data())
     def a_node_is_launched(self, data: st.DataObject) -> None:
         self.change(data, {RequestPhase.SIGNALLED}, "launch")
 
-    @rule(data=st.data())
+    @stateful.rule(data=st.data())
     def a_launch_fails(self, data: st.DataObject) -> None:
         self.change(data, {RequestPhase.SIGNALLED, RequestPhase.LAUNCHED}, "fail")
 
-    @rule(data=st.data())
+    @stateful.rule(data=st.data())
     def a_node_arrives(self, data: st.DataObject) -> None:
         self.change(data, {RequestPhase.LAUNCHED}, "arrive")
 
-    @rule(data=st.data())
+    @stateful.rule(data=st.data())
     def a_node_is_handed_over(self, data: st.DataObject) -> None:
         ids = self.ids({RequestPhase.AGENT_READY})
         if ids:
             id_ = data.draw(st.sampled_from(ids))
             self.world.hand_over(id_, self.world.plan().assigned.get(id_, ()))
 
-    @rule(data=st.data())
+    @stateful.rule(data=st.data())
     def an_empty_node_goes(self, data: st.DataObject) -> None:
         names = sorted(self.world.empty_nodes())
         if names:
             self.world.remove(data.draw(st.sampled_from(names)))
 
-    @precondition(lambda self: hasattr(self, "world"))
-    @invariant()
+    @stateful.precondition(lambda self: hasattr(self, "world"))
+    @stateful.invariant()
     def units_are_within_the_limit(self) -> None:
         most = self.world.parameters.max_units
         coming = [

@@ -9,22 +9,12 @@ import pytest
 
 from api.kinds.gpupool import Access
 from api.names import RESERVATION_ANNOTATION
+from console import rows
 from console.data.answers.device_details import device_detail
 from console.data.answers.pod_details import pod_detail
 from console.data.explanations.waits import MOST_NODES
 from console.data.read_scope import ReadScope
 from console.data.tables.pool_rows import access_text
-from console.rows import (
-    DeviceRow,
-    EndedRow,
-    HolderEntry,
-    LinkEntry,
-    NodeRow,
-    NodeRowState,
-    PoolRow,
-    ReservationRow,
-    ShareRow,
-)
 from console.visibility import Visibility
 from tests.support.cache_demands import SHARED, mounting
 from tests.support.cluster_objects import (
@@ -67,7 +57,7 @@ def test_a_device_has_its_holders_and_looks_as_they_leave_it():
     feed.put(reserved("b", "n1", 1))
     feed.flush()
     devices = feed.section("devices")
-    assert devices["n1-0"] == DeviceRow(
+    assert devices["n1-0"] == rows.DeviceRow(
         node="n1",
         address="",
         look="used",
@@ -121,17 +111,17 @@ def test_a_part_of_a_device_is_used():
 @pytest.mark.parametrize(
     ("node", "state"),
     [
-        (a_node_object("n1"), NodeRowState.READY),
-        (a_node_object("n1", unschedulable=True), NodeRowState.CORDONED),
-        (None, NodeRowState.MISSING),
+        (a_node_object("n1"), rows.NodeRowState.READY),
+        (a_node_object("n1", unschedulable=True), rows.NodeRowState.CORDONED),
+        (None, rows.NodeRowState.MISSING),
     ],
 )
-def test_a_node_with_a_device_has_a_row(node: Object | None, state: NodeRowState):
+def test_a_node_with_a_device_has_a_row(node: Object | None, state: rows.NodeRowState):
     feed = ConsoleFeed([a_pool_object(), a_device_object("n1", 0), *([node] if node else [])])
     feed.put(a_node_object("n2"))
     feed.flush()
     assert feed.section("nodes") == {
-        "n1": NodeRow(state=state, products=("NVIDIA-H200",), pools=("whole",))
+        "n1": rows.NodeRow(state=state, products=("NVIDIA-H200",), pools=("whole",))
     }
 
 
@@ -139,7 +129,7 @@ def test_a_node_that_is_not_ready_says_so_whether_it_is_cordoned_or_not():
     node = a_node_object("n1", unschedulable=True)
     node["status"]["conditions"] = [{"type": "Ready", "status": "False"}]
     feed = ConsoleFeed([a_device_object("n1", 0), node])
-    assert feed.section("nodes")["n1"].state is NodeRowState.NOT_READY
+    assert feed.section("nodes")["n1"].state is rows.NodeRowState.NOT_READY
 
 
 def test_the_units_of_a_pool_add_up():
@@ -147,7 +137,7 @@ def test_the_units_of_a_pool_add_up():
     objects[1] = a_node_object("n1", unschedulable=True)
     objects.append(labelled(a_pod_object("c", 9), pool="whole"))
     row = ConsoleFeed(objects).section("pools")["whole"]
-    assert row == PoolRow(
+    assert row == rows.PoolRow(
         mode="Exclusive",
         resource="gpu.deckhouse.io/whole",
         strategy="LeastFragmentation",
@@ -202,7 +192,7 @@ def test_a_reservation_has_a_row_until_it_ends():
     feed.put(reserved("b", "n1", 1))
     feed.flush()
     assert feed.section("reservations") == {
-        "r1": ReservationRow(
+        "r1": rows.ReservationRow(
             namespace="ml-team",
             pod="b",
             pool="whole",
@@ -216,7 +206,7 @@ def test_a_reservation_has_a_row_until_it_ends():
     feed.tick()
     assert not feed.section("reservations")
     assert feed.section("ended") == {
-        "r1": EndedRow(
+        "r1": rows.EndedRow(
             namespace="ml-team",
             pod="b",
             pool="whole",
@@ -270,10 +260,10 @@ def test_namespaces_share_pools():
     objects = [*two_nodes(), bound("a", "n1", 0), reserved("b", "n1", 1), waiting, other]
     feed = ConsoleFeed(objects)
     assert feed.section("shares") == {
-        "ml-team whole": ShareRow(
+        "ml-team whole": rows.ShareRow(
             namespace="ml-team", pool="whole", pods=3, used=1, reserved=1, waiting=9
         ),
-        "other whole": ShareRow(namespace="other", pool="whole", pods=1, used=2),
+        "other whole": rows.ShareRow(namespace="other", pool="whole", pods=1, used=2),
     }
     feed.remove(other)
     feed.flush()
@@ -412,14 +402,14 @@ def test_a_device_has_a_detail():
     assert (detail.uuid, detail.memory_mib, detail.numa_node) == ("GPU-n1-0", 143771, 1)
     assert (detail.compute_capability, detail.mig) == ("9.0", "Enabled, 2 of 1g.10gb")
     assert detail.links == (
-        LinkEntry(peer="n1-1", kind="NVLink x4"),
-        LinkEntry(peer="n1-0000:99:00.0", kind="PHB"),
+        rows.LinkEntry(peer="n1-1", kind="NVLink x4"),
+        rows.LinkEntry(peer="n1-0000:99:00.0", kind="PHB"),
     )
     assert [(item.type, item.message, item.since) for item in detail.conditions] == [
         ("Healthy", "all is well", CREATED)
     ]
     assert detail.holders == (
-        HolderEntry(
+        rows.HolderEntry(
             pod="ml-team/b",
             units=1,
             is_reserved=True,
@@ -505,7 +495,7 @@ def test_nodes_that_may_not_be_read_count_as_ready_while_they_have_a_device():
     scope = ReadScope(all_pods=True, nodes=False, inventories=False)
     feed = ConsoleFeed(two_nodes(), scope=scope)
     assert feed.section("pools")["whole"].free == 8
-    assert feed.section("nodes")["n1"].state is NodeRowState.UNKNOWN
+    assert feed.section("nodes")["n1"].state is rows.NodeRowState.UNKNOWN
     for number in range(4):
         feed.remove(a_device_object("n1", number))
     feed.flush()

@@ -11,31 +11,26 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from console.data.read_scope import ReadScope
 from console.data.streams.viewer import ViewerStream
 from console.visibility import Visibility
-from tests.support.console_feed import (
-    EVERYTHING,
-    SECTIONS,
-    WHOLE,
-    ConsoleFeed,
-    ConsoleView,
-    next_whole_event,
-    waiting_events,
-)
+from tests.support import console_feed
 from tests.support.console_worlds import ConsoleWorld
 
 VISIBILITIES = (
-    EVERYTHING,
+    console_feed.EVERYTHING,
     Visibility(namespaces=None, nodes=False),
     Visibility(namespaces=frozenset({"northern"}), nodes=True),
     Visibility(namespaces=frozenset(), nodes=False),
 )
-SCOPES = (WHOLE, ReadScope(all_pods=False, namespace="northern", nodes=True, inventories=True))
+SCOPES = (
+    console_feed.WHOLE,
+    ReadScope(all_pods=False, namespace="northern", nodes=True, inventories=True),
+)
 
 
 @dataclass
 class Viewer:
     visibility: Visibility
     stream: ViewerStream
-    page: ConsoleView = field(default_factory=ConsoleView)
+    page: console_feed.ConsoleView = field(default_factory=console_feed.ConsoleView)
     has_read: bool = False
 
 
@@ -47,7 +42,7 @@ class StreamHistories(RuleBasedStateMachine):
 
     @initialize(seed=st.integers(0, 10**9), scope=st.sampled_from(SCOPES))
     def start(self, seed: int, scope: ReadScope) -> None:
-        self.feed = ConsoleFeed(scope=scope)
+        self.feed = console_feed.ConsoleFeed(scope=scope)
         self.world = ConsoleWorld(self.feed, seed)
         self.feed.flush()
 
@@ -70,7 +65,7 @@ class StreamHistories(RuleBasedStateMachine):
 
         async def read() -> bytes:
             async with asyncio.TaskGroup() as group:
-                reading = group.create_task(next_whole_event(viewer.stream))
+                reading = group.create_task(console_feed.next_whole_event(viewer.stream))
                 for turn in turns:
                     for _ in range(turn):
                         await asyncio.sleep(0)
@@ -88,7 +83,7 @@ class StreamHistories(RuleBasedStateMachine):
 
         async def give_up() -> list[bytes]:
             async with asyncio.TaskGroup() as group:
-                reading = group.create_task(next_whole_event(viewer.stream))
+                reading = group.create_task(console_feed.next_whole_event(viewer.stream))
                 for _ in range(turns):
                     await asyncio.sleep(0)
                 if reading.done():
@@ -127,7 +122,7 @@ class StreamHistories(RuleBasedStateMachine):
             assert len(self.feed.hub) == len(self.viewers)
 
     def current(self, visibility: Visibility) -> dict[str, dict[str, Any]]:
-        return {name: self.feed.section(name, visibility) for name in SECTIONS}
+        return {name: self.feed.section(name, visibility) for name in console_feed.SECTIONS}
 
     def teardown(self) -> None:
         with self.runner:
@@ -139,8 +134,8 @@ async def all_events(viewer: Viewer) -> list[bytes]:
     found: list[bytes] = []
     if not viewer.has_read:
         viewer.has_read = True
-        found.append(await next_whole_event(viewer.stream))
-    return found + await waiting_events(viewer.stream)
+        found.append(await console_feed.next_whole_event(viewer.stream))
+    return found + await console_feed.waiting_events(viewer.stream)
 
 
 PROFILE = settings()

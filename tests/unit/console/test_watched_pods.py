@@ -4,26 +4,19 @@ import datetime as dt
 import json
 
 from api.names import RESERVATION_ANNOTATION
-from tests.support.cluster_objects import (
-    Object,
-    a_node_object,
-    a_pod_object,
-    a_pool_object,
-    two_nodes,
-    uuid_of,
-)
+from tests.support import cluster_objects
 from tests.support.console_feed import NOW, ConsoleFeed
 from tests.support.plugin_cluster import CREATED, labelled
 
 
-def a_pod(*, id_: str | None = None, number: int = 0, for_s: float = 60) -> Object:
-    pod = labelled(a_pod_object("a", 1), pool="whole")
+def a_pod(*, id_: str | None = None, number: int = 0, for_s: float = 60) -> cluster_objects.Object:
+    pod = labelled(cluster_objects.a_pod_object("a", 1), pool="whole")
     if id_ is not None:
         note = {
             "id": id_,
             "pool": "whole",
             "node": "n1",
-            "devices": {"main": [uuid_of("n1", number)]},
+            "devices": {"main": [cluster_objects.uuid_of("n1", number)]},
             "expiresAt": (NOW + dt.timedelta(seconds=for_s)).isoformat(),
         }
         pod["metadata"]["annotations"] = {RESERVATION_ANNOTATION: json.dumps(note)}
@@ -43,7 +36,7 @@ def reservations(feed: ConsoleFeed) -> dict[str, tuple[str, str]]:
 
 
 def test_a_reservation_that_is_noted_later_is_known():
-    feed = ConsoleFeed([*two_nodes(), a_pod()])
+    feed = ConsoleFeed([*cluster_objects.two_nodes(), a_pod()])
     assert reservations(feed) == {}
     feed.put(a_pod(id_="r1"))
     assert reservations(feed) == {"r1": ("n1-0", "2026-11-23T23:01:00Z")}
@@ -51,7 +44,7 @@ def test_a_reservation_that_is_noted_later_is_known():
 
 
 def test_a_reservation_that_is_extended_ends_later():
-    feed = ConsoleFeed([*two_nodes(), a_pod(id_="r1")])
+    feed = ConsoleFeed([*cluster_objects.two_nodes(), a_pod(id_="r1")])
     feed.clock.passed_s += 50
     feed.put(a_pod(id_="r1", for_s=100))
     assert reservations(feed) == {"r1": ("n1-0", "2026-11-23T23:01:40Z")}
@@ -61,21 +54,21 @@ def test_a_reservation_that_is_extended_ends_later():
 
 
 def test_another_reservation_of_a_pod_takes_the_place_of_the_first():
-    feed = ConsoleFeed([*two_nodes(), a_pod(id_="r1")])
+    feed = ConsoleFeed([*cluster_objects.two_nodes(), a_pod(id_="r1")])
     feed.put(a_pod(id_="r2", number=1))
     assert reservations(feed) == {"r2": ("n1-1", "2026-11-23T23:01:00Z")}
     assert feed.section("ended")["r1"].end == "released"
 
 
 def test_a_reservation_whose_note_is_removed_is_gone():
-    feed = ConsoleFeed([*two_nodes(), a_pod(id_="r1")])
+    feed = ConsoleFeed([*cluster_objects.two_nodes(), a_pod(id_="r1")])
     feed.put(a_pod())
     assert reservations(feed) == {}
     assert set(feed.section("waiting")) == {"ml-team/a"}
 
 
 def test_a_reservation_that_had_expired_is_known_again_once_it_is_renewed():
-    feed = ConsoleFeed([*two_nodes(), a_pod(id_="r1")])
+    feed = ConsoleFeed([*cluster_objects.two_nodes(), a_pod(id_="r1")])
     feed.clock.passed_s += 70
     assert reservations(feed) == {}
     feed.put(a_pod(id_="r1", for_s=100))
@@ -83,7 +76,7 @@ def test_a_reservation_that_had_expired_is_known_again_once_it_is_renewed():
 
 
 def test_an_event_that_repeats_what_is_known_changes_nothing():
-    feed = ConsoleFeed([*two_nodes(), a_pod(id_="r1")])
+    feed = ConsoleFeed([*cluster_objects.two_nodes(), a_pod(id_="r1")])
     feed.put(a_pod(id_="r1"))
     assert not feed.rows.is_behind
     assert set(reservations(feed)) == {"r1"}
@@ -91,8 +84,8 @@ def test_an_event_that_repeats_what_is_known_changes_nothing():
 
 
 def test_reservations_of_a_pool_that_is_being_deleted_are_released():
-    feed = ConsoleFeed([*two_nodes(), a_pod(id_="r1")])
-    pool = a_pool_object()
+    feed = ConsoleFeed([*cluster_objects.two_nodes(), a_pod(id_="r1")])
+    pool = cluster_objects.a_pool_object()
     pool["metadata"]["deletionTimestamp"] = CREATED
     feed.put(pool)
     assert reservations(feed) == {}
@@ -100,14 +93,14 @@ def test_reservations_of_a_pool_that_is_being_deleted_are_released():
 
 
 def test_reservations_on_a_node_that_is_gone_are_released():
-    feed = ConsoleFeed([*two_nodes(), a_pod(id_="r1")])
-    feed.remove(a_node_object("n1"))
+    feed = ConsoleFeed([*cluster_objects.two_nodes(), a_pod(id_="r1")])
+    feed.remove(cluster_objects.a_node_object("n1"))
     assert reservations(feed) == {}
     assert set(feed.section("waiting")) == {"ml-team/a"}
 
 
 def test_a_list_takes_over_what_the_watch_missed():
-    feed = ConsoleFeed([*two_nodes(), a_pod(id_="r1")])
+    feed = ConsoleFeed([*cluster_objects.two_nodes(), a_pod(id_="r1")])
     feed.list_pods([])
     assert reservations(feed) == {}
     feed.list_pods([a_pod(id_="r2", number=2)])

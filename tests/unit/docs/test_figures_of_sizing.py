@@ -6,13 +6,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from api import names
 from api.kinds.gpunodeinventory import MAX_ALLOCATIONS
-from api.names import (
-    MAX_DISTINCT_SLICES,
-    MAX_MIG_INSTANCES,
-    MAX_POOL_NAME_LENGTH,
-    MAX_SLICES_PER_DEVICE,
-)
 from tests.bench import page
 
 ROOT = Path(__file__).parents[3]
@@ -57,8 +52,8 @@ def test_the_defaults_are_those_of_the_chart():
 
 def test_the_limits_are_those_of_the_api():
     assert (
-        f"{MAX_DISTINCT_SLICES} time slices, {MAX_SLICES_PER_DEVICE} with `SameDevice`;"
-        f" {MAX_MIG_INSTANCES} MIG instances"
+        f"{names.MAX_DISTINCT_SLICES} time slices, {names.MAX_SLICES_PER_DEVICE} with `SameDevice`;"
+        f" {names.MAX_MIG_INSTANCES} MIG instances"
     ) in SIZING
     assert f"| {MAX_ALLOCATIONS:,} |" in SIZING
-    assert f"| {MAX_POOL_NAME_LENGTH} characters," in SIZING
+    assert f"| {names.MAX_POOL_NAME_LENGTH} characters," in SIZING

@@ -15,14 +15,7 @@ from api.names import RESOURCE_PREFIX
 from inventory.assignment.candidates import PoolCandidates
 from inventory.assignment.decide import Action, Decision
 from inventory.pools.validation import VALID_POOL, PoolValidity
-from tests.support.assignment import (
-    MISCONFIGURED,
-    UNSUPPORTED,
-    a_device,
-    a_gpupool,
-    carried_out,
-    decided,
-)
+from tests.support import assignment
 
 POOLS = ("a", "b", "c")
 DEVICES = range(4)
@@ -49,7 +42,7 @@ class AssignmentRun(RuleBasedStateMachine):
         super().__init__()
         self.facts: dict[int, dict[str, Any]] = {}
         self.devices: dict[str, GPUDevice] = {}
-        self.pools: dict[str, GPUPool] = {name: a_gpupool(name) for name in POOLS}
+        self.pools: dict[str, GPUPool] = {name: assignment.a_gpupool(name) for name in POOLS}
         self.validity: dict[str, PoolValidity] = {}
         self.users: dict[str, set[str]] = {}
         # device -> resources of pods that have a unit of it
@@ -62,7 +55,9 @@ class AssignmentRun(RuleBasedStateMachine):
         before = self.devices.get(f"n1-{number}")
         owner = before.status.pool_ref.name if before and before.status.pool_ref else None
         is_draining = before is not None and before.is_draining
-        device = a_device(number, owner=owner, draining=is_draining, **self.facts[number])
+        device = assignment.a_device(
+            number, owner=owner, draining=is_draining, **self.facts[number]
+        )
         self.devices[device.name] = device
 
     # --- what others do ----------------------------------------------------------------------------
@@ -83,7 +78,7 @@ class AssignmentRun(RuleBasedStateMachine):
 
     @rule(name=st.sampled_from(POOLS), spec=pools)
     def a_pool_changes(self, name: str, spec: dict[str, Any]) -> None:
-        self.pools[name] = a_gpupool(name, **spec)
+        self.pools[name] = assignment.a_gpupool(name, **spec)
 
     @rule(name=st.sampled_from(POOLS))
     def a_pool_goes(self, name: str) -> None:
@@ -91,7 +86,7 @@ class AssignmentRun(RuleBasedStateMachine):
 
     @rule(
         name=st.sampled_from(POOLS),
-        result=st.sampled_from((VALID_POOL, UNSUPPORTED, MISCONFIGURED)),
+        result=st.sampled_from((VALID_POOL, assignment.UNSUPPORTED, assignment.MISCONFIGURED)),
     )
     def a_pool_is_judged(self, name: str, result: PoolValidity) -> None:
         self.validity[name] = result
@@ -163,7 +158,7 @@ class AssignmentRun(RuleBasedStateMachine):
         )
         given = list(self.devices.values()) if devices is None else devices
         users = {name: frozenset(resources) for name, resources in self.users.items()}
-        return decided(given, candidates, users=users, **self.node)
+        return assignment.decided(given, candidates, users=users, **self.node)
 
     def carry_out(self, one: Decision) -> None:
         device = self.devices[one.device]
@@ -185,7 +180,7 @@ class AssignmentRun(RuleBasedStateMachine):
                 assert before is None
             case Action.HOLD:
                 raise AssertionError("no pool of this run is unread")
-        self.devices[device.name] = carried_out(device, one)
+        self.devices[device.name] = assignment.carried_out(device, one)
 
 
 PROFILE = settings()

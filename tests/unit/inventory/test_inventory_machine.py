@@ -21,15 +21,8 @@ from inventory.discovery.merge import merge, merged_labels
 from inventory.discovery.plan import addresses_of, device_shows, plan_inventory
 from inventory.discovery.sources import feature_report
 from inventory.identity import device_name
+from tests.support import node_features
 from tests.support.builders import EPOCH
-from tests.support.node_features import (
-    address_of,
-    agent_device,
-    agent_feature,
-    gfd_labels,
-    gpu_instance,
-    rule_labels,
-)
 
 N1 = NodeName("n1")
 FRESH_FOR = dt.timedelta(minutes=2)
@@ -38,10 +31,12 @@ PLACES = 4
 
 def a_feature(name: str, gpus: dict[int, str]) -> dict[str, Any]:
     if name == "agent":
-        elements = [agent_device("n1", n) | {"uuid": uuid} for n, uuid in sorted(gpus.items())]
-        return agent_feature("n1", elements, heartbeat=EPOCH)
-    elements = [gpu_instance("n1", n, uuid=uuid) for n, uuid in sorted(gpus.items())]
-    feature = agent_feature("n1", [])
+        elements = [
+            node_features.agent_device("n1", n) | {"uuid": uuid} for n, uuid in sorted(gpus.items())
+        ]
+        return node_features.agent_feature("n1", elements, heartbeat=EPOCH)
+    elements = [node_features.gpu_instance("n1", n, uuid=uuid) for n, uuid in sorted(gpus.items())]
+    feature = node_features.agent_feature("n1", [])
     instances = {"nvidia.com/gpu": {"elements": [{"attributes": element} for element in elements]}}
     feature["spec"] = {"features": {"instances": instances}}
     return feature
@@ -99,7 +94,7 @@ class Inventories(RuleBasedStateMachine):
     @rule(is_there=st.booleans())
     def label(self, *, is_there: bool) -> None:
         count = len(self.gpus)
-        there = rule_labels(count) | gfd_labels(count) if count else {}
+        there = node_features.rule_labels(count) | node_features.gfd_labels(count) if count else {}
         self.labels = there if is_there else {}
 
     # --- what the controller does ----------------------------------------------------------------
@@ -148,7 +143,7 @@ class Inventories(RuleBasedStateMachine):
         """A device that is gone was denied by a fresh source; one that is new was told by one."""
         fresh = self._fresh()
         for place in range(PLACES):
-            name = device_name(N1, address_of(place))
+            name = device_name(N1, node_features.address_of(place))
             if name in before and name not in self.devices:
                 assert any(place not in reported for reported in fresh.values())
             if name in self.devices and name not in before:
@@ -169,7 +164,7 @@ class Inventories(RuleBasedStateMachine):
             return
         self.take_stock()
         found = {device.status.pci.address: device.status.uuid for device in self.devices.values()}
-        assert found == {address_of(place): uuid for place, uuid in self.gpus.items()}
+        assert found == {node_features.address_of(place): uuid for place, uuid in self.gpus.items()}
 
 
 def a_device(name: DeviceName, status: GPUDeviceStatus) -> GPUDevice:

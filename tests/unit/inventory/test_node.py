@@ -11,19 +11,10 @@ from api.kinds.gpudevice import PCI, GPUDevice, GPUDeviceStatus
 from api.kinds.gpunodeinventory import DriverVersions
 from api.meta import ObjectMeta
 from api.names import DEVICE_NODE_LABEL
+from inventory.discovery import node
 from inventory.discovery import parsing as values
 from inventory.discovery.labels import label_report
 from inventory.discovery.merge import MergedReport, merge
-from inventory.discovery.node import (
-    FRESH_FOR,
-    IncompleteReason,
-    InventoryParameters,
-    has_inventory,
-    incompleteness_of,
-    is_managed,
-    passed_through,
-    versions_of,
-)
 from inventory.discovery.plan import DevicePlan
 from inventory.discovery.sources import feature_report
 from tests.support.builders import EPOCH
@@ -31,7 +22,7 @@ from tests.support.node_features import agent_device, agent_feature, gfd_labels,
 
 
 def seen(labels: dict[str, str]) -> MergedReport:
-    return merge(label_report(labels), [], known=(), now=EPOCH, fresh_for=FRESH_FOR)
+    return merge(label_report(labels), [], known=(), now=EPOCH, fresh_for=node.FRESH_FOR)
 
 
 def gpus(*uuids: str) -> list[GPUDeviceStatus]:
@@ -45,31 +36,31 @@ def gpus(*uuids: str) -> list[GPUDeviceStatus]:
         pytest.param(
             {"feature.node.kubernetes.io/pci-10de.present": "true"},
             [],
-            (IncompleteReason.SOURCE, "no source reports its PCI address"),
+            (node.IncompleteReason.SOURCE, "no source reports its PCI address"),
             id="a device that no source lists",
         ),
         pytest.param(
             {"gpu.deckhouse.io/device-count": "2"},
             [],
-            (IncompleteReason.SOURCE, "the node agent"),
+            (node.IncompleteReason.SOURCE, "the node agent"),
             id="two that no source lists",
         ),
         pytest.param(
             rule_labels(2),
             [],
-            (IncompleteReason.ADDRESSES, "device.00, device.01"),
+            (node.IncompleteReason.ADDRESSES, "device.00, device.01"),
             id="numbered devices",
         ),
         pytest.param(
             rule_labels(3),
             gpus("a", "b"),
-            (IncompleteReason.DEVICES, "3 devices are on the bus, and 2"),
+            (node.IncompleteReason.DEVICES, "3 devices are on the bus, and 2"),
             id="more on the bus",
         ),
         pytest.param(
             rule_labels(2),
             gpus("a", ""),
-            (IncompleteReason.UUIDS, "of n1-1: install or load"),
+            (node.IncompleteReason.UUIDS, "of n1-1: install or load"),
             id="no driver",
         ),
         pytest.param(rule_labels(2), gpus("a", "b"), None, id="complete"),
@@ -79,9 +70,9 @@ def gpus(*uuids: str) -> list[GPUDeviceStatus]:
 def test_an_incomplete_inventory_names_its_reason(
     labels: dict[str, str],
     devices: list[GPUDeviceStatus],
-    want: tuple[IncompleteReason, str] | None,
+    want: tuple[node.IncompleteReason, str] | None,
 ):
-    incomplete = incompleteness_of(seen(labels), devices)
+    incomplete = node.incompleteness_of(seen(labels), devices)
     if want is None:
         assert incomplete is None
     else:
@@ -116,10 +107,10 @@ def test_a_device_that_a_virtual_machine_has_is_not_incomplete(
         [feature_report(feature)],
         known=known,
         now=EPOCH + dt.timedelta(seconds=silent_s),
-        fresh_for=FRESH_FOR,
+        fresh_for=node.FRESH_FOR,
     )
-    assert passed_through(merged, statuses) == want
-    assert (incompleteness_of(merged, statuses) is None) is bool(want)
+    assert node.passed_through(merged, statuses) == want
+    assert (node.incompleteness_of(merged, statuses) is None) is bool(want)
 
 
 @pytest.mark.parametrize(
@@ -136,20 +127,20 @@ def test_a_device_that_a_virtual_machine_has_is_not_incomplete(
 def test_a_node_is_managed_unless_its_label_says_no(
     labels: dict[str, str], *, by_default: bool, want: bool
 ):
-    parameters = InventoryParameters(is_managed_by_default=by_default)
-    assert is_managed(labels, parameters) is want
+    parameters = node.InventoryParameters(is_managed_by_default=by_default)
+    assert node.is_managed(labels, parameters) is want
 
 
 def test_the_label_that_opts_out_may_be_another():
-    parameters = InventoryParameters(managed_label="example.com/gpu")
-    assert not is_managed({"example.com/gpu": "false"}, parameters)
-    assert is_managed({"gpu.deckhouse.io/enabled": "false"}, parameters)
+    parameters = node.InventoryParameters(managed_label="example.com/gpu")
+    assert not node.is_managed({"example.com/gpu": "false"}, parameters)
+    assert node.is_managed({"gpu.deckhouse.io/enabled": "false"}, parameters)
 
 
 def test_versions_that_no_source_reports_any_more_stay():
     known = DriverVersions(version="1", cuda_version="2", toolkit_version="3")
-    assert versions_of(seen({}), known) == known
-    reported = versions_of(seen(gfd_labels(1)), known)
+    assert node.versions_of(seen({}), known) == known
+    reported = node.versions_of(seen(gfd_labels(1)), known)
     assert reported == DriverVersions(version="570.86.15", cuda_version="12.8", toolkit_version="3")
 
 
@@ -172,7 +163,7 @@ def test_which_nodes_have_an_inventory(
         return GPUDevice(metadata=ObjectMeta(name=name, labels=labels))
 
     found = [a_device(name) for name in devices]
-    assert has_inventory(seen(labels), found, DevicePlan(), is_visible=is_visible) is want
+    assert node.has_inventory(seen(labels), found, DevicePlan(), is_visible=is_visible) is want
 
 
 @pytest.mark.parametrize(

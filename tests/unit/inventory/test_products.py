@@ -4,13 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from inventory import products
 from inventory.assignment.selector import canonical_product
-from inventory.products import (
-    display_product,
-    is_same_product,
-    product_by_id,
-    product_of_label,
-)
 
 
 @pytest.mark.parametrize(
@@ -44,32 +39,32 @@ from inventory.products import (
 )
 def test_three_spellings_are_shown_as_one(names: tuple[str, ...], want: str):
     """Lesson 2: label, NVML and the table of PCI ids name one product."""
-    assert {display_product(name) for name in names} == {want}
-    assert all(is_same_product(name, want) for name in names)
+    assert {products.display_product(name) for name in names} == {want}
+    assert all(products.is_same_product(name, want) for name in names)
 
 
 def test_a_device_of_another_vendor_is_not_called_nvidias():
-    assert display_product("Instinct MI300X", vendor="1002") == "Instinct-MI300X"
+    assert products.display_product("Instinct MI300X", vendor="1002") == "Instinct-MI300X"
 
 
 @given(st.text(max_size=200))
 def test_the_displayed_spelling_is_stable(name: str):
-    current = display_product(name)
-    assert display_product(current) == current
+    current = products.display_product(name)
+    assert products.display_product(current) == current
     assert len(current) <= 135
 
 
 @pytest.mark.parametrize("name", ["", "[]", "®", "NVIDIA-", "  "])
 def test_a_name_of_nothing_is_not_shown(name: str):
-    assert display_product(name) == ""
+    assert products.display_product(name) == ""
 
 
 @pytest.mark.parametrize(
     ("device", "want"), [("2335", "NVIDIA-H200"), ("20b2", "NVIDIA-A100-SXM4-80GB"), ("ffff", "")]
 )
 def test_the_table_knows_common_devices(device: str, want: str):
-    assert product_by_id("10de", device) == want
-    assert product_by_id("1002", device) == ""
+    assert products.product_by_id("10de", device) == want
+    assert products.product_by_id("1002", device) == ""
 
 
 @pytest.mark.parametrize(
@@ -85,10 +80,10 @@ def test_the_table_knows_common_devices(device: str, want: str):
     ],
 )
 def test_a_label_names_the_device_whatever_is_made_of_it(label: str, want: tuple[str, bool]):
-    assert product_of_label(label) == want
+    assert products.product_of_label(label) == want
 
 
 def test_a_selector_written_in_any_spelling_finds_the_device():
-    current = display_product("NVIDIA A100-SXM4-80GB")
+    current = products.display_product("NVIDIA A100-SXM4-80GB")
     for spelling in ("nvidia-a100-sxm4-80gb", "A100-SXM4-80GB", "GA100 [A100 SXM4 80GB]"):
         assert canonical_product(spelling) == canonical_product(current)

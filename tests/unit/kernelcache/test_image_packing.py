@@ -8,24 +8,7 @@ import pytest
 
 from api.image_reference import Digest
 from api.kinds.gkmcache import KernelTarget
-from kernelcache.image_format import (
-    OCI_CONFIG,
-    OCI_LAYER,
-    BlobDescriptor,
-    CacheType,
-    read_cache_image,
-)
-from kernelcache.image_packing import (
-    MAX_DESCRIBING_BYTES,
-    CacheFile,
-    PackedCache,
-    PackingError,
-    describing_files,
-    image_config,
-    image_manifest,
-    pack_cache,
-    parse_target,
-)
+from kernelcache import image_format, image_packing
 from oci.verified_stream import digest_of
 
 HASH = "5W7KJQDTJCL4UGPMKKCS7TEEPZKSWOY4774SZQ6674FWSXG5MNXQ"
@@ -73,16 +56,18 @@ def vllm(factors: dict[str, Any] | None = None) -> Tree:
     }
 
 
-def pack(tree: Tree, *targets: KernelTarget) -> PackedCache:
-    files = [CacheFile(path=path, size=len(content)) for path, content in tree.items()]
-    contents = {file.path: tree[file.path] for file in describing_files(files)}
-    return pack_cache(files, contents, title="cache", targets=targets)
+def pack(tree: Tree, *targets: KernelTarget) -> image_packing.PackedCache:
+    files = [
+        image_packing.CacheFile(path=path, size=len(content)) for path, content in tree.items()
+    ]
+    contents = {file.path: tree[file.path] for file in image_packing.describing_files(files)}
+    return image_packing.pack_cache(files, contents, title="cache", targets=targets)
 
 
 def test_a_triton_cache_has_its_type_targets_and_labels() -> None:
     tree = triton(ptx_version=86)
     packed = pack(tree)
-    assert packed.type is CacheType.TRITON
+    assert packed.type is image_format.CacheType.TRITON
     assert packed.targets == (H200,)
     assert packed.labels == {
         "cache.triton.image/entry-count": "1",
@@ -115,10 +100,10 @@ def test_targets_of_several_architectures_are_each_named_once() -> None:
 
 
 def test_the_binary_form_of_vllm_needs_its_targets_said() -> None:
-    with pytest.raises(PackingError, match="--target cuda:90:32"):
+    with pytest.raises(image_packing.PackingError, match="--target cuda:90:32"):
         pack(vllm())
     packed = pack(vllm(), H200)
-    assert (packed.type, packed.targets) == (CacheType.VLLM, (H200,))
+    assert (packed.type, packed.targets) == (image_format.CacheType.VLLM, (H200,))
     assert packed.labels["cache.vllm.image/format"] == "binary"
     assert json.loads(packed.manifest_json) == {
         "vllm": [{"vllmHash": "4bce7ae4f8", "cacheFormat": "binary"}]
@@ -146,11 +131,13 @@ def test_models_that_were_compiled_ahead_of_time_are_an_entry_of_their_own() -> 
     }
 
 
-def image_of(packed: PackedCache) -> tuple[bytes, bytes]:
-    config = image_config(packed, architecture="amd64", diff_id=DIFF_ID)
-    manifest = image_manifest(
-        BlobDescriptor(media_type=OCI_CONFIG, digest=Digest(digest_of(config)), size=len(config)),
-        BlobDescriptor(media_type=OCI_LAYER, digest=DIFF_ID, size=1),
+def image_of(packed: image_packing.PackedCache) -> tuple[bytes, bytes]:
+    config = image_packing.image_config(packed, architecture="amd64", diff_id=DIFF_ID)
+    manifest = image_packing.image_manifest(
+        image_format.BlobDescriptor(
+            media_type=image_format.OCI_CONFIG, digest=Digest(digest_of(config)), size=len(config)
+        ),
+        image_format.BlobDescriptor(media_type=image_format.OCI_LAYER, digest=DIFF_ID, size=1),
     )
     return manifest, config
 
@@ -163,8 +150,8 @@ def image_of(packed: PackedCache) -> tuple[bytes, bytes]:
         pytest.param(pack(vllm(), H200, MI300), id="vllm"),
     ],
 )
-def test_what_is_packed_is_what_is_read(packed: PackedCache) -> None:
-    read = read_cache_image(*image_of(packed))
+def test_what_is_packed_is_what_is_read(packed: image_packing.PackedCache) -> None:
+    read = image_format.read_cache_image(*image_of(packed))
     assert read.type is packed.type
     assert read.targets == packed.targets
     assert read.size_bytes == sum(file.size for file in packed.files)
@@ -203,7 +190,7 @@ def test_no_time_is_written() -> None:
     ],
 )
 def test_a_directory_that_is_no_cache_has_its_message(tree: Tree, message: str) -> None:
-    with pytest.raises(PackingError, match=message):
+    with pytest.raises(image_packing.PackingError, match=message):
         pack(tree)
 
 
@@ -214,26 +201,28 @@ def test_other_json_files_are_left_as_they_are() -> None:
 
 
 def test_large_files_are_not_looked_into() -> None:
-    large = CacheFile(path="a/b.json", size=MAX_DESCRIBING_BYTES + 1)
-    small = CacheFile(path="a/c.json", size=MAX_DESCRIBING_BYTES)
-    assert describing_files([large, small]) == [small]
+    large = image_packing.CacheFile(path="a/b.json", size=image_packing.MAX_DESCRIBING_BYTES + 1)
+    small = image_packing.CacheFile(path="a/c.json", size=image_packing.MAX_DESCRIBING_BYTES)
+    assert image_packing.describing_files([large, small]) == [small]
 
 
 @pytest.mark.parametrize("name", ["VLLM_API_KEY", "HF_TOKEN", "DB_PASSWORD"])
 def test_a_secret_that_vllm_has_written_down_is_not_published(name: str) -> None:
-    with pytest.raises(PackingError, match=f"cache_key_factors.json holds {name}") as caught:
+    with pytest.raises(
+        image_packing.PackingError, match=f"cache_key_factors.json holds {name}"
+    ) as caught:
         pack(vllm({name: "hunter2"}), H200)
     assert "hunter2" not in str(caught.value)
 
 
 @pytest.mark.parametrize(("text", "expected"), [("cuda:90:32", H200), ("hip:gfx942:64", MI300)])
 def test_a_target_is_said_as_backend_arch_and_warp_size(text: str, expected: KernelTarget) -> None:
-    assert parse_target(text) == expected
+    assert image_packing.parse_target(text) == expected
 
 
 @pytest.mark.parametrize(
     "text", ["", "cuda", "cuda:90", "cuda:90:0", "cuda:90:1025", "CUDA:9:1", "a:b:c"]
 )
 def test_a_target_that_is_none_has_its_message(text: str) -> None:
-    with pytest.raises(PackingError, match="write BACKEND:ARCH:WARP_SIZE"):
-        parse_target(text)
+    with pytest.raises(image_packing.PackingError, match="write BACKEND:ARCH:WARP_SIZE"):
+        image_packing.parse_target(text)

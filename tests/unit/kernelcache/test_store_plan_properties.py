@@ -6,15 +6,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kernelcache import store_snapshot
 from kernelcache.store_plan import StorePlan, plan_store
-from kernelcache.store_snapshot import (
-    DigestOnDisk,
-    FailedAttempts,
-    StoreLimits,
-    StoreSnapshot,
-    WantedCache,
-    unneeded_since,
-)
 from tests.unit.kernelcache.stores import DIGESTS, bytes_of, carried_out, is_idle, named
 
 NOW = 100.0
@@ -23,15 +16,17 @@ SIZES = st.integers(0, 60)
 TIMES = st.integers(0, int(NOW)).map(float)
 WANTED = st.dictionaries(
     st.builds(named, st.sampled_from("xyz"), st.sampled_from(["", "m", "n"])),
-    st.builds(WantedCache, digest=ONE, bytes=SIZES, is_awaited=st.booleans()),
+    st.builds(store_snapshot.WantedCache, digest=ONE, bytes=SIZES, is_awaited=st.booleans()),
     max_size=7,
 )
-STORED = st.dictionaries(ONE, st.builds(DigestOnDisk, bytes=SIZES, last_used_at=TIMES))
+STORED = st.dictionaries(
+    ONE, st.builds(store_snapshot.DigestOnDisk, bytes=SIZES, last_used_at=TIMES)
+)
 FAILURES = st.dictionaries(
-    ONE, st.builds(FailedAttempts, count=st.integers(1, 4), at=TIMES), max_size=2
+    ONE, st.builds(store_snapshot.FailedAttempts, count=st.integers(1, 4), at=TIMES), max_size=2
 )
 LIMITS = st.builds(
-    StoreLimits,
+    store_snapshot.StoreLimits,
     quota_bytes=st.none() | st.integers(0, 160),
     grace_s=st.sampled_from([0.0, 30.0]),
     retry_base_s=st.just(10.0),
@@ -40,10 +35,10 @@ LIMITS = st.builds(
 
 
 @st.composite
-def snapshots(draw: st.DrawFn) -> StoreSnapshot:
+def snapshots(draw: st.DrawFn) -> store_snapshot.StoreSnapshot:
     stored = draw(STORED)
     extracting = draw(st.dictionaries(ONE, SIZES, max_size=1))
-    return StoreSnapshot(
+    return store_snapshot.StoreSnapshot(
         wanted=draw(WANTED),
         stored=stored,
         references=draw(st.dictionaries(st.sampled_from("123"), ONE)),
@@ -57,7 +52,7 @@ def removed(plan: StorePlan) -> set[str]:
     return {removal.digest for removal in plan.removals}
 
 
-def awaited(store: StoreSnapshot) -> set[str]:
+def awaited(store: store_snapshot.StoreSnapshot) -> set[str]:
     return {cache.digest for cache in store.wanted.values() if cache.is_awaited}
 
 
@@ -146,7 +141,7 @@ def test_the_order_of_the_input_does_not_matter(store, parameters, random):
 @given(snapshots(), LIMITS, st.sampled_from([0.0, 0.5, 0.99]))
 def test_time_alone_changes_nothing_before_the_plan_says(store, parameters, part):
     store = carried_out(store, plan_store(store, parameters, NOW), NOW)
-    store = dataclasses.replace(store, unneeded_since=unneeded_since(store, NOW))
+    store = dataclasses.replace(store, unneeded_since=store_snapshot.unneeded_since(store, NOW))
     plan = plan_store(store, parameters, NOW)
     at = NOW + 1e6 if plan.next_at is None else plan.next_at
     assert at > NOW

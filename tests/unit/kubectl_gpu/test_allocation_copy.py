@@ -11,13 +11,8 @@ from api.names import PoolName
 from cli.simulation.object_files import read_cluster
 from cli.simulation.snapshot import take_snapshot
 from kubectl_gpu.cluster_lists import ClusterLists
+from kubectl_gpu.waiting import pool_reading
 from kubectl_gpu.waiting.allocation_copy import PoolObjects, allocation_of
-from kubectl_gpu.waiting.pool_reading import (
-    read_inventories,
-    read_pods_of_nodes,
-    read_pool,
-    read_pools,
-)
 from pool.allocation_state import AllocationState
 from tests.support.cluster_objects import (
     Object,
@@ -36,10 +31,10 @@ POOL = PoolName("whole")
 def copy_of(objects: list[Object]) -> AllocationState:
     lists = ClusterLists(ListedObjects(objects))
     found = PoolObjects()
-    for pool in read_pools(lists):
-        read_pool(lists, pool, found)
-    read_inventories(lists, found)
-    read_pods_of_nodes(lists, found)
+    for pool in pool_reading.read_pools(lists):
+        pool_reading.read_pool(lists, pool, found)
+    pool_reading.read_inventories(lists, found)
+    pool_reading.read_pods_of_nodes(lists, found)
     return allocation_of(found, INSTANT)
 
 
@@ -81,6 +76,6 @@ def test_of_several_pools_each_device_is_read_once():
     objects += [a_device_object("n1", number) for number in range(3)]
     lists = ClusterLists(ListedObjects(objects))
     found = PoolObjects()
-    for pool in read_pools(lists) * 2:
-        read_pool(lists, pool, found)
+    for pool in pool_reading.read_pools(lists) * 2:
+        pool_reading.read_pool(lists, pool, found)
     assert len(found.devices) == 3

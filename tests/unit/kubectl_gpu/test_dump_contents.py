@@ -16,16 +16,7 @@ from api.names import (
     RESERVATION_ANNOTATION,
     UnitId,
 )
-from kube.resources import (
-    DEPLOYMENTS,
-    EVENTS,
-    GKM_CACHES,
-    LEASES,
-    MUTATING_WEBHOOK_CONFIGURATIONS,
-    NODES,
-    PODS,
-    SECRETS,
-)
+from kube import resources
 from kubectl_gpu.dump.dump_fields import reduced
 from kubectl_gpu.dump.dumped_lists import collect, dumped_lists, metrics_path
 from kubectl_gpu.dumped.dump_archive import answer_file, list_file
@@ -207,14 +198,14 @@ def test_a_dump_has_what_the_verbs_read():
     def names(resource: Any) -> list[str]:
         return [load["metadata"]["name"] for load in json.loads(dump.files[list_file(resource)])]
 
-    assert names(PODS) == ["mine"]
-    assert names(NODES) == ["n1"]
+    assert names(resources.PODS) == ["mine"]
+    assert names(resources.NODES) == ["n1"]
     # Each of the two queries for Events got it, from a source that evaluates no selector of fields.
-    assert set(names(EVENTS)) == {"ours"}
-    assert names(LEASES) == ["gpu-control-plane"]
-    assert names(DEPLOYMENTS) == ["gpu-control-plane"]
-    assert names(GKM_CACHES) == ["llama"]
-    (webhooks,) = json.loads(dump.files[list_file(MUTATING_WEBHOOK_CONFIGURATIONS)])
+    assert set(names(resources.EVENTS)) == {"ours"}
+    assert names(resources.LEASES) == ["gpu-control-plane"]
+    assert names(resources.DEPLOYMENTS) == ["gpu-control-plane"]
+    assert names(resources.GKM_CACHES) == ["llama"]
+    (webhooks,) = json.loads(dump.files[list_file(resources.MUTATING_WEBHOOK_CONFIGURATIONS)])
     assert webhooks["webhooks"][0]["clientConfig"]["caBundle"]
     assert dump.created_at == NOON
 
@@ -223,19 +214,19 @@ def test_a_dump_has_pods_that_bypassed_admission():
     stranger = a_bound_pod_object("static", "n1", [0])
     stranger["metadata"]["labels"] = None
     dump = collect(ObjectSource([stranger, a_plain_pod("web")]), namespace="gpu-control-plane")
-    pods = json.loads(dump.files[list_file(PODS)])
+    pods = json.loads(dump.files[list_file(resources.PODS)])
     assert [pod["metadata"]["name"] for pod in pods] == ["static"]
 
 
 def test_a_dump_never_lists_secrets():
-    assert SECRETS not in {list_.resource for list_ in dumped_lists("gpu-control-plane")}
+    assert resources.SECRETS not in {list_.resource for list_ in dumped_lists("gpu-control-plane")}
 
 
 def test_lists_that_may_not_be_read_are_named_and_stop_no_other_one():
-    source = ObjectSource(a_talkative_cluster(), forbidden=[PODS, NODES])
+    source = ObjectSource(a_talkative_cluster(), forbidden=[resources.PODS, resources.NODES])
     dump = collect(source, namespace="gpu-control-plane")
-    assert {list_file(PODS), list_file(NODES)} <= dump.missing.keys()
-    assert list_file(EVENTS) in dump.files
+    assert {list_file(resources.PODS), list_file(resources.NODES)} <= dump.missing.keys()
+    assert list_file(resources.EVENTS) in dump.files
 
 
 def test_metrics_and_version_are_part_of_it_where_they_can_be_read():
@@ -248,18 +239,18 @@ def test_metrics_and_version_are_part_of_it_where_they_can_be_read():
 
 def test_decisions_about_a_reduced_pod_are_those_about_the_whole_one():
     whole = a_talkative_pod()
-    assert facts_of(reduced(PODS, whole)) == facts_of(without_signature(whole))
+    assert facts_of(reduced(resources.PODS, whole)) == facts_of(without_signature(whole))
 
 
 @given(pod=asked_pods())
 def test_what_kube_scheduler_decides_by_is_in_a_reduced_pod(pod: dict[str, Any]):
-    assert facts_of(reduced(PODS, pod)) == facts_of(pod)
+    assert facts_of(reduced(resources.PODS, pod)) == facts_of(pod)
 
 
 @given(st.data())
 def test_decisions_about_any_reduced_pod_are_those_about_the_whole_one(data: st.DataObject):
     pod = data.draw(pods())
-    assert facts_of(reduced(PODS, pod)) == facts_of(without_signature(pod))
+    assert facts_of(reduced(resources.PODS, pod)) == facts_of(without_signature(pod))
 
 
 JSON = st.recursive(
@@ -342,7 +333,7 @@ def test_decisions_about_a_reduced_node_are_those_about_the_whole_one():
     def facts(one: Json) -> Any:
         return node_facts(msgspec.json.decode(json.dumps(one), type=Node))
 
-    assert facts(reduced(NODES, node)) == facts(node)
+    assert facts(reduced(resources.NODES, node)) == facts(node)
 
 
 def facts_of(pod: Json) -> Any:

@@ -13,7 +13,7 @@ from api.kinds.gpupool import GPUPool
 from cli.uninstall.hook_rights import build_hook
 from manifests.caches.claim_policies import build_claim_policies
 from manifests.caches.crds import build_cache_crds
-from manifests.install import rbac
+from manifests.install import rbac, webhooks
 from manifests.install.agent_policy import build_agent_policy
 from manifests.install.annotation_policy import build_annotation_policy
 from manifests.install.crds import build_crds
@@ -29,13 +29,6 @@ from manifests.install.scheduler import (
 )
 from manifests.install.server_policy import OwnObjects, build_server_policies
 from manifests.install.uninstall_hook import HookPod
-from manifests.install.webhooks import (
-    ServiceClient,
-    UrlClient,
-    WebhookSettings,
-    build_mutating_configuration,
-    build_validating_configuration,
-)
 from manifests.node.agent_daemonset import build_node_agent
 from manifests.node.csi_driver import build_csi_driver
 from manifests.node.detector_daemonset import build_node_detector
@@ -58,9 +51,9 @@ from tests.unit.manifests import pool_objects
 
 GOLDEN = Path(__file__).parent / "golden"
 
-IN_CLUSTER = WebhookSettings(client=ServiceClient())
-BESIDE_CLUSTER = WebhookSettings(
-    client=UrlClient(base_url="https://127.0.0.1:8443/"), ca_bundle=b"a certificate"
+IN_CLUSTER = webhooks.WebhookSettings(client=webhooks.ServiceClient())
+BESIDE_CLUSTER = webhooks.WebhookSettings(
+    client=webhooks.UrlClient(base_url="https://127.0.0.1:8443/"), ca_bundle=b"a certificate"
 )
 EXTENDER = ExtenderEndpoint(
     base_url="https://gpu-control-plane.gpu-control-plane.svc",
@@ -79,12 +72,12 @@ DOCUMENTS: dict[str, Callable[[], list[dict[str, Any]]]] = {
     "cache-crds": build_cache_crds,
     "operator-crds": build_operator_crds,
     "webhooks-service": lambda: [
-        build_mutating_configuration(IN_CLUSTER),
-        build_validating_configuration(IN_CLUSTER),
+        webhooks.build_mutating_configuration(IN_CLUSTER),
+        webhooks.build_validating_configuration(IN_CLUSTER),
     ],
     "webhooks-url": lambda: [
-        build_mutating_configuration(BESIDE_CLUSTER),
-        build_validating_configuration(BESIDE_CLUSTER),
+        webhooks.build_mutating_configuration(BESIDE_CLUSTER),
+        webhooks.build_validating_configuration(BESIDE_CLUSTER),
     ],
     "annotation-policy": lambda: build_annotation_policy(
         ["system:serviceaccount:gpu:engine"], server="system:serviceaccount:gpu:engine"

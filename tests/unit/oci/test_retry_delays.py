@@ -6,36 +6,31 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oci.retry_delays import (
-    BASE_S,
-    CAP_S,
-    LONGEST_ASKED_FOR_S,
-    parse_retry_after,
-    retry_delay_s,
-)
+from oci import retry_delays
 
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 
 
 @given(st.integers(1, 10_000))
 def test_a_wait_has_a_bound_that_doubles_up_to_a_cap(failures: int) -> None:
-    delay = retry_delay_s(failures, None)
+    delay = retry_delays.retry_delay_s(failures, None)
     assert delay is not None
-    assert 0 <= delay <= min(CAP_S, BASE_S * 2 ** min(failures - 1, 16))
+    assert 0 <= delay <= min(retry_delays.CAP_S, retry_delays.BASE_S * 2 ** min(failures - 1, 16))
 
 
 def test_waits_differ() -> None:
     """A pool's nodes come back one after another."""
-    assert len({retry_delay_s(5, None) for _ in range(20)}) > 10
+    assert len({retry_delays.retry_delay_s(5, None) for _ in range(20)}) > 10
 
 
 @pytest.mark.parametrize(
-    ("asked_for_s", "is_honoured"), [(0.0, True), (100.0, True), (LONGEST_ASKED_FOR_S + 1, False)]
+    ("asked_for_s", "is_honoured"),
+    [(0.0, True), (100.0, True), (retry_delays.LONGEST_ASKED_FOR_S + 1, False)],
 )
 def test_what_the_registry_asks_for_is_a_lower_bound_or_an_end(
     asked_for_s: float, is_honoured: bool
 ) -> None:
-    delay = retry_delay_s(1, asked_for_s)
+    delay = retry_delays.retry_delay_s(1, asked_for_s)
     assert (delay is not None) == is_honoured
     assert delay is None or delay >= asked_for_s
 
@@ -57,9 +52,9 @@ def test_what_the_registry_asks_for_is_a_lower_bound_or_an_end(
     ],
 )
 def test_the_header_is_a_number_or_a_date(value: str | None, expected: float | None) -> None:
-    assert parse_retry_after(value, NOW) == expected
+    assert retry_delays.parse_retry_after(value, NOW) == expected
 
 
 @given(st.text(max_size=60))
 def test_any_header_is_read(value: str) -> None:
-    parse_retry_after(value, NOW)
+    retry_delays.parse_retry_after(value, NOW)

@@ -6,13 +6,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from api import driver_upgrade
 from api.annotations import ReservationNote, encode_devices
-from api.driver_upgrade import (
-    CORDON_MANAGER,
-    UNITS_WITHHELD_ANNOTATION,
-    UPGRADE_RECORD_ANNOTATION,
-    UPGRADE_STATE_LABEL,
-)
 from api.foreign.core import Node, NodeTaint, Pod
 from api.kinds.gpudevice import GPUDevice
 from api.kinds.gpupool import AllocationMode, GPUPool, Strategy, WhenExhausted
@@ -173,7 +168,7 @@ def test_a_node() -> None:
 
 @pytest.mark.parametrize(("value", "want"), [("driver-upgrade", True), ("", False), ("me", False)])
 def test_devices_are_withheld_by_an_upgrade_of_the_driver(value: str, want: bool) -> None:
-    annotations = {UNITS_WITHHELD_ANNOTATION: value}
+    annotations = {driver_upgrade.UNITS_WITHHELD_ANNOTATION: value}
     raw = {"metadata": {"name": "n1", "annotations": annotations}}
     ready = {"conditions": [{"type": "Ready", "status": "True"}]}
     facts = node_facts(msgspec.convert({**raw, "status": ready}, Node))
@@ -197,12 +192,12 @@ def test_devices_are_withheld_by_an_upgrade_of_the_driver(value: str, want: bool
 def test_units_of_an_upgraded_node_return_by_what_its_record_says(
     state: str, record: str, cordoner: str, is_promised: bool
 ) -> None:
-    manager = CORDON_MANAGER if cordoner == "us" else cordoner
+    manager = driver_upgrade.CORDON_MANAGER if cordoner == "us" else cordoner
     fields: dict[str, Any] = {"f:spec": {"f:unschedulable": {}}}
     meta = {
         "name": "n1",
-        "labels": {UPGRADE_STATE_LABEL: state},
-        "annotations": {UPGRADE_RECORD_ANNOTATION: record},
+        "labels": {driver_upgrade.UPGRADE_STATE_LABEL: state},
+        "annotations": {driver_upgrade.UPGRADE_RECORD_ANNOTATION: record},
         "managedFields": [{"manager": manager, "fieldsV1": fields}] if cordoner else [],
     }
     body = {"metadata": meta, "spec": {"unschedulable": bool(cordoner)}}

@@ -9,15 +9,7 @@ from hypothesis import strategies as st
 from api.kinds.gpupool import Strategy
 from pool.demand import distinct_units
 from pool.model import ContainerDemand, ContainerRole
-from pool.placement.same_device import (
-    Group,
-    Groups,
-    Unservable,
-    groups_of,
-    is_valid_size,
-    nearest_sizes,
-    plan_same_device,
-)
+from pool.placement import same_device
 from pool.placement.topology import is_aligned, topology_of
 from tests.support import naive_same_device, wirings
 
@@ -30,9 +22,9 @@ def asked(*units: int, roles=()):
 
 
 def plan(free, *units: int, slices: int = 10, roles=(), strategy=BIN_PACK, **options):
-    groups = groups_of(asked(*units, roles=roles), slices)
-    assert isinstance(groups, Groups)
-    return plan_same_device(groups, free, strategy=strategy, **options)
+    groups = same_device.groups_of(asked(*units, roles=roles), slices)
+    assert isinstance(groups, same_device.Groups)
+    return same_device.plan_same_device(groups, free, strategy=strategy, **options)
 
 
 @pytest.mark.parametrize(
@@ -48,8 +40,8 @@ def plan(free, *units: int, slices: int = 10, roles=(), strategy=BIN_PACK, **opt
     ],
 )
 def test_sizes_are_parts_of_a_device_or_whole_devices(units: int, nearest: tuple[int, ...]) -> None:
-    assert nearest_sizes(units, 50) == nearest
-    assert is_valid_size(units, 50) is (nearest == (units,))
+    assert same_device.nearest_sizes(units, 50) == nearest
+    assert same_device.is_valid_size(units, 50) is (nearest == (units,))
 
 
 def test_a_part_is_taken_where_the_least_is_left_over() -> None:
@@ -124,16 +116,18 @@ def test_an_init_container_s_part_becomes_one_of_whole_devices() -> None:
     ],
 )
 def test_some_pods_can_never_be_served(containers, index: int) -> None:
-    assert groups_of(containers, 10) == Unservable(index)
+    assert same_device.groups_of(containers, 10) == same_device.Unservable(index)
 
 
 def test_containers_that_share_units_are_one_group() -> None:
     containers = asked(6, 2, 20, 3, 4, 4, roles=(INIT, SIDECAR, MAIN, MAIN, MAIN, MAIN))
-    assert groups_of(containers, 10) == Unservable(2)
+    assert same_device.groups_of(containers, 10) == same_device.Unservable(2)
     containers = asked(6, 2, 5, 20, 4, roles=(INIT, SIDECAR, MAIN, MAIN, MAIN))
-    found = groups_of(containers, 10)
-    assert found == Groups(
-        10, (Group(7, 0), Group(20, 2), Group(4, 0)), ((0, 6), (0, 0), (0, 1), (1, 20), (2, 4))
+    found = same_device.groups_of(containers, 10)
+    assert found == same_device.Groups(
+        10,
+        (same_device.Group(7, 0), same_device.Group(20, 2), same_device.Group(4, 0)),
+        ((0, 6), (0, 0), (0, 1), (1, 20), (2, 4)),
     )
 
 
@@ -185,13 +179,13 @@ def test_a_plan_is_found_if_there_is_one_and_is_what_kubelet_allows(
     containers, free, strategy, prefer
 ) -> None:
     containers = sorted(containers, key=lambda container: container[0] is MAIN)
-    groups = groups_of(tuple(containers), SLICES)
+    groups = same_device.groups_of(tuple(containers), SLICES)
     expected = naive_same_device.serves(tuple(containers), tuple(free), SLICES)
-    if isinstance(groups, Unservable):
+    if isinstance(groups, same_device.Unservable):
         assert not naive_same_device.serves(tuple(containers), (SLICES,) * 6, SLICES)
         return
     topology = topology_of(wirings.h100(4)[: len(free)]) if prefer else None
-    found = plan_same_device(groups, free, strategy=strategy, topology=topology)
+    found = same_device.plan_same_device(groups, free, strategy=strategy, topology=topology)
     assert (found is not None) is expected
     if found is not None:
         check(containers, free, found)

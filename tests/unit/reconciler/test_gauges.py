@@ -11,13 +11,7 @@ from api.names import PodUid, PoolName, UnitId
 from pool.allocation_state import AllocationState
 from pool.catalog import Catalog
 from pool.model import Capacity
-from reconciler.pool.gauges import (
-    forget_all,
-    forget_pool,
-    show_assignments,
-    show_capacity,
-    showing_sums,
-)
+from reconciler.pool import gauges
 from reconciler.pool.useful_devices import UsefulDevices
 from telemetry.metrics import REGISTRY
 from tests.support.allocation_state import (
@@ -37,7 +31,7 @@ PHASES = {"held": 1, "tied": 0, "confirmed": 0, "committed": 1, "doubtful": 0, "
 @pytest.fixture(autouse=True)
 def clean() -> Iterator[None]:
     yield
-    forget_all()
+    gauges.forget_all()
 
 
 def a_catalog(*names: str) -> Catalog:
@@ -52,7 +46,7 @@ def show(
 ) -> None:
     catalog = catalog or a_catalog("whole")
     index = allocation_state.index
-    for _ in showing_sums(allocation_state.reader, catalog, at(seconds), index=index):
+    for _ in gauges.showing_sums(allocation_state.reader, catalog, at(seconds), index=index):
         pass
 
 
@@ -189,9 +183,9 @@ def test_what_was_bound_around_us_is_counted() -> None:
 
 def test_a_pool_that_is_gone_leaves_no_gauge() -> None:
     show(some_allocation_state())
-    show_capacity(WHOLE, Capacity(), largest_free=0)
-    show_assignments(WHOLE, 0)
-    forget_pool(WHOLE)
+    gauges.show_capacity(WHOLE, Capacity(), largest_free=0)
+    gauges.show_assignments(WHOLE, 0)
+    gauges.forget_pool(WHOLE)
     samples = [sample for family in REGISTRY.collect() for sample in family.samples]
     assert [sample.name for sample in samples if sample.labels.get("pool") == "whole"] == []
 
@@ -200,7 +194,7 @@ def test_who_does_not_lead_shows_nothing() -> None:
     allocation_state = some_allocation_state(devices=some_devices(1))
     allocation_state.observe_pod(a_bound_pod("c"), at(0))
     show(allocation_state)
-    forget_all()
+    gauges.forget_all()
     assert gauge("gpu_pods_unaccounted") == 0
     assert gauge("gpu_pods_waiting", pool="whole") is None
     assert gauge("gpu_reservations", phase="held") is None

@@ -7,13 +7,7 @@ import pytest
 
 from api.foreign.core import Namespace
 from api.foreign.karpenter import NodePool
-from api.kinds.gpudevice import (
-    DeviceState,
-    DeviceUnits,
-    GPUDevice,
-    GPUDeviceStatus,
-    PoolRef,
-)
+from api.kinds import gpudevice
 from api.kinds.gpunodeinventory import GPUNodeInventory
 from api.kinds.gpupool import GPUPool, GPUPoolSpec, GPUPoolStatus
 from api.meta import ObjectMeta
@@ -49,12 +43,12 @@ def an_observed_device(
 ) -> ObservedDevice:
     node, _, _ = name.partition("-")
     return observe_device(
-        GPUDevice(
+        gpudevice.GPUDevice(
             metadata=ObjectMeta(name=name),
-            status=GPUDeviceStatus(
+            status=gpudevice.GPUDeviceStatus(
                 node_name=node,
                 uuid=f"GPU-{name}",
-                pool_ref=PoolRef(name=pool) if pool else None,
+                pool_ref=gpudevice.PoolRef(name=pool) if pool else None,
                 **status,
             ),
         )
@@ -66,7 +60,7 @@ def test_what_cannot_be_read_stays_as_known_unless_it_is_another_object_of_the_n
     """A node of another UID stays too: of nodes there is no unread state."""
     meta, state = ObjectMeta(name="n", uid="u"), AllocationState()
     objects: list[tuple[Any, Any]] = [
-        (DeviceSink(state.index), observe_device(GPUDevice(metadata=meta))),
+        (DeviceSink(state.index), observe_device(gpudevice.GPUDevice(metadata=meta))),
         (InventorySink(state), GPUNodeInventory(metadata=meta)),
         (PoolSink(state.index, Catalog()), GPUPool(metadata=meta)),
         (node_pool_store(), observe_node_pool(NodePool(metadata=meta))),
@@ -241,17 +235,17 @@ class TestDevices:
         assert self.known() == {"n1-0"}
 
     def test_the_whole_object_is_kept_beside_the_facts(self):
-        units = DeviceUnits(capacity=1, reserved=1)
-        self.sink.upsert(an_observed_device(state=DeviceState.RESERVED, units=units))
+        units = gpudevice.DeviceUnits(capacity=1, reserved=1)
+        self.sink.upsert(an_observed_device(state=gpudevice.DeviceState.RESERVED, units=units))
         device = self.sink.store.get(DeviceName("n1-0"))
         assert device is not None
-        assert (device.status.state, device.status.units) == (DeviceState.RESERVED, units)
+        assert (device.status.state, device.status.units) == (gpudevice.DeviceState.RESERVED, units)
 
     def test_a_report_that_somebody_changed_is_looked_at_and_changes_no_fact(self):
-        self.sink.upsert(an_observed_device(state=DeviceState.ASSIGNED))
+        self.sink.upsert(an_observed_device(state=gpudevice.DeviceState.ASSIGNED))
         generation = self.index.generation
         self.checked()
-        self.sink.upsert(an_observed_device(state=DeviceState.FAULTED))
+        self.sink.upsert(an_observed_device(state=gpudevice.DeviceState.FAULTED))
         assert self.checked() == {"n1-0"}
         assert self.index.generation == generation
 

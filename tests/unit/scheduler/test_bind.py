@@ -6,15 +6,8 @@ import json
 
 import pytest
 
+from api import names
 from api.annotations import decode_devices
-from api.names import (
-    DEVICES_ANNOTATION,
-    LEADER_ANNOTATION,
-    POOL_LABEL,
-    DeviceName,
-    NodeName,
-    PodUid,
-)
 from pool.model import DeviceLink, PodPhase
 from pool.placement.fragmentation.placement_costs import PlacementCosts
 from pool.placement.fragmentation.target_workload import TargetShape, TargetWorkload
@@ -40,7 +33,7 @@ async def test_a_pod_is_bound_to_named_devices_with_one_write():
     (binding,) = setup.binder.bindings
     assert (binding.namespace, binding.name, binding.uid) == ("default", "p", "uid-p")
     assert binding.node == "n1"
-    assert decode_devices(binding.annotations[DEVICES_ANNOTATION]) == {
+    assert decode_devices(binding.annotations[names.DEVICES_ANNOTATION]) == {
         "c0": ("GPU-n1-0", "GPU-n1-1")
     }
     assert setup.binder.reads == []
@@ -108,7 +101,9 @@ async def test_a_binding_tells_how_its_devices_are_connected(units, linked, numa
     setup = ExtenderSetup().pool(n1=4)
     for number in range(4):
         links = tuple(
-            DeviceLink(DeviceName(f"n1-{peer}"), "NVLink", 4) for peer in linked if peer != number
+            DeviceLink(names.DeviceName(f"n1-{peer}"), "NVLink", 4)
+            for peer in linked
+            if peer != number
         )
         device = a_device(
             "n1", number, numa_node=numa.get(number), links=links if number in linked else ()
@@ -127,7 +122,7 @@ async def test_a_binding_says_under_which_term_it_was_decided():
     setup.leader = "first/3"
     setup.pending("q", 1)
     await ask(setup, "q")
-    terms = [binding.annotations[LEADER_ANNOTATION] for binding in setup.binder.bindings]
+    terms = [binding.annotations[names.LEADER_ANNOTATION] for binding in setup.binder.bindings]
     assert terms == ["first/1", "first/3"]
     assert all(binding.is_fenced for binding in setup.binder.bindings)
 
@@ -137,7 +132,7 @@ async def test_a_binding_gives_the_pod_the_label_by_which_the_next_leader_lists(
     setup.pending("p", 1)
     await ask(setup)
     (binding,) = setup.binder.bindings
-    assert binding.labels == {POOL_LABEL: "whole"}
+    assert binding.labels == {names.POOL_LABEL: "whole"}
 
 
 async def test_a_binding_says_nothing_of_a_term_where_nobody_is_elected():
@@ -145,7 +140,7 @@ async def test_a_binding_says_nothing_of_a_term_where_nobody_is_elected():
     setup.pending("p", 1)
     await ask(setup)
     (binding,) = setup.binder.bindings
-    assert set(binding.annotations) == {DEVICES_ANNOTATION}
+    assert set(binding.annotations) == {names.DEVICES_ANNOTATION}
     assert not binding.is_fenced
 
 
@@ -162,7 +157,7 @@ async def test_the_devices_of_the_reservation_are_the_ones_bound():
     setup = ExtenderSetup().pool(n1=4)
     setup.reserve("other", 1, "n1")
     reserved = setup.reserve("p", 2, "n1")
-    setup.allocation_state.release(PodUid("uid-other"))
+    setup.allocation_state.release(names.PodUid("uid-other"))
     setup.pending("p", 2)
     await ask(setup)
     assert setup.binder.bound["uid-p"].devices == reserved.devices
@@ -378,7 +373,7 @@ async def test_the_log_line_has_the_strategy_and_what_the_pod_took_of_the_nodes_
     index = setup.allocation_state.index
     target = TargetWorkload(((TargetShape(0, 1000, 1), 8.0), (TargetShape(0, 1000, 4), 1.0)))
     index.rank(PlacementCosts(a_pool(), target))
-    lost = index.state(a_pool().name).value_lost(a_demand(2), NodeName("n1"))
+    lost = index.state(a_pool().name).value_lost(a_demand(2), names.NodeName("n1"))
     assert lost is not None
     assert lost > 2000, "two devices, and the room for one pod of four"
     setup.reserve("p", 2, "n1")

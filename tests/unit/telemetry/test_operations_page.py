@@ -3,22 +3,17 @@
 from enum import Enum
 from pathlib import Path
 
-from telemetry.conditions import (
-    AgentDegraded,
-    InventoryCondition,
-    InventoryIncomplete,
-    ReadyForPooling,
-)
+from telemetry import conditions
 from telemetry.reasons import EventReason
 
 PAGE = (Path(__file__).parents[3] / "docs" / "operations.md").read_text(encoding="utf-8")
-GOOD = {AgentDegraded.AS_EXPECTED, InventoryIncomplete.COMPLETE}
+GOOD = {conditions.AgentDegraded.AS_EXPECTED, conditions.InventoryIncomplete.COMPLETE}
 EXPLAINED: list[type[Enum]] = [
     EventReason,
-    InventoryCondition,
-    InventoryIncomplete,
-    ReadyForPooling,
-    AgentDegraded,
+    conditions.InventoryCondition,
+    conditions.InventoryIncomplete,
+    conditions.ReadyForPooling,
+    conditions.AgentDegraded,
 ]
 
 

@@ -5,13 +5,8 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, Final, final
 
 from tests.cluster.environment import client, pods, polling
+from tests.cluster.node.caches import node_oracle
 from tests.cluster.node.caches.cache_images import MARKER
-from tests.cluster.node.caches.node_oracle import (
-    disagreements,
-    mounted_volumes,
-    stored_digests,
-    unfinished,
-)
 from tests.cluster.node.environment import images
 from tests.cluster.system.installation import GKM
 
@@ -247,12 +242,12 @@ class Caches:
 
         async def does() -> bool:
             alive = {name: await self._uid(name) for name in digests}
-            wrong = disagreements(
+            wrong = node_oracle.disagreements(
                 Counter((alive[pod], digests[pod]) for pod in digests),
-                mounted=mounted_volumes(),
-                stored=stored_digests(),
+                mounted=node_oracle.mounted_volumes(),
+                stored=node_oracle.stored_digests(),
             )
-            wrong += [f"left in the store: {item}" for item in unfinished()]
+            wrong += [f"left in the store: {item}" for item in node_oracle.unfinished()]
             current = await self.uses()
             wanted = Counter((f"{self.namespace}/{pod}", digests[pod]) for pod in digests)
             wrong += [
@@ -271,7 +266,7 @@ class Caches:
         wanted = {image.digest for image in images}
 
         async def does() -> bool:
-            found = stored_digests()
+            found = node_oracle.stored_digests()
             assert found == wanted, f"stored: {found}"
             return True
 

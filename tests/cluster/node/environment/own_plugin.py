@@ -6,17 +6,7 @@ from typing import TYPE_CHECKING, Any, final
 
 import grpc
 
-from api.kubelet.deviceplugin import (
-    ALLOCATE,
-    GET_OPTIONS,
-    HEALTHY,
-    KUBELET_SOCKET,
-    LIST_AND_WATCH,
-    PLUGIN_SERVICE,
-    REGISTER,
-    REGISTRATION_SERVICE,
-    VERSION,
-)
+from api.kubelet import deviceplugin
 from api.kubelet.proto.deviceplugin_pb2 import (
     AllocateRequest,
     AllocateResponse,
@@ -46,17 +36,17 @@ class OwnPlugin:
         self._units = units
         self._has_devices = has_devices
         self.handler = grpc.method_handlers_generic_handler(
-            PLUGIN_SERVICE,
+            deviceplugin.PLUGIN_SERVICE,
             {
-                GET_OPTIONS: grpc.unary_unary_rpc_method_handler(
+                deviceplugin.GET_OPTIONS: grpc.unary_unary_rpc_method_handler(
                     self._options,
                     response_serializer=DevicePluginOptions.SerializeToString,
                 ),
-                LIST_AND_WATCH: grpc.unary_stream_rpc_method_handler(
+                deviceplugin.LIST_AND_WATCH: grpc.unary_stream_rpc_method_handler(
                     self._list_and_watch,
                     response_serializer=ListAndWatchResponse.SerializeToString,
                 ),
-                ALLOCATE: grpc.unary_unary_rpc_method_handler(
+                deviceplugin.ALLOCATE: grpc.unary_unary_rpc_method_handler(
                     self._allocate,
                     request_deserializer=AllocateRequest.FromString,
                     response_serializer=AllocateResponse.SerializeToString,
@@ -71,7 +61,7 @@ class OwnPlugin:
         self, _request: bytes, _context: Any
     ) -> "AsyncIterator[ListAndWatchResponse]":
         yield ListAndWatchResponse(
-            devices=[Device(ID=unit, health=HEALTHY) for unit in self._units]
+            devices=[Device(ID=unit, health=deviceplugin.HEALTHY) for unit in self._units]
         )
         await asyncio.Event().wait()
 
@@ -97,16 +87,18 @@ async def served(node: "real_node.RealNode", plugin: OwnPlugin) -> "AsyncIterato
     server.add_generic_rpc_handlers((plugin.handler,))
     server.add_insecure_port(f"unix://{node.plugins_directory / endpoint}")
     await server.start()
-    kubelet = node.plugins_directory / KUBELET_SOCKET
+    kubelet = node.plugins_directory / deviceplugin.KUBELET_SOCKET
     try:
         async with grpc.aio.insecure_channel(f"unix://{kubelet}") as channel:
             register = channel.unary_unary(
-                f"/{REGISTRATION_SERVICE}/{REGISTER}",
+                f"/{deviceplugin.REGISTRATION_SERVICE}/{deviceplugin.REGISTER}",
                 request_serializer=RegisterRequest.SerializeToString,
                 response_deserializer=Empty.FromString,
             )
             await register(
-                RegisterRequest(version=VERSION, endpoint=endpoint, resource_name=plugin.resource)
+                RegisterRequest(
+                    version=deviceplugin.VERSION, endpoint=endpoint, resource_name=plugin.resource
+                )
             )
         yield
     finally:

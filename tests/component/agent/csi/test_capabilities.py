@@ -6,56 +6,45 @@ import grpc
 import pytest
 from google.protobuf.empty_pb2 import Empty
 
-from api.csi.names import (
-    DRIVER_NAME,
-    GET_PLUGIN_CAPABILITIES,
-    GET_PLUGIN_INFO,
-    IDENTITY_SERVICE,
-    NODE_GET_CAPABILITIES,
-    NODE_GET_INFO,
-    NODE_GET_STATS,
-    PROBE,
-)
-from api.csi.proto.csi_pb2 import (
-    GetPluginInfoResponse,
-    NodeGetCapabilitiesResponse,
-    NodeGetInfoResponse,
-    NodeGetVolumeStatsRequest,
-    NodeGetVolumeStatsResponse,
-    NodeServiceCapability,
-    ProbeResponse,
-)
+from api.csi import names
+from api.csi.proto import csi_pb2
 from api.version import VERSION
 from tests.component.agent.csi.driver import NODE, Driver
 
 
 async def test_the_driver_has_the_name_of_the_csidriver_object(driver: Driver):
     found = await driver.client.call(
-        GET_PLUGIN_INFO, b"", GetPluginInfoResponse, service=IDENTITY_SERVICE
+        names.GET_PLUGIN_INFO, b"", csi_pb2.GetPluginInfoResponse, service=names.IDENTITY_SERVICE
     )
-    assert (found.name, found.vendor_version) == (DRIVER_NAME, VERSION)
+    assert (found.name, found.vendor_version) == (names.DRIVER_NAME, VERSION)
     assert re.fullmatch("[a-z][a-z.]{0,61}[a-z]", found.name)
 
 
 async def test_the_driver_has_no_controller(driver: Driver):
     """C1: no capability of the plugin is advertised, on the wire not a byte."""
-    found = await driver.client.call(GET_PLUGIN_CAPABILITIES, b"", Empty, service=IDENTITY_SERVICE)
+    found = await driver.client.call(
+        names.GET_PLUGIN_CAPABILITIES, b"", Empty, service=names.IDENTITY_SERVICE
+    )
     assert found.SerializeToString() == b""
 
 
 async def test_a_driver_that_answers_is_ready(driver: Driver):
-    found = await driver.client.call(PROBE, b"", ProbeResponse, service=IDENTITY_SERVICE)
+    found = await driver.client.call(
+        names.PROBE, b"", csi_pb2.ProbeResponse, service=names.IDENTITY_SERVICE
+    )
     assert found.ready.value is True
 
 
 async def test_volume_statistics_are_all_that_the_node_service_adds(driver: Driver):
     """C1: neither staging nor expansion, and what is advertised answers."""
-    found = await driver.client.call(NODE_GET_CAPABILITIES, b"", NodeGetCapabilitiesResponse)
+    found = await driver.client.call(
+        names.NODE_GET_CAPABILITIES, b"", csi_pb2.NodeGetCapabilitiesResponse
+    )
     kinds = [capability.rpc.type for capability in found.capabilities]
-    assert kinds == [NodeServiceCapability.RPC.GET_VOLUME_STATS]
-    request = NodeGetVolumeStatsRequest(volume_id="csi-1", volume_path="some/path")
+    assert kinds == [csi_pb2.NodeServiceCapability.RPC.GET_VOLUME_STATS]
+    request = csi_pb2.NodeGetVolumeStatsRequest(volume_id="csi-1", volume_path="some/path")
     with pytest.raises(grpc.aio.AioRpcError) as refused:
-        await driver.client.call(NODE_GET_STATS, request, NodeGetVolumeStatsResponse)
+        await driver.client.call(names.NODE_GET_STATS, request, csi_pb2.NodeGetVolumeStatsResponse)
     assert refused.value.code() is grpc.StatusCode.NOT_FOUND
 
 
@@ -70,5 +59,5 @@ async def test_what_is_not_advertised_is_unimplemented(driver: Driver, call: str
 
 
 async def test_the_node_is_known_by_its_name_and_has_no_limit_of_volumes(driver: Driver):
-    found = await driver.client.call(NODE_GET_INFO, b"", NodeGetInfoResponse)
-    assert found == NodeGetInfoResponse(node_id=NODE)
+    found = await driver.client.call(names.NODE_GET_INFO, b"", csi_pb2.NodeGetInfoResponse)
+    assert found == csi_pb2.NodeGetInfoResponse(node_id=NODE)

@@ -12,12 +12,7 @@ import structlog
 from agent.csi.volume_source import Absence, NotThere
 from api.cache_name import CacheName
 from api.csi.names import NODE_GET_STATS, NODE_PUBLISH
-from api.csi.proto.csi_pb2 import (
-    NodeGetVolumeStatsRequest,
-    NodeGetVolumeStatsResponse,
-    NodePublishVolumeResponse,
-    VolumeUsage,
-)
+from api.csi.proto import csi_pb2
 from telemetry.metrics import REGISTRY
 from tests.component.agent.csi.driver import LLAMA, Driver, a_driver
 from tests.support.csi import CALL_WITHIN_S, CsiClient, a_publish, some_attributes
@@ -31,8 +26,8 @@ async def refusal(call: Awaitable[object]) -> tuple[grpc.StatusCode, str]:
 
 
 async def sizes(client: CsiClient, path: Path, volume: str = "csi-1") -> dict[int, tuple[int, ...]]:
-    request = NodeGetVolumeStatsRequest(volume_id=volume, volume_path=str(path))
-    response = await client.call(NODE_GET_STATS, request, NodeGetVolumeStatsResponse)
+    request = csi_pb2.NodeGetVolumeStatsRequest(volume_id=volume, volume_path=str(path))
+    response = await client.call(NODE_GET_STATS, request, csi_pb2.NodeGetVolumeStatsResponse)
     return {item.unit: (item.used, item.total, item.available) for item in response.usage}
 
 
@@ -326,7 +321,7 @@ async def test_the_size_of_a_volume_is_that_of_its_files(driver: Driver):
     (target / "deeper").mkdir()
     (target / "deeper" / "kernel.cubin").write_bytes(b"x" * 1000)
     (target / "kernel.json").write_bytes(b"x" * 24)
-    expected = {VolumeUsage.BYTES: (1024, 1024, 0), VolumeUsage.INODES: (3, 3, 0)}
+    expected = {csi_pb2.VolumeUsage.BYTES: (1024, 1024, 0), csi_pb2.VolumeUsage.INODES: (3, 3, 0)}
     assert await sizes(driver.client, target) == expected
     assert await sizes(driver.client, target) == expected
 
@@ -358,7 +353,7 @@ async def test_answers_are_counted_by_their_status(driver: Driver):
 
 
 async def test_bytes_that_are_no_message_are_refused(driver: Driver):
-    call = driver.client.call(NODE_PUBLISH, b"\xff\xff\xff", NodePublishVolumeResponse)
+    call = driver.client.call(NODE_PUBLISH, b"\xff\xff\xff", csi_pb2.NodePublishVolumeResponse)
     assert await refusal(call) == (
         grpc.StatusCode.INVALID_ARGUMENT,
         "NodePublishVolume: malformed request: not a message of CSI 1.10",

@@ -25,18 +25,9 @@ from api.kinds.gkmcachenode import CachedDigest, ClusterGKMCacheNode, GKMCacheNo
 from api.names import RESOLVED_DIGEST_ANNOTATION
 from kernelcache.cache_conditions import reported_state
 from kernelcache.image_format import OCI_CONFIG, OCI_LAYER
+from kube import resources
 from kube.client import KubeClient
 from kube.errors import NotFound
-from kube.resources import (
-    CLUSTER_GKM_CACHE_NODES,
-    CLUSTER_GKM_CACHES,
-    CUSTOM_RESOURCE_DEFINITIONS,
-    GKM_CACHE_NODES,
-    GKM_CACHES,
-    NAMESPACES,
-    NODES,
-    PODS,
-)
 from manifests.caches.crds import build_cache_crds
 from simulator.apiserver.server import InMemoryApiServer
 from tests.support.cache_layers import a_triton_layer
@@ -166,7 +157,7 @@ class CacheNode:
         self, digest: Digest, name: CacheName = LLAMA, *, tag: str = "1", **changes: Any
     ) -> None:
         """Apply a cache as admission and the leader leave it."""
-        resource = GKM_CACHES if name.namespace else CLUSTER_GKM_CACHES
+        resource = resources.GKM_CACHES if name.namespace else resources.CLUSTER_GKM_CACHES
         arch = changes.pop("arch", "90")
         layer_bytes = changes.pop("layer_bytes", 1000)
         body: Json = {
@@ -192,7 +183,7 @@ class CacheNode:
         **status: Any,
     ) -> None:
         """Write the status as the leader does."""
-        resource = GKM_CACHES if name.namespace else CLUSTER_GKM_CACHES
+        resource = resources.GKM_CACHES if name.namespace else resources.CLUSTER_GKM_CACHES
         target = {"backend": "cuda", "arch": arch, "warpSize": 32}
         image = {"type": "triton", "targets": [target], "layerBytes": layer_bytes}
         await self.client.merge_patch(
@@ -204,7 +195,7 @@ class CacheNode:
         )
 
     async def change_image(self, digest: Digest, name: CacheName = LLAMA, *, tag: str) -> None:
-        resource = GKM_CACHES if name.namespace else CLUSTER_GKM_CACHES
+        resource = resources.GKM_CACHES if name.namespace else resources.CLUSTER_GKM_CACHES
         await self.client.merge_patch(
             resource,
             {
@@ -219,14 +210,14 @@ class CacheNode:
     async def annotate(self, digest: Digest, name: CacheName = LLAMA) -> None:
         """Change the annotation alone, which the leader has not proven yet."""
         await self.client.merge_patch(
-            GKM_CACHES,
+            resources.GKM_CACHES,
             {"metadata": {"annotations": {RESOLVED_DIGEST_ANNOTATION: digest}}},
             name=name.name,
             namespace=name.namespace,
         )
 
     async def delete_cache(self, name: CacheName = LLAMA) -> None:
-        resource = GKM_CACHES if name.namespace else CLUSTER_GKM_CACHES
+        resource = resources.GKM_CACHES if name.namespace else resources.CLUSTER_GKM_CACHES
         await self.client.delete(resource, name.name, namespace=name.namespace or None)
 
     async def add_pod(self, pod: str, cache: CacheName = LLAMA, namespace: str = TEAM) -> str:
@@ -249,7 +240,7 @@ class CacheNode:
                 ],
             },
         }
-        answer = await self.client.create(PODS, body)
+        answer = await self.client.create(resources.PODS, body)
         return str(json.loads(answer.body)["metadata"]["uid"])
 
     def target(self, uid: str) -> Path:
@@ -289,7 +280,7 @@ class CacheNode:
 
     async def object(self, namespace: str = TEAM) -> GKMCacheNode | None:
         kind = GKMCacheNode if namespace else ClusterGKMCacheNode
-        resource = GKM_CACHE_NODES if namespace else CLUSTER_GKM_CACHE_NODES
+        resource = resources.GKM_CACHE_NODES if namespace else resources.CLUSTER_GKM_CACHE_NODES
         with contextlib.suppress(NotFound):
             return await self.client.get(resource, kind, NODE, namespace=namespace or None)
         return None
@@ -352,12 +343,12 @@ async def a_cache_node(folder: Path, **registry: Any) -> AsyncIterator[CacheNode
         RegistryDouble(**registry) as opened,
     ):
         for definition in build_cache_crds():
-            await client.create(CUSTOM_RESOURCE_DEFINITIONS, definition)
+            await client.create(resources.CUSTOM_RESOURCE_DEFINITIONS, definition)
         for namespace in (TEAM, OTHER_TEAM, "gpu"):
             body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
-            await client.create(NAMESPACES, body)
+            await client.create(resources.NAMESPACES, body)
         await client.create(
-            NODES,
+            resources.NODES,
             {
                 "apiVersion": "v1",
                 "kind": "Node",

@@ -6,13 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.kernelcache.content.store_layout import (
-    FILES,
-    StoredContent,
-    content_directory,
-    make_directories,
-    write_record,
-)
+from agent.kernelcache.content import store_layout
 from api.cache_name import CacheName
 from api.image_reference import Digest
 from kernelcache.image_format import CacheType
@@ -28,15 +22,15 @@ MOUNTED = CacheName(namespace=TEAM, name="cache-0")
 def store_contents(node: CacheNode, count: int) -> list[Digest]:
     """Put contents on the disk, as an earlier process extracted them."""
     root = node.folder / "caches"
-    make_directories(root)
+    store_layout.make_directories(root)
     now = node.clock.utc_now()
     digests = [
         Digest(f"sha256:{hashlib.sha256(b'%d' % item).hexdigest()}") for item in range(count)
     ]
     for digest in digests:
-        directory = content_directory(root, digest)
-        (directory / FILES).mkdir(parents=True)
-        content = StoredContent(
+        directory = store_layout.content_directory(root, digest)
+        (directory / store_layout.FILES).mkdir(parents=True)
+        content = store_layout.StoredContent(
             digest=digest,
             cache_type=CacheType.TRITON.value,
             size_bytes=1000,
@@ -46,7 +40,7 @@ def store_contents(node: CacheNode, count: int) -> list[Digest]:
             extracted_at=now,
             used_at=now,
         )
-        write_record(directory, content)
+        store_layout.write_record(directory, content)
     return digests
 
 

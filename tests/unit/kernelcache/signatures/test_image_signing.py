@@ -18,17 +18,8 @@ from cryptography.hazmat.primitives.serialization import (
 from api.image_reference import Digest, ImageReference, parse_image_reference
 from api.kinds.gkmcache import Verification
 from kernelcache.image_format import BlobDescriptor
+from kernelcache.signatures import image_signing
 from kernelcache.signatures.image_signatures import verify_signatures
-from kernelcache.signatures.image_signing import (
-    SignatureListError,
-    bundle_manifest,
-    grown_referrers,
-    payload_layers,
-    payloads_config,
-    payloads_manifest,
-    sign_bundle,
-    sign_payload,
-)
 from kernelcache.signatures.material import (
     BUNDLE_ARTIFACT_TYPE,
     MAX_SIGNATURES,
@@ -82,10 +73,10 @@ def sample_of(form: str) -> tuple[dict[str, Any], bytes]:
 
 
 def both_forms(key: SigningKey) -> list[SignatureMaterial]:
-    signed = sign_payload(key, IMAGE, DIGEST)
+    signed = image_signing.sign_payload(key, IMAGE, DIGEST)
     return [
         SimpleSigning(payload=signed.payload, signature=signed.signature),
-        SigstoreBundle(content=sign_bundle(key, DIGEST)),
+        SigstoreBundle(content=image_signing.sign_bundle(key, DIGEST)),
     ]
 
 
@@ -111,13 +102,13 @@ def test_the_signed_payload_is_letter_by_letter_that_of_cosign():
     sample, content = sample_of("simple-signing")
     name = json.loads(content)["critical"]["identity"]["docker-reference"]
     reference = parse_image_reference(name)
-    signed = sign_payload(a_signing_key(), reference, Digest(sample["digest"]))
+    signed = image_signing.sign_payload(a_signing_key(), reference, Digest(sample["digest"]))
     assert signed.payload == content
 
 
 def test_the_signed_envelope_is_letter_by_letter_that_of_cosign():
     sample, content = sample_of("bundle")
-    ours = json.loads(sign_bundle(a_signing_key(), Digest(sample["digest"])))
+    ours = json.loads(image_signing.sign_bundle(a_signing_key(), Digest(sample["digest"])))
     theirs = json.loads(content)
     assert list(ours) == list(theirs)
     assert list(ours["verificationMaterial"]["publicKey"]) == ["hint"]
@@ -131,7 +122,9 @@ def test_the_hint_of_a_bundle_is_made_of_the_key_as_cosign_makes_it():
     policy = read_signature_policy(Verification(keys=[sample["publicKey"]]))
     assert base64.b64decode(hint).hex() == policy.keys[0].fingerprint.removeprefix("SHA256:")
     key = a_signing_key()
-    ours = json.loads(sign_bundle(key, DIGEST))["verificationMaterial"]["publicKey"]["hint"]
+    ours = json.loads(image_signing.sign_bundle(key, DIGEST))["verificationMaterial"]["publicKey"][
+        "hint"
+    ]
     assert base64.b64decode(ours).hex() == key.public.fingerprint.removeprefix("SHA256:")
 
 
@@ -145,7 +138,7 @@ def test_the_manifest_of_a_bundle_says_what_that_of_cosign_says():
         )
         for item in (theirs["subject"], theirs["layers"][0], theirs["config"])
     )
-    ours = bundle_manifest(image, config, layer)
+    ours = image_signing.bundle_manifest(image, config, layer)
     del theirs["config"]["artifactType"]
     assert json.loads(ours) == theirs
     assert read_bundle_manifest(ours).descriptor == layer
@@ -154,43 +147,43 @@ def test_the_manifest_of_a_bundle_says_what_that_of_cosign_says():
 def test_a_signature_is_added_behind_those_of_others():
     sample, _ = sample_of("simple-signing")
     present = sample["manifest"].encode()
-    layers = payload_layers(present, a_blob("c"), "MEU=")
+    layers = image_signing.payload_layers(present, a_blob("c"), "MEU=")
     assert layers[:-1] == json.loads(present)["layers"]
     config = BlobDescriptor(media_type="x", digest=DIGEST, size=2)
-    blobs = read_simple_signing_manifest(payloads_manifest(config, layers))
+    blobs = read_simple_signing_manifest(image_signing.payloads_manifest(config, layers))
     assert [blob.digest for blob in blobs][1:] == [a_blob("c").digest]
     assert blobs[1].signature == "MEU="
-    listed = json.loads(payloads_config(layers))["rootfs"]["diff_ids"]
+    listed = json.loads(image_signing.payloads_config(layers))["rootfs"]["diff_ids"]
     assert listed == [blob.digest for blob in blobs]
 
 
 def test_a_full_manifest_takes_no_more():
     layer = {"mediaType": SIMPLE_SIGNING_TYPE, "digest": DIGEST, "size": 1, "annotations": {}}
     present = json.dumps({"layers": [layer] * MAX_SIGNATURES}).encode()
-    with pytest.raises(SignatureListError, match=f"has {MAX_SIGNATURES} signatures"):
-        payload_layers(present, a_blob("c"), "MEU=")
+    with pytest.raises(image_signing.SignatureListError, match=f"has {MAX_SIGNATURES} signatures"):
+        image_signing.payload_layers(present, a_blob("c"), "MEU=")
 
 
 @pytest.mark.parametrize(
     "present", [b"", b"[]", b"{}", b'{"layers": 1, "manifests": [1]}', b"\xff"]
 )
 def test_what_is_no_list_of_signatures_is_not_overwritten(present: bytes):
-    with pytest.raises(SignatureListError, match="the manifest of signatures"):
-        payload_layers(present, a_blob("c"), "MEU=")
-    with pytest.raises(SignatureListError, match="the list of referrers"):
-        grown_referrers(present, a_blob("c", MANIFEST_TYPE))
+    with pytest.raises(image_signing.SignatureListError, match="the manifest of signatures"):
+        image_signing.payload_layers(present, a_blob("c"), "MEU=")
+    with pytest.raises(image_signing.SignatureListError, match="the list of referrers"):
+        image_signing.grown_referrers(present, a_blob("c", MANIFEST_TYPE))
 
 
 def test_a_list_of_referrers_grows_once_by_each():
     scan = {"mediaType": MANIFEST_TYPE, "digest": DIGEST, "size": 5, "artifactType": "scan"}
     present = json.dumps({"manifests": [scan]}).encode()
     bundle = a_blob("c", MANIFEST_TYPE)
-    grown = grown_referrers(present, bundle)
+    grown = image_signing.grown_referrers(present, bundle)
     first, second = json.loads(grown)["manifests"]
     assert first == scan
     assert (second["digest"], second["artifactType"]) == (bundle.digest, BUNDLE_ARTIFACT_TYPE)
-    assert grown_referrers(grown, bundle) == grown
-    assert json.loads(grown_referrers(None, bundle))["manifests"] == [second]
+    assert image_signing.grown_referrers(grown, bundle) == grown
+    assert json.loads(image_signing.grown_referrers(None, bundle))["manifests"] == [second]
 
 
 def test_an_encrypted_key_needs_its_password():

@@ -29,36 +29,31 @@ from kernelcache.signatures.material import (
 from kernelcache.signatures.policy import read_signature_policy
 from kernelcache.signatures.trust_root import TrustRoot, TrustRootError, read_trust_root
 from kernelcache.signatures.verdict import SignatureVerified
-from tests.support.sigstore_instance import (
-    ISSUER,
-    SUBJECT,
-    SigstoreInstance,
-    b64,
-    envelope_of,
-    key_bundle,
-    new_key,
-    payload_of,
-    public_pem,
-    sign,
-    statement_of,
-)
+from tests.support import sigstore_instance
 from tests.support.strategies import json_values
 
 DIGEST = Digest("sha256:" + "a" * 64)
-KEY = new_key()
-INSTANCE = SigstoreInstance()
+KEY = sigstore_instance.new_key()
+INSTANCE = sigstore_instance.SigstoreInstance()
 HOLDER = INSTANCE.holder()
 POLICY = read_signature_policy(
     Verification(
-        keys=[public_pem(KEY)], identities=[SignerIdentity(subject=SUBJECT, issuer=ISSUER)]
+        keys=[sigstore_instance.public_pem(KEY)],
+        identities=[
+            SignerIdentity(subject=sigstore_instance.SUBJECT, issuer=sigstore_instance.ISSUER)
+        ],
     )
 )
-PAYLOAD = payload_of(DIGEST)
-BY_KEY = SimpleSigning(payload=PAYLOAD, signature=b64(sign(KEY, PAYLOAD)))
+PAYLOAD = sigstore_instance.payload_of(DIGEST)
+BY_KEY = SimpleSigning(
+    payload=PAYLOAD, signature=sigstore_instance.b64(sigstore_instance.sign(KEY, PAYLOAD))
+)
 KEYLESS = INSTANCE.simple_signing(HOLDER, PAYLOAD)
 BUNDLES = [
-    key_bundle(dsseEnvelope=envelope_of(KEY, statement_of(DIGEST))),
-    INSTANCE.bundle(HOLDER, statement=statement_of(DIGEST)),
+    sigstore_instance.key_bundle(
+        dsseEnvelope=sigstore_instance.envelope_of(KEY, sigstore_instance.statement_of(DIGEST))
+    ),
+    INSTANCE.bundle(HOLDER, statement=sigstore_instance.statement_of(DIGEST)),
     INSTANCE.bundle(HOLDER, message_digest=bytes.fromhex("a" * 64)),
 ]
 

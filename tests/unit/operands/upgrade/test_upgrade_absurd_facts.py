@@ -15,18 +15,8 @@ from api.driver_upgrade import (
     UpgradeState,
 )
 from api.names import NodeName, PodUid
+from operands.upgrade import facts
 from operands.upgrade.actions import Annotate
-from operands.upgrade.facts import (
-    DriverPod,
-    DriverRevision,
-    DriverUse,
-    EvictionAnswer,
-    HostProcess,
-    PodOnNode,
-    PodOwner,
-    UpgradeNode,
-    ValidatorPod,
-)
 from operands.upgrade.parameters import AwaitedPods, EvictionLimits, NodeLimit, UpgradeParameters
 from operands.upgrade.record import UpgradeRecord
 from tests.support.driver_upgrades import (
@@ -82,11 +72,11 @@ KEYS = st.sampled_from(
 NUMBERS = st.integers(-(2**40), 2**40)
 TIMES = st.datetimes(timezones=st.just(dt.UTC))
 DRIVERS = st.builds(
-    DriverPod,
+    facts.DriverPod,
     namespace=TEXTS,
     name=TEXTS,
     uid=TEXTS.map(PodUid),
-    revision=st.sampled_from(DriverRevision),
+    revision=st.sampled_from(facts.DriverRevision),
     is_ready=st.booleans(),
     is_scheduled=st.booleans(),
     is_terminating=st.booleans(),
@@ -95,13 +85,13 @@ DRIVERS = st.builds(
     message=TEXTS,
 )
 PODS = st.builds(
-    PodOnNode,
+    facts.PodOnNode,
     namespace=TEXTS,
     name=TEXTS,
     uid=TEXTS.map(PodUid),
     labels=st.dictionaries(KEYS, TEXTS, max_size=2),
-    owner=st.sampled_from(PodOwner),
-    uses=st.frozensets(st.sampled_from(DriverUse)),
+    owner=st.sampled_from(facts.PodOwner),
+    uses=st.frozensets(st.sampled_from(facts.DriverUse)),
     is_active=st.booleans(),
     is_terminating=st.booleans(),
     is_agent=st.booleans(),
@@ -109,10 +99,10 @@ PODS = st.builds(
     has_empty_dir=st.booleans(),
     priority=NUMBERS,
     ends_at=st.none() | TIMES,
-    eviction=st.sampled_from(EvictionAnswer),
+    eviction=st.sampled_from(facts.EvictionAnswer),
 )
 NODES = st.builds(
-    UpgradeNode,
+    facts.UpgradeNode,
     name=st.sampled_from("abc").map(NodeName),
     labels=st.dictionaries(KEYS, TEXTS, max_size=5),
     annotations=st.dictionaries(KEYS, TEXTS, max_size=5),
@@ -125,10 +115,10 @@ NODES = st.builds(
     desired_revision=TEXTS,
     desired_digest=TEXTS,
     validators=st.lists(
-        st.builds(ValidatorPod, name=TEXTS, is_ready=st.booleans()), max_size=2
+        st.builds(facts.ValidatorPod, name=TEXTS, is_ready=st.booleans()), max_size=2
     ).map(tuple),
     pods=st.none() | st.lists(PODS, max_size=3).map(tuple),
-    processes=st.lists(st.builds(HostProcess, NUMBERS, TEXTS), max_size=1).map(tuple),
+    processes=st.lists(st.builds(facts.HostProcess, NUMBERS, TEXTS), max_size=1).map(tuple),
     reported_reason=TEXTS,
 )
 PARAMETERS = st.builds(
@@ -235,7 +225,7 @@ def test_a_record_of_another_state_keeps_the_attempt_and_no_time():
 
 def test_a_clock_that_jumped_forward_and_back_holds_nothing_up():
     node = out_of_service("pod-deletion-required", driver_pods=(a_driver(OUTDATED),), seconds=-9999)
-    pods = (a_pod(eviction=EvictionAnswer.REFUSED),)
+    pods = (a_pod(eviction=facts.EvictionAnswer.REFUSED),)
     answer = step(replace(node, pods=pods))
     assert answer.progress.since == NOW
     assert names(answer) == ["Annotate"]

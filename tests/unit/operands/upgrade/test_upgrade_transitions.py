@@ -6,19 +6,7 @@ from typing import Any
 
 import pytest
 
-from api.driver_upgrade import (
-    AGENT_DEPLOY_LABEL,
-    DRIVER_DEPLOY_LABEL,
-    DRIVER_UPGRADE,
-    INITIALLY_UNSCHEDULABLE_ANNOTATION,
-    PAUSED_FOR_UPGRADE,
-    REQUESTOR_MODE_ANNOTATION,
-    SAFE_LOAD_ANNOTATION,
-    UNITS_WITHHELD_ANNOTATION,
-    UPGRADE_REQUESTED_ANNOTATION,
-    UPGRADE_SKIP_LABEL,
-    UpgradeState,
-)
+from api import driver_upgrade
 from api.names import PoolName
 from api.selector_text import parse_label_selector
 from operands.upgrade.actions import (
@@ -57,10 +45,10 @@ from tests.support.driver_upgrades import (
 
 OLD = (a_driver(OUTDATED),)
 LOADING = (a_driver(is_ready=False),)
-REQUESTED = {UPGRADE_REQUESTED_ANNOTATION: "true"}
-SAFE_LOAD = {SAFE_LOAD_ANNOTATION: "true"}
-SKIP = {UPGRADE_SKIP_LABEL: "true"}
-HELD_OFF = {DRIVER_DEPLOY_LABEL: PAUSED_FOR_UPGRADE}
+REQUESTED = {driver_upgrade.UPGRADE_REQUESTED_ANNOTATION: "true"}
+SAFE_LOAD = {driver_upgrade.SAFE_LOAD_ANNOTATION: "true"}
+SKIP = {driver_upgrade.UPGRADE_SKIP_LABEL: "true"}
+HELD_OFF = {driver_upgrade.DRIVER_DEPLOY_LABEL: driver_upgrade.PAUSED_FOR_UPGRADE}
 JOBS = the_parameters(awaited=AwaitedPods(selector=parse_label_selector("app=train"), limit_s=60))
 FOR_EVER = the_parameters(awaited=AwaitedPods(selector=parse_label_selector("app=train")))
 POOLS = the_parameters(awaited=AwaitedPods(pools=frozenset({PoolName("a100")})))
@@ -481,13 +469,15 @@ TRANSITIONS = [
         R.REQUESTOR_MODE,
     ),
     (
-        required(annotations={REQUESTOR_MODE_ANNOTATION: "true"}),
+        required(annotations={driver_upgrade.REQUESTOR_MODE_ANNOTATION: "true"}),
         None,
         "upgrade-required",
         R.REQUESTOR_MODE,
     ),
     (
-        out_of_service("uncordon-required", annotations={REQUESTOR_MODE_ANNOTATION: "true"}),
+        out_of_service(
+            "uncordon-required", annotations={driver_upgrade.REQUESTOR_MODE_ANNOTATION: "true"}
+        ),
         None,
         "uncordon-required",
         R.REQUESTOR_MODE,
@@ -515,7 +505,7 @@ def test_a_state_is_followed_by(node, parameters, expected, reason):
 
 
 def test_the_table_has_every_state_and_every_reason():
-    assert {row[2] for row in TRANSITIONS} == {state.value for state in UpgradeState}
+    assert {row[2] for row in TRANSITIONS} == {state.value for state in driver_upgrade.UpgradeState}
     elsewhere = {
         R.MAX_PARALLEL,  # test_upgrade_slots
         R.POLICY_REFUSED,
@@ -532,7 +522,10 @@ def test_whatever_lasts_has_a_reason_in_words_and_its_time(row):
     entry = progress.entry()
     assert (entry.reason, entry.message) == (progress.reason.value, progress.message)
     assert entry.state == progress.state.value
-    if progress.state not in {UpgradeState.UNKNOWN, UpgradeState.UPGRADE_DONE}:
+    if progress.state not in {
+        driver_upgrade.UpgradeState.UNKNOWN,
+        driver_upgrade.UpgradeState.UPGRADE_DONE,
+    }:
         assert progress.since is not None
         assert progress.since <= dt.datetime.fromisoformat("2026-05-04T03:00:00+00:00")
 
@@ -542,17 +535,17 @@ def carried_out(node: UpgradeNode, action: UpgradeAction) -> UpgradeNode:
     labels, annotations = dict(node.labels), dict(node.annotations)
     match action:
         case WithholdUnits():
-            annotations[UNITS_WITHHELD_ANNOTATION] = DRIVER_UPGRADE
+            annotations[driver_upgrade.UNITS_WITHHELD_ANNOTATION] = driver_upgrade.DRIVER_UPGRADE
         case ReturnUnits():
-            del annotations[UNITS_WITHHELD_ANNOTATION]
+            del annotations[driver_upgrade.UNITS_WITHHELD_ANNOTATION]
         case Cordon():
             return replace(node, is_schedulable=False, owns_cordon=True)
         case Uncordon():
             return replace(node, is_schedulable=True, owns_cordon=False)
         case ReleaseAgent():
-            labels[AGENT_DEPLOY_LABEL] = PAUSED_FOR_UPGRADE
+            labels[driver_upgrade.AGENT_DEPLOY_LABEL] = driver_upgrade.PAUSED_FOR_UPGRADE
         case ReturnAgent():
-            del labels[AGENT_DEPLOY_LABEL]
+            del labels[driver_upgrade.AGENT_DEPLOY_LABEL]
         case Annotate(annotations=changes):
             annotations.update({key: value for key, value in changes.items() if value is not None})
         case _:
@@ -579,13 +572,13 @@ def test_a_pass_that_ends_after_any_action_is_gone_on_with_from_there(row):
 def test_a_node_that_was_cordoned_at_the_start_is_marked_as_upstream_marks_it():
     answer = step(a_node(driver_pods=OLD, is_schedulable=False))
     (change,) = (action for action in answer.actions if isinstance(action, SetState))
-    assert change.annotations[INITIALLY_UNSCHEDULABLE_ANNOTATION] == "true"
+    assert change.annotations[driver_upgrade.INITIALLY_UNSCHEDULABLE_ANNOTATION] == "true"
 
 
 @pytest.mark.parametrize("state", [cordoning, waiting, deleting, draining, restarting])
 def test_a_node_whose_driver_pod_would_not_come_back_returns_to_service(state):
     answer = step(state(driver_obstacle="no toleration of taint a:NoSchedule", pods=(A_JOB,)), JOBS)
-    assert answer.progress.state is UpgradeState.UPGRADE_REQUIRED
+    assert answer.progress.state is driver_upgrade.UpgradeState.UPGRADE_REQUIRED
     assert answer.progress.reason is R.DRIVER_KEPT_AWAY
     assert "taint a:NoSchedule" in answer.progress.message
     assert answer.progress.attempt == 1

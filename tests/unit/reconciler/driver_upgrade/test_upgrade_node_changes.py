@@ -8,17 +8,7 @@ import pytest
 from api.driver_upgrade import AGENT_DEPLOY_LABEL, CORDON_MANAGER, UPGRADE_STATE_LABEL, UpgradeState
 from api.foreign.core import Node
 from api.names import NodeName
-from operands.upgrade.actions import (
-    Annotate,
-    PauseOperand,
-    ReleaseAgent,
-    ResumeOperand,
-    ReturnAgent,
-    ReturnUnits,
-    SetState,
-    UpgradeAction,
-    WithholdUnits,
-)
+from operands.upgrade import actions
 from reconciler.driver_upgrade.node_actions import OvertakenError, change_of
 
 N1 = NodeName("n1")
@@ -29,7 +19,7 @@ def a_node(labels: dict[str, str] | None = None, annotations: dict[str, str] | N
     return msgspec.convert({"metadata": meta}, Node)
 
 
-STATE = SetState(N1, "a", UpgradeState.UPGRADE_DONE, {"x": "1", "y": None})
+STATE = actions.SetState(N1, "a", UpgradeState.UPGRADE_DONE, {"x": "1", "y": None})
 DCGM = "nvidia.com/gpu.deploy.dcgm"
 WITHHELD = "gpu.deckhouse.io/units-withheld-by"
 PAUSED = "paused-for-driver-upgrade"
@@ -38,26 +28,26 @@ PAUSED = "paused-for-driver-upgrade"
 @pytest.mark.parametrize(
     ("action", "node", "want"),
     [
-        (WithholdUnits(N1), a_node(), {"annotations": {WITHHELD: "driver-upgrade"}}),
-        (WithholdUnits(N1), a_node(annotations={WITHHELD: "driver-upgrade"}), {}),
+        (actions.WithholdUnits(N1), a_node(), {"annotations": {WITHHELD: "driver-upgrade"}}),
+        (actions.WithholdUnits(N1), a_node(annotations={WITHHELD: "driver-upgrade"}), {}),
         (
-            ReturnUnits(N1),
+            actions.ReturnUnits(N1),
             a_node(annotations={WITHHELD: "driver-upgrade"}),
             {"annotations": {WITHHELD: None}},
         ),
-        (ReturnUnits(N1), a_node(annotations={WITHHELD: "me"}), {}),
-        (Annotate(N1, {"x": "1", "y": None}), a_node(annotations={"x": "1"}), {}),
-        (PauseOperand(N1, DCGM), a_node({DCGM: "true"}), {"labels": {DCGM: PAUSED}}),
-        (PauseOperand(N1, DCGM), a_node({DCGM: "false"}), {}),
-        (ResumeOperand(N1, DCGM), a_node({DCGM: PAUSED}), {"labels": {DCGM: "true"}}),
-        (ResumeOperand(N1, DCGM), a_node({DCGM: "paused-for-mig-change"}), {}),
-        (ReleaseAgent(N1), a_node(), {"labels": {AGENT_DEPLOY_LABEL: PAUSED}}),
+        (actions.ReturnUnits(N1), a_node(annotations={WITHHELD: "me"}), {}),
+        (actions.Annotate(N1, {"x": "1", "y": None}), a_node(annotations={"x": "1"}), {}),
+        (actions.PauseOperand(N1, DCGM), a_node({DCGM: "true"}), {"labels": {DCGM: PAUSED}}),
+        (actions.PauseOperand(N1, DCGM), a_node({DCGM: "false"}), {}),
+        (actions.ResumeOperand(N1, DCGM), a_node({DCGM: PAUSED}), {"labels": {DCGM: "true"}}),
+        (actions.ResumeOperand(N1, DCGM), a_node({DCGM: "paused-for-mig-change"}), {}),
+        (actions.ReleaseAgent(N1), a_node(), {"labels": {AGENT_DEPLOY_LABEL: PAUSED}}),
         (
-            ReturnAgent(N1),
+            actions.ReturnAgent(N1),
             a_node({AGENT_DEPLOY_LABEL: PAUSED}),
             {"labels": {AGENT_DEPLOY_LABEL: None}},
         ),
-        (ReturnAgent(N1), a_node(), {}),
+        (actions.ReturnAgent(N1), a_node(), {}),
         (
             STATE,
             a_node({UPGRADE_STATE_LABEL: "a"}, {"y": "2"}),
@@ -70,7 +60,7 @@ PAUSED = "paused-for-driver-upgrade"
     ],
 )
 def test_an_action_changes_what_is_not_so_yet_and_nothing_of_others(
-    action: UpgradeAction, node: Node, want: dict[str, Any]
+    action: actions.UpgradeAction, node: Node, want: dict[str, Any]
 ):
     assert change_of(action, node) == want
 
