@@ -22,7 +22,6 @@ EVENTS: Final = "/apis/events.k8s.io/v1"
 DRIVER: Final = "csi.gkm.io"
 ATTRIBUTE: Final = f"{DRIVER}/GKMCache"
 NAMESPACE_ATTRIBUTE: Final = f"{DRIVER}/namespace"
-DIGEST_ANNOTATION: Final = "gkm.io/resolvedDigest"
 _SHOW: Final = f"trap 'exit 0' TERM; cat /cache/{MARKER}; sleep 100000 & wait"
 """A shell as process 1 ends at once only where it is told to."""
 _NODE_KINDS: Final = ("gkmcachenodes", "clustergkmcachenodes")

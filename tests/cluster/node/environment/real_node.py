@@ -157,16 +157,6 @@ class RealNode:
             },
         }
 
-    def api_server_env(self) -> list[dict[str, str]]:
-        """Return what leads a container to the API server; its pod must have `hostNetwork: true`.
-
-        The API server listens on loopback, and the address of its Service leads nowhere.
-        """
-        return [
-            {"name": "KUBERNETES_SERVICE_HOST", "value": "127.0.0.1"},
-            {"name": "KUBERNETES_SERVICE_PORT", "value": str(self._control_plane.port)},
-        ]
-
     async def exec(
         self, namespace: str, pod: str, argv: "Sequence[str]", *, container: str = "main"
     ) -> str:
