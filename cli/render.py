@@ -37,11 +37,7 @@ from manifests.install.webhooks import (
     build_validating_configuration,
 )
 from manifests.monitoring.alerts import build_alert_rules
-from manifests.monitoring.dashboards.config_maps import (
-    build_dashboards,
-    dashboard_names,
-    dashboard_text,
-)
+from manifests.monitoring.dashboards import config_maps
 from manifests.node.csi_driver import build_csi_driver
 from manifests.nvidia.operator_crds import build_operator_crds
 from manifests.yaml import render
@@ -224,11 +220,11 @@ def _all_objects(options: "argparse.Namespace") -> list[dict[str, Any]]:
 
 def _dashboards(board: str | None, namespace: str) -> str:
     if board is None:
-        return render(build_dashboards(namespace))
-    names = dashboard_names()
+        return render(config_maps.build_dashboards(namespace))
+    names = config_maps.dashboard_names()
     if board not in names:
         raise no_such("dashboard", board, names, listed_by=f"{PROGRAM} render dashboards")
-    return dashboard_text(board)
+    return config_maps.dashboard_text(board)
 
 
 def _operands(options: "argparse.Namespace", namespace: str) -> list[dict[str, Any]]:

@@ -42,13 +42,8 @@ from kube.resources import (
 from kube.resources import NODES as NODE_RESOURCE
 from manifests import constants
 from manifests.caches.crds import build_cache_crds
+from manifests.install import webhooks
 from manifests.install.crds import build_crds
-from manifests.install.webhooks import (
-    UrlClient,
-    WebhookSettings,
-    build_mutating_configuration,
-    build_validating_configuration,
-)
 from manifests.nvidia.operator_crds import build_operator_crds
 from simulator.apiserver.server import InMemoryApiServer
 from simulator.apiserver.webhooks.chain import User
@@ -325,14 +320,15 @@ class DemoCluster:
             await self.client.create(CUSTOM_RESOURCE_DEFINITIONS, crd)
         for crd in build_operator_crds() if self._fleet.systems else ():
             await self.client.create(CUSTOM_RESOURCE_DEFINITIONS, crd)
-        settings = WebhookSettings(
-            client=UrlClient(base_url=self.server.url), serves_caches=self._fleet.has_caches
+        settings = webhooks.WebhookSettings(
+            client=webhooks.UrlClient(base_url=self.server.url),
+            serves_caches=self._fleet.has_caches,
         )
         await self.client.create(
-            MUTATING_WEBHOOK_CONFIGURATIONS, build_mutating_configuration(settings)
+            MUTATING_WEBHOOK_CONFIGURATIONS, webhooks.build_mutating_configuration(settings)
         )
         await self.client.create(
-            VALIDATING_WEBHOOK_CONFIGURATIONS, build_validating_configuration(settings)
+            VALIDATING_WEBHOOK_CONFIGURATIONS, webhooks.build_validating_configuration(settings)
         )
 
     async def stored_caches(self, node: str) -> list[str]:

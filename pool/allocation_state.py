@@ -18,11 +18,7 @@ from pool.index.device_index import DeviceIndex
 from pool.model import PodPhase, UnitlessPod
 from pool.pods.observed import ObservedPods
 from pool.pods.pod_claims import PodClaims
-from pool.reservations.conflicts import (
-    conflicts,
-    conflicts_with_stored_pods,
-    unconfirmed_rivals,
-)
+from pool.reservations import conflicts
 from pool.reservations.ledger import ReservationLedger
 from pool.reservations.reservation import End, Ended, Reservation, ReservationPhase
 from pool.reservations.restore import restored_reservation
@@ -96,7 +92,7 @@ class AllocationState:
             InvariantViolatedError: a unit is not free, so the plan was not carried out at once.
         """
         reservation = self._planned(request, placed, now, phase=ReservationPhase.HELD)
-        if conflicts(reservation, self.index):
+        if conflicts.conflicts(reservation, self.index):
             raise _not_free(reservation)
         self._add(reservation)
         return reservation
@@ -303,7 +299,7 @@ class AllocationState:
         reservation = self.ledger.of_pod(uid)
         if reservation is None or reservation.phase is not ReservationPhase.DOUBTFUL:
             return None
-        if conflicts_with_stored_pods(reservation, self.index):
+        if conflicts.conflicts_with_stored_pods(reservation, self.index):
             return None
         committed = replace(reservation, phase=ReservationPhase.COMMITTED)
         self.ledger.move(committed)
@@ -389,7 +385,7 @@ class AllocationState:
         if (
             reservation is None
             or self.ledger.get(reservation.id) is not None
-            or conflicts_with_stored_pods(reservation, self.index)
+            or conflicts.conflicts_with_stored_pods(reservation, self.index)
         ):
             return None
         self._take_over(reservation, now)
@@ -407,9 +403,9 @@ class AllocationState:
 
     def _take_over(self, reservation: Reservation, now: "Instant") -> None:
         """End the unconfirmed reservations that have any of these units."""
-        if conflicts_with_stored_pods(reservation, self.index):
+        if conflicts.conflicts_with_stored_pods(reservation, self.index):
             raise _not_free(reservation)
-        for id_ in unconfirmed_rivals(reservation, self.index):
+        for id_ in conflicts.unconfirmed_rivals(reservation, self.index):
             rival = self.ledger.get(id_)
             if rival is None:
                 raise InvariantViolatedError(f"{id_} has units and is not in the ledger")

@@ -11,17 +11,13 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, final
 
 import msgspec
 
+from api import names
 from api.crd.openapi import crd_schema
 from api.field_errors import UNDECODABLE
 from api.foreign.core import Node
 from api.kinds.gpunodeinventory import GPUNodeInventory, NodeSystem
 from api.kinds.nvidia.clusterpolicy import ClusterPolicy
 from api.kinds.nvidia.nvidiadriver import NVIDIADriver
-from api.names import (
-    DEPLOY_LABELS_ANNOTATION,
-    POOL_NODE_LABEL_PREFIX,
-    UPGRADE_ENABLED_ANNOTATION,
-)
 from api.text import listed, nearest
 from cli.simulation.errors import BadInputError
 from cli.simulation.object_files import read_objects
@@ -118,11 +114,11 @@ def _labelled(file: Path, item: Json) -> LabelledNode:
     annotations = node.metadata.annotations or {}
     return LabelledNode(
         labels=labels,
-        recorded=annotations.get(DEPLOY_LABELS_ANNOTATION, ""),
-        upgrade_enabled=annotations.get(UPGRADE_ENABLED_ANNOTATION, ""),
+        recorded=annotations.get(names.DEPLOY_LABELS_ANNOTATION, ""),
+        upgrade_enabled=annotations.get(names.UPGRADE_ENABLED_ANNOTATION, ""),
         runtime_version=node.status.node_info.container_runtime_version,
         kernel_version=node.status.node_info.kernel_version,
-        is_in_pool=any(key.startswith(POOL_NODE_LABEL_PREFIX) for key in labels),
+        is_in_pool=any(key.startswith(names.POOL_NODE_LABEL_PREFIX) for key in labels),
     )
 
 

@@ -5,11 +5,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Final, final
 
-from api.driver_upgrade import (
-    UNITS_WITHHELD_ANNOTATION,
-    UPGRADE_RECORD_ANNOTATION,
-    UPGRADE_STATE_LABEL,
-)
+from api import driver_upgrade
 from api.foreign.karpenter import DO_NOT_DISRUPT_ANNOTATION
 from api.names import (
     AGENT_NOT_READY_TAINT,
@@ -224,12 +220,12 @@ def _cleaning(node: FoundNode) -> Step | None:
     labels += [key for key in operands.labels if key not in labels]
     ours = {
         *(POOL_TAINTS_ANNOTATION, KEEP_UNTIL_ANNOTATION),
-        UNITS_WITHHELD_ANNOTATION,
+        driver_upgrade.UNITS_WITHHELD_ANNOTATION,
         *operands.annotations,
     }
-    if UPGRADE_RECORD_ANNOTATION in node.annotations:
+    if driver_upgrade.UPGRADE_RECORD_ANNOTATION in node.annotations:
         ours.update(OUR_ANNOTATIONS)
-        labels += [key for key in facts.labels if key == UPGRADE_STATE_LABEL]
+        labels += [key for key in facts.labels if key == driver_upgrade.UPGRADE_STATE_LABEL]
     if KEEP_UNTIL_ANNOTATION in node.annotations:
         ours.add(DO_NOT_DISRUPT_ANNOTATION)
     annotations = [key for key in node.annotations if key in ours]

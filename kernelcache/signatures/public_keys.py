@@ -10,15 +10,9 @@ from dataclasses import dataclass, field
 from typing import Final, Self, final
 
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
-from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, padding, rsa
 from cryptography.hazmat.primitives.asymmetric.utils import Prehashed
-from cryptography.hazmat.primitives.serialization import (
-    Encoding,
-    PublicFormat,
-    load_der_public_key,
-    load_pem_public_key,
-)
 
 MIN_RSA_BITS: Final = 2048
 MAX_RSA_BITS: Final = 8192
@@ -63,7 +57,7 @@ class VerificationKey:
                 f"{blocks} PEM blocks: list each public key as an element of its own"
             )
         try:
-            key = load_pem_public_key(pem.encode())
+            key = serialization.load_pem_public_key(pem.encode())
         except (ValueError, UnsupportedAlgorithm):
             raise PublicKeyError("no public key in PEM form (-----BEGIN PUBLIC KEY-----)") from None
         return cls.of(key)
@@ -76,7 +70,7 @@ class VerificationKey:
             PublicKeyError: as for `from_pem`.
         """
         try:
-            key = load_der_public_key(content)
+            key = serialization.load_der_public_key(content)
         except (ValueError, UnsupportedAlgorithm):
             raise PublicKeyError("no public key in DER form") from None
         return cls.of(key)
@@ -107,7 +101,9 @@ class VerificationKey:
                 pass
             case _:
                 raise PublicKeyError("a key of another kind than ECDSA, RSA and Ed25519")
-        content = key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+        content = key.public_bytes(
+            serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
+        )
         return cls(key=key, fingerprint=f"SHA256:{hashlib.sha256(content).hexdigest()}")
 
     @property

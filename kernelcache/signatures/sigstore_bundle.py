@@ -9,18 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Final, final
 
 import msgspec
 
-from kernelcache.signatures.certificate_parsing import (
-    CertificateUnreadableError,
-    read_der_certificate,
-)
+from kernelcache.signatures import certificate_parsing, signing_certificate
 from kernelcache.signatures.keyless_bundle import verify_keyless_envelope, verify_keyless_message
 from kernelcache.signatures.keyless_policy import trust_root_for_keyless
 from kernelcache.signatures.signed_image import check_image, check_statement
-from kernelcache.signatures.signing_certificate import (
-    accepted_signer,
-    certified_key,
-    check_validity,
-)
 from kernelcache.signatures.verdict import (
     KeySigner,
     SignatureFault,
@@ -141,12 +133,12 @@ def bundle_signer(
     # From here on only what `sigstore` has verified counts, not what was read above.
     if isinstance(signed, _Envelope):
         envelope = verify_keyless_envelope(content, trust_root)
-        keyless = accepted_signer(envelope.certificate, policy)
+        keyless = signing_certificate.accepted_signer(envelope.certificate, policy)
         check_statement(envelope.payload_type, envelope.payload, digest=digest, signer=keyless)
     else:
         sha256 = signed.message_digest.digest
         certificate = verify_keyless_message(content, trust_root, sha256=sha256)
-        keyless = accepted_signer(certificate, policy)
+        keyless = signing_certificate.accepted_signer(certificate, policy)
         check_image(f"sha256:{sha256.hex()}", digest=digest, signer=keyless)
     return keyless
 
@@ -156,15 +148,15 @@ def _check_certificate(
 ) -> None:
     """Refuse early, and with the exact reason, what `sigstore` would refuse too."""
     try:
-        parsed = read_der_certificate(certificate.raw_bytes)
-    except CertificateUnreadableError:
+        parsed = certificate_parsing.read_der_certificate(certificate.raw_bytes)
+    except certificate_parsing.CertificateUnreadableError:
         raise _malformed("its certificate cannot be read") from None
-    if not signed.is_signed_by(certified_key(parsed)):
+    if not signed.is_signed_by(signing_certificate.certified_key(parsed)):
         raise SignatureProblem(
             SignatureFault.OTHER_CONTENT, "the key in its certificate has not signed its content"
         )
     if logged_at := int(entry.integrated_time):
-        check_validity(parsed, dt.datetime.fromtimestamp(logged_at, dt.UTC))
+        signing_certificate.check_validity(parsed, dt.datetime.fromtimestamp(logged_at, dt.UTC))
 
 
 def _read(content: bytes) -> _Bundle:

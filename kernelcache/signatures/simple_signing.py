@@ -9,14 +9,10 @@ minutes. `sigstore` cannot verify it, because the entry has no proof of inclusio
 import base64
 from typing import TYPE_CHECKING
 
+from kernelcache.signatures import signing_certificate
 from kernelcache.signatures.certificate_parsing import read_pem_certificate
 from kernelcache.signatures.keyless_policy import trust_root_for_keyless
 from kernelcache.signatures.signed_image import check_payload
-from kernelcache.signatures.signing_certificate import (
-    accepted_signer,
-    certified_key,
-    check_certificate,
-)
 from kernelcache.signatures.transparency_log import logged_at
 from kernelcache.signatures.verdict import (
     KeySigner,
@@ -79,9 +75,9 @@ def _keyless_signer(
         signature=signature,
         certificate=certificate,
     )
-    check_certificate(certificate, trust_root, signed_at=signed_at)
-    if not certified_key(certificate).has_signed(signature, material.payload):
+    signing_certificate.check_certificate(certificate, trust_root, signed_at=signed_at)
+    if not signing_certificate.certified_key(certificate).has_signed(signature, material.payload):
         raise SignatureProblem(
             SignatureFault.OTHER_CONTENT, "the key in its certificate has not signed its payload"
         )
-    return accepted_signer(certificate, policy)
+    return signing_certificate.accepted_signer(certificate, policy)

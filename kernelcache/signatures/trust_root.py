@@ -11,10 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Final, final
 import msgspec
 
 from api.text import truncate
-from kernelcache.signatures.certificate_parsing import (
-    CertificateUnreadableError,
-    read_der_certificate,
-)
+from kernelcache.signatures import certificate_parsing
 from kernelcache.signatures.public_keys import PublicKeyError, VerificationKey
 
 if TYPE_CHECKING:
@@ -162,10 +159,10 @@ def read_trust_root(content: bytes) -> TrustRoot:
 def _authority(authority: _Authority) -> TrustedAuthority:
     try:
         certificates = tuple(
-            read_der_certificate(certificate.raw_bytes)
+            certificate_parsing.read_der_certificate(certificate.raw_bytes)
             for certificate in authority.cert_chain.certificates
         )
-    except CertificateUnreadableError:
+    except certificate_parsing.CertificateUnreadableError:
         raise TrustRootError("a certificate in the trust root cannot be read") from None
     return TrustedAuthority(
         certificates=certificates, start=authority.valid_for.first, end=authority.valid_for.last

@@ -10,13 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from api import names
 from api.kinds.autoscaling import Autoscaling, ShapeRequirement
 from api.meta import SelectorOperator, SelectorRequirement
-from api.names import (
-    AGENT_NOT_READY_TAINT,
-    PRESENT_LABEL,
-    SCALE_REQUEST_LABEL,
-)
 from api.well_known_labels import OS_LABEL
 from autoscaling.parameters import scaling_parameters
 from pool.facts import pool_facts
@@ -83,7 +79,7 @@ def _template(
     if all(requirement.key != OS_LABEL for requirement in requirements):
         requirements.append(_is_in(OS_LABEL, "linux"))
     # Karpenter copies the value that a signal's node selector has to the NodeClaim and the Node.
-    asked = SelectorRequirement(key=SCALE_REQUEST_LABEL, operator=SelectorOperator.EXISTS)
+    asked = SelectorRequirement(key=names.SCALE_REQUEST_LABEL, operator=SelectorOperator.EXISTS)
     requirements.insert(0, asked)
     spec: dict[str, Any] = {
         "nodeClassRef": dataclasses.asdict(node_class),
@@ -93,9 +89,9 @@ def _template(
     }
     if pool.taints:
         spec["taints"] = msgspec.to_builtins(list(pool.taints))
-    spec["startupTaints"] = [{"key": AGENT_NOT_READY_TAINT, "effect": "NoSchedule"}]
+    spec["startupTaints"] = [{"key": names.AGENT_NOT_READY_TAINT, "effect": "NoSchedule"}]
     # By the label Karpenter sees that the agents' DaemonSets run there, and adds what they request.
-    labels = {PRESENT_LABEL: "true", **labels}
+    labels = {names.PRESENT_LABEL: "true", **labels}
     return {"metadata": {"labels": labels}, "spec": spec}
 
 

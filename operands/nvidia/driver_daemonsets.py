@@ -10,14 +10,9 @@ from typing import Any, Final, final
 
 import msgspec
 
+from api import names
 from api.kinds.nvidia.nvidiadriver import DriverType, NVIDIADriverSpec
 from api.kinds.nvidia.operator_blocks import DaemonsetsSpec, HostPaths
-from api.names import (
-    DRIVER_OWNER_LABEL,
-    NVIDIA_PRESENT_LABEL,
-    OPERAND_LABEL,
-    POLICY_DRIVER_LABEL,
-)
 from api.well_known_labels import APP_COMPONENT_LABEL
 from operands.asset_files import load_assets
 from operands.nvidia.driver_owners import owner_value
@@ -148,7 +143,8 @@ def _daemon_set(manifest: Json, operands: DriverOperands, group: DriverGroup) ->
     ):
         labels["app"] = name
     select_nodes(
-        found, {NVIDIA_PRESENT_LABEL: "true", DRIVER_OWNER_LABEL: owner_value(operands.name)}
+        found,
+        {names.NVIDIA_PRESENT_LABEL: "true", names.DRIVER_OWNER_LABEL: owner_value(operands.name)},
     )
     if operands.spec.node_affinity is not None:
         affinity = msgspec.to_builtins(operands.spec.node_affinity)
@@ -224,7 +220,7 @@ def _finish(daemon_set: Json, operands: DriverOperands) -> None:
     """Put namespace and labels into an object, by which it is found again."""
     metadata = daemon_set["metadata"]
     metadata.setdefault("labels", {}).update(
-        {OPERAND_LABEL: NAME, POLICY_DRIVER_LABEL: owner_value(operands.name)}
+        {names.OPERAND_LABEL: NAME, names.POLICY_DRIVER_LABEL: owner_value(operands.name)}
     )
     if daemon_set["kind"] not in _CLUSTER_SCOPED:
         metadata["namespace"] = operands.namespace

@@ -14,10 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
     from pathlib import Path
 
-    from pool.placement.simulation.model import (
-        PoolSize,
-        SimulatedPod,
-    )
+    from pool.placement.simulation import model
     from pool.placement.simulation.placing_cluster import PlacingCluster
 
     Progress = Callable[[str, int, int], None]
@@ -28,7 +25,7 @@ if TYPE_CHECKING:
 class Scenario:
     """What is simulated."""
 
-    pods: "Sequence[SimulatedPod]"
+    pods: "Sequence[model.SimulatedPod]"
     cluster: "Callable[[str, int], PlacingCluster]"
     """Returns the cluster at the start, for a strategy and a seed."""
     axis: run_report.Axis
@@ -51,7 +48,7 @@ def check_strategies(names: "Sequence[str]", known: "Collection[str]") -> None:
         raise BadInputError(f"no such strategy {name}; {hint}")
 
 
-def axis_of(pods: "Sequence[SimulatedPod]") -> run_report.Axis:
+def axis_of(pods: "Sequence[model.SimulatedPod]") -> run_report.Axis:
     """Return what the curves of a workload are drawn over."""
     in_time = any(pod.arrival_s or pod.duration_s is not None for pod in pods)
     return run_report.Axis.TIME if in_time else run_report.Axis.ARRIVED
@@ -78,7 +75,7 @@ def _reported(
 ) -> run_report.RunReport:
     reports = []
     names_by_note: dict[str, list[str]] = {}
-    sizes: Sequence[PoolSize] = ()
+    sizes: Sequence[model.PoolSize] = ()
     nodes = 0
     for name in dict.fromkeys(strategies):
         cluster = scenario.cluster(name, seed)

@@ -6,12 +6,8 @@ The containers of config-manager run the device plugin's image, as upstream's do
 from typing import TYPE_CHECKING, Any, Final
 
 from operands.asset_files import load_assets
+from operands.nvidia.devices import plugin_configuration
 from operands.nvidia.devices.access import set_device_access
-from operands.nvidia.devices.plugin_configuration import (
-    CONFIG_MANAGERS,
-    set_configuration,
-    set_mig_strategy,
-)
 from operands.nvidia.policy_operands import PolicyOperands
 from operands.nvidia.policy_transforms import (
     add_pull_secrets,
@@ -35,8 +31,8 @@ _MAIN: Final = "gpu-feature-discovery"
 def _build(settings: PolicyOperands) -> list[dict[str, Any]]:
     objects = load_assets(NAME)
     daemon_set = the(objects, "DaemonSet")
-    set_mig_strategy(container_of(daemon_set, _MAIN), settings)
-    set_configuration(daemon_set, _MAIN, settings)
+    plugin_configuration.set_mig_strategy(container_of(daemon_set, _MAIN), settings)
+    plugin_configuration.set_configuration(daemon_set, _MAIN, settings)
     set_device_access(daemon_set, _MAIN, settings)
     set_block(daemon_set, _MAIN, settings.spec.gfd, field="gfd", settings=settings)
     if settings.spec.device_plugin.config.name:
@@ -51,7 +47,7 @@ def _build(settings: PolicyOperands) -> list[dict[str, Any]]:
 def _set_config_managers(daemon_set: dict[str, Any], settings: PolicyOperands) -> None:
     block = settings.spec.device_plugin
     image = image_of(block, "devicePlugin", settings)
-    for name in CONFIG_MANAGERS:
+    for name in plugin_configuration.CONFIG_MANAGERS:
         set_image(container_of(daemon_set, name), image, block)
     add_pull_secrets(daemon_set, block)
 

@@ -8,12 +8,8 @@ from typing import Any, Final
 import msgspec
 
 from operands.asset_files import load_assets
+from operands.nvidia.devices import plugin_configuration
 from operands.nvidia.devices.access import set_device_access
-from operands.nvidia.devices.plugin_configuration import (
-    set_configuration,
-    set_mig_strategy,
-    set_mps_root,
-)
 from operands.nvidia.policy_operands import PolicyOperands
 from operands.nvidia.policy_transforms import finish_policy, set_block
 from operands.nvidia.states import operator_validation
@@ -29,9 +25,9 @@ def _build(settings: PolicyOperands) -> list[dict[str, Any]]:
     block = msgspec.structs.replace(settings.spec.device_plugin, args=None, env=None)
     objects = load_assets(NAME)
     daemon_set = the(objects, "DaemonSet")
-    set_mig_strategy(container_of(daemon_set, _MAIN), settings)
-    set_mps_root(daemon_set, settings)
-    set_configuration(daemon_set, _MAIN, settings)
+    plugin_configuration.set_mig_strategy(container_of(daemon_set, _MAIN), settings)
+    plugin_configuration.set_mps_root(daemon_set, settings)
+    plugin_configuration.set_configuration(daemon_set, _MAIN, settings)
     set_device_access(daemon_set, _MAIN, settings)
     set_block(daemon_set, _MAIN, block, field="devicePlugin", settings=settings)
     return finish_policy(NAME, objects, settings)

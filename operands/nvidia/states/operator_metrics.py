@@ -7,12 +7,8 @@ TLS where the policy asks for it: the installation may have a ServiceMonitor of 
 from typing import TYPE_CHECKING, Any, Final
 
 from operands.asset_files import load_assets
+from operands.nvidia import policy_transforms
 from operands.nvidia.policy_operands import PolicyOperands
-from operands.nvidia.policy_transforms import (
-    finish_policy,
-    set_operator_metadata,
-    set_service_monitor,
-)
 from operands.operand_state import OperandState
 from operands.transforms import the
 
@@ -33,11 +29,11 @@ def _build(settings: PolicyOperands) -> list[dict[str, Any]]:
     service["spec"]["ports"][0]["targetPort"] = metrics.port
     config = operator.metrics.service_monitor
     _set_endpoint(monitor, metrics)
-    set_service_monitor(monitor, config)
-    set_operator_metadata(objects, operator)
+    policy_transforms.set_service_monitor(monitor, config)
+    policy_transforms.set_operator_metadata(objects, operator)
     if not config.enabled:
         objects.remove(monitor)
-    return finish_policy(NAME, objects, settings)
+    return policy_transforms.finish_policy(NAME, objects, settings)
 
 
 def _set_endpoint(monitor: dict[str, Any], metrics: "ServerMetrics") -> None:

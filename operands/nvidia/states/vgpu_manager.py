@@ -5,11 +5,7 @@ from typing import Any, Final
 
 from api.kinds.nvidia.sandbox_operands import WorkloadType
 from operands.asset_files import load_assets
-from operands.nvidia.drivers.config_files import (
-    NamedConfigMap,
-    add_config_files,
-    module_parameters,
-)
+from operands.nvidia.drivers import config_files
 from operands.nvidia.drivers.containers import set_pod_fields, variables
 from operands.nvidia.drivers.description import group_image
 from operands.nvidia.drivers.groups import (
@@ -77,13 +73,13 @@ def _daemon_set(manifest: Json, group: DriverGroup, settings: PolicyOperands) ->
         container["args"] = list(block.args)
     set_env(container, variables(block.env))
     if block.kernel_module_config.name:
-        config = NamedConfigMap(
+        config = config_files.NamedConfigMap(
             name=block.kernel_module_config.name,
             where=f"{where}.kernelModuleConfig",
             namespace=settings.namespace,
             keys=settings.config_keys,
         )
-        add_config_files(found, [module_parameters(config, {_MAIN})])
+        config_files.add_config_files(found, [config_files.module_parameters(config, {_MAIN})])
     set_pod_fields(found, block)
     found["spec"]["selector"]["matchLabels"][OS_VERSION] = group.os_tag
     for metadata in (found["metadata"], found["spec"]["template"]["metadata"]):

@@ -28,12 +28,8 @@ from simulator.apiserver.store.objects import encode
 from simulator.apiserver.strategies import pod
 from simulator.apiserver.strategies.table import strategy_of
 from simulator.apiserver.webhooks.chain import AdmissionAttributes
+from simulator.apiserver.write import transitions
 from simulator.apiserver.write.request_body import adopt, check_uid, drop_unknown_fields
-from simulator.apiserver.write.transitions import (
-    is_finished,
-    isolate,
-    move_generation,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -272,7 +268,7 @@ class Writer:
         resource = target.resource
         # A copy, because parts of it become parts of the new object.
         old = stored.copy()
-        body = isolate(body, old, target)
+        body = transitions.isolate(body, old, target)
         check_uid(body, old, resource)
         self._conform(body, target, caller, old=old)
         attributes = AdmissionAttributes(
@@ -288,9 +284,9 @@ class Writer:
         )
         mutated = await self._admission.mutate(attributes, body)
         if mutated is not body:
-            body = isolate(adopt(mutated, target), old, target)
+            body = transitions.isolate(adopt(mutated, target), old, target)
             self._conform(body, target, caller, old=old)
-        move_generation(body, old, resource)
+        transitions.move_generation(body, old, resource)
         self._check_rules(body, resource, old)
         await self._admission.validate(attributes, body)
         now = self.now()
@@ -317,7 +313,7 @@ class Writer:
             return WriteResult(status=200, encoded=stored.encoded)
         if caller.dry_run:
             return WriteResult(status=200, encoded=encode(body, owners))
-        if is_finished(body):
+        if transitions.is_finished(body):
             removed = collection.remove(stored, body)
             self._effects.removed(resource, removed)
             return WriteResult(status=200, encoded=removed.encoded)

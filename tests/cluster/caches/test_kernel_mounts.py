@@ -9,11 +9,7 @@ import grpc
 import pytest
 
 from api.csi.names import NODE_GET_STATS
-from api.csi.proto.csi_pb2 import (
-    NodeGetVolumeStatsRequest,
-    NodeGetVolumeStatsResponse,
-    VolumeUsage,
-)
+from api.csi.proto import csi_pb2
 from tests.cluster.caches.conftest import DriverProcess
 from tests.cluster.caches.driver_process import CONTENT
 from tests.support.csi import a_publish
@@ -66,9 +62,9 @@ async def test_a_volume_in_use_stays_mounted_until_it_is_not(driver: DriverProce
 
 async def test_a_volume_is_measured_by_its_files(driver: DriverProcess):
     await driver.client.publish(a_publish(driver.target))
-    request = NodeGetVolumeStatsRequest(volume_id="csi-1", volume_path=str(driver.target))
-    found = await driver.client.call(NODE_GET_STATS, request, NodeGetVolumeStatsResponse)
+    request = csi_pb2.NodeGetVolumeStatsRequest(volume_id="csi-1", volume_path=str(driver.target))
+    found = await driver.client.call(NODE_GET_STATS, request, csi_pb2.NodeGetVolumeStatsResponse)
     assert [(item.unit, item.used) for item in found.usage] == [
-        (VolumeUsage.BYTES, 1000),
-        (VolumeUsage.INODES, 1),
+        (csi_pb2.VolumeUsage.BYTES, 1000),
+        (csi_pb2.VolumeUsage.INODES, 1),
     ]

@@ -2,12 +2,8 @@
 
 import yaml
 
+from manifests.install import webhooks
 from manifests.install.crds import build_crds
-from manifests.install.webhooks import (
-    UrlClient,
-    WebhookSettings,
-    build_validating_configuration,
-)
 from manifests.nvidia.operator_crds import build_operator_crds
 from tests.fault.steps import NEXT_VERSIONED
 from tests.fault.unreadable_objects import FIELDS, NEXT, with_next_values
@@ -29,8 +25,8 @@ def test_every_field_that_is_made_unreadable_has_the_value_of_the_next_version()
 
 
 def test_webhook_of_pools_is_not_asked_about_pools_of_the_next_version():
-    settings = WebhookSettings(client=UrlClient(base_url="https://127.0.0.1:1"))
-    configuration = build_validating_configuration(settings)
+    settings = webhooks.WebhookSettings(client=webhooks.UrlClient(base_url="https://127.0.0.1:1"))
+    configuration = webhooks.build_validating_configuration(settings)
     (changed,) = yaml.safe_load_all(with_next_values(yaml.safe_dump_all([configuration])))
     added = [
         (webhook["name"], condition["name"])

@@ -10,11 +10,7 @@ from kube.client import KubeClient
 from kube.resources import PODS
 from manifests.constants import DEFAULT_NAMESPACE
 from reconciler.scaling.backends.signal_pods import SignalPods
-from reconciler.sinks.scale_signal import (
-    LABEL_SELECTOR,
-    SignalPod,
-    observe_signal,
-)
+from reconciler.sinks import scale_signal
 from simulator.apiserver.server import InMemoryApiServer
 from tests.support.builders import at
 from tests.support.client_of_api import a_client, an_api_with_client
@@ -37,10 +33,10 @@ class SignalRun:
     async def facts(self) -> list[SignalFacts]:
         found = await self.admin.list_as(
             PODS,
-            SignalPod,
-            observe_signal,
+            scale_signal.SignalPod,
+            scale_signal.observe_signal,
             namespace=DEFAULT_NAMESPACE,
-            label_selector=LABEL_SELECTOR,
+            label_selector=scale_signal.LABEL_SELECTOR,
         )
         return found.items
 

@@ -12,14 +12,8 @@ from manifests.constants import DEFAULT_NAMESPACE
 from manifests.scaling.balloon_pod import build_balloon
 from manifests.scaling.priority_class import build_balloon_priority_class
 from tests.component.reconciler.scaling_run import ALL, TWO, ScalingRun, a_scaling_run
+from tests.support import node_requests
 from tests.support.kubernetes_schemas import check_object
-from tests.support.node_requests import (
-    TAINT,
-    a_node_request,
-    a_requirement,
-    a_shape,
-    some_parameters,
-)
 
 pytestmark = pytest.mark.looptime
 
@@ -59,10 +53,12 @@ async def phases(run: ScalingRun) -> list[str]:
 
 def test_a_balloon_is_a_valid_pod_that_keeps_away_from_the_pools_nodes():
     """Weak point 1: a node whose devices the autoscaler takes for free gets no balloon."""
-    shape = a_shape(requirements=(a_requirement(),))
+    shape = node_requests.a_shape(requirements=(node_requests.a_requirement(),))
     pod: dict[str, Any] = build_balloon(
-        a_node_request(shape=shape),
-        some_parameters(shape, taints=(TAINT,), signal_resource="nvidia.com/gpu"),
+        node_requests.a_node_request(shape=shape),
+        node_requests.some_parameters(
+            shape, taints=(node_requests.TAINT,), signal_resource="nvidia.com/gpu"
+        ),
         namespace="gpu",
         image="registry.example.com/gpu-control-plane:1.0",
     )

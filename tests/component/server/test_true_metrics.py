@@ -14,11 +14,7 @@ from certs.pem import DecodedPair, decode_pair
 from http_edge.system_clock import SystemClock
 from telemetry import metrics
 from telemetry.metric_declaration import DeclaredMetric
-from tests.component.server.metrics_nodes import (
-    IMPATIENT,
-    a_node_publishes_its_devices,
-    nodes_and_pools_are_exported,
-)
+from tests.component.server import metrics_nodes
 from tests.component.server.metrics_run import (
     DEVICES,
     NOT_SERVED,
@@ -45,7 +41,7 @@ async def test_every_metric_says_what_happened(cluster: Cluster) -> None:
     ASKED.clear()  # of other tests in this process
     await cluster.install_discovery()
     await cluster.install_karpenter()
-    async with a_server(cluster, **IMPATIENT) as server:
+    async with a_server(cluster, **metrics_nodes.IMPATIENT) as server:
         await server.until_ready()
         await cluster.until_stable()
         cluster.api.requests.clear()
@@ -57,11 +53,11 @@ async def test_every_metric_says_what_happened(cluster: Cluster) -> None:
         await a_binding_is_lost(run)
         await strangers_bind(run)
         await the_api_server_stumbles(run)
-        async with a_node_publishes_its_devices(run) as exporter:
+        async with metrics_nodes.a_node_publishes_its_devices(run) as exporter:
             await exporters_reads_are_exported(run, exporter)
             await what_was_counted_is_exported(run)
             await what_is_in_the_cluster_is_exported(run)
-            await nodes_and_pools_are_exported(run)
+            await metrics_nodes.nodes_and_pools_are_exported(run)
             assert exported("gpu_index_generation")[()] > before
             await units_are_counted_over_time(run)
             await every_request_of_ours_is_exported(run)

@@ -13,18 +13,13 @@ from kube.client import KubeClient
 from manifests import constants
 from manifests.caches.claim_policies import build_claim_policies
 from manifests.caches.crds import build_cache_crds
+from manifests.install import webhooks
 from manifests.install.agent_policy import build_agent_policy
 from manifests.install.annotation_policy import build_annotation_policy
 from manifests.install.crds import build_crds
 from manifests.install.leadership_policy import build_fencing_policies
 from manifests.install.rbac import build_cache_roles, build_pull_secret_rights
 from manifests.install.server_policy import OwnObjects, build_server_policies
-from manifests.install.webhooks import (
-    UrlClient,
-    WebhookSettings,
-    build_mutating_configuration,
-    build_validating_configuration,
-)
 from manifests.node.agent_daemonset import build_node_agent
 from manifests.node.csi_driver import build_csi_driver
 from manifests.nvidia.operator_crds import build_operator_crds
@@ -155,9 +150,10 @@ async def an_installed_cluster() -> AsyncIterator[InstalledCluster]:
         await _install(cluster)
         await _add_what_the_server_makes(cluster)
         # At the end: they refuse whatever concerns them.
-        settings = WebhookSettings(client=UrlClient(base_url=DEAD_URL))
+        settings = webhooks.WebhookSettings(client=webhooks.UrlClient(base_url=DEAD_URL))
         await cluster.create(
-            build_mutating_configuration(settings), build_validating_configuration(settings)
+            webhooks.build_mutating_configuration(settings),
+            webhooks.build_validating_configuration(settings),
         )
         cluster.api.requests.clear()
         yield cluster

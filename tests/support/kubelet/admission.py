@@ -14,10 +14,7 @@ import grpc
 
 from api.kubelet.deviceplugin import HEALTHY
 from api.kubelet.podresources import ContainerUnits, PodUnits
-from api.kubelet.proto.deviceplugin_pb2 import (
-    ContainerAllocateResponse,
-    ContainerPreferredAllocationRequest,
-)
+from api.kubelet.proto import deviceplugin_pb2
 from api.quantity import parse_count
 from tests.support.kubelet.plugins import PluginsOfKubelet
 from tests.support.kubelet.pod_resources import PodResourcesServer
@@ -46,7 +43,7 @@ class AdmittedContainer:
 
     units: dict[str, frozenset[str]] = field(default_factory=dict)
     """By resource."""
-    responses: dict[str, ContainerAllocateResponse] = field(default_factory=dict)
+    responses: dict[str, deviceplugin_pb2.ContainerAllocateResponse] = field(default_factory=dict)
 
 
 @final
@@ -215,7 +212,7 @@ class KubeletOfNode:
             if len(chosen) == count:
                 in_use |= chosen
                 return chosen
-        request = ContainerPreferredAllocationRequest(
+        request = deviceplugin_pb2.ContainerPreferredAllocationRequest(
             available_deviceIDs=self._shuffled(offered | chosen),
             must_include_deviceIDs=self._shuffled(chosen),
             allocation_size=count,
@@ -236,7 +233,7 @@ class KubeletOfNode:
         return fitting[0] if fitting else {unit for units in nodes.values() for unit in units}
 
     async def _prefer(
-        self, resource: str, request: ContainerPreferredAllocationRequest
+        self, resource: str, request: deviceplugin_pb2.ContainerPreferredAllocationRequest
     ) -> set[str]:
         if not self.plugins.prefers(resource):
             return set()

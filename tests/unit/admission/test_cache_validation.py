@@ -21,11 +21,7 @@ from kernelcache.admitted_image import (
     image_annotations,
     proven_image,
 )
-from kernelcache.signatures.mutation import (
-    MutationKeys,
-    MutationSubject,
-    sign_mutation,
-)
+from kernelcache.signatures import mutation
 from tests.support.cache_admission import (
     FACTS,
     IMAGE,
@@ -135,7 +131,7 @@ def test_facts_that_are_signed_and_cannot_be_read_prove_nothing():
     revision = CacheRevision(
         name=CacheName(namespace="team-a", name="cache"), generation=1, image=IMAGE
     )
-    subject = MutationSubject(
+    subject = mutation.MutationSubject(
         namespace="team-a",
         name="cache",
         generation=1,
@@ -146,7 +142,7 @@ def test_facts_that_are_signed_and_cannot_be_read_prove_nothing():
     annotations = {
         RESOLVED_DIGEST_ANNOTATION: a_digest(),
         CACHE_IMAGE_ANNOTATION: "{}",
-        MUTATION_SIGNATURE_ANNOTATION: sign_mutation(subject, KEYS),
+        MUTATION_SIGNATURE_ANNOTATION: mutation.sign_mutation(subject, KEYS),
     }
     found = proven_image(annotations, revision, KEYS)
     assert "annotation gkm.io/cacheImage cannot be read" in str(found)
@@ -177,7 +173,7 @@ def test_an_object_that_is_being_deleted_keeps_what_it_has(setup: CacheAdmission
 
 def test_a_key_that_no_replica_has_any_more_proves_nothing(setup: CacheAdmissionSetup):
     stored = setup.store(a_cache())
-    setup.keys = MutationKeys(current=b"n" * 32, previous=b"m" * 32)
+    setup.keys = mutation.MutationKeys(current=b"n" * 32, previous=b"m" * 32)
     assert not setup.validate(stored).allowed
     setup.images.tags[IMAGE] = a_digest(2)
     assert ours(setup.store(stored, stored))[RESOLVED_DIGEST_ANNOTATION] == a_digest(2)

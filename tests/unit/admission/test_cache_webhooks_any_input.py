@@ -7,12 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from admission.cache_webhooks import (
-    mutate_clustergkmcache,
-    mutate_gkmcache,
-    validate_clustergkmcache,
-    validate_gkmcache,
-)
+from admission import cache_webhooks
 from tests.support.cache_admission import CLUSTERGKMCACHE, GKMCACHE, CacheAdmissionSetup
 from tests.support.reviews import Reply, a_review
 
@@ -49,10 +44,12 @@ near_caches = st.fixed_dictionaries(
 def answers(body: bytes) -> list[Reply]:
     context = CacheAdmissionSetup().context
     mutated = [
-        asyncio.run(mutate(body, context)) for mutate in (mutate_gkmcache, mutate_clustergkmcache)
+        asyncio.run(mutate(body, context))
+        for mutate in (cache_webhooks.mutate_gkmcache, cache_webhooks.mutate_clustergkmcache)
     ]
     validated = [
-        validate(body, context) for validate in (validate_gkmcache, validate_clustergkmcache)
+        validate(body, context)
+        for validate in (cache_webhooks.validate_gkmcache, cache_webhooks.validate_clustergkmcache)
     ]
     return [Reply(item) for item in (*mutated, *validated)]
 

@@ -13,14 +13,10 @@ from api.kinds.gpupool import (
 from api.meta import ObjectMeta
 from api.names import NodeName
 from api.nodefiles.poolconfig import ConfiguredDevice
+from manifests.node import device_plugin
 from manifests.node.agent_daemonset import build_node_agent
-from manifests.node.device_plugin import (
-    WorkloadSettings,
-    build_pool_workloads,
-    pool_config,
-)
 
-SETTINGS = WorkloadSettings(image="gpu-control-plane:1.0")
+SETTINGS = device_plugin.WorkloadSettings(image="gpu-control-plane:1.0")
 TAINT = Taint(key="gpu.deckhouse.io/only", value="training", effect="NoSchedule")
 WHOLE, SLICES, MIG = AllocationMode.EXCLUSIVE, AllocationMode.TIME_SLICE, AllocationMode.MIG
 
@@ -45,11 +41,11 @@ MIG_DEVICES = {NodeName("n1"): (ConfiguredDevice(uuid="GPU-1a", instances=["MIG-
 
 
 def objects_of(
-    pool: GPUPool, devices: Any = None, settings: WorkloadSettings = SETTINGS
+    pool: GPUPool, devices: Any = None, settings: device_plugin.WorkloadSettings = SETTINGS
 ) -> list[dict[str, Any]]:
-    config = pool_config(pool, DEVICES if devices is None else devices)
-    return build_pool_workloads(pool, config, settings)
+    config = device_plugin.pool_config(pool, DEVICES if devices is None else devices)
+    return device_plugin.build_pool_workloads(pool, config, settings)
 
 
-def node_agent(settings: WorkloadSettings) -> list[dict[str, Any]]:
+def node_agent(settings: device_plugin.WorkloadSettings) -> list[dict[str, Any]]:
     return build_node_agent(settings)

@@ -5,12 +5,9 @@ from typing import Any
 import pytest
 from msgspec import structs
 
+from api import names
 from api.kinds.gpunodeinventory import TopologyManagerPolicy, TopologyManagerScope
 from api.kinds.gpupool import DeviceTopology, Strategy
-from api.names import (
-    DeviceName,
-    PoolName,
-)
 from api.units import part_of
 from pool.allocation_state import AllocationState
 from pool.model import ContainerRole, DeviceFacts, DeviceLink, KubeletTopology
@@ -30,7 +27,7 @@ from tests.support.allocation_state import (
 )
 from tests.support.builders import a_demand, a_device, a_pod_facts, a_pool, a_slice_pool, at
 
-WHOLE, SLICES = PoolName("whole"), PoolName("slices")
+WHOLE, SLICES = names.PoolName("whole"), names.PoolName("slices")
 REQUIRED, NONE = DeviceTopology.REQUIRED, DeviceTopology.NONE
 INIT, MAIN = ContainerRole.INIT, ContainerRole.MAIN
 
@@ -47,7 +44,7 @@ def two_sockets(
             pool=pool,
             numa_node=socket,
             links=(
-                (DeviceLink(DeviceName(f"{node}-{peers[index]}"), "NVLink", 4),)
+                (DeviceLink(names.DeviceName(f"{node}-{peers[index]}"), "NVLink", 4),)
                 if index in peers
                 else ()
             ),
@@ -77,7 +74,7 @@ def take(allocation_state: AllocationState, *taken: int, name: str = "b") -> Non
     allocation_state.observe_pod(a_bound_pod(name, *units), at(0))
 
 
-def refusal(allocation_state: AllocationState, *units: int, pool: PoolName = WHOLE, roles=()):
+def refusal(allocation_state: AllocationState, *units: int, pool: names.PoolName = WHOLE, roles=()):
     demand = a_demand(*units, pool=pool, roles=roles)
     return allocation_state.index.view(pool, demand).refusals[N1]
 
@@ -150,7 +147,7 @@ def test_spread_takes_an_idle_device_for_a_slice() -> None:
 def test_a_device_that_came_a_moment_ago_is_taken_last_even_so() -> None:
     allocation_state = a_state(0, 0, 0, 1)
     index = allocation_state.index
-    index.discard_device(DeviceName("n1-1"))
+    index.discard_device(names.DeviceName("n1-1"))
     index.replace_device(two_sockets(0, 0, 0, 1)[1], is_event=True)
     take(allocation_state, 2)
     assert indexes(plan_reservation(allocation_state, a_demand(2))) == {"c0": [0, 3]}

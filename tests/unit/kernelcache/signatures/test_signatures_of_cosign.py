@@ -9,12 +9,8 @@ import pytest
 
 from api.image_reference import Digest
 from api.kinds.gkmcache import Verification
+from kernelcache.signatures import material
 from kernelcache.signatures.image_signatures import verify_signatures
-from kernelcache.signatures.material import (
-    SignatureMaterial,
-    read_bundle_manifest,
-    read_simple_signing_manifest,
-)
 from kernelcache.signatures.policy import SignaturePolicy, read_signature_policy
 from kernelcache.signatures.public_keys import VerificationKey
 from kernelcache.signatures.verdict import (
@@ -43,12 +39,12 @@ def _each(samples: list[dict[str, Any]]) -> Any:
     return pytest.mark.parametrize("sample", samples, ids=names)
 
 
-def material_of(sample: dict[str, Any]) -> SignatureMaterial:
+def material_of(sample: dict[str, Any]) -> material.SignatureMaterial:
     manifest = sample["manifest"].encode()
     if sample["form"] == "bundle":
-        blob = read_bundle_manifest(manifest)
+        blob = material.read_bundle_manifest(manifest)
     else:
-        (blob,) = read_simple_signing_manifest(manifest)
+        (blob,) = material.read_simple_signing_manifest(manifest)
     content = base64.b64decode(sample["blobs"][blob.digest])
     assert len(content) == blob.size
     return blob.material(content)

@@ -7,25 +7,22 @@ import pytest
 
 from api.names import PodUid
 from operands.upgrade.facts import EvictionAnswer
+from reconciler.driver_upgrade import objects
 from reconciler.driver_upgrade.eviction_budgets import RefusedEvictions, eviction_answer
-from reconciler.driver_upgrade.objects import (
-    DisruptionBudget,
-    UpgradePod,
-)
 from tests.support.upgrade_objects import a_pod
 
 
-def a_budget(name: str = "b", *, policy: str = "", **status: Any) -> DisruptionBudget:
+def a_budget(name: str = "b", *, policy: str = "", **status: Any) -> objects.DisruptionBudget:
     known = {"disruptionsAllowed": 0, "currentHealthy": 2, "desiredHealthy": 2}
     spec = {
         "selector": {"matchLabels": {"app": "web"}},
         "unhealthyPodEvictionPolicy": policy,
     }
     body = {"metadata": {"name": name}, "spec": spec, "status": known | status}
-    return msgspec.convert(body, DisruptionBudget)
+    return msgspec.convert(body, objects.DisruptionBudget)
 
 
-def running(*, is_ready: bool = True, app: str = "web") -> UpgradePod:
+def running(*, is_ready: bool = True, app: str = "web") -> objects.UpgradePod:
     condition = {"type": "Ready", "status": "True" if is_ready else "False"}
     return a_pod(labels={"app": app}, status={"phase": "Running", "conditions": [condition]})
 
@@ -65,7 +62,7 @@ def running(*, is_ready: bool = True, app: str = "web") -> UpgradePod:
     ],
 )
 def test_budgets_answer_as_the_eviction_subresource_does(
-    pod: UpgradePod, budgets: list[DisruptionBudget], want: str
+    pod: objects.UpgradePod, budgets: list[objects.DisruptionBudget], want: str
 ):
     answer, text = eviction_answer(pod, budgets)
     assert text == want
