@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tests.cluster.environment import pods
+from tests.support import hand_made
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -52,32 +53,16 @@ def a_device(
 
     `mig_profiles` are those of the instances on it.
     """
-    address = f"0000:{0x10 + device:02x}:00.0"
-    return {
-        "apiVersion": "gpu.deckhouse.io/v1alpha1",
-        "kind": "GPUDevice",
-        "metadata": {
-            "name": f"{node}-{address.replace(':', '-')}",
-            "annotations": {"gpu.deckhouse.io/assignment": pool},
-        },
-        "status": {
-            "nodeName": node,
-            "inventoryID": f"{node}-{address}",
-            "uuid": f"GPU-{node}-{device}",
-            "product": "NVIDIA-H200",
-            "memoryMiB": 143771,
-            "pci": {"vendor": "10de", "device": "2335", "class": "0302", "address": address},
-            "poolRef": {"name": pool},
-            "mig": {
-                "capable": True,
-                "mode": "Enabled" if mig_profiles else "Disabled",
-                "instances": [
-                    {"uuid": f"MIG-{node}-{device}-{number}", "profile": profile}
-                    for number, profile in enumerate(mig_profiles)
-                ],
-            },
-        },
+    found = hand_made.a_device(node, device, pool)
+    found["status"]["mig"] = {
+        "capable": True,
+        "mode": "Enabled" if mig_profiles else "Disabled",
+        "instances": [
+            {"uuid": f"MIG-{node}-{device}-{number}", "profile": profile}
+            for number, profile in enumerate(mig_profiles)
+        ],
     }
+    return found
 
 
 def a_pod(name: str, pool: Pool, units: int = 1, **options: Any) -> "JsonObject":
