@@ -44,6 +44,7 @@ class _PoolSpec(gpupool.GPUPoolSpec, frozen=True):
     maintenance: gpupool.Maintenance = msgspec.field(
         default=gpupool.Maintenance(), name="-maintenance"
     )
+    repair: gpupool.RepairPolicy = msgspec.field(default=gpupool.RepairPolicy.OFF, name="-repair")
     autoscaling: Autoscaling | None = msgspec.field(default=None, name="-autoscaling")
 
 

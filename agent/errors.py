@@ -8,6 +8,7 @@ AgentError
 │   └── SessionStaleError    the NVML session has to be opened again (`agent.nvml.errors`)
 ├── HiddenProcessesError     processes of the node cannot be seen
 ├── PartitioningError        the driver rejects a partitioning step
+├── ResetRefusedError        the driver rejects the reset of a device
 ├── ReadyFilesError          a file of the validator cannot be written
 ├── MountError               a volume cannot be mounted, or unmounted
 ├── StepFailedError          a step of the validator did not pass until its deadline
@@ -52,6 +53,15 @@ class HiddenProcessesError(AgentError):
 
 class PartitioningError(AgentError):
     """The driver rejects a partitioning step; the text has the step and the cause."""
+
+
+class ResetRefusedError(AgentError):
+    """The driver rejects a reset; the text is its own."""
+
+    @property
+    def is_in_use(self) -> bool:
+        """Whether a program has the device open, which may end."""
+        return "in use" in str(self).lower()
 
 
 class ReadyFilesError(AgentError):

@@ -39,6 +39,11 @@ PARTITIONINGS = counter(
     "Steps of partitioning devices into MIG instances, by step and outcome (done, refused).",
     ["step", "outcome"],
 )
+RESETS = counter(
+    "gpu_agent_resets_total",
+    "Resets of devices that their repair asked for, by outcome (Done, InUse, Refused, Hangs).",
+    ["outcome"],
+)
 PLUGIN_REGISTERED = gauge(
     "gpu_agent_plugin_registered", "1 while kubelet knows the plugin of a resource.", ["resource"]
 )

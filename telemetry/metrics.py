@@ -219,6 +219,11 @@ POOL_NODE_SLOTS = gauge("gpupool_node_slots", "Units of the pool on a node.", ["
 POOL_CONDITION = gauge(
     "gpupool_condition", "1 where a condition of the pool is True, else 0.", ["pool", "condition"]
 )
+DEVICE_REPAIRS = counter(
+    "gpu_device_repairs_total",
+    "Steps of repairs of faulted devices, by step (Waiting, Draining, Resetting, Testing, RebootAsked, Repaired, Failed).",
+    ["step"],
+)
 DEVICES_FAULTED = gauge(
     "gpu_device_faulted_total", "Devices that are faulted, by reason.", ["reason"]
 )

@@ -165,6 +165,15 @@ def find_driver_files(driver_root: Path, first: str = "") -> DriverFiles:
     )
 
 
+def find_program(driver_root: Path, name: str) -> Path | None:
+    """Return a program of the driver, in the root itself or in the driver container's under it."""
+    for root in (driver_root, driver_root / DRIVER_CONTAINER):
+        found = _first(root, _PROGRAM_DIRECTORIES, name)
+        if found is not None:
+            return found
+    return None
+
+
 def driver_state(driver_root: Path, first: str = "") -> tuple[tuple[str, int], ...]:
     """Return a value that changes with the driver's files: the times of all their directories.
 

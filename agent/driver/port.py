@@ -5,7 +5,7 @@ Nothing here blocks: every call is bounded, because NVML may hang for minutes, o
 bus.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Protocol, final
 
@@ -41,6 +41,8 @@ class DriverLink:
     type: LinkType
     count: int = 1
     """Count of NVLinks; 1 for PCIe."""
+    is_direct: bool = field(default=False, compare=False)
+    """An NVLink without a switch: both devices are reset together."""
 
 
 @final
@@ -180,6 +182,14 @@ class PartitionDriver(DeviceDriver, Protocol):
 
         Raises:
             PartitioningError: the driver refuses.
+        """
+
+    async def reset(self, uuids: "Sequence[str]") -> None:
+        """Reset devices, together.
+
+        Raises:
+            ResetRefusedError: the driver refuses.
+            DriverUnavailableError: as everywhere; with DriverHangs where the reset does not end in time.
         """
 
     async def destroy_instance(self, uuid: str, gpu_instance: int) -> None:

@@ -33,6 +33,8 @@ class DeviceHealthState:
     text: str = ""
     action: RecoveryAction = RecoveryAction.NONE
     """What the device needs."""
+    reset: str = ""
+    """Outcome of the last reset that was asked for (`inventory.health.repair.reset_text`)."""
 
     @property
     def is_healthy(self) -> bool:
@@ -52,6 +54,12 @@ def unhealthy(reason: str, text: str, action: RecoveryAction) -> DeviceHealthSta
     return DeviceHealthState(HealthState.UNHEALTHY, reason, f"{text}: {CURES[action]}", action)
 
 
+BEING_RESET: Final = DeviceHealthState(
+    HealthState.UNHEALTHY,
+    "ResetOfNeighbour",
+    "a device that it has NVLinks to is reset together with it",
+    RecoveryAction.UNKNOWN,
+)
 LOST: Final = lost("Lost", "the driver no longer reaches the device")
 REMAP_FAILED: Final = unhealthy(
     "EccRowRemapFailed", "a faulty memory row could not be remapped", RecoveryAction.REPLACE

@@ -224,6 +224,11 @@ class HealthTracker:
         """Record that the driver is missing or not loaded: the next snapshot is that of a new driver."""
         self._restarted_at = now
 
+    def forget_faults(self, uuids: "Collection[str]") -> None:
+        """Forget the momentary faults of devices that were reset; the next snapshot has the others, if any last."""
+        for uuid in self._devices.keys() & set(uuids):
+            self._devices[uuid] = replace(self._devices[uuid], momentary={})
+
     def recall(self, uuid: str, reason: str, *, address: str, now: float) -> None:
         """Restore the published fault of a device after a restart of the agent.
 

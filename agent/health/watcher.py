@@ -9,13 +9,14 @@ without that field is not asked. The state then changes, and triggers its public
 
 import asyncio
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NoReturn, final
 
 import structlog
 
 from agent.driver.port import EventKind
 from agent.errors import DriverUnavailableError
-from agent.health.states import HealthState
+from agent.health.states import BEING_RESET, HealthState
 from agent.health.tracker import EventEffect, HealthTracker
 from kube.backoff import Backoff
 from kube.errors import one_line
@@ -72,6 +73,9 @@ class HealthWatch:
         self._on_change = on_change
         self._backoff = Backoff(base_s=_BASE_S, cap_s=_CAP_S)
         self._complaint = ""
+        self._being_reset: frozenset[str] = frozenset()
+        self._resets: dict[str, str] = {}
+        # UUID -> outcome of its last reset
         self._xids: dict[str, int] = {}
         # UUID -> the last Xid since the driver was loaded
         TASK_FAILURES.labels(TASK)
@@ -81,7 +85,25 @@ class HealthWatch:
         self._show()
 
     def health(self, uuid: str) -> "DeviceHealthState":
-        return self._tracker.health(uuid)
+        state = self._tracker.health(uuid)
+        if state.is_healthy and uuid in self._being_reset:
+            state = BEING_RESET
+        reset = self._resets.get(uuid, "")
+        return replace(state, reset=reset) if reset else state
+
+    def withhold(self, uuids: "Collection[str]") -> None:
+        """Let these devices be unhealthy while they are reset; those of before are not any more."""
+        self._being_reset = frozenset(uuids)
+        self._on_change()
+
+    def were_reset(self, uuids: "Collection[str]") -> None:
+        """Record that devices were reset just now: their earlier faults have no effect any more."""
+        self._tracker.forget_faults(uuids)
+
+    def note_reset(self, uuid: str, outcome: str) -> None:
+        """Publish the outcome of a reset with the device's health."""
+        self._resets[uuid] = outcome
+        self._on_change()
 
     @property
     def xids(self) -> "Mapping[str, int]":

@@ -240,6 +240,7 @@ def _add_device(attributes: _Attributes, device: NodeDeviceFacts) -> None:
         if not device.health.is_healthy:
             action = device.health.action
         attributes.add(AgentDevice.RECOVERY_ACTION, action and action.value, parsing.word)
+        attributes.add(AgentDevice.RESET, device.health.reset, parsing.word)
 
 
 def _add_driver_facts(attributes: _Attributes, reported: "DriverDevice") -> None:

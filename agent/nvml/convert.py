@@ -93,7 +93,8 @@ def links_between(
         count = to_devices.get(own, {}).get(peer, 0) + switched
         level = _LEVELS.get(levels.get(peer, -1))
         if count > 0:
-            found.append(DriverLink(peer, LinkType.NVLINK, count))
+            is_direct = peer in to_devices.get(own, {})
+            found.append(DriverLink(peer, LinkType.NVLINK, count, is_direct))
         elif level is not None:
             found.append(DriverLink(peer, level))
     return tuple(found)

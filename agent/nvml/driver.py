@@ -27,6 +27,7 @@ from agent.nvml.call_thread import MAX_STUCK, RETRY_S, CallThread
 from agent.nvml.driver_events import WAIT_MS, NvmlEvents
 from agent.nvml.errors import DeviceLostError, SessionStaleError
 from agent.nvml.library import load_library
+from agent.nvml.reset import CALL_S, reset_devices
 from agent.nvml.session import Identity, NvmlSession
 from telemetry.conditions import AgentDegraded
 
@@ -170,6 +171,13 @@ class NvmlDriver:
                     lambda session: session.device(uuid).set_mode(is_enabled=is_enabled),
                     SET_MODE_S,
                 )
+
+    async def reset(self, uuids: "Sequence[str]") -> None:
+        """As `PartitionDriver.reset`. Nothing is open meanwhile; other calls wait for its end, a minute at most."""
+        async with self._closed():
+            await self._calls.call(
+                "reset", lambda _: reset_devices(self._driver_root, self._load(), uuids), CALL_S
+            )
 
     async def create_instance(self, uuid: str, profile: str) -> None:
         """As `PartitionDriver.create_instance`."""

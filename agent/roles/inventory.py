@@ -22,6 +22,7 @@ from agent.nvml.driver import NvmlDriver
 from agent.plugin.numa_hints import NumaHints
 from agent.problems.condition import DegradedConditionWriter
 from agent.problems.file_reader import ProblemsFileReader
+from agent.repair.resets import DeviceResets, ResetDependencies
 from agent.roles.pod_reporters import PodReporters
 from agent.settings import CDI_KIND, AgentRole
 from api.kubelet.podresources import SOCKET
@@ -110,6 +111,7 @@ class InventoryRole:
             dependencies, is_of_a_pool=self._is_of_a_pool, kubelet_identity=self._kubelet_process
         )
         self._partitioner = self._build_partitioner()
+        self._resets = self._build_resets()
         self.device_metrics = self._build_metrics()
         """The page of the devices' metrics; None without the role telemetry."""
 
@@ -130,6 +132,8 @@ class InventoryRole:
             tasks["device.metrics"] = self.device_metrics.run()
         if self._partitioner is not None:
             tasks["mig"] = self._partitioner.run()
+        if self._resets is not None:
+            tasks["resets"] = self._resets.run()
         return tasks
 
     async def close(self) -> None:
@@ -175,6 +179,21 @@ class InventoryRole:
         )
         self._objects.subscribe(partitioner.trigger)
         return partitioner
+
+    def _build_resets(self) -> DeviceResets | None:
+        if self._partitioner is None or self._objects is None:
+            return None
+        resets = DeviceResets(
+            self._driver,
+            ResetDependencies(
+                objects=self._objects,
+                health=self.health,
+                in_use=self._pods.units_in_use,
+                events=self._dependencies.events,
+            ),
+        )
+        self._objects.subscribe(resets.trigger)
+        return resets
 
     def _build_metrics(self) -> DeviceMetrics | None:
         settings = self._dependencies.settings

@@ -69,6 +69,9 @@ class AgentDevice:
     RECOVERY_ACTION: Final = "recovery.action"
     """What the device needs (`inventory.health.recovery.RecoveryAction`); absent for a healthy device whose driver does
     not have it."""
+    RESET: Final = "reset.outcome"
+    """Number and outcome of the last reset that its GPUDevice asked for (`inventory.health.repair.ResetOutcome`), such as
+    `attempt-1-Done`."""
 
 
 class AgentNode:

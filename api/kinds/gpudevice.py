@@ -8,6 +8,7 @@ from msgspec import Meta
 
 from api import names
 from api.meta import Condition, Model, ObjectMeta
+from api.open_enum import OpenEnum
 
 
 class DeviceState(Enum):
@@ -95,6 +96,42 @@ class DeviceUnits(Model, frozen=True, omit_defaults=False):
     """Units of bound pods."""
 
 
+class RepairStep(OpenEnum):
+    """Step of a repair."""
+
+    WAITING = "Waiting"
+    """The pool's repairs of this hour are used up."""
+    DRAINING = "Draining"
+    """The pods on it end, or are evicted."""
+    RESETTING = "Resetting"
+    """The node agent resets it."""
+    TESTING = "Testing"
+    """It was reset, and its clean samples are awaited."""
+    REBOOT_ASKED = "RebootAsked"
+    """Its node is cordoned and labelled for a reboot, which an operator does."""
+    REPAIRED = "Repaired"
+    """It is healthy again."""
+    FAILED = "Failed"
+    """Two resets did not help: the device is to be replaced."""
+
+
+class DeviceRepair(Model, frozen=True, omit_defaults=False):
+    """The present repair of the device, or the last one."""
+
+    step: RepairStep
+    attempt: int
+    """Number of the reset; a fault within an hour of the last one goes on counting."""
+    since: str
+    """Begin of the step."""
+    started: str
+    """Begin of the attempt."""
+    message: str = ""
+
+    @property
+    def is_over(self) -> bool:
+        return self.step in {RepairStep.REPAIRED, RepairStep.FAILED}
+
+
 class GPUDeviceSpec(Model, frozen=True):
     """Empty: a device is observed, and has no desired state."""
 
@@ -125,6 +162,8 @@ class GPUDeviceStatus(Model, frozen=True):
     state: DeviceState = DeviceState.UNASSIGNED
     pool_ref: PoolRef | None = None
     units: DeviceUnits = DeviceUnits()
+    repair: DeviceRepair | None = None
+    """Only of a device that was faulty in a pool with spec.repair."""
     conditions: list[Condition] | None = None
     """Healthy, Assigned (with the reason why it is in no pool), Draining, and Stale (a source of its facts is silent)."""
 

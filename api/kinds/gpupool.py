@@ -234,6 +234,17 @@ class Maintenance(Model, frozen=True):
     killed; restoring the old allocation ends the maintenance at once."""
 
 
+class RepairPolicy(Enum):
+    """Treatment of a faulted device by the recovery action that it needs."""
+
+    OFF = "Off"
+    """Operators repair it."""
+    IDLE = "Idle"
+    """It is reset once no pod uses it. Where the node has to be rebooted, the node is cordoned and labelled."""
+    EVICT = "Evict"
+    """The same, and the pods that use it are evicted; PodDisruptionBudgets are respected."""
+
+
 class GPUPoolSpec(Model, frozen=True):
     """Desired state of the pool."""
 
@@ -247,6 +258,9 @@ class GPUPoolSpec(Model, frozen=True):
     scheduling: Scheduling = Scheduling()
     reservation: ReservationPolicy = ReservationPolicy()
     maintenance: Maintenance = Maintenance()
+    repair: RepairPolicy = RepairPolicy.OFF
+    max_repairs_per_hour: Annotated[int, Meta(ge=1, le=1000)] = 4
+    """Number of the pool's devices whose repair begins within an hour; further ones wait."""
     autoscaling: Autoscaling | None = None
     """Adds nodes for waiting pods. Without it the pool has the nodes that others add."""
 

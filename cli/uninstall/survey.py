@@ -12,6 +12,7 @@ from api.csi.names import DRIVER_NAME
 from api.driver_upgrade import CORDON_MANAGER
 from api.foreign.core import Node, NodeMetadata, Pod
 from api.meta import Model, ObjectMeta, PartialObjectMetadata
+from api.names import REPAIR_MANAGER
 from api.well_known_labels import PART_OF_LABEL
 from cli.uninstall.own_kinds import RemovalOptions, RemovalStage, is_ours, own_kinds
 from cli.uninstall.removal_plan import Found, FoundLease, FoundNode, FoundObject
@@ -243,7 +244,7 @@ def _found(resource: "Resource", metadata: ObjectMeta, *, is_named: bool = False
 def _found_node(node: Node) -> FoundNode | None:
     """Return a Node that has something with our domain, or a cordon of ours."""
     annotations = tuple(node.metadata.annotations or ())
-    owns_cordon = node.metadata.owns_cordon(CORDON_MANAGER)
+    owns_cordon = any(map(node.metadata.owns_cordon, (CORDON_MANAGER, REPAIR_MANAGER)))
     keys = (*(node.metadata.labels or ()), *annotations)
     if not (owns_cordon or any(map(is_ours, keys))):
         return None

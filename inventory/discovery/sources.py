@@ -321,8 +321,9 @@ def _health(instances: "Instances") -> dict[str, HealthReport]:
         if uuid is not None and status:
             reason = element.attributes.get(AgentDevice.HEALTH_REASON, "")
             action = element.attributes.get(AgentDevice.RECOVERY_ACTION, "")
+            reset = element.attributes.get(AgentDevice.RESET, "")
             found[uuid] = HealthReport(
-                *(intern(text[:_MAX_QUOTED]) for text in (status, reason, action))
+                *(intern(text[:_MAX_QUOTED]) for text in (status, reason, action, reset))
             )
     return found
 

@@ -42,6 +42,8 @@ class HealthReport:
     reason: str = ""
     action: str = ""
     """What the device needs, a value of RecoveryAction; empty for a healthy device whose driver does not say it."""
+    reset: str = ""
+    """Outcome of the last reset that its repair asked for (`inventory.health.repair.reset_text`)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,6 +54,30 @@ CURES: Final[Mapping[RecoveryAction, str]] = {
 """What an operator does for the device."""
 
 
+class Repair(Enum):
+    """What the control plane does for a device, in a pool with `spec.repair`."""
+
+    NOTHING = "nothing"
+    """An operator has to do it."""
+    DRAIN = "drain"
+    """Its pods leave; the driver then asks for more or for nothing."""
+    RESET = "reset"
+    """Its pods leave, and it is reset."""
+    REBOOT = "reboot"
+    """Its pods leave, and an operator is asked to reboot the node, which is cordoned."""
+
+
+REPAIRS: Final[Mapping[RecoveryAction, Repair]] = {
+    **dict.fromkeys(RecoveryAction, Repair.NOTHING),
+    RecoveryAction.GPU_RESET: Repair.RESET,
+    RecoveryAction.DRAIN_AND_RESET: Repair.RESET,
+    RecoveryAction.DRAIN_P2P: Repair.DRAIN,
+    RecoveryAction.NODE_REBOOT: Repair.REBOOT,
+    RecoveryAction.BUS_RESET: Repair.REBOOT,
+    RecoveryAction.SYSTEM_REBOOT: Repair.REBOOT,
+}
+
+
 _NOTHING_NEEDED: Final = (
     *(8, 11, 13, 14, 25, 31, 32, *range(37, 42), 43, 44, 45, 60, 63, *range(66, 73), 75, 76, 77),
     *(80, *range(82, 87), 88, 89, 92, 93, 94, *range(96, 109), 121, *range(126, 136), 137, 139),

@@ -24,7 +24,9 @@ def node_rules(*, with_software: bool = False) -> list[dict[str, str]]:
     further_labels = software.NODE_LABELS if with_software else ()
     further_annotations = software.NODE_ANNOTATIONS if with_software else ()
     further_fields = software.NODE_FIELDS if with_software else ()
-    labels = same_but("metadata.?labels", (names.PRESENT_LABEL, *further_labels), beside=ours)
+    labels = same_but(
+        "metadata.?labels", (names.PRESENT_LABEL, names.REBOOT_LABEL, *further_labels), beside=ours
+    )
     kept = f"[object, oldObject].exists(one, '{names.KEEP_UNTIL_ANNOTATION}' in one.metadata.?annotations.orValue({{}}))"
     annotations = same_but(
         "metadata.?annotations",
@@ -34,7 +36,10 @@ def node_rules(*, with_software: bool = False) -> list[dict[str, str]]:
     further_text = (
         "what a ClusterPolicy's operands and upgrades of its driver need, " if with_software else ""
     )
-    spec = same_but("spec", ("taints", *further_fields))
+    reboots = f"[object, oldObject].exists(one, '{names.REBOOT_LABEL}' in one.metadata.?labels.orValue({{}}))"
+    spec = same_but(
+        "spec", ("taints", *further_fields), beside=f"k == 'unschedulable' && {reboots}"
+    )
     new, old = _TAINTS.format("object"), _TAINTS.format("oldObject")
     named = f"{_PLACES.format('object')} + {_PLACES.format('oldObject')}"
     system = " || ".join(f"t.key.startsWith('{prefix}')" for prefix in _SYSTEM_TAINTS)
@@ -46,7 +51,7 @@ def node_rules(*, with_software: bool = False) -> list[dict[str, str]]:
             ),
             "message": (
                 f"of a Node the GPU control plane writes labels with {names.POOL_NODE_LABEL_PREFIX},"
-                f" the label {names.PRESENT_LABEL}, the annotations {names.POOL_TAINTS_ANNOTATION} and {names.KEEP_UNTIL_ANNOTATION}"
+                f" the labels {names.PRESENT_LABEL} and {names.REBOOT_LABEL} (with it spec.unschedulable), the annotations {names.POOL_TAINTS_ANNOTATION} and {names.KEEP_UNTIL_ANNOTATION}"
                 f" (beside it {DO_NOT_DISRUPT_ANNOTATION}) and taints, {further_text}and nothing else"
             ),
             "reason": "Forbidden",

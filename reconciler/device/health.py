@@ -9,6 +9,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, final
 
+from api.kinds.gpudevice import RepairStep
 from api.names import GROUP, NodeName
 from api.status_conditions import find_condition, new_condition
 from api.text import listed
@@ -178,6 +179,7 @@ class DeviceHealthController:
                 limits=self._limits,
                 now=now,
             )
+            after = _given_up(device, after)
             if after.is_known:
                 await self._write(device, after)
                 self._record(device, before, after)
@@ -244,6 +246,17 @@ def _before(device: "GPUDevice", gpu: _Device | None) -> DeviceHealth:
     if gpu is not None and gpu.is_of(device) and gpu.health.is_known:
         return gpu.health
     return _recalled(device)
+
+
+def _given_up(device: "GPUDevice", health: DeviceHealth) -> DeviceHealth:
+    """Return the health of a device for which its repair did not help: it is to be replaced."""
+    repair, fault = device.status.repair, health.present_fault
+    if fault is None or repair is None or repair.step is not RepairStep.FAILED:
+        return health
+    if fault.action is RecoveryAction.REPLACE:
+        return health
+    text = f"{fault.text}; its repair failed, {repair.message}"
+    return replace(health, fault=Fault(RecoveryAction.REPLACE, text))
 
 
 def _condition(

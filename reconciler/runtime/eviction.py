@@ -89,7 +89,7 @@ class EvictionQueue:
             return _failed(pod, error)
         except KubeError as error:
             return _failed(pod, error)
-        _log.info("pod evicted for the maintenance of its pool", pod=pod.ref, units=pod.units)
+        _log.info("pod evicted", pod=pod.ref, units=pod.units)
         return Eviction.EVICTED
 
 

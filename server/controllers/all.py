@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from reconciler.assignment import controller as assignment
 from reconciler.assignment import pool_conflicts
 from reconciler.dcgm import scraper
-from reconciler.device import health, state
+from reconciler.device import health, repair, state
 from reconciler.driver_upgrade import upgrade_pass
 from reconciler.installation import pod_security, scheduler_trust, service_endpoint
 from reconciler.inventory import controller as inventory
@@ -49,6 +49,7 @@ CONTROLLERS: "Final[tuple[ControllerSpec | TaskSpec, ...]]" = (
     driver_controller.SPEC,
     readiness.SPEC,
     health.SPEC,
+    repair.SPEC,
     pool_conflicts.SPEC,
     assignment.SPEC,
     workloads.SPEC,

@@ -26,7 +26,7 @@ from agent.driver.port import (
     EventKind,
     Profile,
 )
-from agent.errors import AgentError, DriverUnavailableError, PartitioningError
+from agent.errors import AgentError, DriverUnavailableError, PartitioningError, ResetRefusedError
 from inventory.health.recovery import RecoveryAction
 from telemetry.conditions import AgentDegraded
 
@@ -340,6 +340,15 @@ class FakeDriver:
         if not any(instance.id == gpu_instance for instance in device.instances):
             raise PartitioningError(f"{uuid}: no GPU instance {gpu_instance}")
         self._complete(device, gpu_instance)
+
+    async def reset(self, uuids: Sequence[str]) -> None:
+        for uuid in uuids:
+            device = await self._reached(uuid)
+            if device.processes:
+                raise ResetRefusedError(f"{uuid}: In use by another client")
+            self._change(Change("reset", uuid))
+        for uuid in uuids:
+            self.device(uuid).reset()
 
     async def destroy_instance(self, uuid: str, gpu_instance: int) -> None:
         device = await self._reached(uuid)

@@ -73,7 +73,9 @@ def test_server_reads_every_fact_of_an_agents_node_feature(release: Path):
     assert report.bad == frozenset()
     assert report.heartbeat == HEARTBEAT
     assert (report.versions.driver, report.versions.cuda) == ("570.86.15", "12.8")
-    assert report.health == {UUID: HealthReport("Unhealthy", "Xid79", "NodeReboot")}
+    assert report.health == {
+        UUID: HealthReport("Unhealthy", "Xid79", "NodeReboot", "attempt-1-Refused")
+    }
     assert report.agent is not None
     assert report.agent.is_complete
     (device,) = report.agent.devices

@@ -158,6 +158,13 @@ async def test_of_a_node_it_says_that_a_device_is_present_unless_somebody_else_s
             await server.patch(node, labelled(value))
 
 
+async def test_it_cordons_a_node_with_the_label_of_a_reboot(server, node):
+    asked = {"metadata": {"labels": {names.REBOOT_LABEL: "true"}}, "spec": {"unschedulable": True}}
+    await server.patch(node, asked)
+    over = {"metadata": {"labels": {names.REBOOT_LABEL: None}}, "spec": {"unschedulable": None}}
+    await server.patch(node, over)
+
+
 @pytest.mark.parametrize(
     "change",
     [

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.cluster.environment import client
-from tests.cluster.environment.driver_fleet import PODS, DriverFleet, Json
+from tests.cluster.environment.driver_fleet import DriverFleet, Json
 from tests.cluster.operator_states.conftest import NOBLE, Installation, NodeSoftware
 from tests.cluster.system.installation import CLUSTER_POLICIES
 

@@ -22,6 +22,7 @@ Keys of the file, a line each (`<n>` is the number of a device, whose order is N
     gpu.<n>.compute_mode 0|2|3, gpu.<n>.held  CUDA's compute mode; a process has an exclusive device
     gpu.<n>.cuda_free_bytes|cuda_flips|cuda_uuid  memory that CUDA may take; it copies wrongly; it shows another UUID
     event.<serial> <n> <type> <data>        delivered once to each event set that was made before
+    gpu.<n>.stays_sick                      a reset does not help
     listening, listened                     event sets that are waited on now, and ever were
 """
 
@@ -30,7 +31,9 @@ import hashlib
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -328,10 +331,15 @@ class FakeNvml:
                 if key.startswith((f"{prefix}busy.", f"{prefix}processes")):
                     del lines[key]
 
-    def reset(self, uuid: str) -> None:
-        """Reset a device: a pending MIG mode comes into effect, and its instances and errors are gone."""
+    def reset(self, *uuids: str) -> None:
+        """Reset devices: a pending MIG mode comes into effect, and their instances and errors are gone."""
         with self.edit() as lines:
-            prefix = f"gpu.{_number(lines, uuid)}."
+            for uuid in uuids:
+                self._reset(lines, f"gpu.{_number(lines, uuid)}.")
+
+    @staticmethod
+    def _reset(lines: dict[str, str], prefix: str) -> None:
+        if f"{prefix}stays_sick" not in lines:
             _drop_instances(lines, prefix)
             if f"{prefix}mig.pending" in lines:
                 lines[f"{prefix}mig.current"] = lines[f"{prefix}mig.pending"]
@@ -424,6 +432,37 @@ class FakeNvml:
             if key.startswith(f"{prefix}gi.")
         }
         return [lines[f"{prefix}profile.{made[item]}"].split()[-1] for item in sorted(made)]
+
+
+def install_smi(nvml: FakeNvml, root: Path) -> None:
+    """Put an `nvidia-smi` that resets devices of that driver below a root."""
+    program = root / "usr" / "bin" / "nvidia-smi"
+    program.parent.mkdir(parents=True, exist_ok=True)
+    program.write_text(
+        f"#!{sys.executable}\n"
+        f"import pathlib, sys\nsys.path.insert(0, {str(Path(__file__).parents[3])!r})\n"
+        "from tests.support.nvml import library\n"
+        f"sys.exit(library.reset_by_program(pathlib.Path({str(nvml.state)!r}), sys.argv[-1].split(',')))\n",
+        encoding="utf-8",
+    )
+    program.chmod(0o755)
+
+
+def reset_by_program(state: Path, uuids: list[str]) -> int:
+    """Do what `nvidia-smi --gpu-reset` does; return its exit status."""
+    nvml = FakeNvml.__new__(FakeNvml)
+    nvml.state = state
+    lines = nvml.read()
+    while "hang.nvidia-smi" in lines:
+        time.sleep(0.1)
+        lines = nvml.read()
+    for uuid in uuids:
+        prefix = f"gpu.{_number(lines, uuid)}."
+        if any(key.startswith((f"{prefix}busy.", f"{prefix}processes")) for key in lines):
+            print(f"GPU {uuid} is currently in use by another client")
+            return 1
+    nvml.reset(*uuids)
+    return 0
 
 
 def _number(lines: Mapping[str, str], uuid: str) -> int:

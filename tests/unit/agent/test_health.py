@@ -362,6 +362,15 @@ def test_a_device_that_is_found_again_was_reset(tracker: HealthTracker):
     assert tracker.health("GPU-1") == HEALTHY
 
 
+def test_a_device_that_we_reset_has_no_fault_of_before(tracker: HealthTracker):
+    tracker.record(xid(119), 1.0)
+    tracker.record(xid(119, "GPU-2"), 1.0)
+    tracker.forget_faults(["GPU-1", "GPU-9"])
+    assert (reason(tracker), reason(tracker, "GPU-2")) == ("", "Xid119")
+    tracker.record(xid(119), 2.0)
+    assert reason(tracker) == "Xid119"
+
+
 def test_an_event_after_the_reset_counts(tracker: HealthTracker):
     tracker.observe(a_snapshot(lost_device(1), a_device(2)), 2.0)
     tracker.record(xid(95), 2.5)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, final
 
 from tests.cluster.node.environment import numa
-from tests.support.nvml.library import FakeNvml, NvmlDevice
+from tests.support.nvml.library import FakeNvml, NvmlDevice, install_smi
 from tests.support.nvml.library import a_device as nvml_device
 
 if TYPE_CHECKING:
@@ -120,6 +120,7 @@ def install_driver(
     """Put the libraries of a driver of this version below a root."""
     libraries = root / LIBRARIES
     driver = FakeNvml(libraries, *devices)
+    install_smi(driver, root)
     with driver.edit() as lines:
         lines["driver"] = version
     driver.cuda_library.rename(libraries / f"libcuda.so.{version}")

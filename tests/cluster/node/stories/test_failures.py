@@ -159,6 +159,35 @@ async def test_a_device_is_out_for_as_long_as_its_driver_asks_for_a_reset(
     await pools.offers_of(resource, 2)
 
 
+async def test_an_idle_device_that_needs_a_reset_comes_back_without_hands(
+    pools: Pools, devices: "NodeDevices"
+):
+    """Its neighbours by NVLink are reset with it: those in the other pool wait for nobody here."""
+    resource = await pools.make(10, 11, repair="Idle")
+    pod = await pools.run(pools.a_pod("trains", resource))
+    (unit,) = units_of(pod)
+    devices.driver.ask_for(unit, GPU_RESET)
+    devices.driver.emit_xid(unit, 119)
+    await pools.offers_of(resource, 1)
+    device = next(item for item in devices.devices if item.uuid == unit)
+    name = device_name(NodeName(pools.node.name), device.address.lower()[4:])
+
+    async def reaches(*steps: str) -> None:
+        async def does() -> bool:
+            repair = (await pools.api.status(f"{DEVICES}/{name}")).get("repair", {})
+            assert repair.get("step") in steps, f"{repair}"
+            return True
+
+        await polling.eventually(does, what=f"the step {steps}", every=0.05)
+
+    await reaches("Draining")
+    assert devices.driver.read()[f"gpu.{device.minor}.field.230"] == str(GPU_RESET)
+    await pools.delete("trains")
+    await reaches("Testing", "Repaired")
+    await reaches("Repaired")
+    await pools.offers_of(resource, 2)
+
+
 async def test_a_device_falls_off_the_bus_and_comes_back(pools: Pools, devices: "NodeDevices"):
     resource = await pools.make(10, 11)
     device = devices.devices[11]

@@ -1,0 +1,1 @@
+"""Resets of the node's devices that their GPUDevices ask for; no decision about repairs."""

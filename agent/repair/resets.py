@@ -1,0 +1,173 @@
+"""Resets of devices: the node's part in `inventory.health.repair`.
+
+A GPUDevice whose repair is at the step Resetting asks for a reset; each attempt of it is made once. A device with direct
+NVLinks is reset together with the devices at their other ends. All of them are withheld first, so that kubelet gives none
+of them out meanwhile; then nothing may use any of them: no live pod, no process. The outcome is published with the
+device's health, and told in an Event with the driver's own words. A restart of the agent in the middle makes the attempt
+again.
+"""
+
+import asyncio
+import contextlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NoReturn, final
+
+import structlog
+
+from agent.errors import DriverUnavailableError, ResetRefusedError
+from api.kinds.gpudevice import RepairStep
+from api.text import listed
+from api.units import part_of
+from inventory.health.repair import ResetOutcome, reset_text
+from kube.errors import one_line
+from kube.event_recorder import ObjectReference
+from kube.resources import GPU_DEVICES
+from telemetry.agent_metrics import RESETS
+from telemetry.metrics import TASK_FAILURES
+from telemetry.reasons import EventReason
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator
+
+    from agent.driver.port import DriverDevice, PartitionDriver
+    from agent.health.watcher import HealthWatch
+    from agent.mig.dependencies import ObjectCache
+    from api.kinds.gpudevice import DeviceRepair, GPUDevice
+    from kube.event_recorder import EventRecorder
+
+TASK: Final = "device.resets"
+ACTION: Final = "ResetDevice"
+RETRY_S: Final = 10.0
+"""Seconds until a device that was in use is tried again."""
+WITHHELD_S: Final = 2.0
+"""Time for kubelet to see that the devices are withheld, and for a pod that it let in before to be known."""
+
+_log = structlog.get_logger()
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResetDependencies:
+    """None of these may block or raise."""
+
+    objects: "ObjectCache"
+    health: "HealthWatch"
+    in_use: "Callable[[], Collection[str] | None]"
+    """As `agent.mig.dependencies.PartitionerDependencies.in_use`."""
+    events: "EventRecorder"
+
+
+@final
+class DeviceResets:
+    """Resets devices, one after the other; `run` is its only task."""
+
+    def __init__(self, driver: "PartitionDriver", dependencies: ResetDependencies) -> None:
+        self._driver = driver
+        self._dependencies = dependencies
+        self._ended: dict[str, str] = {}
+        # UUID -> begin of the last attempt with an outcome that stays
+        self._told: dict[str, str] = {}
+        # UUID -> text of the last Event
+        self._triggered = asyncio.Event()
+        TASK_FAILURES.labels(TASK)
+        for outcome in ResetOutcome:
+            RESETS.labels(outcome.value)
+
+    def trigger(self) -> None:
+        """Look again soon: a GPUDevice changed."""
+        self._triggered.set()
+
+    async def run(self) -> NoReturn:
+        """Reset devices until cancelled."""
+        await self._dependencies.objects.synced()
+        while True:
+            self._triggered.clear()
+            await self.work()
+            within_s = RETRY_S if any(self._asked()) else None
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(within_s):
+                    await self._triggered.wait()
+
+    async def work(self) -> None:
+        """Make each reset that is asked for, where nothing uses the device."""
+        for device, repair in list(self._asked()):
+            outcome, text = await self._attempt(device.status.uuid)
+            RESETS.labels(outcome.value).inc()
+            self._dependencies.health.withhold(())
+            if outcome is not ResetOutcome.IN_USE:
+                self._ended[device.status.uuid] = repair.started
+            self._tell(device, outcome, text)
+            self._dependencies.health.note_reset(device.status.uuid, reset_text(repair, outcome))
+
+    def _asked(self) -> "Iterator[tuple[GPUDevice, DeviceRepair]]":
+        for device in self._dependencies.objects.devices():
+            repair, uuid = device.status.repair, device.status.uuid
+            is_asked = repair is not None and repair.step is RepairStep.RESETTING and uuid
+            if is_asked and repair is not None and self._ended.get(uuid) != repair.started:
+                yield device, repair
+
+    async def _attempt(self, uuid: str) -> tuple[ResetOutcome, str]:
+        try:
+            group, users = await self._users_of_group(uuid)
+        except DriverUnavailableError as error:
+            return ResetOutcome.IN_USE, one_line(str(error))
+        if users:
+            return ResetOutcome.IN_USE, users
+        try:
+            await self._driver.reset(group)
+        except ResetRefusedError as error:
+            text = one_line(str(error))
+            return (ResetOutcome.IN_USE if error.is_in_use else ResetOutcome.REFUSED), text
+        except DriverUnavailableError as error:
+            TASK_FAILURES.labels(TASK).inc()
+            return ResetOutcome.HANGS, one_line(str(error))
+        self._dependencies.health.were_reset(group)
+        return ResetOutcome.DONE, f"{listed(group)} reset"
+
+    async def _users_of_group(self, uuid: str) -> tuple[tuple[str, ...], str]:
+        """Withhold the devices that are reset together; return them, and what uses any of them."""
+        group = reset_group((await self._driver.read()).devices, uuid)
+        self._dependencies.health.withhold(group)
+        await asyncio.sleep(WITHHELD_S)
+        devices = (await self._driver.read()).devices
+        return group, self._users([device for device in devices if device.uuid in group])
+
+    def _users(self, devices: "Collection[DriverDevice]") -> str:
+        """Return what uses the devices; empty where nothing does. No await from here to the reset."""
+        in_use = self._dependencies.in_use()
+        if in_use is None:
+            return "the users of the node's devices are not known yet"
+        parts = {part_of(unit) for unit in in_use}
+        for device in devices:
+            own = {device.uuid, *(instance.uuid for instance in device.instances)} - {""}
+            if own & parts:
+                return f"a pod of this node uses {device.uuid}"
+            if device.processes:
+                return f"processes run on {device.uuid} (nvidia-smi shows which)"
+        return ""
+
+    def _tell(self, device: "GPUDevice", outcome: ResetOutcome, text: str) -> None:
+        about = ObjectReference.to(GPU_DEVICES, device.metadata)
+        note = f"reset {outcome.value}: {text}"
+        if self._told.get(device.status.uuid) == note:
+            return
+        self._told[device.status.uuid] = note
+        events, reason = self._dependencies.events, EventReason.DEVICE_REPAIR
+        if outcome is ResetOutcome.DONE:
+            events.normal(about, reason, note, action=ACTION)
+        else:
+            events.warning(about, reason, note, action=ACTION)
+        _log.info("device reset", device=device.name, outcome=outcome.value, text=text)
+
+
+def reset_group(devices: "Collection[DriverDevice]", uuid: str) -> tuple[str, ...]:
+    """Return the UUIDs of a device, and of all that direct NVLinks connect it to, also by way of others."""
+    by_address = {device.address: device for device in devices}
+    group = {device.address for device in devices if device.uuid == uuid}
+    open_ = list(group)
+    while open_:
+        links = by_address[open_.pop()].links
+        peers = {link.peer for link in links if link.is_direct and link.peer in by_address}
+        open_ += peers - group
+        group |= peers
+    return (uuid, *sorted({by_address[address].uuid for address in group} - {uuid, ""}))

@@ -1,0 +1,173 @@
+"""The repair of a device on the API server: what is written, evicted, asked for and told."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+import pytest
+
+from api.foreign.core import Node
+from api.kinds.gpudevice import DeviceRepair
+from api.kinds.gpupool import GPUPool, GPUPoolSpec, RepairPolicy
+from api.meta import ObjectMeta
+from api.names import REBOOT_LABEL, PoolName
+from inventory.health.device import HealthReport
+from inventory.health.repair import ResetOutcome, reset_text
+from kube.resources import GPU_DEVICES, NODES
+from reconciler.device.repair import CHECK_S, WAIT_S, DeviceRepairs
+from tests.component.reconciler.readiness import N1, World, a_world
+from tests.support.allocation_state import a_bound_pod
+
+UUID = "GPU-n1-0"
+WHOLE = PoolName("whole")
+
+
+class Repairs:
+    """The controller, on a node with a device that needs an action."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.reports: dict[str, HealthReport] = {}
+        self.pools: dict[PoolName, GPUPool] = {}
+        self.allow(RepairPolicy.IDLE)
+        state = world.process.allocation_state
+        self.controller = DeviceRepairs(
+            world.client,
+            world.process.devices.store,
+            index=state.index,
+            reader=state.reader,
+            pools=self.pools,
+            reports=lambda _node: self.reports,
+            recorder=world.process.recorder,
+            now=world.time.now,
+        )
+
+    def allow(self, policy: RepairPolicy, per_hour: int = 4) -> None:
+        spec = GPUPoolSpec(repair=policy, max_repairs_per_hour=per_hour)
+        self.pools[WHOLE] = GPUPool(metadata=ObjectMeta(name=WHOLE), spec=spec)
+
+    async def need(self, action: str, name: str = "n1-0") -> None:
+        """Let a device need an action; empty for none."""
+        condition = {
+            "type": "Healthy",
+            "status": "False" if action else "True",
+            "reason": action or "Healthy",
+            "message": "Xid 119",
+            "lastTransitionTime": "2026-01-01T00:00:00Z",
+        }
+        await self.world.report_device(name, conditions=[condition], poolRef={"name": WHOLE})
+
+    async def report(self, outcome: ResetOutcome) -> None:
+        """Report an outcome of the present attempt."""
+        repair = msgspec.convert((await self.device())["repair"], DeviceRepair)
+        text = reset_text(repair, outcome)
+        self.reports[UUID] = HealthReport("Unhealthy", "Xid119", "GPUReset", text)
+
+    async def step(self, *, later_s: float = 2.0) -> tuple[str, float | None]:
+        """Take a step; return the device's, and when the next look is due."""
+        self.world.time.seconds += later_s
+        await self.world.process.observe()
+        next_s = await self.controller.reconcile(N1)
+        return await self.shown(), next_s
+
+    async def shown(self, name: str = "n1-0") -> str:
+        repair = (await self.device(name)).get("repair")
+        return f"{repair['step']}{repair['attempt']}" if repair else ""
+
+    async def device(self, name: str = "n1-0") -> dict[str, Any]:
+        found = await self.world.client.get(GPU_DEVICES, dict[str, Any], name)
+        status: dict[str, Any] = found["status"]
+        return status
+
+    async def node(self) -> Node:
+        return await self.world.client.get(NODES, Node, N1)
+
+
+@pytest.fixture
+async def repairs() -> AsyncIterator[Repairs]:
+    async with a_world() as world:
+        made = Repairs(world)
+        await made.need("GPUReset")
+        yield made
+
+
+async def test_an_idle_device_comes_back_without_hands(repairs: Repairs):
+    assert await repairs.step() == ("Resetting1", CHECK_S)
+    assert await repairs.step() == ("Resetting1", CHECK_S)
+    await repairs.report(ResetOutcome.DONE)
+    assert await repairs.step() == ("Testing1", CHECK_S)
+    await repairs.need("")
+    assert await repairs.step() == ("Repaired1", None)
+    told = repairs.world.process.recorder.events
+    assert [event.note.partition(":")[0] for event in told] == ["Resetting", "Testing", "Repaired"]
+    repairs.world.writes()
+    assert await repairs.step() == ("Repaired1", None)
+    assert repairs.world.writes() == []
+
+
+async def test_without_repair_nothing_is_written(repairs: Repairs):
+    repairs.allow(RepairPolicy.OFF)
+    repairs.world.writes()
+    assert await repairs.step() == ("", WAIT_S)
+    assert repairs.world.writes() == []
+
+
+@pytest.mark.parametrize("policy", [RepairPolicy.IDLE, RepairPolicy.EVICT])
+async def test_pods_are_evicted_only_where_the_pool_says_so(repairs: Repairs, policy: RepairPolicy):
+    repairs.allow(policy)
+    await repairs.world.process.observe()
+    repairs.world.process.pods.upsert(a_bound_pod("trains", UUID))
+    repairs.world.writes()
+    await repairs.controller.reconcile(N1)
+    assert await repairs.shown() == "Draining1"
+    evictions = [path for _, path in repairs.world.writes() if "eviction" in path]
+    assert len(evictions) == (policy is RepairPolicy.EVICT)
+    # A budget that refuses is asked again after some seconds only.
+    await repairs.controller.reconcile(N1)
+    assert repairs.world.writes() == []
+
+
+async def test_a_pool_repairs_so_many_devices_an_hour(repairs: Repairs):
+    repairs.allow(RepairPolicy.IDLE, per_hour=1)
+    await repairs.need("GPUReset", "n1-1")
+    await repairs.step()
+    assert [await repairs.shown(name) for name in ("n1-0", "n1-1")] == ["Resetting1", "Waiting1"]
+    await repairs.need("")
+    await repairs.step()
+    assert [await repairs.shown(name) for name in ("n1-0", "n1-1")] == ["Repaired1", "Waiting1"]
+    await repairs.step(later_s=3700)
+    assert await repairs.shown("n1-1") == "Resetting1"
+
+
+async def test_a_device_that_two_resets_do_not_help_is_given_up(repairs: Repairs):
+    for attempt in (1, 2):
+        assert await repairs.step() == (f"Resetting{attempt}", CHECK_S)
+        await repairs.report(ResetOutcome.REFUSED)
+        await repairs.step()
+    assert await repairs.step() == ("Failed2", WAIT_S)
+    assert repairs.world.process.recorder.events[-1].reason == "GPUDeviceRepairFailed"
+    # Its health says so.
+    repairs.world.process.reports = repairs.reports
+    await repairs.world.process.examine(times=2)
+    condition = await repairs.world.healthy()
+    assert condition is not None
+    assert condition["reason"] == "Replace"
+    assert condition["message"].count("its repair failed") == 1
+    assert await repairs.step() == ("Failed2", WAIT_S)
+
+
+async def test_a_reboot_is_asked_for_and_nobody_is_rebooted(repairs: Repairs):
+    await repairs.need("NodeReboot")
+    assert await repairs.step() == ("RebootAsked0", WAIT_S)
+    node = await repairs.node()
+    assert node.metadata.label(REBOOT_LABEL) == "true"
+    assert node.spec.unschedulable
+    assert repairs.world.process.recorder.events[-1].reason == "GPUNodeRebootNeeded"
+    repairs.world.writes()
+    await repairs.step()
+    assert repairs.world.writes() == []
+    await repairs.need("")
+    assert await repairs.step() == ("Repaired0", None)
+    node = await repairs.node()
+    assert node.metadata.label(REBOOT_LABEL) is None
+    assert not node.spec.unschedulable
