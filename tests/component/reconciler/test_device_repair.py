@@ -15,6 +15,7 @@ from inventory.health.device import HealthReport
 from inventory.health.repair import ResetOutcome, reset_text
 from kube.resources import GPU_DEVICES, NODES
 from reconciler.device.repair import CHECK_S, WAIT_S, DeviceRepairs
+from telemetry.metrics import REGISTRY
 from tests.component.reconciler.readiness import N1, World, a_world
 from tests.support.allocation_state import a_bound_pod
 
@@ -83,6 +84,10 @@ class Repairs:
         return await self.world.client.get(NODES, Node, N1)
 
 
+def counted(step: str) -> float:
+    return REGISTRY.get_sample_value("gpu_device_repairs_total", {"step": step}) or 0.0
+
+
 @pytest.fixture
 async def repairs() -> AsyncIterator[Repairs]:
     async with a_world() as world:
@@ -92,12 +97,14 @@ async def repairs() -> AsyncIterator[Repairs]:
 
 
 async def test_an_idle_device_comes_back_without_hands(repairs: Repairs):
+    before = counted("Repaired")
     assert await repairs.step() == ("Resetting1", CHECK_S)
     assert await repairs.step() == ("Resetting1", CHECK_S)
     await repairs.report(ResetOutcome.DONE)
     assert await repairs.step() == ("Testing1", CHECK_S)
     await repairs.need("")
     assert await repairs.step() == ("Repaired1", None)
+    assert counted("Repaired") == before + 1
     told = repairs.world.process.recorder.events
     assert [event.note.partition(":")[0] for event in told] == ["Resetting", "Testing", "Repaired"]
     repairs.world.writes()

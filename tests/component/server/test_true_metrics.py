@@ -71,6 +71,7 @@ CONTROLLERS = {
     "cachenode.cleanup",
     "device.assignment",
     "device.health",
+    "device.repair",
     "device.state",
     "namespace.pod-security",
     "node.bootstrap",
@@ -120,12 +121,14 @@ DECLARED = {
 ELSEWHERE = {
     "gpu_bootstrap_handler_errors",
     "gpu_daemonset_outdated_nodes",
+    "gpu_device_repairs",
     "gpu_informer_decode_errors",
     "gpu_informer_unreadable_objects",
     "gpu_object_conflicts",
     "gpu_pods_nominated",
 } | {name for name in DECLARED if name.startswith(("gpu_scale_", "gpu_smart_", "gpu_nodeclaim_"))}
-"""No pool scales here (`tests/component/reconciler/test_node_claim_watch.py`), no object of an operand is refused here, and no other client
+"""No pool scales here (`tests/component/reconciler/test_node_claim_watch.py`) or has its devices repaired
+(`tests/component/reconciler/test_device_repair.py`), no object of an operand is refused here, and no other client
 writes one or keeps pods from its roll-out (`tests/component/reconciler/test_node_operands.py`, `test_object_applier.py`), no API server in memory
 stores what we cannot read (`tests/component/kube/test_client_requests.py`), and only the tail of a long queue is
 nominated (`tests/component/reconciler/test_nominating.py`)."""

@@ -64,6 +64,7 @@ def test_names_are_those_of_metrics_logs_and_tasks():
         "cachenode.cleanup",
         "device.assignment",
         "device.health",
+        "device.repair",
         "device.state",
         "driver.upgrade",
         "index.changes",
