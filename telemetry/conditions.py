@@ -177,6 +177,8 @@ class DeviceHealthy(Enum):
     """Heat slows the device, or it is at its shutdown threshold."""
     REPLACE = "Replace"
     """The device is to be replaced: a faulty row of its memory could not be remapped."""
+    BEING_RESET = "BeingReset"
+    """A device that it has NVLinks to is being reset, and it with that."""
     UNKNOWN = "ActionUnknown"
     """The driver does not say what the device needs, or reports an Xid that no table knows."""
 

@@ -54,13 +54,10 @@ def unhealthy(reason: str, text: str, action: RecoveryAction) -> DeviceHealthSta
     return DeviceHealthState(HealthState.UNHEALTHY, reason, f"{text}: {CURES[action]}", action)
 
 
-BEING_RESET: Final = DeviceHealthState(
-    HealthState.UNHEALTHY,
-    "ResetOfNeighbour",
-    "a device that it has NVLinks to is reset together with it",
-    RecoveryAction.UNKNOWN,
-)
 LOST: Final = lost("Lost", "the driver no longer reaches the device")
+BEING_RESET: Final = unhealthy(
+    "ResetOfNeighbour", "it is reset with its neighbour by NVLink", RecoveryAction.BEING_RESET
+)
 REMAP_FAILED: Final = unhealthy(
     "EccRowRemapFailed", "a faulty memory row could not be remapped", RecoveryAction.REPLACE
 )

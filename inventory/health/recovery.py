@@ -16,7 +16,7 @@ from typing import Final
 
 
 class RecoveryAction(Enum):
-    """What a device needs; NVML's eight actions, and three for which NVML has none.
+    """What a device needs; NVML's eight actions, and four for which NVML has none.
 
     An action other than NONE is a fault: no new pod is placed on the device while it lasts, and running pods are left
     alone. The value is the reason of the condition Healthy, and the label `reason` of `gpu_device_faulted_total`.
@@ -32,6 +32,7 @@ class RecoveryAction(Enum):
     SYSTEM_REBOOT = "SystemReboot"
     CHECK_COOLING = "CheckCooling"
     REPLACE = "Replace"
+    BEING_RESET = "BeingReset"
     UNKNOWN = "ActionUnknown"
     """The driver does not say it when asked, says one of a newer version, or reported an Xid that no table has."""
 
@@ -49,6 +50,7 @@ CURES: Final[Mapping[RecoveryAction, str]] = {
     RecoveryAction.SYSTEM_REBOOT: "reboot the whole system that the device is part of",
     RecoveryAction.CHECK_COOLING: "check the cooling of the device",
     RecoveryAction.REPLACE: "replace the device",
+    RecoveryAction.BEING_RESET: "wait until the reset is over",
     RecoveryAction.UNKNOWN: "see NVRM in the node's kernel log",
 }
 """What an operator does for the device."""
