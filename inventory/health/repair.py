@@ -58,8 +58,8 @@ class RepairCase:
     policy: RepairPolicy
     """Of its pool; OFF of a device in none."""
     repair: DeviceRepair | None = None
-    reported: str = ""
-    """The outcome in the agent's report (`reset_text`)."""
+    reported: str | None = ""
+    """The outcome in the agent's report (`reset_text`); None while the agent is silent."""
     pods: "tuple[PodUsage, ...]" = ()
     """The pods that use it."""
     reserved: int = 0
@@ -92,7 +92,7 @@ def plan_repair(case: RepairCase) -> RepairPlan:
         return RepairPlan(repair=_resetting(case, before))
     is_tested = before is not None and before.step is RepairStep.TESTING
     if is_tested and before is not None and REPAIRS[case.action] is not Repair.REBOOT:
-        if _passed(before.since, case.now) < TEST:
+        if _passed(before.since, case.now) < TEST or case.reported is None:
             return RepairPlan(repair=before)
         needs = f"it still needs {case.action.value} after its reset"
         return RepairPlan(repair=_failed(case, before, needs))
@@ -164,7 +164,13 @@ def _first(case: RepairCase) -> DeviceRepair:
 
 def _resetting(case: RepairCase, before: DeviceRepair) -> DeviceRepair:
     reported = {reset_text(before, outcome): outcome for outcome in ResetOutcome}
-    match reported.get(case.reported):
+    match reported.get(case.reported or ""):
+        case None if case.reported is None:
+            if _passed(before.since, case.now) < ANSWER:
+                return before
+            now = format_time(case.now)
+            text = "the node agent is silent: it resets the device when it is back"
+            return msgspec.structs.replace(before, since=now, started=now, message=text)
         case None:
             if _passed(before.since, case.now) < ANSWER:
                 return before

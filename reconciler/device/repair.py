@@ -111,7 +111,7 @@ class DeviceRepairs:
         if before is None and not device.is_faulted:
             return None
         report = reports.get(device.status.uuid)
-        plan = plan_repair(self._case(device, before, report.reset if report else ""))
+        plan = plan_repair(self._case(device, before, report.reset if report else None))
         if plan.repair != before:
             status = {} if plan.repair is None else {"repair": plan.repair}
             written = await self._writer.apply(device.name, status)
@@ -125,7 +125,7 @@ class DeviceRepairs:
         return plan.repair
 
     def _case(
-        self, device: "GPUDevice", before: "DeviceRepair | None", reported: str
+        self, device: "GPUDevice", before: "DeviceRepair | None", reported: str | None
     ) -> RepairCase:
         ref, now = device.status.pool_ref, self._now().utc
         pool = self._pools.get(PoolName(ref.name)) if ref is not None else None

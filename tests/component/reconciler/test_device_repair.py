@@ -28,7 +28,7 @@ class Repairs:
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self.reports: dict[str, HealthReport] = {}
+        self.reports = {UUID: HealthReport("Unhealthy", "Xid119", "GPUReset")}
         self.pools: dict[PoolName, GPUPool] = {}
         self.allow(RepairPolicy.IDLE)
         state = world.process.allocation_state

@@ -132,6 +132,20 @@ def test_each_step_of_a_reset_has_an_end(step: RepairStep, within: dt.timedelta,
     assert text in late.message
 
 
+def test_an_agent_that_is_silent_is_no_failure_of_the_device():
+    started = format_time(EPOCH)
+    repair = DeviceRepair(step=RepairStep.RESETTING, attempt=2, since=started, started=started)
+    assert plan_repair(a_case(repair=repair, reported=None)).repair == repair
+    waits = plan_repair(a_case(repair=repair, reported=None, now=EPOCH + 9 * ANSWER)).repair
+    assert waits is not None
+    assert (waits.step, waits.attempt) == (RepairStep.RESETTING, 2)
+    tested = msgspec.structs.replace(repair, step=RepairStep.TESTING)
+    assert plan_repair(a_case(repair=tested, reported=None, now=EPOCH + 9 * TEST)).repair == tested
+    # When it is back it has the whole time again.
+    heard = EPOCH + 9 * ANSWER + ANSWER / 2
+    assert plan_repair(a_case(repair=waits, now=heard)).repair == waits
+
+
 @pytest.mark.parametrize(("later", "attempt"), [(RELAPSE / 2, 2), (RELAPSE * 2, 1)])
 def test_a_fault_within_an_hour_of_a_repair_is_its_failure(later: dt.timedelta, attempt: int):
     repair = DeviceRepair(
