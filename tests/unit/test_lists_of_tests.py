@@ -45,6 +45,16 @@ def test_each_nightly_test_exists_once():
     ] == []
 
 
+def test_a_fixture_of_a_folder_ends_with_the_folder():
+    """Without `__init__.py` pytest keeps it until the session ends, beside the tests of other folders."""
+    assert [
+        str(file.parent.relative_to(ROOT))
+        for file in sorted((ROOT / "tests").rglob("conftest.py"))
+        if 'scope="package"' in file.read_text(encoding="utf-8")
+        and not (file.parent / "__init__.py").exists()
+    ] == []
+
+
 def flaky_again(table: str) -> list[str]:
     """Return the tests that have more than one row, of which one names no mend."""
     rows = [
