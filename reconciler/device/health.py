@@ -55,7 +55,7 @@ ACTION: Final = "WatchHealth"
 
 @final
 class FaultEvents:
-    """Records faults; pods are not evicted, and are named in the Event."""
+    """Records faults, with the pods that use the device."""
 
     def __init__(self, recorder: "EventRecorder", reader: "AllocationReader") -> None:
         self._recorder = recorder
@@ -75,7 +75,7 @@ class FaultEvents:
             self._recorder.warning(
                 ObjectReference.to(PODS, pod),
                 EventReason.DEVICE_FAULTED,
-                f"device {device.name} of this pod is faulty: {fault.text}; the pod is not evicted:"
+                f"device {device.name} of this pod is faulty: {fault.text};"
                 " delete it to have its replacement placed on another device",
                 action=ACTION,
             )
