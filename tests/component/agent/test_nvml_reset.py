@@ -7,8 +7,10 @@ import pytest
 from agent.errors import DriverUnavailableError, PartitioningError, ResetRefusedError
 from agent.nvml.driver import NvmlDriver
 from agent.nvml.reset import reset_devices
+from agent.repair.resets import reset_group
 from http_edge.system_clock import SystemClock
 from inventory.health.recovery import RecoveryAction
+from tests.component.agent.nvml_node import nvml_node
 from tests.support.nvml.library import FakeNvml, a_device, install_smi
 
 FIRST, SECOND = a_device(0, recovery_action=1), a_device(1, recovery_action=1)
@@ -35,6 +37,18 @@ async def test_devices_are_reset_together_and_others_are_not(tmp_path: Path, nvm
         assert set(found.values()) == {RecoveryAction.NONE}
     finally:
         await driver.close()
+
+
+async def test_neighbours_by_nvlink_are_reset_together_and_those_behind_a_switch_are_not(
+    tmp_path: Path,
+):
+    first = a_device(0, nvlinks=(SECOND.address, "switch"))
+    second = a_device(1, nvlinks=(FIRST.address, "switch"))
+    third = a_device(2, nvlinks=("switch",))
+    async with nvml_node(tmp_path, first, second, third) as node:
+        devices = (await node.driver.read()).devices
+    assert reset_group(devices, first.uuid) == (first.uuid, second.uuid)
+    assert reset_group(devices, third.uuid) == (third.uuid,)
 
 
 def test_a_device_in_use_is_refused_in_the_drivers_words(tmp_path: Path, nvml: FakeNvml):
