@@ -119,13 +119,14 @@ class DeviceRepair(Model, frozen=True, omit_defaults=False):
     """The present repair of the device, or the last one."""
 
     step: RepairStep
-    attempt: int
+    attempt: int = 0
     """Number of the reset; a fault within an hour of the last one goes on counting."""
-    since: str
+    since: str = ""
     """Begin of the step."""
-    started: str
+    started: str = ""
     """Begin of the attempt."""
     message: str = ""
+    """What the step waits for, or how it ended."""
 
     @property
     def is_over(self) -> bool:

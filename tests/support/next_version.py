@@ -11,7 +11,7 @@ Json = dict[str, Any]
 NEXT: Final = "OfTheNextVersion"
 
 
-READ_AS_TEXT = {("GPUPool", ("status", "phase"))}
+READ_AS_TEXT = {("GPUPool", ("status", "phase")), ("GPUDevice", ("status", "repair", "step"))}
 """Enums of kinds whose value of a later version is read and kept as text."""
 
 

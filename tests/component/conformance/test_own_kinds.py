@@ -31,6 +31,8 @@ async def test_defaults_are_filled_in_where_an_operator_sees_them(api: Api, pool
         "allocation": {"mode": "Exclusive"},
         "assignment": {"requireAnnotation": True},
         "maintenance": {"policy": "Wait", "deadline": "1h"},
+        "repair": "Off",
+        "maxRepairsPerHour": 4,
         "reservation": {"ttl": "2m", "whenExhausted": "Pend"},
         "scheduling": {
             "topologyKey": "topology.kubernetes.io/zone",

@@ -163,6 +163,8 @@ def test_defaults_of_a_pool_are_those_that_an_operator_should_see():
         },
         "reservation": {"ttl": "2m", "whenExhausted": "Pend"},
         "maintenance": {"policy": "Wait", "deadline": "1h"},
+        "repair": "Off",
+        "maxRepairsPerHour": 4,
     }
 
 
