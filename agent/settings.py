@@ -31,7 +31,8 @@ class AgentRole(Enum):
     """Waits for the driver's events, so that faults count at once; with inventory, whose snapshots show lasting
     faults (a lost device, heat, error counters) without it, too."""
     MIG = "mig"
-    """Partitions devices into the MIG instances of their pools; with inventory."""
+    """Partitions devices into the MIG instances of their pools, and resets those whose repair asks for it; with
+    inventory."""
     TELEMETRY = "telemetry"
     """Serves the metrics of the node's devices; with inventory."""
     DEVICE_PLUGIN = "device-plugin"
