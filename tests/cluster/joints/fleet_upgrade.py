@@ -182,23 +182,28 @@ class FleetUpgrade:
 
     async def _run_pods(self) -> None:
         """Run pods with units on some static nodes, and pods without on all of them."""
-        await self._deploy(TRAIN, len(self.names) // 4, _using(TRAIN))
-        await self._deploy(BATCH, len(self.batch) // 2, _using(BATCH))
         where = {"nodeSelector": {HOSTNAME_LABEL: self.roles.held}}
         await self._deploy(HELD, 1, _using(TRAIN) | where)
+        # Before others take the units of its node.
+        await self._until_running({from_zero.POD: self.bought, HELD: 1})
+        await self._deploy(TRAIN, len(self.names) // 4, _using(TRAIN))
+        await self._deploy(BATCH, len(self.batch) // 2, _using(BATCH))
         budget = {"minAvailable": 1, "selector": {"matchLabels": {"app": HELD}}}
         await self.cluster.api.create(self._budgets, {"metadata": {"name": HELD}, "spec": budget})
         container = {"name": "main", "image": "registry.example.com/web:1"}
         spec = {"nodeSelector": {STATIC_LABEL: "true"}, "tolerations": [{"operator": "Exists"}]}
         await self._deploy(WEB, self.static, spec | {"containers": [container]})
-        expected = {
-            from_zero.POD: self.bought,
-            TRAIN: len(self.names) // 4,
-            BATCH: len(self.batch) // 2,
-            HELD: 1,
-            WEB: self.static,
-        }
+        await self._until_running(
+            {
+                from_zero.POD: self.bought,
+                TRAIN: len(self.names) // 4,
+                BATCH: len(self.batch) // 2,
+                HELD: 1,
+                WEB: self.static,
+            }
+        )
 
+    async def _until_running(self, expected: dict[str, int]) -> None:
         async def run() -> bool:
             found = Counter([app for app, _ in (await self._running()).values()])
             assert found == expected, f"{found}"
@@ -314,7 +319,7 @@ class FleetUpgrade:
         node = await self._begun(self.claims)
 
         async def is_kept() -> bool:
-            (item,) = (await self.fleet.nodes([node])).values()
+            item = (await self.fleet.nodes([node]))[node]
             return bool(item["metadata"]["annotations"].get(DO_NOT_DISRUPT_ANNOTATION) == "true")
 
         await polling.eventually(is_kept, what=f"{node} is kept from Karpenter")
