@@ -119,7 +119,9 @@ class DeviceRepairs:
                 self._expected.expect(device.name, (plan.repair,), written)
             if plan.repair is not None and (before is None or plan.repair.step != before.step):
                 self._record(device, plan.repair)
-        if plan.evict and self._now().monotonic >= self._evict_at.get(device.name, 0.0):
+        if not plan.evict:
+            self._evict_at.pop(device.name, None)
+        elif self._now().monotonic >= self._evict_at.get(device.name, 0.0):
             self._evict_at[device.name] = self._now().monotonic + EVICT_S
             await self._evictions.evict(plan.evict)
         return plan.repair
@@ -131,7 +133,12 @@ class DeviceRepairs:
         pool = self._pools.get(PoolName(ref.name)) if ref is not None else None
         entry = self._index.devices.get(device.name)
         pods = self._reader.pods_on(device.name)
-        begun = self._begun(pool.name) if pool is not None else 0
+        may_begin = (
+            pool is not None
+            and pool.spec.repair is not RepairPolicy.OFF
+            and device.is_faulted
+            and self._begun(pool.name) < pool.spec.max_repairs_per_hour
+        )
         return RepairCase(
             action=_ACTIONS.get(device.needed_action, RecoveryAction.UNKNOWN)
             if device.is_faulted
@@ -151,7 +158,7 @@ class DeviceRepairs:
                 )
             ),
             reserved=0 if entry is None else (entry.taken & ~entry.observed).bit_count(),
-            is_in_budget=pool is not None and begun < pool.spec.max_repairs_per_hour,
+            is_in_budget=may_begin,
             now=now,
         )
 
