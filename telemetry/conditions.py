@@ -151,8 +151,10 @@ class DeviceAssigned(Enum):
     """NVIDIA's own device plugin leaves its node first, and pods that have the device by it end."""
     MAX_DEVICES_PER_NODE = "MaxDevicesPerNode"
     """The pool has as many devices of the node as it may."""
+    AWAITS_DECISION = "AwaitsDecision"
+    """A pool selects it, and takes it by annotation only: the message names the pools."""
     NO_POOL_WANTS_IT = "NoPoolWantsIt"
-    """No annotation names a pool, and no pool takes it by itself."""
+    """No annotation names a pool, and no pool selects it."""
 
 
 class DeviceHealthy(Enum):

@@ -113,7 +113,7 @@ class EventReason(Enum):
     NODE_WITHOUT_POOL = "GPUNodeWithoutPool"
     """On the node's inventory: the node is ready for pooling, and no pool has one of its devices."""
     UNASSIGNED_DEVICE = "GPUUnassignedDevice"
-    """On the device: it is ready, and no pool selects it."""
+    """On the device: it is ready and in no pool: none selects it, or it waits for a decision."""
     ANNOTATION_MISMATCH = "GPUAnnotationMismatch"
     """On the device: the pool that its annotation names does not select it."""
     DEVICE_ASSIGNED = "GPUDeviceAssigned"

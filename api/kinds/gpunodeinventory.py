@@ -123,8 +123,11 @@ class PoolDevices(Model, frozen=True):
 
 
 class PoolMembership(Model, frozen=True):
-    """Devices that are about to join a pool, and assigned devices."""
+    """Devices that wait for a decision, devices that are about to join a pool, and assigned devices."""
 
+    candidates: list[PoolDevices] | None = None
+    """Devices that a pool selects, and takes once they are annotated with it: they wait for nothing else. A device is
+    listed with each such pool."""
     pending: list[PoolDevices] | None = None
     """Devices that a pool is to get, by pool."""
     assigned: list[PoolDevices] | None = None

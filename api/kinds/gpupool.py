@@ -327,6 +327,8 @@ class GPUPoolStatus(Model, frozen=True):
     """Number of nodes with a unit of the pool."""
     waiting: int = 0
     """Number of pending pods that request units of the pool and have none; pods with a scheduling gate of others do not count."""
+    candidates: int = 0
+    """Number of devices that the pool selects, and takes once they are annotated with it: they wait for a decision."""
     autoscaling: AutoscalingStatus | None = None
     """Nodes on their way, and what the pool's nodes cost; only with spec.autoscaling."""
     conditions: list[Condition] | None = None

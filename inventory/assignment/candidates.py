@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Final, final
 
-from inventory.assignment.eligibility import is_approved, selector_obstacles
+from inventory.assignment.eligibility import selector_obstacles
 from inventory.pools.validation import age_of
 
 if TYPE_CHECKING:
@@ -29,33 +29,27 @@ class PoolCandidates:
         """Names of pools that exist and cannot be read."""
         self.pools: dict[PoolName, GPUPool] = {pool.name: pool for pool in pools}
         self.validity_of = validity_of
-        approving = (
-            pool for pool in self.pools.values() if not pool.spec.assignment.require_annotation
-        )
-        self.approving = tuple(sorted(approving, key=age_of))
-        """The pools that take devices without an annotation, the oldest first."""
-        self._takers: dict[_Shape, tuple[GPUPool, ...]] = {}
-        # fields that deviceSelectors read -> the approving pools whose selector matches
+        self._by_age: Final = tuple(sorted(self.pools.values(), key=age_of))
+        self._selecting: dict[_Shape, tuple[GPUPool, ...]] = {}
+        # fields that deviceSelectors read -> the pools whose selector matches
 
-    def takers(self, device: "GPUDevice") -> "Iterator[GPUPool]":
-        """Yield the pools that take the device without an annotation; room and the node are not checked.
+    def selecting(self, device: "GPUDevice") -> "Iterator[GPUPool]":
+        """Yield the pools whose deviceSelector matches, the oldest first; room and the node are not checked.
 
         40,000 devices are of a few models: deviceSelectors are evaluated once for a model.
         """
         shape = _shape_of(device)
-        found = self._takers.get(shape)
+        found = self._selecting.get(shape)
         if found is None:
-            if len(self._takers) >= _MAX_SHAPES:
-                self._takers.clear()
-            found = self._takers[shape] = tuple(
+            if len(self._selecting) >= _MAX_SHAPES:
+                self._selecting.clear()
+            found = self._selecting[shape] = tuple(
                 pool
-                for pool in self.approving
+                for pool in self._by_age
                 if _names_devices(pool) or not any(selector_obstacles(pool, device))
             )
         for pool in found:
-            if is_approved(pool, device) and not (
-                _names_devices(pool) and any(selector_obstacles(pool, device))
-            ):
+            if not (_names_devices(pool) and any(selector_obstacles(pool, device))):
                 yield pool
 
 

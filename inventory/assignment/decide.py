@@ -19,7 +19,7 @@ that applies decides (docs/design/0005-from-slot-to-pool.md):
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final, final
 
 from api.names import ASSIGNMENT_ANNOTATION, PoolName
 from api.text import listed
@@ -98,6 +98,8 @@ class Decision:
     """Text for the condition; stable while nothing changes."""
     contenders: tuple[PoolName, ...] = ()
     """Pools that want it while another pool has it."""
+    candidates: tuple[PoolName, ...] = ()
+    """Pools that would take it now, were it annotated with them: it waits for nothing else."""
     former_owner: PoolName | None = None
     """The pool that it leaves or has left; None for all other actions."""
 
@@ -169,6 +171,11 @@ class _NodeDecisions:
         if target is not None and not obstacles:
             self._members[target.name] += 1
             return _in_pool(device, target.name, Action.CLAIM)
+        candidates: tuple[PoolName, ...] = ()
+        if {obstacle.reason for obstacle in obstacles} <= _NOT_APPROVED:
+            candidates = self._pools_to_approve(device)
+        if candidates:
+            obstacles = [_awaits_decision(device, candidates)]
         first = min(obstacles, key=lambda obstacle: obstacle.reason.value)
         return Decision(
             device=device.name,
@@ -177,6 +184,7 @@ class _NodeDecisions:
             meant_for=target.name if target is not None and not out else None,
             reason=first.reason,
             message=first.text,
+            candidates=candidates,
         )
 
     def with_contenders(self, decision: Decision, device: "GPUDevice") -> Decision:
@@ -259,7 +267,7 @@ class _NodeDecisions:
             full = full or pool
         if full is not None:
             return None, _too_many(full)
-        text = f"no pool takes it without an annotation: annotate it with {ASSIGNMENT_ANNOTATION}=<pool>"
+        text = "no valid pool with room selects it and its node: create one, or correct the selectors of one"
         return None, AssignmentObstacle(Reason.NO_POOL_WANTS_IT, text)
 
     def _annotated_target(
@@ -319,7 +327,23 @@ class _NodeDecisions:
 
     def _takers(self, device: "GPUDevice") -> "Iterator[GPUPool]":
         """Yield the valid pools that take the device without an annotation, with or without room."""
-        for pool in self._candidates.takers(device):
+        for pool in self._open_pools(device):
+            if is_approved(pool, device):
+                yield pool
+
+    def _pools_to_approve(self, device: "GPUDevice") -> tuple[PoolName, ...]:
+        """Return the valid pools with room that select the free device, and that do not take it by themselves."""
+        if device.assignment is not None:
+            return ()
+        return tuple(
+            pool.name
+            for pool in self._open_pools(device)
+            if not is_approved(pool, device) and self._has_room(pool)
+        )
+
+    def _open_pools(self, device: "GPUDevice") -> "Iterator[GPUPool]":
+        """Yield the valid pools that select device and node."""
+        for pool in self._candidates.selecting(device):
             is_open = self._open.get(pool.name)
             if is_open is None:
                 obstacles = (*self._against(pool), *self._node_against(pool))
@@ -346,6 +370,18 @@ def _in_pool(device: "GPUDevice", pool: PoolName, action: Action) -> Decision:
         reason=Reason.ASSIGNED,
         message=f"in pool {pool}, {way}",
     )
+
+
+_NOT_APPROVED: Final = frozenset({Reason.NO_POOL_WANTS_IT, Reason.MAX_DEVICES_PER_NODE})
+"""Obstacles of a device that waits for a decision alone: no pool takes it by itself, or has room for it."""
+
+
+def _awaits_decision(device: "GPUDevice", candidates: tuple[PoolName, ...]) -> AssignmentObstacle:
+    text = (
+        f"selected by {listed(candidates)}; waits for a decision: `kubectl gpu approve {device.name}"
+        f" {candidates[0]}`, or annotate it with {ASSIGNMENT_ANNOTATION}={candidates[0]}"
+    )
+    return AssignmentObstacle(Reason.AWAITS_DECISION, text)
 
 
 def _held(device: "GPUDevice", owner: PoolName | None) -> Decision:

@@ -44,6 +44,7 @@ class Reason(Enum):
     OWNED_BY_OTHER_POOL = auto()
     OTHER_PLUGIN = auto()
     MAX_DEVICES_PER_NODE = auto()
+    AWAITS_DECISION = auto()
     NO_POOL_WANTS_IT = auto()
 
 

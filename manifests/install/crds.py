@@ -36,6 +36,9 @@ _POOL_COLUMNS: Final = (
     figure_column(
         "Unhealthy", ".status.capacity.unhealthy", "Free units that are withheld.", is_wide=True
     ),
+    figure_column(
+        "Candidates", ".status.candidates", "Devices that wait for a decision.", is_wide=True
+    ),
     figure_column("Nodes", ".status.nodes", "Nodes with a unit of the pool.", is_wide=True),
     Column(name="Strategy", path=".status.strategy", is_wide=True),
     condition_column("Why", "Ready", is_wide=True, field="message"),

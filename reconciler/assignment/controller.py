@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from api.names import DeviceName, PoolName
     from inventory.assignment.decide import Decision
     from kube.client import KubeClient
-    from reconciler.assignment.pool_conflicts import Conflicts, Contested
+    from reconciler.assignment.pool_conflicts import Conflicts, Wanted
     from reconciler.assignment.view import AssignmentSources
 
 RBAC: Final = (
@@ -81,7 +81,7 @@ class DeviceAssignment:
         Args:
             client: for writes.
             sources: stores to read.
-            conflicts: receives the devices that each pool wants and another pool has.
+            conflicts: receives the devices that each pool wants and does not have.
             events: records what was done.
             now: reads the clock.
             await_devices: has the node reconciled again when the watch shows a newer device of it.
@@ -194,11 +194,10 @@ class DeviceAssignment:
                 index.readmit(decision.device)
 
     def _record_conflicts(self, node: "NodeName", decisions: "Iterable[Decision]") -> None:
-        found: dict[PoolName, tuple[Contested, ...]] = {}
+        found: dict[PoolName, tuple[Wanted, ...]] = {}
         for decision in decisions:
-            for pool in decision.contenders:
-                if decision.owner is not None:
-                    found[pool] = (*found.get(pool, ()), (decision.device, decision.owner))
+            for pool in (*decision.contenders, *decision.candidates):
+                found[pool] = (*found.get(pool, ()), (decision.device, decision.owner))
         conflicts = self._conflicts
         has_devices = bool(self._sources.devices.on_node(node))
         for pool in conflicts.replace(node, found) if has_devices else conflicts.discard(node):
@@ -276,7 +275,9 @@ class DeviceAssignment:
         pooled = sum(len(item.devices) for item in wanted.assigned or ())
         is_counted = unseen is not None or inventory.status.device_counts.pooled == pooled
         if is_counted and wanted == PoolMembership(
-            pending=current.pending or [], assigned=current.assigned or []
+            candidates=current.candidates or [],
+            pending=current.pending or [],
+            assigned=current.assigned or [],
         ):
             return
         status = {"pools": wanted, "deviceCounts": {"pooled": pooled}}

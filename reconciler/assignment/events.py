@@ -44,6 +44,9 @@ _WAITS: Final = frozenset(
     }
 )
 """Transient reasons: the annotation is valid."""
+_UNDECIDED: Final = frozenset(
+    {DeviceAssigned.NO_POOL_WANTS_IT.value, DeviceAssigned.AWAITS_DECISION.value}
+)
 
 
 @final
@@ -101,21 +104,21 @@ class AssignmentEvents:
         return min((item for item in due if item is not None), default=None)
 
     def _check_device(self, device: "GPUDevice", waiting: dict[str, float]) -> float | None:
-        condition, unwanted = _assigned(device), DeviceAssigned.NO_POOL_WANTS_IT.value
-        is_idle = condition is not None and (condition.status, condition.reason) == (
-            "False",
-            unwanted,
-        )
-        if condition is None or not is_idle or device.status.pool_ref is not None:
+        condition = _assigned(device)
+        if (
+            condition is None
+            or condition.status == "True"
+            or condition.reason not in _UNDECIDED
+            or device.status.pool_ref is not None
+        ):
             waiting.pop(device.metadata.uid, None)
             return None
         left_s = self._left_s(device.metadata.uid, [condition], waiting)
         if left_s == 0:
-            text = f"no pool selects the device: annotate it with {ASSIGNMENT_ANNOTATION}=<pool>"
             self._recorder.warning(
                 ObjectReference.to(GPU_DEVICES, device.metadata),
                 EventReason.UNASSIGNED_DEVICE,
-                text,
+                condition.message,
                 action=ACTION,
             )
         return left_s or None

@@ -1,10 +1,11 @@
-"""`pool.conflict`: condition Conflict of a GPUPool, over the devices that it wants and another pool has.
+"""`pool.conflict`: condition Conflict and candidates of a GPUPool: devices that it wants and another pool, or none, has.
 
 `device.assignment` reports conflicts node by node. A pool is written once for many nodes: changes are queued
 with a delay, and after a start no pool is written before every node was reconciled.
 """
 
 from collections import defaultdict
+from itertools import chain
 from typing import TYPE_CHECKING, Final, final
 
 from api.names import GROUP
@@ -40,22 +41,24 @@ ACTION: Final = "Assign"
 DELAY_S: Final = 1.0
 """Seconds after a change, to collect more of them: overlapping pools conflict on many nodes."""
 
+Wanted = tuple["DeviceName", "PoolName | None"]
+"""A device that a pool wants, and its owner; None while it waits for a decision."""
 Contested = tuple["DeviceName", "PoolName"]
 """A device that a pool wants, and its owner."""
 
 
 @final
 class Conflicts:
-    """Devices that each pool wants and another one has, by node."""
+    """Devices that each pool wants and does not have, by node."""
 
     def __init__(self) -> None:
-        self._by_pool: dict[PoolName, dict[NodeName, tuple[Contested, ...]]] = defaultdict(dict)
+        self._by_pool: dict[PoolName, dict[NodeName, tuple[Wanted, ...]]] = defaultdict(dict)
         self._pools_by_node: dict[NodeName, frozenset[PoolName]] = {}
         self.changes: EventSource[PoolName] = EventSource()
         """Pools for which assignment found another conflict."""
 
     def replace(
-        self, node: "NodeName", found: "Mapping[PoolName, tuple[Contested, ...]]"
+        self, node: "NodeName", found: "Mapping[PoolName, tuple[Wanted, ...]]"
     ) -> "set[PoolName]":
         """Replace the conflicts of a node; return the pools whose conflicts changed."""
         changed: set[PoolName] = set()
@@ -85,12 +88,19 @@ class Conflicts:
 
     def of(self, pool: "PoolName") -> "list[Contested]":
         """Return the devices that the pool wants and other pools have."""
-        return sorted(item for here in self._by_pool.get(pool, {}).values() for item in here)
+        return sorted((device, owner) for device, owner in self._wanted(pool) if owner is not None)
+
+    def candidates(self, pool: "PoolName") -> int:
+        """Return the number of devices that wait for a decision to join the pool."""
+        return sum(1 for _, owner in self._wanted(pool) if owner is None)
+
+    def _wanted(self, pool: "PoolName") -> "Iterator[Wanted]":
+        return chain.from_iterable(self._by_pool.get(pool, {}).values())
 
 
 @final
 class PoolConflicts:
-    """Writes the condition Conflict of one pool, and records an Event on both pools."""
+    """Writes the condition Conflict and the candidates of one pool; records an Event of a conflict on both pools."""
 
     def __init__(
         self,
@@ -118,17 +128,18 @@ class PoolConflicts:
         self._recorder = recorder
         self._is_complete = is_complete
         self._now = now
-        self._expected: Expectations[PoolName, Condition] = Expectations(now)
+        self._expected: Expectations[PoolName, _Written] = Expectations(now)
 
     async def reconcile(self, name: "PoolName") -> float | None:
-        """Write the pool's condition where it differs."""
+        """Write the pool's condition and candidates where they differ."""
         pool = self._pools.get(name)
         if pool is None:
             return None
         if not self._is_complete():
             return DELAY_S
         contested = self._conflicts.of(name)
-        current = self._current(pool)
+        current, counted = self._current(pool)
+        candidates = self._conflicts.candidates(name)
         wanted = new_condition(
             PoolCondition.CONFLICT,
             PoolConflict.OWNED_BY_OTHER_POOL if contested else PoolConflict.NONE,
@@ -139,19 +150,21 @@ class PoolConflicts:
             generation=pool.metadata.generation,
             now=self._now().utc,
         )
-        if wanted == current:
+        if (wanted, candidates) == (current, counted):
             return None
-        written = await self._writer.apply(name, {"conditions": [wanted]})
+        status = {"conditions": [wanted], "candidates": candidates}
+        written = await self._writer.apply(name, status)
         if written is None:
             return None
-        self._expected.expect(name, wanted, written)
+        self._expected.expect(name, (wanted, candidates), written)
         if contested and (current is None or current.message != wanted.message):
             self._record(pool, contested, wanted.message)
         return None
 
-    def _current(self, pool: "GPUPool") -> "Condition | None":
+    def _current(self, pool: "GPUPool") -> "_Written":
         unseen = self._expected.unseen(pool.name, pool.metadata)
-        return unseen or find_condition(pool.status.conditions, PoolCondition.CONFLICT)
+        condition = find_condition(pool.status.conditions, PoolCondition.CONFLICT)
+        return unseen or (condition, pool.status.candidates)
 
     def _record(self, pool: "GPUPool", contested: "list[Contested]", text: str) -> None:
         self._recorder.warning(
@@ -172,6 +185,8 @@ class PoolConflicts:
                 )
 
 
+_Written = tuple["Condition | None", int]
+"""The condition Conflict, and the number of candidates."""
 _CURE: Final = "change the selectors so that they do not overlap, or annotate the devices"
 
 

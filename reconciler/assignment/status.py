@@ -24,10 +24,11 @@ _OURS: Final = (DeviceCondition.ASSIGNED, DeviceCondition.DRAINING)
 
 
 def membership_of(decisions: "Iterable[Decision]") -> PoolMembership:
-    """Return the devices of a node by pool: assigned ones, and ones pending assignment.
+    """Return the devices of a node by pool: assigned ones, ones pending assignment, and ones that wait for a decision.
 
     Empty lists are written too: without them the API server stores null after an apply, and rejects it.
     """
+    candidates: dict[str, list[str]] = {}
     pending: dict[str, list[str]] = {}
     assigned: dict[str, list[str]] = {}
     for decision in decisions:
@@ -35,7 +36,11 @@ def membership_of(decisions: "Iterable[Decision]") -> PoolMembership:
             assigned.setdefault(decision.owner, []).append(decision.device)
         if decision.meant_for is not None and decision.meant_for != decision.owner:
             pending.setdefault(decision.meant_for, []).append(decision.device)
-    return PoolMembership(pending=_by_pool(pending), assigned=_by_pool(assigned))
+        for pool in decision.candidates:
+            candidates.setdefault(pool, []).append(decision.device)
+    return PoolMembership(
+        candidates=_by_pool(candidates), pending=_by_pool(pending), assigned=_by_pool(assigned)
+    )
 
 
 def _by_pool(devices: dict[str, list[str]]) -> list[PoolDevices]:

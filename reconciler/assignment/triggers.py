@@ -3,7 +3,7 @@
 | changed | nodes |
 |---|---|
 | a device: its facts, labels, annotation, owner, health, our conditions; not its units and state | its own |
-| a pool: its selectors, its deletion, its validity | where it has devices, or devices are annotated with it; all nodes if it needs no annotation, now or before |
+| a pool: its selectors, its deletion, its validity | all nodes: it may take devices there, or they wait for a decision |
 | a node's object | its own |
 | ReadyForPooling, devices that pods have by NVIDIA's own device plugin | its own |
 | use of a draining device; a device with a duplicate UUID | its own |
@@ -22,8 +22,6 @@ from reconciler.sinks.inventory import plugin_allocations
 from telemetry.conditions import DeviceCondition
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from api.kinds.gpudevice import GPUDevice
     from api.kinds.gpunodeinventory import GPUNodeInventory
     from api.kinds.gpupool import Assignment, DeviceSelector, GPUPool
@@ -99,9 +97,6 @@ class AssignmentRouter:
         """Nodes whose devices are to be assigned again."""
         self._pools: dict[PoolName, _PoolView] = {}
         self._devices: dict[NodeName, tuple[object, ...]] = {}
-        self._pools_by_node: dict[NodeName, frozenset[PoolName]] = {}
-        self._nodes_by_pool: dict[PoolName, set[NodeName]] = {}
-        # pool -> nodes with a device that it has, or that is annotated with it
         self._unread = set(sources.index.unread_pools)
         self._inventories: dict[NodeName, _InventoryView] = {}
         self._awaited: set[NodeName] = set()
@@ -149,13 +144,7 @@ class AssignmentRouter:
         (self._unread.add if is_unread else self._unread.discard)(pool)
         if before == now and was_unread == is_unread:
             return
-        takes_by_itself = any(
-            entry is not None and not entry.assignment.require_annotation for entry in (before, now)
-        )
-        nodes = (
-            self._sources.devices.nodes() if takes_by_itself else self._nodes_by_pool.get(pool, ())
-        )
-        for node in list(nodes):
+        for node in list(self._sources.devices.nodes()):
             self.nodes.publish(node)
 
     def node_changed(self, node: NodeName) -> None:
@@ -176,35 +165,14 @@ class AssignmentRouter:
 
     def _take_in(self, node: NodeName) -> bool:
         """Store the view of the node's devices; say whether it changed."""
-        devices = self._sources.devices.on_node(node)
-        view = tuple(_device_view(device) for device in devices)
+        view = tuple(_device_view(device) for device in self._sources.devices.on_node(node))
         if self._devices.get(node, ()) == view:
             return False
         if view:
             self._devices[node] = view
         else:
             del self._devices[node]
-        self._note_pools(node, devices)
         return True
-
-    def _note_pools(self, node: NodeName, devices: "Iterable[GPUDevice]") -> None:
-        """Keep which pools the devices are in, or are annotated with."""
-        found: set[PoolName] = set()
-        for device in devices:
-            if device.status.pool_ref is not None:
-                found.add(PoolName(device.status.pool_ref.name))
-            if device.assignment is not None:
-                found.add(PoolName(device.assignment))
-        before = self._pools_by_node.pop(node, frozenset())
-        if found:
-            self._pools_by_node[node] = frozenset(found)
-        for pool in found - before:
-            self._nodes_by_pool.setdefault(pool, set()).add(node)
-        for pool in before - found:
-            nodes = self._nodes_by_pool[pool]
-            nodes.discard(node)
-            if not nodes:
-                del self._nodes_by_pool[pool]
 
     def _view_of(self, pool: "GPUPool") -> _PoolView:
         return _PoolView(

@@ -70,7 +70,9 @@ def _our_part(status: GPUPoolStatus) -> GPUPoolStatus:
     ours = [condition for condition in status.conditions or () if condition.type in _OUR_NAMES]
     order = [type_.value for type_ in OURS]
     ours.sort(key=lambda our: order.index(our.type))
-    return msgspec.structs.replace(status, conditions=ours, allocation=None, autoscaling=None)
+    return msgspec.structs.replace(
+        status, conditions=ours, allocation=None, autoscaling=None, candidates=0
+    )
 
 
 @final

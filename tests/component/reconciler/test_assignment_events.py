@@ -51,7 +51,7 @@ async def test_node_that_is_not_ready_keeps_its_devices_pending(run):
     assert await run.owners() == {"n1-0": None}
     assert (await run.condition())["message"] == ("node n1 is not ready for pooling: DriverMissing")
     pending = [{"pool": "whole", "devices": ["n1-0"]}]
-    assert await run.pools_of() == {"pending": pending, "assigned": []}
+    assert await run.pools_of() == {"candidates": [], "pending": pending, "assigned": []}
     assert await run.pooled_on() == 0
     assert run.heard.take() == []
 
@@ -65,7 +65,7 @@ async def test_node_that_becomes_ready_gives_its_devices_to_their_pools(run):
     await run.until_stable()
 
     assigned = [{"pool": "whole", "devices": ["n1-0"]}]
-    assert await run.pools_of() == {"pending": [], "assigned": assigned}
+    assert await run.pools_of() == {"candidates": [], "pending": [], "assigned": assigned}
     assert await run.pooled_on() == 1
 
 
@@ -253,7 +253,12 @@ async def test_device_that_no_pool_takes_is_told_once_and_not_at_once(run):
         run.cluster.time.seconds += seconds
         await run.step()
 
-    assert run.heard.take() == [("n1-0", "GPUUnassignedDevice")]
+    (event,) = run.heard.taken()
+    assert (event.regarding.name, event.reason) == ("n1-0", "GPUUnassignedDevice")
+    assert event.note == (
+        "selected by whole; waits for a decision: `kubectl gpu approve n1-0 whole`, or annotate it with"
+        " gpu.deckhouse.io/assignment=whole"
+    )
 
 
 async def test_process_that_starts_later_does_not_tell_all_idle_devices_again(run):
@@ -326,7 +331,7 @@ async def test_many_garbage_annotations_are_one_write_and_one_event_each(run):
     await run.observe()
     writes = await run.step()
 
-    assert len(writes) == 30
+    assert len([path for _, path in writes if "/gpudevices/" in path]) == 30
     assert len(run.heard.take()) == 30
     assert await run.step() == []
 
@@ -345,7 +350,8 @@ async def test_annotations_of_a_whole_cluster_at_once_are_one_write_each(run, is
     writes = await run.step()
     reported = run.heard.take()
 
-    assert len(writes) == len(set(writes)) == len(names)
+    of_devices = [path for _, path in writes if "/gpudevices/" in path]
+    assert len(of_devices) == len(set(of_devices)) == len(names)
     assert len(reported) == len(names)
     assert await run.step() == []
     owners = await run.owners()

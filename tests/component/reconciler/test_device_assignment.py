@@ -37,10 +37,30 @@ async def test_annotated_device_comes_into_its_pool_with_one_write(run):
     await run.until_stable()
     await run.annotate("n1-0", "whole")
 
-    assert await run.step() == [("PATCH", "/apis/gpu.deckhouse.io/v1alpha1/gpudevices/n1-0/status")]
+    assert (await run.step())[:1] == [
+        ("PATCH", "/apis/gpu.deckhouse.io/v1alpha1/gpudevices/n1-0/status")
+    ]
     assert await run.owners() == {"n1-0": "whole"}
     assert await run.assigned() == ("True", "Assigned")
     assert run.heard.take() == [("n1-0", "GPUDeviceAssigned")]
+
+
+async def test_device_that_waits_for_a_decision_is_counted_by_its_pools_and_listed_by_its_node(run):
+    await run.change_pool("other", deviceSelector={"include": {"products": ["T4"]}})
+    await run.inventory()
+    await run.until_stable()
+
+    candidates = [{"pool": "whole", "devices": ["n1-0"]}]
+    assert await run.pools_of() == {"candidates": candidates, "pending": [], "assigned": []}
+    assert (await run.cluster.status_of("whole"))["candidates"] == 1
+    assert (await run.cluster.status_of("other"))["candidates"] == 0
+
+    await run.annotate("n1-0", "whole")
+    await run.until_stable()
+
+    assert (await run.pools_of())["candidates"] == []
+    assert (await run.cluster.status_of("whole"))["candidates"] == 0
+    assert (await run.pool_conflict("whole"))["status"] == "False"
 
 
 async def test_when_all_is_as_it_should_be_nothing_is_written(run):
@@ -103,7 +123,7 @@ async def test_free_device_leaves_its_pool_step_by_step(run):
     await run.until_stable()
 
     assert await run.owners() == {"n1-0": None}
-    assert await run.assigned() == ("False", "NoPoolWantsIt")
+    assert await run.assigned() == ("False", "AwaitsDecision")
     assert await run.condition(type_="Draining") == {}
     assert run.heard.take() == [("n1-0", "GPUDeviceDraining"), ("n1-0", "GPUDeviceReleased")]
 

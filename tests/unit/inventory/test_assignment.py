@@ -37,11 +37,58 @@ def test_device_of_a_pool_that_cannot_be_read_is_held(owner: str | None):
     assert (decision.action, decision.owner) == (Action.HOLD, owner)
 
 
-def test_device_that_no_pool_wants_stays_free():
-    found = decided_one(a_device(), some_candidates(a_gpupool("a")))
+def test_device_that_no_pool_selects_stays_free():
+    found = decided_one(a_device(), some_candidates())
 
     assert (found.action, found.reason) == (Action.NOTHING, Reason.NO_POOL_WANTS_IT)
-    assert "annotate it with gpu.deckhouse.io/assignment=<pool>" in found.message
+    assert found.candidates == ()
+    assert "no valid pool with room selects it" in found.message
+
+
+def test_device_of_pools_that_take_annotated_ones_waits_for_a_decision_between_them():
+    found = decided_one(
+        a_device(), some_candidates(a_gpupool("b", created=1), a_gpupool("a", created=2))
+    )
+
+    assert (found.action, found.reason) == (Action.NOTHING, Reason.AWAITS_DECISION)
+    assert found.candidates == ("b", "a")
+    assert found.message == (
+        "selected by a, b; waits for a decision: `kubectl gpu approve n1-0 b`, or annotate it with"
+        " gpu.deckhouse.io/assignment=b"
+    )
+
+
+def test_full_pool_that_takes_devices_by_itself_leaves_the_device_to_a_decision():
+    pools = [
+        a_gpupool("full", by_itself=True, cap=1),
+        a_gpupool("also-full", cap=1),
+        a_gpupool("other"),
+    ]
+    owned = [a_device(0, owner="full"), a_device(1, owner="also-full", annotated="also-full")]
+
+    found = decided([*owned, a_device(2)], some_candidates(*pools))
+
+    assert found["n1-2"].candidates == ("other",)
+
+
+@pytest.mark.parametrize(
+    ("device", "pool", "view"),
+    [
+        pytest.param({"annotated": "no-such"}, {}, {}, id="annotated"),
+        pytest.param({"is_ignored": True}, {}, {}, id="ignored"),
+        pytest.param({"faulted": True}, {}, {}, id="faulted"),
+        pytest.param({}, {}, {"unready": "DriverMissing"}, id="node not ready"),
+        pytest.param({}, {"is_terminating": True}, {}, id="pool that ends"),
+        pytest.param({}, {"nodeSelector": {"matchLabels": {"zone": "a"}}}, {}, id="other node"),
+        pytest.param(
+            {}, {"deviceSelector": {"include": {"products": ["T4"]}}}, {}, id="other model"
+        ),
+    ],
+)
+def test_device_that_no_annotation_would_bring_into_the_pool_is_no_candidate(device, pool, view):
+    found = decided_one(a_device(**device), some_candidates(a_gpupool("a", **pool)), **view)
+
+    assert (found.action, found.candidates) == (Action.NOTHING, ())
 
 
 def test_pool_that_needs_no_annotation_takes_every_device_that_it_selects():

@@ -159,36 +159,6 @@ def test_every_node_with_a_device_or_an_inventory_is_assigned_when_a_term_begins
     assert sorted(map(str, SPEC.initial(context))) == [*ALL, "n9"]
 
 
-def test_pool_by_annotation_is_the_nodes_of_its_devices(setup):
-    setup.device(0, annotated="a")
-    setup.device(1, owner="a")
-    setup.taken()
-
-    setup.pool("a", cap=1)
-
-    assert setup.taken() == ["n0", "n1"]
-
-
-def test_device_that_left_a_pool_is_none_of_its_any_more(setup):
-    setup.device(0, annotated="a")
-    setup.device(0)
-    setup.taken()
-
-    setup.pool("a", cap=1)
-
-    assert setup.taken() == []
-
-
-@pytest.mark.parametrize("first", [True, False])
-def test_pool_that_takes_devices_by_itself_now_or_before_is_every_node(setup, first):
-    setup.pool("a", by_itself=first)
-    setup.taken()
-
-    setup.pool("a", by_itself=not first)
-
-    assert setup.taken() == ALL
-
-
 @pytest.mark.parametrize(
     "change",
     [
@@ -197,15 +167,14 @@ def test_pool_that_takes_devices_by_itself_now_or_before_is_every_node(setup, fi
         {"nodeSelector": {"matchLabels": {"zone": "a"}}},
         {"created": 5},
         {"resource": {"name": "gpu.deckhouse.io/b"}},
+        {"cap": 1},
+        {"by_itself": True},
     ],
 )
-def test_what_decides_of_a_pool_is_a_change(setup, change):
-    setup.device(0, owner="a")
-    setup.taken()
-
+def test_what_decides_of_a_pool_is_a_change_of_every_node(setup, change):
     setup.pool("a", **change)
 
-    assert setup.taken() == ["n0"]
+    assert setup.taken() == ALL
 
 
 def test_status_access_and_strategy_of_a_pool_decide_nothing(setup):
@@ -218,24 +187,21 @@ def test_status_access_and_strategy_of_a_pool_decide_nothing(setup):
 
 
 def test_what_is_thought_of_a_pool_is_a_change_of_it(setup):
-    setup.device(0, annotated="a")
-    setup.taken()
     setup.validity["a"] = UNSUPPORTED
 
     setup.router.pool_changed("a")
 
-    assert setup.taken() == ["n0"]
+    assert setup.taken() == ALL
 
 
-def test_pool_that_is_gone_is_the_nodes_of_its_devices(setup):
-    setup.device(0, owner="a")
-    setup.taken()
+def test_pool_that_is_gone_is_a_change_once(setup):
     del setup.pools[PoolName("a")]
 
     setup.router.pool_changed("a")
-    setup.router.pool_changed("a")
+    assert setup.taken() == ALL
 
-    assert setup.taken() == ["n0"]
+    setup.router.pool_changed("a")
+    assert setup.taken() == []
 
 
 def test_readiness_of_a_node_is_a_change_and_its_heartbeat_is_none(setup):
