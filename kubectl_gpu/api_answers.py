@@ -9,6 +9,7 @@ from api.meta import Model
 from api.text import truncate
 from kubectl_gpu.errors import (
     BadSelectorError,
+    ChangeRefusedError,
     ForbiddenError,
     ListExpiredError,
     NotFoundError,
@@ -52,6 +53,15 @@ def list_meta(body: bytes) -> ListMetadata:
         return _LIST.decode(body).metadata
     except UNDECODABLE as error:
         raise UnreadableError(f"the API server answered no list: {truncate(str(error))}") from error
+
+
+def change_error(status: int, body: bytes, resource: "Resource", *, name: str) -> Exception:
+    """Return what a refused or failed change means for the user."""
+    if status in {401, 404} or status >= 500:
+        return status_error(status, body, resource, name=name)
+    return ChangeRefusedError(
+        f"{resource.kind} {name} is not changed: {_message_of(body) or 'forbidden'}"
+    )
 
 
 def status_error(

@@ -5,6 +5,10 @@ kubectl gpu pools [POOL ...] [-l SELECTOR] [-w] [-o FORM]
 kubectl gpu nodes [NODE ...] [--pool POOL] [-l SELECTOR] [-w] [-o FORM]
 kubectl gpu who [-n NAMESPACE | -A] [--pool POOL] [-l SELECTOR] [-w] [-o FORM]
 kubectl gpu whatif -f FILE | --pool POOL --units N [--times K] [--cordon NODE] [-o FORM]
+kubectl gpu approve [DEVICE|NODE [POOL]] [--dry-run]
+kubectl gpu move DEVICE|NODE POOL [--dry-run]
+kubectl gpu release DEVICE|NODE [--dry-run]
+kubectl gpu drain DEVICE|NODE [--dry-run]
 kubectl gpu console [--port N] [--open] [-n NAMESPACE]
 kubectl gpu check [--pre] [--all] [-o FORM]
 kubectl gpu dump [-o FILE]
@@ -71,6 +75,30 @@ def _what_if() -> "RunVerb":
     return run_what_if
 
 
+def _approve() -> "RunVerb":
+    from kubectl_gpu.verbs.assign import run_approve
+
+    return run_approve
+
+
+def _move() -> "RunVerb":
+    from kubectl_gpu.verbs.assign import run_move
+
+    return run_move
+
+
+def _release() -> "RunVerb":
+    from kubectl_gpu.verbs.assign import run_release
+
+    return run_release
+
+
+def _drain() -> "RunVerb":
+    from kubectl_gpu.verbs.assign import run_drain
+
+    return run_drain
+
+
 def _console() -> "RunVerb":
     from kubectl_gpu.verbs.console import run_console
 
@@ -103,6 +131,12 @@ VERBS: Final = {
     "nodes": VerbEntry("list nodes with the state of each device", _nodes),
     "who": VerbEntry("list who has how many units of each pool, by namespace", _who),
     "whatif": VerbEntry("say whether pods would be placed now, and where", _what_if),
+    "approve": VerbEntry(
+        "list devices that wait for a decision, or let them join a pool", _approve
+    ),
+    "move": VerbEntry("let devices come from one pool into another", _move),
+    "release": VerbEntry("take the approval of devices away", _release),
+    "drain": VerbEntry("let devices leave their pool, and join none", _drain),
     "console": VerbEntry("show pools, devices and waiting pods on a page, live", _console),
     "check": VerbEntry("say what is wrong with the installation, and the cure", _check),
     "dump": VerbEntry("write what the verbs read into a file, for --from", _dump),

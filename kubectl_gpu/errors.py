@@ -13,6 +13,10 @@ class NotFoundError(UnreadableError):
     """There is no such object, or the API server does not serve the kind."""
 
 
+class ChangeRefusedError(Exception):
+    """The API server refuses a change: the user's rights, or admission, whose words it has."""
+
+
 class ListExpiredError(UnreadableError):
     """The pages of a list, or the events of a watch, are older than what the API server keeps."""
 

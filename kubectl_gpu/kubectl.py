@@ -8,7 +8,7 @@ import socket
 from typing import TYPE_CHECKING, Final, Self, final
 from urllib.parse import urlencode
 
-from kubectl_gpu.api_answers import status_error
+from kubectl_gpu.api_answers import change_error, status_error
 from kubectl_gpu.errors import ListExpiredError, UnreadableError
 from kubectl_gpu.proxy_process import ProxyProcess, run_kubectl
 
@@ -93,30 +93,50 @@ class KubectlProxy:
         connection = self._send(f"{query.resource.path(query.namespace)}?{urlencode(parameters)}")
         return Watch(connection, query.resource)
 
+    def patch(self, resource: "Resource", name: str, body: bytes, *, is_dry: bool) -> None:
+        """Merge into an object of the cluster scope, as the user.
+
+        Raises:
+            ChangeRefusedError: the API server does not allow it.
+        """
+        parameters = {"fieldManager": "kubectl-gpu"} | ({"dryRun": "All"} if is_dry else {})
+        status, answer = self._answer(
+            f"{resource.path(None, name)}?{urlencode(parameters)}", resource, body=body
+        )
+        if status != 200:
+            raise change_error(status, answer, resource, name=name)
+
     def close(self) -> None:
         """End the proxy and remove its socket."""
         self.process.close()
 
     def _get(self, target: str, resource: "Resource | None", *, name: str = "") -> bytes:
-        with self._send(target) as connection:
-            try:
-                answer = b"".join(iter(lambda: connection.recv(_CHUNK), b""))
-            except OSError as error:
-                raise _broken(resource, error) from error
-        status, body = split_answer(answer)
+        status, body = self._answer(target, resource)
         if status != 200:
             raise status_error(status, body, resource, name=name)
         return body
 
-    def _send(self, target: str) -> socket.socket:
+    def _answer(
+        self, target: str, resource: "Resource | None", *, body: bytes = b""
+    ) -> tuple[int, bytes]:
+        with self._send(target, body) as connection:
+            try:
+                answer = b"".join(iter(lambda: connection.recv(_CHUNK), b""))
+            except OSError as error:
+                raise _broken(resource, error) from error
+        return split_answer(answer)
+
+    def _send(self, target: str, body: bytes = b"") -> socket.socket:
+        """Send a GET, or a merge PATCH where there is a body."""
+        head = f"{'PATCH' if body else 'GET'} {target} HTTP/1.0\r\nHost: localhost\r\nAccept: application/json\r\n"
+        if body:
+            head += f"Content-Type: application/merge-patch+json\r\nContent-Length: {len(body)}\r\n"
         path = self.process.start()
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         connection.settimeout(_ANSWER_WITHIN_S)
         try:
             connection.connect(path)
-            connection.sendall(
-                f"GET {target} HTTP/1.0\r\nHost: localhost\r\nAccept: application/json\r\n\r\n".encode()
-            )
+            connection.sendall(f"{head}\r\n".encode() + body)
         except OSError as error:
             connection.close()
             raise UnreadableError(

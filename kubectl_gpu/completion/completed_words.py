@@ -16,6 +16,7 @@ class Words(Enum):
 
     PODS = "pods"
     POOLS = "gpupools"
+    DEVICES = "gpudevices"
     NODES = "nodes"
     NAMESPACES = "namespaces"
     FILES = "files"
@@ -54,7 +55,12 @@ _OF_FLAG: Final = {
     "--kubeconfig": Words.FILES,
     "--certificate-authority": Words.FILES,
 }
-_OF_VERB: Final = {"why": Words.PODS, "pools": Words.POOLS, "nodes": Words.NODES}
+_OF_VERB: Final = {
+    "why": Words.PODS,
+    "pools": Words.POOLS,
+    "nodes": Words.NODES,
+    **dict.fromkeys(("approve", "drain", "move", "release"), Words.DEVICES),
+}
 
 
 def flags_in(help_text: str) -> tuple[KnownFlag, ...]:
@@ -96,7 +102,10 @@ def complete(
         return Completed(
             _starting(last, {flag.names[-1]: flag.text for flag in known if flag.names})
         )
-    return Completed({}, _OF_VERB.get(verb, Words.NONE))
+    wanted = _OF_VERB.get(verb, Words.NONE)
+    if wanted is Words.DEVICES and asked != verb and not asked.startswith("-"):
+        wanted = Words.POOLS if verb in {"approve", "move"} else Words.NONE
+    return Completed({}, wanted)
 
 
 def _values(flag: str, last: str, *, verb: str) -> Completed:

@@ -13,7 +13,7 @@ from api.meta import PartialObjectMetadata
 from api.names import POOL_LABEL
 from api.text import printable
 from cli.command_parser import CommandLineError, CommandParser
-from kube.resources import GPU_NODE_INVENTORIES, GPU_POOLS, NAMESPACES, PODS
+from kube.resources import GPU_DEVICES, GPU_NODE_INVENTORIES, GPU_POOLS, NAMESPACES, PODS
 from kubectl_gpu import verb_flags
 from kubectl_gpu.cluster_lists import read_list
 from kubectl_gpu.cluster_source import ListQuery
@@ -35,6 +35,7 @@ _NO_FILES: Final = ":4"
 _FILES: Final = ":0"
 _RESOURCES: Final = {
     Words.POOLS: GPU_POOLS,
+    Words.DEVICES: GPU_DEVICES,
     # It has the name of its node, and is there for nodes with devices alone.
     Words.NODES: GPU_NODE_INVENTORIES,
     Words.NAMESPACES: NAMESPACES,

@@ -116,7 +116,7 @@ def labelled(pod: Object, *, pool: str = "training", namespace: str = "ml-team")
 
 @dataclass
 class ListedCluster:
-    """An API server that knows GET alone, and a kubectl to ask it with."""
+    """An API server that changes nothing, and a kubectl to ask it with."""
 
     api: CannedApi
     kubectl: Path
