@@ -12,7 +12,7 @@ from api.csi.names import DRIVER_NAME
 from api.driver_upgrade import CORDON_MANAGER
 from api.foreign.core import Node, NodeMetadata, Pod
 from api.meta import Model, ObjectMeta, PartialObjectMetadata
-from api.names import REPAIR_MANAGER
+from api.names import OPERAND_LABEL, REPAIR_MANAGER
 from api.well_known_labels import PART_OF_LABEL
 from cli.uninstall.own_kinds import RemovalOptions, RemovalStage, is_ours, own_kinds
 from cli.uninstall.removal_plan import Found, FoundLease, FoundNode, FoundObject
@@ -199,7 +199,9 @@ class _Reading:
         """Say whether a Namespace was applied with the control plane, and has no pods of others."""
         if namespace.metadata.label(PART_OF_LABEL) != constants.NAME:
             return False
-        name, others = namespace.metadata.name, f"{PART_OF_LABEL}!={constants.NAME}"
+        # Pods of a ClusterPolicy's states end later than the agents do.
+        others = f"{PART_OF_LABEL}!={constants.NAME},!{OPERAND_LABEL}"
+        name = namespace.metadata.name
         return not await self.listed(PODS, PartialObjectMetadata, namespace=name, labels=others)
 
     async def namespaces_of_webhooks(self) -> frozenset[str]:

@@ -330,14 +330,20 @@ async def test_applied_objects_are_kept_for_the_tool_that_applied_them(cluster: 
     assert cluster.api.requests.writes() == []
 
 
-async def test_namespace_with_pods_of_others_stays(cluster: InstalledCluster):
+@pytest.mark.parametrize(
+    ("labels", "stays"), [({}, True), ({OPERAND_LABEL: "state-driver"}, False)]
+)
+async def test_namespace_with_pods_of_others_stays(
+    cluster: InstalledCluster, labels: dict[str, str], stays: bool
+):
+    """Pods of a ClusterPolicy's states are not others', and may end later than the agents."""
     spec = {"containers": [{"name": "c", "image": "i"}]}
-    metadata = {"name": "theirs", "namespace": NAMESPACE}
+    metadata = {"name": "beside", "namespace": NAMESPACE, "labels": labels}
     await cluster.client.create(
         resources.PODS, {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
     )
     await cluster.removal().run()
-    assert f"Namespace /{NAMESPACE}" in cluster.world()
+    assert (f"Namespace /{NAMESPACE}" in cluster.world()) is stays
 
 
 async def test_leader_elsewhere_stops_writing_and_is_named(cluster: InstalledCluster):
