@@ -109,7 +109,7 @@ def cache_settings(
 ) -> AgentSettings:
     """Make the directories of a node's kubelet, and return the settings of its agent."""
     for item in (kubelet / "pods", kubelet / REGISTRY):
-        item.mkdir(parents=True)
+        item.mkdir(parents=True, exist_ok=True)
     return AgentSettings(
         node=node,
         roles=ROLES,

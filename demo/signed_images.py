@@ -26,8 +26,8 @@ ARCHITECTURE: Final = 90
 class DemoImages:
     """The registry, and a key pair of the demo's own; the public key is in the server's settings."""
 
-    def __init__(self, folder: "Path") -> None:
-        self.registry = InMemoryRegistry()
+    def __init__(self, folder: "Path", *, address: str = "127.0.0.1") -> None:
+        self.registry = InMemoryRegistry(address)
         self._folder = folder
         self._key_file = folder / "signer.key"
         signer = SigningKey.new()

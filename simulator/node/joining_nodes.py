@@ -7,7 +7,7 @@ DaemonSets come as in a real cluster, it waits for those that it needs. A Node t
 import asyncio
 import uuid
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, NoReturn, final
+from typing import TYPE_CHECKING, Any, Final, NoReturn, final
 
 import structlog
 
@@ -22,13 +22,14 @@ from simulator.node import nfd
 from simulator.node.node_agent import FakeDevice, FakeNodeAgent
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Callable, Coroutine, Mapping, Sequence
 
     from api.clock import Clock
     from kube.client import KubeClient
 
 HEARTBEAT_S: Final = 30.0
 RETRY_S: Final = 0.5
+WATCH_S: Final = 1.0
 NOT_READY_TAINT: Final = "node.kubernetes.io/not-ready"
 
 
@@ -51,9 +52,9 @@ class NodeBehaviour:
     node_info: "Mapping[str, str]" = field(default_factory=dict)
     """What kubelet says about the system of a node."""
     pods_before_report: tuple[str, ...] = ()
-    """How the names of pods begin that run on a node before its agent reports: the agent's own, and the driver's."""
-    beside_report: "Callable[[str, Sequence[FakeDevice]], Awaitable[None]] | None" = None
-    """What runs on a node, by its name and devices, from then on until it goes."""
+    """How the names of pods begin that run on a node while its agent reports: the agent's own, and the driver's."""
+    beside_report: "Callable[[str, Sequence[FakeDevice]], Coroutine[Any, Any, None]] | None" = None
+    """What runs on a node, by its name and devices, as long as its agent reports."""
 
 
 @final
@@ -119,22 +120,32 @@ class JoiningNodes:
         if not is_there or behaviour.devices_after_s is None:
             return
         name, devices = node.metadata.name, devices_of(node, behaviour)
-        while not await self._runs_pods(name, behaviour.pods_before_report):  # noqa: ASYNC110  # seen by reading
-            await asyncio.sleep(RETRY_S)
-        await asyncio.sleep(behaviour.devices_after_s)
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._report(name, devices), name=f"agent/{name}")
-            if behaviour.beside_report is not None:
-                await behaviour.beside_report(name, devices)
+        while True:
+            while not await self._runs_pods(name, behaviour, unread=False):  # noqa: ASYNC110  # seen by reading
+                await asyncio.sleep(RETRY_S)
+            await asyncio.sleep(behaviour.devices_after_s)
+            async with asyncio.TaskGroup() as group:
+                work: list[asyncio.Task[None]] = [
+                    group.create_task(self._report(name, devices), name=f"agent/{name}")
+                ]
+                if behaviour.beside_report is not None:
+                    beside = behaviour.beside_report(name, devices)
+                    work.append(group.create_task(beside, name=f"beside agent/{name}"))
+                while await self._runs_pods(name, behaviour, unread=True):  # noqa: ASYNC110  # likewise
+                    await asyncio.sleep(WATCH_S)
+                for task in work:
+                    task.cancel()
 
-    async def _runs_pods(self, node: str, beginnings: "Sequence[str]") -> bool:
+    async def _runs_pods(self, node: str, behaviour: NodeBehaviour, *, unread: bool) -> bool:
+        """Say whether the pods run without which the agent does not report; `unread` where they cannot be read."""
+        beginnings = behaviour.pods_before_report
         if not beginnings:
             return True
         try:
             selector = f"spec.nodeName={node}"
             listed = await self._client.list_(PODS, Pod, field_selector=selector)
         except KubeError:
-            return False
+            return unread
         names = [pod.metadata.name for pod in listed.items if pod.status.phase == "Running"]
         return all(any(name.startswith(item) for name in names) for item in beginnings)
 

@@ -40,9 +40,13 @@ _decoder = msgspec.json.Decoder(PoolConfig)
 class PoolPlugins:
     """The device plugins of all pools on all nodes."""
 
-    def __init__(self, client: "KubeClient", clock: "Clock", *, namespace: str) -> None:
+    def __init__(
+        self, client: "KubeClient", clock: "Clock", *, namespace: str, left_alone: str = "/"
+    ) -> None:
+        """`left_alone` is how the names of nodes begin that have a kubelet; by default there are none."""
         self._client = client
         self._clock = clock
+        self._left_alone = left_alone
         self._selection = Selection(namespace=namespace, label_selector=POOL_LABEL)
         self._lists: dict[str, PoolConfig] = {}
         # name of the ConfigMap -> what it says
@@ -91,7 +95,7 @@ class PoolPlugins:
         while True:
             await self._changed.wait()
             self._changed.clear()
-            offers = _offers(self._lists.values())
+            offers = _offers(self._lists.values(), self._left_alone)
             # Each node has a kubelet of its own: none waits for another one's write.
             async with asyncio.TaskGroup() as group:
                 for node in sorted(offers.keys() | self._offered.keys()):
@@ -138,8 +142,8 @@ def _config_of(item: ConfigMap) -> PoolConfig | None:
     return _decoder.decode(content)
 
 
-def _offers(lists: "Iterable[PoolConfig]") -> dict[str, Offer]:
-    """Return the units that each node advertises."""
+def _offers(lists: "Iterable[PoolConfig]", left_alone: str) -> dict[str, Offer]:
+    """Return the units that each node advertises, but for those of these names."""
     totals: Counter[tuple[str, str]] = Counter()
     healthy: Counter[tuple[str, str]] = Counter()
     for config in lists:
@@ -150,5 +154,7 @@ def _offers(lists: "Iterable[PoolConfig]") -> dict[str, Offer]:
                 healthy[node, config.resource] += 0 if device.is_withheld else units
     offers: defaultdict[str, Offer] = defaultdict(dict)
     for (node, resource), total in totals.items():
+        if node.startswith(left_alone):
+            continue
         offers[node][resource] = (total, healthy[node, resource])
     return offers

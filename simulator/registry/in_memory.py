@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 class InMemoryRegistry:
     """The registry; `requests` has every request in order of arrival."""
 
-    def __init__(self) -> None:
+    def __init__(self, address: str = "127.0.0.1") -> None:
+        self._address = address
         self.content = RegistryContent()
         self.requests: list[ReceivedRequest] = []
         self.host = ""
@@ -23,8 +24,8 @@ class InMemoryRegistry:
     async def __aenter__(self) -> Self:
         self._runner = web.ServerRunner(web.Server(self._handle), shutdown_timeout=0.01)
         await self._runner.setup()
-        await web.TCPSite(self._runner, "127.0.0.1", 0).start()
-        self.host = f"127.0.0.1:{self._runner.addresses[0][1]}"
+        await web.TCPSite(self._runner, self._address, 0).start()
+        self.host = f"{self._address}:{self._runner.addresses[0][1]}"
         return self
 
     async def __aexit__(

@@ -20,6 +20,7 @@ from simulator.node.joining_nodes import JoiningNodes, NodeBehaviour
 from simulator.node.nfd import NAMESPACE as NFD_NAMESPACE
 from simulator.node.pool_plugins import PoolPlugins
 from tests.cluster.environment import client
+from tests.cluster.environment.nodes import REAL_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -50,6 +51,7 @@ async def played(
             await api.create("/api/v1/namespaces", {"metadata": {"name": NFD_NAMESPACE}})
         ends = _Ends(api, group)
         nodes = Selection(label_selector=NODE_POOL_LABEL)
+        plugins = PoolPlugins(kube, clock, namespace=namespace, left_alone=REAL_PREFIX)
         tasks = [
             *(
                 group.create_task(playing.run(), name="agents")
@@ -58,7 +60,7 @@ async def played(
                     JoiningNodes(kube, clock, behaviour, selector=STATIC_LABEL),
                 )
             ),
-            group.create_task(PoolPlugins(kube, clock, namespace=namespace).run(), name="plugins"),
+            group.create_task(plugins.run(), name="plugins"),
             group.create_task(
                 Informer(kube, NODES, Node, sink=ends, clock=clock, selection=nodes).run(),
                 name="ends",

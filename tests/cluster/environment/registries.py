@@ -44,8 +44,6 @@ class RunningRegistry:
     """`127.0.0.1:<port>`."""
     ca_file: Path
     process: "ChildProcess"
-    is_plain: bool = False
-    """It has no TLS, and `ca_file` says nothing."""
 
     async def restart(self) -> None:
         """Kill it and start it again; returns when it answers."""
@@ -59,12 +57,8 @@ async def start_docker_registry(
     *,
     token_server: "TokenServer | None" = None,
     is_public: bool = False,
-    plain_address: str = "",
 ) -> RunningRegistry:
-    """Start docker-registry with users of a file, with tokens of the server, or for everybody.
-
-    With `plain_address` it listens there and not on loopback, without TLS.
-    """
+    """Start docker-registry with users of a file, with tokens of the server, or for everybody."""
     directory, port, files = _prepare(run)
     auth: dict[str, Any] = {}
     if token_server is not None:
@@ -74,28 +68,19 @@ async def start_docker_registry(
         htpasswd.write_text(_HTPASSWD, encoding="utf-8")
         auth = {"htpasswd": {"realm": "tests", "path": str(htpasswd)}}
     configuration = directory / "config.yml"
-    http: dict[str, Any] = {"addr": f"{plain_address or '127.0.0.1'}:{port}"}
-    if not plain_address:
-        http["tls"] = {"certificate": files.certificate, "key": files.key}
     settings = {
         "version": 0.1,
         "log": {"level": "info"},
         "storage": {"filesystem": {"rootdirectory": str(directory / "data")}},
-        "http": http,
+        "http": {
+            "addr": f"127.0.0.1:{port}",
+            "tls": {"certificate": files.certificate, "key": files.key},
+        },
         **({"auth": auth} if auth else {}),
     }
     configuration.write_text(yaml.safe_dump(settings), encoding="utf-8")
     process = run.child(f"docker-{directory.name}", [str(program), "serve", str(configuration)])
-    if not plain_address:
-        return await _started(process, port, files)
-    plain = RunningRegistry(
-        host=f"{plain_address}:{port}",
-        ca_file=Path(files.certificate),
-        process=process,
-        is_plain=True,
-    )
-    await _start(plain)
-    return plain
+    return await _started(process, port, files)
 
 
 async def start_referrers_registry(run: "Run", program: Path) -> RunningRegistry:
@@ -133,13 +118,12 @@ async def _started(process: "ChildProcess", port: int, files: SelfSigned) -> Run
 
 async def _start(registry: RunningRegistry) -> None:
     context = ssl.create_default_context(cafile=registry.ca_file)
-    scheme = "http" if registry.is_plain else "https"
 
     async def probe() -> str | None:
         try:
             async with (
                 aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=5)) as session,
-                session.get(f"{scheme}://{registry.host}/v2/", ssl=context) as response,
+                session.get(f"https://{registry.host}/v2/", ssl=context) as response,
             ):
                 return None if response.status in {200, 401} else f"status {response.status}"
         except (aiohttp.ClientError, OSError) as error:

@@ -33,7 +33,7 @@ from tests.cluster.operator_states.conftest import IMAGES
 from tests.cluster.system.installation import NAMESPACE, SAMPLE_EVERY_S, GpuSystem
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator, Mapping, Sequence
     from pathlib import Path
 
     from simulator.node.node_agent import FakeDevice
@@ -45,6 +45,8 @@ DRIVER_PODS: Final = "nvidia-driver-daemonset-"
 SYSTEM: Final = MachineSystem(
     os="ubuntu 24.04", kernel="6.8.0-60-generic", runtime="containerd://2.1.4"
 )
+LABELS: Final = SYSTEM.labels() | {"nvidia.com/mig.capable": "true"}
+"""Those of Node Feature Discovery."""
 CACHE_GRACE_S: Final = 5.0
 MOUNT_EVERY_S: Final = 1.0
 
@@ -63,6 +65,8 @@ class WholeCluster:
     agent: NodeBehaviour
     """What they do where everything is well."""
     autoscaler: karpenter.Karpenter
+    settings: "Mapping[str, object]"
+    """The server's."""
 
 
 @contextlib.asynccontextmanager
@@ -71,11 +75,19 @@ async def running(
     kubectl: "Kubectl",
     karpenter_program: "tuple[Path, Path]",
     folder: "Path",
+    *,
+    address: str = "127.0.0.1",
+    settings: "Mapping[str, object] | None" = None,
 ) -> "AsyncIterator[WholeCluster]":
     """Run the systems beside a control plane and kwok for as long as the context lasts.
 
-    `karpenter_program` is Karpenter, and the folder of its definitions. In `folder`, whose path is short, are the files
-    of nodes.
+    Args:
+        control_plane: runs.
+        kubectl: of an administrator.
+        karpenter_program: Karpenter, and the folder of its definitions.
+        folder: for the files of nodes; its path is short.
+        address: of the registry of kernel caches; pods of a node that has a kubelet do not reach the default.
+        settings: of the server, over those that all whole clusters have.
     """
     program, definitions = karpenter_program
     kubeconfig, clock = control_plane.kubeconfig(), SystemClock()
@@ -83,11 +95,12 @@ async def running(
     scheduler = components.KubeScheduler(control_plane, name="whole-scheduler")
     configuration = await load_configuration(clock, kubeconfig=str(kubeconfig))
     async with contextlib.AsyncExitStack() as stack:
-        images = DemoImages(folder / "images")
+        images = DemoImages(folder / "images", address=address)
         await stack.enter_async_context(images.registry)
         api = await stack.enter_async_context(client.open_client(kubeconfig))
         kube = await stack.enter_async_context(KubeClient(configuration, clock))
-        system = GpuSystem(control_plane, kubectl, prefix="whole-", settings=_settings(images))
+        chosen = _settings(images) | dict(settings or {})
+        system = GpuSystem(control_plane, kubectl, prefix="whole-", settings=chosen)
         stack.push_async_callback(system.uninstall)
         await karpenter.install_definitions(kubectl, definitions)
         for process in (autoscaler.process, scheduler.process):
@@ -100,7 +113,7 @@ async def running(
         # While their pods are played still.
         stack.push_async_callback(_remove_nodes, api)
         agent = NodeBehaviour(
-            labels=SYSTEM.labels() | {"nvidia.com/mig.capable": "true"},
+            labels=LABELS,
             node_info=SYSTEM.node_info(),
             pods_before_report=(DRIVER_PODS, NODE_AGENT),
             beside_report=partial(_run_node, kube, folder=folder, registry=images.registry.host),
@@ -113,6 +126,7 @@ async def running(
             nodes=behaviour,
             agent=agent,
             autoscaler=autoscaler,
+            settings=chosen,
         )
 
 
@@ -164,6 +178,10 @@ async def _mount_volumes(kube: KubeClient, node: str, volumes: InlineVolumes) ->
                 await volumes.unmount(mounted[uid])
                 del mounted[uid]
             for uid in present.keys() - mounted.keys():
-                await volumes.mount(present[uid])
-                mounted[uid] = present[uid]
+                pod = present[uid]
+                places = [volumes.mount_of(pod, item.name) for item in pod.spec.volumes or ()]
+                # Those of an agent that went, and came again, are there still.
+                if not any(place.is_symlink() for place in places):
+                    await volumes.mount(pod)
+                mounted[uid] = pod
         await asyncio.sleep(MOUNT_EVERY_S)

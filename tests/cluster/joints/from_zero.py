@@ -23,7 +23,7 @@ from tests.cluster.system.installation import GKM, NAMESPACE
 from tests.cluster.system.objects import DEVICES, POOLS, RESERVATION_KEY, capacity
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from tests.cluster.environment.client import JsonObject
@@ -98,6 +98,8 @@ class FromZero:
     folder: "Path"
     """For the files that the user applies."""
     say: "Callable[[str], None]"
+    policy: "Mapping[str, JsonObject]" = field(default_factory=dict)
+    """Sections of the ClusterPolicy, over what is printed of them."""
     times: dict[str, float] = field(default_factory=dict)
     """What happened -> seconds after the pod was created."""
     node: str = ""
@@ -109,7 +111,10 @@ class FromZero:
         self.cluster.nodes[POOL] = self.cluster.agent
         self.say("  $ gpu-control-plane render clusterpolicy > clusterpolicy.yaml")
         printed = await self.cluster.system.render("clusterpolicy")
-        await self._apply(self._write("clusterpolicy", *yaml.safe_load_all(printed)))
+        (policy,) = filter(None, yaml.safe_load_all(printed))
+        for section, changes in self.policy.items():
+            policy["spec"][section] |= changes
+        await self._apply(self._write("clusterpolicy", policy))
         registry = self.cluster.images.registry.host
         self.say(f"  $ gpu-control-plane cache example {registry} --plain-http > examples.yaml")
         printed = await output_of("cli", "cache", "example", registry, "--plain-http")

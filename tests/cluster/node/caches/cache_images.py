@@ -94,7 +94,7 @@ class CacheImages:
         flags = {
             "--image": reference,
             "--registry-config": self._login,
-            **({} if self.registry.is_plain else {"--ca-file": self.registry.ca_file}),
+            "--ca-file": self.registry.ca_file,
             **({"--sign-key": (key or self._key).file} if is_signed else {}),
         }
         pushed = await run_command(
@@ -102,7 +102,6 @@ class CacheImages:
             "pack",
             str(cache),
             *(str(part) for pair in flags.items() for part in pair),
-            *(["--plain-http"] if self.registry.is_plain else []),
         )
         digest = re.search(r"sha256:[0-9a-f]{64}", pushed)
         assert digest is not None, pushed

@@ -13,6 +13,7 @@ from tests.cluster.environment import polling
 from tests.cluster.node.environment import images, numa, paths
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
     from tests.cluster.environment import binaries, processes
@@ -89,6 +90,10 @@ class Containerd:
         await self.ctr("images", "import", "--local", "--snapshotter", "overlayfs", str(tar))
         # CRI learns of them by an event; a pod that comes earlier waits for kubelet's back-off.
         await polling.eventually(self._all_known, what=f"CRI knows the images of {tar}")
+
+    async def tag_image(self, image: str, names: "Iterable[str]") -> None:
+        """Give an image further names; pods that come seconds later find it."""
+        await self.ctr("images", "tag", "--force", image, *names)
 
     async def ctr(self, *args: str) -> str:
         """Run `ctr` in the namespace of Kubernetes; its output. A failure is an AssertionError."""

@@ -1,7 +1,7 @@
 """The image that stands for NVIDIA's: our image with a layer of `nvidia_programs`, a shell, and a list of metrics.
 
-NVIDIA's images for GFD, DCGM, dcgm-exporter and the validator are four; their programs are here in one, whose entry point
-is that of the exporter, as the others are started by a command.
+NVIDIA's programs are in an image each, and here in one. Those of DCGM and of its exporter are entry points, the others are
+started by a command; container toolkit, device plugin and MIG manager do nothing until they are told to end.
 """
 
 import json
@@ -18,6 +18,12 @@ _PROGRAMS: Final = {
     "nv-hostengine": "host_engine",
     "dcgm-exporter": "exporter",
     "nvidia-validator": "validator",
+}
+_IDLE: Final = ("nvidia-toolkit", "nvidia-device-plugin", "nvidia-mig-manager")
+_SCRIPTS: Final = {
+    "dcgm": 'if [ "${DCGM_EXPORTER_LISTEN:-}" ]; then exec dcgm-exporter; fi; exec nv-hostengine -n -b ALL',
+    # As process 1 of a container a shell ends on SIGTERM by a trap alone.
+    **dict.fromkeys(_IDLE, "trap 'exit 0' TERM; sleep 2147483647 & wait"),
 }
 _MODULES: Final = "tests/cluster/node/environment/nvidia_programs"
 _START: Final = "#!/usr/bin/python3.11\nfrom {package}.{module} import main\n\nmain()\n"
@@ -42,9 +48,12 @@ def write_nvidia_image(tar: Path, ours: Path, busybox: Path, *, scratch: Path) -
         (programs / name).write_text(
             _START.format(package=_MODULES.replace("/", "."), module=module), encoding="ascii"
         )
-        (programs / name).chmod(0o755)
+    for name, script in _SCRIPTS.items():
+        (programs / name).write_text(f"#!/usr/bin/sh\n{script}\n", encoding="ascii")
+    for program in programs.iterdir():
+        program.chmod(0o755)
     (scratch / "usr/bin").mkdir()
-    for applet in ("sh", "sleep", "rm"):
+    for applet in ("sh", "sleep", "rm", "cat", "grep"):
         (scratch / "usr/bin" / applet).hardlink_to(busybox)
     collectors = scratch / _COLLECTORS
     collectors.parent.mkdir(parents=True)
@@ -55,7 +64,7 @@ def write_nvidia_image(tar: Path, ours: Path, busybox: Path, *, scratch: Path) -
     image = layout.build_image(
         {item: base[item] for item in base if item != "config"} | {"NVIDIA's programs": added},
         architecture=config["architecture"],
-        run={"Env": config["config"]["Env"], "Entrypoint": ["dcgm-exporter"]},
+        run={"Env": config["config"]["Env"], "Entrypoint": ["dcgm"]},
         labels={},
     )
     layout.write_layout(tar, [image], name=NAME)

@@ -48,7 +48,9 @@ USUAL_CDI = Path("/var/run/cdi")
 USUAL = (
     USUAL_CDI,
     Path("/run/gpu-control-plane"),
-    Path("/run/nvidia/validations"),
+    *(Path("/run/nvidia") / part for part in ("validations", "toolkit", "mps")),
+    Path("/usr/local/nvidia"),
+    Path("/usr/share/containers/oci/hooks.d"),
     Path("/var/lib/gkm"),
     # Of a driver's pod, which containerd or kubelet make:
     Path("/run/nvidia-fabricmanager"),

@@ -107,9 +107,11 @@ def is_operators(daemon_set: dict[str, Any]) -> bool:
 
 
 def main() -> None:
-    """Check the component of the environment."""
+    """Check the component of the environment; as node status exporter, run until killed."""
     # As process 1 of a container it would ignore the signal.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    if os.environ["COMPONENT"] == "metrics":
+        signal.pause()
 
     def daemon_sets() -> "Iterable[dict[str, Any]]":
         path = f"/apis/apps/v1/namespaces/{os.environ['OPERATOR_NAMESPACE']}/daemonsets"

@@ -1,0 +1,174 @@
+"""Everything is uninstalled under pods that run in containers, one with a kernel cache mounted, and installed again."""
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from api.names import AGENT_NOT_READY_TAINT, COMPONENT_LABEL, SCALE_SIGNAL
+from cli.uninstall.removal_plan import HOLDER
+from tests.cluster.environment import nodes, pods, polling
+from tests.cluster.joints.from_zero import CACHE, POD, FromZero
+from tests.cluster.joints.from_zero import a_pod as a_scaled_pod
+from tests.cluster.node.caches.caches import Caches
+from tests.cluster.node.caches.node_oracle import mount_options, mounted_volumes
+from tests.cluster.node.environment import paths
+from tests.cluster.node.stories.pools import Pools
+from tests.cluster.system.installation import CLUSTER_POLICIES, LEASE, NAMESPACE, GpuSystem
+from tests.cluster.uninstall.leavings import until_only
+from tests.cluster.uninstall.test_uninstall import uninstall
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.cluster.environment.client import ApiClient
+    from tests.cluster.environment.control_plane import ControlPlane
+    from tests.cluster.environment.kubectl import Kubectl
+    from tests.cluster.environment.whole_cluster import WholeCluster
+    from tests.cluster.node.environment.real_node import RealNode
+    from tests.cluster.node.stories.devices import NodeDevices
+
+WITHIN_S: Final = 90.0
+"""Goal of the uninstall."""
+SECTIONS: Final[dict[str, Any]] = {
+    "driver": {"startupProbe": {"initialDelaySeconds": 1, "periodSeconds": 1}},
+    "dcgm": {"enabled": True},
+    "nodeStatusExporter": {"enabled": True},
+}
+STATES: Final = {
+    "gpu-feature-discovery",
+    *("nvidia-container-toolkit-daemonset", "nvidia-device-plugin-daemonset"),
+    *("nvidia-dcgm", "nvidia-dcgm-exporter", "nvidia-driver-daemonset-ubuntu24.04"),
+    *("nvidia-mig-manager", "nvidia-node-status-exporter", "nvidia-operator-validator"),
+}
+"""DaemonSets of a ClusterPolicy for containers."""
+TAINT: Final = {"key": "pool.gpu.deckhouse.io/owned", "effect": "NoSchedule"}
+READS: Final = "reads"
+ALL_FILES: Final = "find /cache -type f | sort | xargs sha256sum"
+LEFT: Final = (
+    *("apiservices", "customresourcedefinitions", "gpudevices"),
+    *("nodeclaims", "nodes"),  # labels that Karpenter wrote, after a NodePool of the user
+    "nodefeatures",  # of the double of an agent, which has them in the namespace of NFD
+)
+
+
+async def test_nothing_is_left_and_pods_keep_devices_and_mounts(
+    whole: "WholeCluster",
+    node: "RealNode",
+    devices: "NodeDevices",
+    control_plane: "ControlPlane",
+    kubectl: "Kubectl",
+    namespace: str,
+    tmp_path: "Path",
+    progress: "Callable[[str], None]",
+):
+    api, kubeconfig = whole.api, control_plane.kubeconfig()
+    story = FromZero(
+        cluster=whole, namespace=namespace, folder=tmp_path, say=progress, policy=SECTIONS
+    )
+    await story.play()
+    await polling.eventually(lambda: all_states_run(api, node.name), what="pods of all states")
+    resource = await Pools(api, namespace, node, devices).make(0, 1, scheduling={"taints": [TAINT]})
+    caches = Caches(api, namespace, node)
+    reads = await caches.run(caches.pod_of(READS, CACHE, limits={resource: 1}, nodeName=None))
+    files = await caches.sh(READS, ALL_FILES)
+
+    refused = await uninstall(kubeconfig)
+    assert refused.returncode == 1
+    assert f"2 pods use units of pools: {namespace}/{READS}" in refused.stderr
+    assert (
+        f"2 pods mount kernel caches, which kubelet cannot unmount without a node agent: {namespace}/{READS}"
+        in refused.stderr
+    )
+    await api.create(pods.collection(namespace), a_scaled_pod(namespace, "pair", units=2))
+    await polling.eventually(lambda: signals(api), what="a pod that asks for a node")
+
+    began = time.monotonic()
+    async with asyncio.TaskGroup() as group:
+        group.create_task(ends_with_its_lease(whole))
+        done = await uninstall(kubeconfig, "--force")
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout
+    again = await uninstall(kubeconfig, "--force")
+    assert (again.returncode, again.stderr) == (0, ""), again.stdout
+    took = time.monotonic() - began
+    left = await until_only(api, *LEFT)
+    progress(f"uninstall: {took:.1f} s, all objects gone after {time.monotonic() - began:.1f} s")
+    progress(f"{done.stdout}{again.stdout}left: {left}")
+    assert took < WITHIN_S
+    assert node.name not in left["nodes"]
+    await check_left(api, node, story.node)
+    await check_undisturbed(caches, reads, files)
+
+    # A pod that is deleted now has nobody who unmounts its cache, until a control plane is there again.
+    await api.delete(f"{pods.collection(namespace)}/{READS}")
+    await polling.eventually(lambda: is_held(node), what="kubelet misses the driver")
+    assert mount_options(reads["metadata"]["uid"])
+    returned = GpuSystem(control_plane, kubectl, prefix="returned-", settings=whole.settings)
+    try:
+        await returned.install()
+        await pods.wait_for_pod_gone(api, namespace, READS, within=240)
+        assert mounted_volumes() == []
+    finally:
+        await returned.uninstall()
+
+
+async def ends_with_its_lease(whole: "WholeCluster") -> None:
+    """End the server, a process beside the cluster, when its Deployment would be scaled to 0."""
+
+    async def is_held() -> bool:
+        return bool((await whole.api.get(LEASE))["spec"]["holderIdentity"] == HOLDER)
+
+    await polling.eventually(is_held, what="the uninstall has the Lease")
+    await whole.system.server.terminate()
+
+
+async def all_states_run(api: "ApiClient", node: str) -> bool:
+    """Check that each state of the policy has a pod on the node that is ready."""
+    listed = await api.get(pods.collection(NAMESPACE), fieldSelector=f"spec.nodeName={node}")
+    ready = {
+        owner["name"]: condition["status"] == "True"
+        for pod in listed["items"]
+        for owner in pod["metadata"].get("ownerReferences") or ()
+        for condition in pod["status"].get("conditions") or ()
+        if condition["type"] == "Ready"
+    }
+    assert {name for name, is_ready in ready.items() if is_ready} >= STATES, f"{ready}"
+    return True
+
+
+async def signals(api: "ApiClient") -> bool:
+    selector = f"{COMPONENT_LABEL}={SCALE_SIGNAL}"
+    return bool((await api.get("/api/v1/pods", labelSelector=selector))["items"])
+
+
+async def check_left(api: "ApiClient", node: "RealNode", scaled: str) -> None:
+    """Check what nodes, their files and the ClusterPolicy have of ours."""
+    assert not await signals(api)
+    assert not await api.find(f"/api/v1/namespaces/{NAMESPACE}")
+    (policy,) = (await api.get(CLUSTER_POLICIES))["items"]
+    assert not policy["metadata"].get("finalizers")
+    for name in (node.name, scaled):
+        found = await api.get(f"{nodes.NODES}/{name}")
+        assert not [key for key in found["metadata"]["labels"] if "nvidia.com/gpu.deploy" in key]
+        keys = {taint["key"] for taint in found["spec"].get("taints", ())}
+        assert not keys & {AGENT_NOT_READY_TAINT, TAINT["key"]}
+    assert [file.name for file in paths.DEVICE_PLUGINS.glob("*.sock")] == ["kubelet.sock"]
+    assert not list((paths.KUBELET_ROOT / "plugins_registry").iterdir())
+
+
+async def check_undisturbed(caches: Caches, before: dict[str, Any], files: str) -> None:
+    """Check that both pods run on, and one of them reads its cache."""
+    for name in (READS, POD):
+        assert pods.is_running(await caches.running(name))
+    after = await caches.running(READS)
+    assert after["metadata"]["uid"] == before["metadata"]["uid"]
+    assert [item["restartCount"] for item in after["status"]["containerStatuses"]] == [0]
+    assert await caches.sh(READS, ALL_FILES) == files
+    (options,) = mount_options(after["metadata"]["uid"])
+    assert options >= {"ro", "nosuid", "nodev"}
+
+
+def is_held(node: "RealNode") -> bool:
+    return "driver name csi.gkm.io not found in the list of registered CSI drivers" in (
+        node.kubelet.logs()
+    )
