@@ -1,7 +1,7 @@
-"""GPUDevice validation: assignments of devices to pools.
+"""GPUDevices: assignments to pools are validated, and who decides on a device is recorded on it.
 
-Only a change of the assignment annotation to a name is validated; removing it is always possible, as is every other
-change of the object. `inventory.assignment.eligibility` has the rules, for this webhook and for
+Only a change of the assignment annotation to a name is validated; removing it is not, nor is any other change of the
+object. `inventory.assignment.eligibility` has the rules, for this webhook and for
 `device.assignment`, which applies them again before it takes the device. Temporary obstacles, and those that the
 user cannot mend (the node's readiness, the device's health, maxDevicesPerNode, errors of the pool), are not denied:
 the device's condition Assigned shows them. A device of another pool may be annotated: its owner releases it in an
@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Final
 
 from admission.decision import NOT_READY, Admitted, Decision, Denied
 from admission.object_decoder import ObjectDecoder
+from admission.pods.patch import escape
 from admission.review import GroupVersionKind, Operation
 from api.kinds.gpudevice import GPUDevice
-from api.names import GROUP, VERSION, PoolName
+from api.names import DECIDED_BY_ANNOTATION, GROUP, VERSION, PoolName
 from api.text import MAX_WARNING_LENGTH, truncate
 from inventory.assignment.eligibility import (
     exclusion_obstacles,
@@ -44,7 +45,8 @@ def validate(request: "AdmissionRequest", context: "AdmissionContext") -> Decisi
     device = _decoder.decode(request.object_)
     if isinstance(device, Denied):
         return device
-    if device.assignment is None or device.assignment == _assignment_before(request):
+    before = _before(request)
+    if device.assignment is None or (before is not None and device.assignment == before.assignment):
         return Admitted()
     if not context.is_ready():
         return NOT_READY
@@ -63,11 +65,33 @@ def validate(request: "AdmissionRequest", context: "AdmissionContext") -> Decisi
     return Admitted(warnings=tuple(_warnings(device)), audit={"pool": name}, facts=facts)
 
 
-def _assignment_before(request: "AdmissionRequest") -> str | None:
+def mutate(request: "AdmissionRequest") -> Decision:
+    """Record the user where the assignment or the label `ignore` changes, and restore the record otherwise."""
+    if request.operation not in {Operation.CREATE, Operation.UPDATE}:
+        return Admitted()
+    device = _decoder.decode(request.object_)
+    if isinstance(device, Denied):
+        return device
+    before = _before(request) or GPUDevice()
+    is_decision = (device.assignment, device.is_ignored) != (before.assignment, before.is_ignored)
+    record = truncate(request.user_info.username) if is_decision else before.decided_by
+    if record == device.decided_by:
+        return Admitted()
+    path = "/metadata/annotations"
+    key = f"{path}/{escape(DECIDED_BY_ANNOTATION)}"
+    if record is None:
+        return Admitted(patch=({"op": "remove", "path": key},))
+    if device.metadata.annotations is None:
+        value = {DECIDED_BY_ANNOTATION: record}
+        return Admitted(patch=({"op": "add", "path": path, "value": value},))
+    return Admitted(patch=({"op": "add", "path": key, "value": record},))
+
+
+def _before(request: "AdmissionRequest") -> GPUDevice | None:
     if request.operation is Operation.CREATE:
         return None
     before = _decoder.decode(request.old_object)
-    return before.assignment if isinstance(before, GPUDevice) else None
+    return before if isinstance(before, GPUDevice) else None
 
 
 def _warnings(device: GPUDevice) -> "Iterator[str]":

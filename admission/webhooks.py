@@ -42,6 +42,10 @@ def validate_gpupool(body: bytes, context: "AdmissionContext") -> "AdmissionResu
     return _answer(body, pools.KIND, lambda request: pools.validate(request, context))
 
 
+def mutate_gpudevice(body: bytes) -> "AdmissionResult":
+    return _answer(body, devices.KIND, devices.mutate)
+
+
 def validate_gpudevice(body: bytes, context: "AdmissionContext") -> "AdmissionResult":
     return _answer(body, devices.KIND, lambda request: devices.validate(request, context))
 

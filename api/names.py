@@ -109,6 +109,8 @@ TRUST_HASH_ANNOTATION: Final = f"{GROUP}/trusted-authorities"
 
 ASSIGNMENT_ANNOTATION: Final = f"{GROUP}/assignment"
 """On a GPUDevice: the pool to which the operator assigns it."""
+DECIDED_BY_ANNOTATION: Final = f"{GROUP}/decided-by"
+"""On a GPUDevice: the user who last changed its assignment, or its label `ignore`; admission alone writes it."""
 RESERVATION_ANNOTATION: Final = f"{GROUP}/reservation"
 """On pods: the reservation made at admission (`api.annotations.ReservationNote`)."""
 DEVICES_ANNOTATION: Final = f"{GROUP}/devices"

@@ -190,6 +190,11 @@ class GPUDevice(Model, frozen=True):
         return self.metadata.annotation(names.ASSIGNMENT_ANNOTATION)
 
     @property
+    def decided_by(self) -> str | None:
+        """Return the user of the last decision on the device, as admission recorded it."""
+        return self.metadata.annotation(names.DECIDED_BY_ANNOTATION)
+
+    @property
     def is_ignored(self) -> bool:
         """Return whether the label keeps the device out of every pool."""
         return (self.metadata.label(names.IGNORE_LABEL) or "").lower() == "true"

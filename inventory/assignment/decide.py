@@ -26,6 +26,7 @@ from api.text import listed
 from inventory.assignment.eligibility import (
     AssignmentObstacle,
     Reason,
+    decided_by,
     exclusion_obstacles,
     incomplete,
     is_approved,
@@ -235,7 +236,7 @@ class _NodeDecisions:
             yield self._moved(device)
         elif assignment is None and pool.spec.assignment.require_annotation:
             text = (
-                f"it has no annotation {ASSIGNMENT_ANNOTATION}, and the pool takes devices by"
+                f"it has no annotation {ASSIGNMENT_ANNOTATION}{decided_by(device)}, and the pool takes devices by"
                 " annotation only"
             )
             yield AssignmentObstacle(Reason.NO_POOL_WANTS_IT, text)
@@ -253,7 +254,8 @@ class _NodeDecisions:
             return refusal
         name = target.name if target is not None else device.assignment
         return AssignmentObstacle(
-            Reason.OWNED_BY_OTHER_POOL, f"its annotation assigns it to pool {name}"
+            Reason.OWNED_BY_OTHER_POOL,
+            f"its annotation assigns it to pool {name}{decided_by(device)}",
         )
 
     def _target(self, device: "GPUDevice") -> "tuple[GPUPool | None, AssignmentObstacle | None]":
@@ -358,7 +360,7 @@ class _NodeDecisions:
 
 def _in_pool(device: "GPUDevice", pool: PoolName, action: Action) -> Decision:
     way = (
-        f"by its annotation {ASSIGNMENT_ANNOTATION}"
+        f"by its annotation {ASSIGNMENT_ANNOTATION}{decided_by(device)}"
         if device.assignment is not None
         else "which takes devices without an annotation"
     )

@@ -78,10 +78,16 @@ def node_labels_of(device: "GPUDevice") -> "dict[str, str]":
     return {**(device.metadata.labels or {}), **known}
 
 
+def decided_by(device: "GPUDevice") -> str:
+    """Return the user of the last decision on the device, in brackets behind what is decided; empty where unknown."""
+    user = device.decided_by
+    return f" (last decided by {truncate(user)})" if user else ""
+
+
 def exclusion_obstacles(device: "GPUDevice") -> "Iterator[AssignmentObstacle]":
     """Yield the obstacles for every pool: the device leaves its pool, too."""
     if device.is_ignored:
-        text = f"it is ignored: remove its label {names.IGNORE_LABEL} first"
+        text = f"it is ignored{decided_by(device)}: remove its label {names.IGNORE_LABEL} first"
         yield AssignmentObstacle(Reason.IGNORED, text)
     if not device.status.managed:
         text = (

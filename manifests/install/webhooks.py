@@ -48,6 +48,16 @@ NEW_ASSIGNMENT_EXPRESSION: Final = (
     f"{_ASSIGNMENT.format('object')} != '' && (oldObject == null"
     f" || {_ASSIGNMENT.format('object')} != {_ASSIGNMENT.format('oldObject')})"
 )
+_DECISION: Final = (
+    "[{0}.metadata.?annotations[?'" + names.ASSIGNMENT_ANNOTATION + "'].orValue(''),"
+    " {0}.metadata.?annotations[?'" + names.DECIDED_BY_ANNOTATION + "'].orValue(''),"
+    " {0}.metadata.?labels[?'" + names.IGNORE_LABEL + "'].orValue('')]"
+)
+DECISION_EXPRESSION: Final = (
+    f"oldObject == null ? {_DECISION.format('object')}.exists(v, v != '')"
+    f" : {_DECISION.format('object')} != {_DECISION.format('oldObject')}"
+)
+"""Devices of which a user decides, or edits the record of who did."""
 SPEC_CHANGED_EXPRESSION: Final = (
     "oldObject == null || object.?spec.orValue({}) != oldObject.?spec.orValue({})"
 )
@@ -128,6 +138,13 @@ class WebhookSettings:
 
 def build_mutating_configuration(settings: WebhookSettings) -> dict[str, Any]:
     webhook = _pods_webhook(settings, constants.MUTATE_PODS_PATH)
+    devices = _webhook(
+        settings,
+        name=constants.DEVICES_WEBHOOK,
+        path=constants.MUTATE_DEVICES_PATH,
+        rule=_rule(names.GROUP, names.VERSION, "gpudevices", scope="Cluster"),
+        conditions={"is-a-decision": DECISION_EXPRESSION},
+    ) | {"sideEffects": "None"}
     caches = _caches_webhooks(settings, _MUTATING_CACHES)
     # Caches again after Kyverno has written the digest into the image.
     for cache in (webhook, *caches):
@@ -136,7 +153,7 @@ def build_mutating_configuration(settings: WebhookSettings) -> dict[str, Any]:
         settings,
         "MutatingWebhookConfiguration",
         constants.MUTATING_CONFIGURATION,
-        webhooks=[webhook, *caches],
+        webhooks=[webhook, devices, *caches],
     )
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from admission import cache_webhooks
 from admission.webhooks import (
+    mutate_gpudevice,
     mutate_pod,
     validate_gpudevice,
     validate_gpupool,
@@ -86,6 +87,7 @@ def _webhooks(handlers: Handlers) -> dict[str, Webhook]:
             "validate-gpupools",
             partial(validate_gpupool, context=admission),
         ),
+        constants.MUTATE_DEVICES_PATH: ("mutate-gpudevices", mutate_gpudevice),
         constants.VALIDATE_DEVICES_PATH: (
             "validate-gpudevices",
             partial(validate_gpudevice, context=admission),

@@ -2,7 +2,7 @@
 
 import pytest
 
-from api.names import ASSIGNMENT_ANNOTATION, POOL_LABEL
+from api.names import ASSIGNMENT_ANNOTATION, DECIDED_BY_ANNOTATION, IGNORE_LABEL, POOL_LABEL
 from manifests import constants
 from tests.cluster.environment import client
 from tests.cluster.manifests.objects import ENGINE, a_pod, a_pool
@@ -105,7 +105,7 @@ async def test_metadata_and_status_of_a_pool_do_not_depend_on_us(api, pools, web
     assert webhooks.calls == []
 
 
-async def test_device_is_checked_only_when_it_is_put_into_a_pool(api, pools, webhooks):
+async def test_device_is_asked_about_only_when_it_is_decided_on(api, pools, webhooks):
     device = {
         "apiVersion": "gpu.deckhouse.io/v1alpha1",
         "kind": "GPUDevice",
@@ -113,18 +113,24 @@ async def test_device_is_checked_only_when_it_is_put_into_a_pool(api, pools, web
     }
     gpu = f"{DEVICES}/gpu"
 
-    async def asks_us(metadata: client.JsonObject) -> bool:
+    async def asked(metadata: client.JsonObject) -> set[str]:
         webhooks.calls.clear()
         await api.patch(gpu, {"metadata": metadata})
-        return bool(webhooks.calls)  # more than one where the API server tries a patch again
+        return set(
+            webhooks.paths()
+        )  # more than one of each where the API server tries a patch again
 
+    recorded = {constants.MUTATE_DEVICES_PATH}
+    checked = {*recorded, constants.VALIDATE_DEVICES_PATH}
     await api.create(DEVICES, device)
     try:
-        assert webhooks.paths() == [constants.VALIDATE_DEVICES_PATH]
-        assert not await asks_us({"labels": {"a": "b"}})
-        assert await asks_us({"annotations": {ASSIGNMENT_ANNOTATION: "other"}})
-        assert not await asks_us({"annotations": {ASSIGNMENT_ANNOTATION: None}})
-        assert await asks_us({"annotations": {ASSIGNMENT_ANNOTATION: "train"}})
+        assert set(webhooks.paths()) == checked
+        assert not await asked({"labels": {"a": "b"}})
+        assert await asked({"annotations": {ASSIGNMENT_ANNOTATION: "other"}}) == checked
+        assert await asked({"annotations": {ASSIGNMENT_ANNOTATION: None}}) == recorded
+        assert await asked({"annotations": {ASSIGNMENT_ANNOTATION: "train"}}) == checked
+        assert await asked({"annotations": {DECIDED_BY_ANNOTATION: "me"}}) == recorded
+        assert await asked({"labels": {IGNORE_LABEL: "true"}}) == recorded
     finally:
         await api.delete(gpu)
 

@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 
-from api.names import UNITS_CONDITION
+from api.names import DECIDED_BY_ANNOTATION, UNITS_CONDITION
 from tests.cluster.environment import client, pods, polling
 from tests.cluster.system.conftest import add_device
 from tests.cluster.system.objects import DEVICES, a_device, a_pod
@@ -110,6 +110,55 @@ async def test_devices_in_no_pool_are_found_by_their_selector(
         for name in names:
             with contextlib.suppress(client.ApiRefusedError):
                 await api.delete(f"{DEVICES}/{name}")
+
+
+async def test_an_operator_decides_on_a_device_and_is_named_afterwards(
+    make_pool, api, kubectl_gpu, create_nodes
+):
+    """Selected, refused, approved, forged, moved by nobody, drained: each as the device says it."""
+    pool = await make_pool(nodes=1, devices=1)
+    (node,) = await create_nodes(1)
+    device = a_device(node, 0, pool.name)
+    name = device["metadata"]["name"]
+    path = f"{DEVICES}/{name}"
+    del device["metadata"]["annotations"], device["status"]["poolRef"]
+    await add_device(api, device)
+
+    async def says(reason: str, *words: str) -> bool:
+        condition = (await api.conditions(path)).get("Assigned", {})
+        assert condition.get("reason") == reason, condition
+        assert all(word in condition["message"] for word in words), condition
+        return True
+
+    async def decided_by() -> str | None:
+        annotations = (await api.get(path))["metadata"].get("annotations") or {}
+        return annotations.get(DECIDED_BY_ANNOTATION)
+
+    async def is_counted() -> bool:
+        return (await api.get(pool.path))["status"].get("candidates") == 1
+
+    try:
+        wait = partial(says, "AwaitsDecision", pool.name, f"kubectl gpu approve {name}")
+        await polling.eventually(wait, what="the device waits for a decision")
+        await polling.eventually(is_counted, what="the pool counts the device")
+        refused = await kubectl_gpu("approve", name, "no-such")
+        assert (refused.returncode, "pool not found" in refused.stderr) == (1, True), refused
+        assert await decided_by() is None
+        as_anna = ("--as", "anna", "--as-group", "system:masters")
+        approved = await kubectl_gpu("approve", name, pool.name, *as_anna)
+        assert (approved.returncode, approved.stderr) == (0, ""), approved
+        wait = partial(says, "Assigned", pool.name, "last decided by anna")
+        await polling.eventually(wait, what="the device is in the pool")
+        await api.patch(path, {"metadata": {"annotations": {DECIDED_BY_ANNOTATION: "eve"}}})
+        assert await decided_by() == "anna"
+        again = await kubectl_gpu("approve", name, "other")
+        assert (again.returncode, f"kubectl gpu move {name} other" in again.stderr) == (1, True)
+        drained = await kubectl_gpu("drain", name, "--as", "bert", "--as-group", "system:masters")
+        assert drained.returncode == 0, drained
+        wait = partial(says, "Ignored", "last decided by bert")
+        await polling.eventually(wait, what="the device is out of all pools")
+    finally:
+        await api.delete(path)
 
 
 async def test_every_verb_answers(big, pool, namespace, kubectl_gpu):

@@ -70,6 +70,7 @@ VALID: "Final[dict[str, tuple[bytes, ...]]]" = {
         a_review(_POOL, kind=GPUPOOL),
         a_review(_POOL, kind=GPUPOOL, operation="UPDATE", old=a_pool_object()),
     ),
+    constants.MUTATE_DEVICES_PATH: (a_review(a_device_object(), kind=GPUDEVICE),),
     constants.VALIDATE_DEVICES_PATH: (a_review(a_device_object(), kind=GPUDEVICE),),
     constants.VALIDATE_NODES_PATH: (
         a_review(a_node_object("k"), kind=NODE, operation="UPDATE", old=a_node_object()),

@@ -16,6 +16,7 @@ WEBHOOKS = (
     MUTATE_PODS_PATH,
     constants.VALIDATE_PODS_PATH,
     constants.VALIDATE_POOLS_PATH,
+    constants.MUTATE_DEVICES_PATH,
     constants.VALIDATE_DEVICES_PATH,
     constants.VALIDATE_NODES_PATH,
 )

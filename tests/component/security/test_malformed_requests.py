@@ -26,6 +26,7 @@ WEBHOOKS = {
     constants.MUTATE_PODS_PATH: webhooks.mutate_pod,
     constants.VALIDATE_PODS_PATH: webhooks.validate_pod,
     constants.VALIDATE_POOLS_PATH: webhooks.validate_gpupool,
+    constants.MUTATE_DEVICES_PATH: lambda body, context: webhooks.mutate_gpudevice(body),
     constants.VALIDATE_DEVICES_PATH: webhooks.validate_gpudevice,
     constants.VALIDATE_NODES_PATH: webhooks.validate_node,
 }
@@ -125,6 +126,7 @@ def test_undamaged_requests_are_understood() -> None:
         constants.MUTATE_PODS_PATH: {"patched"},
         constants.VALIDATE_PODS_PATH: {"denied"},
         constants.VALIDATE_POOLS_PATH: {"allowed", "denied"},
+        constants.MUTATE_DEVICES_PATH: {"patched"},
         constants.VALIDATE_DEVICES_PATH: {"allowed", "denied"},
         constants.VALIDATE_NODES_PATH: {"denied"},
     }

@@ -1,10 +1,11 @@
-"""AssignmentRun a device to a pool: everything that speaks against it, and how to get it out of the way."""
+"""Assignment of a device to a pool: everything that speaks against it, its cure, and the record of who decided."""
 
 from typing import Any
 
 import pytest
 
-from admission.webhooks import validate_gpudevice
+from admission.webhooks import mutate_gpudevice, validate_gpudevice
+from api.names import ASSIGNMENT_ANNOTATION, DECIDED_BY_ANNOTATION, IGNORE_LABEL
 from telemetry.reasons import RefusalReason
 from tests.support.reviews import GPUDEVICE, AdmissionSetup, Reply, a_device_object
 
@@ -194,3 +195,79 @@ def test_all_faults_are_told_at_once():
     device = a_device_object("gone", status={"managed": False, "uuid": ""})
 
     assert refused(device).count(";") == 3
+
+
+# --- who decided ---------------------------------------------------------------------------------
+
+
+def decided(
+    assignment: str | None = None, by: str | None = None, *, ignored: bool = False
+) -> dict[str, Any]:
+    annotations = {ASSIGNMENT_ANNOTATION: assignment, DECIDED_BY_ANNOTATION: by}
+    metadata: dict[str, Any] = {
+        "name": "n1-0",
+        "annotations": {key: value for key, value in annotations.items() if value is not None},
+        "labels": {IGNORE_LABEL: "true"} if ignored else {},
+    }
+    return a_device_object(metadata=metadata)
+
+
+PATH = "/metadata/annotations/gpu.deckhouse.io~1decided-by"
+SET = [{"op": "add", "path": PATH, "value": "alice"}]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "patch"),
+    [
+        pytest.param(decided(), decided("whole"), SET, id="approved"),
+        pytest.param(decided(), decided("whole", "bob"), SET, id="approved in another's name"),
+        pytest.param(decided("a", "bob"), decided("b", "bob"), SET, id="moved"),
+        pytest.param(decided("a", "bob"), decided(None, "bob"), SET, id="released"),
+        pytest.param(decided("a", "bob"), decided("a", "bob", ignored=True), SET, id="drained"),
+        pytest.param(None, decided("a", "bob"), SET, id="created with an assignment"),
+        pytest.param(decided("a", "alice"), decided("b", "alice"), [], id="decided again"),
+        pytest.param(
+            decided("a", "bob"),
+            decided("a", "eve"),
+            [{"op": "add", "path": PATH, "value": "bob"}],
+            id="record edited",
+        ),
+        pytest.param(
+            decided("a", "bob"),
+            decided("a"),
+            [{"op": "add", "path": PATH, "value": "bob"}],
+            id="record removed",
+        ),
+        pytest.param(
+            decided(), decided(None, "eve"), [{"op": "remove", "path": PATH}], id="record invented"
+        ),
+        pytest.param(
+            None, decided(None, "eve"), [{"op": "remove", "path": PATH}], id="created with a record"
+        ),
+        pytest.param(decided("a", "bob"), decided("a", "bob"), [], id="something else changed"),
+    ],
+)
+def test_the_user_of_a_decision_is_recorded_and_nobody_else(old, new, patch):
+    operation = "CREATE" if old is None else "UPDATE"
+    setup = AdmissionSetup(is_ready=False)
+    reply = setup.ask(
+        lambda body, _: mutate_gpudevice(body), new, operation=operation, old=old, kind=GPUDEVICE
+    )
+
+    assert reply.allowed
+    assert reply.patch == patch
+
+
+def test_the_record_of_a_device_without_annotations_brings_them_along():
+    device = decided(ignored=True)
+    del device["metadata"]["annotations"]
+    reply = AdmissionSetup().ask(
+        lambda body, _: mutate_gpudevice(body),
+        device,
+        operation="UPDATE",
+        old=decided(),
+        kind=GPUDEVICE,
+    )
+
+    value = {DECIDED_BY_ANNOTATION: "alice"}
+    assert reply.patch == [{"op": "add", "path": "/metadata/annotations", "value": value}]

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from api.kinds.gpudevice import GPUDevice
+from api.names import DECIDED_BY_ANNOTATION
 from inventory.assignment.candidates import PoolCandidates
 from inventory.assignment.decide import Action
 from inventory.assignment.eligibility import Reason
@@ -35,6 +36,18 @@ def test_device_of_a_pool_that_cannot_be_read_is_held(owner: str | None):
     candidates = PoolCandidates([younger], lambda _: VALID_POOL, unread=["unread"])
     (decision,) = decided([a_device(annotated="unread", owner=owner)], candidates).values()
     assert (decision.action, decision.owner) == (Action.HOLD, owner)
+
+
+def test_the_user_who_decided_is_named_beside_what_was_decided():
+    device = a_device(annotated="a")
+    assert device.metadata.annotations is not None
+    device.metadata.annotations[DECIDED_BY_ANNOTATION] = "anna"
+
+    joining = decided_one(device, some_candidates(a_gpupool("a"), a_gpupool("b")))
+
+    assert joining.message.endswith(
+        "by its annotation gpu.deckhouse.io/assignment (last decided by anna)"
+    )
 
 
 def test_device_that_no_pool_selects_stays_free():
