@@ -115,7 +115,7 @@ class RepairStep(OpenEnum):
     """Two resets did not help: the device is to be replaced."""
 
 
-class DeviceRepair(Model, frozen=True, omit_defaults=False):
+class DeviceRepair(Model, frozen=True):
     """The present repair of the device, or the last one."""
 
     step: RepairStep
@@ -124,7 +124,7 @@ class DeviceRepair(Model, frozen=True, omit_defaults=False):
     since: str = ""
     """Begin of the step."""
     started: str = ""
-    """Begin of the attempt."""
+    """Begin of the attempt; absent while the repair waits for the budget, or for a reboot only."""
     message: str = ""
     """What the step waits for, or how it ended."""
 

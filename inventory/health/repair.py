@@ -28,7 +28,11 @@ MAX_ATTEMPTS: Final = 2
 RELAPSE: Final = dt.timedelta(hours=1)
 """A fault within this time of the last attempt is a failure of that attempt; and the time of a pool's budget."""
 ANSWER: Final = dt.timedelta(minutes=5)
-"""Time for the node agent to report the outcome of a reset, which takes it a minute at most."""
+"""Time until a missing outcome of a reset is said; it is no failure of the device. A reset takes a minute at most."""
+_NO_OUTCOME: Final = {
+    True: "the node agent is silent, and resets it when it is back",
+    False: "the node agent is one of an earlier version, lacks the role mig, or has many devices to reset",
+}
 TEST: Final = dt.timedelta(minutes=2)
 """Time for a device that was reset to have its clean samples, which take half a minute."""
 
@@ -83,15 +87,14 @@ def plan_repair(case: RepairCase) -> RepairPlan:
     if case.action is RecoveryAction.NONE:
         if before is None or before.step is RepairStep.REPAIRED:
             return RepairPlan(repair=before)
-        return RepairPlan(
-            repair=_step(before, RepairStep.REPAIRED, "it is healthy again", now=case.now)
-        )
+        return RepairPlan(repair=_healed(case, before))
     if case.policy is RepairPolicy.OFF:
         return RepairPlan(repair=None)
-    if before is not None and before.step is RepairStep.RESETTING:
+    if before is None or REPAIRS[case.action] is Repair.REBOOT:
+        return _leaving(case)
+    if before.step is RepairStep.RESETTING:
         return RepairPlan(repair=_resetting(case, before))
-    is_tested = before is not None and before.step is RepairStep.TESTING
-    if is_tested and before is not None and REPAIRS[case.action] is not Repair.REBOOT:
+    if before.step is RepairStep.TESTING:
         if _passed(before.since, case.now) < TEST or case.reported is None:
             return RepairPlan(repair=before)
         needs = f"it still needs {case.action.value} after its reset"
@@ -100,26 +103,27 @@ def plan_repair(case: RepairCase) -> RepairPlan:
 
 
 def begun_within_the_hour(repair: DeviceRepair | None, now: dt.datetime) -> bool:
-    """Whether a repair counts for its pool's budget."""
-    return (
-        repair is not None
-        and repair.step not in {RepairStep.WAITING, RepairStep.REBOOT_ASKED}
-        and _passed(repair.started, now) < RELAPSE
-    )
+    """Whether a repair counts for its pool's budget; one that waits, or needs a reboot, has no begin."""
+    return repair is not None and _passed(repair.started, now) < RELAPSE
 
 
 def _leaving(case: RepairCase) -> RepairPlan:
     """Plan up to the moment from which nothing uses the device."""
     before, kind = case.repair, REPAIRS[case.action]
-    if kind is Repair.NOTHING or (before is not None and before.step is RepairStep.FAILED):
+    text = f"needs {case.action.value}: {CURES[case.action]}"
+    if before is not None and before.step is RepairStep.FAILED:
+        return RepairPlan(repair=before)
+    if kind is Repair.NOTHING:
+        if before is not None and before.step is RepairStep.DRAINING:
+            before = _step(before, RepairStep.DRAINING, text, now=case.now)
         return RepairPlan(repair=before)
     begun = before if before is not None and not before.is_over else None
     evict = case.pods if case.policy is RepairPolicy.EVICT else ()
     if kind is Repair.REBOOT:
-        text = f"needs {case.action.value}: {CURES[case.action]}"
+        asked = begun or msgspec.structs.replace(_first(case), started="")
+        asked = msgspec.structs.replace(asked, attempt=_resets_made(case))
         return RepairPlan(
-            repair=_step(begun or _first(case), RepairStep.REBOOT_ASKED, text, now=case.now),
-            evict=evict,
+            repair=_step(asked, RepairStep.REBOOT_ASKED, text, now=case.now), evict=evict
         )
     if begun is None or begun.step in {RepairStep.WAITING, RepairStep.REBOOT_ASKED}:
         begun = _begin(case)
@@ -142,17 +146,14 @@ def _leaving(case: RepairCase) -> RepairPlan:
 
 def _begin(case: RepairCase) -> DeviceRepair:
     last = case.repair
-    attempt = 1
-    if last is not None and last.step is RepairStep.WAITING:
-        attempt = last.attempt
-    elif last is not None and last.step is RepairStep.REPAIRED and last.attempt:
-        attempt += last.attempt if _passed(last.since, case.now) < RELAPSE else 0
+    attempt = 1 + _resets_made(case)
     begun = msgspec.structs.replace(_first(case), attempt=attempt)
     if attempt > MAX_ATTEMPTS:
         return _failed(case, begun, "it is faulty again within an hour of its second reset")
     if not case.is_in_budget:
         text = "the pool has begun spec.maxRepairsPerHour repairs within the last hour"
         waits = last if last is not None and last.step is RepairStep.WAITING else begun
+        waits = msgspec.structs.replace(waits, started="")
         return _step(waits, RepairStep.WAITING, text, now=case.now)
     return begun
 
@@ -162,19 +163,37 @@ def _first(case: RepairCase) -> DeviceRepair:
     return DeviceRepair(step=RepairStep.DRAINING, attempt=0, since=now, started=now)
 
 
-def _resetting(case: RepairCase, before: DeviceRepair) -> DeviceRepair:
+def _resets_made(case: RepairCase) -> int:
+    """Count the resets of the present repair, and of one that ended within the hour; not one that was never made."""
+    before = case.repair
+    if before is None:
+        return 0
+    is_asked_only = before.step is RepairStep.RESETTING and (
+        _outcome(case, before) in {None, ResetOutcome.IN_USE}
+    )
+    if is_asked_only or before.step in {RepairStep.WAITING, RepairStep.DRAINING}:
+        return max(before.attempt - 1, 0)
+    has_ended = before.step in {RepairStep.REPAIRED, RepairStep.REBOOT_ASKED}
+    return 0 if has_ended and _passed(before.since, case.now) >= RELAPSE else before.attempt
+
+
+def _healed(case: RepairCase, before: DeviceRepair) -> DeviceRepair:
+    ended = msgspec.structs.replace(before, attempt=_resets_made(case))
+    return _step(ended, RepairStep.REPAIRED, "it is healthy again", now=case.now)
+
+
+def _outcome(case: RepairCase, before: DeviceRepair) -> ResetOutcome | None:
     reported = {reset_text(before, outcome): outcome for outcome in ResetOutcome}
-    match reported.get(case.reported or ""):
-        case None if case.reported is None:
-            if _passed(before.since, case.now) < ANSWER:
-                return before
-            now = format_time(case.now)
-            text = "the node agent is silent: it resets the device when it is back"
-            return msgspec.structs.replace(before, since=now, started=now, message=text)
+    return reported.get(case.reported or "")
+
+
+def _resetting(case: RepairCase, before: DeviceRepair) -> DeviceRepair:
+    match _outcome(case, before):
+        case None if _passed(before.since, case.now) < ANSWER:
+            return before
         case None:
-            if _passed(before.since, case.now) < ANSWER:
-                return before
-            return _failed(case, before, "the node agent did not report the outcome of the reset")
+            text = f"no outcome of its reset is reported: {_NO_OUTCOME[case.reported is None]}"
+            return msgspec.structs.replace(before, message=text)
         case ResetOutcome.DONE:
             return _step(
                 before, RepairStep.TESTING, "it was reset; its clean samples follow", now=case.now
@@ -204,5 +223,5 @@ def _step(before: DeviceRepair, step: RepairStep, text: str, *, now: dt.datetime
 
 
 def _passed(since: str, now: dt.datetime) -> dt.timedelta:
-    """Return the time since then; a time that cannot be read is long ago."""
-    return now - (parse_time(since) or dt.datetime.min.replace(tzinfo=dt.UTC))
+    """Return the time between; a time that cannot be read is long ago, as is one of a clock that was far ahead."""
+    return abs(now - (parse_time(since) or dt.datetime.min.replace(tzinfo=dt.UTC)))

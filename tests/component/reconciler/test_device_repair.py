@@ -141,7 +141,7 @@ async def test_a_pool_repairs_so_many_devices_an_hour(repairs: Repairs):
     assert [await repairs.shown(name) for name in ("n1-0", "n1-1")] == ["Resetting1", "Waiting1"]
     await repairs.need("")
     await repairs.step()
-    assert [await repairs.shown(name) for name in ("n1-0", "n1-1")] == ["Repaired1", "Waiting1"]
+    assert [await repairs.shown(name) for name in ("n1-0", "n1-1")] == ["Repaired0", "Waiting1"]
     await repairs.step(later_s=3700)
     assert await repairs.shown("n1-1") == "Resetting1"
 

@@ -111,39 +111,74 @@ def test_a_reset_that_waits_for_a_program_is_no_failure():
     ]
 
 
-@pytest.mark.parametrize(
-    ("step", "within", "text"),
-    [
-        (RepairStep.RESETTING, ANSWER, "did not report the outcome"),
-        (RepairStep.TESTING, TEST, "still needs GPUReset after its reset"),
-    ],
-)
-def test_each_step_of_a_reset_has_an_end(step: RepairStep, within: dt.timedelta, text: str):
-    repair = DeviceRepair(
-        step=step, attempt=2, since=format_time(EPOCH), started=format_time(EPOCH)
-    )
-    early, late = (
-        plan_repair(a_case(repair=repair, now=EPOCH + within - dt.timedelta(seconds=left))).repair
-        for left in (1, 0)
-    )
-    assert early == repair
+# A clock that was a year ahead when the step began.
+@pytest.mark.parametrize("ahead", [dt.timedelta(), dt.timedelta(days=365)])
+def test_a_test_has_an_end(ahead: dt.timedelta):
+    begin = format_time(EPOCH + ahead)
+    repair = DeviceRepair(step=RepairStep.TESTING, attempt=2, since=begin, started=begin)
+    early = EPOCH + ahead + TEST - dt.timedelta(seconds=1)
+    assert plan_repair(a_case(repair=repair, now=early)).repair == repair
+    late = plan_repair(a_case(repair=repair, now=EPOCH + TEST)).repair
     assert late is not None
     assert late.step is RepairStep.FAILED
-    assert text in late.message
+    assert "still needs GPUReset after its reset" in late.message
 
 
-def test_an_agent_that_is_silent_is_no_failure_of_the_device():
+@pytest.mark.parametrize(("reported", "text"), [(None, "is silent"), ("", "lacks the role mig")])
+def test_an_agent_without_an_answer_is_no_failure_of_the_device(reported: str | None, text: str):
     started = format_time(EPOCH)
     repair = DeviceRepair(step=RepairStep.RESETTING, attempt=2, since=started, started=started)
-    assert plan_repair(a_case(repair=repair, reported=None)).repair == repair
-    waits = plan_repair(a_case(repair=repair, reported=None, now=EPOCH + 9 * ANSWER)).repair
+    assert plan_repair(a_case(repair=repair, reported=reported)).repair == repair
+    late = a_case(repair=repair, reported=reported, now=EPOCH + 9 * ANSWER)
+    waits = plan_repair(late).repair
     assert waits is not None
-    assert (waits.step, waits.attempt) == (RepairStep.RESETTING, 2)
-    tested = msgspec.structs.replace(repair, step=RepairStep.TESTING)
+    assert text in waits.message
+    assert plan_repair(replace(late, repair=waits)).repair == waits
+    # Its late outcome is that of this attempt, which is not made again.
+    made = replace(late, repair=waits, reported=reset_text(repair, ResetOutcome.DONE))
+    tested = plan_repair(made).repair
+    assert tested is not None
+    assert tested.step is RepairStep.TESTING
+
+
+def test_silence_ends_no_test():
+    since = format_time(EPOCH)
+    tested = DeviceRepair(step=RepairStep.TESTING, attempt=2, since=since, started=since)
     assert plan_repair(a_case(repair=tested, reported=None, now=EPOCH + 9 * TEST)).repair == tested
-    # When it is back it has the whole time again.
-    heard = EPOCH + 9 * ANSWER + ANSWER / 2
-    assert plan_repair(a_case(repair=waits, now=heard)).repair == waits
+
+
+@pytest.mark.parametrize(
+    "waits", [{"pods": (POD,)}, {"is_in_budget": False}, {}, {"outcome": ResetOutcome.IN_USE}]
+)
+def test_an_attempt_without_a_reset_does_not_count(waits: dict[str, Any]):
+    outcome = waits.pop("outcome", None)
+    waits = {"pods": (), "is_in_budget": True, "action": RESET, **waits}
+    healed = {"action": NONE, **({"reported": outcome} if outcome else {})}
+    found = steps(*[waits, healed] * 4, {"pods": (), "action": RESET, "is_in_budget": True})
+    assert found[-2:] == ["Repaired0", "Resetting1"]
+
+
+def test_a_device_that_waited_only_does_not_use_up_the_budget():
+    waited = plan_repair(a_case(is_in_budget=False)).repair
+    healed = plan_repair(a_case(action=NONE, repair=waited)).repair
+    assert healed is not None
+    assert not begun_within_the_hour(healed, EPOCH)
+
+
+def test_an_action_of_operators_is_named_while_a_repair_waits_for_it():
+    started = format_time(EPOCH)
+    again = DeviceRepair(step=RepairStep.DRAINING, attempt=2, since=started, started=started)
+    waits = plan_repair(a_case(action=RecoveryAction.UNKNOWN, repair=again)).repair
+    assert waits is not None
+    assert waits.message.startswith("needs ActionUnknown: see NVRM")
+
+
+def test_a_reset_that_waits_gives_way_to_a_reboot_and_the_reboot_forgets_no_reset():
+    reboot, reset = {"action": RecoveryAction.NODE_REBOOT}, {"action": RESET}
+    assert steps({}, done(ResetOutcome.IN_USE), reboot) == ["Resetting1"] * 2 + ["RebootAsked0"]
+    resets = ({}, done(), reboot, reset, done(), reboot, reset)
+    assert steps(*resets)[-4:] == ["Resetting2", "Testing2", "RebootAsked2", "Failed3"]
+    assert steps({}, done(), {"action": NONE}, reboot, reset)[-1] == "Resetting2"
 
 
 @pytest.mark.parametrize(("later", "attempt"), [(RELAPSE / 2, 2), (RELAPSE * 2, 1)])
@@ -168,8 +203,8 @@ def test_a_pool_begins_as_many_repairs_an_hour_as_it_may():
     assert begun_within_the_hour(repair, EPOCH + RELAPSE / 2)
     assert not begun_within_the_hour(repair, EPOCH + RELAPSE)
     assert not begun_within_the_hour(None, EPOCH)
-    waits = msgspec.structs.replace(repair, step=RepairStep.WAITING)
-    assert not begun_within_the_hour(waits, EPOCH)
+    for waits in (a_case(is_in_budget=False), a_case(action=RecoveryAction.NODE_REBOOT)):
+        assert not begun_within_the_hour(plan_repair(waits).repair, EPOCH)
 
 
 @pytest.mark.parametrize("action", sorted(set(RecoveryAction) - {NONE}, key=str))
@@ -211,7 +246,9 @@ def test_a_step_of_a_later_version_is_read_and_begun_again():
 STATES = st.lists(
     st.fixed_dictionaries(
         {
-            "action": st.sampled_from([NONE, RESET, RecoveryAction.UNKNOWN]),
+            "action": st.sampled_from(
+                [NONE, RESET, RecoveryAction.UNKNOWN, RecoveryAction.NODE_REBOOT]
+            ),
             "pods": st.sampled_from([(), (POD,)]),
             "outcome": st.sampled_from([None, *ResetOutcome]),
             "wait_s": st.integers(1, 400),
@@ -236,10 +273,13 @@ def test_no_device_is_reset_under_a_pod_or_more_than_twice_an_hour(states: list[
             now=now,
         )
         before, repair = repair, plan_repair(case).repair
-        begins = repair is not None and repair.step is RepairStep.RESETTING
-        if begins and (before is None or before.step is not RepairStep.RESETTING):
+        was_asked = before is not None and before.step is RepairStep.RESETTING
+        if repair is not None and repair.step is RepairStep.RESETTING and not was_asked:
             assert not case.pods
+        if was_asked and outcome not in {None, ResetOutcome.IN_USE}:
             resets.append(now)
+        if repair is not None and repair.step is RepairStep.FAILED and repair != before:
+            assert len(resets) >= MAX_ATTEMPTS
         assert repair is None or repair.attempt <= MAX_ATTEMPTS + 1
         within = [at for at in resets if now - at < RELAPSE]
         assert len(within) <= MAX_ATTEMPTS
