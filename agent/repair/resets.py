@@ -1,8 +1,8 @@
 """Resets of devices: the node's part in `inventory.health.repair`.
 
 A GPUDevice whose repair is at the step Resetting asks for a reset; each attempt of it is made once. A device with direct
-NVLinks is reset together with the devices at their other ends. All of them are withheld first, so that kubelet gives none
-of them out meanwhile; then nothing may use any of them: no live pod, no process. The outcome is published with the
+NVLinks is reset together with the devices at their other ends. Once nothing uses any of them, no live pod and no process,
+all of them are withheld, so that kubelet gives none of them out meanwhile, and it is checked again. The outcome is published with the
 device's health, and told in an Event with the driver's own words. A restart of the agent in the middle makes the attempt
 again.
 """
@@ -38,7 +38,9 @@ if TYPE_CHECKING:
 TASK: Final = "device.resets"
 ACTION: Final = "ResetDevice"
 RETRY_S: Final = 10.0
-"""Seconds until a device that was in use is tried again."""
+"""Seconds until a device that a pod or a process used is tried again."""
+OPEN_S: Final = 300.0
+"""Seconds until the driver is asked again for a reset of a device that a program had open: neighbours are withheld for it."""
 WITHHELD_S: Final = 2.0
 """Time for kubelet to see that the devices are withheld, and for a pod that it let in before to be known."""
 
@@ -66,6 +68,8 @@ class DeviceResets:
         self._dependencies = dependencies
         self._ended: dict[str, str] = {}
         # UUID -> begin of the last attempt with an outcome that stays
+        self._was_open_at: dict[str, float] = {}
+        # UUID -> time of the last refusal because a program had it open
         self._told: dict[str, str] = {}
         # UUID -> text of the last Event
         self._triggered = asyncio.Event()
@@ -90,7 +94,10 @@ class DeviceResets:
 
     async def work(self) -> None:
         """Make each reset that is asked for, where nothing uses the device."""
+        now = asyncio.get_running_loop().time()
         for device, repair in list(self._asked()):
+            if now < self._was_open_at.get(device.status.uuid, -OPEN_S) + OPEN_S:
+                continue
             outcome, text = await self._attempt(device.status.uuid)
             RESETS.labels(outcome.value).inc()
             self._dependencies.health.withhold(())
@@ -117,7 +124,10 @@ class DeviceResets:
             await self._driver.reset(group)
         except ResetRefusedError as error:
             text = one_line(str(error))
-            return (ResetOutcome.IN_USE if error.is_in_use else ResetOutcome.REFUSED), text
+            if not error.is_in_use:
+                return ResetOutcome.REFUSED, text
+            self._was_open_at[uuid] = asyncio.get_running_loop().time()
+            return ResetOutcome.IN_USE, text
         except DriverUnavailableError as error:
             TASK_FAILURES.labels(TASK).inc()
             return ResetOutcome.HANGS, one_line(str(error))
@@ -125,8 +135,12 @@ class DeviceResets:
         return ResetOutcome.DONE, f"{listed(group)} reset"
 
     async def _users_of_group(self, uuid: str) -> tuple[tuple[str, ...], str]:
-        """Withhold the devices that are reset together; return them, and what uses any of them."""
-        group = reset_group((await self._driver.read()).devices, uuid)
+        """Return the devices that are reset together, withheld, and what uses any of them: then they are not withheld."""
+        devices = (await self._driver.read()).devices
+        group = reset_group(devices, uuid)
+        users = self._users([device for device in devices if device.uuid in group])
+        if users:
+            return group, users
         self._dependencies.health.withhold(group)
         await asyncio.sleep(WITHHELD_S)
         devices = (await self._driver.read()).devices
@@ -161,13 +175,20 @@ class DeviceResets:
 
 
 def reset_group(devices: "Collection[DriverDevice]", uuid: str) -> tuple[str, ...]:
-    """Return the UUIDs of a device, and of all that direct NVLinks connect it to, also by way of others."""
-    by_address = {device.address: device for device in devices}
+    """Return the UUIDs of a device, and of all that direct NVLinks connect it to, also by way of others.
+
+    A link counts that either of its ends reports: a sick device may not.
+    """
+    uuids = {device.address: device.uuid for device in devices}
+    ends = {
+        (device.address, link.peer) for device in devices for link in device.links if link.is_direct
+    }
+    ends |= {(peer, address) for address, peer in ends}
     group = {device.address for device in devices if device.uuid == uuid}
     open_ = list(group)
     while open_:
-        links = by_address[open_.pop()].links
-        peers = {link.peer for link in links if link.is_direct and link.peer in by_address}
+        address = open_.pop()
+        peers = {peer for end, peer in ends if end == address and peer in uuids}
         open_ += peers - group
         group |= peers
-    return (uuid, *sorted({by_address[address].uuid for address in group} - {uuid, ""}))
+    return (uuid, *sorted({uuids[address] for address in group} - {uuid, ""}))

@@ -11,7 +11,14 @@ from agent.driver.port import DriverLink, LinkType
 from agent.errors import DriverUnavailableError, ResetRefusedError
 from agent.health.tracker import HealthTracker
 from agent.health.watcher import HealthWatch
-from agent.repair.resets import RETRY_S, WITHHELD_S, DeviceResets, ResetDependencies
+from agent.repair.resets import (
+    OPEN_S,
+    RETRY_S,
+    WITHHELD_S,
+    DeviceResets,
+    ResetDependencies,
+    reset_group,
+)
 from api.kinds.gpudevice import DeviceRepair, GPUDevice, RepairStep
 from api.status_conditions import format_time
 from inventory.health.recovery import RecoveryAction
@@ -116,6 +123,8 @@ async def test_nothing_is_reset_under_a_pod(resetting: ResettingNode, used: set[
     assert resetting.driver.changes == []
     assert resetting.outcome == "attempt-2026-01-01T000100Z-InUse"
     assert len(resetting.node.recorder.events) == 1
+    # Its healthy neighbour, which may be of another pool, is not withheld while it waits.
+    assert all("GPU-2" not in withheld for withheld in resetting.withheld)
     resetting.node.used = set()
     await asyncio.sleep(RETRY_S + WITHHELD_S + 1)
     assert resetting.outcome == "attempt-2026-01-01T000100Z-Done"
@@ -127,6 +136,25 @@ async def test_nothing_is_reset_under_a_process(resetting: ResettingNode):
     await asyncio.sleep(WITHHELD_S + 1)
     assert resetting.outcome == "attempt-2026-01-01T000100Z-InUse"
     assert "processes run on GPU-2" in resetting.node.recorder.events[-1].note
+
+
+async def test_a_program_that_has_it_open_keeps_no_neighbour_withheld(resetting: ResettingNode):
+    resetting.driver.fail_at(1, ResetRefusedError("GPU is in use by another client"))
+    resetting.ask()
+    await asyncio.sleep(OPEN_S - RETRY_S)
+    resetting.resets.trigger()
+    await asyncio.sleep(1.0)
+    assert resetting.outcome == "attempt-2026-01-01T000100Z-InUse"
+    assert sum("GPU-2" in withheld for withheld in resetting.withheld) == 1
+    await asyncio.sleep(3 * RETRY_S)
+    assert resetting.outcome == "attempt-2026-01-01T000100Z-Done"
+
+
+async def test_a_link_that_one_end_reports_connects_both():
+    node = ResettingNode()
+    silent = node.driver.device("GPU-1")
+    silent.links = ()
+    assert reset_group((await node.driver.read()).devices, "GPU-1") == ("GPU-1", "GPU-2")
 
 
 async def test_a_refused_reset_is_told_in_the_drivers_words(resetting: ResettingNode):

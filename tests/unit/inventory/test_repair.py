@@ -176,8 +176,8 @@ def test_an_action_of_operators_is_named_while_a_repair_waits_for_it():
 def test_a_reset_that_waits_gives_way_to_a_reboot_and_the_reboot_forgets_no_reset():
     reboot, reset = {"action": RecoveryAction.NODE_REBOOT}, {"action": RESET}
     assert steps({}, done(ResetOutcome.IN_USE), reboot) == ["Resetting1"] * 2 + ["RebootAsked0"]
-    resets = ({}, done(), reboot, reset, done(), reboot, reset)
-    assert steps(*resets)[-4:] == ["Resetting2", "Testing2", "RebootAsked2", "Failed3"]
+    found = steps({}, done(), reboot, reset, done(), reboot, reset)
+    assert found[-4:] == ["Resetting2", "Testing2", "RebootAsked2", "Failed3"]
     assert steps({}, done(), {"action": NONE}, reboot, reset)[-1] == "Resetting2"
 
 
