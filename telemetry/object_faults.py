@@ -10,7 +10,7 @@ import msgspec
 
 from api.kinds.gpudevice import DeviceState
 from api.status_conditions import find_condition
-from telemetry.conditions import DeviceCondition, InventoryCondition, PoolCondition
+from telemetry.conditions import DeviceAssigned, DeviceCondition, InventoryCondition, PoolCondition
 
 if TYPE_CHECKING:
     from api.foreign.leases import PartialLease
@@ -95,6 +95,9 @@ def device_fault(device: "GPUDevice") -> ObjectFault | None:
         return ObjectFault(f"faulted, no pod gets it: {why}", cure, is_severe=True)
     if device.status.managed and stale is not None and stale.status == "True":
         return ObjectFault(f"its facts are old: {stale.message or stale.reason}", cure)
+    assigned = find_condition(conditions, DeviceCondition.ASSIGNED)
+    if assigned is not None and assigned.reason == DeviceAssigned.AWAITS_DECISION.value:
+        return ObjectFault(assigned.message, f"kubectl gpu approve {device.name}")
     return None
 
 

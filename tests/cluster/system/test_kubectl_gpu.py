@@ -135,7 +135,7 @@ async def test_an_operator_decides_on_a_device_and_is_named_afterwards(
         return annotations.get(DECIDED_BY_ANNOTATION)
 
     async def is_counted() -> bool:
-        return (await api.get(pool.path))["status"].get("candidates") == 1
+        return bool((await api.get(pool.path))["status"].get("candidates") == 1)
 
     try:
         wait = partial(says, "AwaitsDecision", pool.name, f"kubectl gpu approve {name}")

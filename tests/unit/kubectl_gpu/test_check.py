@@ -474,6 +474,21 @@ def a_stale_definition() -> list[Json]:
             id="a device is in no pool",
         ),
         pytest.param(
+            [
+                *without("GPUDevice"),
+                a_device_object(
+                    "n1",
+                    0,
+                    poolRef=None,
+                    conditions=[condition("Assigned", "False", "AwaitsDecision", "selected by a")],
+                ),
+            ],
+            "Warning",
+            "GPUDevice n1-0",
+            "selected by a",
+            id="a device waits for a decision",
+        ),
+        pytest.param(
             [*a_good_cluster(), a_pool_pod(a_pod_object("waits"))],
             "Warning",
             "pod default/waits",
