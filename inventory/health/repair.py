@@ -66,6 +66,8 @@ class RepairCase:
     """The outcome in the agent's report (`reset_text`); None while the agent is silent."""
     pods: "tuple[PodUsage, ...]" = ()
     """The pods that use it."""
+    obstacle: str = ""
+    """What kept its pods from being evicted; empty where nothing did."""
     reserved: int = 0
     """Units of bindings in progress."""
     is_in_budget: bool = True
@@ -119,11 +121,12 @@ def _leaving(case: RepairCase) -> RepairPlan:
         return RepairPlan(repair=before)
     begun = before if before is not None and not before.is_over else None
     evict = case.pods if case.policy is RepairPolicy.EVICT else ()
+    obstacle = f"; {case.obstacle}" if evict and case.obstacle else ""
     if kind is Repair.REBOOT:
         asked = begun or msgspec.structs.replace(_first(case), started="")
         asked = msgspec.structs.replace(asked, attempt=_resets_made(case))
         return RepairPlan(
-            repair=_step(asked, RepairStep.REBOOT_ASKED, text, now=case.now), evict=evict
+            repair=_step(asked, RepairStep.REBOOT_ASKED, text + obstacle, now=case.now), evict=evict
         )
     if begun is None or begun.step in {RepairStep.WAITING, RepairStep.REBOOT_ASKED}:
         begun = _begin(case)
@@ -131,11 +134,10 @@ def _leaving(case: RepairCase) -> RepairPlan:
             return RepairPlan(repair=begun)
     if case.pods or case.reserved:
         doing = "evicts" if evict else "waits for"
-        of_pods = pods_text(case.pods) if case.pods else "bindings in progress"
-        return RepairPlan(
-            repair=_step(begun, RepairStep.DRAINING, f"{doing} {of_pods}", now=case.now),
-            evict=evict,
-        )
+        text = f"{doing} {pods_text(case.pods) if case.pods else 'bindings in progress'}"
+        if evict and case.obstacle:
+            text = f"{text}; {case.obstacle}"
+        return RepairPlan(repair=_step(begun, RepairStep.DRAINING, text, now=case.now), evict=evict)
     if kind is Repair.DRAIN:
         text = f"no pod uses it: {CURES[case.action]}"
         return RepairPlan(repair=_step(begun, RepairStep.DRAINING, text, now=case.now))

@@ -5,12 +5,13 @@ API, and the node agent resets the device. A node with a device that needs a reb
 that lasts; nobody is rebooted.
 """
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, final
 
 from api.kinds.gpudevice import RepairStep
 from api.kinds.gpupool import RepairPolicy
 from api.meta import ObjectMeta, PartialObjectMetadata
-from api.names import GROUP, REBOOT_LABEL, REPAIR_MANAGER, NodeName, PoolName
+from api.names import GROUP, REBOOT_LABEL, REPAIR_MANAGER, NodeName, PodUid, PoolName
 from inventory.health.recovery import RecoveryAction
 from inventory.health.repair import RepairCase, begun_within_the_hour, plan_repair
 from inventory.pools.maintenance import PodUsage
@@ -58,6 +59,15 @@ _ACTIONS: Final = {action.value: action for action in RecoveryAction}
 _WAITING: Final = frozenset({RepairStep.WAITING, RepairStep.REBOOT_ASKED})
 
 
+@dataclass(frozen=True, slots=True)
+class _Evicting:
+    """The evictions for a device so far."""
+
+    again_at: float = 0.0
+    evicted: frozenset[PodUid] = frozenset()
+    obstacle: str = ""
+
+
 @final
 class DeviceRepairs:
     """Repairs the devices of one node after another."""
@@ -86,7 +96,7 @@ class DeviceRepairs:
         self._now = now
         self._expected: Expectations[DeviceName, tuple[DeviceRepair | None]] = Expectations(now)
         self._asked: Expectations[NodeName, bool] = Expectations(now)
-        self._evict_at: dict[DeviceName, float] = {}
+        self._evicting: dict[DeviceName, _Evicting] = {}
         for step in RepairStep:
             DEVICE_REPAIRS.labels(step.value)
 
@@ -119,12 +129,21 @@ class DeviceRepairs:
                 self._expected.expect(device.name, (plan.repair,), written)
             if plan.repair is not None and (before is None or plan.repair.step != before.step):
                 self._record(device, plan.repair)
-        if not plan.evict:
-            self._evict_at.pop(device.name, None)
-        elif self._now().monotonic >= self._evict_at.get(device.name, 0.0):
-            self._evict_at[device.name] = self._now().monotonic + EVICT_S
-            await self._evictions.evict(plan.evict)
+        if plan.evict:
+            await self._evict(device.name, plan.evict)
+        else:
+            self._evicting.pop(device.name, None)
         return plan.repair
+
+    async def _evict(self, device: "DeviceName", pods: "tuple[PodUsage, ...]") -> None:
+        """Evict each pod once, and those that could not be evicted again after some seconds."""
+        before, now = self._evicting.get(device, _Evicting()), self._now().monotonic
+        due = [pod for pod in pods if pod.uid not in before.evicted]
+        if not due or now < before.again_at:
+            return
+        ended = await self._evictions.evict(due)
+        evicted = before.evicted | {pod.uid for pod in ended.done}
+        self._evicting[device] = _Evicting(now + EVICT_S, evicted, ended.obstacle)
 
     def _case(
         self, device: "GPUDevice", before: "DeviceRepair | None", reported: str | None
@@ -157,6 +176,7 @@ class DeviceRepairs:
                     for pod in pods
                 )
             ),
+            obstacle=self._evicting.get(device.name, _Evicting()).obstacle,
             reserved=0 if entry is None else (entry.taken & ~entry.observed).bit_count(),
             is_in_budget=may_begin,
             now=now,

@@ -31,7 +31,7 @@ from reconciler.pool.usage import usage_of
 from reconciler.pool.validation_cache import POOLS, VALIDITY, validity_cache
 from reconciler.pool.workloads import naming_workloads
 from reconciler.runtime import eviction
-from reconciler.runtime.eviction import Evicted, EvictionQueue
+from reconciler.runtime.eviction import EvictionQueue
 from reconciler.runtime.expectations import Expectations
 from telemetry.conditions import PoolMaintenance
 from telemetry.reasons import EventReason
@@ -323,7 +323,7 @@ class PoolLifecycle:
             return CHECK_S
         ended = await self._evicting.evict(due)
         progress.evicted |= {pod.uid for pod in ended.done}
-        progress.protected = _protected_text(ended)
+        progress.protected = ended.obstacle
         progress.pause_s = FIRST_PAUSE_S if ended.done else min(MAX_PAUSE_S, progress.pause_s * 2)
         progress.evict_at = now + progress.pause_s
         await self._report(self._allocations.as_written(pool), progress, plan)
@@ -346,18 +346,6 @@ def _recorded_before(pool: "GPUPool") -> _Recorded:
     if current is None or current.status != "True":
         return _Recorded.NOTHING
     return _Recorded.OVERDUE if current.reason == PoolMaintenance.OVERDUE.value else _Recorded.BEGUN
-
-
-def _protected_text(ended: Evicted) -> str:
-    parts: Iterable[str] = (
-        f"{word} {pods_text(pods)}"
-        for word, pods in (
-            ("a PodDisruptionBudget protects", ended.refused),
-            ("the API server did not evict", ended.failed),
-        )
-        if pods
-    )
-    return ", ".join(parts)
 
 
 def _build(context: ControllerContext) -> "Reconcile":

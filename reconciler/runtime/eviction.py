@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, final
 
 import structlog
 
+from inventory.pools.maintenance import pods_text
 from kube.errors import Conflict, KubeError, NotFound, TooManyRequests
 from kube.resources import PODS
 from manifests.install.rbac import PolicyRule
@@ -47,6 +48,18 @@ class Evicted:
     """Evicted now, or gone before."""
     refused: "tuple[PodUsage, ...]" = ()
     failed: "tuple[PodUsage, ...]" = ()
+
+    @property
+    def obstacle(self) -> str:
+        """What keeps pods from being evicted; empty where nothing does."""
+        return ", ".join(
+            f"{subject} {pods_text(pods)}"
+            for subject, pods in (
+                ("a PodDisruptionBudget protects", self.refused),
+                ("the API server did not evict", self.failed),
+            )
+            if pods
+        )
 
 
 @final

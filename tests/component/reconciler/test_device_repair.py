@@ -14,7 +14,7 @@ from api.names import REBOOT_LABEL, PoolName
 from inventory.health.device import HealthReport
 from inventory.health.repair import ResetOutcome, reset_text
 from kube.resources import GPU_DEVICES, NODES
-from reconciler.device.repair import CHECK_S, WAIT_S, DeviceRepairs
+from reconciler.device.repair import CHECK_S, EVICT_S, WAIT_S, DeviceRepairs
 from telemetry.metrics import REGISTRY
 from tests.component.reconciler.readiness import N1, World, a_world
 from tests.support.allocation_state import a_bound_pod
@@ -132,6 +132,24 @@ async def test_pods_are_evicted_only_where_the_pool_says_so(repairs: Repairs, po
     # A budget that refuses is asked again after some seconds only.
     await repairs.controller.reconcile(N1)
     assert repairs.world.writes() == []
+
+
+async def test_a_pod_that_cannot_be_evicted_is_named_and_one_that_was_is_not_evicted_again(
+    repairs: Repairs,
+):
+    repairs.allow(RepairPolicy.EVICT)
+    asked = repairs.world.api.faults.fail("POST", "/eviction$", 500)
+    await repairs.world.process.observe()
+    for name in ("fails", "leaves"):
+        repairs.world.process.pods.upsert(a_bound_pod(name, UUID))
+    found = []
+    for _ in range(5):
+        await repairs.controller.reconcile(N1)
+        found.append((asked.seen, (await repairs.device())["repair"]["message"][13:]))
+        repairs.world.time.seconds += EVICT_S / 2
+    both = " with 2 units (default/fails, default/leaves)"
+    refused = f"{both}; the API server did not evict 1 pod with 1 unit (default/fails)"
+    assert found == [(2, both), (2, refused), (3, refused), (3, both), (3, both)]
 
 
 async def test_a_pool_repairs_so_many_devices_an_hour(repairs: Repairs):
