@@ -42,6 +42,7 @@ CODES: Final[Mapping[RefusalReason, int]] = {
     RefusalReason.POOL_TERMINATING: 403,
     RefusalReason.POOL_IN_MAINTENANCE: 403,
     RefusalReason.ACCESS_DENIED: 403,
+    RefusalReason.POD_BASELINE: 403,
     RefusalReason.EXCEEDS_CAPACITY: 422,
     RefusalReason.INSUFFICIENT_CAPACITY: 403,  # as an exceeded ResourceQuota
     RefusalReason.NODE_PRESET: 403,

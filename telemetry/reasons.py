@@ -211,6 +211,8 @@ class RefusalReason(Enum):
     """The pool's allocation is being changed; it takes no new pods until no unit is in use."""
     ACCESS_DENIED = "AccessDenied"
     """No rule of `spec.access` lets the pod use the pool."""
+    POD_BASELINE = "PodBaseline"
+    """The pod could reach devices that it was not given, and the pool has `podBaseline: Deny`."""
     EXCEEDS_CAPACITY = "ExceedsCapacity"
     """No node of the pool could ever have so many units, or so many that belong together."""
     INSUFFICIENT_CAPACITY = "InsufficientCapacity"

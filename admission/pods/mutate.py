@@ -7,6 +7,7 @@ import msgspec
 from admission.decision import NOT_READY, Admitted, Decision, Denied
 from admission.pods import patch as pod_patch
 from admission.pods.access import may_use, refusal_text
+from admission.pods.baseline import baseline_denial
 from admission.pods.capacity_denial import exceeds
 from admission.pods.constraints import constraints_of, excludes_pool_nodes
 from admission.pods.request import PoolPod, node_preset_denial
@@ -183,7 +184,11 @@ def _refusal(request: "PodRequest", pool: "GPUPool", context: "AdmissionContext"
         return Denied(RefusalReason.ACCESS_DENIED, refusal_text(pool, request))
     if pool.is_in_maintenance:
         return Denied(RefusalReason.POOL_IN_MAINTENANCE, _maintenance_text(pool, context))
-    return node_preset_denial(request.pod) or _conflict(request, pool)
+    return (
+        node_preset_denial(request.pod)
+        or _conflict(request, pool)
+        or baseline_denial(request, pool)
+    )
 
 
 def _maintenance_text(pool: "GPUPool", context: "AdmissionContext") -> str:

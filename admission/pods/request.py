@@ -28,17 +28,16 @@ class AdmittedPod(Pod, frozen=True):
     spec: PodSpec
 
 
+POD_BOUNDS: Final = {
+    # JSON in annotations, environments and commands are counted with the rest: a large pod has a tenth.
+    "metadata.annotations": 30_000,
+    "spec.containers": 30_000,
+    "spec.initContainers": 30_000,
+    "spec.volumes": 30_000,  # the items of ConfigMaps
+    "spec.affinity": 20_000,  # the names of some thousand nodes
+}
 pod_decoder: "Final[ObjectDecoder[AdmittedPod]]" = ObjectDecoder(
-    AdmittedPod,
-    POD_KIND,
-    bounds={
-        # JSON in annotations, environments and commands are counted with the rest: a large pod has a tenth.
-        "metadata.annotations": 30_000,
-        "spec.containers": 30_000,
-        "spec.initContainers": 30_000,
-        "spec.volumes": 30_000,  # the items of ConfigMaps
-        "spec.affinity": 20_000,  # the names of some thousand nodes
-    },
+    AdmittedPod, POD_KIND, bounds=POD_BOUNDS
 )
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import structs
 
 from admission.decision import NOT_READY, Admitted, Decision, Denied
+from admission.pods.baseline import baseline_denial, baseline_warnings
 from admission.pods.patch import WRITTEN_LATER
 from admission.pods.request import node_preset_denial
 from admission.pods.signature import is_signed
@@ -84,10 +85,17 @@ def _admit(request: "PodRequest", demand: Demand, context: "AdmissionContext") -
     if request.pod.metadata.label(POOL_LABEL) != pool.name:
         text = f"label {POOL_LABEL} must be {pool.name}, as admission set it: {_MUTATED_LATER}"
         return Denied(RefusalReason.NOT_ADMITTED, text)
+    spec = context.catalog.pools.get(pool.name)
+    denied = None if spec is None else baseline_denial(request, spec)  # by a later webhook
+    if denied is not None:
+        return denied
     refusal = None if request.is_dry_run else _tie(request, demand, note, context=context)
     if refusal is not None:
         return refusal
-    return Admitted(facts={"pool": pool.name, "reservation": note.id, "node": note.node})
+    warnings = () if spec is None else tuple(baseline_warnings(request, spec))
+    return Admitted(
+        warnings=warnings, facts={"pool": pool.name, "reservation": note.id, "node": note.node}
+    )
 
 
 def _tie(

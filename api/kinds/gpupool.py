@@ -245,6 +245,17 @@ class RepairPolicy(Enum):
     """The same, and the pods that use it are evicted; PodDisruptionBudgets are respected."""
 
 
+class PodBaseline(Enum):
+    """Treatment of pods that could reach devices which they were not given (docs/access.md)."""
+
+    OFF = "Off"
+    """They are admitted."""
+    WARN = "Warn"
+    """They are admitted with a warning."""
+    DENY = "Deny"
+    """They are refused."""
+
+
 class GPUPoolSpec(Model, frozen=True):
     """Desired state of the pool."""
 
@@ -255,6 +266,7 @@ class GPUPoolSpec(Model, frozen=True):
     allocation: Allocation = Allocation()
     assignment: Assignment = Assignment()
     access: Access = Access()
+    pod_baseline: PodBaseline = PodBaseline.OFF
     scheduling: Scheduling = Scheduling()
     reservation: ReservationPolicy = ReservationPolicy()
     maintenance: Maintenance = Maintenance()
