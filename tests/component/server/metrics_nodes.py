@@ -69,6 +69,7 @@ async def a_node_publishes_its_devices(run: MetricsRun) -> AsyncIterator[Exporte
         await client.merge_patch(
             GPU_DEVICES, {"metadata": {"annotations": annotations}}, name=NAMES[0]
         )
+        run.admission["patched", "mutate-gpudevices"] += 1
         run.admission["allowed", "validate-gpudevices"] += 1
         await until_async(lambda: is_in_state(run, NAMES[0], DeviceState.ASSIGNED))
         await agent_publishes(run, health="Unhealthy")

@@ -68,6 +68,7 @@ class MetricsRun:
         status: dict[str, Any] = {"uuid": uuid, "inventoryID": name, "nodeName": "n1"}
         if pool is not None:
             status["poolRef"] = {"name": pool}
+            self.admission["patched", "mutate-gpudevices"] += 1
             self.admission["allowed", "validate-gpudevices"] += 1
         device = a_device_object(pool, name=name, status=status)
         await self.cluster.client.create(GPU_DEVICES, device)
