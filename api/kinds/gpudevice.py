@@ -124,7 +124,7 @@ class DeviceRepair(Model, frozen=True):
     since: str = ""
     """Begin of the step."""
     started: str = ""
-    """Begin of the attempt; absent while the repair waits for the budget, or for a reboot only."""
+    """Begin of the attempt; absent while the repair waits for the budget, or for a reboot that evicts no pod."""
     message: str = ""
     """What the step waits for, or how it ended."""
 

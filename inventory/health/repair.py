@@ -29,6 +29,7 @@ RELAPSE: Final = dt.timedelta(hours=1)
 """A fault within this time of the last attempt is a failure of that attempt; and the time of a pool's budget."""
 ANSWER: Final = dt.timedelta(minutes=5)
 """Time until a missing outcome of a reset is said; it is no failure of the device. A reset takes a minute at most."""
+_OVER_BUDGET: Final = "the pool has begun spec.maxRepairsPerHour repairs within the last hour"
 _NO_OUTCOME: Final = {
     True: "the node agent is silent, and resets it when it is back",
     False: "the node agent is one of an earlier version, lacks the role mig, or has many devices to reset",
@@ -92,42 +93,30 @@ def plan_repair(case: RepairCase) -> RepairPlan:
         return RepairPlan(repair=_healed(case, before))
     if case.policy is RepairPolicy.OFF:
         return RepairPlan(repair=None)
-    if before is None or REPAIRS[case.action] is Repair.REBOOT:
-        return _leaving(case)
-    if before.step is RepairStep.RESETTING:
-        return RepairPlan(repair=_resetting(case, before))
-    if before.step is RepairStep.TESTING:
-        if _passed(before.since, case.now) < TEST or case.reported is None:
-            return RepairPlan(repair=before)
-        needs = f"it still needs {case.action.value} after its reset"
-        return RepairPlan(repair=_failed(case, before, needs))
+    if before is not None and before.step is RepairStep.FAILED:
+        return RepairPlan(repair=before)
+    if REPAIRS[case.action] is Repair.REBOOT:
+        return _asking_for_reboot(case)
+    if before is not None and before.step in {RepairStep.RESETTING, RepairStep.TESTING}:
+        step = _resetting if before.step is RepairStep.RESETTING else _testing
+        return RepairPlan(repair=step(case, before))
     return _leaving(case)
 
 
 def begun_within_the_hour(repair: DeviceRepair | None, now: dt.datetime) -> bool:
-    """Whether a repair counts for its pool's budget; one that waits, or needs a reboot, has no begin."""
+    """Whether a repair counts for its pool's budget; one that waits, or evicts no pod for a reboot, has no begin."""
     return repair is not None and _passed(repair.started, now) < RELAPSE
 
 
 def _leaving(case: RepairCase) -> RepairPlan:
     """Plan up to the moment from which nothing uses the device."""
     before, kind = case.repair, REPAIRS[case.action]
-    text = f"needs {case.action.value}: {CURES[case.action]}"
-    if before is not None and before.step is RepairStep.FAILED:
-        return RepairPlan(repair=before)
     if kind is Repair.NOTHING:
         if before is not None and before.step is RepairStep.DRAINING:
-            before = _step(before, RepairStep.DRAINING, text, now=case.now)
+            before = _step(before, RepairStep.DRAINING, _needs(case), now=case.now)
         return RepairPlan(repair=before)
-    begun = before if before is not None and not before.is_over else None
+    begun = _going_on(before)
     evict = case.pods if case.policy is RepairPolicy.EVICT else ()
-    obstacle = f"; {case.obstacle}" if evict and case.obstacle else ""
-    if kind is Repair.REBOOT:
-        asked = begun or msgspec.structs.replace(_first(case), started="")
-        asked = msgspec.structs.replace(asked, attempt=_resets_made(case))
-        return RepairPlan(
-            repair=_step(asked, RepairStep.REBOOT_ASKED, text + obstacle, now=case.now), evict=evict
-        )
     if begun is None or begun.step in {RepairStep.WAITING, RepairStep.REBOOT_ASKED}:
         begun = _begin(case)
         if begun.step is not RepairStep.DRAINING:
@@ -146,6 +135,28 @@ def _leaving(case: RepairCase) -> RepairPlan:
     )
 
 
+def _asking_for_reboot(case: RepairCase) -> RepairPlan:
+    asked = _going_on(case.repair) or msgspec.structs.replace(_first(case), started="")
+    asked = msgspec.structs.replace(asked, attempt=_resets_made(case))
+    evict = case.pods if case.policy is RepairPolicy.EVICT else ()
+    text = _needs(case)
+    if evict and not asked.started and case.is_in_budget:
+        asked = msgspec.structs.replace(asked, started=format_time(case.now))
+    elif evict and not asked.started:
+        evict, text = (), f"{text}; its pods stay for now: {_OVER_BUDGET}"
+    elif evict and case.obstacle:
+        text = f"{text}; {case.obstacle}"
+    return RepairPlan(repair=_step(asked, RepairStep.REBOOT_ASKED, text, now=case.now), evict=evict)
+
+
+def _needs(case: RepairCase) -> str:
+    return f"needs {case.action.value}: {CURES[case.action]}"
+
+
+def _going_on(repair: DeviceRepair | None) -> DeviceRepair | None:
+    return None if repair is None or repair.is_over else repair
+
+
 def _begin(case: RepairCase) -> DeviceRepair:
     last = case.repair
     attempt = 1 + _resets_made(case)
@@ -153,10 +164,9 @@ def _begin(case: RepairCase) -> DeviceRepair:
     if attempt > MAX_ATTEMPTS:
         return _failed(case, begun, "it is faulty again within an hour of its second reset")
     if not case.is_in_budget:
-        text = "the pool has begun spec.maxRepairsPerHour repairs within the last hour"
         waits = last if last is not None and last.step is RepairStep.WAITING else begun
         waits = msgspec.structs.replace(waits, started="")
-        return _step(waits, RepairStep.WAITING, text, now=case.now)
+        return _step(waits, RepairStep.WAITING, _OVER_BUDGET, now=case.now)
     return begun
 
 
@@ -207,6 +217,12 @@ def _resetting(case: RepairCase, before: DeviceRepair) -> DeviceRepair:
             return _failed(case, before, "the driver refused the reset (Event of the node agent)")
         case ResetOutcome.HANGS:  # pragma: no branch  # mypy proves that none is missing
             return _failed(case, before, "the reset did not end in time")
+
+
+def _testing(case: RepairCase, before: DeviceRepair) -> DeviceRepair:
+    if _passed(before.since, case.now) < TEST or case.reported is None:
+        return before
+    return _failed(case, before, f"it still needs {case.action.value} after its reset")
 
 
 def _failed(case: RepairCase, before: DeviceRepair, text: str) -> DeviceRepair:

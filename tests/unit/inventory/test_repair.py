@@ -207,6 +207,24 @@ def test_a_pool_begins_as_many_repairs_an_hour_as_it_may():
         assert not begun_within_the_hour(plan_repair(waits).repair, EPOCH)
 
 
+def test_a_reboot_evicts_pods_within_the_budget_only():
+    evicts = {"action": RecoveryAction.NODE_REBOOT, "policy": RepairPolicy.EVICT, "pods": (POD,)}
+    later = a_case(**evicts, is_in_budget=False)
+    plan = plan_repair(later)
+    assert plan.repair is not None
+    assert (plan.repair.step, plan.evict) == (RepairStep.REBOOT_ASKED, ())
+    assert plan.repair.message.endswith(
+        "its pods stay for now: the pool has begun"
+        " spec.maxRepairsPerHour repairs within the last hour"
+    )
+    assert not begun_within_the_hour(plan.repair, EPOCH)
+    begun = plan_repair(a_case(**evicts, repair=plan.repair))
+    assert begun.evict == (POD,)
+    assert begun_within_the_hour(begun.repair, EPOCH)
+    # What has begun goes on.
+    assert plan_repair(replace(later, repair=begun.repair)) == begun
+
+
 @pytest.mark.parametrize("action", sorted(set(RecoveryAction) - {NONE}, key=str))
 def test_each_action_has_its_repair(action: RecoveryAction):
     expected = {
