@@ -260,6 +260,10 @@ SPEC: Final = ControllerSpec(
     name="device.repair",
     rbac=RBAC,
     triggers=(Trigger(source=devices), FEATURES),
-    initial=lambda context: list(context.stores.devices.nodes()),
+    initial=lambda context: {
+        *context.stores.devices.nodes(),
+        # A device whose reboot was asked for may be gone.
+        *(name for name, node in context.index.nodes.items() if REBOOT_LABEL in node.labels),
+    },
     build=_build,
 )

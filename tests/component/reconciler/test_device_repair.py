@@ -14,10 +14,11 @@ from api.names import REBOOT_LABEL, PoolName
 from inventory.health.device import HealthReport
 from inventory.health.repair import ResetOutcome, reset_text
 from kube.resources import GPU_DEVICES, NODES
-from reconciler.device.repair import CHECK_S, EVICT_S, WAIT_S, DeviceRepairs
+from reconciler.device.repair import CHECK_S, EVICT_S, SPEC, WAIT_S, DeviceRepairs
 from telemetry.metrics import REGISTRY
 from tests.component.reconciler.readiness import N1, World, a_world
 from tests.support.allocation_state import a_bound_pod
+from tests.support.controllers import a_context
 
 UUID = "GPU-n1-0"
 WHOLE = PoolName("whole")
@@ -193,6 +194,22 @@ async def test_a_reboot_is_asked_for_and_nobody_is_rebooted(repairs: Repairs):
     assert repairs.world.writes() == []
     await repairs.need("")
     assert await repairs.step() == ("Repaired0", None)
+    node = await repairs.node()
+    assert node.metadata.label(REBOOT_LABEL) is None
+    assert not node.spec.unschedulable
+
+
+async def test_the_next_leader_gives_a_node_up_whose_device_is_gone(repairs: Repairs):
+    await repairs.need("NodeReboot")
+    await repairs.step()
+    for name in ("n1-0", "n1-1"):
+        await repairs.world.client.delete(GPU_DEVICES, name)
+    process = await repairs.world.restart()
+    context = a_context()
+    context.stores.devices = process.devices.store
+    context.stores.index = process.allocation_state.index
+    assert set(SPEC.initial(context)) == {N1}
+    await Repairs(repairs.world).controller.reconcile(N1)
     node = await repairs.node()
     assert node.metadata.label(REBOOT_LABEL) is None
     assert not node.spec.unschedulable
