@@ -138,27 +138,32 @@ class DeviceResets:
         """Return the devices that are reset together, withheld, and what uses any of them: then they are not withheld."""
         devices = (await self._driver.read()).devices
         group = reset_group(devices, uuid)
-        users = self._users([device for device in devices if device.uuid in group])
+        users = self._users(devices, group)
         if users:
             return group, users
         self._dependencies.health.withhold(group)
         await asyncio.sleep(WITHHELD_S)
         devices = (await self._driver.read()).devices
-        return group, self._users([device for device in devices if device.uuid in group])
+        return group, self._users(devices, group)
 
-    def _users(self, devices: "Collection[DriverDevice]") -> str:
-        """Return what uses the devices; empty where nothing does. No await from here to the reset."""
+    def _users(self, devices: "Collection[DriverDevice]", group: "Collection[str]") -> str:
+        """Return what uses the group; empty where nothing does. No await from here to the reset."""
         in_use = self._dependencies.in_use()
         if in_use is None:
             return "the users of the node's devices are not known yet"
         parts = {part_of(unit) for unit in in_use}
+        # A sick device may not list its instances, which a reset destroys.
+        unlisted = {part for part in parts if part.startswith("MIG-")}
         for device in devices:
-            own = {device.uuid, *(instance.uuid for instance in device.instances)} - {""}
-            if own & parts:
+            instances = {instance.uuid for instance in device.instances}
+            unlisted -= instances
+            if device.uuid not in group:
+                continue
+            if ({device.uuid, *instances} - {""}) & parts:
                 return f"a pod of this node uses {device.uuid}"
             if device.processes:
                 return f"processes run on {device.uuid} (nvidia-smi shows which)"
-        return ""
+        return f"a pod uses {min(unlisted)}, which no device lists" if unlisted else ""
 
     def _tell(self, device: "GPUDevice", outcome: ResetOutcome, text: str) -> None:
         about = ObjectReference.to(GPU_DEVICES, device.metadata)

@@ -115,7 +115,7 @@ async def test_no_other_step_resets(resetting: ResettingNode, step: RepairStep):
     assert resetting.driver.changes == []
 
 
-@pytest.mark.parametrize("used", [{"GPU-1"}, {"GPU-2::3"}, None])
+@pytest.mark.parametrize("used", [{"GPU-1"}, {"GPU-2::3"}, {"MIG-1::0"}, None])
 async def test_nothing_is_reset_under_a_pod(resetting: ResettingNode, used: set[str] | None):
     resetting.node.used = used
     resetting.ask()
