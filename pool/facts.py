@@ -91,12 +91,19 @@ def device_facts(device: "GPUDevice") -> model.DeviceFacts:
         mig_instances=tuple(
             (instance.profile, instance.uuid) for instance in status.mig.instances or ()
         ),
+        mig_capacities=_shared_counts(tuple((status.mig.capacities or {}).items())),
         is_partitioned=status.mig.is_partitioned,
         created=intern(device.metadata.creation_timestamp or ""),
         compute_capability=intern(status.compute_capability),
         numa_node=status.numa_node,
         links=tuple(_link(link.peer, link.type, link.count) for link in status.links or ()),
     )
+
+
+@functools.lru_cache(maxsize=64)
+def _shared_counts(counts: tuple[tuple[str, int], ...]) -> tuple[tuple[str, int], ...]:
+    """Return counts that the devices of a model share."""
+    return counts
 
 
 @functools.lru_cache(maxsize=1024)

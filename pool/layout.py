@@ -30,6 +30,11 @@ class Layout:
 
     ids: tuple[UnitId, ...]
     """Unit ids by slot."""
+    missing: int = 0
+    """Units that the device should have beyond these, by the pool's allocation."""
+    differs: bool = False
+    """Whether its partitions are not those of the pool's allocation: no unit of it is allocated, so that its agent can
+    partition it again once nothing runs on it."""
     full: int = field(init=False)
     """Mask of all units."""
 
@@ -75,14 +80,14 @@ def layout_of(device: "DeviceFacts", pool: "PoolFacts | None") -> Layout:
     """Return the units of a device in its pool; none without a pool or a UUID.
 
     Units are what the device has now, which its agent brings to the pool's allocation: a device that is still
-    partitioned has none in a pool of whole devices or slices.
+    partitioned has none in a pool of whole devices or slices. What it should have is known by what its driver says.
     A device whose UUID contains `::`, which no claim would match, has no units, and neither has one with more slices
     than any version offers, since they are enumerated.
     """
     if pool is None or device.pool != pool.name or not _is_uuid(device.uuid):
         return NO_UNITS
     if device.is_partitioned and pool.mode is not AllocationMode.MIG:
-        return NO_UNITS
+        return Layout((), missing=most_units_of_a_device(pool), differs=True)
     match pool.mode:
         case AllocationMode.EXCLUSIVE:
             return Layout((UnitId(device.uuid),))
@@ -96,7 +101,14 @@ def layout_of(device: "DeviceFacts", pool: "PoolFacts | None") -> Layout:
                 for profile, uuid in device.mig_instances
                 if profile == pool.mig_profile and _is_uuid(uuid)
             }
-            return Layout(tuple(UnitId(uuid) for uuid in sorted(uuids)))
+            expected = dict(device.mig_capacities).get(pool.mig_profile)
+            missing = max(0, (expected or 0) - len(uuids))
+            is_foreign = len(device.mig_instances) > len(uuids)
+            return Layout(
+                tuple(UnitId(uuid) for uuid in sorted(uuids)),
+                missing=missing,
+                differs=expected is not None and (is_foreign or missing > 0),
+            )
 
 
 def _is_uuid(text: str) -> bool:

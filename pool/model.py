@@ -86,6 +86,11 @@ class PoolFacts:
         return self.largest_shape > 0
 
     @property
+    def allocation(self) -> "tuple[AllocationMode, str, int]":
+        """The allocation that the layouts of its devices follow from."""
+        return self.mode, self.mig_profile, self.slices_per_device
+
+    @property
     def constrains_sets(self) -> bool:
         """Whether a pod may not fit a node of the pool with enough free units."""
         return (
@@ -135,6 +140,8 @@ class DeviceFacts:
     """The device leaves its pool; no unit of it is allocated."""
     mig_instances: tuple[tuple[str, str], ...] = ()
     """(profile, UUID) of each MIG instance."""
+    mig_capacities: tuple[tuple[str, int], ...] = ()
+    """(profile, number of its instances that fit the empty device); empty while the driver has not said."""
     is_partitioned: bool = False
     """MIG is enabled, with or without instances: no process can use the device as a whole."""
     created: str = ""

@@ -35,7 +35,7 @@ class NodeReason(Enum):
     KUBELET_CHOOSES = "KubeletChooses"
     """Enough free units that comply, but not on the NUMA nodes that kubelet chooses by itself."""
     POOL_CHANGING = "PoolChanging"
-    """The pool allocates no units until its new allocation is in effect."""
+    """The pool allocates no units while it is in maintenance."""
     POOL_ENDING = "PoolEnding"
     """The pool is being deleted and allocates no units."""
     NODE_LEAVING = "NodeLeaving"

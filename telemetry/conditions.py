@@ -24,7 +24,7 @@ class PoolCondition(Enum):
     MISCONFIGURED = "Misconfigured"
     """True while the pool cannot work as its spec says."""
     MAINTENANCE = "Maintenance"
-    """True while its allocation is being changed; it takes no new pods."""
+    """True while its allocation is being changed, or others partition its devices; it takes no new pods."""
     CAPACITY_LOW = "CapacityLow"
     """True while few of its units are free, or none."""
     CONFLICT = "Conflict"
@@ -43,7 +43,7 @@ class PoolReady(Enum):
     TERMINATING = "Terminating"
     """The pool is being deleted."""
     IN_MAINTENANCE = "InMaintenance"
-    """The pool's allocation is being changed."""
+    """The condition Maintenance is True."""
     MISCONFIGURED = "Misconfigured"
     """The condition Misconfigured is True."""
     UNSUPPORTED = "Unsupported"
@@ -68,6 +68,8 @@ class PoolMisconfigured(Enum):
     """The stored object breaks a rule that was introduced after it was written."""
     PROFILE_NOT_SUPPORTED = "ProfileNotSupported"
     """No device of the pool supports the MIG profile."""
+    LAYOUT_DIFFERS = "LayoutDiffers"
+    """Others partition its devices: the condition Maintenance says which, and what ends it."""
 
 
 class PoolMaintenance(Enum):
@@ -85,6 +87,8 @@ class PoolMaintenance(Enum):
     """The new allocation is in effect, and nodes are still partitioning devices."""
     BLOCKED = "Blocked"
     """The allocation of the spec is not possible for the pool."""
+    LAYOUT_DIFFERS = "LayoutDiffers"
+    """Others partition its devices; the annotation `gpu.deckhouse.io/confirm=<generation>` ends it."""
 
 
 class PoolCapacityLow(Enum):

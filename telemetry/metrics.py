@@ -71,9 +71,16 @@ POOL_LARGEST_FREE = gauge(
 )
 POOL_CAPACITY_UNHEALTHY = gauge(
     "gpupool_capacity_unhealthy",
-    "Free units withheld: the device is faulted or leaves the pool, its node is missing, not ready or"
+    "Free units withheld: the device is faulted or leaves the pool, or its MIG instances are not those of the"
+    " allocation, its node is missing, not ready or"
     " cordoned, a pod runs there on unknown devices, or the whole pool is in maintenance or"
     " being deleted.",
+    ["pool"],
+)
+POOL_CAPACITY_MISSING = gauge(
+    "gpupool_capacity_missing",
+    "Units beyond gpupool_capacity_total that the pool's devices should have: their MIG instances are not those of"
+    " the allocation.",
     ["pool"],
 )
 POOL_UNIT_SECONDS = counter(

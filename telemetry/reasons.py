@@ -132,9 +132,10 @@ class EventReason(Enum):
     POOL_RECONFIGURED = "GPUPoolReconfigured"
     """On the pool: its new allocation is in effect."""
     MAINTENANCE = "Maintenance"
-    """On the pool: it accepts no new pods until no unit is in use."""
+    """On the pool: it accepts no new pods until no unit is in use, or until an operator confirms that nobody else
+    partitions its devices."""
     MISCONFIGURED = "Misconfigured"
-    """On the pool: another pool serves its resource, or its spec breaks a rule."""
+    """On the pool: another pool serves its resource, its spec breaks a rule, or others partition its devices."""
     POOL_TERMINATING = "GPUPoolTerminating"
     """On the pool: running pods delay its deletion."""
     CAPACITY_LOW = "GPUPoolCapacityLow"
@@ -208,7 +209,7 @@ class RefusalReason(Enum):
     POOL_TERMINATING = "PoolTerminating"
     """The pool is being deleted."""
     POOL_IN_MAINTENANCE = "PoolInMaintenance"
-    """The pool's allocation is being changed; it takes no new pods until no unit is in use."""
+    """The pool's allocation is being changed, or others partition its devices; it takes no new pods meanwhile."""
     ACCESS_DENIED = "AccessDenied"
     """No rule of `spec.access` lets the pod use the pool."""
     POD_BASELINE = "PodBaseline"
@@ -269,7 +270,7 @@ def _node_fault(refusal: "NodeRefusal") -> str:
             return "node runs a pod with unknown devices"
         case NodeReason.POOL_CHANGING:
             return (
-                "pool is in maintenance and takes no pods until its new allocation is in effect"
+                "pool is in maintenance and takes no pods until that is over"
                 f" ({refusal.used} of {refusal.total} used on this node)"
             )
         case NodeReason.POOL_ENDING:

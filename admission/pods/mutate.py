@@ -17,7 +17,7 @@ from api.foreign.core import DEFAULT_SCHEDULER
 from api.kinds.gpupool import Strategy
 from api.names import POOL_LABEL, pool_node_label
 from api.text import MAX_WARNING_LENGTH, listed, truncate, units
-from inventory.pools.maintenance import change_text
+from inventory.pools.maintenance import maintenance_text
 from pool.model import Demand
 from pool.node_affinity import MAX_COMPARISONS
 from telemetry.reasons import RefusalReason
@@ -192,10 +192,11 @@ def _refusal(request: "PodRequest", pool: "GPUPool", context: "AdmissionContext"
 
 
 def _maintenance_text(pool: "GPUPool", context: "AdmissionContext") -> str:
-    capacity = context.index.state(pool.name).capacity()
+    capacity, why = context.index.state(pool.name).capacity(), maintenance_text(pool)
+    if pool.is_changing:
+        why = f"it {why} ({units(capacity.used + capacity.reserved)} are now)"
     return (
-        f"pool {pool.name} is in maintenance and takes no new pods: it {change_text(pool)} once no unit"
-        f" is in use ({units(capacity.used + capacity.reserved)} are now); try again when the pool's"
+        f"pool {pool.name} is in maintenance and takes no new pods: {why}; try again when the pool's"
         " condition Maintenance is False, or use another pool"
     )
 

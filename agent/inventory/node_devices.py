@@ -265,6 +265,10 @@ def _add_driver_facts(attributes: _Attributes, reported: "DriverDevice") -> None
     )
     profiles = sorted({item.name for item in reported.profiles})
     attributes.add(AgentDevice.MIG_PROFILES, ",".join(profiles), parsing.profiles)
+    capacities = {item.name: item.capacity for item in reported.profiles if item.capacity > 0}
+    attributes.add(
+        AgentDevice.MIG_CAPACITIES, _json(capacities) if capacities else "", parsing.capacities
+    )
     # An instance without its compute instance has no UUID, and cannot be allocated.
     instances = [
         {"profile": item.profile, "uuid": item.uuid}

@@ -60,6 +60,8 @@ class AgentDevice:
     """`Enabled` or `Disabled`."""
     MIG_PROFILES: Final = "mig.profiles"
     """Supported MIG profiles, separated by commas; empty without support."""
+    MIG_CAPACITIES: Final = "mig.capacities"
+    """JSON: `{"1g.10gb": 7}`, the number of instances of each profile that fit the empty device."""
     MIG_INSTANCES: Final = "mig.instances"
     """JSON: `[{"profile": "1g.10gb", "uuid": "MIG-..."}]`; `[]` for none."""
     HEALTH: Final = "health"

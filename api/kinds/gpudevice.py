@@ -57,6 +57,8 @@ class MIG(Model, frozen=True):
     """Enabled or Disabled; empty while no source reports it."""
     profiles: list[str] | None = None
     """Profiles that the device supports."""
+    capacities: dict[str, int] | None = None
+    """Number of instances of each profile that fit the empty device, as its driver says."""
     instances: Annotated[list[MIGInstance], Meta(max_length=names.MAX_MIG_INSTANCES)] | None = None
     """Instances that exist on the device."""
 

@@ -286,11 +286,13 @@ class PoolCapacity(Model, frozen=True, omit_defaults=False):
     """Units held for pods that are not bound yet."""
     used: int = 0
     """Units of bound pods."""
+    missing: int = 0
+    """Units beyond `total` that its devices should have: their MIG instances are not those of the allocation."""
     available: int = 0
     """Units that are free to be allocated now."""
     unhealthy: int = 0
     """Free units that are withheld: the device is faulted or leaves the pool, its node is missing, not ready or
-    cordoned, a pod runs there on unknown devices, or the whole pool is in maintenance or being deleted."""
+    cordoned, a pod runs there on unknown devices, its MIG instances are not those of the allocation, or the whole pool is in maintenance or being deleted."""
     largest_free: int = 0
     """Most units that are available on one node: a pod that requests more of them waits."""
 
@@ -315,7 +317,7 @@ class PoolPhase(Enum):
     DEGRADED = "Degraded"
     """Devices, but none of them healthy."""
     MAINTENANCE = "Maintenance"
-    """No new pods until the new allocation is in effect."""
+    """No new pods until the new allocation is in effect, or until what others did to its devices is confirmed."""
     MISCONFIGURED = "Misconfigured"
     """Its spec cannot be served; the condition says why."""
     TERMINATING = "Terminating"
@@ -345,7 +347,7 @@ class GPUPoolStatus(Model, frozen=True):
     """Nodes on their way, and what the pool's nodes cost; only with spec.autoscaling."""
     conditions: list[Condition] | None = None
     """Ready, Supported, Misconfigured, CapacityLow, Conflict (another pool has a device that this one selects), and
-    Maintenance (its allocation is being changed)."""
+    Maintenance (its allocation is being changed, or others partition its devices)."""
 
 
 class GPUPool(Model, frozen=True):
@@ -378,9 +380,24 @@ class GPUPool(Model, frozen=True):
         return self.status.allocation or self.wanted_allocation
 
     @property
-    def is_in_maintenance(self) -> bool:
+    def is_changing(self) -> bool:
         """Return whether the spec asks for another allocation than the one in effect."""
         return self.allocation != self.wanted_allocation
+
+    @property
+    def drift(self) -> Condition | None:
+        """Return the condition Maintenance while it says that others partition the pool's devices."""
+        drifts = (
+            c
+            for c in self.status.conditions or ()
+            if (c.type, c.status, c.reason) == ("Maintenance", "True", "LayoutDiffers")
+        )
+        return next(drifts, None)
+
+    @property
+    def is_in_maintenance(self) -> bool:
+        """Return whether the pool takes no new pods, for a change of its allocation or for its devices."""
+        return self.is_changing or self.drift is not None
 
     @property
     def slice_placement(self) -> SlicePlacement:

@@ -80,6 +80,7 @@ class MigPartition(msgspec.Struct, frozen=True):
 
 
 _links = msgspec.json.Decoder(tuple[PeerLink, ...])
+_capacities = msgspec.json.Decoder(dict[str, int])
 _partitions = msgspec.json.Decoder(tuple[MigPartition, ...])
 
 
@@ -174,6 +175,18 @@ def links(text: str) -> tuple[PeerLink, ...] | None:
             return None
         found[peer, item.type] = PeerLink(peer, item.type, item.count)
     return tuple(found[key] for key in sorted(found))
+
+
+def capacities(text: str) -> tuple[tuple[str, int], ...] | None:
+    """Return how many instances of each MIG profile fit the empty device, in order of the profiles."""
+    try:
+        reported = _capacities.decode(text)
+    except UNDECODABLE:
+        return None
+    found = {profile(name): count for name, count in reported.items()}
+    if None in found or not all(0 < count <= MAX_MIG_INSTANCES for count in found.values()):
+        return None
+    return tuple(sorted((name, count) for name, count in found.items() if name is not None))
 
 
 def partitions(text: str) -> tuple[MigPartition, ...] | None:

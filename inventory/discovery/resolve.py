@@ -29,6 +29,7 @@ _REPORTED: Final = {
     "mig_capable": "mig",
     "mig_mode": "mig",
     "mig_profiles": "mig",
+    "mig_capacities": "mig",
     "mig_instances": "mig",
 }
 """Field of ReportedDevice -> field of the status that shows it."""
@@ -113,6 +114,7 @@ def _known_facts(known: GPUDeviceStatus) -> dict[str, Any]:
         "mig_capable": mig.capable,
         "mig_mode": mig.mode,
         "mig_profiles": tuple(mig.profiles or ()),
+        "mig_capacities": tuple(sorted((mig.capacities or {}).items())),
         "mig_instances": tuple(mig.instances or ()),
     }
 
@@ -176,6 +178,7 @@ def _status(node: NodeName, address: str, facts: Mapping[str, Any]) -> GPUDevice
             capable=facts["mig_capable"],
             mode=facts["mig_mode"],
             profiles=list(facts["mig_profiles"]) or None,
+            capacities=dict(facts["mig_capacities"]) or None,
             instances=[_instance(instance) for instance in facts["mig_instances"]] or None,
         ),
     )

@@ -84,6 +84,7 @@ class ReportedDevice:
     mig_capable: bool | None = None
     mig_mode: str | None = None
     mig_profiles: tuple[str, ...] | None = None
+    mig_capacities: tuple[tuple[str, int], ...] | None = None
     mig_instances: tuple[parsing.MigPartition, ...] | None = None
 
 
@@ -184,6 +185,7 @@ _AGENT_FIELDS: Final[Mapping[str, tuple[tuple[str, ...], Callable[[str], Any]]]]
     "mig_capable": ((AgentDevice.MIG_CAPABLE,), parsing.flag),
     "mig_mode": ((AgentDevice.MIG_MODE,), parsing.word),
     "mig_profiles": ((AgentDevice.MIG_PROFILES,), parsing.profiles),
+    "mig_capacities": ((AgentDevice.MIG_CAPACITIES,), parsing.capacities),
     "mig_instances": ((AgentDevice.MIG_INSTANCES,), parsing.partitions),
 }
 """Field of ReportedDevice -> its attributes, and their parser."""

@@ -1,6 +1,7 @@
 """Maintenance of a pool: the change of its allocation, as a function of the present state.
 
-A pool is in maintenance while its spec wants another allocation than the recorded one. It allocates nothing
+A pool is in maintenance while its spec wants another allocation than the recorded one, and while others partition
+its devices (`inventory.pools.drift`), which an operator ends. It allocates nothing
 then; running pods finish or are evicted. Once no unit is reserved or in use, one write records the wanted
 allocation. Nothing else is stored, so that a restart at any step continues, and reverting the spec is the
 same comparison. Design: docs/design/0005-from-slot-to-pool.md.
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from api.kinds.gpupool import AllocationMode, MaintenancePolicy
 from api.quantity import parse_duration_s
 from api.text import listed, units
+from inventory.pools.drift import drift_text, is_confirmed
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -70,6 +72,8 @@ class MaintenanceStep(Enum):
     """The pool is empty: the wanted allocation is recorded."""
     REBUILD = "rebuild"
     """The new allocation is recorded, and the nodes are still partitioning the devices."""
+    DRIFT = "drift"
+    """Others partition its devices: an operator ends that, and confirms it."""
     BLOCKED = "blocked"
     """The wanted allocation is invalid for the pool: nothing is evicted for it."""
 
@@ -93,6 +97,7 @@ def plan_allocation(
     since: "dt.datetime | None",
     now: "dt.datetime",
     fault: str = "",
+    drift: str = "",
 ) -> MaintenancePlan:
     """Return the next step for the pool's allocation.
 
@@ -102,14 +107,17 @@ def plan_allocation(
         since: start of the maintenance, by the condition's transition time; None before the condition says so.
         now: the wall clock.
         fault: the fault of an invalid pool (`inventory.pools.validation`); empty for a valid one.
+        drift: why an operator has to see to its devices' layouts (`LayoutHistory`); empty where nobody has.
     """
     if pool.status.allocation is None:
         return MaintenancePlan(
             step=MaintenanceStep.BLOCKED if fault else MaintenanceStep.RECORD,
             text=_up_to_date(pool),
         )
-    if not pool.is_in_maintenance:
-        if since is not None and _is_being_partitioned(usage):
+    if not pool.is_changing:
+        if (drift or pool.drift is not None) and not is_confirmed(pool):
+            return MaintenancePlan(step=MaintenanceStep.DRIFT, text=drift_text(pool, drift))
+        if pool.drift is None and since is not None and _is_being_partitioned(usage):
             text = _partitioning_text(pool, usage)
             return MaintenancePlan(step=MaintenanceStep.REBUILD, text=text)
         return MaintenancePlan(step=MaintenanceStep.NOTHING, text=_up_to_date(pool))
@@ -133,8 +141,15 @@ def allocation_text(allocation: "EffectiveAllocation") -> str:
             return f"TimeSlice ({allocation.slices_per_device} slices per device)"
 
 
+def maintenance_text(pool: "GPUPool") -> str:
+    """Return what a pool in maintenance waits for."""
+    if not pool.is_changing and pool.drift is not None:
+        return pool.drift.message
+    return f"{change_text(pool)} once no unit is in use"
+
+
 def change_text(pool: "GPUPool") -> str:
-    """Return the text of the change that a pool in maintenance makes."""
+    """Return the text of the change that a pool makes."""
     before, after = allocation_text(pool.allocation), allocation_text(pool.wanted_allocation)
     return f"changes from {before} to {after}"
 

@@ -100,6 +100,13 @@ ALERTS: Final = (
         "pool {{ $labels.pool }} has free units that cannot be allocated",
     ),
     Alert(
+        "GPUPoolUnitsMissing",
+        Severity.WARNING,
+        "gpupool_capacity_missing > 0",
+        "15m",
+        "devices of pool {{ $labels.pool }} have other MIG instances than its allocation wants",
+    ),
+    Alert(
         "GPUPoolCapacityLow",
         Severity.WARNING,
         'gpupool_condition{condition="CapacityLow"} == 1',
@@ -118,7 +125,7 @@ ALERTS: Final = (
         Severity.WARNING,
         'gpupool_condition{condition="Misconfigured"} == 1',
         "5m",
-        "pool {{ $labels.pool }} has an invalid specification and is not served",
+        "pool {{ $labels.pool }} has an invalid specification, or others partition its devices: it takes no new pods",
     ),
     Alert(
         "GPUReservationExpired",

@@ -12,7 +12,6 @@ from pool.compute_resources import NOTHING, ComputeResources
 from pool.index.devices import DeviceEntry
 from pool.index.pool_state import PoolState
 from pool.index.reader import IndexReader
-from pool.layout import layout_of
 from pool.serving import serving_pool
 
 if TYPE_CHECKING:
@@ -92,7 +91,7 @@ class DeviceIndex(IndexReader):
         if is_event and (entry is None or entry.facts.pool != facts.pool):
             self._new.add(facts.name)
         linked.is_new = facts.name in self._new
-        self._link(linked)
+        self._link(linked, entry if entry and entry.facts.pool == facts.pool else None)
         self.generation += 1
         self._notify_devices(entry, linked)
 
@@ -233,7 +232,7 @@ class DeviceIndex(IndexReader):
             self.changes.devices.update(names)
             for name in names:
                 entry = self.devices[name]
-                entry.layout = layout_of(entry.facts, state.facts)
+                state.lay_out(entry)
                 self._recount_device(entry)
 
     def _set_withheld(self, name: "DeviceName", *, is_withheld: bool) -> None:
@@ -244,14 +243,14 @@ class DeviceIndex(IndexReader):
             self._mark_devices([entry])
             self.generation += 1
 
-    def _link(self, entry: DeviceEntry) -> None:
+    def _link(self, entry: DeviceEntry, before: DeviceEntry | None = None) -> None:
         facts = entry.facts
         entry.is_withheld = facts.name in self._withheld
         self._spreading.clear()
         changed = self.devices.add(entry)
         if facts.pool is not None:
             state = self._state(facts.pool)
-            entry.layout = layout_of(facts, state.facts)
+            state.lay_out(entry, before)
             state.add_device(facts)
             self.changes.pools.add(facts.pool)
         self.changes.nodes.add(facts.node)

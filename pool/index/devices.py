@@ -46,7 +46,9 @@ class DeviceEntry:
     @property
     def is_usable(self) -> bool:
         """Whether units of the device may be allocated at all."""
-        return not (self.facts.is_faulted or self.is_draining or self.is_duplicate)
+        return not (
+            self.facts.is_faulted or self.is_draining or self.is_duplicate or self.layout.differs
+        )
 
     @property
     def is_draining(self) -> bool:

@@ -13,7 +13,7 @@ from api.kinds.gpupool import SlicePlacement
 from api.names import NodeName
 from pool.index.node_ranking import NodeRanking
 from pool.index.node_view import PREFERENCES, Bucket, FitView, PoolNode, Preference
-from pool.layout import most_units_of_a_device
+from pool.layout import layout_of, most_units_of_a_device
 from pool.model import Capacity
 from pool.placement.device_choice import fits, is_split
 from pool.placement.device_rules import DeviceRules
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from api.kinds.gpupool import Strategy
     from api.names import DeviceName
     from pool.device_limit import DeviceLimit
+    from pool.index.devices import DeviceEntry
     from pool.model import Demand, DeviceFacts, PoolFacts
     from pool.placement.fragmentation.placement_costs import PlacementCosts
 
@@ -51,6 +52,10 @@ class PoolState:
         # in the order of their names, in which units are allocated
         self.capabilities: Counter[str] = Counter()
         """Compute capability -> number of devices that the driver has reported."""
+        self.differing: dict[DeviceName, int] = {}
+        # device whose layout is not that of the pool's allocation -> units that it lacks
+        self.layout_losses: Counter[DeviceName] = Counter()
+        """How often each device has had its layout in this pool, and lost it; counted by standbys, too."""
         self._limit = limit
         self._limited: dict[DeviceLimit, PoolState] = {}
         # the same pool for pods that cannot use all of its devices
@@ -78,6 +83,8 @@ class PoolState:
 
     def set_facts(self, facts: "PoolFacts | None") -> None:
         """Set the pool's facts; every node is recomputed."""
+        if facts is None or self.facts is None or facts.allocation != self.facts.allocation:
+            self.layout_losses.clear()
         self.facts = facts
         self.ranking = None
         self._views.clear()
@@ -109,6 +116,17 @@ class PoolState:
         for item in self._limited.values():
             item.rank(costs)
 
+    def lay_out(self, entry: "DeviceEntry", before: "DeviceEntry | None" = None) -> None:
+        """Give a device of the pool its layout; `before` is the same device before a change of its object."""
+        layout = entry.layout = layout_of(entry.facts, self.facts)
+        name = entry.facts.name
+        self.differing.pop(name, None)
+        if not layout.differs:
+            return
+        self.differing[name] = layout.missing
+        if before is not None and before.layout.count and not before.layout.differs:
+            self.layout_losses[name] += 1
+
     def add_device(self, device: "DeviceFacts") -> None:
         node = device.node
         insort(self.devices_by_node.setdefault(node, []), device.name)
@@ -118,6 +136,7 @@ class PoolState:
 
     def remove_device(self, device: "DeviceFacts") -> None:
         node = device.node
+        self.differing.pop(device.name, None)
         devices = self.devices_by_node[node]
         devices.remove(device.name)
         if device.uuid:

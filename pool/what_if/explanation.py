@@ -20,7 +20,7 @@ class UnitWaitReason(Enum):
     POOL_NOT_FOUND = "PoolMissing"
     """No pool serves the resource that the pod asks for."""
     POOL_CLOSED = "PoolClosed"
-    """The pool is being deleted, or allocates no units until its new allocation is in effect."""
+    """The pool is being deleted, or allocates no units while it is in maintenance."""
     SCHEDULING_GATED = "SchedulingGated"
     """Scheduling gates of others keep the pod from kube-scheduler."""
     POD_TOO_LARGE = "PodTooLarge"

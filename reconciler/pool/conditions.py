@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Final
 
 from api.kinds.gpupool import GPUPoolStatus, PoolCapacity, PoolPhase
 from api.status_conditions import is_condition_true, new_condition
-from inventory.pools.maintenance import change_text, pods_text
+from api.text import listed
+from inventory.pools.maintenance import maintenance_text, pods_text
 from inventory.pools.validation import VALID_POOL, PoolFaultReason
 from telemetry.conditions import (
     PoolCapacityLow,
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     from api.kinds.gpupool import GPUPool
     from api.meta import Condition
+    from api.names import DeviceName
     from inventory.pools.maintenance import PodUsage
     from inventory.pools.validation import PoolValidity
 
@@ -52,6 +54,8 @@ class PoolFigures:
     nodes: int
     waiting: int = 0
     """Pods that wait for units of the pool."""
+    differing: "tuple[DeviceName, ...]" = ()
+    """Devices that are withheld, since their MIG instances are not those of the allocation."""
     validity: "PoolValidity" = VALID_POOL
     occupants: "tuple[PodUsage, ...]" = ()
     """Pods with units of the pool; only of a pool that is being deleted."""
@@ -75,7 +79,7 @@ def status_of(
         )
 
     low, low_reason, low_text = _scarcity(pool, current, figures.capacity)
-    supported, misconfigured = _support(figures.validity), _configuration(figures.validity)
+    supported, misconfigured = _support(figures.validity), _configuration(pool, figures.validity)
     return GPUPoolStatus(
         observed_generation=pool.metadata.generation,
         phase=phase.value,
@@ -102,7 +106,7 @@ def status_of(
 
 
 def _readiness(pool: "GPUPool", figures: PoolFigures) -> tuple[PoolPhase, PoolReady, str]:
-    capacity, validity = figures.capacity, figures.validity
+    capacity, validity, missing = figures.capacity, figures.validity, _missing_text(figures)
     if pool.metadata.deletion_timestamp is not None:
         text = "being deleted"
         if figures.occupants:
@@ -113,21 +117,21 @@ def _readiness(pool: "GPUPool", figures: PoolFigures) -> tuple[PoolPhase, PoolRe
     if validity.misconfigured:
         return PoolPhase.MISCONFIGURED, PoolReady.MISCONFIGURED, validity.text
     if pool.is_in_maintenance:
-        text = f"accepts no new pods: {change_text(pool)} once no unit is in use"
+        text = f"accepts no new pods: {maintenance_text(pool)}"
         return PoolPhase.MAINTENANCE, PoolReady.IN_MAINTENANCE, text
     if capacity.total == 0:
         text = "no device is assigned to the pool, or none has reported its UUID yet"
         if pool.scales:
             text = "no node is there: one is added for the first pod that waits"
-        return PoolPhase.PENDING, PoolReady.NO_DEVICES, text
+        return PoolPhase.PENDING, PoolReady.NO_DEVICES, text + missing
     if capacity.unhealthy == capacity.total:
         text = "every device is faulty or draining, or its node is missing, not ready or cordoned"
         if pool.scales:
             text += ", has just been added, or is about to go"
-        return PoolPhase.DEGRADED, PoolReady.NO_HEALTHY_DEVICES, text
+        return PoolPhase.DEGRADED, PoolReady.NO_HEALTHY_DEVICES, text + missing
     counted, on = _counted(capacity.total, "unit"), _counted(figures.nodes, "node")
     text = f"{counted} of {pool.resource_name} on {on}"
-    return PoolPhase.READY, PoolReady.SERVING, text
+    return PoolPhase.READY, PoolReady.SERVING, text + missing
 
 
 def _support(validity: "PoolValidity") -> tuple[PoolSupported, str]:
@@ -136,7 +140,9 @@ def _support(validity: "PoolValidity") -> tuple[PoolSupported, str]:
     return PoolSupported.SUPPORTED, "the pool's devices are supported"
 
 
-def _configuration(validity: "PoolValidity") -> tuple[PoolMisconfigured, str]:
+def _configuration(pool: "GPUPool", validity: "PoolValidity") -> tuple[PoolMisconfigured, str]:
+    if not validity.misconfigured and pool.drift is not None:
+        return PoolMisconfigured.LAYOUT_DIFFERS, pool.drift.message
     if not validity.misconfigured:
         return PoolMisconfigured.VALID, "the configuration is valid"
     text = "; ".join(fault.text for fault in validity.misconfigured)
@@ -162,6 +168,18 @@ def _scarcity(
         text = "less than a tenth of the units is free, or not more than a fifth since"
         return True, PoolCapacityLow.LOW, text
     return False, PoolCapacityLow.ENOUGH, "units are free"
+
+
+def _missing_text(figures: PoolFigures) -> str:
+    """Return how many units are missing, and on which devices; empty where none differs."""
+    if not figures.differing:
+        return ""
+    missing = _counted(figures.capacity.missing, "unit")
+    devices = _counted(len(figures.differing), "device")
+    names = listed(sorted(figures.differing))
+    return (
+        f"; {missing} missing: the MIG instances of {devices} differ from the allocation ({names})"
+    )
 
 
 def _counted(count: int, noun: str) -> str:

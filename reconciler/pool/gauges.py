@@ -34,6 +34,7 @@ _OF_POOLS: Final = (
     metrics.POOL_CAPACITY_USED,
     metrics.POOL_CAPACITY_AVAILABLE,
     metrics.POOL_CAPACITY_UNHEALTHY,
+    metrics.POOL_CAPACITY_MISSING,
     metrics.POOL_LARGEST_FREE,
     metrics.POOL_ASSIGNMENTS,
     metrics.DEVICES_RESERVED,
@@ -60,7 +61,7 @@ _OF_ALL: Final = (
 
 
 def show_capacity(
-    pool: "PoolName", capacity: "Capacity | PoolCapacity", *, largest_free: int
+    pool: "PoolName", capacity: "Capacity | PoolCapacity", largest_free: int, *, missing: int
 ) -> None:
     """Set the gauges of a pool's units."""
     metrics.POOL_CAPACITY_TOTAL.labels(pool).set(capacity.total)
@@ -68,6 +69,7 @@ def show_capacity(
     metrics.POOL_CAPACITY_USED.labels(pool).set(capacity.used)
     metrics.POOL_CAPACITY_AVAILABLE.labels(pool).set(capacity.available)
     metrics.POOL_CAPACITY_UNHEALTHY.labels(pool).set(capacity.unhealthy)
+    metrics.POOL_CAPACITY_MISSING.labels(pool).set(missing)
     metrics.POOL_LARGEST_FREE.labels(pool).set(largest_free)
 
 
@@ -115,7 +117,8 @@ def showing_sums(
     for name, pool in catalog.pools.items():
         # Also when it changes; its status, with which that comes, waits for a slow API server.
         state = index.state(name)
-        show_capacity(name, state.capacity(), largest_free=state.largest_free())
+        missing = sum(state.differing.values())
+        show_capacity(name, state.capacity(), state.largest_free(), missing=missing)
         waiting = waiting_pods(reader, index, pool)
         metrics.PODS_WAITING.labels(name).set(waiting)
         since = reader.pods.waiting_since(pool.resource_name) if waiting else ""

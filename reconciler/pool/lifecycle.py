@@ -5,14 +5,15 @@ continues where the last one ended. The finalizer is written first and removed l
 has one, devices, node labels and workloads follow by their own controllers, only later.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Final, final
 
 from api.kinds.gpupool import AllocationMode
-from api.names import GROUP, POOL_FINALIZER, pool_node_label
+from api.names import CONFIRM_ANNOTATION, GROUP, POOL_FINALIZER, pool_node_label
 from api.status_conditions import true_since
 from api.text import listed
+from inventory.pools.drift import LayoutHistory
 from inventory.pools.maintenance import (
     MaintenancePlan,
     MaintenanceStep,
@@ -105,6 +106,8 @@ RBAC: Final = (
 ACTION: Final = "LeadPool"
 CHECK_S: Final = 2.0
 """Seconds between two reconciles of a pool that is in maintenance or being deleted."""
+LAYOUT_CHECK_S: Final = 10.0
+"""Seconds between two reconciles of a pool some of whose devices differ from its allocation."""
 CONFLICT_RETRY_S: Final = 0.5
 """The watch shows the newer object within this."""
 FIRST_PAUSE_S: Final = 5.0
@@ -117,6 +120,7 @@ _REASONS: Final = {
     MaintenanceStep.EVICT: PoolMaintenance.EVICTING,
     MaintenanceStep.REBUILD: PoolMaintenance.REBUILDING,
     MaintenanceStep.BLOCKED: PoolMaintenance.BLOCKED,
+    MaintenanceStep.DRIFT: PoolMaintenance.LAYOUT_DIFFERS,
 }
 
 
@@ -156,6 +160,7 @@ class _Progress:
     """Why the last attempt did not evict all, for the condition."""
     evict_at: float = 0.0
     pause_s: float = FIRST_PAUSE_S
+    layouts: LayoutHistory = field(default_factory=LayoutHistory)
 
     def stop_evicting(self) -> None:
         """Reset the evictions: the maintenance is over."""
@@ -190,7 +195,10 @@ class PoolLifecycle:
             if pool.metadata.deletion_timestamp is not None:
                 return await self._finalize(pool, progress)
             await self._set_finalizer(pool)
-            return await self._allocate(self._allocations.as_written(pool), progress)
+            pool = self._allocations.as_written(pool)
+            if pool.drift is None and pool.metadata.annotation(CONFIRM_ANNOTATION) is not None:
+                await self._drop_confirmation(pool)
+            return await self._allocate(pool, progress)
         except NotFound:
             return None
         except Conflict:
@@ -232,7 +240,7 @@ class PoolLifecycle:
         usage = PoolUsage()
         if pool.is_in_maintenance:
             allocation_state.release_reservations(pool.name)
-        if pool.is_in_maintenance or began is not None:
+        if pool.is_changing or (began is not None and pool.drift is None):
             if not self._is_known_to_allocation_state(pool):
                 return CHECK_S
             usage = usage_of(allocation_state.reader, self._context.index, pool.name)
@@ -242,11 +250,12 @@ class PoolLifecycle:
             since=began,
             now=self._context.now().utc,
             fault=self._context.validity_of(pool.name).text,
+            drift=self._drift(pool, progress),
         )
         match plan.step:
             case MaintenanceStep.RECORD | MaintenanceStep.NOTHING:
                 await self._end(pool, progress, plan)
-                return None
+                return LAYOUT_CHECK_S if self._context.index.state(pool.name).differing else None
             case MaintenanceStep.SWITCH:
                 return await self._switch(pool, progress, usage)
             case MaintenanceStep.BLOCKED if pool.status.allocation is None:
@@ -254,10 +263,30 @@ class PoolLifecycle:
             case MaintenanceStep.EVICT:
                 return await self._evict(pool, progress, plan)
             case (
-                MaintenanceStep.WAIT | MaintenanceStep.REBUILD | MaintenanceStep.BLOCKED
+                MaintenanceStep.WAIT
+                | MaintenanceStep.REBUILD
+                | MaintenanceStep.DRIFT
+                | MaintenanceStep.BLOCKED
             ):  # pragma: no branch  # mypy: none is missing
                 await self._report(pool, progress, plan)
                 return CHECK_S
+
+    def _drift(self, pool: "GPUPool", progress: _Progress) -> str:
+        state = self._context.index.state(pool.name)
+        return progress.layouts.observe(
+            state.layout_losses,
+            state.differing,
+            devices=sum(map(len, state.devices_by_node.values())) if state.differing else 0,
+            now=self._context.now().monotonic,
+        )
+
+    async def _drop_confirmation(self, pool: "GPUPool") -> None:
+        """Remove a confirmation that was used, or that would confirm whatever comes next."""
+        metadata = {
+            "resourceVersion": pool.metadata.resource_version,
+            "annotations": {CONFIRM_ANNOTATION: None},
+        }
+        await self._client.merge_patch(GPU_POOLS, {"metadata": metadata}, name=pool.name)
 
     def _is_known_to_allocation_state(self, pool: "GPUPool") -> bool:
         """Say whether the index counts units by the pool's status: it lags behind our own writes."""
@@ -272,6 +301,8 @@ class PoolLifecycle:
         """Report that the pool is as specified; a new pool gets its allocation recorded."""
         if not await self._allocations.write(pool, PoolMaintenance.NONE, plan.text):
             return
+        if pool.drift is not None:
+            progress.layouts.forget()
         if progress.recorded in {_Recorded.BEGUN, _Recorded.OVERDUE}:
             self._note(pool, EventReason.MAINTENANCE, f"maintenance is over: {plan.text}")
         progress.stop_evicting()

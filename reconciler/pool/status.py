@@ -137,9 +137,11 @@ class PoolStatus:
                 used=units.used,
                 available=units.available,
                 unhealthy=units.unhealthy,
+                missing=sum(state.differing.values()),
                 largest_free=state.largest_free(),
             ),
             nodes=len(state.nodes()),
+            differing=tuple(state.differing),
             waiting=waiting_pods(self._reader, self._index, pool),
             validity=self._validity_of(pool.name),
             occupants=usage_of(self._reader, self._index, pool.name).pods if is_ending else (),
@@ -150,7 +152,8 @@ class PoolStatus:
         return self._expected.unseen(pool.name, pool.metadata) or pool.status
 
     def _show(self, pool: "GPUPool", state: "PoolState", status: GPUPoolStatus) -> None:
-        show_capacity(pool.name, status.capacity, largest_free=status.capacity.largest_free)
+        capacity = status.capacity
+        show_capacity(pool.name, capacity, capacity.largest_free, missing=capacity.missing)
         show_assignments(pool.name, sum(map(len, state.devices_by_node.values())))
         others = [
             condition

@@ -23,7 +23,7 @@ def usage_of(reader: "AllocationReader", index: "IndexFigures", name: "PoolName"
         entries = index.devices_on(name, node)
         whole = [item for item in entries if item.facts.uuid and not item.facts.is_faulted]
         devices += len(whole)
-        partitioned += sum(1 for item in whole if item.layout.count)
+        partitioned += sum(1 for item in whole if item.layout.count and not item.layout.differs)
         for entry in entries:
             for uid, units in index.claims.occupants(entry).items():
                 held[uid] = held.get(uid, 0) + len(units)

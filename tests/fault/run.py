@@ -391,6 +391,7 @@ _GAUGES_OF_A_POOL: Final = (
     "gpupool_capacity_reserved",
     "gpupool_capacity_used",
     "gpupool_capacity_unhealthy",
+    "gpupool_capacity_missing",
     "gpu_device_reserved_total",
     "gpu_device_reservation_age_seconds",
     "gpu_pods_waiting",

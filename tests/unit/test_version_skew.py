@@ -85,6 +85,7 @@ def test_server_reads_every_fact_of_an_agents_node_feature(release: Path):
     assert (device.uuid, device.address, device.numa_node) == (UUID, "0000:17:00.0", 0)
     assert (device.memory_mib, device.compute_capability) == (143771, "9.0")
     assert (device.mig_mode, device.mig_profiles) == ("Enabled", ("1g.18gb", "3g.71gb"))
+    assert device.mig_capacities == (("1g.18gb", 7), ("3g.71gb", 2))
 
 
 @of_each_release

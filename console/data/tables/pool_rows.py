@@ -67,6 +67,7 @@ class PoolRows:
             used=units.used,
             available=units.available,
             unhealthy=units.unhealthy,
+            missing=sum(state.differing.values()),
             largest_free=state.largest_free(),
         )
 

@@ -389,6 +389,7 @@ CASES = [
             ("GPUPodsUnaccounted", "gpu_pods_unaccounted{pod", {}, 5),
             ("GPUBindingsInDoubt", 'gpu_reservations{phase="doubtful",pod', {}, 3),
             ("GPUPoolUnitsWithheld", "gpupool_capacity_unhealthy{pool", {"pool": "a"}, 30),
+            ("GPUPoolUnitsMissing", "gpupool_capacity_missing{pool", {"pool": "a"}, 15),
             (
                 "GPUObjectsUndecodable",
                 "gpu_informer_unreadable_objects{resource",

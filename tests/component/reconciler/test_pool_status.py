@@ -19,6 +19,7 @@ GAUGES = [
     "gpupool_capacity_used",
     "gpupool_capacity_available",
     "gpupool_capacity_unhealthy",
+    "gpupool_capacity_missing",
     "gpupool_largest_free",
 ]
 
@@ -42,6 +43,7 @@ async def test_a_pool_with_devices_is_ready_and_shows_its_figures(cluster: Clust
         "used": 0,
         "available": 2,
         "unhealthy": 0,
+        "missing": 0,
         "largestFree": 2,
     }
     assert (status["resourceName"], status["strategy"]) == (
@@ -64,6 +66,7 @@ async def test_units_that_are_reserved_and_units_that_are_used_are_told_apart(cl
         "used": 1,
         "available": 0,
         "unhealthy": 0,
+        "missing": 0,
         "largestFree": 0,
     }
 
@@ -88,7 +91,7 @@ async def test_a_status_of_an_older_version_is_read_and_completed(cluster: Clust
     read = cluster.catalog.pools[PoolName("whole")].status
     assert (read.capacity.largest_free, read.waiting, read.resource_name) == (0, 0, "")
     await cluster.reconcile_pool()
-    assert (await cluster.status_of())["capacity"] == {**figures, "largestFree": 2}
+    assert (await cluster.status_of())["capacity"] == {**figures, "missing": 0, "largestFree": 2}
 
 
 @pytest.mark.parametrize("runs", [1, 2, 3])
@@ -295,11 +298,11 @@ async def test_only_our_field_manager_owns_what_we_write(cluster: Cluster):
 
 async def test_the_gauges_follow_the_pool_and_go_with_it(cluster: Cluster):
     await cluster.reconcile_pool()
-    assert [gauge(name) for name in GAUGES] == [2, 0, 0, 2, 0, 2]
+    assert [gauge(name) for name in GAUGES] == [2, 0, 0, 2, 0, 0, 2]
     await cluster.client.delete(GPU_POOLS, "whole")
     await cluster.observe()
     await cluster.reconcile_pool()
-    assert [gauge(name) for name in GAUGES] == [None] * 6
+    assert [gauge(name) for name in GAUGES] == [None] * 7
     await cluster.reconcile_pool()
 
 

@@ -161,6 +161,10 @@ def expected_facts(device) -> ReportedDevice:
     return replace(
         facts,
         mig_mode="Enabled" if one.is_mig_enabled else "Disabled",
+        mig_capacities=tuple(
+            sorted({p.name: p.capacity for p in one.profiles if p.capacity}.items())
+        )
+        or None,
         mig_profiles=tuple(sorted({profile.name for profile in one.profiles})) or None,
         mig_instances=tuple(
             sorted(

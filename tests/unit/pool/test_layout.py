@@ -78,7 +78,7 @@ def test_a_mig_instance_without_a_uuid_is_no_unit() -> None:
     ],
 )
 def test_a_device_that_is_outside_of_the_pool_or_of_all_bounds_has_no_units(device, pool) -> None:
-    assert layout_of(device, pool) == NO_UNITS
+    assert layout_of(device, pool).ids == ()
 
 
 def test_a_unit_takes_its_own_slot() -> None:

@@ -183,7 +183,7 @@ def test_what_was_bound_around_us_is_counted() -> None:
 
 def test_a_pool_that_is_gone_leaves_no_gauge() -> None:
     show(some_allocation_state())
-    gauges.show_capacity(WHOLE, Capacity(), largest_free=0)
+    gauges.show_capacity(WHOLE, Capacity(), largest_free=0, missing=0)
     gauges.show_assignments(WHOLE, 0)
     gauges.forget_pool(WHOLE)
     samples = [sample for family in REGISTRY.collect() for sample in family.samples]

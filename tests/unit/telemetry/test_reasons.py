@@ -49,7 +49,7 @@ TEXTS = {
         " would choose a NUMA node on which not all containers get the devices that they need"
     ),
     NodeReason.POOL_CHANGING: (
-        "GPU pool whole: pool is in maintenance and takes no pods until its new allocation is in effect"
+        "GPU pool whole: pool is in maintenance and takes no pods until that is over"
         " (3 of 8 used on this node)"
     ),
     NodeReason.POOL_ENDING: "GPU pool whole: pool is being deleted",
