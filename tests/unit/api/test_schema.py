@@ -165,6 +165,7 @@ def test_defaults_of_a_pool_are_those_that_an_operator_should_see():
         "maintenance": {"policy": "Wait", "deadline": "1h"},
         "repair": "Off",
         "maxRepairsPerHour": 4,
+        "podBaseline": "Off",
     }
 
 
