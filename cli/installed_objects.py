@@ -35,6 +35,7 @@ from manifests.install.deployments.server import (
     build_settings,
 )
 from manifests.install.leadership_policy import build_fencing_policies
+from manifests.install.managed_policy import build_managed_policy
 from manifests.install.network_policy import (
     build_console_network_policy,
     build_network_policies,
@@ -305,6 +306,12 @@ def _policies(installation: "Installation") -> "Iterator[Json]":
     own, excluded = installation.own_objects, installation.excluded_namespaces
     yield from build_annotation_policy(
         [own.username], server=own.username, excluded_namespaces=excluded
+    )
+    yield from build_managed_policy(
+        [own.username],
+        namespace=own.namespace,
+        node_writers=installation.node_writers,
+        break_glass_group=installation.values.managed_fields.break_glass_group,
     )
     yield from build_fencing_policies()
     yield from build_agent_policy(own.namespace)

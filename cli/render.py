@@ -18,6 +18,7 @@ from manifests.install.crds import build_crds
 from manifests.install.deployments.scheduler import SCHEDULER_FILES
 from manifests.install.installation import excluded_namespaces
 from manifests.install.leadership_policy import build_fencing_policies
+from manifests.install.managed_policy import build_managed_policy
 from manifests.install.node_feature_rule import build_node_feature_rule
 from manifests.install.rbac import build_cache_roles, build_pull_secret_rights
 from manifests.install.scheduler import (
@@ -170,6 +171,7 @@ def _of_one_installation(target: RenderTarget, options: "argparse.Namespace") ->
                         server=own.username,
                         excluded_namespaces=excluded,
                     ),
+                    *build_managed_policy(options.user or [own.username], namespace=namespace),
                     *build_fencing_policies(),
                     *build_agent_policy(namespace),
                     *build_server_policies(own, excluded_namespaces=excluded),

@@ -125,12 +125,19 @@ MUTATING_CONFIGURATION: Final = f"zz-{NAME}"
 resources that other mutators add. One that adds a pool resource after ours would go unseen."""
 VALIDATING_CONFIGURATION: Final = NAME
 ANNOTATION_POLICY: Final = f"{NAME}-annotations"
+MANAGED_POLICY: Final = f"{NAME}-managed-fields"
 FENCING_POLICY: Final = f"{NAME}-leadership"
 FENCED_POLICY: Final = f"{NAME}-fenced-bindings"
 AGENT_POLICY: Final = f"{NAME}-agents"
 CACHE_CLAIMS_POLICY: Final = f"{NAME}-cache-claims"
 CLUSTER_CACHE_CLAIMS_POLICY: Final = f"{NAME}-cluster-cache-claims"
 SERVER_POLICY: Final = f"{NAME}-server"
+BREAK_GLASS_GROUP: Final = f"{NAME}:break-glass"
+"""Group whose members may write what the control plane alone writes."""
+NODE_WRITERS: Final = tuple(
+    f"system:serviceaccount:{namespace}:karpenter" for namespace in ("kube-system", "karpenter")
+)
+"""Users that register Nodes with labels and taints of the control plane."""
 SERVER_OBJECTS_POLICY: Final = f"{NAME}-server-objects"
 
 PODS_WEBHOOK: Final = f"pods.{GROUP}"

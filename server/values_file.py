@@ -98,6 +98,7 @@ def build_installation(
         port=settings.listen.port,
         operand_images=tuple(sorted(images)),
         pull_secrets=[{"name": name} for name in image.pull_secrets],
+        node_writers=values.managed_fields.node_writers,
         viewer_subjects=group_subjects(values.pool_viewers),
         serving_issuer=values.tls.cert_manager.issuer_ref or OWN_ISSUER,
         cache_volumes=volumes,

@@ -197,7 +197,7 @@ def own_kinds() -> "Iterator[OwnKind]":
     validating = (constants.VALIDATING_CONFIGURATION,)
     mutating = (constants.MUTATING_CONFIGURATION,)
     definitions = tuple(f"{item.plural}.{item.group}" for item in (*_DEFINED, _TERMS))
-    yield from _policies(stage.VALIDATION, constants.ANNOTATION_POLICY)
+    yield from _policies(stage.VALIDATION, constants.ANNOTATION_POLICY, constants.MANAGED_POLICY)
     yield OwnKind(stage.VALIDATION, kinds.VALIDATING_WEBHOOK_CONFIGURATIONS, validating)
     yield OwnKind(stage.MUTATION, kinds.MUTATING_WEBHOOK_CONFIGURATIONS, mutating)
     yield OwnKind(stage.SIGNALS, kinds.PODS, labels=f"{COMPONENT_LABEL}={SCALE_SIGNAL}")

@@ -43,6 +43,8 @@ class Installation:
     """Images of the DaemonSets that the server makes."""
     pull_secrets: "Sequence[Json]"
     """References of `values.image.pull_secrets`."""
+    node_writers: "Sequence[str]"
+    """Users of `values.managed_fields.node_writers`."""
     viewer_subjects: "Sequence[Json]"
     """Subjects of `values.pool_viewers`."""
     serving_issuer: "Mapping[str, str]"

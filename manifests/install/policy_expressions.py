@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, Final
 from manifests import constants
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 KEPT_BY_API_SERVER: Final = ("managedFields", "resourceVersion", "generation")
 """Fields of metadata that change with every write."""
@@ -44,8 +44,26 @@ def build_account_policy(
 
     Its condition is the account's name, which cannot fail, so that it affects no other user; it fails closed.
     """
+    return build_policy(
+        name,
+        matched=matched,
+        conditions={"is-the-account": f"request.userInfo.username in {cel_list(usernames)}"},
+        validations=validations,
+        variables={item["name"]: item["expression"] for item in variables},
+    )
+
+
+def build_policy(
+    name: str,
+    *,
+    matched: dict[str, Any],
+    conditions: "Mapping[str, str]",
+    validations: list[dict[str, str]],
+    variables: "Mapping[str, str]",
+) -> list[dict[str, Any]]:
+    """Return a policy that fails closed, and its binding; conditions and variables are expressions by name."""
     metadata = {"name": name, "labels": dict(constants.LABELS)}
-    further: dict[str, Any] = {"variables": list(variables)} if variables else {}
+    further: dict[str, Any] = {"variables": _named(variables)} if variables else {}
     policy = {
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": "ValidatingAdmissionPolicy",
@@ -53,12 +71,7 @@ def build_account_policy(
         "spec": {
             "failurePolicy": "Fail",
             "matchConstraints": {"matchPolicy": "Equivalent", **matched},
-            "matchConditions": [
-                {
-                    "name": "is-the-account",
-                    "expression": f"request.userInfo.username in {cel_list(usernames)}",
-                }
-            ],
+            "matchConditions": _named(conditions),
             **further,
             "validations": validations,
         },
@@ -70,6 +83,10 @@ def build_account_policy(
         "spec": {"policyName": name, "validationActions": ["Deny"]},
     }
     return [policy, binding]
+
+
+def _named(expressions: "Mapping[str, str]") -> list[dict[str, str]]:
+    return [{"name": name, "expression": text} for name, text in expressions.items()]
 
 
 def resource_rule(

@@ -79,6 +79,7 @@ ImageVariable = Annotated[
     str, _Form(r"^[A-Z][A-Z0-9_]*_IMAGE$", "a variable of the GPU Operator, as DRIVER_IMAGE")
 ]
 ImageText = Annotated[str, _Form(r"^\S+$", "the reference of an image")]
+AccountName = Annotated[str, _Form(r"^[\w:.@/-]+$", "the name of a user or a group")]
 Duration = Annotated[str, _Form(r"^([0-9]+(ms|s|m|h))+$", "a duration, as 30s")]
 
 
@@ -357,6 +358,15 @@ class ConsoleValues(_Values):
         return not self.plain_http and not self.tls.secret_name
 
 
+class ManagedFieldValues(_Values):
+    """Who, beside the control plane, may write the fields that it alone writes (docs/operations.md)."""
+
+    node_writers: tuple[AccountName, ...] = constants.NODE_WRITERS
+    """Users that register Nodes with labels and taints of the control plane. A Node's kubelet may always."""
+    break_glass_group: AccountName = constants.BREAK_GLASS_GROUP
+    """Group whose members may write all of them: `kubectl --as=<you> --as-group=<it> --as-group=system:masters`."""
+
+
 class UninstallValues(_Values):
     """The hook of `helm uninstall`, which takes away what Helm does not know."""
 
@@ -381,6 +391,7 @@ class ChartValues(_Values):
     node_software: NodeSoftwareValues = NodeSoftwareValues()
     node_feature_rule: NodeFeatureRuleValues = NodeFeatureRuleValues()
     console: ConsoleValues = ConsoleValues()
+    managed_fields: ManagedFieldValues = ManagedFieldValues()
     uninstall: UninstallValues = UninstallValues()
     pool_viewers: tuple[str, ...] = ("system:authenticated",)
     """Groups that may get, list and watch GPUPools. Pools name no pod and no namespace but those

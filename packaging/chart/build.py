@@ -158,6 +158,7 @@ def _with_variants(
 
 def _installation(tokens: Tokens, fixed: "Mapping[str, object]") -> Installation:
     images = 'include "gpu-control-plane.operandImages" . | fromJsonArray | join "\', \'"'
+    writers = ".Values.managedFields.nodeWriters | join \"', '\""
     issuer = " ".join(f'"{key}" "{value}"' for key, value in OWN_ISSUER.items())
     given = value_expression("tls.cert_manager.issuer_ref")
     return Installation(
@@ -170,6 +171,7 @@ def _installation(tokens: Tokens, fixed: "Mapping[str, object]") -> Installation
         port=tokens.number(f'dig "listen" "port" {constants.CONTAINER_PORT} ({_SETTINGS})'),
         operand_images=(tokens.text(images),),
         pull_secrets=tokens.sequence('include "gpu-control-plane.pullSecrets" . | fromYamlArray'),
+        node_writers=(tokens.text(writers),),
         viewer_subjects=tokens.sequence(
             'include "gpu-control-plane.poolViewers" . | fromYamlArray'
         ),

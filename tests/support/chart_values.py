@@ -158,6 +158,9 @@ FLIPS: Final[dict[str, dict[str, Any]]] = {
         "networkPolicy": {"enabled": True},
     },
     "node-feature-rule": {"nodeFeatureRule": {"enabled": True}},
+    "managed-fields": {
+        "managedFields": {"nodeWriters": ["team:nodes", "infra"], "breakGlassGroup": "team:sre"}
+    },
     "no-hook": {"uninstall": {"enabled": False}},
     "forced-hook": {"uninstall": {"force": True}},
     "viewers": {"poolViewers": ["system:authenticated", "team:ml"]},

@@ -52,7 +52,9 @@ class Karpenter:
         metrics = ports.free_port()
         self.metrics_url = f"http://127.0.0.1:{metrics}/metrics"
         self._ready = polling.https_probe(f"http://127.0.0.1:{health}/readyz", ca_file=None)
-        kubeconfig = control_plane.kubeconfig("karpenter", groups=("system:masters",))
+        kubeconfig = control_plane.kubeconfig(
+            "system:serviceaccount:kube-system:karpenter", groups=("system:masters",)
+        )
         self.process: processes.ChildProcess = control_plane.run.child(
             name,
             [

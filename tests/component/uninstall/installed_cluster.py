@@ -18,6 +18,7 @@ from manifests.install.agent_policy import build_agent_policy
 from manifests.install.annotation_policy import build_annotation_policy
 from manifests.install.crds import build_crds
 from manifests.install.leadership_policy import build_fencing_policies
+from manifests.install.managed_policy import build_managed_policy
 from manifests.install.rbac import build_cache_roles, build_pull_secret_rights
 from manifests.install.server_policy import OwnObjects, build_server_policies
 from manifests.node.agent_daemonset import build_node_agent
@@ -192,6 +193,7 @@ async def _install(cluster: InstalledCluster) -> None:
         *build_roles(OWN),
         *build_pull_secret_rights(["registry"], NAMESPACE),
         *build_annotation_policy([OWN.username]),
+        *build_managed_policy([OWN.username], namespace=NAMESPACE),
         *build_fencing_policies(),
         *build_agent_policy(),
         *build_server_policies(OWN),

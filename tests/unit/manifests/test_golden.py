@@ -18,6 +18,7 @@ from manifests.install.agent_policy import build_agent_policy
 from manifests.install.annotation_policy import build_annotation_policy
 from manifests.install.crds import build_crds
 from manifests.install.leadership_policy import build_fencing_policies
+from manifests.install.managed_policy import build_managed_policy
 from manifests.install.node_feature_rule import build_node_feature_rule
 from manifests.install.scheduler import (
     ApiConnection,
@@ -81,6 +82,9 @@ DOCUMENTS: dict[str, Callable[[], list[dict[str, Any]]]] = {
     ],
     "annotation-policy": lambda: build_annotation_policy(
         ["system:serviceaccount:gpu:engine"], server="system:serviceaccount:gpu:engine"
+    ),
+    "managed-policy": lambda: build_managed_policy(
+        ["system:serviceaccount:gpu:engine"], namespace="gpu"
     ),
     "server-policy": lambda: build_server_policies(
         OwnObjects(images=("registry.example.com/gpu-control-plane:1.0",))
