@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Final
 
 from admission.decision import NOT_READY, Admitted, Decision, Denied
 from admission.object_decoder import ObjectDecoder
-from admission.pods.patch import escape
 from admission.review import GroupVersionKind, Operation
 from api.kinds.gpudevice import GPUDevice
 from api.names import DECIDED_BY_ANNOTATION, GROUP, VERSION, PoolName
-from api.text import MAX_WARNING_LENGTH, truncate
+from api.text import MAX_WARNING_LENGTH, pointer_token, truncate
 from inventory.assignment.eligibility import (
     exclusion_obstacles,
     incomplete,
@@ -78,7 +77,7 @@ def mutate(request: "AdmissionRequest") -> Decision:
     if record == device.decided_by:
         return Admitted()
     path = "/metadata/annotations"
-    key = f"{path}/{escape(DECIDED_BY_ANNOTATION)}"
+    key = f"{path}/{pointer_token(DECIDED_BY_ANNOTATION)}"
     if record is None:
         return Admitted(patch=({"op": "remove", "path": key},))
     if device.metadata.annotations is None:

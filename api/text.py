@@ -1,4 +1,4 @@
-"""Readable texts: truncation to a limit, what a terminal may show, short lists, counts with their noun, the nearest known word, durations."""
+"""Texts: truncation to a limit, what a terminal may show, short lists, counts with their noun, the nearest known word, durations, keys in JSON pointers."""
 
 import datetime as dt
 import difflib
@@ -26,6 +26,11 @@ _UNSEEN: Final = re.compile(
 """Pattern of characters that are not printed: controls, format controls, separators of lines. A page may have
 megabytes."""
 _OF_LINES: Final = re.compile(r"([\n\t]+)")
+
+
+def pointer_token(key: str) -> str:
+    """Return a key as it stands in a JSON pointer (RFC 6901)."""
+    return key.replace("~", "~0").replace("/", "~1")
 
 
 def truncate(text: str, limit: int = MAX_FOREIGN_LENGTH) -> str:

@@ -19,6 +19,7 @@ from api.field_errors import UNDECODABLE
 from api.image_reference import ImageReference, ImageReferenceError, parse_image_reference
 from api.kinds.gkmcache import GKMCacheSpec
 from api.names import GKM_ANNOTATIONS, LAST_MUTATED_BY_ANNOTATION
+from api.text import pointer_token
 from kernelcache.admitted_image import (
     ProvenImage,
     image_annotations,
@@ -185,7 +186,7 @@ def _patch(request: "CacheRequest", wanted: "Mapping[str, str]") -> "tuple[Patch
         return (whole,) if wanted else ()
     operations: list[PatchOperation] = []
     for key in GKM_ANNOTATIONS:
-        path = f"/metadata/annotations/{key.replace('~', '~0').replace('/', '~1')}"
+        path = f"/metadata/annotations/{pointer_token(key)}"
         if key in wanted and present.get(key) != wanted[key]:
             operations.append({"op": "add", "path": path, "value": wanted[key]})
         elif key in present and key not in wanted:

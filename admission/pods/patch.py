@@ -19,6 +19,7 @@ from api.names import (
     PoolName,
     pool_node_label,
 )
+from api.text import pointer_token
 from pool.node_affinity import Tolerations, required_terms, toleration_of
 
 if TYPE_CHECKING:
@@ -29,18 +30,13 @@ if TYPE_CHECKING:
     from api.meta import ObjectMeta
 
 
-def escape(token: str) -> str:
-    """Return a key as it stands in a JSON pointer."""
-    return token.replace("~", "~0").replace("/", "~1")
-
-
 WRITTEN_LATER: Final = tuple(key for key in ENGINE_ANNOTATIONS if key != RESERVATION_ANNOTATION)
 """Annotations that no new pod may carry."""
 
 _LABELS: Final = "/metadata/labels"
 _ANNOTATIONS: Final = "/metadata/annotations"
-_POOL_LABEL_PATH: Final = f"{_LABELS}/{escape(POOL_LABEL)}"
-_RESERVATION_PATH: Final = f"{_ANNOTATIONS}/{escape(RESERVATION_ANNOTATION)}"
+_POOL_LABEL_PATH: Final = f"{_LABELS}/{pointer_token(POOL_LABEL)}"
+_RESERVATION_PATH: Final = f"{_ANNOTATIONS}/{pointer_token(RESERVATION_ANNOTATION)}"
 _GATES: Final = "/spec/schedulingGates"
 _AFFINITY: Final = "/spec/affinity"
 _NODE_AFFINITY: Final = f"{_AFFINITY}/nodeAffinity"
@@ -63,7 +59,7 @@ def strip_annotations(
 ) -> "list[PatchOperation]":
     """Remove annotations that only this control plane may write."""
     present = meta.annotations or {}
-    return [_remove(f"{_ANNOTATIONS}/{escape(key)}") for key in keys if key in present]
+    return [_remove(f"{_ANNOTATIONS}/{pointer_token(key)}") for key in keys if key in present]
 
 
 def annotate(meta: "ObjectMeta", reservation: str) -> "list[PatchOperation]":

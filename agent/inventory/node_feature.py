@@ -13,6 +13,7 @@ from api.foreign.nodefeature import (
     NodeFeature,
 )
 from api.status_conditions import format_time
+from api.text import pointer_token
 from kube.resources import NODE_FEATURES, NODES
 from manifests.constants import AGENT_FEATURE_PREFIX
 
@@ -99,15 +100,10 @@ def heartbeat_patch(
     return [
         {"op": "test", "path": "/metadata/uid", "value": stamp.uid},
         {"op": "test", "path": "/metadata/generation", "value": stamp.generation},
-        {"op": "test", "path": f"/metadata/labels/{_pointer(NODE_NAME_LABEL)}", "value": node},
+        {"op": "test", "path": f"/metadata/labels/{pointer_token(NODE_NAME_LABEL)}", "value": node},
         {
             "op": "add",
-            "path": f"/metadata/annotations/{_pointer(HEARTBEAT_ANNOTATION)}",
+            "path": f"/metadata/annotations/{pointer_token(HEARTBEAT_ANNOTATION)}",
             "value": format_time(now),
         },
     ]
-
-
-def _pointer(key: str) -> str:
-    """Escape a key for a JSON pointer (RFC 6901)."""
-    return key.replace("~", "~0").replace("/", "~1")

@@ -8,9 +8,9 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from admission.pods.patch import escape
 from admission.webhooks import mutate_pod
 from api.foreign.core import Pod
+from api.text import pointer_token
 from pool.demand import demand_of
 from pool.model import Demand
 from tests.support.builders import at
@@ -137,7 +137,7 @@ def test_an_admitted_pool_pod_carries_all_that_its_pool_needs(pod):
 def test_any_key_survives_its_journey_through_a_json_pointer(key):
     document = {"a": {key: 1, "other": 2}}
 
-    jsonpatch.JsonPatch([{"op": "remove", "path": f"/a/{escape(key)}"}]).apply(
+    jsonpatch.JsonPatch([{"op": "remove", "path": f"/a/{pointer_token(key)}"}]).apply(
         document, in_place=True
     )
 
