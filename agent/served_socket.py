@@ -1,11 +1,12 @@
 """A gRPC server on a unix socket that is kept there.
 
-A killed process leaves its socket behind, and binding to it would fail; so it is removed first. A socket that
-disappears is served again. Of two processes with one path the newer has the socket: the older does not touch it, and
-serves its open connections.
+A socket is bound beside its path and renamed to it, so that the path is never without one: a killed process leaves its
+socket behind, and an older process would take a path without a socket for its own again. A socket that disappears is
+served again. Of two processes with one path the newer has the socket: the older does not touch it, not even when it
+ends, and serves its open connections.
 """
 
-import contextlib
+import secrets
 import socket as sockets
 from enum import Enum, auto
 from typing import TYPE_CHECKING, final
@@ -65,20 +66,23 @@ class ServedSocket:
     async def stop(self, grace_s: float) -> None:
         """Stop serving, and remove the socket; open calls get that time to end."""
         server, self._server = self._server, None
-        self._served_as = None
+        served_as, self._served_as = self._served_as, None
         if server is not None:
             self._before_stop()
             await server.stop(grace_s)
+            if file_identity(self.path) == served_as:
+                self.path.unlink(missing_ok=True)
 
     async def _serve(self) -> None:
         # An open connection is that of a peer that is gone.
         await self.stop(0)
-        with contextlib.suppress(FileNotFoundError):
-            self.path.unlink()
+        # kubelet's watch of plugins passes over names that begin with a dot.
+        bound = self.path.with_name(f".{secrets.token_hex(4)}")
         server = grpc.aio.server()
         server.add_generic_rpc_handlers(self._handlers)
-        server.add_insecure_port(f"unix://{self.path}")
+        server.add_insecure_port(f"unix://{bound}")
         await server.start()
+        bound.rename(self.path)
         self._server = server
         self._served_as = file_identity(self.path)
 

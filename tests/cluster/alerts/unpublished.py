@@ -12,7 +12,7 @@ _NO_NODE_SOFTWARE: Final = (
     "node software is off: no ClusterPolicy is read, and no node status exporter runs"
 )
 _NO_SCALING: Final = "no pool scales: tests/cluster/autoscaling"
-_NOT_CHECKED: Final = "the bare node lacks a driver, and what comes after it is not looked at: tests/cluster/readiness"
+_NOT_CHECKED: Final = "the bare node lacks a driver, and what comes after it is not checked: tests/component/reconciler"
 
 UNSEEN_SERIES: Final[dict[str, str]] = {
     **dict.fromkeys(

@@ -1,4 +1,7 @@
-"""A double of kube-state-metrics: what it says of the pods of some namespaces (docs/metrics/workload/pod-metrics.md)."""
+"""A double of kube-state-metrics: of the pods of given namespaces, and what nodes can allocate.
+
+As docs/metrics/workload/pod-metrics.md and docs/metrics/cluster/node-metrics.md have it.
+"""
 
 import contextlib
 import re
@@ -6,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
-from tests.cluster.environment import pods
+from tests.cluster.environment import nodes, pods
 from tests.support import ports
 
 if TYPE_CHECKING:
@@ -25,7 +28,10 @@ async def pod_metrics(api: "ApiClient", *namespaces: str) -> "AsyncIterator[dict
             for namespace in namespaces
             for pod in (await api.get(pods.collection(namespace)))["items"]
         ]
-        return web.Response(text="".join(line for pod in found for line in _lines(pod)))
+        lines = [line for pod in found for line in _lines(pod)]
+        for node in (await api.get(nodes.NODES))["items"]:
+            lines += _allocatable(node)
+        return web.Response(text="".join(lines))
 
     application = web.Application()
     application.add_routes([web.get("/metrics", answer)])
@@ -51,9 +57,21 @@ def _lines(pod: "JsonObject") -> list[str]:
         for resource, amount in container["resources"].get("limits", {}).items():
             if "/" not in resource:
                 continue  # `1k` of CPU is a number to kube-state-metrics, which knows quantities
-            named = re.sub(r"\W", "_", resource)
             lines.append(
                 f'kube_pod_container_resource_requests{{{labels},container="{container["name"]}",'
-                f'node="{spec.get("nodeName", "")}",resource="{named}",unit="integer"}} {amount}\n'
+                f'node="{spec.get("nodeName", "")}",resource="{_named(resource)}",unit="integer"}} {amount}\n'
             )
     return lines
+
+
+def _allocatable(node: "JsonObject") -> list[str]:
+    return [
+        f'kube_node_status_allocatable{{node="{node["metadata"]["name"]}",'
+        f'resource="{_named(resource)}",unit="integer"}} {amount}\n'
+        for resource, amount in node["status"].get("allocatable", {}).items()
+        if "/" in resource
+    ]
+
+
+def _named(resource: str) -> str:
+    return re.sub(r"\W", "_", resource)

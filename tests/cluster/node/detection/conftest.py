@@ -6,7 +6,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from api.names import PRESENT_LABEL
-from tests.cluster.node import gpu_node
+from tests.cluster.node.gpu_node import (  # noqa: F401  # fixtures
+    default_scheduler,
+    devices_in_dev,
+    root_is_shared,
+)
 from tests.cluster.system.installation import GpuSystem
 
 if TYPE_CHECKING:
@@ -46,7 +50,7 @@ def system(  # all that has to be there before
         await node.import_image(tar)
         await made.install()
 
-    with gpu_node.default_scheduler(control_plane):
+    with default_scheduler(control_plane):
         try:
             asyncio.run(start())
             yield made
