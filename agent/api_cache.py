@@ -44,6 +44,9 @@ class _PoolSpec(gpupool.GPUPoolSpec, frozen=True):
     maintenance: gpupool.Maintenance = msgspec.field(
         default=gpupool.Maintenance(), name="-maintenance"
     )
+    pod_baseline: gpupool.PodBaseline = msgspec.field(
+        default=gpupool.PodBaseline.OFF, name="-podBaseline"
+    )
     repair: gpupool.RepairPolicy = msgspec.field(default=gpupool.RepairPolicy.OFF, name="-repair")
     autoscaling: Autoscaling | None = msgspec.field(default=None, name="-autoscaling")
 

@@ -41,7 +41,7 @@ _QUEUE: Final = (
 
 @final
 @dataclass(frozen=True, slots=True)
-class Change:
+class DevicePatch:
     """Metadata of a device to merge, and what it brings about."""
 
     device: str
@@ -53,7 +53,7 @@ class Change:
         return msgspec.json.encode({"metadata": self.metadata})
 
 
-def approval(device: GPUDevice, pool: str, candidates: "Sequence[str]") -> Change | str:
+def approval(device: GPUDevice, pool: str, candidates: "Sequence[str]") -> DevicePatch | str:
     """Return the change by which a device joins a pool, or why there is none.
 
     Args:
@@ -76,10 +76,10 @@ def approval(device: GPUDevice, pool: str, candidates: "Sequence[str]") -> Chang
     metadata: dict[str, dict[str, str | None]] = {"annotations": {ASSIGNMENT_ANNOTATION: name}}
     if device.is_ignored:
         metadata["labels"] = {IGNORE_LABEL: None}
-    return Change(device.name, metadata, f"approved for pool {name}")
+    return DevicePatch(device.name, metadata, f"approved for pool {name}")
 
 
-def move(device: GPUDevice, pool: str) -> Change | str:
+def move(device: GPUDevice, pool: str) -> DevicePatch | str:
     """Return the change by which a device of one pool comes into another one, or why there is none."""
     ref = device.status.pool_ref
     if ref is None:
@@ -87,10 +87,10 @@ def move(device: GPUDevice, pool: str) -> Change | str:
     if ref.name == pool:
         return f"it is in pool {pool} already"
     text = f"leaves pool {ref.name} once no pod uses it{_use(device)}, and joins pool {pool}"
-    return Change(device.name, {"annotations": {ASSIGNMENT_ANNOTATION: pool}}, text)
+    return DevicePatch(device.name, {"annotations": {ASSIGNMENT_ANNOTATION: pool}}, text)
 
 
-def release(device: GPUDevice) -> Change | str:
+def release(device: GPUDevice) -> DevicePatch | str:
     """Return the change by which a device loses its approval, or why there is none."""
     if device.assignment is None:
         ref = device.status.pool_ref
@@ -98,15 +98,15 @@ def release(device: GPUDevice) -> Change | str:
             return "it has no approval"
         return f"pool {ref.name} takes it without approval: `{PROGRAM} drain {device.name}` keeps it out"
     text = f"no longer approved for pool {device.assignment}{_leaving(device)}"
-    return Change(device.name, {"annotations": {ASSIGNMENT_ANNOTATION: None}}, text)
+    return DevicePatch(device.name, {"annotations": {ASSIGNMENT_ANNOTATION: None}}, text)
 
 
-def drain(device: GPUDevice) -> Change | str:
+def drain(device: GPUDevice) -> DevicePatch | str:
     """Return the change by which a device leaves its pool and joins none, or why there is none."""
     if device.is_ignored:
         return f"it is out of all pools already: `{PROGRAM} approve {device.name} POOL` ends that"
     text = f"kept out of all pools{_leaving(device)}"
-    return Change(device.name, {"labels": {IGNORE_LABEL: "true"}}, text)
+    return DevicePatch(device.name, {"labels": {IGNORE_LABEL: "true"}}, text)
 
 
 def _leaving(device: GPUDevice) -> str:
@@ -134,7 +134,7 @@ def run_approve(arguments: "Sequence[str]", terminal: "Terminal") -> int:
         if not given.pool:
             of_node = {node: _candidates(cluster, node) for node in {item.node for item in devices}}
 
-        def decide(device: GPUDevice) -> Change | str:
+        def decide(device: GPUDevice) -> DevicePatch | str:
             candidates = of_node.get(device.node, {}).get(device.name, [])
             return approval(device, given.pool, candidates)
 
@@ -162,8 +162,8 @@ def run_drain(arguments: "Sequence[str]", terminal: "Terminal") -> int:
 
 
 def _decided(
-    devices: "Iterable[GPUDevice]", decide: "Callable[[GPUDevice], Change | str]"
-) -> "dict[str, Change | str]":
+    devices: "Iterable[GPUDevice]", decide: "Callable[[GPUDevice], DevicePatch | str]"
+) -> "dict[str, DevicePatch | str]":
     return {device.name: decide(device) for device in devices}
 
 
@@ -185,7 +185,7 @@ def _parser(verb: str, description: str, *, is_optional: bool = False) -> Comman
 def _run(
     given: "argparse.Namespace",
     terminal: "Terminal",
-    decide: "Callable[[GPUDevice], Change | str]",
+    decide: "Callable[[GPUDevice], DevicePatch | str]",
 ) -> int:
     with verb_flags.open_cluster(given) as cluster:
         devices = _devices(cluster, given.target)
@@ -197,10 +197,10 @@ def _apply(
     terminal: "Terminal",
     given: "argparse.Namespace",
     *,
-    decided: "dict[str, Change | str]",
+    decided: "dict[str, DevicePatch | str]",
 ) -> int:
     """Make the changes, all or none; devices of a node for which there is none are named and left alone."""
-    changes = [item for item in decided.values() if isinstance(item, Change)]
+    changes = [item for item in decided.values() if isinstance(item, DevicePatch)]
     for name, item in decided.items():
         if isinstance(item, str):
             terminal.complain(f"{name} is left as it is: {item}")

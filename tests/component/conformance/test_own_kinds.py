@@ -32,6 +32,7 @@ async def test_defaults_are_filled_in_where_an_operator_sees_them(api: Api, pool
         "assignment": {"requireAnnotation": True},
         "maintenance": {"policy": "Wait", "deadline": "1h"},
         "repair": "Off",
+        "podBaseline": "Off",
         "maxRepairsPerHour": 4,
         "reservation": {"ttl": "2m", "whenExhausted": "Pend"},
         "scheduling": {

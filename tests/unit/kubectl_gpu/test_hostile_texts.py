@@ -37,8 +37,9 @@ ASKED = {
     "version": (("version",),),
     "console": (),
     "dump": (),
+    **dict.fromkeys(("approve", "move", "release", "drain"), ()),
 }
-"""The last two take no dump."""
+"""The last ones take no dump; what decisions print goes the same way (`Terminal.write`)."""
 FORMS = ("", "wide", "json", "yaml", "name")
 
 
