@@ -32,7 +32,7 @@ SECOND_LANE: Final = tuple(
     f"{SUITES}/{name}"
     for name in (
         *("chart", "console", "image", "kubectl_gpu", "node", "uninstall", "upgrades"),
-        *("operator_states", "joints"),
+        "operator_states",
     )
 )
 """Suites with a control plane of their own that run beside the others, in this order; both lanes take as long."""

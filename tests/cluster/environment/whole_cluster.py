@@ -8,6 +8,7 @@ ones, with a folder as the node's files: they pull and verify caches, and links 
 
 import asyncio
 import contextlib
+import secrets
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final, NoReturn
@@ -91,8 +92,9 @@ async def running(
     """
     program, definitions = karpenter_program
     kubeconfig, clock = control_plane.kubeconfig(), SystemClock()
-    autoscaler = karpenter.Karpenter(control_plane, program, name="whole-karpenter")
-    scheduler = components.KubeScheduler(control_plane, name="whole-scheduler")
+    prefix = f"whole-{secrets.token_hex(2)}-"
+    autoscaler = karpenter.Karpenter(control_plane, program, name=f"{prefix}karpenter")
+    scheduler = components.KubeScheduler(control_plane, name=f"{prefix}scheduler")
     configuration = await load_configuration(clock, kubeconfig=str(kubeconfig))
     async with contextlib.AsyncExitStack() as stack:
         images = DemoImages(folder / "images", address=address)
@@ -100,7 +102,7 @@ async def running(
         api = await stack.enter_async_context(client.open_client(kubeconfig))
         kube = await stack.enter_async_context(KubeClient(configuration, clock))
         chosen = _settings(images) | dict(settings or {})
-        system = GpuSystem(control_plane, kubectl, prefix="whole-", settings=chosen)
+        system = GpuSystem(control_plane, kubectl, prefix=prefix, settings=chosen)
         stack.push_async_callback(system.uninstall)
         await karpenter.install_definitions(kubectl, definitions)
         for process in (autoscaler.process, scheduler.process):

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from tests.cluster.environment.whole_cluster import WholeCluster
 
 POLICY: Final = "cluster-policy"
-TRAIN, BATCH, LLM, WEB, HELD = "train", "batch", from_zero.POOL, "web", "held"
+TRAIN, BATCH, LLM, WEB, HELD = "fleet-train", "fleet-batch", from_zero.POOL, "web", "held"
 DRIVER_OBJECT: Final = "second"
 FIRST, SECOND = "595.91.07", "595.91.08"
 EVENTS: Final = "/apis/events.k8s.io/v1/namespaces"

@@ -17,8 +17,6 @@ from typing import TYPE_CHECKING, Any, final
 import aiohttp
 import yaml
 
-from cli import main as command_line
-from cli.exit_status import OK
 from manifests.yaml import render
 from simulator.node.nfd import node_feature_crd
 from tests.cluster.environment import client, components, nodes, polling, server_process
@@ -377,9 +375,12 @@ class GpuSystem:
     @staticmethod
     async def render(*arguments: str) -> str:
         """Return what `gpu-control-plane render` prints; here, since a process imports for a second before it prints."""
+        # The fault run, which imports nothing that it judges, has installations that it does not render here.
+        from cli import main as command_line  # noqa: PLC0415
+
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed):
-            assert command_line.run(["render", *arguments]) == OK
+            assert command_line.run(["render", *arguments]) == 0
         return printed.getvalue()
 
 

@@ -128,8 +128,8 @@ def device(allocated: int, capacity: int = 1) -> dict[str, int]:
 
 
 def figures(total: int, **others: int) -> dict[str, int]:
-    zeros = dict.fromkeys(("reserved", "used", "available", "unhealthy", "largestFree"), 0)
-    return {"total": total, **zeros, **others}
+    names = ("reserved", "used", "available", "unhealthy", "missing", "largestFree")
+    return {"total": total, **dict.fromkeys(names, 0), **others}
 
 
 LISTED = {"whole": {"GPU-w0", "GPU-w1", "GPU-w2"}, "slow": {"GPU-sliced"}}

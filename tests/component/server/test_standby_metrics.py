@@ -29,7 +29,7 @@ def unassigned() -> float | None:
 
 
 async def add_devices(cluster: Cluster) -> None:
-    """One device in the pool, and one in none; the webhook of annotated devices is not served yet."""
+    """One device in the pool, and one in none."""
     await register_node(cluster.client, "n1", {})
     for gpu in range(2):
         device = a_device("n1", gpu, "whole")
@@ -47,10 +47,10 @@ async def add_devices(cluster: Cluster) -> None:
 
 
 async def test_pools_are_shown_by_the_replica_that_leads_and_by_no_other(cluster: Cluster):
-    await add_devices(cluster)
     total = ("gpupool_capacity_total", "whole")
     async with a_server(cluster) as server:
         await server.until_ready()
+        await add_devices(cluster)
         pool = a_pool()
         pool["spec"]["assignment"] = {"requireAnnotation": False}
         await cluster.client.create(GPU_POOLS, pool)
