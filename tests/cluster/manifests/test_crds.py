@@ -56,9 +56,9 @@ async def test_kubectl_shows_capacity_of_pools(api, kubectl, pools):
     header, row = (await kubectl("get", "gpool", "-o", "wide")).stdout.splitlines()
     assert " ".join(header.split()) == (
         "NAME MODE TOTAL USED HELD FREE LARGEST WAITING PHASE"
-        " RESOURCE UNHEALTHY NODES STRATEGY WHY CONFLICT DELETED AGE"
+        " RESOURCE UNHEALTHY CANDIDATES NODES STRATEGY WHY CONFLICT DELETED AGE"
     )
-    current = "train Exclusive 8 3 1 4 3 5 Ready gpu.deckhouse.io/train 0 2 BinPack"
+    current = "train Exclusive 8 3 1 4 3 5 Ready gpu.deckhouse.io/train 0 0 2 BinPack"
     assert row.split()[:-1] == current.split()
 
 
