@@ -37,6 +37,7 @@ class NodeRequests:
     def __init__(self, *, is_whole: bool = True) -> None:
         self._by_pod: dict[PodUid, tuple[NodeName, ComputeResources]] = {}
         self._totals: dict[NodeName, _NodeTotal] = {}
+        self._apart_beyond = 0
         self.is_whole: Final = is_whole
         """Whether all pods of nodes are read; False: more of each node may be taken than is known here."""
 
@@ -54,12 +55,14 @@ class NodeRequests:
             del self._by_pod[pod]
             total = self._totals[before[0]]
             total.move(before[1], -1)
+            self._apart_beyond -= before[1].apart_beyond
             if not total.entries:
                 del self._totals[before[0]]
         if after is not None:
             changed.add(after[0])
             self._by_pod[pod] = after
             self._totals.setdefault(after[0], _NodeTotal()).move(after[1], 1)
+            self._apart_beyond += after[1].apart_beyond
         return changed
 
     def on(self, node: "NodeName", *, without: "PodUid | None" = None) -> ComputeResources:
@@ -76,6 +79,11 @@ class NodeRequests:
             total.pods - own[1].pods,
             total.apart - own[1].apart,
         )
+
+    def keep_away_beyond(self, *, without: "PodUid") -> bool:
+        """Return whether a pod but this one keeps others from more than its own node, such as from a zone."""
+        own = self._by_pod.get(without)
+        return self._apart_beyond > (own[1].apart_beyond if own is not None else 0)
 
     def of(self, pod: "PodUid") -> "tuple[NodeName, ComputeResources] | None":
         """Return the node of a pod, and what the pod requests there."""

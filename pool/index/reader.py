@@ -79,9 +79,11 @@ class IndexReader(IndexFigures):
         return TOO_MANY_PODS if places is not None and places + freed.pods < 1 else ""
 
     def unweighed(self, pool: "PoolName", *, without: "PodUid") -> tuple[str, ...]:
-        """Return by what other pods of a pool's nodes may keep a pod away that is not weighed."""
+        """Return by what other pods may keep a pod away from a pool's nodes that is not weighed."""
         nodes = self.state(pool).devices_by_node
-        keeps_away = any(self.requests.on(node, without=without).apart for node in nodes)
+        keeps_away = self.requests.keep_away_beyond(without=without) or any(
+            self.requests.on(node, without=without).apart for node in nodes
+        )
         return ("podAntiAffinity of other pods",) if keeps_away else ()
 
     def remaining_room(

@@ -158,16 +158,26 @@ def test_what_is_not_weighed_is_named(spec: Object, field: str | None):
     assert unweighed(msgspec.convert(spec, PodSpec)) == ((field,) if field else ())
 
 
-@pytest.mark.parametrize(("node", "named"), [("n0", ["podAntiAffinity of other pods"]), ("n1", [])])
-def test_rules_of_other_pods_on_nodes_of_the_pool_are_named(node: str, named: list[str]):
+@pytest.mark.parametrize(
+    ("node", "key", "is_named"),
+    [
+        ("n0", "kubernetes.io/hostname", True),
+        ("n1", "kubernetes.io/hostname", False),
+        ("n1", "zone", True),
+    ],
+)
+def test_rules_of_other_pods_that_reach_nodes_of_the_pool_are_named(
+    node: str, key: str, is_named: bool
+):
     """They may select the pod, which its own spec does not say."""
-    rule = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {}}
+    rule = {"topologyKey": key, "labelSelector": {}}
     affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [rule]}}
     web = a_pod_object("web", 0, nodeName=node, affinity=affinity)
     nodes = [a_node_object("n0"), a_node_object("n1")]
     objects = [a_pool_object(), *nodes, a_device_object("n0", 0), web]
     asked = pod_of_object(a_pod_object("asked"), where="the test")
     assert asked is not None
+    named = ["podAntiAffinity of other pods"] if is_named else []
     assert answer_for(asked, copy_of(ListedObjects(objects)), PodCreator()).not_checked == named
 
 
