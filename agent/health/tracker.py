@@ -56,6 +56,8 @@ if TYPE_CHECKING:
 _MAX_REMEMBERED: Final = 16
 """Kinds of faults that one device keeps; more make no difference, and memory stays bounded."""
 _NONE: Final = RecoveryAction.NONE
+_ACTION_CHANGED: Final = xid_reason(154)
+"""Says that the action changed, after the Xid that is the cause."""
 
 
 @final
@@ -116,10 +118,13 @@ class _Device:
         # Counters of a device that comes back start again.
         return replace(self, lasting=LOST, uncorrectable_errors=None, seen_at=now)
 
-    def with_fault(self, reason: str, now: float) -> "_Device":
+    def with_fault(self, reason: str, now: float, *, is_first: bool = False) -> "_Device":
+        """Remember an event; the first that is a fault comes before those that were none."""
         momentary = dict(self.momentary)
         if reason in momentary or len(momentary) < _MAX_REMEMBERED:
             momentary[reason] = now
+            if is_first:
+                momentary = {reason: momentary.pop(reason), **momentary}
         return replace(self, momentary=momentary)
 
 
@@ -167,6 +172,7 @@ class HealthTracker:
         before = self.states()
         for uuid in (event.uuid,) if event.uuid else tuple(self._devices):
             device = self._devices.get(uuid, _Device())
+            is_healthy = self._health(device) is HEALTHY
             if device.action is not None:
                 action = (actions or {}).get(uuid) or RecoveryAction.UNKNOWN
                 device = replace(device, action=action)
@@ -174,7 +180,9 @@ class HealthTracker:
             # The driver may change its action only after the Xid that is the cause.
             is_judged_again = device.action is not None
             if reason and (is_judged_again or self._verdict(reason, device).action is not _NONE):
-                device = device.with_fault(reason, now)
+                device = device.with_fault(
+                    reason, now, is_first=is_healthy and reason != _ACTION_CHANGED
+                )
             self._devices[uuid] = device
         return tuple(self._changes(before))
 

@@ -135,6 +135,14 @@ def test_a_fault_lasts_while_the_action_is_not_none(code: int):
     assert look(tracker, RecoveryAction.NONE, 5 * QUIET_S) == ""
 
 
+def test_the_xid_that_is_a_fault_is_named_and_no_harmless_one_before_it():
+    tracker = said(RecoveryAction.NONE, 94)
+    tracker.record(xid(119), 1.1, actions={"GPU-1": RecoveryAction.GPU_RESET})
+    assert reason(tracker) == "Xid119"
+    tracker.record(xid(13), 1.2, actions={"GPU-1": RecoveryAction.GPU_RESET})
+    assert reason(tracker) == "Xid119"
+
+
 def test_an_action_that_comes_after_its_xid_names_the_xid():
     tracker = said(RecoveryAction.NONE, 119)
     tracker.record(xid(154), 1.1, actions={"GPU-1": RecoveryAction.GPU_RESET})
