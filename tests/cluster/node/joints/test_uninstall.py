@@ -9,7 +9,7 @@ from cli.uninstall.removal_plan import HOLDER
 from tests.cluster.environment import nodes, pods, polling
 from tests.cluster.joints.from_zero import CACHE, POD, FromZero
 from tests.cluster.joints.from_zero import a_pod as a_scaled_pod
-from tests.cluster.node.caches.caches import Caches
+from tests.cluster.node.caches.caches import Caches, volume_of
 from tests.cluster.node.caches.node_oracle import mount_options, mounted_volumes
 from tests.cluster.node.environment import paths
 from tests.cluster.node.stories.pools import Pools
@@ -70,7 +70,8 @@ async def test_nothing_is_left_and_pods_keep_devices_and_mounts(
     await polling.eventually(lambda: all_states_run(api, node.name), what="pods of all states")
     resource = await Pools(api, namespace, node, devices).make(0, 1, scheduling={"taints": [TAINT]})
     caches = Caches(api, namespace, node)
-    reads = await caches.run(caches.pod_of(READS, CACHE, limits={resource: 1}, nodeName=None))
+    volume = volume_of(CACHE, None)
+    reads = await caches.run(caches.a_pod(READS, volume, limits={resource: 1}, nodeName=None))
     files = await caches.sh(READS, ALL_FILES)
 
     refused = await uninstall(kubeconfig)
