@@ -13,6 +13,7 @@ from google.protobuf.message import DecodeError
 
 from agent.errors import KubeletUnavailableError
 from agent.files import FileIdentity, file_identity
+from agent.running_timeout import running_timeout
 from api.kubelet.podresources import (
     GET,
     GET_ALLOCATABLE,
@@ -132,21 +133,23 @@ class PodResources:
             await connection.channel.close()
 
     async def _call(self, call: str, request: bytes, within_s: float) -> bytes:
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + within_s
+        problems: list[str] = []
+        try:
+            async with running_timeout(within_s):
+                return await self._repeat(call, request, problems)
+        except TimeoutError as error:
+            raise KubeletUnavailableError(
+                f"kubelet's PodResources at {self._socket} did not answer {call} within"
+                f" {within_s:g} s: {problems[-1]}"
+            ) from error
+
+    async def _repeat(self, call: str, request: bytes, problems: list[str]) -> bytes:
         while True:
+            problems.append("no answer")
             try:
-                async with asyncio.timeout_at(deadline):
-                    return await self._try(call, request)
-            except TimeoutError:
-                problem = "no answer"
+                return await self._try(call, request)
             except _TryAgainError as error:
-                problem = str(error)
-            if loop.time() + RETRY_AFTER_S >= deadline:
-                raise KubeletUnavailableError(
-                    f"kubelet's PodResources at {self._socket} did not answer {call} within"
-                    f" {within_s:g} s: {problem}"
-                )
+                problems[-1] = str(error)
             await asyncio.sleep(RETRY_AFTER_S)
 
     async def _try(self, call: str, request: bytes) -> bytes:

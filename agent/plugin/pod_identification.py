@@ -9,11 +9,11 @@ container on to later containers, asks for no preference where these suffice, an
 where they do not (`devicesToReuse` in kubelet's pkg/kubelet/cm/devicemanager/manager.go).
 """
 
-import asyncio
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Final, final
 
+from agent.running_timeout import running_timeout
 from api.kinds.gpupool import SlicePlacement
 from pool.demand import reused_units
 from pool.model import ContainerRole
@@ -82,17 +82,16 @@ async def wait_until_identified(
     within_s: float = WATCH_WITHIN_S,
 ) -> IdentifiedContainer | NotIdentified:
     """Identify again at each change of the watch, until a container is found or the time is over."""
-    deadline = asyncio.get_running_loop().time() + within_s
-    while True:
-        changed = pods.changed
+    found = identify_now()
+    try:
+        async with running_timeout(within_s):
+            while isinstance(found, NotIdentified):
+                await pods.changed.wait()
+                found = identify_now()
+    except TimeoutError:
+        # A change of the same turn of the event loop.
         found = identify_now()
-        if isinstance(found, IdentifiedContainer):
-            return found
-        try:
-            async with asyncio.timeout_at(deadline):
-                await changed.wait()
-        except TimeoutError:
-            return found.fallback or found
+    return found.fallback or found if isinstance(found, NotIdentified) else found
 
 
 def identify(

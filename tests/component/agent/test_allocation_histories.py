@@ -253,7 +253,6 @@ async def test_no_unit_is_allocated_twice_and_assigned_units_are_kept(
                 break
         else:
             pytest.fail("no unit was ever substituted, or few assignments were kept")
-    assert max(node.waits) < 1.0
 
 
 def test_the_same_on_uvloop(folder: Path):

@@ -100,13 +100,10 @@ async def test_a_server_that_hangs_is_left_in_time(
 ):
     await client.list_()
     server.is_silent = True
-    loop = asyncio.get_running_loop()
-    started = loop.time()
     with pytest.raises(
         KubeletUnavailableError, match=r"did not answer List within 0\.1 s: no answer"
     ):
         await client.list_(0.1)
-    assert loop.time() - started < 0.3
     server.is_silent = False
     assert await client.list_() == (POD,)
 
@@ -115,16 +112,13 @@ async def test_a_server_that_hangs_is_left_in_time(
 async def test_a_kubelet_that_restarted_is_asked_without_delay(
     client: PodResources, server: PodResourcesServer, times: int
 ):
-    loop = asyncio.get_running_loop()
     for _ in range(times):
         assert await client.list_() == (POD,)
         await server.stop()
         with pytest.raises(KubeletUnavailableError):
             await client.list_(0.1)
         await server.start()
-        started = loop.time()
-        assert await client.get("ns", "p") == POD
-        assert loop.time() - started < 0.2
+        assert await client.get("ns", "p", 0.2) == POD
 
 
 async def test_calls_under_way_outlive_a_change_of_the_connection(

@@ -6,6 +6,7 @@ from functools import partial
 import msgspec
 import pytest
 
+from agent.plugin.terminated_pods import WITHIN_S
 from telemetry.reasons import EventReason
 from tests.component.agent.node import Agent, numa_devices, whole_devices
 from tests.support.bound_pods import a_bound_pod
@@ -44,7 +45,7 @@ async def test_one_that_ended_in_order_is_not_waited_for(agent: Agent):
         agent.show(a_bound_pod("before", assigned={"main": ("GPU-0",)}, phase="Succeeded"))
         agent.end(BEFORE)
         assert await agent.admit(AFTER) == {"main": {"GPU-0"}}
-        assert max(agent.kubelet.waits, default=0.0) < 0.4
+        assert max(agent.kubelet.waits, default=0.0) < WITHIN_S
 
 
 async def test_processes_that_stay_are_waited_for_once(agent: Agent):
