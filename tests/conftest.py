@@ -17,7 +17,7 @@ from tests.support import slow_tests
 settings.register_profile(
     "ci", max_examples=25, derandomize=True, database=None, deadline=None, print_blob=True
 )
-settings.register_profile("long", max_examples=3000, database=None, deadline=None, print_blob=True)
+settings.register_profile("long", max_examples=300, database=None, deadline=None, print_blob=True)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import re
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +56,9 @@ def normalised(value: Any, key: str = "") -> Any:
             return {name: item for name, item in inner.items() if item not in ({}, [], None, "")}
         case list():
             items = [normalised(item) for item in value]
-            return sorted(items, key=json.dumps) if key in {"resourceNames", "rules"} else items
+            of_roles = key == "rules" and all("verbs" in item for item in items)
+            in_order = key != "resourceNames" and not of_roles
+            return items if in_order else sorted(items, key=partial(json.dumps, sort_keys=True))
         case str() if "\n" in value and key.endswith(".yaml"):
             return yaml.safe_load(value)
         case _:
