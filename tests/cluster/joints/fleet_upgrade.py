@@ -363,7 +363,7 @@ class FleetUpgrade:
         odd = [
             item
             for item in evictions
-            if item.user != SERVER_USER or item.name.partition("-")[0] not in USERS
+            if item.user != SERVER_USER or not item.name.startswith(USERS)
         ]
         assert not odd, f"{odd}"
         assert await self._uids(WEB) >= web
@@ -396,7 +396,7 @@ class FleetUpgrade:
         assert any(name.startswith(from_zero.POD) for name in waited), f"{waited}"
 
 
-USERS: Final = frozenset({TRAIN, BATCH, HELD, from_zero.POD})
+USERS: Final = (TRAIN, BATCH, HELD, from_zero.POD)
 """Apps whose pods have devices."""
 
 
