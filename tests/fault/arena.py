@@ -305,13 +305,24 @@ class Arena:
         """
         path = f"{POOLS}/{self.pools[pool]}"
         await self.insist(lambda: self._api.delete(path), missing_is_done=True)
-        freed = {"metadata": {"finalizers": None}}
-        await self.insist(lambda: self._api.patch(path, freed), missing_is_done=True)
+        await self._ensure_pool(pool)
+
+    async def _ensure_pool(self, pool: int) -> None:
+        path = f"{POOLS}/{self.pools[pool]}"
+        found = await self.insist(functools.partial(self._api.find, path))
+        if found and "deletionTimestamp" in found["metadata"]:
+            freed = {"metadata": {"finalizers": None}}
+            await self.insist(lambda: self._api.patch(path, freed), missing_is_done=True)
         await self.insist(functools.partial(self._create_pool, pool))
 
     async def repeat(self) -> None:
         """Repeat what was done since the backup that etcd was restored from."""
         await self.unreadable.put_back(self.insist)
+        for pool in (
+            WHOLE,
+            SLICED,
+        ):  # before devices are assigned: one may have been deleted in the backup
+            await self._ensure_pool(pool)
         for node in range(NODES):
             path = f"{nodes.NODES}/{self._node_name(node)}"
             is_there = bool(await self.insist(functools.partial(self._api.find, path)))
@@ -324,8 +335,6 @@ class Arena:
                 await self._create_node(node)
             elif is_there:
                 await self._offer(node)
-        for pool in (WHOLE, SLICED):
-            await self.insist(functools.partial(self._create_pool, pool))
 
     async def heal(self) -> None:
         """Bring back what is gone and faulty, and let upgrades go on; what was moved stays where it is."""
@@ -338,7 +347,7 @@ class Arena:
                 if self._gpus[node][gpu].is_faulty:
                     await self.set_faulty(node, gpu, is_faulty=False)
         for pool in (WHOLE, SLICED):
-            await self.insist(functools.partial(self._create_pool, pool))
+            await self._ensure_pool(pool)
 
     # --- steps -----------------------------------------------------------------------------------
 
