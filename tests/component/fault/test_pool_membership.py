@@ -141,9 +141,17 @@ def test_device_that_is_gone_under_a_pod_is_the_operators_doing(story):
 @pytest.mark.parametrize("assigned", ["a", ""])
 def test_device_that_leaves_a_pool_which_is_there_is_found(story, assigned):
     story.show(10, Pool(name="a"))
+    story.at += LATENESS_S + 1
     story.show(11, a_device("", assigned=assigned))
 
     assert story.in_the_end(RELEASED) == [RELEASED]
+
+
+def test_device_leaves_a_pool_that_a_restored_etcd_lacked_for_a_while(story):
+    story.show(10, Pool(name="a"))
+    story.show(11, a_device("", assigned="a"))
+
+    assert story.in_the_end(RELEASED) == []
 
 
 def test_device_that_is_meant_for_another_pool_leaves_its_own(story):

@@ -49,8 +49,8 @@ class PoolMembership:
     _uuids: dict[str, str] = field(default_factory=dict)
     _tenancies: dict[str, _Tenancy] = field(default_factory=dict)
     # uid -> the pod's time on its units
-    _pool_ends: dict[str, list[float]] = field(default_factory=dict)
-    # pool -> when it was seen to go
+    _pool_changes: dict[str, list[float]] = field(default_factory=dict)
+    # pool -> when it was seen to come, which in a restored etcd it may do after its devices, or to go
     _pools: set[str] = field(default_factory=set)
     _reassigned: dict[str, float] = field(default_factory=dict)
     # device -> when another pool than its own was last asked for
@@ -65,10 +65,11 @@ class PoolMembership:
             case Pod() as pod:
                 self._see_pod(pod, observation)
             case Pool() as pool:
+                if observation.is_gone or pool.name not in self._pools:
+                    self._pool_changes.setdefault(pool.name, []).append(observation.at)
                 self._pools.add(pool.name)
                 if observation.is_gone:
                     self._pools.discard(pool.name)
-                    self._pool_ends.setdefault(pool.name, []).append(observation.at)
             case _:
                 pass
         return None
@@ -93,8 +94,9 @@ class PoolMembership:
     def releases(self) -> "Iterator[tuple[str, frozenset[str]]]":
         """Yield every device that left a pool which was there, though it was meant for no other."""
         for device, pool, at in self._releases:
-            ends = [end for end in self._pool_ends.get(pool, ()) if abs(end - at) <= LATENESS_S]
-            if pool in self._pools and not ends:
+            changes = self._pool_changes.get(pool, ())
+            was_absent = any(abs(change - at) <= LATENESS_S for change in changes)
+            if pool in self._pools and not was_absent:
                 text = f"device {device.name} ({device.uuid}) left pool {pool} at {at:.1f} s"
                 yield text, frozenset({device.name, device.uuid, pool})
 
