@@ -59,7 +59,8 @@ def closed_cause(pool: "PoolFacts") -> PodWait | None:
         case NodeReason.POOL_ENDING:
             text = f"pool {pool.name} is being deleted: use another pool"
         case _:
-            text = f"pool {pool.name} is in maintenance: its pods wait until the new allocation is in effect"
+            cause = pool.drift or "its pods wait until the new allocation is in effect"
+            text = f"pool {pool.name} is in maintenance: {cause}"
     return PodWait(WaitReason.POOL_CLOSED, text)
 
 

@@ -61,6 +61,7 @@ def _facts_of_pool(pool: "GPUPool") -> model.PoolFacts:
         created=pool.metadata.creation_timestamp or "",
         is_terminating=pool.metadata.deletion_timestamp is not None,
         is_in_maintenance=pool.is_in_maintenance,
+        drift="" if pool.is_changing or pool.drift is None else pool.drift.message,
     )
 
 

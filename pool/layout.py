@@ -4,7 +4,7 @@ A layout follows from the pool's mode and the device's facts. Slot n is bit n: t
 their number is one `bit_count`.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from api.kinds.gpupool import AllocationMode
@@ -109,6 +109,17 @@ def layout_of(device: "DeviceFacts", pool: "PoolFacts | None") -> Layout:
                 missing=missing,
                 differs=expected is not None and (is_foreign or missing > 0),
             )
+
+
+def partitioned_again(device: "DeviceFacts", pool: "PoolFacts") -> "DeviceFacts":
+    """Return a device that nothing runs on as its agent partitions it for its pool; UUIDs of new instances are made up."""
+    layout = layout_of(device, pool)
+    if not layout.differs:
+        return device
+    present = tuple((pool.mig_profile, str(uuid)) for uuid in layout.ids)
+    new = tuple((pool.mig_profile, f"{device.uuid}/{number}") for number in range(layout.missing))
+    is_mig = pool.mode is AllocationMode.MIG
+    return replace(device, is_partitioned=is_mig, mig_instances=(*present, *new) if is_mig else ())
 
 
 def _is_uuid(text: str) -> bool:

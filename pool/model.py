@@ -77,7 +77,9 @@ class PoolFacts:
     """Creation time: of two pools that claim one resource the older serves it."""
     is_terminating: bool = False
     is_in_maintenance: bool = False
-    """No unit is allocated until the pool's new allocation is in effect."""
+    """No unit is allocated: its allocation is being changed, or others partition its devices."""
+    drift: str = ""
+    """What others did to its devices, and what ends the maintenance that follows from it; empty without one."""
     largest_shape: int = 0
     """Most units of a node that autoscaling may add; 0 where the pool does not scale."""
 

@@ -49,10 +49,11 @@ def _state(explanation: "Explanation") -> str:
         case UnitWaitReason.SCHEDULING_GATED:
             return "but the pod has scheduling gates that are not this control plane's: their owner removes them"
         case UnitWaitReason.POOL_CLOSED:
-            return (
-                "but the pool allocates none: it is being deleted, or waits for its new allocation to be in effect, see"
+            cause = explanation.drift or (
+                "it is being deleted, or waits for its new allocation to be in effect, see"
                 f" `kubectl describe gpupool {explanation.pool}`"
             )
+            return f"but the pool allocates none: {cause}"
         case UnitWaitReason.POD_TOO_LARGE:
             return f"but no node can ever serve that: {_figures(explanation)}, the largest node has {explanation.largest_node}"
         case UnitWaitReason.CACHES_FIT_NO_DEVICE:

@@ -26,6 +26,7 @@ _WITHHELD: Final = {
     WithheldBy.NOT_READY: "is ready again",
     WithheldBy.FAULTED: "has its faulted devices back",
     WithheldBy.DRAINING: "keeps the devices that leave the pool",
+    WithheldBy.LAYOUT: "has the devices partitioned again that others partitioned",
 }
 
 
@@ -88,6 +89,8 @@ def remedy_text(remedy: "AnyRemedy", reader: RemedyReader) -> str:
         case UnitsReturn():
             actions = f"; needed: {listed(remedy.needed_actions)}" if remedy.needed_actions else ""
             devices = f" ({listed(remedy.devices)}{actions})" if remedy.devices else ""
+            if remedy.holders:
+                devices += f" once {reader.pods(remedy.holders)} {_verb(remedy.holders)}"
             return (
                 f"when node {remedy.node} {_WITHHELD[remedy.cause]}, it has {units(remedy.units)}"
                 f" more{devices}, and takes the pod"
@@ -99,11 +102,14 @@ def remedy_text(remedy: "AnyRemedy", reader: RemedyReader) -> str:
                 f" would make room: {remedy.obstacle}"
             )
         case PodsEnd():  # pragma: no branch  # mypy proves that no case is missing
-            verb = "ends" if len(remedy.holders) == 1 else "end"
             automatic = (
                 "; kube-scheduler preempts such pods by itself" if remedy.is_preemption else ""
             )
-            return f"when {reader.pods(remedy.holders)} {verb}, the pod fits on {remedy.node}{automatic}"
+            return f"when {reader.pods(remedy.holders)} {_verb(remedy.holders)}, the pod fits on {remedy.node}{automatic}"
+
+
+def _verb(holders: "tuple[UnitsHolder, ...]") -> str:
+    return "ends" if len(holders) == 1 else "end"
 
 
 def node_reason(node: "NodeExplanation", pool: str) -> str:

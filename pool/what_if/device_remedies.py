@@ -6,20 +6,23 @@ are tried, too.
 """
 
 import itertools
+from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, TypeVar, final
 
 from api.names import NodeName
-from pool.layout import layout_of
+from pool.layout import layout_of, partitioned_again
 from pool.what_if.evictions import is_closed
 from pool.what_if.exclusion import exclusion_of
 from pool.what_if.explanation import DevicesJoin, UnitsReturn, WithheldBy
 from pool.what_if.node_copy import NodeChange
-from pool.what_if.node_figures import refused
+from pool.what_if.node_figures import holder_of_pod, refused
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from api.names import PodUid
+    from pool.allocation_reader import AllocationReader
     from pool.index.devices import DeviceEntry
     from pool.index.reader import IndexReader
     from pool.model import Constraints, Demand, PoolFacts
@@ -41,6 +44,7 @@ _MOST_SMALL_SETS: Final = 32
 class DeviceRemedies:
     """The search for the devices of one pod."""
 
+    reader: "AllocationReader"
     index: "IndexReader"
     pool: "PoolFacts"
     demand: "Demand"
@@ -49,14 +53,16 @@ class DeviceRemedies:
     takes: "Takes"
 
     def restored(self, figures: "Sequence[NodeExplanation]") -> UnitsReturn | None:
-        """Return few devices of a node, all faulted or all draining, whose units would do."""
+        """Return few devices of a node, withheld for one cause, whose units would do."""
         best: UnitsReturn | None = None
         nodes = self.index.state_for(self.pool.name, self.demand).nodes()
+        differing = self.index.state(self.pool.name).differing
+        partitioned = {self.index.devices[name].facts.node for name in differing}
         for item, _ in refused(figures):
             summary = nodes.get(NodeName(item.node))
-            if summary is None or not summary.unusable:
+            if item.node not in partitioned and (summary is None or not summary.unusable):
                 continue
-            for cause in (WithheldBy.FAULTED, WithheldBy.DRAINING):
+            for cause in (WithheldBy.FAULTED, WithheldBy.DRAINING, WithheldBy.LAYOUT):
                 found = self._restored_on(item.node, cause)
                 if found is not None and (best is None or len(found.devices) < len(best.devices)):
                     best = found
@@ -83,17 +89,21 @@ class DeviceRemedies:
     def _restored_on(self, node: str, cause: WithheldBy) -> UnitsReturn | None:
         name = NodeName(node)
         devices = self._withheld(name, cause)
-        if not self.could_do(name, sum(self._idle(entry) for entry in devices)):
+        if not self.could_do(name, sum(map(self._returned, devices))):
             return None
         found = _few(
             devices,
-            lambda device: self.takes(
-                name, NodeChange(restored=frozenset(entry.facts.name for entry in device))
+            lambda entries: self.takes(
+                name,
+                NodeChange(
+                    restored=frozenset(entry.facts.name for entry in entries),
+                    ended=frozenset(self._users(entries)),
+                ),
             ),
         )
         if found is None:
             return None
-        units = sum(self._idle(entry) for entry in found)
+        units = sum(map(self._returned, found))
         names = tuple(entry.facts.name for entry in found)
         actions = {entry.facts.needed_action for entry in found} - {""}
         return UnitsReturn(
@@ -102,6 +112,11 @@ class DeviceRemedies:
             units=units,
             devices=names,
             needed_actions=tuple(sorted(actions)),
+            holders=tuple(
+                holder_of_pod(pod, units=count)
+                for uid, count in sorted(self._users(found).items())
+                if (pod := self.reader.holder(uid)) is not None
+            ),
         )
 
     def _withheld(self, node: "NodeName", cause: WithheldBy) -> "list[DeviceEntry]":
@@ -111,11 +126,29 @@ class DeviceRemedies:
             for entry in self.index.devices_on(self.pool.name, node)
             if not entry.is_usable
             and not entry.is_duplicate
-            and self._idle(entry)
+            and self._returned(entry)
             and entry.facts.is_faulted is (cause is WithheldBy.FAULTED)
             and entry.is_draining is (cause is WithheldBy.DRAINING)
+            and entry.layout.differs is (cause is WithheldBy.LAYOUT)
         ]
-        return sorted(found, key=lambda item: (-self._idle(item), item.facts.name))
+        return sorted(found, key=lambda item: (-self._returned(item), item.facts.name))
+
+    def _returned(self, entry: "DeviceEntry") -> int:
+        """Count the units that the device would have for the pod."""
+        if not entry.layout.differs:
+            return self._idle(entry)
+        if entry.assumed:  # the pod of a reservation may start there at any moment
+            return 0
+        return layout_of(partitioned_again(entry.facts, self.pool), self.pool).count
+
+    def _users(self, entries: "Sequence[DeviceEntry]") -> "Counter[PodUid]":
+        """Count the units of the bound pods that end before the devices are partitioned again."""
+        found: Counter[PodUid] = Counter()
+        for entry in entries:
+            if entry.layout.differs:
+                for uid, units in self.index.claims.occupants(entry).items():
+                    found[uid] += len(units)
+        return found
 
     def _joining_on(
         self, node: "NodeName", candidates: "Sequence[JoinableDevice]"

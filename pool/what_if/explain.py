@@ -68,7 +68,10 @@ def _reason_of_refusals(
     reasons = {refusal.reason for _, refusal in judged}
     if reasons & _BY_CACHES and reasons <= _BY_CACHES | _TOO_LARGE:
         return UnitWaitReason.CACHES_FIT_NO_DEVICE
-    if reasons <= _TOO_LARGE:
+    if reasons <= _TOO_LARGE and not any(
+        refusal.reason is NodeReason.NODE_TOO_SMALL and item.total >= units
+        for item, refusal in judged
+    ):
         return UnitWaitReason.POD_TOO_LARGE
     if reasons & _BY_RULES:
         return UnitWaitReason.UNITS_NOT_ALIGNED
@@ -138,6 +141,7 @@ def explanation_steps(
         units=pod.demand.units,
         reason=reason,
         pool="" if pool is None else pool.name,
+        drift="" if pool is None else pool.drift,
         capacity=None if pool is None else index.state(pool.name).capacity(),
         free=sum(figure.free for figure in figures),
         largest_node=max((figure.total for figure in figures), default=0),

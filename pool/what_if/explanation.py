@@ -75,7 +75,8 @@ class NodeExplanation(
     used: int
     reserved: int
     withheld: int
-    """Free units on faulted or draining devices, and all free ones of a node that takes no pods."""
+    """Units of no pod on devices that are faulted, draining or partitioned by others, those that such a device lacks,
+    and all free ones of a node that takes no pods."""
     exclusion: str = ""
     """Why kube-scheduler does not consider the node, whatever is free on it; empty where it does."""
     shortage: str = ""
@@ -124,6 +125,7 @@ class WithheldBy(Enum):
     NOT_READY = "NotReady"
     FAULTED = "Faulted"
     DRAINING = "Draining"
+    LAYOUT = "LayoutDiffers"
 
 
 class UnitsReturn(Remedy, frozen=True):
@@ -132,9 +134,11 @@ class UnitsReturn(Remedy, frozen=True):
     cause: WithheldBy
     units: int
     devices: tuple[str, ...] = ()
-    """Devices of a fault or of devices that leave the pool; empty where the whole node is withheld."""
+    """Devices that are faulted, leave the pool, or were partitioned by others; empty where the whole node is withheld."""
     needed_actions: tuple[str, ...] = ()
     """What the faulted ones need, such as GPUReset."""
+    holders: tuple[UnitsHolder, ...] = ()
+    """Pods that end first: a node agent partitions no device that is in use."""
 
 
 class DevicesJoin(Remedy, frozen=True):
@@ -166,6 +170,8 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     reason: UnitWaitReason
     pool: str = ""
     """Empty where no pool serves the resource."""
+    drift: str = ""
+    """What others did to the pool's devices, and what ends the maintenance that follows from it."""
     capacity: Capacity | None = None
     free: int = 0
     """Units that pods can get now, on nodes that take pods."""

@@ -7,6 +7,7 @@ from pool.compute_resources import NOTHING, ComputeResources
 from pool.index.cache_fit import devices_for
 from pool.index.device_index import DeviceIndex
 from pool.index.node_view import refusal_of
+from pool.layout import partitioned_again
 from pool.placement.planner import plan_devices
 from pool.what_if.exclusion import exclusion_of
 
@@ -24,7 +25,7 @@ class NodeChange:
     ended: "frozenset[PodUid | ReservationId]" = frozenset()
     """Bound pods and reservations whose units are free."""
     restored: "frozenset[DeviceName]" = frozenset()
-    """Devices that are neither faulted nor draining."""
+    """Devices that are neither faulted nor draining, and that their agent has partitioned."""
     joined: "tuple[DeviceFacts, ...]" = ()
     """Devices of the node that come into the pool."""
     node: "NodeFacts | None" = None
@@ -75,7 +76,8 @@ class NodeCopy:
         copy.replace_kubelet(node, source.kubelet_on(node))
         entries = source.devices_on(self.pool.name, node)
         for entry in entries:
-            copy.replace_device(_device(entry, is_restored=entry.facts.name in change.restored))
+            is_restored = entry.facts.name in change.restored
+            copy.replace_device(_device(entry, self.pool, is_restored=is_restored))
         for device in change.joined:
             joined = replace(device, pool=self.pool.name, is_faulted=False, is_draining=False)
             copy.replace_device(joined)
@@ -102,10 +104,10 @@ class NodeCopy:
                     copy.set_assumed(id_, claims.assumed.units(id_))
 
 
-def _device(entry: "DeviceEntry", *, is_restored: bool) -> "DeviceFacts":
+def _device(entry: "DeviceEntry", pool: "PoolFacts", *, is_restored: bool) -> "DeviceFacts":
     facts = entry.facts
     if entry.is_duplicate:  # the device that owns its UUID may be on another node
         return replace(facts, is_faulted=True)
     if is_restored:
-        return replace(facts, is_faulted=False, is_draining=False)
+        return partitioned_again(replace(facts, is_faulted=False, is_draining=False), pool)
     return replace(facts, is_draining=True) if entry.is_withheld else facts

@@ -6,16 +6,15 @@ import msgspec
 
 from api.names import PodUid, ReservationId
 from pool.compute_resources import NOTHING
-from pool.index.node_view import refusal_of
+from pool.index.node_view import PoolNode, refusal_of
 from pool.what_if.exclusion import CORDONED, NOT_READY, exclusion_of
 from pool.what_if.explanation import NodeExplanation, UnitsHolder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from api.names import NodeName
     from pool.allocation_reader import AllocationReader
-    from pool.index.node_view import PoolNode
     from pool.index.reader import IndexReader
     from pool.model import Constraints, PodFacts, PoolFacts
     from pool.placement.unit_request import UnitRequest
@@ -32,12 +31,25 @@ def figures_of_nodes(
     # What is left of CPU and memory is not known where not all pods are read; a place that is missing then is.
     requests = pod.requests if index.requests.is_whole else NOTHING
     found: list[NodeExplanation] = []
-    for name, node in state.nodes().items():
+    for name, node in _with_missing(index, pool, state.nodes()).items():
         figures = _figures(index, name, node, request=request, constraints=constraints)
         if not figures.exclusion and (shortage := index.shortage(requests, name, without=pod.uid)):
             figures = msgspec.structs.replace(figures, shortage=shortage)
         found.append(figures)
     return sorted(found, key=lambda item: (-item.free, bool(item.exclusion), item.node))
+
+
+def _with_missing(
+    index: "IndexReader", pool: "PoolFacts", nodes: "Mapping[NodeName, PoolNode]"
+) -> "Mapping[NodeName, PoolNode]":
+    """Count the units that devices lack since others partitioned them among those that are withheld."""
+    found = nodes
+    for device, count in index.state(pool.name).differing.items():
+        name = index.devices[device].facts.node
+        node = found.get(name) or PoolNode(0, 0, 0, 0, 0, 0)
+        more = {field: getattr(node, field) + count for field in ("total", "unhealthy", "unusable")}
+        found = {**found, name: msgspec.structs.replace(node, **more)}
+    return found
 
 
 def _figures(

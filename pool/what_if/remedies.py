@@ -248,6 +248,7 @@ class RemedySearch:
     @property
     def _devices(self) -> DeviceRemedies:
         return DeviceRemedies(
+            reader=self.reader,
             index=self.index,
             pool=self.pool,
             demand=self._demand,

@@ -15,9 +15,17 @@ import msgspec
 from api.kinds.gpupool import SlicePlacement
 from pool.model import Demand, DeviceFacts, NodeFacts, PodFacts, PoolFacts
 from pool.reservations.reservation import ReservationPhase
+from pool.what_if.explanation import WithheldBy
 from tests.support.kubelet_topology import Kubelet, RejectedError
 from tests.support.naive_allocation_state import NaiveAllocationState
-from tests.support.waiting_worlds import CORDON, UNREADY, ReservedUnits, WaitingWorld
+from tests.support.waiting_worlds import (
+    CORDON,
+    PROFILE,
+    UNREADY,
+    ReservedUnits,
+    WaitingWorld,
+    is_drifted,
+)
 
 ARCHS: Final = {"8.0": 80, "9.0": 90, "": 0}
 """Architecture by compute capability."""
@@ -36,7 +44,11 @@ class NaivePlacement:
         found.pools = {name: _pool(item) for name, item in world.pools.items()}
         found.nodes = {name: _node(item) for name, item in world.nodes.items()}
         found.devices = {
-            name: _device(item, is_withheld=name in world.withheld)
+            name: _device(
+                item,
+                is_withheld=name in world.withheld
+                or is_drifted(item, world.pools.get(item.pool or "")),
+            )
             for name, item in sorted(world.devices.items())
         }
         found.pods = {uid: _bound(item) for uid, item in world.bound.items()}
@@ -226,19 +238,32 @@ class NaiveSearch:
                 if changed != facts and NaivePlacement(with_node(self.world, changed)).takes(node):
                     yield node
 
-    def restored_devices(self, *, draining: bool) -> Iterator[tuple[str, ...]]:
-        """Devices of one node in the pool that are only faulted, or only draining."""
+    def restored_devices(self, cause: WithheldBy) -> Iterator[tuple[str, ...]]:
+        """Devices of one node in the pool that are only faulted, only draining, or only partitioned by others."""
         for node in self.world.nodes:
             names = [
                 name
                 for name, device in self.world.devices.items()
-                if device.node == node
-                and (device.is_faulted is not draining)
-                and ((device.is_draining or name in self.world.withheld) is draining)
+                if device.node == node and self._causes(device) == {cause}
             ]
             for subset in subsets(names):
                 if NaivePlacement(restored(self.world, subset)).takes(node):
                     yield subset
+
+    def _causes(self, device: DeviceFacts) -> set[WithheldBy | None]:
+        """Why a device is withheld; with None where it has a reservation, whose pod may start there at any moment."""
+        world = self.world
+        parts = {device.uuid, *(uuid for _, uuid in device.mig_instances)}
+        pool = None if device.pool is None else world.pools[device.pool]
+        drifted = pool == world.pool and is_drifted(device, pool)
+        reserved = {unit for item in world.reserved.values() for unit in item.units}
+        causes = {
+            WithheldBy.FAULTED: device.is_faulted,
+            WithheldBy.DRAINING: device.is_draining or device.name in world.withheld,
+            WithheldBy.LAYOUT: drifted,
+            None: drifted and bool(reserved & parts),
+        }
+        return {cause for cause, holds in causes.items() if holds}
 
     def joining_devices(self) -> Iterator[tuple[str, ...]]:
         pool = self.world.pool
@@ -325,12 +350,32 @@ def ready(node: NodeFacts) -> NodeFacts:
 
 
 def restored(world: WaitingWorld, names: Collection[str]) -> WaitingWorld:
-    healthy = {
-        name: replace(world.devices[name], is_faulted=False, is_draining=False) for name in names
-    }
+    """The world once devices are well, stay, and are partitioned again, for which their pods end."""
+    healthy, ended = {}, set[str]()
+    for name in names:
+        device = world.devices[name]
+        if device.pool is not None and is_drifted(device, world.pools[device.pool]):
+            parts = {uuid for _, uuid in device.mig_instances}
+            ended |= {
+                uid
+                for uid, pod in world.bound.items()
+                if any(parts & set(units) for units in (pod.devices or {}).values())
+            }
+            device = partitioned(device)
+        healthy[name] = replace(device, is_faulted=False, is_draining=False)
     return replace(
-        world, devices={**world.devices, **healthy}, withheld=world.withheld - set(names)
+        without_pods(world, ended),
+        devices={**world.devices, **healthy},
+        withheld=world.withheld - set(names),
     )
+
+
+def partitioned(device: DeviceFacts) -> DeviceFacts:
+    """The device with the instances that fit."""
+    wanted = dict(device.mig_capacities)[PROFILE]
+    uuids = [uuid for profile, uuid in device.mig_instances if profile == PROFILE]
+    uuids += [f"{device.uuid}-new-{number}" for number in range(wanted - len(uuids))]
+    return replace(device, mig_instances=tuple((PROFILE, uuid) for uuid in uuids))
 
 
 def joined(world: WaitingWorld, names: Collection[str]) -> WaitingWorld:

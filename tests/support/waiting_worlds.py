@@ -159,6 +159,14 @@ def units_of(device: DeviceFacts, pool: PoolFacts) -> list[str]:
             return sorted(uuid for profile, uuid in device.mig_instances if profile == PROFILE)
 
 
+def is_drifted(device: DeviceFacts, pool: PoolFacts | None) -> bool:
+    """Whether others partitioned a device of the pool."""
+    if pool is None or pool.mode is not AllocationMode.MIG or not device.mig_capacities:
+        return False
+    wanted = dict(device.mig_capacities)[PROFILE]
+    return [profile for profile, _ in device.mig_instances] != [PROFILE] * wanted
+
+
 def a_waiting_world(seed: int) -> WaitingWorld:
     """Return the world of a seed: mostly one whose pod waits."""
     return _Drawing(random.Random(seed)).world()
@@ -206,7 +214,14 @@ class _Drawing:
         world = self._with_holders(world)
         if self._is(0.06):
             world = self._with_own_reservation(world, main)
-        return replace(world, pod=replace(world.pod, awaits_capacity=self._is(0.15)))
+        world = replace(world, pod=replace(world.pod, awaits_capacity=self._is(0.15)))
+        drifted = {name: self._drifted(device) for name, device in world.devices.items()}
+        return replace(world, devices=drifted) if self._is(0.4) else world
+
+    def _drifted(self, device: DeviceFacts) -> DeviceFacts:
+        """Let the driver say how many instances fit: as many as the device has, or more."""
+        fitting = sum(profile == PROFILE for profile, _ in device.mig_instances)
+        return replace(device, mig_capacities=((PROFILE, fitting + self._one_of((0, 0, 1, 3))),))
 
     def _pools(self) -> dict[str, PoolFacts]:
         names = ["main", *(["second", "third"][: self._one_of((0, 1, 1, 2))])]

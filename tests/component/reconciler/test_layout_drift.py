@@ -124,6 +124,9 @@ async def test_devices_that_differ_for_long_stop_the_pool_until_that_is_confirme
         f" kubectl annotate --overwrite gpupool whole gpu.deckhouse.io/confirm={generation}"
     )
     assert found["message"] == text
+    facts = parts.allocation_state.index.state(WHOLE).facts
+    assert facts is not None
+    assert facts.drift == text
     misconfigured = await condition(parts, "Misconfigured")
     assert (misconfigured["status"], misconfigured["reason"]) == ("True", "LayoutDiffers")
     assert (await parts.status_of())["phase"] == "Maintenance"

@@ -110,10 +110,7 @@ def test_a_node_that_is_withheld_is_named_where_one_would_do(states: States):
 def test_no_more_withheld_devices_are_named_than_it_takes(states: States):
     for seed, world, explanation in waits(states):
         search = NaiveSearch(world)
-        sets = [
-            *search.restored_devices(draining=False),
-            *search.restored_devices(draining=True),
-        ]
+        sets = [item for cause in WithheldBy for item in search.restored_devices(cause)]
         named = [item for item in of_kind(explanation, UnitsReturn) if item.cause not in OF_NODES]
         is_least(seed, [item.devices for item in named], sets)
 

@@ -8,7 +8,7 @@ import pytest
 
 from api.foreign.core import NodeTaint
 from api.kinds.gpunodeinventory import TopologyManagerPolicy, TopologyManagerScope
-from api.kinds.gpupool import DeviceTopology
+from api.kinds.gpupool import AllocationMode, DeviceTopology
 from api.names import NodeName, ReservationId, UnitId
 from kernelcache.cache_index import CacheIndex
 from pool.allocation_state import AllocationState, PlacementRequest
@@ -27,6 +27,7 @@ from pool.what_if.explanation import (
     UsePool,
 )
 from pool.what_if.question import WaitQuestion
+from telemetry.explanation_texts import wait_summary
 from telemetry.remedy_texts import RemedyReader, remedy_text
 from tests.support.builders import a_device, a_node, a_pod_facts, a_pool, at
 from tests.support.cache_demands import LLAMA, a_known_cache
@@ -332,3 +333,51 @@ def test_of_many_nodes_the_first_are_detailed_and_all_are_counted():
 
 def test_a_pod_without_a_selection_may_go_to_any_node():
     assert why(a_state({"n1": 0}), waiting(1, selection=None)).nodes[0].takes_pod
+
+
+def a_state_of_instances(**counts: int) -> AllocationState:
+    """Devices on which seven instances fit, with as many as said; a node for each."""
+    state = AllocationState()
+    state.index.replace_pool(a_pool(mode=AllocationMode.MIG, mig_profile="1g.10gb"))
+    for node, count in counts.items():
+        instances = tuple(("1g.10gb", f"GPU-{node}-{number}") for number in range(1, count + 1))
+        device = a_device(node, 0, mig_instances=instances, mig_capacities=(("1g.10gb", 7),))
+        state.index.replace_node(a_node(node))
+        state.index.replace_device(device)
+    return state
+
+
+def test_a_device_that_lost_its_instances_is_named_with_the_pods_that_end_first():
+    state = a_state_of_instances(n1=2)
+    bind(state, "on-n1", "n1", [1])
+    found = why(state, waiting(3))
+    assert found.reason is UnitWaitReason.UNITS_EXHAUSTED
+    assert (found.largest_node, found.nodes[0].used, found.nodes[0].withheld) == (7, 1, 6)
+    (remedy,) = found.remedies
+    assert remedy_text(remedy, RemedyReader(namespace="default")) == (
+        "when node n1 has the devices partitioned again that others partitioned, it has 7 units more"
+        " (n1-0) once on-n1 (1 unit) ends, and takes the pod"
+    )
+
+
+def test_a_device_without_any_instance_is_withheld_and_named():
+    found = why(a_state_of_instances(n1=0), waiting(7))
+    assert found.reason is UnitWaitReason.UNITS_EXHAUSTED
+    assert [(item.total, item.withheld) for item in found.nodes] == [(7, 7)]
+    assert [type(remedy) for remedy in found.remedies] == [UnitsReturn]
+
+
+def test_units_on_faulted_devices_make_no_pod_too_large():
+    state = a_state({"n1": 0})
+    for number in (0, 1, 2):
+        state.index.replace_device(a_device("n1", number, is_faulted=True))
+    assert why(state, waiting(2)).reason is UnitWaitReason.UNITS_EXHAUSTED
+
+
+def test_a_pool_whose_devices_others_keep_partitioning_names_what_ends_that():
+    state = a_state({"n1": 0}, is_in_maintenance=True, drift="n1-0: kubectl annotate gpupool whole")
+    found = why(state, waiting())
+    assert found.reason is UnitWaitReason.POOL_CLOSED
+    assert wait_summary(found) == (
+        "1 unit of pool whole requested, but the pool allocates none: n1-0: kubectl annotate gpupool whole"
+    )
