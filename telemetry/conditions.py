@@ -162,31 +162,9 @@ class DeviceAssigned(Enum):
 
 
 class DeviceHealthy(Enum):
-    """Reasons of a device's condition Healthy: what a faulted device needs; the message has the cause."""
+    """Reason of a device's condition Healthy while it is; that of a faulted device is what it needs."""
 
     HEALTHY = "Healthy"
-    GPU_RESET = "GPUReset"
-    """The device is to be reset once no process uses it."""
-    NODE_REBOOT = "NodeReboot"
-    """The node is to be rebooted; so where the device is lost."""
-    DRAIN_P2P = "DrainP2P"
-    """Processes that reach other devices over NVLink are to end."""
-    DRAIN_AND_RESET = "DrainAndReset"
-    """The device works with less than its capacity: its processes are to end, and then it is to be reset."""
-    RECOVER_IMEX_DOMAIN = "RecoverIMEXDomain"
-    """The IMEX domain of the device's NVLink fabric is to be recovered."""
-    BUS_RESET = "BusReset"
-    """The PCIe bus of the device is to be reset."""
-    SYSTEM_REBOOT = "SystemReboot"
-    """The whole system that the device is part of is to be rebooted."""
-    CHECK_COOLING = "CheckCooling"
-    """Heat slows the device, or it is at its shutdown threshold."""
-    REPLACE = "Replace"
-    """The device is to be replaced: a faulty row of its memory could not be remapped."""
-    BEING_RESET = "BeingReset"
-    """A device that it has NVLinks to is being reset, and it with that."""
-    UNKNOWN = "ActionUnknown"
-    """The driver does not say what the device needs, or reports an Xid that no table knows."""
 
 
 class DeviceStale(Enum):

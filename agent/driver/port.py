@@ -102,7 +102,7 @@ class DriverDevice:
     is_row_remap_failed: bool | None = None
     """None where the driver does not answer, or the device has no rows to remap."""
     recovery_action: "RecoveryAction | None" = None
-    """None where the driver does not have the field; UNKNOWN where it does not answer, or has an action of a newer version."""
+    """None where the driver does not have the field, or does not say it; UNKNOWN for one of a newer version."""
     is_lost: bool = False
     """The driver knows it and no longer reaches it: only address, uuid and minor are set."""
 

@@ -33,6 +33,8 @@ class DeviceHealthState:
     text: str = ""
     action: RecoveryAction = RecoveryAction.NONE
     """What the device needs."""
+    reported: RecoveryAction | None = None
+    """The action that the driver last had; None where it does not have the field."""
     reset: str = ""
     """Outcome of the last reset that was asked for (`inventory.health.repair.reset_text`)."""
 

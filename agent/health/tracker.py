@@ -16,8 +16,8 @@ NVIDIA's own plugin never takes a device back (k8s-device-plugin#1014); the cont
 clean samples on top (`inventory.health.device`). A driver that does not answer proves nothing about devices:
 each keeps its state, however long that lasts, and the node's condition AgentDegraded has the cause.
 
-Momentary faults are kept in memory. `recall` restores them from the published state after a restart of the
-agent; after a reboot of the node nothing is published, and every device starts healthy.
+Momentary faults and the driver's actions are kept in memory. `recall` restores them from the published state after a
+restart of the agent; after a reboot of the node nothing is published, and every device starts healthy.
 """
 
 from dataclasses import dataclass, field, replace
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
     from agent.driver.port import DriverDevice, DriverEvent, DriverSnapshot
+    from api.nodefiles.node_devices_file import NodeDevices
 
 
 _MAX_REMEMBERED: Final = 16
@@ -145,6 +146,11 @@ class HealthTracker:
         device = self._devices.get(uuid)
         return HEALTHY if device is None else self._health(device)
 
+    def action(self, uuid: str) -> RecoveryAction | None:
+        """Return the driver's recovery action of a device; None where the driver does not have the field."""
+        device = self._devices.get(uuid)
+        return None if device is None else device.action
+
     def states(self) -> dict[str, DeviceHealthState]:
         """Return the states by UUID, of all devices with a snapshot or an event."""
         return {uuid: self._health(device) for uuid, device in self._devices.items()}
@@ -212,6 +218,8 @@ class HealthTracker:
         before = self.states()
         if self._driver_version not in {"", snapshot.driver_version}:
             self._restarted_at = max(self._read_at, self._restarted_at or self._read_at)
+            for uuid, device in self._devices.items():  # another driver may not have the field
+                self._devices[uuid] = replace(device, action=None)
         seen_uuids = {self._take(reading, now) for reading in snapshot.devices}
         # An address with another device now is no proof that the old one is still present.
         taken = {reading.address for reading in snapshot.devices}
@@ -237,15 +245,20 @@ class HealthTracker:
         for uuid in self._devices.keys() & set(uuids):
             self._devices[uuid] = replace(self._devices[uuid], momentary={})
 
-    def recall(self, uuid: str, reason: str, *, address: str, now: float) -> None:
-        """Restore the published fault of a device after a restart of the agent.
+    def recall(self, remembered: "NodeDevices", now: float) -> None:
+        """Restore what the last agent published, so that its restart heals no device.
 
-        Momentary faults only, whose quiet time begins again; a lasting fault is in the next snapshot. Any other
-        reason is ignored, as is a device that is known already.
+        Momentary faults, whose quiet time begins again, and the driver's actions; a lasting fault is in the next
+        snapshot. A device that is known already stays as it is.
         """
-        is_momentary = reason in {DOUBLE_BIT, UNCORRECTABLE} or xid_of(reason) is not None
-        if is_momentary and uuid not in self._devices:
-            self._devices[uuid] = _Device(address=address).with_fault(reason, now)
+        self._driver_version, self._read_at = remembered.driver_version, now
+        for item in remembered.devices:
+            action = RecoveryAction.of(item.action) if item.action else None
+            device = _Device(address=item.address, action=action)
+            if item.reason in {DOUBLE_BIT, UNCORRECTABLE} or xid_of(item.reason) is not None:
+                device = device.with_fault(item.reason, now)
+            if action is not None or device.momentary:
+                self._devices.setdefault(item.uuid, device)
 
     def _take(self, reading: "DriverDevice", now: float) -> str:
         """Record one device of a snapshot; return its UUID, or the known one of its address for a device without."""
@@ -269,11 +282,14 @@ class HealthTracker:
         # A count that starts again is compared from here on.
         grew = begins_at is None and before is not None and errors is not None and errors > before
         is_hot = self._is_hot(device, reading)
+        action = reading.recovery_action
+        if action is None and device.action is not None:
+            action = RecoveryAction.UNKNOWN
         seen = replace(
             device,
             address=reading.address,
             lasting=_lasting(device, reading, is_hot=is_hot),
-            action=reading.recovery_action,
+            action=action,
             is_hot=is_hot,
             uncorrectable_errors=before if errors is None else errors,
             seen_at=now,

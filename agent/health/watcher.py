@@ -88,8 +88,8 @@ class HealthWatch:
         state = self._tracker.health(uuid)
         if state.is_healthy and uuid in self._being_reset:
             state = BEING_RESET
-        reset = self._resets.get(uuid, "")
-        return replace(state, reset=reset) if reset else state
+        reset, reported = self._resets.get(uuid, ""), self._tracker.action(uuid)
+        return replace(state, reset=reset, reported=reported)
 
     def withhold(self, uuids: "Collection[str]") -> None:
         """Let these devices be unhealthy while they are reset; those of before are not any more."""

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final, final
 
 import msgspec
 
-from agent.health.states import DeviceHealthState, lost
+from agent.health.states import HEALTHY, DeviceHealthState, lost
 from agent.inventory.os_release import OperatingSystem
 from api.foreign.nodefeature import AgentDevice, AgentNode
 from api.nodefiles.node_devices_file import NodeDevice, NodeDevices, NodeInstance, SharedParts
@@ -285,13 +285,18 @@ def _json(value: object) -> str:
 
 
 def node_devices(
-    devices: "Iterable[NodeDeviceFacts]", files: "DeviceFiles", mounts: "Sequence[NodeMount]"
+    devices: "Iterable[NodeDeviceFacts]",
+    files: "DeviceFiles",
+    mounts: "Sequence[NodeMount]",
+    *,
+    driver_version: str,
 ) -> NodeDevices:
     """Return the devices file: devices with a UUID that kubelet accepts."""
     return NodeDevices(
         version="v1",
         devices=[_node_device(device, files) for device in devices if is_nameable(device.uuid)],
         shared=SharedParts(nodes=[item.host_path for item in files.shared], mounts=list(mounts)),
+        driver_version=driver_version,
     )
 
 
@@ -304,7 +309,7 @@ def is_nameable(uuid: str) -> bool:
 
 def _node_device(device: NodeDeviceFacts, files: "DeviceFiles") -> NodeDevice:
     reported, own = device.reported, files.by_uuid.get(device.uuid, ())
-    is_healthy = device.health is None or device.health.is_healthy
+    health = device.health or HEALTHY
     instances = None
     if reported is not None and reported.is_mig_enabled:
         instances = [
@@ -323,6 +328,7 @@ def _node_device(device: NodeDeviceFacts, files: "DeviceFiles") -> NodeDevice:
         address=device.address,
         nodes=[file.host_path for file in own],
         instances=instances,
-        is_healthy=is_healthy,
-        reason="" if is_healthy or device.health is None else device.health.reason,
+        is_healthy=health.is_healthy,
+        reason=health.reason,
+        action="" if health.reported is None else health.reported.value,
     )

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from agent.driver.port import DriverSnapshot
-    from agent.health.tracker import HealthTracker
     from agent.inventory.node_devices import NodeDeviceFacts
     from agent.problems.registry import ProblemRegistry
 
@@ -104,7 +103,7 @@ class NodeFiles:
     def write(self, devices: "Sequence[NodeDeviceFacts]", snapshot: "DriverSnapshot") -> None:
         files = find_files(snapshot.devices, dev=self._paths.dev, proc=self._paths.proc)
         driver = self._driver_files(snapshot.driver_version)
-        file = node_devices(devices, files, driver.mounts)
+        file = node_devices(devices, files, driver.mounts, driver_version=snapshot.driver_version)
         if files.missing:
             self._problems.set(
                 DEVICE_FILES,
@@ -153,10 +152,3 @@ class NodeFiles:
         if is_new:
             PUBLISHED.labels(subject, "written").inc()
             _log.info("file written", what=subject, path=str(path), bytes=len(content or b""))
-
-
-def recall_health(remembered: NodeDevices | None, tracker: "HealthTracker", now: float) -> None:
-    """Restore the health states of the last agent, so that a restart heals no device."""
-    for device in remembered.devices if remembered is not None else ():
-        if not device.is_healthy:
-            tracker.recall(device.uuid, device.reason, address=device.address, now=now)

@@ -1,6 +1,6 @@
 """NVML's recovery action of a device: field 230. Blocking, for the thread of a session."""
 
-from typing import Final, final
+from typing import Final
 
 import pynvml
 
@@ -20,26 +20,13 @@ _ACTIONS: Final = {
 }
 
 
-@final
-class RecoveryActions:
-    """Reads the recovery actions of devices, and remembers which devices have one."""
+def recovery_action(handle: Handle, queries: NvmlQueries) -> RecoveryAction | None:
+    """Return the action of a device; None where the driver does not have the field, or does not say it.
 
-    def __init__(self) -> None:
-        self._having: set[str] = set()
-        """UUIDs of the devices whose driver has said an action: a failure is no lack of the field from then on."""
-
-    def read(self, uuid: str, handle: Handle, queries: NvmlQueries) -> RecoveryAction | None:
-        """Return the action; None where the driver does not have the field, UNKNOWN where it does not say it.
-
-        Raises:
-            DeviceLostError: the device is lost.
-        """
-        asked = [pynvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION]
-        values = [
-            field_value(item)
-            for item in queries.ask((), pynvml.nvmlDeviceGetFieldValues, handle, asked)
-        ]
-        if not values or values[0] is None:
-            return RecoveryAction.UNKNOWN if uuid in self._having else None
-        self._having.add(uuid)
-        return _ACTIONS.get(int(values[0]), RecoveryAction.UNKNOWN)
+    Raises:
+        DeviceLostError: the device is lost.
+    """
+    asked = [pynvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION]
+    fields = queries.ask((), pynvml.nvmlDeviceGetFieldValues, handle, asked)
+    values = [value for field in fields if (value := field_value(field)) is not None]
+    return _ACTIONS.get(int(values[0]), RecoveryAction.UNKNOWN) if values else None

@@ -24,7 +24,7 @@ from agent.nvml.errors import (
 )
 from agent.nvml.links import DeviceLinks
 from agent.nvml.mig import MigDevice, Profiles, read_profiles
-from agent.nvml.recovery_actions import RecoveryActions
+from agent.nvml.recovery_actions import recovery_action
 from telemetry.conditions import AgentDegraded
 
 if TYPE_CHECKING:
@@ -72,8 +72,6 @@ class NvmlSession:
         self._on_bus: frozenset[str] = frozenset()
         self._profiles: dict[tuple[str, bool], Profiles] = {}  # uuid, MIG enabled -> its profiles
         self._links = DeviceLinks(clock)
-        self._actions = RecoveryActions()
-        self._driver_version = ""
 
     def open(self) -> None:
         """Initialise NVML, if it is not.
@@ -119,8 +117,6 @@ class NvmlSession:
             count: int = pynvml.nvmlDeviceGetCount()
         except pynvml.NVMLError as error:
             raise unavailable(error) from error
-        if version != self._driver_version:
-            self._driver_version, self._actions = version, RecoveryActions()
         cuda = queries.ask(0, pynvml.nvmlSystemGetCudaDriverVersion_v2)
         if len(self._known) > count:
             self._known.clear()
@@ -171,7 +167,7 @@ class NvmlSession:
             try:
                 handle = queries.ask(None, pynvml.nvmlDeviceGetHandleByUUID, identity.uuid)
                 if handle is not None:
-                    found[identity.uuid] = self._actions.read(identity.uuid, handle, queries)
+                    found[identity.uuid] = recovery_action(handle, queries)
             except DeviceLostError:
                 continue
         return found
@@ -287,7 +283,7 @@ class NvmlSession:
                     pynvml.NVML_VOLATILE_ECC,
                 ),
                 is_row_remap_failed=None if remapped is None else bool(remapped[3]),
-                recovery_action=self._actions.read(identity.uuid, handle, queries),
+                recovery_action=recovery_action(handle, queries),
             )
         except DeviceLostError:
             return _lost(identity)

@@ -13,7 +13,7 @@ from agent.health.tracker import HealthTracker, HealthTrackingLimits
 from agent.health.watcher import HealthWatch
 from agent.inventory.collector import InventoryCollector
 from agent.inventory.kubelet_settings import KubeletConfigurationReader
-from agent.inventory.node_files import NodeFiles, NodePaths, recall_health
+from agent.inventory.node_files import NodeFiles, NodePaths
 from agent.inventory.publisher import FeaturePublisher
 from agent.kubelet.configuration import KubeletPort
 from agent.mig.dependencies import PartitionerDependencies
@@ -69,7 +69,8 @@ class InventoryRole:
         files = NodeFiles(paths, dependencies.problems)
         self._driver = _driver(settings, clock)
         tracker = HealthTracker(HealthTrackingLimits(xid_actions=settings.xid_actions))
-        recall_health(files.remembered(), tracker, clock.monotonic())
+        if (remembered := files.remembered()) is not None:
+            tracker.recall(remembered, clock.monotonic())
         self.health = HealthWatch(self._driver, tracker, clock, on_change=self._health_changed)
         self._publisher = FeaturePublisher(
             dependencies.client,

@@ -55,6 +55,8 @@ class NodeDevice(Model, frozen=True):
     is_healthy: bool = True
     reason: str = ""
     """Why it is not, in PascalCase."""
+    action: str = ""
+    """The recovery action that its driver last had for it; empty where the driver does not have the field."""
 
 
 class SharedParts(Model, frozen=True):
@@ -71,3 +73,4 @@ class NodeDevices(Model, frozen=True):
     version: Literal["v1"]
     devices: list[NodeDevice] = msgspec.field(name="cards", default_factory=list)
     shared: SharedParts = msgspec.field(default_factory=SharedParts)
+    driver_version: str = ""

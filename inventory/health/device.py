@@ -165,9 +165,6 @@ class _Reported:
 
 
 _CLEAN: Final = _Reported(None)
-_ACTIONS: Final = {
-    action.value: action for action in RecoveryAction if action is not RecoveryAction.NONE
-}
 
 
 def _reported(report: HealthReport | None) -> _Reported | None:
@@ -175,7 +172,9 @@ def _reported(report: HealthReport | None) -> _Reported | None:
         return None
     if report.status == "Healthy":
         return _CLEAN
-    action = _ACTIONS.get(report.action, RecoveryAction.UNKNOWN)
+    action = RecoveryAction.of(report.action)
+    if action is RecoveryAction.NONE:  # of a fault it is no answer
+        action = RecoveryAction.UNKNOWN
     reason = truncate(report.reason) or "no reason given"
     return _Reported(_fault(action, f"reported by the node agent: {reason}"))
 

@@ -16,25 +16,41 @@ from typing import Final
 
 
 class RecoveryAction(Enum):
-    """What a device needs; NVML's eight actions, and four for which NVML has none.
+    """What a faulted device needs, the reason of its condition Healthy; NVML's eight actions, and four more.
 
     An action other than NONE is a fault: no new pod is placed on the device while it lasts, and running pods are left
-    alone. The value is the reason of the condition Healthy, and the label `reason` of `gpu_device_faulted_total`.
+    alone. The value is also the label `reason` of `gpu_device_faulted_total`.
     """
 
     NONE = "None"
+    """Nothing: it is no fault, and no reason."""
     GPU_RESET = "GPUReset"
+    """The device is to be reset once no process uses it."""
     NODE_REBOOT = "NodeReboot"
+    """The node is to be rebooted; so where the device is lost."""
     DRAIN_P2P = "DrainP2P"
+    """Processes that reach other devices over NVLink are to end."""
     DRAIN_AND_RESET = "DrainAndReset"
+    """The device works with less than its capacity: its processes are to end, and then it is to be reset."""
     RECOVER_IMEX_DOMAIN = "RecoverIMEXDomain"
+    """The IMEX domain of the device's NVLink fabric is to be recovered."""
     BUS_RESET = "BusReset"
+    """The PCIe bus of the device is to be reset."""
     SYSTEM_REBOOT = "SystemReboot"
+    """The whole system that the device is part of is to be rebooted."""
     CHECK_COOLING = "CheckCooling"
+    """Heat slows the device, or it is at its shutdown threshold."""
     REPLACE = "Replace"
+    """The device is to be replaced: a faulty row of its memory could not be remapped."""
     BEING_RESET = "BeingReset"
+    """A device that it has NVLinks to is being reset, and it with that."""
     UNKNOWN = "ActionUnknown"
-    """The driver does not say it when asked, says one of a newer version, or reported an Xid that no table has."""
+    """The driver does not say it when asked, says one of a newer version, or reported an Xid that no table knows."""
+
+    @classmethod
+    def of(cls, value: str) -> "RecoveryAction":
+        """Return the action of a value; UNKNOWN for one of another version."""
+        return next((action for action in cls if action.value == value), cls.UNKNOWN)
 
 
 CURES: Final[Mapping[RecoveryAction, str]] = {

@@ -97,12 +97,6 @@ RBAC: Final = (PolicyRule(group=GROUP, resources=("gpudevices/status",), verbs=(
 FIELD_MANAGER: Final = "gpu-control-plane/device-health"
 DEVICES_DELAY_S: Final = 0.1
 """A node's devices change in bursts; a fault of a new device is to be known before pods get it."""
-_REASONS: "Final[dict[RecoveryAction, DeviceHealthy]]" = {
-    action: DeviceHealthy[action.name]
-    for action in RecoveryAction
-    if action is not RecoveryAction.NONE
-}
-_ACTIONS: Final = {reason.value: action for action, reason in _REASONS.items()}
 
 
 @final
@@ -150,7 +144,7 @@ class DeviceHealthController:
         self._now = now
         self._gpus: dict[NodeName, dict[DeviceName, _Device]] = {}
         self._expected: Expectations[DeviceName, Condition] = Expectations(now)
-        self._faulted: dict[NodeName, Counter[DeviceHealthy]] = {}
+        self._faulted: dict[NodeName, Counter[RecoveryAction]] = {}
         # node -> reason -> devices
         self._show_faulted()
 
@@ -226,7 +220,7 @@ class DeviceHealthController:
     def _count(self, node: NodeName) -> None:
         gpus = self._gpus.get(node, {}).values()
         faults = [fault for gpu in gpus if (fault := gpu.health.present_fault) is not None]
-        counted = Counter(_REASONS[fault.action] for fault in faults)
+        counted = Counter(fault.action for fault in faults)
         before = self._faulted.pop(node, Counter())
         if counted:
             self._faulted[node] = counted
@@ -234,11 +228,12 @@ class DeviceHealthController:
             self._show_faulted()
 
     def _show_faulted(self) -> None:
-        total: Counter[DeviceHealthy] = Counter()
+        total: Counter[RecoveryAction] = Counter()
         for counted in self._faulted.values():
             total += counted
-        for reason in _REASONS.values():
-            DEVICES_FAULTED.labels(reason.value).set(total[reason])
+        for action in RecoveryAction:
+            if action is not RecoveryAction.NONE:
+                DEVICES_FAULTED.labels(action.value).set(total[action])
 
 
 def _before(device: "GPUDevice", gpu: _Device | None) -> DeviceHealth:
@@ -265,7 +260,7 @@ def _condition(
     fault = health.present_fault
     return new_condition(
         DeviceCondition.HEALTHY,
-        DeviceHealthy.HEALTHY if fault is None else _REASONS[fault.action],
+        DeviceHealthy.HEALTHY if fault is None else fault.action,
         "no fault is known" if fault is None else fault.text,
         status=fault is None,
         keeps_text=fault is None,
@@ -286,7 +281,7 @@ def _recalled(device: "GPUDevice") -> DeviceHealth:
         return UNKNOWN
     if condition.status != "False":
         return replace(UNKNOWN, was_listed=True)
-    action = _ACTIONS.get(condition.reason, RecoveryAction.UNKNOWN)
+    action = RecoveryAction.of(condition.reason)
     return replace(
         UNKNOWN,
         counter=DebounceCounter(DebouncedState.DOWN),

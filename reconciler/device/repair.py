@@ -55,7 +55,6 @@ WAIT_S: Final = 30.0
 """Seconds between two reconciles of a node with a faulted device: its pool may allow a repair meanwhile."""
 EVICT_S: Final = 10.0
 """Seconds between two attempts to evict pods that budgets protect."""
-_ACTIONS: Final = {action.value: action for action in RecoveryAction}
 _WAITING: Final = frozenset({RepairStep.WAITING, RepairStep.REBOOT_ASKED})
 
 
@@ -159,7 +158,7 @@ class DeviceRepairs:
             and self._begun(pool.name) < pool.spec.max_repairs_per_hour
         )
         return RepairCase(
-            action=_ACTIONS.get(device.needed_action, RecoveryAction.UNKNOWN)
+            action=RecoveryAction.of(device.needed_action)
             if device.is_faulted
             else RecoveryAction.NONE,
             policy=pool.spec.repair if pool is not None else RepairPolicy.OFF,

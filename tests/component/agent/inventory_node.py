@@ -15,7 +15,7 @@ import msgspec
 from agent.health.tracker import HealthTracker
 from agent.health.watcher import HealthWatch
 from agent.inventory.collector import InventoryCollector
-from agent.inventory.node_files import NodeFiles, NodePaths, recall_health
+from agent.inventory.node_files import NodeFiles, NodePaths
 from agent.inventory.publisher import FeaturePublisher
 from agent.problems.condition import DegradedConditionWriter
 from agent.problems.registry import ProblemRegistry
@@ -137,7 +137,8 @@ class InventoryNode:
         self.problems = ProblemRegistry()
         self.device_files = NodeFiles(self.files.paths, self.problems, **self._ports)
         tracker = HealthTracker()
-        recall_health(self.device_files.remembered(), tracker, 0.0)
+        if (remembered := self.device_files.remembered()) is not None:
+            tracker.recall(remembered, 0.0)
         self.watch = HealthWatch(self.asked, tracker, self.clock, on_change=self._on_health_change)
         rng = random.Random(5)
         self.publisher = FeaturePublisher(

@@ -7,6 +7,7 @@ import pytest
 
 from agent.driver.port import DriverEvent, EventKind
 from api.foreign.nodefeature import HEARTBEAT_ANNOTATION
+from inventory.health.recovery import RecoveryAction
 from telemetry.conditions import AgentDegraded
 from tests.component.agent.inventory_node import FEATURE, FIRST, SECOND, InventoryNode, two_devices
 from tests.support.fake_driver import GpuInstance, a_device
@@ -148,6 +149,20 @@ async def test_a_fault_outlives_a_restart_of_the_agent(node: InventoryNode):
     async with node.running():
         assert node.published()[SECOND]["health.reason"] == "Xid79"
         assert not node.files.devices().devices[1].is_healthy
+
+
+async def test_an_action_that_cannot_be_read_after_a_restart_of_the_agent_is_not_none(
+    node: InventoryNode,
+):
+    node.driver.device("GPU-2").recovery_action = RecoveryAction.NONE
+    async with node.running():
+        assert node.published()[SECOND]["health"] == "Healthy"
+    node.driver.device("GPU-2").recovery_action = None
+    node.begin()
+    async with node.running():
+        assert node.published()[SECOND]["recovery.action"] == "ActionUnknown"
+        assert not node.files.devices().devices[1].is_healthy
+        assert node.published()[FIRST]["health"] == "Healthy"
 
 
 async def test_many_pokes_are_few_looks(node: InventoryNode):

@@ -14,6 +14,7 @@ from api.kinds.gpupool import GPUPool
 from api.meta import Condition
 from api.names import ASSIGNMENT_ANNOTATION, NodeName
 from http_edge.system_clock import SystemClock
+from inventory.health.recovery import RecoveryAction
 from inventory.identity import device_name
 from kube.resources import (
     GPU_DEVICES,
@@ -25,7 +26,7 @@ from kube.resources import (
 )
 from simulator.node import nfd
 from simulator.node.kubelet import register_node
-from telemetry.conditions import DeviceCondition, DeviceHealthy, InventoryCondition, PoolCondition
+from telemetry.conditions import DeviceCondition, InventoryCondition, PoolCondition
 from tests.component.server.metrics_run import MetricsRun
 from tests.support.dcgm import Exporter, an_exporter, device_lines
 from tests.support.metric_samples import exported
@@ -137,7 +138,7 @@ async def as_objects_say(run: MetricsRun) -> dict[str, Figures]:
 def of_devices(devices: list[GPUDevice]) -> dict[str, Figures]:
     healthy, stale = DeviceCondition.HEALTHY.value, DeviceCondition.STALE.value
     faults: Counter[tuple[str, ...]] = Counter(
-        {(reason.value,): 0 for reason in DeviceHealthy if reason is not DeviceHealthy.HEALTHY}
+        {(action.value,): 0 for action in RecoveryAction if action is not RecoveryAction.NONE}
     )
     faults.update(
         (condition.reason,)

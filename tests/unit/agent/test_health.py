@@ -7,6 +7,7 @@ import pytest
 from agent.driver.port import DriverDevice, DriverEvent, DriverSnapshot, EventKind
 from agent.health.states import HEALTHY, LOST, HealthState
 from agent.health.tracker import EventEffect, HealthTracker, HealthTrackingLimits
+from api.nodefiles.node_devices_file import NodeDevice, NodeDevices
 from inventory.health.recovery import RecoveryAction
 
 QUIET_S = 300.0
@@ -436,6 +437,17 @@ def test_a_count_that_begins_again_is_compared_from_there_on(tracker: HealthTrac
 # --- over a restart of the agent -------------------------------------------------------------------
 
 
+def restarted(reason: str = "", action: str = "", version: str = "570.1") -> HealthTracker:
+    """A tracker of an agent that restarts, by what the earlier one published."""
+    tracker = HealthTracker()
+    device = NodeDevice(
+        uuid="GPU-1", address="0000:01:00.0", is_healthy=not reason, reason=reason, action=action
+    )
+    published = NodeDevices(version="v1", devices=[device], driver_version=version)
+    tracker.recall(published, 10.0)
+    return tracker
+
+
 @pytest.mark.parametrize(
     ("published", "expected"),
     [
@@ -451,14 +463,41 @@ def test_a_count_that_begins_again_is_compared_from_there_on(tracker: HealthTrac
     ],
 )
 def test_a_momentary_fault_is_recalled(published: str, expected: str):
+    tracker = restarted(published)
+    assert look(tracker, None, 11.0) == expected
+    assert look(tracker, None, 10.0 + QUIET_S) == ""
+
+
+@pytest.mark.parametrize("published", ["", "GPUReset", "Xid119"])
+def test_an_action_that_cannot_be_read_after_a_restart_is_never_none(published: str):
+    """The driver had the field before: that it says nothing now is no sign of an older driver."""
+    tracker = restarted(published, "GPUReset" if published else "None")
+    assert look(tracker, None, 11.0) == ("Xid119" if published == "Xid119" else "ActionUnknown")
+    assert tracker.health("GPU-1").action is RecoveryAction.UNKNOWN
+    assert look(tracker, None, 11.0 + 3 * QUIET_S)
+    assert look(tracker, RecoveryAction.NONE, 12.0 + 3 * QUIET_S) == ""
+
+
+def test_before_the_first_snapshot_after_a_restart_the_action_is_as_it_was():
+    assert restarted("GPUReset", "GPUReset").health("GPU-1").action is RecoveryAction.GPU_RESET
+    assert restarted("", "None").health("GPU-1") == HEALTHY
+    assert restarted("BusReset", "OfALaterVersion").action("GPU-1") is RecoveryAction.UNKNOWN
+
+
+def test_another_driver_after_a_restart_may_not_have_the_field():
+    tracker = restarted("Xid119", "GPUReset", version="535.1")
+    assert look(tracker, None, 11.0) == ""
+    assert tracker.action("GPU-1") is None
+
+
+def test_a_field_that_was_there_once_is_unknown_while_it_is_not_said():
     tracker = HealthTracker()
-    tracker.recall("GPU-1", published, address="0000:01:00.0", now=10.0)
-    tracker.observe(a_snapshot(a_device()), 11.0)
-    assert reason(tracker) == expected
-    tracker.observe(a_snapshot(a_device()), 10.0 + QUIET_S)
-    assert tracker.health("GPU-1") == HEALTHY
+    assert look(tracker, RecoveryAction.NONE, 1.0) == ""
+    assert look(tracker, None, 2.0) == "ActionUnknown"
+    assert look(tracker, RecoveryAction.NONE, 3.0) == ""
 
 
 def test_a_device_that_is_known_is_not_taken_up(tracker: HealthTracker):
-    tracker.recall("GPU-1", "Xid79", address="0000:01:00.0", now=10.0)
+    device = NodeDevice(uuid="GPU-1", address="0000:01:00.0", is_healthy=False, reason="Xid79")
+    tracker.recall(NodeDevices(version="v1", devices=[device]), 10.0)
     assert tracker.health("GPU-1") == HEALTHY

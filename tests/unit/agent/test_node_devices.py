@@ -168,7 +168,7 @@ def test_an_instance_without_its_compute_instance_is_not_published():
         "Enabled",
         (MigPartition("1g.18gb", "MIG-1"),),
     )
-    (in_file,) = node_devices(devices, NO_FILES, ()).devices
+    (in_file,) = node_devices(devices, NO_FILES, (), driver_version="570.1").devices
     assert [instance.uuid for instance in in_file.instances or ()] == ["MIG-1"]
 
 
@@ -208,7 +208,7 @@ def test_the_file_of_devices_has_device_files_and_health():
     files = DeviceFiles(
         by_uuid={"GPU-1": (own,), "MIG-1": (own, capability)}, shared=(own,), missing=()
     )
-    file = node_devices(devices, files, ())
+    file = node_devices(devices, files, (), driver_version="570.1")
     assert msgspec.json.decode(msgspec.json.encode(file), type=NodeDevices) == file
     (device,) = file.devices
     assert (device.is_healthy, device.reason) == (False, "Xid79")
@@ -224,4 +224,4 @@ def test_a_device_that_kubelet_cannot_name_is_not_in_the_file(uuid):
         DiscoveredNode(bus=(pci(),), snapshot=snapshot(said(uuid=uuid))), healthy
     )
     assert devices is not None
-    assert node_devices(devices, NO_FILES, ()).devices == []
+    assert node_devices(devices, NO_FILES, (), driver_version="570.1").devices == []

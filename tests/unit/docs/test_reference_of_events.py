@@ -13,6 +13,7 @@ import pytest
 from admission.decision import CODES
 from api import names
 from api.crd.docstrings import class_description, descriptions_by_class
+from inventory.health.recovery import RecoveryAction
 from pool.refusal import NodeReason
 from pool.what_if.explanation import UnitWaitReason
 from telemetry import conditions
@@ -53,6 +54,7 @@ ENUMS = [
     for value in vars(conditions).values()
     if isinstance(value, type) and issubclass(value, Enum) and value is not Enum
 ]
+ENUMS.insert(ENUMS.index(conditions.DeviceHealthy) + 1, RecoveryAction)
 TYPES = [enum for enum in ENUMS if class_description(enum).startswith("Condition type")]
 
 
