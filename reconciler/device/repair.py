@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from kube.event_recorder import EventRecorder
     from pool.allocation_reader import AllocationReader
     from pool.index.figures import IndexFigures
+    from pool.model import NodeFacts
     from reconciler.controller_spec import Reconcile
     from reconciler.runtime.device_store import DeviceStore
 
@@ -122,6 +123,8 @@ class DeviceRepairs:
         report = reports.get(device.status.uuid)
         plan = plan_repair(self._case(device, before, report.reset if report else None))
         if plan.repair != before:
+            if _asks(before) and not _asks(plan.repair):
+                await self._label_again(device.node)
             status = {} if plan.repair is None else {"repair": plan.repair}
             written = await self._writer.apply(device.name, status)
             if written is not None:
@@ -211,35 +214,53 @@ class DeviceRepairs:
     async def _ask_for_reboot(self, node: NodeName, states: "list[DeviceRepair]") -> None:
         """Cordon and label a node that has to be rebooted; give both up once no device needs it."""
         facts = self._index.nodes.get(node)
-        texts = [state.message for state in states if state.step is RepairStep.REBOOT_ASKED]
-        if facts is None:
+        texts = [state.message for state in states if _asks(state)]
+        if facts is None or self._is_asked(facts) is bool(texts):
             return
-        shown = ObjectMeta(name=node, uid=facts.uid, resource_version=facts.resource_version)
-        asked = self._asked.unseen(node, shown)
-        if (REBOOT_LABEL in facts.labels if asked is None else asked) is bool(texts):
-            return
-        metadata: dict[str, object] = {"name": node, "uid": facts.uid}
+        if await self._apply(facts, is_asked=bool(texts)) and texts:
+            self._record_reboot(_metadata(facts), texts[0])
+
+    async def _label_again(self, node: NodeName) -> None:
+        """Label a cordoned node whose label somebody removed: by the label the cordon is found, and given up."""
+        facts = self._index.nodes.get(node)
+        if facts is not None and facts.is_cordoned and not self._is_asked(facts):
+            await self._apply(facts, is_asked=True)
+
+    def _is_asked(self, node: "NodeFacts") -> bool:
+        asked = self._asked.unseen(node.name, _metadata(node))
+        return REBOOT_LABEL in node.labels if asked is None else asked
+
+    async def _apply(self, node: "NodeFacts", *, is_asked: bool) -> bool:
+        """Cordon and label a node, or give both up; return whether it exists."""
+        metadata: dict[str, object] = {"name": node.name, "uid": node.uid}
         body: dict[str, object] = {
             "apiVersion": NODES.api_version,
             "kind": NODES.kind,
             "metadata": metadata,
         }
-        if texts:
+        if is_asked:
             metadata["labels"] = {REBOOT_LABEL: "true"}
             body["spec"] = {"unschedulable": True}
         try:
             written = await self._client.apply(NODES, body, field_manager=REPAIR_MANAGER)
         except NotFound:
-            return
-        self._asked.expect(node, bool(texts), written.decode(PartialObjectMetadata).metadata)
-        if texts:
-            self._record_reboot(shown, texts[0])
+            return False
+        self._asked.expect(node.name, is_asked, written.decode(PartialObjectMetadata).metadata)
+        return True
 
     def _record_reboot(self, node: ObjectMeta, text: str) -> None:
         note = f"cordoned, and labelled {REBOOT_LABEL}: a device {text}; the label goes once no device needs it"
         self._recorder.warning(
             ObjectReference.to(NODES, node), EventReason.NODE_REBOOT_NEEDED, note, action=ACTION
         )
+
+
+def _asks(repair: "DeviceRepair | None") -> bool:
+    return repair is not None and repair.step is RepairStep.REBOOT_ASKED
+
+
+def _metadata(node: "NodeFacts") -> ObjectMeta:
+    return ObjectMeta(name=node.name, uid=node.uid, resource_version=node.resource_version)
 
 
 def _build(context: ControllerContext) -> "Reconcile":

@@ -199,6 +199,55 @@ async def test_a_reboot_is_asked_for_and_nobody_is_rebooted(repairs: Repairs):
     assert not node.spec.unschedulable
 
 
+async def unlabel(repairs: Repairs) -> None:
+    labels = {"metadata": {"labels": {REBOOT_LABEL: None}}}
+    await repairs.world.client.merge_patch(NODES, labels, name=N1)
+
+
+async def test_a_label_that_somebody_removes_leaves_no_cordon_behind(repairs: Repairs):
+    await repairs.need("NodeReboot")
+    await repairs.step()
+    await unlabel(repairs)
+    await repairs.need("")
+    assert await repairs.step() == ("Repaired0", None)
+    node = await repairs.node()
+    assert node.metadata.label(REBOOT_LABEL) is None
+    assert not node.spec.unschedulable
+
+
+async def test_a_label_that_somebody_removes_comes_back_while_a_device_needs_the_reboot(
+    repairs: Repairs,
+):
+    await repairs.need("NodeReboot")
+    await repairs.step()
+    await unlabel(repairs)
+    assert await repairs.step() == ("RebootAsked0", WAIT_S)
+    assert (await repairs.node()).metadata.label(REBOOT_LABEL) == "true"
+    reasons = [event.reason for event in repairs.world.process.recorder.events]
+    assert reasons.count("GPUNodeRebootNeeded") == 2
+
+
+async def test_a_node_that_somebody_else_cordoned_too_stays_cordoned(repairs: Repairs):
+    cordoned = {"spec": {"unschedulable": True}}
+    await repairs.world.client.merge_patch(NODES, cordoned, name=N1)
+    await repairs.need("NodeReboot")
+    await repairs.step()
+    await unlabel(repairs)
+    await repairs.need("")
+    assert await repairs.step() == ("Repaired0", None)
+    assert (await repairs.node()).spec.unschedulable
+    # One that somebody has uncordoned meanwhile is left alone.
+    await repairs.need("NodeReboot")
+    await repairs.step()
+    uncordoned = {**cordoned, "spec": {"unschedulable": None}}
+    await repairs.world.client.merge_patch(NODES, uncordoned, name=N1)
+    await unlabel(repairs)
+    repairs.world.writes()
+    await repairs.need("")
+    await repairs.step()
+    assert not [item for item in repairs.world.writes() if "nodes" in str(item)]
+
+
 async def test_the_next_leader_gives_a_node_up_whose_device_is_gone(repairs: Repairs):
     await repairs.need("NodeReboot")
     await repairs.step()
