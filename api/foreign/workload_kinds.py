@@ -17,6 +17,7 @@ class DaemonSetStatus(Model, frozen=True):
     """Numbers of nodes."""
 
     desired_number_scheduled: int = 0
+    current_number_scheduled: int = 0
     updated_number_scheduled: int = 0
     number_available: int = 0
 

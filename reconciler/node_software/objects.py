@@ -223,10 +223,8 @@ class SoftwareObjects:
         """Take over what NVIDIA's GPU Operator made; return the objects that are to be applied as usual."""
         found = [
             item
-            for (kind, _), item in work.live.objects.items()
-            if kind == "DaemonSet"
-            and state_of(item) == state.name
-            and not _is_foreign(item, work.owner)
+            for item in work.live.of_kind(DAEMON_SETS.kind).values()
+            if state_of(item) == state.name and not _is_foreign(item, work.owner)
         ]
         taken, objects = await self._operators.take_over(
             state,

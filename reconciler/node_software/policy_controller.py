@@ -22,7 +22,7 @@ from api.text import listed
 from kube.backoff import Backoff
 from kube.errors import Conflict, KubeError, NotFound
 from kube.event_recorder import ObjectReference
-from kube.resources import CLUSTER_POLICIES, GPU_CLUSTERS
+from kube.resources import CLUSTER_POLICIES, DAEMON_SETS, GPU_CLUSTERS
 from operands.nvidia.driver_owners import owner_value
 from operands.nvidia.policy_states import POLICY_STATES
 from operands.nvidia.policy_status import (
@@ -68,6 +68,7 @@ if TYPE_CHECKING:
     from operands.operand_state import OperandState
     from reconciler.controller_spec import ControllerContext, Reconcile
     from reconciler.node_software.gpu_nodes import GpuNodes
+    from reconciler.runtime.live_objects import LiveObjects
     from reconciler.settings import NodeSoftwareParameters
     from reconciler.sinks.operator_objects import OperatorObjects
 
@@ -183,7 +184,7 @@ class PolicyController:
                 states=left,
             )
             return RECHECK_S
-        wanted = self._allowing_for_unready_nodes(self._built_in.wanted(live.served))
+        wanted = self._allowing_for_unready_nodes(self._built_in.wanted(live.served), live)
         outcomes = await self._software.apply(wanted, live, propagation=lambda _: "Background")
         self._built_in.report(outcomes, self._nodes.all())
         if live.states - {item.name for item in wanted if item.objects}:
@@ -193,10 +194,12 @@ class PolicyController:
         )
         return RECHECK_S if has_more else None
 
-    def _allowing_for_unready_nodes(self, wanted: "Sequence[WantedState]") -> list[WantedState]:
-        nodes = self._nodes.all()
+    def _allowing_for_unready_nodes(
+        self, wanted: "Sequence[WantedState]", live: "LiveObjects"
+    ) -> list[WantedState]:
+        nodes, sets = self._nodes.all(), live.of_kind(DAEMON_SETS.kind)
         return [
-            replace(item, objects=allowing_for_unready_nodes(item.objects, nodes))
+            replace(item, objects=allowing_for_unready_nodes(item.objects, nodes, live=sets))
             for item in wanted
         ]
 
@@ -206,7 +209,7 @@ class PolicyController:
             await self._pod_security.reconcile(self._parameters.namespace)
         live = await self._software.read()
         wanted = self._allowing_for_unready_nodes(
-            await self._states.wanted(policy, software_groups(labels), live.served)
+            await self._states.wanted(policy, software_groups(labels), live.served), live
         )
         own = self._built_in.wanted(live.served, beside=policy.spec)
         outcomes = await self._software.apply(

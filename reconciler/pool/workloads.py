@@ -175,7 +175,10 @@ class PoolWorkloads:
         """Return the pool's objects; the same ones as long as nothing changes."""
         if name == ALL_POOLS:
             objects = [*build_node_agent(self._settings), *build_node_detector(self._settings)]
-            return allowing_for_unready_nodes(objects, list(self._nodes.values()))
+            live = {
+                key: msgspec.to_builtins(item) for key, item in self._daemon_sets.of(name).items()
+            }
+            return allowing_for_unready_nodes(objects, list(self._nodes.values()), live=live)
         pool = self._catalog.pools.get(name)
         if pool is None or not _may_run(pool):
             self._desired_by_pool.pop(name, None)

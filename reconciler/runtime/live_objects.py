@@ -32,6 +32,10 @@ class LiveObjects:
     unreadable: Mapping[str, ApiError] = field(default_factory=dict)
     """Kinds that the API server does not let us read, and its answer."""
 
+    def of_kind(self, kind: str) -> dict[str, Json]:
+        """Return the objects of a kind by name."""
+        return {name: body for (of, name), body in self.objects.items() if of == kind}
+
     @property
     def states(self) -> frozenset[str]:
         """Return the states of operands that have an object."""

@@ -1,8 +1,9 @@
 """Rolling updates of DaemonSets in a cluster with nodes that are not ready.
 
 Kubernetes counts the pod of a node that is not ready as unavailable. Such nodes use up `maxUnavailable`, and no pod of the
-others is replaced: one such node stops the roll-out over ten nodes. So they are added to it. A DaemonSet whose pods overlap
-(`maxSurge`) is not concerned.
+others is replaced: one such node stops the roll-out over ten nodes. So they are added to it while pods wait to be
+replaced. At any other time the number does not matter, and nodes that join, which are not ready for a while, change
+nothing. A DaemonSet whose pods overlap (`maxSurge`) is not concerned.
 """
 
 from typing import TYPE_CHECKING, Any, Final, final
@@ -21,7 +22,7 @@ from telemetry.metrics import DAEMON_SET_OUTDATED
 from telemetry.reasons import EventReason
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from kube.event_recorder import EventRecorder
     from pool.model import NodeFacts
@@ -35,15 +36,18 @@ _BATCH: Final = 500
 
 
 def allowing_for_unready_nodes(
-    objects: "Iterable[Json]", nodes: "Sequence[NodeFacts]"
+    objects: "Iterable[Json]", nodes: "Sequence[NodeFacts]", *, live: "Mapping[str, Json]"
 ) -> list[Json]:
     """Return signed objects, in which the DaemonSets that roll out allow for the nodes that are not ready.
 
     Args:
         objects: what is desired.
         nodes: all nodes.
+        live: the DaemonSets that there are, by name.
     """
-    return [_allowing_for_unready(body, nodes) for body in objects]
+    return [
+        _allowing_for_unready(body, nodes, live.get(body["metadata"]["name"])) for body in objects
+    ]
 
 
 @final
@@ -90,6 +94,12 @@ def _limit(body: Json) -> NodeLimit | None:
     return limit if limit is not None and limit.amount else None
 
 
+def _rolls_out(live: Json) -> bool:
+    """Say whether a pod is not of the present template; one that a node that joins has yet to get is no such pod."""
+    status = live.get("status") or {}
+    return bool(status.get("currentNumberScheduled", 0) > status.get("updatedNumberScheduled", 0))
+
+
 def _unready_nodes(body: Json, nodes: "Sequence[NodeFacts]") -> list[str]:
     """Return the nodes that are added to the limit of the roll-out."""
     unready = [node for node in nodes if not node.is_ready]
@@ -98,13 +108,22 @@ def _unready_nodes(body: Json, nodes: "Sequence[NodeFacts]") -> list[str]:
     return [node.name for node in _selected(body["spec"]["template"]["spec"], unready)]
 
 
-def _allowing_for_unready(body: Json, nodes: "Sequence[NodeFacts]") -> Json:
-    unready, limit = len(_unready_nodes(body, nodes)), _limit(body)
-    if not unready or limit is None:
+def _allowing_for_unready(body: Json, nodes: "Sequence[NodeFacts]", live: Json | None) -> Json:
+    limit = _limit(body)
+    if limit is None or live is None or not _rolls_out(live):
+        return body
+    selected = _selected(body["spec"]["template"]["spec"], nodes)
+    unready = sum(not node.is_ready for node in selected)
+    number = limit.of(len(selected)) + unready
+    present = live["spec"]["updateStrategy"].get("rollingUpdate", {}).get("maxUnavailable")
+    if isinstance(present, int) and number <= present <= 2 * number:
+        number = present  # it is enough: nodes come and go during a roll-out, too
+    elif not unready:
         return body
     strategy = body["spec"]["updateStrategy"]
-    selected = _selected(body["spec"]["template"]["spec"], nodes)
-    rolling = {**strategy["rollingUpdate"], "maxUnavailable": limit.of(len(selected)) + unready}
+    if number == strategy["rollingUpdate"]["maxUnavailable"]:
+        return body
+    rolling = {**strategy["rollingUpdate"], "maxUnavailable": number}
     spec = {**body["spec"], "updateStrategy": {**strategy, "rollingUpdate": rolling}}
     metadata = {**body["metadata"], "annotations": dict(body["metadata"]["annotations"])}
     return signed({**body, "metadata": metadata, "spec": spec})

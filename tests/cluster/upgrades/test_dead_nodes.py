@@ -59,10 +59,11 @@ async def test_rollout_ends_on_four_nodes_where_a_fifth_is_dead(
         await until(desiredNumberScheduled=LIVE + 1, numberAvailable=LIVE)
         await apply(built(2))
         # Only the dead node's pod is replaced: one of five nodes is what 10 % allow.
-        await until(numberAvailable=LIVE, updatedNumberScheduled=1)
+        found = await until(numberAvailable=LIVE, updatedNumberScheduled=1)
         listed = await api.get(nodes.NODES, labelSelector=f"rollout={namespace}")
         facts = [node_facts(msgspec.convert(item, Node)) for item in listed["items"]]
-        await apply(allowing_for_unready_nodes(built(2), facts))
+        live = {constants.NODE_DETECTOR: found}
+        await apply(allowing_for_unready_nodes(built(2), facts, live=live))
         found = await until(numberAvailable=LIVE, updatedNumberScheduled=LIVE + 1)
         assert found["spec"]["updateStrategy"]["rollingUpdate"]["maxUnavailable"] == 2
     finally:

@@ -95,8 +95,15 @@ async def test_a_dead_node_holds_no_rollout_up(world: OperatorWorld):
         strategy = (await world.daemon_set("nvidia-dcgm-exporter"))["spec"]["updateStrategy"]
         return strategy["rollingUpdate"]["maxUnavailable"]
 
-    for status, expected in (("True", 1), ("Unknown", 2), ("True", 1)):
-        await world.set_ready("n2", status)
+    await world.set_ready("n2", "Unknown")
+    for updated, expected in ((2, 1), (1, 2), (2, 1)):
+        await world.client.merge_patch(
+            DAEMON_SETS,
+            {"status": {"updatedNumberScheduled": updated}},
+            name="nvidia-dcgm-exporter",
+            namespace=NAMESPACE,
+            subresource="status",
+        )
         await world.until_stable()
         assert await limit() == expected
     assert world.recorder.taken() == []

@@ -153,7 +153,12 @@ async def test_dead_nodes_hold_no_rollout_up_and_what_waits_is_counted(cluster: 
     }
     server = cluster.server(ALL_ON)
     await server.reconcile(KEY)
-    status = {"desiredNumberScheduled": 5, "numberAvailable": 4, "updatedNumberScheduled": 1}
+    status = {
+        "currentNumberScheduled": 5,
+        "desiredNumberScheduled": 5,
+        "numberAvailable": 4,
+        "updatedNumberScheduled": 1,
+    }
     body = {"status": status}
     await cluster.client.merge_patch(
         DAEMON_SETS, body, name="nvidia-dcgm", namespace=NAMESPACE, subresource="status"

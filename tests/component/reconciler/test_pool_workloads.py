@@ -395,6 +395,19 @@ async def test_a_rollout_of_agents_names_the_dead_nodes_that_it_goes_past(worklo
     assert ": n3. Repair them" in note
 
 
+async def test_nodes_that_join_write_nothing(workloads: Workloads):
+    await workloads.until_stable(ALL_POOLS)
+    cluster = workloads.cluster
+    for number in range(4):
+        await cluster.add_node(f"new-{number}", **{"gpu.deckhouse.io/present": "true"})
+        for is_ready in ("False", "True"):
+            body = {"status": {"conditions": [{"type": "Ready", "status": is_ready}]}}
+            await cluster.client.merge_patch(
+                NODES, body, name=f"new-{number}", subresource="status"
+            )
+            assert await workloads.until_stable(ALL_POOLS) == []
+
+
 async def test_nvidias_plugin_says_which_pool_it_does_not_serve(workloads: Workloads):
     nvidia = Workloads(
         workloads.cluster,
