@@ -12,9 +12,10 @@ import msgspec
 from admission.decision import Denied
 from admission.object_decoder import ObjectDecoder
 from admission.pods.request import POD_BOUNDS, POD_KIND
+from api.field_errors import UNDECODABLE
 from api.kinds.gpupool import PodBaseline
 from api.meta import Model
-from api.text import MAX_WARNING_LENGTH, listed, truncate
+from api.text import listed, truncate
 from telemetry.reasons import RefusalReason
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ class _SecurityContext(Model, frozen=True):
 
 class _Container(Model, frozen=True):
     name: str = ""
-    env: list[_Variable] | None = None
+    env: msgspec.Raw = msgspec.Raw()
     security_context: _SecurityContext | None = None
 
 
@@ -72,6 +73,7 @@ class _Pod(Model, frozen=True):
     spec: _Spec
 
 
+_decode_env: Final = msgspec.json.Decoder(list[_Variable] | None).decode
 _decoder: "Final[ObjectDecoder[_Pod]]" = ObjectDecoder(_Pod, POD_KIND, bounds=POD_BOUNDS)
 
 
@@ -82,7 +84,13 @@ def baseline_denial(request: "PodRequest", pool: "GPUPool") -> Denied | None:
     faults = _faults(request)
     if isinstance(faults, Denied):
         return faults
-    return Denied(RefusalReason.POD_BASELINE, _text(pool, faults)) if faults else None
+    if not faults:
+        return None
+    text = (
+        f"pods of pool {pool.name} may not reach devices that they were not given (spec.podBaseline):"
+        f" leave out {listed(faults)}"
+    )
+    return Denied(RefusalReason.POD_BASELINE, text)
 
 
 def baseline_warnings(request: "PodRequest", pool: "GPUPool") -> "Iterator[str]":
@@ -91,37 +99,52 @@ def baseline_warnings(request: "PodRequest", pool: "GPUPool") -> "Iterator[str]"
         return
     faults = _faults(request)
     if faults and not isinstance(faults, Denied):
-        yield truncate(_text(pool, faults), MAX_WARNING_LENGTH)
-
-
-def _text(pool: "GPUPool", faults: list[str]) -> str:
-    return (
-        f"pods of pool {pool.name} may not reach devices that they were not given (spec.podBaseline):"
-        f" leave out {listed(faults)}"
-    )
+        # The cure comes first: a warning of more than 120 characters is cut.
+        yield f"spec.podBaseline of pool {pool.name}: leave out {listed(faults)}"
 
 
 def _faults(request: "PodRequest") -> list[str] | Denied:
     pod = _decoder.decode(request.request.object_)
-    return pod if isinstance(pod, Denied) else list(_faults_of(pod.spec))
+    if isinstance(pod, Denied):
+        return pod
+    try:
+        return [*_faults_of(pod.spec), *_of_containers(pod.spec)]
+    except UNDECODABLE as error:
+        text = f"the environment of a container cannot be read: {error}"
+        return Denied(RefusalReason.MALFORMED_REQUEST, text)
 
 
 def _faults_of(spec: _Spec) -> "Iterator[str]":
-    shared = {"hostPID": spec.host_pid, "hostIPC": spec.host_ipc, "hostNetwork": spec.host_network}
-    yield from (name for name, is_shared in shared.items() if is_shared)
-    if (spec.runtime_class_name or "").startswith(_NVIDIA_RUNTIMES):
-        yield f"runtimeClassName {truncate(spec.runtime_class_name or '')}"
+    if spec.host_pid:
+        yield "hostPID"
+    if spec.host_ipc:
+        yield "hostIPC"
+    if spec.host_network:
+        yield "hostNetwork"
+    if spec.runtime_class_name and spec.runtime_class_name.startswith(_NVIDIA_RUNTIMES):
+        yield f"runtimeClassName {truncate(spec.runtime_class_name)}"
     for volume in spec.volumes or ():
         if volume.host_path is not None and _reaches_devices(volume.host_path.path):
             yield f"volume {truncate(volume.name)} (hostPath {truncate(volume.host_path.path)})"
+
+
+def _of_containers(spec: _Spec) -> "Iterator[str]":
     for container in (*(spec.init_containers or ()), *(spec.containers or ())):
-        name = truncate(container.name)
         if container.security_context is not None and container.security_context.privileged:
-            yield f"privileged of container {name}"
-        for variable in container.env or ():
-            is_value = variable.value_from is None and variable.value in _NO_DEVICES
-            if variable.name == _VISIBLE_DEVICES and not is_value:
-                yield f"{_VISIBLE_DEVICES} of container {name}"
+            yield f"privileged of container {truncate(container.name)}"
+        if container.env and _asks_for_devices(bytes(container.env)):
+            yield f"{_VISIBLE_DEVICES} of container {truncate(container.name)}"
+
+
+def _asks_for_devices(env: bytes) -> bool:
+    """Say whether an environment asks for devices; one without the name, written with escapes or not, is not decoded."""
+    if _VISIBLE_DEVICES.encode() not in env and b"\\" not in env:
+        return False
+    return any(
+        variable.name == _VISIBLE_DEVICES
+        and (variable.value_from is not None or variable.value not in _NO_DEVICES)
+        for variable in _decode_env(env) or ()
+    )
 
 
 def _reaches_devices(path: str) -> bool:

@@ -160,3 +160,23 @@ async def test_other_pool_tolerated_and_pinned_gives_none_of_its_devices(
     guest = await pods.wait_for_pod(api, namespace, "plain")
     assert "gpu.deckhouse.io/devices" not in guest["metadata"].get("annotations", {})
     await figures(other, used=0, available=1)
+
+
+async def test_pod_that_could_reach_other_devices_is_refused_warned_of_or_let_in_by_its_pool(
+    make_pool, api, kubectl, namespace
+):
+    answers = {}
+    for baseline in ("Deny", "Warn", "Off"):
+        pool = await make_pool(devices=1, podBaseline=baseline)
+        pod = a_pod(baseline.lower(), pool)
+        pod["metadata"]["namespace"] = namespace
+        pod["spec"]["hostPID"] = True
+        pod["spec"]["containers"][0]["securityContext"] = {"privileged": True}
+        text = "leave out hostPID, privileged of container main"
+        if baseline == "Deny":
+            refused = await refusal_of(api, namespace, pod)
+            assert (refused.status, text in refused.message) == (403, True), refused.message
+            continue
+        answers[baseline] = text in (await kubectl.apply_yaml(pod)).stderr
+        await pods.wait_for_pod(api, namespace, baseline.lower(), pods.is_running)
+    assert answers == {"Warn": True, "Off": False}

@@ -6,7 +6,7 @@ import pytest
 
 from admission.webhooks import mutate_pod, validate_pod
 from telemetry.reasons import RefusalReason
-from tests.support.reviews import AdmissionSetup, a_pod_object, stored
+from tests.support.reviews import AdmissionSetup, a_pod_object, a_review, stored
 
 
 def volume(path: str) -> dict[str, Any]:
@@ -61,6 +61,14 @@ def test_a_pool_that_denies_names_what_to_leave_out_and_reserves_nothing(spec, f
     assert len(made.allocation_state.ledger) == 0
 
 
+def test_a_variable_whose_name_is_written_with_escapes_is_found():
+    made = setup("Deny")
+    review = a_review(a_pod_object(spec=visible(value="all")))
+    hidden = review.replace(b"NVIDIA_VISIBLE", b"\\u004eVIDIA_VISIBLE")
+    assert hidden != review
+    assert mutate_pod(hidden, made.context()).reason is RefusalReason.POD_BASELINE
+
+
 @pytest.mark.parametrize(
     "spec",
     [
@@ -89,9 +97,11 @@ def test_what_a_later_webhook_adds_is_denied_or_warned_of_at_validation():
         pod["spec"]["hostPID"] = True
         reply = made.ask(validate_pod, pod)
         assert (reply.allowed, len(reply.warnings)) == (allowed, warnings)
+        assert all("leave out hostPID" in warning for warning in reply.warnings)
 
 
-def test_an_unreadable_field_is_denied():
-    reply = setup("Deny").ask(mutate_pod, a_pod_object(spec={"hostPID": "yes"}))
+@pytest.mark.parametrize("spec", [{"hostPID": "yes"}, main(env="NVIDIA_VISIBLE_DEVICES")])
+def test_an_unreadable_field_is_denied(spec):
+    reply = setup("Deny").ask(mutate_pod, a_pod_object(spec=spec))
     assert reply.answer.reason is RefusalReason.MALFORMED_REQUEST
     assert setup("Warn").ask(mutate_pod, a_pod_object(spec={"hostPID": "yes"})).allowed
