@@ -4,6 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from admission.workload_rules import BUILT_IN_RULES, WorkloadRules
+
 if TYPE_CHECKING:
     from api.clock import Instant
     from api.kinds.gpupool import GPUPool
@@ -34,6 +36,8 @@ class AdmissionContext:
     """This replica leads. Another one admits pods without reserving units, since binds never read its ledger."""
     callers_are_known: bool = False
     """Reviews certainly come from API servers, so answers may name what concerns the user."""
+    workloads: WorkloadRules = BUILT_IN_RULES
+    """Whose pods inherit access from the user who wrote a template."""
     sign: Callable[[bytes], str]
     """An unforgeable text for these bytes, the same at every replica."""
 

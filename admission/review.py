@@ -123,13 +123,15 @@ _review_decoder = msgspec.json.Decoder(_Review)
 _encoder = msgspec.json.Encoder()
 
 
-def decode_review(body: bytes, expected: GroupVersionKind) -> AdmissionRequest | Malformed:
-    """Return the request about an object of the expected kind. Never raises."""
+def decode_review(
+    body: bytes, expected: GroupVersionKind | None = None
+) -> AdmissionRequest | Malformed:
+    """Return the request about an object of the expected kind, or of any. Never raises."""
     try:
         request = _review_decoder.decode(body).request
     except UNDECODABLE as error:
         return Malformed(f"the body is no AdmissionReview of admission.k8s.io/v1: {error}")
-    if request.kind != expected:
+    if expected is not None and request.kind != expected:
         return Malformed(f"the review is about a {request.kind}; this path takes {expected}")
     return request
 

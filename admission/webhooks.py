@@ -1,4 +1,4 @@
-"""The webhooks of pods, pools, devices and Nodes: bytes in, an `AdmissionResult` out. None of them raises for its input."""
+"""The webhooks of pods, workloads, pools, devices and Nodes: bytes in, an `AdmissionResult` out. None of them raises for its input."""
 
 from typing import TYPE_CHECKING, Final
 
@@ -16,6 +16,7 @@ from admission.review import (
     encode_decision,
     encode_malformed,
 )
+from admission.workloads import mutate as workloads
 from api.text import truncate
 
 if TYPE_CHECKING:
@@ -36,6 +37,18 @@ def mutate_pod(body: bytes, context: "AdmissionContext") -> "AdmissionResult":
 def validate_pod(body: bytes, context: "AdmissionContext") -> "AdmissionResult":
     """Answer the validating webhook for pods; gives the reservation the pod's final name and uid."""
     return _answer(body, POD_KIND, lambda request: _on_create(request, context, validate))
+
+
+def mutate_workload(body: bytes, context: "AdmissionContext") -> "AdmissionResult":
+    """Answer the mutating webhook for kinds with pod templates."""
+    request = decode_review(body)
+    if isinstance(request, Malformed):
+        return encode_malformed(request)
+    kind = context.workloads.kinds.get((request.kind.group, request.kind.kind))
+    if kind is None:
+        text = f"the review is about a {request.kind}, which setting workloads.kinds does not name"
+        return encode_malformed(Malformed(text))
+    return encode_decision(request.uid, workloads.mutate(request, kind, context), facts_of(request))
 
 
 def validate_gpupool(body: bytes, context: "AdmissionContext") -> "AdmissionResult":

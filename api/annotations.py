@@ -1,7 +1,7 @@
-"""The two annotations that carry a pod's devices, and their wire form.
+"""The annotations that carry a pod's devices and its workload's access, and their wire form.
 
-Both are JSON. Unknown or malformed text decodes to `None` and raises nothing:
-a pod with an unreadable annotation counts as an unaccounted pod.
+All are JSON. Unknown or malformed text decodes to `None` and raises nothing:
+a pod with unreadable devices counts as an unaccounted pod.
 """
 
 import datetime as dt
@@ -39,6 +39,37 @@ class ReservationNote(Model, frozen=True):
         return msgspec.json.encode(self).decode()
 
 
+class AccessNote(Model, frozen=True, omit_defaults=False):
+    """Value of the access annotation: a user whose groups open a pool wrote the template.
+
+    It ends with a signature (`admission.signed_annotation`).
+    """
+
+    pool: str
+    group: str
+    """API group of the signed object; `kind`, `name` and `uid` are its others."""
+    kind: str
+    name: str
+    """Name, or the part before the generated one and `*`."""
+    uid: str
+    """Empty where the object was created with the annotation."""
+    user: str
+    groups: tuple[str, ...]
+    """Groups of the user that opened the pool."""
+    since: dt.datetime
+    until: dt.datetime
+
+    @property
+    def ages_at(self) -> dt.datetime:
+        """Return the half of the validity, from which on it is to be renewed."""
+        return self.since + (self.until - self.since) / 2
+
+    @property
+    def workload(self) -> str:
+        return f"{self.kind} {self.name}"
+
+
+_access_decoder = msgspec.json.Decoder(AccessNote)
 _note_decoder = msgspec.json.Decoder(ReservationNote)
 _devices_decoder = msgspec.json.Decoder(dict[str, tuple[UnitId, ...]])
 
@@ -54,6 +85,17 @@ def decode_reservation(text: str | None) -> ReservationNote | None:
     if note.expires_at is not None and note.expires_at.tzinfo is None:
         return None
     return note
+
+
+def decode_access(text: str | None) -> AccessNote | None:
+    """Return the access note, or None for absent or unreadable text; its signature is not verified."""
+    if text is None:
+        return None
+    try:
+        note = _access_decoder.decode(text)
+    except UNDECODABLE:
+        return None
+    return None if note.since.tzinfo is None or note.until.tzinfo is None else note
 
 
 def encode_devices(devices: "Mapping[str, tuple[UnitId, ...]]") -> str:

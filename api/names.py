@@ -115,6 +115,8 @@ CONFIRM_ANNOTATION: Final = f"{GROUP}/confirm"
 """On a GPUPool whose devices were partitioned by others: the generation for which an operator says that this has ended."""
 RESERVATION_ANNOTATION: Final = f"{GROUP}/reservation"
 """On pods: the reservation made at admission (`api.annotations.ReservationNote`)."""
+ACCESS_ANNOTATION: Final = f"{GROUP}/access"
+"""On pod templates, and their pods: whose groups open the pool to the workload (`api.annotations.AccessNote`)."""
 DEVICES_ANNOTATION: Final = f"{GROUP}/devices"
 """On bound pods: container name -> unit ids (`api.annotations.encode_devices`)."""
 WOKEN_ANNOTATION: Final = f"{GROUP}/woken"
@@ -203,6 +205,7 @@ CLUSTER_CACHE_FINALIZER: Final = f"{GKM_GROUP}.clustergkmcachenode/finalizer"
 
 RESERVED_POOL_NAMES: Final = frozenset(
     {
+        "access",
         "assignment",
         "devices",
         "enabled",

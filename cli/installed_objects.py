@@ -323,6 +323,8 @@ def _webhooks(installation: "Installation") -> list[Json]:
         excluded_namespaces=installation.excluded_namespaces,
         server=installation.own_objects.username,
         serves_caches=installation.values.kernel_caches.enabled,
+        workloads=installation.workload_kinds,
+        further_webhooks=installation.workload_webhooks,
         annotations=inject_annotation(installation.namespace)
         if installation.uses_cert_manager
         else {},

@@ -268,6 +268,7 @@ def _own_objects(options: "argparse.Namespace") -> OwnObjects:
 
 
 def _webhook_settings(options: "argparse.Namespace", namespace: str) -> WebhookSettings:
+    given = _load_settings(options)
     return WebhookSettings(
         client=UrlClient(base_url=options.url)
         if options.url
@@ -275,7 +276,8 @@ def _webhook_settings(options: "argparse.Namespace", namespace: str) -> WebhookS
         ca_bundle=_read(options.ca_file) if options.ca_file else b"",
         excluded_namespaces=excluded_namespaces(namespace),
         server=constants.service_account_username(namespace),
-        serves_caches=_load_settings(options).kernel_caches.enabled,
+        serves_caches=given.kernel_caches.enabled,
+        workloads=given.workloads.further_kinds,
     )
 
 

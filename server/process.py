@@ -191,6 +191,7 @@ class ControlPlane:
             now=self.clock.instant,
             is_ready=self.readiness.is_synced,
             may_reserve=self.readiness.leads,
+            workloads=settings.workloads.rules,
             sign=self.signer,
             callers_are_known=settings.webhooks.requires_client_certificate,
         )

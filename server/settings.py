@@ -39,6 +39,7 @@ from server.setting_sections import (
     Section,
 )
 from server.setting_sources import GivenSettings
+from server.workload_settings import WorkloadSettings
 from telemetry.logs import LogFormat, LogLevel
 
 if TYPE_CHECKING:
@@ -293,6 +294,7 @@ class Settings(Section):
     listen: ListenSettings = ListenSettings()
     tls: TlsSettings = TlsSettings()
     webhooks: WebhookCallerSettings = WebhookCallerSettings()
+    workloads: WorkloadSettings = WorkloadSettings()
     extender: ExtenderSettings = ExtenderSettings()
     leadership: LeadershipSettings = LeadershipSettings()
     inventory: InventorySettings = InventorySettings()

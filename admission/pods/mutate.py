@@ -180,8 +180,8 @@ def _refusal(request: "PodRequest", pool: "GPUPool", context: "AdmissionContext"
     if pool.metadata.deletion_timestamp is not None:
         text = f"pool {pool.name} is being deleted; use another pool"
         return Denied(RefusalReason.POOL_TERMINATING, text)
-    if not may_use(pool, request, context.catalog):
-        return Denied(RefusalReason.ACCESS_DENIED, refusal_text(pool, request))
+    if not may_use(pool, request, context):
+        return Denied(RefusalReason.ACCESS_DENIED, refusal_text(pool, request, context))
     if pool.is_in_maintenance:
         return Denied(RefusalReason.POOL_IN_MAINTENANCE, _maintenance_text(pool, context))
     return (
@@ -216,7 +216,7 @@ def _offer(request: "PodRequest", context: "AdmissionContext") -> str:
     usable = [
         pool.resource_name
         for pool in context.catalog.pools.values()
-        if may_use(pool, request, context.catalog)
+        if may_use(pool, request, context)
     ]
     return f"the pod may use {listed(usable)}" if usable else "there is no pool that it may use"
 

@@ -172,8 +172,8 @@ class Access(Model, frozen=True):
     ) = None
     """Service accounts of pods, as `<namespace>/<name>`."""
     groups: Names | None = None
-    """Groups of the user who creates the pod. For pods of a Deployment or Job, that user is the
-    controller's service account, not the author of the Deployment (docs/access.md)."""
+    """Groups of the user who creates the pod, or who wrote the template of the Deployment or Job that it belongs to
+    (docs/access.md)."""
 
     @property
     def is_open(self) -> bool:

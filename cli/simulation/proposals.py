@@ -62,7 +62,7 @@ def _wait_question(asked: "NewPod", snapshot: "Snapshot", caller: "PodCreator") 
     usable = [
         pool
         for pool in sorted(catalog.pools.values(), key=lambda pool: pool.name)
-        if may_use(pool, request, catalog)
+        if may_use(pool, request, snapshot.admission)
     ][:_MOST_POOLS]
     facts = {pool.name: pool for pool in snapshot.index.pools()}
     return WaitQuestion(

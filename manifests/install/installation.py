@@ -15,6 +15,7 @@ from manifests.install.server_policy import OwnObjects
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from api.workload_kinds import WorkloadKind
     from manifests.install.values import ChartValues, ConsoleValues, KernelCacheValues
 
 Json = dict[str, Any]
@@ -56,6 +57,10 @@ class Installation:
     """Secret with the console's certificate."""
     console_hosts: "Sequence[str]"
     """Arguments of the console for `values.console.hosts`."""
+    workload_kinds: "Sequence[WorkloadKind]" = ()
+    """Kinds of the setting workloads.kinds."""
+    workload_webhooks: "Sequence[Json]" = ()
+    """Webhooks of such kinds, where Helm makes them."""
 
     @property
     def own_objects(self) -> OwnObjects:

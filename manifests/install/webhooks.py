@@ -15,10 +15,18 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, final
 
 from api import names
+from api.workload_kinds import BUILT_IN_KINDS
 from manifests import constants
+from manifests.install.workload_webhooks import (
+    SPEC_CHANGED,
+    names_pool_expression,
+    template_changed_expression,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
+
+    from api.workload_kinds import WorkloadKind
 
 TIMEOUT_S: Final = 3
 """Responses come from memory in milliseconds; those for caches ask a registry for at most
@@ -134,6 +142,10 @@ class WebhookSettings:
     """User name of the server, whose own taints that evict pods are judged."""
     serves_caches: bool = True
     """The server's setting kernel_caches.enabled."""
+    workloads: "Sequence[WorkloadKind]" = ()
+    """Kinds with pod templates beside Kubernetes' own: the server's setting workloads.kinds."""
+    further_webhooks: "Sequence[dict[str, Any]]" = ()
+    """Webhooks of such kinds, where another program makes them."""
 
 
 def build_mutating_configuration(settings: WebhookSettings) -> dict[str, Any]:
@@ -146,14 +158,15 @@ def build_mutating_configuration(settings: WebhookSettings) -> dict[str, Any]:
         conditions={"is-a-decision": DECISION_EXPRESSION},
     ) | {"sideEffects": "None"}
     caches = _caches_webhooks(settings, _MUTATING_CACHES)
+    workloads = _workload_webhooks(settings)
     # Caches again after Kyverno has written the digest into the image.
-    for cache in (webhook, *caches):
-        cache["reinvocationPolicy"] = "IfNeeded"
+    for item in (webhook, *caches):
+        item["reinvocationPolicy"] = "IfNeeded"
     return _configuration(
         settings,
         "MutatingWebhookConfiguration",
         constants.MUTATING_CONFIGURATION,
-        webhooks=[webhook, devices, *caches],
+        webhooks=[webhook, devices, *workloads, *caches],
     )
 
 
@@ -235,16 +248,60 @@ def _pods_webhook(settings: WebhookSettings, path: str) -> dict[str, Any]:
             "not-a-mirror-pod": f"!{MIRRORED_EXPRESSION}",
         },
     )
-    webhook["namespaceSelector"] = {
-        "matchExpressions": [
-            {
-                "key": "kubernetes.io/metadata.name",
-                "operator": "NotIn",
-                "values": list(dict.fromkeys(settings.excluded_namespaces)),
-            }
-        ]
+    return webhook | _outside(settings.excluded_namespaces)
+
+
+def _workload_webhooks(settings: WebhookSettings) -> list[dict[str, Any]]:
+    """Return a webhook for each way to the templates of Kubernetes' kinds, and for each other kind."""
+    built_in: dict[tuple[str, ...], list[WorkloadKind]] = {}
+    for kind in BUILT_IN_KINDS:
+        built_in.setdefault(kind.templates, []).append(kind)
+    return [
+        *(
+            workload_webhook(
+                settings,
+                kinds,
+                names_pool=names_pool_expression(kinds[0]),
+                changed=template_changed_expression(kinds[0]),
+            )
+            for kinds in built_in.values()
+        ),
+        *(
+            workload_webhook(
+                settings, [kind], names_pool=names_pool_expression(kind), changed=SPEC_CHANGED
+            )
+            for kind in settings.workloads
+        ),
+        *settings.further_webhooks,
+    ]
+
+
+def workload_webhook(
+    settings: WebhookSettings, kinds: "Sequence[WorkloadKind]", *, names_pool: str, changed: str
+) -> dict[str, Any]:
+    """Return the webhook of kinds that have the same expressions."""
+    own = f"{kinds[0].resource}.{kinds[0].group}." if len(kinds) == 1 else ""
+    first, *others = (_rule(kind.group, "*", kind.resource, scope="Namespaced") for kind in kinds)
+    webhook = _webhook(
+        settings,
+        name=f"{own}{constants.WORKLOADS_WEBHOOK}",
+        path=constants.MUTATE_WORKLOADS_PATH,
+        rule=first,
+        conditions={"names-a-pool": names_pool, "templates-changed": changed},
+    )
+    webhook["rules"] += others
+    webhook |= {"sideEffects": "None", "reinvocationPolicy": "IfNeeded"}
+    return webhook | _outside(settings.excluded_namespaces)
+
+
+def _outside(namespaces: "Sequence[str]") -> dict[str, Any]:
+    """Return the selector of all other namespaces."""
+    expression = {
+        "key": "kubernetes.io/metadata.name",
+        "operator": "NotIn",
+        "values": list(dict.fromkeys(namespaces)),
     }
-    return webhook
+    return {"namespaceSelector": {"matchExpressions": [expression]}}
 
 
 def _webhook(

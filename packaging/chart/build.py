@@ -18,6 +18,8 @@ from chart.schema import schema_text
 from chart.template import template_of
 from chart.tokens import TOKEN, Tokens, value_expression
 from chart.values_text import values_text
+from chart.workload_helper import NAME as WORKLOAD_WEBHOOKS
+from chart.workload_helper import workload_helper
 from cli.installed_objects import ObjectGroup, build_groups
 from manifests import constants
 from manifests.install.cert_manager import OWN_ISSUER
@@ -138,6 +140,7 @@ def _templates() -> "Iterator[tuple[str, str]]":
         text = _with_variants(text_of, usual)
         yield f"templates/{name}.yaml", _GENERATED + _where(_conditions(group), text)
     yield "templates/_base_settings.tpl", _base_settings(tokens, usual)
+    yield "templates/_workload_webhooks.tpl", _GENERATED + workload_helper(_SETTINGS)
 
 
 def _with_variants(
@@ -172,6 +175,7 @@ def _installation(tokens: Tokens, fixed: "Mapping[str, object]") -> Installation
         operand_images=(tokens.text(images),),
         pull_secrets=tokens.sequence('include "gpu-control-plane.pullSecrets" . | fromYamlArray'),
         node_writers=(tokens.text(writers),),
+        workload_webhooks=tokens.sequence(f'include "{WORKLOAD_WEBHOOKS}" . | fromYamlArray'),
         viewer_subjects=tokens.sequence(
             'include "gpu-control-plane.poolViewers" . | fromYamlArray'
         ),

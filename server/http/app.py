@@ -8,6 +8,7 @@ from admission import cache_webhooks
 from admission.webhooks import (
     mutate_gpudevice,
     mutate_pod,
+    mutate_workload,
     validate_gpudevice,
     validate_gpupool,
     validate_node,
@@ -83,6 +84,10 @@ def _webhooks(handlers: Handlers) -> dict[str, Webhook]:
     decisions: dict[str, tuple[str, Decide[AdmissionResult]]] = {
         constants.MUTATE_PODS_PATH: ("mutate-pods", partial(mutate_pod, context=admission)),
         constants.VALIDATE_PODS_PATH: ("validate-pods", partial(validate_pod, context=admission)),
+        constants.MUTATE_WORKLOADS_PATH: (
+            "mutate-workloads",
+            partial(mutate_workload, context=admission),
+        ),
         constants.VALIDATE_POOLS_PATH: (
             "validate-gpupools",
             partial(validate_gpupool, context=admission),

@@ -1,9 +1,10 @@
-"""Signature of reservations: at validation each replica recognises the annotation that another one wrote.
+"""Signature of reservations and of workloads' access: each replica recognises the annotation that another one wrote.
 
 The key has a Secret of its own, apart from the certificates: those may come from files, and they are rotated by
-other rules. The first replica creates it. It is never rotated, because no reservation outlives its pool's TTL. To
-change it, delete the Secret and restart the replicas: until all have the new key, a pod whose two webhook calls go to
-different replicas is refused once.
+other rules. The first replica creates it. It is never rotated: no reservation outlives its pool's TTL, and the
+annotation of a template cannot be written anew without a roll-out. To change it, delete the Secret and restart the
+replicas: until all have the new key, a pod whose two webhook calls go to different replicas is refused once, and the
+next pods of workloads that inherit access are refused until a member applies these again.
 """
 
 import base64

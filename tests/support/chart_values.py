@@ -27,6 +27,30 @@ FLIPS: Final[dict[str, dict[str, Any]]] = {
             "podAnnotations": {"example.com/note": "yes"},
         }
     },
+    "workload-kinds": {
+        "settings": {
+            "workloads": {
+                "kinds": [
+                    {
+                        "group": "ray.io",
+                        "kind": "RayCluster",
+                        "resource": "rayclusters",
+                        "templates": [
+                            "spec.headGroupSpec.template",
+                            "spec.workerGroupSpecs.*.template",
+                        ],
+                    },
+                    {
+                        "group": "kubeflow.org",
+                        "kind": "Notebook",
+                        "resource": "notebooks",
+                        "templates": ["spec.template"],
+                        "copies_annotations": True,
+                    },
+                ]
+            }
+        }
+    },
     "scheduler-off": {"scheduler": {"enabled": False}},
     "scheduler-image": {
         "scheduler": {

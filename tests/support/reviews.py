@@ -12,6 +12,7 @@ import msgspec
 
 from admission.context import AdmissionContext
 from admission.review import AdmissionResult
+from admission.workload_rules import BUILT_IN_RULES, WorkloadRules
 from api.clock import Instant
 from api.kinds.gpupool import EffectiveAllocation, GPUPool
 from api.names import PoolName, ReservationId
@@ -36,6 +37,7 @@ class AdmissionSetup:
     is_ready: bool = True
     may_reserve: bool = True
     callers_are_known: bool = False
+    workloads: WorkloadRules = BUILT_IN_RULES
     key: bytes = b"a key of all replicas"
     now: Instant = field(default_factory=lambda: at(0))
     _numbers: "itertools.count[int]" = field(default_factory=itertools.count)
@@ -52,6 +54,7 @@ class AdmissionSetup:
             is_ready=lambda: self.is_ready,
             may_reserve=lambda: self.may_reserve,
             callers_are_known=self.callers_are_known,
+            workloads=self.workloads,
             sign=lambda content: hashlib.sha256(self.key + content).hexdigest()[:8],
         )
 

@@ -24,6 +24,7 @@ from tests.support.reviews import (
     stored,
 )
 from tests.support.scheduling import a_wire_pod, binding_args, extender_args, preemption_args
+from tests.support.workloads import a_template, a_workload
 
 _ANNOTATIONS: Final = {
     "gpu.deckhouse.io/reservation": '{"id":"r0","pool":"whole","node":"n1","devices":{"c":["GPU-1"]}}',
@@ -58,6 +59,8 @@ _POOL: Final = a_pool_object(
     reservation={"ttl": "2m", "whenExhausted": "Pend"},
     scheduling={"strategy": "Spread", "topologyKey": "zone", "taints": [{"key": "k"}]},
 )
+_CRON_JOB: Final = a_workload("CronJob", template=a_template("members"))
+_CRON_JOBS: Final = {"group": "batch", "version": "v1", "kind": "CronJob"}
 
 VALID: "Final[dict[str, tuple[bytes, ...]]]" = {
     constants.MUTATE_PODS_PATH: (
@@ -66,6 +69,10 @@ VALID: "Final[dict[str, tuple[bytes, ...]]]" = {
         a_review(a_pod_object(spec=_RULES)),
     ),
     constants.VALIDATE_PODS_PATH: (a_review(stored(_POD)),),
+    constants.MUTATE_WORKLOADS_PATH: (
+        a_review(_CRON_JOB, kind=_CRON_JOBS, groups=("researchers",)),
+        a_review(_CRON_JOB, kind=_CRON_JOBS, operation="UPDATE", old=a_workload("CronJob")),
+    ),
     constants.VALIDATE_POOLS_PATH: (
         a_review(_POOL, kind=GPUPOOL),
         a_review(_POOL, kind=GPUPOOL, operation="UPDATE", old=a_pool_object()),

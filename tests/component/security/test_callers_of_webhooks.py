@@ -15,6 +15,7 @@ QUESTION = a_review(a_pod_object())
 WEBHOOKS = (
     MUTATE_PODS_PATH,
     constants.VALIDATE_PODS_PATH,
+    constants.MUTATE_WORKLOADS_PATH,
     constants.VALIDATE_POOLS_PATH,
     constants.MUTATE_DEVICES_PATH,
     constants.VALIDATE_DEVICES_PATH,

@@ -25,6 +25,7 @@ SEED = 20261121
 WEBHOOKS = {
     constants.MUTATE_PODS_PATH: webhooks.mutate_pod,
     constants.VALIDATE_PODS_PATH: webhooks.validate_pod,
+    constants.MUTATE_WORKLOADS_PATH: webhooks.mutate_workload,
     constants.VALIDATE_POOLS_PATH: webhooks.validate_gpupool,
     constants.MUTATE_DEVICES_PATH: lambda body, context: webhooks.mutate_gpudevice(body),
     constants.VALIDATE_DEVICES_PATH: webhooks.validate_gpudevice,
@@ -46,6 +47,7 @@ class World:
         self.extender_setup.pool(n1=2, n2=1)
         self.extender_setup.pending()
         self.webhook_setup.add_pool("whole")
+        self.webhook_setup.add_pool("members", access={"groups": ["researchers"]})
         self.admission = self.webhook_setup.context()
 
     def fingerprint(self) -> object:
@@ -125,6 +127,7 @@ def test_undamaged_requests_are_understood() -> None:
     understood = {
         constants.MUTATE_PODS_PATH: {"patched"},
         constants.VALIDATE_PODS_PATH: {"denied"},
+        constants.MUTATE_WORKLOADS_PATH: {"patched", "denied"},
         constants.VALIDATE_POOLS_PATH: {"allowed", "denied"},
         constants.MUTATE_DEVICES_PATH: {"patched"},
         constants.VALIDATE_DEVICES_PATH: {"allowed", "denied"},

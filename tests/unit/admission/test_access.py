@@ -88,4 +88,7 @@ def test_a_refusal_says_who_asked_and_not_who_may():
 
     assert "namespace team-a, service account team-a/trainer" in reply.message
     assert "created by system:serviceaccount:kube-system:job-controller" in reply.message
-    assert reply.message.endswith("job-controller; ask its operator to extend spec.access")
+    assert reply.message.endswith(
+        "job-controller; no controller reference leads to an object of a kind whose templates are admitted"
+        " (setting workloads.kinds), or ask its operator to extend spec.access"
+    )

@@ -1,0 +1,164 @@
+"""Pod templates in an object: where they are, what is read of them, and what of them a change concerns.
+
+Of the object nothing is decoded but the way to its templates, so that kinds of others need no model. A template is
+compared as it is written: one API server writes the same twice, and another order of fields is a change at worst.
+"""
+
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from admission.decision import Denied
+from admission.object_decoder import ObjectDecoder
+from admission.pods.request import POD_BOUNDS, AdmittedPod, PodRequest
+from admission.review import GroupVersionKind
+from admission.workload_access import ObjectIdentity
+from api.field_errors import UNDECODABLE
+from api.foreign.core import PodSpec
+from api.meta import Model, ObjectMeta
+from api.names import ACCESS_ANNOTATION
+from api.text import pointer_token
+from telemetry.reasons import RefusalReason
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from admission.review import AdmissionRequest
+    from api.workload_kinds import WorkloadKind
+
+MAX_TEMPLATES: Final = 64
+"""Templates of an object; a RayCluster has one for each group of workers."""
+_EVERY: Final = "*"
+_ROOT: Final = ""
+_ABSENT: Final = msgspec.Raw(b"null")
+
+
+class _Template(Model, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+    spec: PodSpec = PodSpec()
+
+
+class _Object(Model, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+
+
+_KIND: Final = GroupVersionKind(kind="pod template")
+_template_decoder: "Final[ObjectDecoder[_Template]]" = ObjectDecoder(
+    _Template, _KIND, bounds=POD_BOUNDS
+)
+_object_decoder: "Final[ObjectDecoder[_Object]]" = ObjectDecoder(
+    _Object, GroupVersionKind(kind="workload"), bounds=POD_BOUNDS
+)
+_fields: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_members: Final = msgspec.json.Decoder(dict[str, msgspec.Raw] | list[msgspec.Raw])
+
+
+class Place(msgspec.Struct, frozen=True):
+    """An object with metadata that pods copy, and the templates of these pods: a template itself, or a whole object."""
+
+    pointer: str
+    """JSON pointer of the object."""
+    metadata: ObjectMeta
+    has_metadata: bool
+    pods: tuple[PodRequest, ...]
+    content: tuple[object, ...]
+    """All of the templates but the annotation of access."""
+
+    @property
+    def note(self) -> str | None:
+        return self.metadata.annotation(ACCESS_ANNOTATION)
+
+
+class Workload(msgspec.Struct, frozen=True):
+    """An object with pod templates."""
+
+    identity: ObjectIdentity
+    metadata: ObjectMeta
+    places: tuple[Place, ...]
+
+
+def read_workload(
+    raw: msgspec.Raw, request: "AdmissionRequest", kind: "WorkloadKind"
+) -> Workload | Denied:
+    """Return the object with its templates, or why it cannot be read. Never raises."""
+    found = _object_decoder.decode(raw)
+    if isinstance(found, Denied):
+        return found
+    try:
+        templates = [
+            template for path in kind.templates for template in _templates(raw, path.split("."))
+        ]
+        if len(templates) > MAX_TEMPLATES:
+            text = (
+                f"the object has {len(templates)} pod templates, at most {MAX_TEMPLATES} are read"
+            )
+            return Denied(RefusalReason.TOO_LARGE, text)
+        places = [_place(pointer, template, request) for pointer, template in templates]
+    except UNDECODABLE as error:
+        text = f"the object cannot be read as {request.kind}: {error}"
+        return Denied(RefusalReason.MALFORMED_REQUEST, text)
+    read = [place for place in places if isinstance(place, Place)]
+    for place in places:
+        if isinstance(place, Denied):
+            return place
+    meta = found.metadata
+    return Workload(
+        identity=ObjectIdentity(
+            group=kind.group,
+            kind=kind.kind,
+            name=meta.name or request.name or f"{meta.generate_name}*",
+            uid=meta.uid,
+        ),
+        metadata=meta,
+        places=(_whole(meta, read),) if kind.is_annotated else tuple(read),
+    )
+
+
+def _templates(
+    raw: msgspec.Raw, path: list[str], pointer: str = _ROOT
+) -> "Iterator[tuple[str, msgspec.Raw]]":
+    """Yield pointer and text of what the path leads to; nothing where a part of it is absent."""
+    if not path:
+        yield pointer, raw
+        return
+    part, *beyond = path
+    members = _members.decode(raw)
+    if isinstance(members, list):
+        members = {str(number): member for number, member in enumerate(members)}
+    named = members.items() if part == _EVERY else [(part, members.get(part, _ABSENT))]
+    for name, member in named:
+        if member != _ABSENT:
+            yield from _templates(member, beyond, f"{pointer}/{pointer_token(name)}")
+
+
+def _place(pointer: str, raw: msgspec.Raw, request: "AdmissionRequest") -> Place | Denied:
+    template = _template_decoder.decode(raw)
+    if isinstance(template, Denied):
+        return template
+    fields = _fields.decode(raw)
+    metadata = fields.pop("metadata", _ABSENT)
+    return Place(
+        pointer=pointer,
+        metadata=template.metadata,
+        has_metadata=metadata != _ABSENT,
+        pods=(PodRequest(request, AdmittedPod(metadata=template.metadata, spec=template.spec)),),
+        content=(pointer, fields, _without_note(metadata)),
+    )
+
+
+def _whole(metadata: ObjectMeta, templates: list[Place]) -> Place:
+    return Place(
+        pointer=_ROOT,
+        metadata=metadata,
+        has_metadata=True,
+        pods=tuple(pod for template in templates for pod in template.pods),
+        content=tuple(template.content for template in templates),
+    )
+
+
+def _without_note(metadata: msgspec.Raw) -> dict[str, Any]:
+    """Return the fields of a template's metadata; those without a value, which some versions write, are none."""
+    fields = msgspec.json.decode(metadata) or {}
+    annotations = {**(fields.get("annotations") or {})}
+    annotations.pop(ACCESS_ANNOTATION, None)
+    return {key: value for key, value in {**fields, "annotations": annotations}.items() if value}
