@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from api import driver_upgrade, names
-from api.annotations import decode_devices, decode_reservation
+from api.annotations import decode_access, decode_devices, decode_reservation
 from api.field_errors import UNDECODABLE
 from api.foreign.karpenter import DISRUPTED_TAINT, DO_NOT_DISRUPT_ANNOTATION
 from api.quantity import parse_count
@@ -234,6 +234,7 @@ def _facts_of(pod: "Pod") -> model.PodFacts | None:
             else decode_devices(pod.metadata.annotation(names.DEVICES_ANNOTATION))
         ),
         reservation=decode_reservation(pod.metadata.annotation(names.RESERVATION_ANNOTATION)),
+        access=decode_access(pod.metadata.annotation(names.ACCESS_ANNOTATION)),
         nominated_node=(
             names.NodeName(pod.status.nominated_node_name)
             if pod.status.nominated_node_name

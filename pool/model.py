@@ -21,7 +21,7 @@ from pool.refusal import NodeReason
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from api.annotations import Devices, ReservationNote
+    from api.annotations import AccessNote, Devices, ReservationNote
     from api.cache_name import CacheName
     from api.foreign.core import Affinity, NodeSelectorTerm, NodeTaint, Toleration
     from api.kinds.gpunodeinventory import TopologyManagerPolicy, TopologyManagerScope
@@ -320,6 +320,8 @@ class PodFacts:
     """None on a bound pod: its units are unknown."""
     reservation: "ReservationNote | None" = None
     nominated_node: "NodeName | None" = None
+    access: "AccessNote | None" = None
+    """Access that the pod inherited from the author of its workload's template."""
     created: str = ""
     priority: int = 0
     is_gated: bool = False

@@ -114,6 +114,11 @@ RESERVATIONS_ENDED = counter(
     "Reservations by how they ended: bound, expired, released, not_observed.",
     ["end"],
 )
+AGEING_ACCESS = gauge(
+    "gpupool_ageing_access",
+    "Workloads with pods in the pool whose inherited access is past half of its validity, or over.",
+    ["pool"],
+)
 PODS_WAITING = gauge(
     "gpu_pods_waiting", "Pending pods of the pool that hold nothing and are not gated.", ["pool"]
 )

@@ -125,6 +125,9 @@ class EventReason(Enum):
     ASSIGNMENT_CONFLICT = "GPUAssignmentConflict"
     """On the device and on both pools: another pool owns a device that this pool selects."""
 
+    ACCESS_AGEING = "GPUAccessAgeing"
+    """On a pod of the workload: new ones are refused after a time, unless a member of the pool's groups renews the template."""
+
     POOL_READY = "GPUPoolReady"
     """On the pool: it has a healthy device and takes pods."""
     POOL_NOT_READY = "GPUPoolNotReady"

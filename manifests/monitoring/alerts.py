@@ -107,6 +107,13 @@ ALERTS: Final = (
         "devices of pool {{ $labels.pool }} have other MIG instances than its allocation wants",
     ),
     Alert(
+        "GPUPoolAccessAgeing",
+        Severity.WARNING,
+        "gpupool_ageing_access > 0",
+        "1h",
+        "workloads in pool {{ $labels.pool }} lose their access: their next pods are refused once its validity is over",
+    ),
+    Alert(
         "GPUPoolCapacityLow",
         Severity.WARNING,
         'gpupool_condition{condition="CapacityLow"} == 1',

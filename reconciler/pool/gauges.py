@@ -39,6 +39,7 @@ _OF_POOLS: Final = (
     metrics.POOL_ASSIGNMENTS,
     metrics.DEVICES_RESERVED,
     metrics.RESERVATION_AGE,
+    metrics.AGEING_ACCESS,
     metrics.PODS_WAITING,
     metrics.PODS_LONGEST_WAIT,
     metrics.POOL_FRAGMENTATION,

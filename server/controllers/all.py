@@ -15,7 +15,7 @@ from reconciler.inventory import controller as inventory
 from reconciler.inventory import present_label
 from reconciler.kernelcache import cache_node_cleanup, cache_status
 from reconciler.node_software import deploy_labels_controller, driver_controller, policy_controller
-from reconciler.pod import binding_recovery, nomination, requeue, wait_explanation
+from reconciler.pod import ageing_access, binding_recovery, nomination, requeue, wait_explanation
 from reconciler.pool import (
     index_changes,
     lifecycle,
@@ -71,6 +71,7 @@ CONTROLLERS: "Final[tuple[ControllerSpec | TaskSpec, ...]]" = (
     binding_recovery.SPEC,
     nomination.SPEC,
     wait_explanation.SPEC,
+    ageing_access.SPEC,
     scaling.SPEC,
     cache_status.SPEC,
     cache_node_cleanup.SPEC,

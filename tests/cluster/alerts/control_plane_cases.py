@@ -183,6 +183,14 @@ CASES = [
         raised_at="71m",
     ),
     Case(
+        "GPUPoolAccessAgeing",
+        {'gpupool_ageing_access{pool="a"}': "0x9 1x90"},
+        silent_at="69m",
+        raised_at="71m",
+        labels={"pool": "a"},
+        harmless={'gpupool_ageing_access{pool="b"}': "0x90"},
+    ),
+    Case(
         "GPUPoolCapacityLow",
         {'gpupool_condition{pool="a",condition="CapacityLow"}': "0x9 1x60"},
         silent_at="20m",

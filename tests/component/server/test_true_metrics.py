@@ -273,6 +273,7 @@ async def what_is_in_the_cluster_is_exported(run: MetricsRun) -> None:
         ("gpu_device_unassigned_total", {(): 2}),
         ("gpupool_largest_free", {("whole",): 0, ("slow",): 1}),
         ("gpupool_capacity_missing", {("whole",): 0, ("slow",): 0}),
+        ("gpupool_ageing_access", {("whole",): 0, ("slow",): 0}),
         ("gpupool_fragmentation", {("whole",): 0, ("slow",): 0}),
         (
             "gpupool_largest_demand",
