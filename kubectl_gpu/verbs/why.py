@@ -21,7 +21,13 @@ from kubectl_gpu.cluster_lists import read_object
 from kubectl_gpu.cluster_source import ListQuery
 from kubectl_gpu.exit_codes import ANSWERED
 from kubectl_gpu.waiting.explanation_lines import node_table, remedy_lines
-from kubectl_gpu.waiting.pod_wait import PodExplanation, PodExplanationList, wait_of, waits_of
+from kubectl_gpu.waiting.pod_wait import (
+    PodExplanation,
+    PodExplanationList,
+    refusal_of,
+    wait_of,
+    waits_of,
+)
 from kubectl_gpu.watching import Entries
 from pool.demand import demand_of
 from pool.model import Demand
@@ -34,6 +40,7 @@ if TYPE_CHECKING:
     from kubectl_gpu.cluster_lists import ClusterLists
     from kubectl_gpu.terminal import Terminal
 
+_PODS: Final = frozenset({"", "pod", "pods"})
 _COLUMNS: Final = (
     TableColumn("NAMESPACE", sacrifice=3),
     TableColumn("POD"),
@@ -50,7 +57,12 @@ def run_why(arguments: "Sequence[str]", terminal: "Terminal") -> int:
     parser = verb_flags.verb_parser(
         "why", "Say why a pod waits, who has what it wants, and what would help."
     )
-    parser.add_argument("pod", nargs="?", metavar="POD", help="all pods that wait, without it")
+    parser.add_argument(
+        "pod",
+        nargs="?",
+        metavar="POD",
+        help="all pods that wait, without it; KIND/NAME of a workload: why its pods are refused",
+    )
     verb_flags.add_namespace_flags(parser)
     verb_flags.add_selector_flag(parser, "pods")
     verb_flags.add_watch_flag(parser)
@@ -64,9 +76,12 @@ def _answer(lists: "ClusterLists", given: "argparse.Namespace", terminal: "Termi
     if given.pod is None:
         return _answer_list(lists, given, terminal)
     namespace = lists.source.namespace()
-    name = given.pod.removeprefix("pod/").removeprefix("pods/")
-    body = lists.source.object(PODS, name, namespace=namespace)
-    answer = wait_of(lists, read_object(body, Pod, subject=f"Pod {namespace}/{name}"))
+    kind, _, name = given.pod.rpartition("/")
+    if kind in _PODS:
+        body = lists.source.object(PODS, name, namespace=namespace)
+        answer = wait_of(lists, read_object(body, Pod, subject=f"Pod {namespace}/{name}"))
+    else:
+        answer = refusal_of(lists, kind, name)
     text = structured(answer, [f"pod/{answer.name}"], form=given.output)
     if text is None:
         is_wide, now = given.output == "wide", lists.source.now()
@@ -98,6 +113,8 @@ def _lines(
 
 def _first_line(answer: PodExplanation, now: "dt.datetime") -> str:
     ref = f"{answer.namespace}/{answer.name}"
+    if answer.state in {"Refused", "NotRefused"}:
+        return f"{ref}: pods of it {'are' if answer.state == 'Refused' else 'were not'} refused"
     if answer.state != "Waits":
         return f"{ref} does not wait for units"
     age = age_text(answer.created, now)

@@ -1,10 +1,10 @@
 """Why pods wait, as documents: what is read of them, what explains it, and what others said."""
 
-from typing import TYPE_CHECKING, assert_never, final
+from typing import TYPE_CHECKING, Final, assert_never, final
 
 import msgspec
 
-from api.meta import Model
+from api.meta import Model, ObjectMeta
 from api.names import UNITS_CONDITION
 from api.text import listed, truncate
 from kube.resources import EVENTS
@@ -19,7 +19,7 @@ from pool.model import Demand, PodPhase
 from pool.pods.conditions import leader_condition, scheduler_refusal
 from pool.what_if.explanation import Explanation
 from telemetry.explanation_texts import wait_summary
-from telemetry.reasons import too_large_text
+from telemetry.reasons import RefusalReason, too_large_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from api.foreign.core import Pod
     from kubectl_gpu.cluster_lists import ClusterLists
     from pool.demand import Unserved
+
+
+_REFUSALS: Final = frozenset({"FailedCreate", "ReplicaSetCreateError"})
+"""Reasons of the Events that Kubernetes' controllers emit where an object of theirs is refused."""
 
 
 @final
@@ -44,7 +48,7 @@ class PodExplanation(Document, frozen=True, kw_only=True):
     namespace: str
     name: str
     state: str
-    """Waits, Bound, Ended, AsksForNoUnits, or Invalid: admission refuses such a pod."""
+    """Waits, Bound, Ended, AsksForNoUnits, or Invalid: admission refuses such a pod. Of a workload Refused or NotRefused."""
     created: str = ""
     message: str
     """One sentence."""
@@ -110,14 +114,52 @@ class _EventSeries(Model, frozen=True):
 
 
 class _Event(Model, frozen=True):
+    regarding: ObjectMeta = ObjectMeta()
+    type: str = ""
     reason: str = ""
     note: str = ""
     event_time: str | None = None
+    deprecated_last_timestamp: str | None = None
+    """Of an Event in the older form, as Kubernetes' controllers write them."""
     series: _EventSeries | None = None
 
     @property
     def last_time(self) -> str:
-        return (self.series or _EventSeries()).last_observed_time or self.event_time or ""
+        of_series = (self.series or _EventSeries()).last_observed_time
+        return of_series or self.event_time or self.deprecated_last_timestamp or ""
+
+
+def refusal_of(lists: "ClusterLists", kind: str, name: str) -> PodExplanation:
+    """Return why the last pod, or object between, of a workload was refused, by what its controllers were told.
+
+    Events last an hour. Controllers name what they make after what it is made of.
+    """
+    namespace = lists.source.namespace()
+    query = ListQuery(EVENTS, namespace, fields="type=Warning")
+    events = lists.read(
+        query,
+        _Event,
+        lambda event: event if _is_refusal(event, name) else None,
+    )
+    last = max(events, key=lambda event: event.last_time, default=None)
+    return PodExplanation(
+        namespace=namespace,
+        name=name,
+        state="NotRefused" if last is None else "Refused",
+        message=f"no Event of the last hour says that a pod of {kind} {name} was refused"
+        if last is None
+        else truncate(last.note, 1024),
+        read_from=lists.source.origin,
+    )
+
+
+def _is_refusal(event: _Event, name: str) -> bool:
+    about = event.regarding.name
+    return (
+        event.reason in _REFUSALS
+        and (about == name or about.startswith(f"{name}-"))
+        and any(f"{reason.value}:" in event.note for reason in RefusalReason)
+    )
 
 
 def _autoscaling_event(lists: "ClusterLists", pod: "Pod") -> str:

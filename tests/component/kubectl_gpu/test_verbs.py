@@ -88,6 +88,34 @@ async def test_why_says_what_autoscaling_said_last_of_a_pod_of_a_pool_that_scale
     assert "autoscaling said" not in done.stdout
 
 
+async def test_why_of_a_workload_says_what_its_controller_was_told_last(cluster: ListedCluster):
+    denial = 'Error creating: admission webhook "pods.gpu.deckhouse.io" denied the request: AccessDenied: '
+    for name, minute, reason, note in (
+        ("train-7c9d", 2, "FailedCreate", f"{denial}pool training is not open to this pod"),
+        ("train-7c9d", 1, "FailedCreate", f"{denial}earlier"),
+        ("train-7c9d", 3, "FailedCreate", "Error creating: exceeded quota"),
+        ("training", 4, "FailedCreate", f"{denial}another"),
+    ):
+        cluster.objects.append(
+            {
+                "kind": "Event",
+                "metadata": {"name": f"{name}.{minute}", "namespace": "ml-team"},
+                "regarding": {"kind": "ReplicaSet", "name": name},
+                "type": "Warning",
+                "reason": reason,
+                "note": note,
+                "deprecatedLastTimestamp": f"2026-11-23T22:0{minute}:00Z",
+            }
+        )
+    done = await cluster.run("why", "deployment/train", "-n", "ml-team")
+    assert done.stdout.splitlines()[0] == "ml-team/train: pods of it are refused"
+    assert "pool training is not open to this pod" in " ".join(done.stdout.split())
+    done = await cluster.run("why", "job/other", "-n", "ml-team")
+    assert "no Event of the last hour says that a pod of job other was refused" in " ".join(
+        done.stdout.split()
+    )
+
+
 async def test_why_without_a_pod_lists_those_that_wait(cluster: ListedCluster):
     cluster.objects.append(labelled(a_waiting_pod("small", 1), namespace="other"))
     one = await cluster.run("why", "-n", "ml-team", "--no-headers")
