@@ -5,6 +5,7 @@ gets, and does not grow. Once more with 1,000 pods that wait: what they could us
 which is looked at for every pod.
 """
 
+import base64
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from tests.bench.wire import Visit
 
 SLICES = 16
+WORKLOADS = "/mutate/workloads"
 _TURNS = 4
 """The two servers are measured in turns: what else the machine does hits both alike."""
 _ECHO_BYTES = (1_200, 180)
@@ -56,6 +58,11 @@ async def measure(sizes: "Sizes") -> list[Result]:
                 some, took = await _flood(other_port, context, kinds[1], sizes, f"b{turn}")
                 other_times, other_s = other_times + some, other_s + took
             memory = rss_mib(pid)
+            template = await _learn_template(port, context)
+            await flood(port, context, _templates(template, pods // 10), connections)
+            template_times, template_s = await flood(
+                port, context, _templates(template, pods), connections
+            )
     echo_rate, rate, other_rate = (
         len(times) / seconds
         for times, seconds in ((echo_times, echo_s), (times, seconds), (other_times, other_s))
@@ -63,6 +70,7 @@ async def measure(sizes: "Sizes") -> list[Result]:
     p50, p99 = in_ms(times)
     other_p50, other_p99 = in_ms(other_times)
     echo_p50, echo_p99 = in_ms(echo_times)
+    template_p50, template_p99 = in_ms(template_times)
     return [
         Result(
             subject="admission",
@@ -95,6 +103,16 @@ async def measure(sizes: "Sizes") -> list[Result]:
             ratio=other_rate / rate,
             aims=(at_least("ratio", 0.9),),
         ),
+        Result(
+            subject="admission",
+            case=f"template, {connections} connections, a signature each",
+            samples=len(template_times),
+            p50_ms=template_p50,
+            p99_ms=template_p99,
+            rate_per_s=len(template_times) / template_s,
+            base_p50_ms=echo_p50,
+            aims=(at_least("rate_per_s", 3_000),),
+        ),
     ]
 
 
@@ -121,6 +139,24 @@ def _echoes(count: int) -> "Iterator[Visit]":
         yield requests[1]
 
     return (visit() for _ in range(count))
+
+
+def _templates(request: bytes, count: int) -> "Iterator[Visit]":
+    def visit() -> "Visit":
+        yield request
+
+    return (visit() for _ in range(count))
+
+
+async def _learn_template(port: int, context: "ssl.SSLContext") -> bytes:
+    """Return a request, after its answer was found to be a signature."""
+    connection = await connect(port, context)
+    request = request_bytes(WORKLOADS, msgspec.json.encode(world.template_review("template")))
+    answer = msgspec.json.decode(await connection.send(request))["response"]
+    assert b'"user":"alice"' in base64.b64decode(answer["patch"]).replace(b"\\", b""), answer
+    checked("template")
+    connection.close()
+    return request
 
 
 async def _learn(port: int, context: "ssl.SSLContext") -> PodKind:

@@ -45,7 +45,7 @@ from reconciler.sinks.pool import PoolSink
 from server.process import ControlPlane
 from server.settings import LeadershipSettings, ListenSettings, Settings
 from telemetry.logs import configure_logs
-from tests.bench.world import SLICES, World
+from tests.bench.world import MEMBERS_POOL, SLICES, World
 
 if TYPE_CHECKING:
     import ssl
@@ -111,7 +111,7 @@ def filled_plane(options: argparse.Namespace) -> ControlPlane:
         slices=options.slices,
         pool_count=options.pool_count,
     )
-    PoolSink(index, plane.catalog).replace_all(list(_as(GPUPool, world.pools())))
+    PoolSink(index, plane.catalog).replace_all(list(_as(GPUPool, [*world.pools(), MEMBERS_POOL])))
     devices = _as(GPUDevice, world.devices())
     plane.stores.device_sink.replace_all([observe_device(device) for device in devices])
     nodes = _as(Node, world.node_objects())

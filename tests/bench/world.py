@@ -3,7 +3,7 @@
 import random
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from api import names
 from api.annotations import encode_devices
@@ -15,6 +15,16 @@ SEED = 20261121
 DEVICES = 8
 WHOLE = "whole"
 SLICES = "slices"
+
+
+MEMBERS: Final = "members"
+MEMBERS_POOL: Final[dict[str, Any]] = {
+    "apiVersion": names.API_VERSION,
+    "kind": "GPUPool",
+    "metadata": {"name": MEMBERS},
+    "spec": {"access": {"groups": ["researchers"]}},
+}
+"""A pool that is open to a group, without a node."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,6 +178,32 @@ def review(pod: dict[str, Any], uid: str) -> dict[str, Any]:
             "options": {"apiVersion": "meta.k8s.io/v1", "kind": "CreateOptions"},
         },
     }
+
+
+def template_review(uid: str) -> dict[str, Any]:
+    """Return the AdmissionReview of a Deployment in `MEMBERS_POOL`, by a member of its group."""
+    pod = a_pod("deployment", MEMBERS, 1)
+    found = review(
+        {
+            "apiVersion": "apps/v1",
+            "kind": "Deployment",
+            "metadata": {"name": "train", "namespace": "ml-team"},
+            "spec": {
+                "replicas": 1,
+                "template": {
+                    "metadata": {"labels": pod["metadata"]["labels"]},
+                    "spec": pod["spec"],
+                },
+            },
+        },
+        uid,
+    )
+    found["request"] |= {
+        "kind": {"group": "apps", "version": "v1", "kind": "Deployment"},
+        "resource": {"group": "apps", "version": "v1", "resource": "deployments"},
+        "userInfo": {"username": "alice", "groups": ["researchers", "system:authenticated"]},
+    }
+    return found
 
 
 def a_pod(name: str, pool: str, units: int) -> dict[str, Any]:
