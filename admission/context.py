@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from admission.workload_rules import BUILT_IN_RULES, WorkloadRules
+from api.names import owner_of
 
 if TYPE_CHECKING:
     from api.clock import Instant
@@ -47,5 +48,5 @@ class AdmissionContext:
         One informer writes both in one step, so they are of the same observation.
         """
         facts = self.index.pool_of(resource)
-        pool = self.catalog.pools.get(facts.name) if facts is not None else None
+        pool = self.catalog.pools.get(owner_of(facts.name)) if facts is not None else None
         return (facts, pool) if facts is not None and pool is not None else None

@@ -16,6 +16,7 @@ from api.meta import Model, ObjectMeta
 from api.names import GROUP, VERSION, pool_name_fault
 from api.text import truncate
 from inventory.pools.spec_rules import change_warnings, spec_faults, spec_warnings
+from inventory.pools.validation import part_faults
 from telemetry.reasons import RefusalReason
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def validate(request: "AdmissionRequest", context: "AdmissionContext") -> Decisi
     unread = {_section_of(fault.path) for fault in faults}
     faults += [
         fault
-        for fault in spec_faults(spec)
+        for fault in (*spec_faults(spec), *part_faults(pool))
         if fault.path not in unread and _section_of(fault.path) not in unread
     ]
     if old is None:

@@ -117,7 +117,7 @@ class NodeObjects:
         return self._pools.by_name if self.is_synced else {}
 
     def is_of_a_pool(self, resource: str) -> bool:
-        return any(pool.resource_name == resource for pool in self._pools.by_name.values())
+        return any(resource in pool.resources for pool in self._pools.by_name.values())
 
     def subscribe(self, changed: "Callable[[], None]") -> None:
         """Have it called at each change; it must be quick, and not raise."""

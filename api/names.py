@@ -245,6 +245,16 @@ def pool_name_fault(name: str) -> str | None:
     return None
 
 
+def part_name(pool: PoolName, profile: str) -> PoolName:
+    """Return the name under which the units of one MIG profile of a pool are accounted; no pool's name has a dot."""
+    return PoolName(f"{pool}.{profile}")
+
+
+def owner_of(name: PoolName) -> PoolName:
+    """Return the pool of which the name is a part, or the pool itself."""
+    return PoolName(name.partition(".")[0])
+
+
 def pool_node_label(pool: PoolName) -> str:
     """Return the label key of the nodes of a pool."""
     return POOL_NODE_LABEL_PREFIX + pool

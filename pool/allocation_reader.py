@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
     from api.names import DeviceName, NodeName, UnitId
+    from pool.index.devices import DeviceEntry
     from pool.index.reader import IndexReader
     from pool.model import Demand, PodFacts, PoolFacts
     from pool.placement.device_rules import Counts
@@ -231,8 +232,9 @@ class AllocationReader:
     def pods_on(self, device: "DeviceName") -> "list[PodFacts]":
         """Return the pods that have units of a device, bound or by a reservation for a known uid."""
         entry = self._index.devices.get(device)
-        if entry is None:
-            return []
+        return [] if entry is None else self._pods_with(entry)
+
+    def _pods_with(self, entry: "DeviceEntry") -> "list[PodFacts]":
         # Holders are bound pods and reservations, and a reservation's id is no pod's uid.
         pods = (self.pods.get(PodUid(holder)) for holder in self._index.claims.holders(entry))
         return [pod for pod in pods if pod is not None]
@@ -241,7 +243,7 @@ class AllocationReader:
         """Return the pods with units of the pool on a node: lowest priority first, then largest."""
         found: dict[PodUid, PodFacts] = {}
         for entry in self._index.devices_on(pool.name, node):
-            found |= {pod.uid: pod for pod in self.pods_on(entry.facts.name)}
+            found |= {pod.uid: pod for pod in self._pods_with(entry)}
         for uid in self._index.unaccounted.at(pool.resource, node):
             pod = self.pods.get(uid)
             if pod is not None:

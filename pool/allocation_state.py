@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, final
 import msgspec
 from msgspec.structs import replace
 
-from api.names import PodUid, ReservationId
+from api.names import PodUid, ReservationId, owner_of
 from pool.admission_planner import AdmissionPlanner
 from pool.admission_rules import AdmissionBackoff
 from pool.allocation_reader import AllocationReader
@@ -120,7 +120,7 @@ class AllocationState:
 
         Commitments to a Binding stay: the API server may have bound the pod.
         """
-        return self._release_all(lambda item: item.pool == pool and item.has_units)
+        return self._release_all(lambda item: owner_of(item.pool) == pool and item.has_units)
 
     def release_on(self, node: "NodeName") -> list[Ended]:
         """End the reservations on a node that pods cannot go to any more; their pods wait.

@@ -41,7 +41,11 @@ _MOST_INADMISSIBLE: Final = 64
 
 def pool_facts(pool: "GPUPool") -> model.PoolFacts:
     facts = _facts_of_pool(pool)
-    return replace(facts, largest_shape=_largest_shape(pool, facts))
+    parts = (
+        replace(facts, name=name, resource=resource, mig_profile=share[0], mig=(share,))
+        for (name, resource), share in zip(pool.parts.items(), facts.mig, strict=False)
+    )
+    return replace(facts, parts=tuple(parts), largest_shape=_largest_shape(pool, facts))
 
 
 def _facts_of_pool(pool: "GPUPool") -> model.PoolFacts:
@@ -55,6 +59,7 @@ def _facts_of_pool(pool: "GPUPool") -> model.PoolFacts:
         ttl_s=pool.ttl_s,
         when_exhausted=pool.spec.reservation.when_exhausted,
         mig_profile=allocation.mig_profile,
+        mig=allocation.shares if allocation.mig else (),
         slices_per_device=allocation.slices_per_device,
         slice_placement=pool.slice_placement,
         device_topology=pool.spec.scheduling.device_topology,

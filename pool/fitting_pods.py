@@ -45,9 +45,22 @@ class FittingPods:
         # as they were when their pods were counted
         self._counts: dict[NodeName, Counts] = {}
         self._totals = list(_NONE)
+        self._parts: dict[PoolName, FittingPods] = {}
+        # of a pool with several MIG profiles
+
+    def _of_parts(self) -> "list[FittingPods]":
+        facts = self._index.pool(self._pool)
+        names = [part.name for part in facts.parts] if facts is not None else []
+        self._parts = {
+            name: self._parts.get(name) or FittingPods(self._index, name) for name in names
+        }
+        return list(self._parts.values())
 
     def counts(self) -> dict[int, int]:
-        """Return the number of pods by size."""
+        """Return the number of pods by size; a pod has units of one MIG profile."""
+        if parts := self._of_parts():
+            found = [part.counts() for part in parts]
+            return {size: sum(counts[size] for counts in found) for size in SIZES}
         state = self._index.state(self._pool)
         if not state.is_constrained():
             self._forget()
@@ -62,6 +75,8 @@ class FittingPods:
 
     def count_in_steps(self, nodes_a_step: int) -> "Iterator[None]":
         """Count what has changed in steps, of 20 microseconds a node; it is then little that `counts` has to do."""
+        for part in self._of_parts():
+            yield from part.count_in_steps(nodes_a_step)
         state = self._index.state(self._pool)
         changed = self._changed(state.nodes()) if state.is_constrained() else []
         for start in range(0, len(changed), nodes_a_step):

@@ -4,11 +4,12 @@ A layout follows from the pool's mode and the device's facts. Slot n is bit n: t
 their number is one `bit_count`.
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from api.kinds.gpupool import AllocationMode
-from api.mig_profile import compute_slices
+from api.mig.layout import instances_of
+from api.mig.profile import compute_slices
 from api.names import MOST_SLICES_READ, UnitId
 from api.units import SLICE_SEPARATOR, slices_of
 
@@ -35,15 +36,27 @@ class Layout:
     differs: bool = False
     """Whether its partitions are not those of the pool's allocation: no unit of it is allocated, so that its agent can
     partition it again once nothing runs on it."""
-    full: int = field(init=False)
-    """Mask of all units."""
+    profiles: tuple[str, ...] = ()
+    """MIG profiles by slot, where the pool has several."""
+    full: int = -1
+    """Mask of all units; a part of them in the layout of one profile."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "full", (1 << len(self.ids)) - 1)
+        if self.full < 0:
+            object.__setattr__(self, "full", (1 << len(self.ids)) - 1)
 
     @property
     def count(self) -> int:
-        return len(self.ids)
+        return self.full.bit_count()
+
+    def of_profile(self, profile: str) -> "Layout":
+        """Return the layout with the units of one profile only, in their slots."""
+        slots = (1 << slot for slot, name in enumerate(self.profiles) if name == profile)
+        return replace(self, full=sum(slots))
+
+    def has_any(self, units: "Iterable[UnitId]") -> bool:
+        """Say whether one of the units of a device's pods is of this layout: of that of one profile some are not."""
+        return self.count == len(self.ids) or bool(self.mask_of(units) & self.full)
 
     def mask_of(self, units: "Iterable[UnitId]") -> int:
         """Return the bits of the units; all bits when the device has no such unit.
@@ -96,30 +109,63 @@ def layout_of(device: "DeviceFacts", pool: "PoolFacts | None") -> Layout:
                 return NO_UNITS
             return Layout(slices_of(device.uuid, pool.slices_per_device))
         case AllocationMode.MIG:  # pragma: no branch  # mypy proves that none is missing
-            uuids = {
-                uuid
-                for profile, uuid in device.mig_instances
-                if profile == pool.mig_profile and _is_uuid(uuid)
-            }
-            expected = dict(device.mig_capacities).get(pool.mig_profile)
-            missing = max(0, (expected or 0) - len(uuids))
-            is_foreign = len(device.mig_instances) > len(uuids)
-            return Layout(
-                tuple(UnitId(uuid) for uuid in sorted(uuids)),
-                missing=missing,
-                differs=expected is not None and (is_foreign or missing > 0),
-            )
+            return _instances(device, pool)
+
+
+def units_by_resource(layout: Layout, pool: "PoolFacts") -> dict[str, tuple[UnitId, ...]]:
+    """Return the units of a device by the resource that pods request."""
+    if not pool.parts:
+        return {pool.resource: layout.ids}
+    slots = tuple(zip(layout.profiles, layout.ids, strict=True))
+    return {
+        part.resource: tuple(unit for profile, unit in slots if profile == part.mig_profile)
+        for part in pool.parts
+    }
+
+
+def _instances(device: "DeviceFacts", pool: "PoolFacts") -> Layout:
+    """Return the device's instances of the pool's profiles, in their order."""
+    found = [_uuids(device, profile) for profile, _ in pool.shares]
+    counts = tuple(map(len, found))
+    expected = instances_of(pool.shares, device.mig_capacities)
+    if expected is None and device.mig_capacities:
+        return NO_UNITS  # it cannot hold the layout
+    is_foreign = len(device.mig_instances) > sum(counts)
+    differs = expected is not None and (is_foreign or counts != expected)
+    return Layout(
+        tuple(UnitId(uuid) for uuids in found for uuid in uuids),
+        missing=sum(
+            max(0, want - count) for want, count in zip(expected or counts, counts, strict=True)
+        ),
+        differs=differs,
+        profiles=tuple(
+            profile for (profile, _), uuids in zip(pool.shares, found, strict=True) for _ in uuids
+        )
+        if pool.parts
+        else (),
+    )
 
 
 def partitioned_again(device: "DeviceFacts", pool: "PoolFacts") -> "DeviceFacts":
     """Return a device that nothing runs on as its agent partitions it for its pool; UUIDs of new instances are made up."""
-    layout = layout_of(device, pool)
-    if not layout.differs:
+    if not layout_of(device, pool).differs:
         return device
-    present = tuple((pool.mig_profile, str(uuid)) for uuid in layout.ids)
-    new = tuple((pool.mig_profile, f"{device.uuid}/{number}") for number in range(layout.missing))
-    is_mig = pool.mode is AllocationMode.MIG
-    return replace(device, is_partitioned=is_mig, mig_instances=(*present, *new) if is_mig else ())
+    if pool.mode is not AllocationMode.MIG:
+        return replace(device, is_partitioned=False, mig_instances=())
+    expected = instances_of(pool.shares, device.mig_capacities) or ()
+    instances: list[tuple[str, str]] = []
+    for (profile, _), count in zip(pool.shares, expected, strict=True):
+        present = _uuids(device, profile)[:count]
+        new = [f"{device.uuid}/{profile}/{number}" for number in range(count - len(present))]
+        instances += ((profile, uuid) for uuid in (*present, *new))
+    return replace(device, is_partitioned=True, mig_instances=tuple(instances))
+
+
+def _uuids(device: "DeviceFacts", profile: str) -> list[str]:
+    """Return the device's instances of a profile, in their order."""
+    return sorted(
+        {uuid for name, uuid in device.mig_instances if name == profile and _is_uuid(uuid)}
+    )
 
 
 def _is_uuid(text: str) -> bool:
@@ -129,8 +175,8 @@ def _is_uuid(text: str) -> bool:
 def most_units_of_a_device(pool: "PoolFacts") -> int:
     """Return the most units that a device of the pool can have once it is reported and partitioned.
 
-    For a MIG profile this is its share of seven compute slices, the most of any device. Memory may allow fewer:
-    the figure tells when to wait, not what to expect.
+    For a MIG profile without a number this is its share of seven compute slices, the most of any device. Memory, and
+    other profiles beside it, may allow fewer: the figure tells when to wait, not what to expect.
     """
     match pool.mode:
         case AllocationMode.EXCLUSIVE:
@@ -138,4 +184,7 @@ def most_units_of_a_device(pool: "PoolFacts") -> int:
         case AllocationMode.TIME_SLICE:
             return pool.slices_per_device
         case AllocationMode.MIG:  # pragma: no branch  # mypy proves that none is missing
-            return _MOST_COMPUTE_SLICES // (compute_slices(pool.mig_profile) or 1)
+            return sum(
+                count or _MOST_COMPUTE_SLICES // (compute_slices(profile) or 1)
+                for profile, count in pool.shares
+            )

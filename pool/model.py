@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from api.foreign.core import Affinity, NodeSelectorTerm, NodeTaint, Toleration
     from api.kinds.gpunodeinventory import TopologyManagerPolicy, TopologyManagerScope
     from api.kinds.gpupool import AllocationMode, Strategy, WhenExhausted
+    from api.mig.layout import Shares
     from api.names import DeviceName, NodeName, PodUid, PoolName
 
 
@@ -70,6 +71,12 @@ class PoolFacts:
     ttl_s: int
     when_exhausted: "WhenExhausted"
     mig_profile: str = ""
+    """Profile of all units; empty where the pool has several."""
+    mig: "Shares" = ()
+    """Layout of a device with several profiles."""
+    parts: "tuple[PoolFacts, ...]" = ()
+    """The pool as pods see it, where it has several MIG profiles: the units of each, under a resource and a name of
+    their own. Devices, nodes and the allocation belong to the whole."""
     slices_per_device: int = 1
     slice_placement: SlicePlacement = SlicePlacement.DISTINCT_DEVICES
     device_topology: DeviceTopology = DeviceTopology.PREFERRED
@@ -88,9 +95,29 @@ class PoolFacts:
         return self.largest_shape > 0
 
     @property
-    def allocation(self) -> "tuple[AllocationMode, str, int]":
+    def allocation(self) -> "tuple[AllocationMode, Shares, int]":
         """The allocation that the layouts of its devices follow from."""
-        return self.mode, self.mig_profile, self.slices_per_device
+        return self.mode, self.shares, self.slices_per_device
+
+    @property
+    def shares(self) -> "Shares":
+        """Layout of a device in mode MIG."""
+        return self.mig or (((self.mig_profile, None),) if self.mig_profile else ())
+
+    @property
+    def is_part(self) -> bool:
+        """Whether these are the units of one MIG profile of a pool that has several."""
+        return bool(self.mig) and not self.parts
+
+    @property
+    def served(self) -> "tuple[PoolFacts, ...]":
+        """The pool as pods see it: itself, or its parts."""
+        return self.parts or (self,)
+
+    @property
+    def resources(self) -> tuple[str, ...]:
+        """The resources that pods request."""
+        return tuple(pool.resource for pool in self.served)
 
     @property
     def constrains_sets(self) -> bool:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from api.annotations import encode_devices
 from api.clock import Instant
-from api.names import DEVICES_ANNOTATION, LEADER_ANNOTATION, POOL_LABEL
+from api.names import DEVICES_ANNOTATION, LEADER_ANNOTATION, POOL_LABEL, owner_of
 from pool.allocation_reader import AlreadyBound
 from pool.allocation_state import PlacementRequest
 from pool.errors import InvariantViolatedError
@@ -244,7 +244,7 @@ def _binding_of(reservation: "Reservation", context: "ExtenderContext") -> PodBi
         reservation.node,
         annotations,
         # A pod that bypassed the webhooks has no label, and the next leader lists by it.
-        labels={POOL_LABEL: reservation.pool},
+        labels={POOL_LABEL: owner_of(reservation.pool)},
         is_fenced=leader is not None,
     )
 

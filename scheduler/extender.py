@@ -6,6 +6,7 @@ eviction. The outcome and the log line have the reason.
 
 from typing import TYPE_CHECKING, Final
 
+from api.names import owner_of
 from api.units import part_of
 from pool.model import created_at
 from pool.placement.topology import TopologyQuality, quality_of, topology_of
@@ -146,7 +147,7 @@ def _placement(
     now = context.now().utc
     waited = None if created is None else now - created
     return PodPlacement(
-        pool=result.reservation.pool,
+        pool=owner_of(result.reservation.pool),
         quality=_placement_quality(result.reservation, context.index),
         waited_s=None if waited is None else max(0.0, waited.total_seconds()),
         reserved_for_s=_reserved_for_s(pod, result.reservation, context.index, now=now),

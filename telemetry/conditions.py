@@ -67,7 +67,7 @@ class PoolMisconfigured(Enum):
     BAD_SPEC = "BadSpec"
     """The stored object breaks a rule that was introduced after it was written."""
     PROFILE_NOT_SUPPORTED = "ProfileNotSupported"
-    """No device of the pool supports the MIG profile."""
+    """No device of the pool can hold its MIG instances."""
     LAYOUT_DIFFERS = "LayoutDiffers"
     """Others partition its devices: the condition Maintenance says which, and what ends it."""
 

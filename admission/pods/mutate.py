@@ -214,9 +214,10 @@ def _offer(request: "PodRequest", context: "AdmissionContext") -> str:
     if not context.callers_are_known:
         return "`kubectl get gpupools` lists those there are, their operator says which are open to you"
     usable = [
-        pool.resource_name
+        resource
         for pool in context.catalog.pools.values()
         if may_use(pool, request, context)
+        for resource in pool.resources
     ]
     return f"the pod may use {listed(usable)}" if usable else "there is no pool that it may use"
 

@@ -23,6 +23,7 @@ from api.names import (
     RESERVATION_ANNOTATION,
     PodUid,
     ReservationId,
+    owner_of,
 )
 from api.text import truncate
 from pool.allocation_state import PlacementRequest
@@ -82,10 +83,11 @@ def _admit(request: "PodRequest", demand: Demand, context: "AdmissionContext") -
             f" so that it was not admitted as it is: {_MUTATED_LATER}"
         )
         return Denied(RefusalReason.NOT_ADMITTED, text)
-    if request.pod.metadata.label(POOL_LABEL) != pool.name:
-        text = f"label {POOL_LABEL} must be {pool.name}, as admission set it: {_MUTATED_LATER}"
+    owner = owner_of(pool.name)
+    if request.pod.metadata.label(POOL_LABEL) != owner:
+        text = f"label {POOL_LABEL} must be {owner}, as admission set it: {_MUTATED_LATER}"
         return Denied(RefusalReason.NOT_ADMITTED, text)
-    spec = context.catalog.pools.get(pool.name)
+    spec = context.catalog.pools.get(owner)
     denied = None if spec is None else baseline_denial(request, spec)  # by a later webhook
     if denied is not None:
         return denied

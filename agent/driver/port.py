@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol, final
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from api.mig.layout import InstancePlacement
     from inventory.health.recovery import RecoveryAction
 
 
@@ -57,6 +58,8 @@ class DriverInstance:
     uuid: str = ""
     """`MIG-…`; empty while it has no compute instance, as after a crash between the two steps."""
     compute_instance: int | None = None
+    start: int | None = field(default=None, compare=False)
+    """First memory slice of the GPU instance."""
 
 
 @final
@@ -170,8 +173,12 @@ class PartitionDriver(DeviceDriver, Protocol):
             PartitioningError: the driver refuses, as for a device in use.
         """
 
-    async def create_instance(self, uuid: str, profile: str) -> None:
+    async def create_instance(
+        self, uuid: str, profile: str, *, place: "InstancePlacement | None" = None
+    ) -> None:
         """Create a GPU instance of the profile with one compute instance that has all of it.
+
+        It lies at the place; without one, where the driver chooses.
 
         Raises:
             PartitioningError: there is no room, no such profile, or the driver refuses.

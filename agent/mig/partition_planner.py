@@ -1,8 +1,8 @@
 """Planner of a device's layout: the next step, as a function of the present state.
 
 No state is kept between steps: each is planned from a fresh snapshot, so that a crash after any of them, or in
-the middle of one (a GPU instance without its compute instance), continues from there. An instance of the right
-profile is never destroyed, and a finished layout needs no step.
+the middle of one (a GPU instance without its compute instance), continues from there. An instance that the layout
+has is destroyed only where it lies in the way of another one, and a finished layout needs no step.
 
 A device is changed only while it is unused: no process runs on it, and no live pod is assigned or was allocated
 the device or one of its instances. Between that check and the step, which may wait some seconds for its turn
@@ -12,11 +12,18 @@ destroy an instance, or to switch the mode of a device, that is in use (NVML_ERR
 check (gpu-operator#262); where it runs too, it must be configured to leave these nodes alone.
 """
 
+from collections import Counter
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Final, final
 
-from api.kinds.gpupool import AllocationMode
+from api.mig.layout import (
+    instances_of,
+    layout_text,
+    nearest_layout,
+    placements_of,
+    plan_layout,
+)
 from api.text import listed
 from api.units import part_of
 
@@ -27,18 +34,19 @@ if TYPE_CHECKING:
     from agent.health.states import DeviceHealthState
     from api.kinds.gpudevice import GPUDevice
     from api.kinds.gpupool import GPUPool
+    from api.mig.layout import Capacities, InstancePlacement, Shares
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class DesiredLayout:
-    """Layout of a device: whole, or as many instances of one profile as fit."""
+    """Layout of a device: whole, or with instances of its pool's profiles."""
 
-    profile: str = ""
-    """Such as `1g.10gb`; empty for a whole device, with MIG off."""
+    shares: "Shares" = ()
+    """Empty for a whole device, with MIG off."""
 
     def __str__(self) -> str:
-        return f"instances of {self.profile}" if self.profile else "whole"
+        return f"instances of {layout_text(self.shares)}" if self.shares else "whole"
 
 
 WHOLE: Final = DesiredLayout()
@@ -74,7 +82,7 @@ def desired_layout(
     allocation = pool.status.allocation
     if allocation is None:
         return Unmanaged(f"its pool {pool.name} has not recorded an allocation yet")
-    return DesiredLayout(allocation.mig_profile) if allocation.mode is AllocationMode.MIG else WHOLE
+    return DesiredLayout(allocation.shares)
 
 
 @final
@@ -92,7 +100,7 @@ class DisableMode:
 @final
 @dataclass(frozen=True, slots=True)
 class Destroy:
-    """Destroy an instance of another profile, or one of a device that is to be whole."""
+    """Destroy an instance that the layout does not have, or has elsewhere, or one of a device that is to be whole."""
 
     gpu_instance: int
     profile: str
@@ -113,6 +121,8 @@ class Create:
     """Create one more instance of the profile."""
 
     profile: str
+    place: "InstancePlacement | None" = None
+    """None where the driver chooses: in a layout of one profile, and on a product whose places are not known."""
 
 
 @final
@@ -177,7 +187,7 @@ def next_step(
     """
     if device.is_lost:
         return Blocked(BlockReason.LOST, "the driver no longer reaches it")
-    step = _to_instances(device, wanted.profile) if wanted.profile else _to_whole(device)
+    step = _to_instances(device, wanted.shares) if wanted.shares else _to_whole(device)
     if isinstance(step, Done | Blocked):
         return step
     return _obstacle(device, health, in_use) or step
@@ -192,34 +202,78 @@ def _to_whole(device: "DriverDevice") -> Step:
     return DisableMode() if device.is_mig_pending is not False else _reset_needed(device, "off")
 
 
-def _to_instances(device: "DriverDevice", profile: str) -> Step:
+def _to_instances(device: "DriverDevice", shares: "Shares") -> Step:
     if not device.is_mig_capable:
         text = f"{device.product} does not support MIG: take it out of the pool, or change the pool's mode"
         return Blocked(BlockReason.NOT_SUPPORTED, text)
-    known = [item for item in device.profiles if item.name == profile and item.capacity > 0]
+    capacities = tuple((item.name, item.capacity) for item in device.profiles if item.capacity > 0)
+    counts = instances_of(shares, capacities)
     # A driver that lists no profile at all while MIG is off may list them once it is on.
-    if not known and (device.profiles or device.is_mig_enabled):
-        names = listed(item.name for item in device.profiles) or "none"
-        return Blocked(
-            BlockReason.NO_SUCH_PROFILE,
-            f"{device.product} has no profile {profile}; it has {names}",
-        )
+    if counts is None and (device.profiles or device.is_mig_enabled):
+        return Blocked(BlockReason.NO_SUCH_PROFILE, _cannot_hold(device, shares, capacities))
     if not device.is_mig_enabled:
         return _reset_needed(device, "on") if device.is_mig_pending else EnableMode()
-    if device.is_mig_pending is False:
+    if device.is_mig_pending is False or counts is None:
         return EnableMode()
-    return _partition(device.instances, profile, capacity=known[0].capacity)
+    profiles = (profile for profile, _ in shares)
+    missing = Counter(dict(zip(profiles, counts, strict=True)))
+    return _partition(device.instances, missing) or _create(
+        device.instances, missing, shares=shares, capacities=capacities
+    )
 
 
-def _partition(instances: "tuple[DriverInstance, ...]", profile: str, *, capacity: int) -> Step:
-    """Other profiles go first, since they take the room; an incomplete instance comes before new ones."""
+def _cannot_hold(device: "DriverDevice", shares: "Shares", capacities: "Capacities") -> str:
+    known = dict(capacities)
+    lacking = [profile for profile, _ in shares if profile not in known]
+    if lacking:
+        return (
+            f"{device.product} has no profile {listed(lacking)}; it has {listed(known) or 'none'}"
+        )
+    nearest = nearest_layout(shares, capacities)
+    return f"{device.product} cannot hold {layout_text(shares)}; the nearest layout that it can hold is {nearest}"
+
+
+def _partition(
+    instances: "tuple[DriverInstance, ...]", missing: "Counter[str]"
+) -> Destroy | Complete | None:
+    """Return the step for the instances that there are, and take those that stay from the missing ones.
+
+    Others go first, since they take the room; an incomplete instance comes before new ones.
+    """
     for instance in instances:
-        if instance.profile != profile:
+        if not missing[instance.profile]:
             return Destroy(instance.gpu_instance, instance.profile)
+        missing[instance.profile] -= 1
     for instance in instances:
         if not instance.uuid:
             return Complete(instance.gpu_instance, instance.profile)
-    return Create(profile) if len(instances) < capacity else Done()
+    return None
+
+
+def _create(
+    instances: "tuple[DriverInstance, ...]",
+    missing: "Counter[str]",
+    *,
+    shares: "Shares",
+    capacities: "Capacities",
+) -> Create | Destroy | Done:
+    """Return the step for the missing instances; one that lies in their way is destroyed."""
+    first = next((profile for profile, count in missing.items() if count), None)
+    if first is None:
+        return Done()
+    present = [
+        place
+        for item in instances
+        for place in placements_of(item.profile, capacities)
+        if place.start == item.start
+    ]
+    are_known = len(present) == len(instances) and placements_of(first, capacities)
+    if len(shares) == 1 or not are_known:
+        return Create(first)
+    planned = plan_layout(shares, capacities, present)
+    if planned is None:
+        return Destroy(instances[-1].gpu_instance, instances[-1].profile)
+    return Create(planned[0].profile, planned[0])
 
 
 def _reset_needed(device: "DriverDevice", mode: str) -> Blocked:

@@ -223,7 +223,7 @@ class Partitioner:
             case Complete():
                 await self._driver.complete_instance(uuid, step.gpu_instance)
             case Create():  # pragma: no branch  # mypy proves that none is missing
-                await self._driver.create_instance(uuid, step.profile)
+                await self._driver.create_instance(uuid, step.profile, place=step.place)
 
     def _finish(
         self, device: "GPUDevice", device_now: "DriverDevice | None", end: Done | Blocked

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from agent.driver.port import DriverEvent, DriverSnapshot
     from agent.nvml.mig import MigDevice
     from api.clock import Clock
+    from api.mig.layout import InstancePlacement
     from inventory.health.recovery import RecoveryAction
 
 READ_S: Final = 5.0
@@ -179,9 +180,11 @@ class NvmlDriver:
                 "reset", lambda _: reset_devices(self._driver_root, self._load(), uuids), CALL_S
             )
 
-    async def create_instance(self, uuid: str, profile: str) -> None:
+    async def create_instance(
+        self, uuid: str, profile: str, *, place: "InstancePlacement | None" = None
+    ) -> None:
         """As `PartitionDriver.create_instance`."""
-        await self._partition("create_instance", uuid, lambda device: device.create(profile))
+        await self._partition("create_instance", uuid, lambda device: device.create(profile, place))
 
     async def complete_instance(self, uuid: str, gpu_instance: int) -> None:
         """As `PartitionDriver.complete_instance`; a complete one is left as it is."""

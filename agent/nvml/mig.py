@@ -9,7 +9,7 @@ nvml.h, "Multi Instance GPU Management".
 
 import ctypes
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar, final
 
 import pynvml
@@ -23,6 +23,8 @@ from agent.nvml.errors import Handle, NvmlQueries, SessionStaleError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Protocol
+
+    from api.mig.layout import InstancePlacement
 
     class ProfilesOf(Protocol):
         """The profiles of a device, read once a session."""
@@ -152,16 +154,14 @@ class MigDevice:
         current: int = self._do(what, pynvml.nvmlDeviceGetMigMode, self._handle)[0]
         return bool(current) == is_enabled
 
-    def create(self, profile: str) -> None:
+    def create(self, profile: str, place: "InstancePlacement | None") -> None:
         """Create a GPU instance and its compute instance; if the second is refused, none of them."""
         matching = [
             item for item in read_profiles(self._handle, NvmlQueries()) if item.name == profile
         ]
         if not matching:
             raise self._refused(f"creating {profile}", "the device has no such profile")
-        made = self._do(
-            f"creating {profile}", pynvml.nvmlDeviceCreateGpuInstance, self._handle, matching[0].id
-        )
+        made = self._create(matching[0].id, profile, place)
         try:
             self._complete(made)
         except PartitioningError:
@@ -169,6 +169,21 @@ class MigDevice:
             raise
         except SessionStaleError as stale:  # Not retried automatically: half of it is done.
             raise self._refused(f"creating {profile}", str(stale)) from stale
+
+    def _create(self, profile_id: int, profile: str, place: "InstancePlacement | None") -> Handle:
+        what = f"creating {profile}"
+        made: Handle
+        if place is None:
+            made = self._do(what, pynvml.nvmlDeviceCreateGpuInstance, self._handle, profile_id)
+            return made
+        made = self._do(
+            f"{what} at memory slice {place.start}",
+            pynvml.nvmlDeviceCreateGpuInstanceWithPlacement,
+            self._handle,
+            profile_id,
+            ctypes.byref(pynvml.c_nvmlGpuInstancePlacement_t(place.start, place.size)),
+        )
+        return made
 
     def complete(self, gpu_instance: int) -> None:
         """Create the compute instance of a GPU instance; a complete one is left as it is."""
@@ -247,7 +262,8 @@ class MigDevice:
             for gpu_instance in self._gpu_instances(profile, queries):
                 info = queries.ask(None, pynvml.nvmlGpuInstanceGetInfo, gpu_instance)
                 if info is not None:
-                    found.append(_instance(int(info.id), profile, devices.get(int(info.id), [])))
+                    instance = _instance(int(info.id), profile, devices.get(int(info.id), []))
+                    found.append(replace(instance, start=int(info.placement.start)))
         return tuple(sorted(found, key=lambda instance: instance.gpu_instance))
 
     def _gpu_instances(self, profile: _GpuProfile, queries: NvmlQueries) -> "Iterator[Any]":

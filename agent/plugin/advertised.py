@@ -52,7 +52,7 @@ Units = tuple[Unit, ...]
 @final
 @dataclass(frozen=True, slots=True)
 class AdvertisedUnits:
-    """The units of one pool on this node."""
+    """The units of one resource of a pool on this node."""
 
     pool: str
     resource: str
@@ -60,24 +60,29 @@ class AdvertisedUnits:
     slice_placement: SlicePlacement = SlicePlacement.DISTINCT_DEVICES
 
 
-def advertised_units(config: "PoolConfig", node: str) -> AdvertisedUnits:
-    """Return the units of the pool on a node; none where it has no device there."""
-    units = [
-        Unit(
-            id=unit,
-            device=device.uuid,
-            is_healthy=not device.is_withheld,
-            numa_node=device.numa_node,
+def advertised_units(config: "PoolConfig", node: str) -> list[AdvertisedUnits]:
+    """Return the units of the pool on a node by resource; none of its resource where it has no device there."""
+    units: dict[str, list[Unit]] = {}
+    for device in config.nodes.get(node, ()):
+        for resource, ids in config.units_by_resource(device).items():
+            units.setdefault(resource, []).extend(
+                Unit(
+                    id=unit,
+                    device=device.uuid,
+                    is_healthy=not device.is_withheld,
+                    numa_node=device.numa_node,
+                )
+                for unit in ids
+            )
+    return [
+        AdvertisedUnits(
+            config.pool,
+            resource,
+            tuple(sorted(found, key=lambda unit: unit.id)),
+            _PLACEMENTS.get(config.slice_placement, SlicePlacement.DISTINCT_DEVICES),
         )
-        for device in config.nodes.get(node, ())
-        for unit in config.units_of(device)
+        for resource, found in (units or {config.resource: []}).items()
     ]
-    return AdvertisedUnits(
-        config.pool,
-        config.resource,
-        tuple(sorted(units, key=lambda unit: unit.id)),
-        _PLACEMENTS.get(config.slice_placement, SlicePlacement.DISTINCT_DEVICES),
-    )
 
 
 def with_numa_nodes(units: Units) -> Units:

@@ -13,7 +13,7 @@ from agent.errors import BadPoolConfigError
 from agent.plugin.advertised import AdvertisedUnits, Unit, advertised_units
 from agent.problems.registry import ProblemRegistry
 from pool.facts import device_facts, pool_facts
-from pool.layout import layout_of
+from pool.layout import layout_of, units_by_resource
 from telemetry.conditions import AgentDegraded
 from telemetry.metrics import TASK_FAILURES
 
@@ -72,8 +72,9 @@ class FileSource:
         if config is not None:
             self._problems.clear(CONFIG_SOURCE)
             advertised = advertised_units(config, self._node)
-            _log.info("pool configuration read", pool=advertised.pool, units=len(advertised.units))
-            self._sink.advertise([advertised])
+            units = sum(len(item.units) for item in advertised)
+            _log.info("pool configuration read", pool=config.pool, units=units)
+            self._sink.advertise(advertised)
 
 
 @final
@@ -96,29 +97,31 @@ class ClusterSource:
             await asyncio.sleep(COALESCE_S)
 
     def advertised(self) -> list[AdvertisedUnits]:
-        """Return the units of the node's devices by pool."""
-        units: dict[PoolName, list[Unit]] = {}
+        """Return the units of the node's devices by pool and resource."""
+        units: dict[tuple[PoolName, str], list[Unit]] = {}
         pools = self._objects.pools()
         for device in self._objects.devices():
             facts = device_facts(device)
             pool = None if facts.pool is None else pools.get(facts.pool)
             if pool is None:
                 continue
-            units.setdefault(pool.name, []).extend(
-                Unit(
-                    id=unit,
-                    device=facts.uuid,
-                    is_healthy=not (facts.is_faulted or facts.is_draining),
-                    numa_node=device.status.numa_node,
+            known = pool_facts(pool)
+            for resource, ids in units_by_resource(layout_of(facts, known), known).items():
+                units.setdefault((pool.name, resource), []).extend(
+                    Unit(
+                        id=unit,
+                        device=facts.uuid,
+                        is_healthy=not (facts.is_faulted or facts.is_draining),
+                        numa_node=device.status.numa_node,
+                    )
+                    for unit in ids
                 )
-                for unit in layout_of(facts, pool_facts(pool)).ids
-            )
         return [
             AdvertisedUnits(
                 name,
-                pools[name].resource_name,
+                resource,
                 tuple(sorted(found, key=lambda unit: unit.id)),
                 pools[name].slice_placement,
             )
-            for name, found in sorted(units.items())
+            for (name, resource), found in sorted(units.items())
         ]

@@ -229,7 +229,7 @@ class InventoryRole:
     def _pools_of_resources(self) -> dict[str, str]:
         """Return resource -> pool."""
         pools = self._objects.pools() if self._objects is not None else {}
-        return {pool.resource_name: name for name, pool in pools.items()}
+        return {resource: name for name, pool in pools.items() for resource in pool.resources}
 
 
 def _paths(settings: "AgentSettings") -> NodePaths:

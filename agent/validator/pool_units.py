@@ -27,9 +27,10 @@ def missing_units(
     }
     serving = (pools[name] for name in sorted(usable & pools.keys()) if _serves(pools[name]))
     return [
-        (pool.metadata.name, pool.resource_name)
+        (pool.metadata.name, resource)
         for pool in serving
-        if str(allocatable.get(pool.resource_name, "0")) == "0"
+        for resource in pool.resources
+        if str(allocatable.get(resource, "0")) == "0"
     ]
 
 

@@ -84,10 +84,32 @@ _POOL_RULES: Final = (
 
 _ALLOCATION_RULES: Final = (
     CelRule(
-        expression="self.mode != 'MIG' || has(self.migProfile)",
-        message="mode MIG needs a profile: set migProfile, for instance 1g.10gb",
+        expression="self.mode != 'MIG' || has(self.migProfile) || (has(self.mig) && self.mig.size() > 0)",
+        message="mode MIG needs a profile: set migProfile, for instance 1g.10gb, or mig for several",
         field="migProfile",
         reason="FieldValueRequired",
+    ),
+    CelRule(
+        expression="!has(self.migProfile) || !has(self.mig)",
+        message="migProfile and mig exclude each other: remove one of them",
+        field="mig",
+        reason="FieldValueForbidden",
+    ),
+    CelRule(
+        expression="self.mode == 'MIG' || !has(self.mig)",
+        message="mig has a meaning in mode MIG only: remove it, or set mode to MIG",
+        field="mig",
+        reason="FieldValueForbidden",
+    ),
+    CelRule(
+        expression="!has(self.mig) || self.mig.all(a, self.mig.exists_one(b, a.profile == b.profile))",
+        message="a profile is in mig once: add up its counts",
+        field="mig",
+    ),
+    CelRule(
+        expression="!has(self.mig) || self.mig.filter(share, !has(share.count)).size() <= 1",
+        message="only one profile of mig can have as many instances as fit: give the others a count",
+        field="mig",
     ),
     CelRule(
         expression="self.mode == 'MIG' || !has(self.migProfile)",

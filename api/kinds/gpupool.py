@@ -10,13 +10,18 @@ from api import names
 from api.foreign.core import Taint
 from api.kinds.autoscaling import Autoscaling, AutoscalingStatus, ScalingBackend
 from api.meta import Condition, LabelSelector, Model, ObjectMeta
-from api.mig_profile import MIG_PROFILE_PATTERN
+from api.mig.layout import Shares
+from api.mig.profile import MIG_PROFILE_PATTERN, label_form
 from api.quantity import DURATION_PATTERN, parse_duration_s
 from api.well_known_labels import ZONE_LABEL
 
 PCI_ID_PATTERN: Final = "^[0-9a-fA-F]{4}$"
 DEFAULT_TTL: Final = "2m"
 DEFAULT_DEADLINE: Final = "1h"
+MAX_MIG_SHARES: Final = 8
+"""Most profiles of a pool; no product has as many that fit together."""
+MAX_MIG_PROFILE_LENGTH: Final = 32
+"""For the API server's estimate of what a rule on profiles costs; the longest one has 14 characters."""
 
 Name63 = Annotated[str, Meta(min_length=1, max_length=63)]
 Names = Annotated[list[Annotated[str, Meta(min_length=1, max_length=253)]], Meta(max_length=256)]
@@ -127,12 +132,25 @@ class DeviceSelector(Model, frozen=True):
     products and minMemoryMiB together exclude large devices of these products, not all large devices."""
 
 
+class MIGShare(Model, frozen=True):
+    """The instances of one profile on each device."""
+
+    profile: Annotated[str, Meta(max_length=MAX_MIG_PROFILE_LENGTH, pattern=MIG_PROFILE_PATTERN)]
+    """Profile of the instances, such as 3g.40gb."""
+    count: Annotated[int, Meta(ge=1, le=names.MAX_MIG_INSTANCES)] | None = None
+    """Number of instances on each device; one profile of the list may leave it out, for as many as fit beside the others."""
+
+
 class Allocation(Model, frozen=True):
     """How a device is divided into units."""
 
     mode: AllocationMode = AllocationMode.EXCLUSIVE
     mig_profile: Annotated[str, Meta(pattern=MIG_PROFILE_PATTERN)] | None = None
-    """Required in mode MIG, forbidden in others: the profile of the instances, such as 1g.10gb."""
+    """Mode MIG only, and required there without `mig`: the profile of all instances, such as 1g.10gb."""
+    mig: Annotated[list[MIGShare], Meta(max_length=MAX_MIG_SHARES)] | None = None
+    """Mode MIG only, in place of migProfile: several profiles on each device. Pods request the instances of a
+    profile by a resource of its own, the pool's resource followed by a dot and the profile, with a dot for a plus sign:
+    gpu.deckhouse.io/<pool>.3g.40gb."""
     slices_per_device: Annotated[int, Meta(ge=2, le=names.MAX_SLICES_PER_DEVICE)] | None = None
     """Required in mode TimeSlice, forbidden in others: the number of time slices of a device, up to 64, and up to 100
     with slicePlacement SameDevice."""
@@ -303,8 +321,17 @@ class EffectiveAllocation(Model, frozen=True):
     mode: AllocationMode
     mig_profile: str = ""
     """Profile of the MIG instances, such as 1g.10gb; mode MIG only."""
+    mig: Annotated[list[MIGShare], Meta(max_length=MAX_MIG_SHARES)] | None = None
+    """Profiles of the MIG instances, where the pool has several."""
     slices_per_device: Annotated[int, Meta(ge=1, le=names.MAX_SLICES_PER_DEVICE)] = 1
     """Number of time slices of a device; 1 in the other modes."""
+
+    @property
+    def shares(self) -> Shares:
+        """Return the layout of a device; nothing in the other modes."""
+        if self.mig:
+            return tuple((share.profile, share.count) for share in self.mig)
+        return ((self.mig_profile, None),) if self.mig_profile else ()
 
 
 class PoolPhase(Enum):
@@ -331,7 +358,7 @@ class GPUPoolStatus(Model, frozen=True):
     """Generation of the spec that the status describes."""
     phase: str = ""
     resource_name: str = ""
-    """The extended resource that pods request."""
+    """The extended resource that pods request; of a pool with several MIG profiles, those of all of them with commas between."""
     strategy: Strategy | None = None
     """The strategy in effect: that of the spec, or the default of the mode."""
     allocation: EffectiveAllocation | None = None
@@ -366,11 +393,27 @@ class GPUPool(Model, frozen=True):
         return self.spec.resource.name or names.RESOURCE_PREFIX + self.metadata.name
 
     @property
+    def parts(self) -> dict[names.PoolName, str]:
+        """Return the resources of a pool with several MIG profiles, by the name of the part; none of other pools."""
+        return {
+            names.part_name(self.name, label_form(share.profile)): (
+                f"{self.resource_name}.{label_form(share.profile)}"
+            )
+            for share in self.allocation.mig or ()
+        }
+
+    @property
+    def resources(self) -> tuple[str, ...]:
+        """Return the resources that pods request."""
+        return tuple(self.parts.values()) or (self.resource_name,)
+
+    @property
     def wanted_allocation(self) -> EffectiveAllocation:
         wanted = self.spec.allocation
         return EffectiveAllocation(
             mode=wanted.mode,
             mig_profile=wanted.mig_profile or "",
+            mig=wanted.mig,
             slices_per_device=wanted.slices_per_device or 1,
         )
 

@@ -46,6 +46,8 @@ class ConfiguredDevice(Model, frozen=True):
     uuid: Annotated[str, Meta(min_length=1, max_length=MAX_UUID_LENGTH)]
     instances: list[str] | None = None
     """UUIDs of the MIG instances that are the device's units; None where the device is not partitioned."""
+    parts: dict[str, list[str]] | None = None
+    """The same by resource, of a pool with several MIG profiles; `instances` is empty then."""
     numa_node: int | None = None
     is_withheld: bool = False
     """It is faulted or leaves the pool: its units are advertised as unhealthy, so that kubelet allocates
@@ -58,7 +60,7 @@ class PoolConfig(Model, frozen=True):
     version: Literal["v1"]
     pool: Annotated[str, Meta(min_length=1)]
     resource: Annotated[str, Meta(min_length=1, max_length=63)]
-    """The extended resource of the units."""
+    """The extended resource of the units; those of several MIG profiles begin with it."""
     slices: Annotated[int, Meta(ge=1, le=MOST_SLICES_READ)] = 1
     """Units of a device that has no list of instances."""
     slice_placement: str = "DistinctDevices"
@@ -74,3 +76,12 @@ class PoolConfig(Model, frozen=True):
         if self.slices == 1:
             return (UnitId(device.uuid),)
         return slices_of(device.uuid, self.slices)
+
+    def units_by_resource(self, device: ConfiguredDevice) -> dict[str, tuple[UnitId, ...]]:
+        """Return the ids of the device's units by the resource that pods request."""
+        if device.parts is None:
+            return {self.resource: self.units_of(device)}
+        return {
+            resource: tuple(UnitId(instance) for instance in instances)
+            for resource, instances in device.parts.items()
+        }

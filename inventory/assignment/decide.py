@@ -307,7 +307,7 @@ class _NodeDecisions:
             text = f"node {device.node} is not ready for pooling: {self._view.unready}"
             yield AssignmentObstacle(Reason.NODE_NOT_READY_FOR_POOLING, text)
         users = self._view.users.get(device.name, frozenset())
-        if target is not None and (others := users - {target.resource_name}):
+        if target is not None and (others := users - {*target.resources}):
             text = f"pods with {listed(others)} still use it: wait until they end"
             yield AssignmentObstacle(Reason.OWNED_BY_OTHER_POOL, text)
         if target is not None and self._view.plugin:

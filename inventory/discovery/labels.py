@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final, final
 
 from api.kinds.gpunodeinventory import NodeSystem
-from api.mig_profile import profile_in_label
+from api.mig.profile import profile_in_label
 from api.names import GROUP, NVIDIA_PRESENT_LABEL, PRESENT_LABEL
 from api.vendor import (
     GPU_RESOURCE,

@@ -11,7 +11,7 @@ import msgspec
 
 from api.field_errors import UNDECODABLE
 from api.kinds.gpunodeinventory import TopologyManagerPolicy, TopologyManagerScope
-from api.mig_profile import reported_profile
+from api.mig.profile import reported_profile
 from api.names import MAX_MIG_INSTANCES, MAX_NUMA_NODE, UUID_PATTERN
 from inventory.identity import canonical_address
 

@@ -12,6 +12,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 from api.kinds.gpupool import AllocationMode, MaintenancePolicy
+from api.mig.layout import layout_text
 from api.quantity import parse_duration_s
 from api.text import listed, units
 from inventory.pools.drift import drift_text, is_confirmed
@@ -136,7 +137,7 @@ def allocation_text(allocation: "EffectiveAllocation") -> str:
         case AllocationMode.EXCLUSIVE:
             return "Exclusive"
         case AllocationMode.MIG:
-            return f"MIG ({allocation.mig_profile})"
+            return f"MIG ({layout_text(allocation.shares)})"
         case AllocationMode.TIME_SLICE:  # pragma: no branch  # mypy proves that none is missing
             return f"TimeSlice ({allocation.slices_per_device} slices per device)"
 
@@ -197,6 +198,6 @@ def _up_to_date(pool: "GPUPool") -> str:
 
 
 def _partitioning_text(pool: "GPUPool", usage: PoolUsage) -> str:
-    profile = pool.allocation.mig_profile
-    units_now = f"have instances of {profile}" if profile else "are whole"
+    shares = pool.allocation.shares
+    units_now = f"have instances of {layout_text(shares)}" if shares else "are whole"
     return f"{usage.partitioned_devices} of {usage.devices} devices {units_now}"

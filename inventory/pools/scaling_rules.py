@@ -41,6 +41,9 @@ def scaling_faults(spec: "GPUPoolSpec") -> "Iterator[FieldError]":
     if not shapes:
         text = "is required: name at least one kind of node, or set backend to none"
         yield FieldError(f"{_PATH}.shapes", text)
+    if spec.allocation.mig:
+        text = "several profiles contradict spec.autoscaling: make a pool for each, or remove autoscaling"
+        yield FieldError("spec.allocation.mig", text)
     if spec.reservation.when_exhausted is WhenExhausted.REJECT:
         text = (
             "Reject contradicts spec.autoscaling, which adds nodes for pods that wait: set it to Pend, or remove"

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         Allocation,
         Assignment,
         GPUPoolSpec,
+        MIGShare,
         ReservationPolicy,
     )
 
@@ -96,11 +97,14 @@ def _allocation_faults(allocation: "Allocation", path: str) -> "Iterator[FieldEr
         ("migProfile", allocation.mig_profile, AllocationMode.MIG),
         ("slicesPerDevice", allocation.slices_per_device, AllocationMode.TIME_SLICE),
     ):
-        if mode is owner and value is None:
+        is_listed = field == "migProfile" and allocation.mig is not None
+        if mode is owner and value is None and not is_listed:
             yield FieldError(f"{path}.{field}", f"is required in mode {owner.value}")
         if mode is not owner and value is not None:
             text = f"has a meaning in mode {owner.value} only, the mode is {mode.value}"
             yield FieldError(f"{path}.{field}", text)
+    if allocation.mig is not None:
+        yield from _mig_faults(allocation, allocation.mig, f"{path}.mig")
     if mode is not AllocationMode.TIME_SLICE and allocation.slice_placement is not None:
         text = f"has a meaning in mode TimeSlice only, the mode is {mode.value}"
         yield FieldError(f"{path}.slicePlacement", text)
@@ -111,6 +115,24 @@ def _allocation_faults(allocation: "Allocation", path: str) -> "Iterator[FieldEr
     ):
         text = f"is above {MAX_DISTINCT_SLICES}, which needs slicePlacement SameDevice"
         yield FieldError(f"{path}.slicesPerDevice", text)
+
+
+def _mig_faults(
+    allocation: "Allocation", shares: "list[MIGShare]", path: str
+) -> "Iterator[FieldError]":
+    if allocation.mode is not AllocationMode.MIG:
+        text = f"has a meaning in mode MIG only, the mode is {allocation.mode.value}"
+        yield FieldError(path, text)
+    if allocation.mig_profile is not None:
+        yield FieldError(path, "and migProfile exclude each other: remove one of them")
+    if not shares:
+        yield FieldError(path, "is empty: name a profile, or remove it")
+    profiles = [share.profile for share in shares]
+    for profile in sorted({item for item in profiles if profiles.count(item) > 1}):
+        yield FieldError(path, f"has {truncate(profile)} more than once: add up its counts")
+    if sum(share.count is None for share in shares) > 1:
+        text = "only one profile can have as many instances as fit: give the others a count"
+        yield FieldError(path, text)
 
 
 def _assignment_faults(assignment: "Assignment", path: str) -> "Iterator[FieldError]":

@@ -9,18 +9,25 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
+from api.field_errors import FieldError
 from api.kinds.gpupool import AllocationMode
-from api.names import pool_name_fault
+from api.mig.layout import instances_of, layout_text, nearest_layout
+from api.mig.profile import label_form
+from api.names import MAX_RESOURCE_NAME_LENGTH, pool_name_fault
 from api.text import listed, truncate
 from api.vendor import NVIDIA
 from inventory.pools.spec_rules import spec_faults
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from api.kinds.gpudevice import GPUDevice
     from api.kinds.gpupool import GPUPool
     from api.names import PoolName
+
+
+MAX_FAULTS: Final = 3
+"""Products that a text names."""
 
 
 class PoolFaultReason(Enum):
@@ -33,7 +40,7 @@ class PoolFaultReason(Enum):
     RESOURCE_NAME_TAKEN = "resource name taken"
     """An older pool serves the resource."""
     PROFILE_NOT_SUPPORTED = "profile not supported"
-    """None of the pool's devices supports its MIG profile."""
+    """None of the pool's devices can hold its MIG instances."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,22 +78,22 @@ if TYPE_CHECKING:
 
 
 def validate_pool(
-    pool: "GPUPool", pools: "Iterable[GPUPool]", *, can_make_profile: bool | None = None
+    pool: "GPUPool", pools: "Iterable[GPUPool]", *, layouts: "Mapping[str, int] | None" = None
 ) -> PoolValidity:
     """Return the validity of a pool.
 
     Args:
         pool: the pool.
         pools: all pools; the pool itself may be among them.
-        can_make_profile: whether a device that the pool may have supports its MIG profile
-            (`makes_profile`); None while no device with known profiles exists.
+        layouts: number of devices that the pool may have by what keeps them from its MIG instances (`layout_fault`);
+            devices whose profiles are unknown are left out.
     """
     return PoolValidity(
         unsupported=_unsupported(pool),
         misconfigured=(
             *_bad_spec(pool),
             *_taken(pool, pools),
-            *_no_profile(pool, can_make_profile),
+            *_no_layout(pool, layouts or {}),
         ),
     )
 
@@ -96,15 +103,33 @@ def is_older(pool: "GPUPool", than: "GPUPool") -> bool:
     return age_of(pool) < age_of(than)
 
 
-def makes_profile(pool: "GPUPool", device: "GPUDevice") -> bool | None:
-    """Whether a device supports the pool's MIG profile; None while its profiles are unknown.
+def layout_fault(pool: "GPUPool", device: "GPUDevice") -> str | None:
+    """Return why a device cannot hold the pool's MIG instances; empty where it can, None while its profiles are unknown.
 
-    A device without MIG supports none.
+    A device without MIG holds none.
     """
-    mig = device.status.mig
+    status, shares = device.status, pool.wanted_allocation.shares
+    product, mig = status.product or device.name, status.mig
+    capacities = tuple((mig.capacities or {}).items())
+    if capacities:
+        if instances_of(shares, capacities) is not None:
+            return ""
+        nearest = nearest_layout(shares, capacities)
+        text = f"{product} cannot hold {layout_text(shares)}"
+        return f"{text}; the nearest layout that it can hold is {nearest}" if nearest else text
     if mig.profiles:
-        return pool.spec.allocation.mig_profile in mig.profiles
-    return False if device.status.product and not mig.capable else None
+        lacking = {profile for profile, _ in shares} - set(mig.profiles)
+        return f"{product} has no profile {listed(lacking)}" if lacking else ""
+    return f"{product} does not support MIG" if status.product and not mig.capable else None
+
+
+def part_faults(pool: "GPUPool") -> "Iterator[FieldError]":
+    """Yield the profiles whose resource has a name that kubelet does not take."""
+    for share in pool.spec.allocation.mig or ():
+        name = f"{pool.resource_name}.{label_form(share.profile)}"
+        if len(name) > MAX_RESOURCE_NAME_LENGTH:
+            text = f"resource {name} has more than {MAX_RESOURCE_NAME_LENGTH} characters: choose a shorter resource name"
+            yield FieldError("spec.allocation.mig", text)
 
 
 def age_of(pool: "GPUPool") -> tuple[str, str]:
@@ -128,7 +153,7 @@ def _bad_spec(pool: "GPUPool") -> "Iterator[PoolFault]":
     name_fault = pool_name_fault(pool.metadata.name)
     if name_fault is not None:
         yield PoolFault(PoolFaultReason.BAD_SPEC, f"metadata.name: {name_fault}")
-    for fault in sorted(spec_faults(pool.spec), key=str):
+    for fault in sorted((*spec_faults(pool.spec), *part_faults(pool)), key=str):
         yield PoolFault(PoolFaultReason.BAD_SPEC, str(fault))
 
 
@@ -149,12 +174,12 @@ def _taken(pool: "GPUPool", pools: "Iterable[GPUPool]") -> "Iterator[PoolFault]"
         yield PoolFault(PoolFaultReason.RESOURCE_NAME_TAKEN, text)
 
 
-def _no_profile(pool: "GPUPool", can_make_profile: bool | None) -> "Iterator[PoolFault]":  # noqa: FBT001  # a fact, not a switch
-    allocation = pool.spec.allocation
-    if allocation.mode is not AllocationMode.MIG or can_make_profile is not False:
+def _no_layout(pool: "GPUPool", layouts: "Mapping[str, int]") -> "Iterator[PoolFault]":
+    faults = sorted(fault for fault, count in layouts.items() if fault and count)
+    if pool.spec.allocation.mode is not AllocationMode.MIG or layouts.get("") or not faults:
         return
     text = (
-        f"no device of the pool supports the MIG profile {allocation.mig_profile}: choose a"
-        " profile of status.mig.profiles of its GPUDevices, or assign devices that support it"
+        f"no device of the pool can hold its MIG instances: {'; '.join(faults[:MAX_FAULTS])}: change the allocation, or"
+        " assign devices that support it"
     )
     yield PoolFault(PoolFaultReason.PROFILE_NOT_SUPPORTED, text)

@@ -164,7 +164,7 @@ def pool_entry(pool: "GPUPool") -> PoolEntry:
     return PoolEntry(
         name=pool.name,
         mode=pool.allocation.mode.value,
-        resource=pool.resource_name,
+        resource=", ".join(pool.resources),
         strategy=pool.strategy.value,
         phase=status.phase or "Unknown",
         why=ready.message if ready is not None and ready.status != "True" else "",

@@ -1,9 +1,10 @@
 """What a waiting pod's pool, and others that it may use, say about why it waits."""
 
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from api.clock import Instant
-from api.names import NodeName
+from api.names import NodeName, owner_of
 from inventory.assignment.joining_devices import could_join, joining_obstacle
 from kubectl_gpu.waiting import pool_reading
 from kubectl_gpu.waiting.allocation_copy import PoolObjects, allocation_of
@@ -35,8 +36,9 @@ def explain_wait(
     Raises:
         ForbiddenError: devices, or pods of all namespaces, may not be listed.
     """
-    serving = serving_pool(map(pool_facts, pools), facts.demand.resource)
-    own = next((pool for pool in pools if serving and pool.name == serving.name), None)
+    served = chain.from_iterable(pool_facts(pool).served for pool in pools)
+    serving = serving_pool(served, facts.demand.resource)
+    own = next((pool for pool in pools if serving and pool.name == owner_of(serving.name)), None)
     others = (
         []
         if own is None
@@ -58,7 +60,7 @@ def explain_wait(
     state = allocation_of(objects, now)
     question = WaitQuestion(
         pod=facts,
-        other_pools=[pool_facts(pool) for pool in others],
+        other_pools=[facts for pool in others for facts in pool_facts(pool).served],
         tolerated=tolerations_by_pool(others),
         joinable=_joinable(own, candidates, objects.nodes or ()) if own is not None else [],
         now=now.monotonic,
@@ -77,7 +79,7 @@ def explain_waits(lists: "ClusterLists", pods: "Sequence[PodFacts]") -> "dict[st
     resources = {pod.demand.resource for pod in pods}
     objects = PoolObjects()
     for pool in pool_reading.read_pools(lists):
-        if pool.resource_name in resources:
+        if not resources.isdisjoint(pool.resources):
             pool_reading.read_pool(lists, pool, objects)
     _read_beside(lists, pods, objects)
     now = Instant(0.0, lists.source.now())

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 from api.clock import Instant
 from api.names import RESOURCE_PREFIX
-from api.text import units
+from api.text import listed, units
 from cli.command_parser import CommandLineError, CommandParser
 from cli.simulation.answer_text import text_of
 from cli.simulation.answers import Answer
@@ -239,11 +239,15 @@ def _pod_of_pool(given: argparse.Namespace, snapshot: "Snapshot") -> "Object":
 
     Raises:
         NotFoundError: there is no such pool.
+        CommandLineError: the pool has several MIG profiles.
     """
-    pool = snapshot.catalog.pools.get(given.pool)
+    pool = snapshot.index.pool(given.pool)
     if pool is None:
         raise NotFoundError(f"there is no pool {given.pool}; `kubectl gpu pools` lists them")
-    limits = {pool.resource_name: str(given.units)}
+    if pool.parts:
+        names = listed(part.name for part in pool.parts)
+        raise CommandLineError(f"pool {pool.name} has several MIG profiles: name one, as {names}")
+    limits = {pool.resource: str(given.units)}
     return {
         "apiVersion": "v1",
         "kind": "Pod",

@@ -4,6 +4,7 @@
 unit slot of one device (`pool.layout.Layout`).
 """
 
+from itertools import product
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, final
 
 from api.names import UnitId
@@ -160,9 +161,9 @@ class DeviceClaims:
 
 def _owners(entry: "DeviceEntry", *relations: Claims[Any]) -> "dict[Any, tuple[UnitId, ...]]":
     found: dict[Any, tuple[UnitId, ...]] = {}
-    for claims in relations:
-        for part in entry.parts:
-            for owner, units in claims.owners_on(part):
+    for claims, part in product(relations, entry.parts):
+        for owner, units in claims.owners_on(part):
+            if entry.layout.has_any(units):
                 found[owner] = (*found.get(owner, ()), *units)
     return found
 

@@ -8,6 +8,7 @@ only `pool.allocation_state` calls. What it answers is in `pool.index.figures` a
 from typing import TYPE_CHECKING, final
 
 from api.kinds.gpupool import Strategy
+from api.names import owner_of
 from pool.compute_resources import NOTHING, ComputeResources
 from pool.index.devices import DeviceEntry
 from pool.index.pool_state import PoolState
@@ -15,7 +16,7 @@ from pool.index.reader import IndexReader
 from pool.serving import serving_pool
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from api.names import DeviceName, NodeName, PodUid, PoolName, ReservationId, UnitId
     from pool.model import DeviceFacts, KubeletTopology, NodeFacts, PoolFacts
@@ -36,9 +37,9 @@ class DeviceIndex(IndexReader):
             return
         before = state.facts
         state.set_facts(facts)
-        if before is not None:
-            self._route(before.resource)
-        self._route(facts.resource)
+        self._set_parts(state, facts.parts)
+        for resource in {*(before.resources if before is not None else ()), *facts.resources}:
+            self._route(resource)
         self._lay_out(facts.name)
         self.generation += 1
 
@@ -47,11 +48,13 @@ class DeviceIndex(IndexReader):
         state = self._pools.get(name)
         if state is None or state.facts is None:
             return
-        resource = state.facts.resource
+        resources = state.facts.resources
         state.set_facts(None)
-        self._route(resource)
-        if resource not in self._pool_by_resource:
-            self.demands.forget(resource)
+        self._set_parts(state, ())
+        for resource in resources:
+            self._route(resource)
+            if resource not in self._pool_by_resource:
+                self.demands.forget(resource)
         self._lay_out(name)
         if not state.devices_by_node:
             del self._pools[name]
@@ -215,6 +218,18 @@ class DeviceIndex(IndexReader):
             state = self._pools[name] = self._new_state(name)
         return state
 
+    def _set_parts(self, state: PoolState, parts: "Sequence[PoolFacts]") -> None:
+        """Keep a state for each MIG profile of a pool that has several; they share its devices."""
+        for part in state.parts:
+            if part.facts is not None:
+                del self._pools[part.facts.name]
+        state.parts = []
+        for facts in parts:
+            part = self._pools[facts.name] = self._new_state(facts.name)
+            part.devices_by_node, part.capabilities = state.devices_by_node, state.capabilities
+            part.set_facts(facts)
+            state.parts.append(part)
+
     def _route(self, resource: str) -> None:
         """Serve a resource that two pools claim by the older one, or the first by name; by none beside an unread one."""
         serving = serving_pool(self.pools(), resource)
@@ -344,5 +359,5 @@ class DeviceIndex(IndexReader):
         self._spreading.clear()
         for pool in self.pools():
             if pool.resource == resource:
-                self._mark(pool.name, node)
+                self._mark(owner_of(pool.name), node)
         self.generation += 1

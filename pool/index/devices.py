@@ -3,7 +3,7 @@
 `pool.index.device_index` writes them.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, final
 
 from api.units import part_of
@@ -63,6 +63,20 @@ class DeviceEntry:
     def free(self) -> int:
         """Mask of units that may be allocated; 0 on a device that is not usable."""
         return self.layout.full & ~self.taken if self.is_usable else 0
+
+    def of_profile(self, profile: str) -> "DeviceEntry":
+        """Return the device as pods of one MIG profile see it: the units of other profiles are not theirs.
+
+        To be read and not kept. A unit has the same slot in both, so that masks of one mean the same in the other.
+        """
+        layout = self.layout.of_profile(profile)
+        return replace(
+            self,
+            layout=layout,
+            observed=self.observed & layout.full,
+            assumed=self.assumed & layout.full,
+            confirmed=self.confirmed & layout.full,
+        )
 
     def mask_of(self, claims: "Claims[Any]") -> int:
         """Recompute the mask of units that these claims have."""

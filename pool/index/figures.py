@@ -31,7 +31,7 @@ from pool.placement.fragmentation.recent_demand import RecentDemands, unit_milli
 from pool.refusal import NodeReason
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from api.names import DeviceName, NodeName, PodUid, PoolName
     from pool.device_limit import DeviceLimit, KnownCaches
@@ -87,8 +87,9 @@ class IndexFigures:
         return state.facts if state else None
 
     def pools(self) -> "list[PoolFacts]":
-        """Return all pools whose object exists."""
-        return [state.facts for state in self._pools.values() if state.facts is not None]
+        """Return all pools whose object exists, as pods see them: of one with several MIG profiles the parts."""
+        found = (state.facts for state in self._pools.values())
+        return [facts for facts in found if facts is not None and not facts.parts]
 
     def state(self, name: "PoolName") -> PoolState:
         """Return a pool's nodes, views and capacity; an empty state for an unknown pool."""
@@ -97,8 +98,7 @@ class IndexFigures:
     def devices_on(self, pool: "PoolName", node: "NodeName") -> "list[DeviceEntry]":
         """Return the pool's devices on a node, by name."""
         state = self._pools.get(pool)
-        names = state.devices_by_node.get(node, ()) if state else ()
-        return [self.devices[name] for name in names]
+        return [] if state is None else self._entries(state, state.devices_by_node.get(node, ()))
 
     def pools_on(self, node: "NodeName") -> "set[PoolName]":
         """Return the pools whose object exists and that have a device on the node."""
@@ -150,6 +150,13 @@ class IndexFigures:
             None if memory is None else max(0, memory + freed.memory_mib - taken.memory_mib),
         )
 
+    def _entries(self, state: PoolState, names: "Iterable[DeviceName]") -> "list[DeviceEntry]":
+        """Return devices as pods of the pool, or of one of its MIG profiles, see them."""
+        entries, facts = [self.devices[name] for name in names], state.facts
+        if facts is None or not facts.is_part:
+            return entries
+        return [entry.of_profile(facts.mig_profile) for entry in entries]
+
     def _new_state(self, name: "PoolName") -> PoolState:
         return PoolState(
             lambda node, devices, limit: self._summarize(name, node, devices, limit=limit),
@@ -166,7 +173,7 @@ class IndexFigures:
     ) -> "PoolNode | None":
         state, facts = self._pools[pool], self._nodes.get(node)
         pool_facts = state.facts
-        entries: Sequence[DeviceEntry] = [self.devices[name] for name in devices]
+        entries: Sequence[DeviceEntry] = self._entries(state, devices)
         incompatibility = None
         if limit is not None:
             entries, incompatibility = limited(entries, limit, state.device_rules(node))
@@ -176,10 +183,10 @@ class IndexFigures:
             unit = unit_milli(pool_facts)
             milli = tuple(count * unit for count in free)
             remaining = RemainingRoom(milli, *self.free_cpu_and_memory(node))
-        pods = self.unaccounted.at(pool_facts.resource, node) if pool_facts is not None else None
+        resources = pool_facts.resources if pool_facts is not None else ()
         found = summarize(
             entries,
-            unaccounted=sum(pods.values()) if pods else 0,
+            unaccounted=sum(self.unaccounted.at_any(resources, node).values()),
             is_placeable=facts is not None and facts.is_placeable,
             closed=_closed(pool_facts, facts),
             devices=self._constraints(state, node),

@@ -21,7 +21,7 @@ def limited(
     """Return the devices of a node, those that do not fit without their units, and why these do not."""
     unfit = {
         capability
-        for capability in {entry.facts.compute_capability for entry in entries if entry.layout.ids}
+        for capability in {entry.facts.compute_capability for entry in entries if entry.layout.full}
         if not limit.fits(capability)
     }
     if not unfit:

@@ -134,7 +134,7 @@ def summarize(
     for entry in entries:
         observed = entry.observed
         firm = observed | entry.confirmed
-        count = idle = len(entry.layout.ids)
+        count = idle = entry.layout.count
         total += count
         if firm:
             used += observed.bit_count()

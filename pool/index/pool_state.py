@@ -59,6 +59,8 @@ class PoolState:
         self._limit = limit
         self._limited: dict[DeviceLimit, PoolState] = {}
         # the same pool for pods that cannot use all of its devices
+        self.parts: list[PoolState] = []
+        """The same pool as pods of each of its MIG profiles see it; of a pool with several."""
         self._summarize = summarize
         self._read_rules = read_rules
         self._rules: dict[NodeName, DeviceRules] = {}
@@ -152,12 +154,14 @@ class PoolState:
     def mark(self, node: NodeName) -> None:
         """Have the node recomputed by the next reader."""
         self._dirty.add(node)
-        for item in self._limited.values():
+        for item in (*self._limited.values(), *self.parts):
             item.mark(node)
 
     def mark_rules(self, node: NodeName) -> None:
         """Have the node recomputed after a change of more than its free units."""
         self._rules.pop(node, None)
+        for part in self.parts:
+            part.mark_rules(node)
         self.mark(node)
 
     def device_rules(self, name: NodeName) -> DeviceRules:
@@ -211,6 +215,8 @@ class PoolState:
 
     def largest_free(self) -> int:
         """Return the largest number of units of one node that a pod that exists may get now."""
+        if self.parts:  # a pod has units of one profile
+            return max(part.largest_free() for part in self.parts)
         return max(self.rooms(), default=0)
 
     def largest_possible(self) -> int:

@@ -7,7 +7,7 @@ any pool: its node takes no pod of any.
 from typing import TYPE_CHECKING, final
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from api.names import NodeName, PodUid
 
@@ -56,6 +56,12 @@ class UnaccountedPods:
         pods = self._units_by_pod.get((resource, node), {})
         unread = self._unread.get(node)
         return pods if unread is None else {**pods, **unread}
+
+    def at_any(self, resources: "Sequence[str]", node: "NodeName") -> "Mapping[PodUid, int]":
+        """Return the pods of several places on a node with their units."""
+        if len(resources) == 1:
+            return self.at(resources[0], node)
+        return {uid: units for name in resources for uid, units in self.at(name, node).items()}
 
     def __len__(self) -> int:
         return len(self._units_by_place)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, final
 
 import msgspec
 
-from api.names import UnitId
+from api.names import UnitId, owner_of
 from pool.model import ContainerRole
 
 if TYPE_CHECKING:
@@ -190,7 +190,7 @@ class AllocationMismatches:
         if self._on_found is not None:
             pool = index.pool_of(pod.demand.resource)
             self._on_found(
-                AllocationMismatch(pod, pool.name if pool else None, unassigned, foreign)
+                AllocationMismatch(pod, owner_of(pool.name) if pool else None, unassigned, foreign)
             )
 
     def forget(self, uid: "PodUid") -> None:

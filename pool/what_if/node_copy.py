@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, final
 
+from api.names import owner_of
 from pool.compute_resources import NOTHING, ComputeResources
 from pool.index.cache_fit import devices_for
 from pool.index.device_index import DeviceIndex
@@ -71,7 +72,8 @@ class NodeCopy:
 
     def _copy(self, node: "NodeName", facts: "NodeFacts", change: NodeChange) -> DeviceIndex:
         source, copy = self.index, DeviceIndex(caches=self.index.caches)
-        copy.replace_pool(self.pool)
+        owner = owner_of(self.pool.name)
+        copy.replace_pool(source.pool(owner) or self.pool)
         copy.replace_node(facts)
         copy.replace_kubelet(node, source.kubelet_on(node))
         entries = source.devices_on(self.pool.name, node)
@@ -79,7 +81,7 @@ class NodeCopy:
             is_restored = entry.facts.name in change.restored
             copy.replace_device(_device(entry, self.pool, is_restored=is_restored))
         for device in change.joined:
-            joined = replace(device, pool=self.pool.name, is_faulted=False, is_draining=False)
+            joined = replace(device, pool=owner, is_faulted=False, is_draining=False)
             copy.replace_device(joined)
             known = source.devices.get(device.name)
             entries = entries if known is None else [*entries, known]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, final
 import msgspec
 
 from api.kinds.gpupool import SlicePlacement
-from api.names import NodeName, PodUid, ReservationId
+from api.names import NodeName, PodUid, ReservationId, owner_of
 from pool.compute_resources import ComputeResources
 from pool.index.node_view import refusal_of
 from pool.model import PodSelection
@@ -358,7 +358,7 @@ def other_pools(index: "IndexReader", question: "WaitQuestion") -> "Iterator[Use
 def _constraints_in(pool: "PoolFacts", question: "WaitQuestion") -> "Constraints":
     """Return the constraints that the pod would have if it asked this pool."""
     selection = question.pod.selection or PodSelection()
-    more = tuple(question.tolerated.get(pool.name, ()))
+    more = tuple(question.tolerated.get(owner_of(pool.name), ()))
     return constraints_of_selection(
         msgspec.structs.replace(selection, tolerations=(*selection.tolerations, *more))
     )

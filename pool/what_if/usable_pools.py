@@ -32,7 +32,7 @@ def usable_pools(
     """
     found: list[tuple[int, str, GPUPool]] = []
     for pool in pools:
-        if pool.resource_name == pod.demand.resource or pool.metadata.deletion_timestamp:
+        if pod.demand.resource in pool.resources or pool.metadata.deletion_timestamp:
             continue
         free = largest_free(pool)
         if free >= pod.demand.units and pool.spec.access.certainly_admits(

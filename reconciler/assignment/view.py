@@ -108,14 +108,15 @@ class AssignmentSources:
         return frozenset(found)
 
     def _strangers(self, node: "NodeName", device: "GPUDevice") -> frozenset[str]:
-        """Return the pool's resource where pods use unknown devices of the node: this device may be one."""
+        """Return the pool's resources of which pods use unknown devices of the node: this device may be one."""
         ref = device.status.pool_ref
         if ref is None:
             return frozenset()
         pool = self.pools.get(PoolName(ref.name))
-        resource = pool.resource_name if pool is not None else RESOURCE_PREFIX + ref.name
-        is_used = self.index.unaccounted.at(resource, node)
-        return frozenset({resource}) if is_used else frozenset()
+        resources = pool.resources if pool is not None else (RESOURCE_PREFIX + ref.name,)
+        return frozenset(
+            resource for resource in resources if self.index.unaccounted.at(resource, node)
+        )
 
     def _unready(self, node: "NodeName", devices: "Sequence[GPUDevice]") -> str:
         inventory = self.inventories.by_name.get(node)

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from api.meta import ObjectMeta
+from api.names import owner_of
 from api.text import units as counted
 from kube.event_recorder import ObjectReference
 from kube.resources import GPU_POOLS, PODS
@@ -49,7 +50,7 @@ def _warn_expired(
     reservation: "Reservation", recorder: "EventRecorder", catalog: "Catalog"
 ) -> None:
     units = f"{counted(reservation.demand.units)} on node {reservation.node}"
-    pool = catalog.pools.get(reservation.pool)
+    pool = catalog.pools.get(owner_of(reservation.pool))
     if pool is not None:
         recorder.warning(
             ObjectReference.to(GPU_POOLS, pool.metadata),

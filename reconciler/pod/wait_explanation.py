@@ -322,7 +322,8 @@ def wait_explanation(context: "ControllerContext") -> WaitExplanation:
 
     def changed(name: "PoolName") -> None:
         pool = context.index.pool(name)
-        explanation.note_change(pool.resource if pool is not None else f"{RESOURCE_PREFIX}{name}")
+        for resource in pool.resources if pool is not None else (f"{RESOURCE_PREFIX}{name}",):
+            explanation.note_change(resource)
 
     context.follow(changes.pools, changed)
     context.follow(changes.waiting, changed)

@@ -86,7 +86,7 @@ def status_of(
         capacity=figures.capacity,
         nodes=figures.nodes,
         waiting=figures.waiting,
-        resource_name=pool.resource_name,
+        resource_name=", ".join(pool.resources),
         strategy=pool.strategy,
         conditions=[
             make(PoolCondition.READY, reason, message, is_true=reason is PoolReady.SERVING),
@@ -130,7 +130,7 @@ def _readiness(pool: "GPUPool", figures: PoolFigures) -> tuple[PoolPhase, PoolRe
             text += ", has just been added, or is about to go"
         return PoolPhase.DEGRADED, PoolReady.NO_HEALTHY_DEVICES, text + missing
     counted, on = _counted(capacity.total, "unit"), _counted(figures.nodes, "node")
-    text = f"{counted} of {pool.resource_name} on {on}"
+    text = f"{counted} of {listed(pool.resources)} on {on}"
     return PoolPhase.READY, PoolReady.SERVING, text + missing
 
 

@@ -98,4 +98,6 @@ def _body(allocation: "EffectiveAllocation") -> dict[str, object]:
     }
     if allocation.mig_profile:
         body["migProfile"] = allocation.mig_profile
+    if allocation.mig:
+        body["mig"] = allocation.mig
     return body

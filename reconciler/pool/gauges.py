@@ -4,6 +4,7 @@ import datetime as dt
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
+from api.names import owner_of
 from kube.batches import steps
 from pool.fitting_pods import SIZES
 from pool.reservations.reservation import ReservationPhase
@@ -122,7 +123,8 @@ def showing_sums(
         show_capacity(name, state.capacity(), state.largest_free(), missing=missing)
         waiting = waiting_pods(reader, index, pool)
         metrics.PODS_WAITING.labels(name).set(waiting)
-        since = reader.pods.waiting_since(pool.resource_name) if waiting else ""
+        times = filter(None, map(reader.pods.waiting_since, pool.resources if waiting else ()))
+        since = min(times, default="")
         metrics.PODS_LONGEST_WAIT.labels(name).set(_age_s(since, now.utc))
         metrics.ALLOCATION_MISMATCHES.labels(name)
         metrics.POD_WAIT.labels(name)
@@ -183,9 +185,12 @@ def _show_reservations(reader: "AllocationReader", catalog: "Catalog", now: "Ins
             phases[reservation.phase] += 1
     for phase, count in phases.items():
         metrics.RESERVATIONS.labels(phase.value).set(count)
-    oldest = reader.ledger.oldest()
+    created: dict[PoolName, float] = {}
+    for name, reservation in reader.ledger.oldest().items():
+        pool = owner_of(name)
+        created[pool] = min(reservation.created_at, created.get(pool, now.monotonic))
     for name in catalog.pools:
-        age_s = now.monotonic - oldest[name].created_at if name in oldest else 0.0
+        age_s = now.monotonic - created.get(name, now.monotonic)
         metrics.RESERVATION_AGE.labels(name).set(age_s)
 
 

@@ -293,9 +293,9 @@ class PoolLifecycle:
         facts, allocation = self._context.index.pool(pool.name), pool.allocation
         return facts is not None and (
             facts.mode,
-            facts.mig_profile,
+            facts.shares,
             facts.slices_per_device,
-        ) == (allocation.mode, allocation.mig_profile, allocation.slices_per_device)
+        ) == (allocation.mode, allocation.shares, allocation.slices_per_device)
 
     async def _end(self, pool: "GPUPool", progress: _Progress, plan: MaintenancePlan) -> None:
         """Report that the pool is as specified; a new pool gets its allocation recorded."""

@@ -6,6 +6,7 @@ pool's size.
 """
 
 from collections import Counter
+from itertools import chain
 from typing import TYPE_CHECKING, Final, final
 
 from api.kinds.gpupool import AllocationMode
@@ -13,7 +14,7 @@ from api.nodefiles.poolconfig import ConfiguredDevice
 from kube.batches import steps
 from kube.event_source import EventSource
 from pool.facts import device_facts, pool_facts
-from pool.layout import layout_of
+from pool.layout import layout_of, units_by_resource
 from reconciler.controller_spec import DEVICES, ControllerContext, ControllerSpec
 
 if TYPE_CHECKING:
@@ -113,17 +114,21 @@ class PluginConfigFacts:
 
 def _devices_of(name: "PoolName", pool: "GPUPool | None", devices: "list[GPUDevice]") -> Devices:
     """Return a pool's devices on a node; devices without a UUID have no units."""
-    is_mig = pool is not None and pool.allocation.mode is AllocationMode.MIG
     facts = None if pool is None else pool_facts(pool)
+    is_mig = facts is not None and facts.mode is AllocationMode.MIG
+    parts = facts.parts if facts is not None else ()
     gpus: dict[str, ConfiguredDevice] = {}
     # by UUID: two objects that claim one are one device
     for device in devices:
         known = device_facts(device)
         if known.pool != name or not known.uuid:
             continue
+        units = {} if facts is None else units_by_resource(layout_of(known, facts), facts)
+        instances: list[str] = [] if parts else list(chain.from_iterable(units.values()))
         gpus[known.uuid] = ConfiguredDevice(
             uuid=known.uuid,
-            instances=list(layout_of(known, facts).ids) if is_mig or known.is_partitioned else None,
+            instances=instances if is_mig or known.is_partitioned else None,
+            parts={name: list(ids) for name, ids in units.items()} if parts else None,
             numa_node=device.status.numa_node,
             is_withheld=known.is_faulted or known.is_draining,
         )

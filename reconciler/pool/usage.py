@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from api.names import owner_of
 from inventory.pools.maintenance import PodUsage, PoolUsage
 from pool.model import PodPhase
 
@@ -28,7 +29,7 @@ def usage_of(reader: "AllocationReader", index: "IndexFigures", name: "PoolName"
             for uid, units in index.claims.occupants(entry).items():
                 held[uid] = held.get(uid, 0) + len(units)
         if facts is not None:
-            for uid, count in index.unaccounted.at(facts.resource, node).items():
+            for uid, count in index.unaccounted.at_any(facts.resources, node).items():
                 held[uid] = held.get(uid, 0) + count
     pods = sorted(_occupants(reader, held))
     reserved = state.capacity().reserved
@@ -38,10 +39,13 @@ def usage_of(reader: "AllocationReader", index: "IndexFigures", name: "PoolName"
 
 
 def waiting_pods(reader: "AllocationReader", index: "IndexFigures", pool: "GPUPool") -> int:
-    """Return the number of pods that wait for units of the pool; a pool that serves no resource has none."""
-    serving = index.pool_of(pool.resource_name)
-    is_serving = serving is not None and serving.name == pool.name
-    return reader.pods.waiting_count(pool.resource_name) if is_serving else 0
+    """Return the number of pods that wait for units of the pool; a resource that another pool serves has none."""
+    served = ((resource, index.pool_of(resource)) for resource in pool.resources)
+    return sum(
+        reader.pods.waiting_count(resource)
+        for resource, serving in served
+        if serving is not None and owner_of(serving.name) == pool.name
+    )
 
 
 def _occupants(reader: "AllocationReader", held: "dict[PodUid, int]") -> "Iterator[PodUsage]":

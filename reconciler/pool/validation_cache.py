@@ -5,13 +5,14 @@ resource, and for MIG on the devices that the pool may have: only sums of these 
 costs its own devices.
 """
 
+from collections import Counter
 from typing import TYPE_CHECKING, Final, final
 
 from api.kinds.gpupool import AllocationMode
 from api.names import NodeName, PoolName
 from inventory.assignment.eligibility import is_approved
 from inventory.assignment.selector import selector_accepts
-from inventory.pools.validation import VALID_POOL, makes_profile, validate_pool
+from inventory.pools.validation import VALID_POOL, layout_fault, validate_pool
 from kube.event_source import EventSource
 from reconciler.controller_spec import ControllerContext, Trigger
 from reconciler.pool.index_changes import index_changes
@@ -25,9 +26,9 @@ if TYPE_CHECKING:
     from pool.catalog import Catalog
     from reconciler.runtime.device_store import DeviceStore
 
-_Answers = tuple[int, int]
-"""Devices that support the profile, and devices that do not; unknown ones are in neither."""
-_NONE: _Answers = (0, 0)
+_Answers = Counter[str]
+"""Number of devices by what keeps them from the pool's layout, empty where nothing does; without unknown ones."""
+_NONE: Final[_Answers] = Counter()
 
 
 @final
@@ -113,9 +114,7 @@ class PoolValidityCache:
             self._validity.pop(name, None)
             return
         rivals = [self._pools[item] for item in self._names_by_resource[pool.resource_name]]
-        can, cannot = self._answers.get(name, _NONE)
-        known = True if can else (False if cannot else None)
-        validity = validate_pool(pool, rivals, can_make_profile=known)
+        validity = validate_pool(pool, rivals, layouts=self._answers.get(name, _NONE))
         self._validity[name] = validity
         if validity != before:
             self.changes.publish(name)
@@ -128,7 +127,7 @@ class PoolValidityCache:
         for name in list(pools):
             pool = self._mig.get(name)
             before = answers.pop(name, _NONE)
-            after = _profile_answers(pool, devices) if pool is not None else _NONE
+            after = _layout_answers(pool, devices) if pool is not None else _NONE
             if after != _NONE:
                 answers[name] = after
             if after != before:
@@ -139,9 +138,8 @@ class PoolValidityCache:
         return changed
 
     def _add(self, name: PoolName, more: _Answers, less: _Answers) -> None:
-        can, cannot = self._answers.pop(name, _NONE)
-        total = (can + more[0] - less[0], cannot + more[1] - less[1])
-        if total != _NONE:
+        total = self._answers.pop(name, _NONE) + more - less
+        if total:
             self._answers[name] = total
 
 
@@ -155,9 +153,9 @@ def _may_have(pool: "GPUPool", device: "GPUDevice") -> bool:
     return is_approved(pool, device) and selector_accepts(pool.spec.device_selector, device.status)
 
 
-def _profile_answers(pool: "GPUPool", devices: "Iterable[GPUDevice]") -> _Answers:
-    answers = [makes_profile(pool, device) for device in devices if _may_have(pool, device)]
-    return (answers.count(True), answers.count(False))
+def _layout_answers(pool: "GPUPool", devices: "Iterable[GPUDevice]") -> _Answers:
+    faults = (layout_fault(pool, device) for device in devices if _may_have(pool, device))
+    return Counter(fault for fault in faults if fault is not None)
 
 
 def validity_cache(context: ControllerContext) -> PoolValidityCache:

@@ -146,12 +146,16 @@ def _offers(lists: "Iterable[PoolConfig]", left_alone: str) -> dict[str, Offer]:
     """Return the units that each node advertises, but for those of these names."""
     totals: Counter[tuple[str, str]] = Counter()
     healthy: Counter[tuple[str, str]] = Counter()
-    for config in lists:
-        for node, devices in config.nodes.items():
-            for device in devices:
-                units = len(config.units_of(device))
-                totals[node, config.resource] += units
-                healthy[node, config.resource] += 0 if device.is_withheld else units
+    listed = (
+        (config, node, device)
+        for config in lists
+        for node, devices in config.nodes.items()
+        for device in devices
+    )
+    for config, node, device in listed:
+        for resource, ids in config.units_by_resource(device).items():
+            totals[node, resource] += len(ids)
+            healthy[node, resource] += 0 if device.is_withheld else len(ids)
     offers: defaultdict[str, Offer] = defaultdict(dict)
     for (node, resource), total in totals.items():
         if node.startswith(left_alone):

@@ -16,7 +16,7 @@ import yaml
 
 from api.foreign.nodefeature import GPU_INSTANCES
 from api.kinds.gpudevice import GPUDeviceStatus
-from api.mig_profile import label_form
+from api.mig.profile import label_form
 from api.vendor import NVIDIA
 from inventory.products import display_product, product_by_id
 from manifests.install.node_feature_rule import build_node_feature_rule

@@ -27,6 +27,7 @@ from agent.driver.port import (
     Profile,
 )
 from agent.errors import AgentError, DriverUnavailableError, PartitioningError, ResetRefusedError
+from api.mig.layout import InstancePlacement
 from inventory.health.recovery import RecoveryAction
 from telemetry.conditions import AgentDegraded
 
@@ -65,6 +66,8 @@ class GpuInstance:
     uuid: str = ""
     """Empty while it has no compute instance."""
     processes: int = 0
+    start: int = 0
+    """Its first memory slice."""
 
 
 @dataclass
@@ -107,6 +110,19 @@ class Device:
     def instance(self, number: int) -> GpuInstance:
         return next(item for item in self.instances if item.id == number)
 
+    def free_starts(self, form: Form) -> list[int]:
+        """The memory slices at which an instance may begin; none where too few compute slices are left."""
+        forms = {item.name: item for item in self.profiles}
+        taken = {
+            at.start + number for at in self.instances for number in range(forms[at.profile].memory)
+        }
+        compute = sum(forms[at.profile].compute for at in self.instances)
+        if compute + form.compute > COMPUTE_SLICES:
+            return []
+        last = (COMPUTE_SLICES if form.memory == 1 else MEMORY_SLICES) - form.memory
+        starts = range(0, last + 1, form.memory)
+        return [at for at in starts if taken.isdisjoint(range(at, at + form.memory))]
+
     def reset(self) -> None:
         """What `nvidia-smi --gpu-reset` does."""
         if self.is_mig_pending is not None:
@@ -143,6 +159,7 @@ class Device:
                     profile=item.profile,
                     uuid=item.uuid,
                     compute_instance=0 if item.uuid else None,
+                    start=item.start,
                 )
                 for item in sorted(self.instances, key=lambda instance: instance.id)
             ),
@@ -314,25 +331,23 @@ class FakeDriver:
         device.is_mig_enabled = is_enabled
         return True
 
-    async def create_instance(self, uuid: str, profile: str) -> None:
+    async def create_instance(
+        self, uuid: str, profile: str, *, place: InstancePlacement | None = None
+    ) -> None:
         device = await self._reached(uuid)
         if not device.is_mig_enabled:
             raise PartitioningError(f"{uuid}: MIG is not enabled")
         form = next((item for item in device.profiles if item.name == profile), None)
         if form is None:
             raise PartitioningError(f"{uuid}: no profile {profile}")
-        taken = [
-            item for at in device.instances for item in device.profiles if item.name == at.profile
-        ]
-        if (
-            sum(item.compute for item in taken) + form.compute > COMPUTE_SLICES
-            or sum(item.memory for item in taken) + form.memory > MEMORY_SLICES
-        ):
+        free = device.free_starts(form)
+        start = next((at for at in free if place is None or at == place.start), None)
+        if start is None:
             raise PartitioningError(f"{uuid}: Insufficient Resources for {profile}")
         self._change(Change("create_gpu_instance", uuid, profile))
         used = {instance.id for instance in device.instances}
         number = next(free for free in range(1, 99) if free not in used)
-        device.instances.append(GpuInstance(number, profile))
+        device.instances.append(GpuInstance(number, profile, start=start))
         self._complete(device, number)
 
     async def complete_instance(self, uuid: str, gpu_instance: int) -> None:

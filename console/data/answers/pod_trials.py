@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, final
 from admission.pods.patch import missing_tolerations
 from api.foreign.core import PodSpec
 from api.kinds.gpupool import WhenExhausted
-from api.names import NodeName, PodUid, PoolName, ReservationId
+from api.names import NodeName, PodUid, PoolName, ReservationId, owner_of
 from api.text import listed, units
 from console.console_data import BadQuestionError
 from console.data.state.watched_pods import WatchedPod
@@ -97,6 +97,9 @@ def _checked(cluster: "ClusterState", trial: "PodTrial") -> model.PoolFacts:
     pool = cluster.index.pool(PoolName(trial.pool))
     if pool is None:
         raise BadQuestionError(f"there is no pool {trial.pool}")
+    if pool.parts:
+        names = listed(part.name for part in pool.parts)
+        raise BadQuestionError(f"pool {pool.name} has several MIG profiles: name one, as {names}")
     serving = cluster.index.pool_of(pool.resource)
     if serving is not None and serving.name != pool.name:
         raise BadQuestionError(f"pool {pool.name} gets no pods: {serving.name} has its resource")
@@ -123,7 +126,7 @@ def _cordoned(cluster: "ClusterState", names: "Sequence[str]") -> "Iterator[None
 
 def _pod_of(cluster: "ClusterState", pool: model.PoolFacts, count: int) -> model.PodFacts:
     """Return the pod as admission lets it be: it tolerates the taints of the pool."""
-    known = cluster.catalog.pools.get(pool.name)
+    known = cluster.catalog.pools.get(owner_of(pool.name))
     taints = known.taints if known is not None else ()
     tolerations = missing_tolerations(PodSpec(), taints)
     return model.PodFacts(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, final
 import msgspec
 import structlog
 
+from api.names import owner_of
 from kube.errors import one_line
 from pool.facts import pool_facts
 from pool.what_if.explain import explain, explanation_steps
@@ -152,11 +153,11 @@ class WaitExplanations:
     def _question(self, seen: "WatchedPod", now: float, *, most_nodes: int) -> WaitQuestion:
         cluster, pod = self._cluster, seen.facts
         own = cluster.index.pool_of(pod.demand.resource)
-        pool = cluster.catalog.pools.get(own.name) if own is not None else None
+        pool = cluster.catalog.pools.get(owner_of(own.name)) if own is not None else None
         usable = self._usable_pools(seen)
         return WaitQuestion(
             pod=pod,
-            other_pools=[pool_facts(pool) for pool in usable],
+            other_pools=[facts for pool in usable for facts in pool_facts(pool).served],
             tolerated=tolerations_by_pool(usable),
             joinable=self._joinable.of(pool, now) if pool is not None else (),
             now=now,

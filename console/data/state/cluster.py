@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, final
 
 from api.clock import Instant
-from api.names import NodeName
+from api.names import NodeName, owner_of
 from api.status_conditions import format_time
 from api.units import part_of
 from api.well_known_labels import HOSTNAME_LABEL
@@ -127,7 +127,7 @@ class EndedReservations:
             EndedRow(
                 namespace=reservation.namespace,
                 pod=reservation.name,
-                pool=reservation.pool,
+                pool=owner_of(reservation.pool),
                 node=reservation.node or "",
                 units=reservation.demand.units,
                 end=ended.end.value,

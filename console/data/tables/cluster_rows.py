@@ -132,7 +132,7 @@ class ClusterRows:
         self.explanations = WaitExplanations(
             cluster, self.joinable, lambda: cluster.now().monotonic
         )
-        self._served: dict[PoolName, str] = {}
+        self._served: dict[PoolName, frozenset[str]] = {}
         # pool -> the resource that it has
         self._wait_keys: dict[PodUid, str] = {}
         self._unaccounted: set[NodeName] = set()
@@ -210,17 +210,17 @@ class ClusterRows:
 
     def _note_resource(self, name: "PoolName", row: "PoolRow | None") -> None:
         """Look again at pods that another pool serves now, and have pods of the pool explained again."""
-        before, after = self._served.get(name, ""), row.resource if row is not None else ""
+        before = self._served.pop(name, frozenset())
+        after = frozenset(row.resource.split(", ")) if row is not None else frozenset[str]()
         if after:
             self._served[name] = after
-            self.explanations.note_change(after)
-        else:
-            self._served.pop(name, None)
+        for resource in after:
+            self.explanations.note_change(resource)
         if before != after:
             self._cluster.changed.pods |= {
                 pod.uid
                 for pod in self._cluster.reader.pods.all()
-                if pod.demand.resource in {before, after}
+                if pod.demand.resource in before | after
             }
 
     def _make_pod(self, uid: "PodUid") -> None:

@@ -154,7 +154,7 @@ def unaccounted_pools(cluster: "ClusterState", name: "NodeName") -> list[str]:
         pool
         for pool in cluster.index.pools_on(name)
         if (facts := cluster.index.pool(pool)) is not None
-        and cluster.index.unaccounted.at(facts.resource, name)
+        and cluster.index.unaccounted.at_any(facts.resources, name)
     )
 
 

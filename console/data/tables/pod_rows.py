@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, final
 
 import msgspec
 
-from api.names import RESOURCE_PREFIX
+from api.names import RESOURCE_PREFIX, owner_of
 from console.rows import ReservationRow, WaitingRow
 from pool.model import PodPhase
 from telemetry.explanation_texts import CACHES_NOT_READ
@@ -42,7 +42,11 @@ class SharePart(msgspec.Struct, frozen=True, gc=False):
 def pool_name_of(cluster: "ClusterState", pod: "PodFacts") -> str:
     """Return the pool that serves a pod, or whose name its resource has."""
     pool = cluster.index.pool_of(pod.demand.resource)
-    return pool.name if pool is not None else pod.demand.resource.removeprefix(RESOURCE_PREFIX)
+    return (
+        owner_of(pool.name)
+        if pool is not None
+        else pod.demand.resource.removeprefix(RESOURCE_PREFIX)
+    )
 
 
 def waits(cluster: "ClusterState", pod: "PodFacts") -> bool:
@@ -94,7 +98,7 @@ def reservation_row(cluster: "ClusterState", id_: "ReservationId") -> Reservatio
     return ReservationRow(
         namespace=reservation.namespace,
         pod=reservation.name,
-        pool=reservation.pool,
+        pool=owner_of(reservation.pool),
         node=reservation.node or "",
         units=reservation.demand.units,
         created=pod.created if pod is not None else "",

@@ -40,7 +40,7 @@ class PoolRows:
         capacity = self._capacity(pool)
         return PoolRow(
             mode=pool.allocation.mode.value,
-            resource=pool.resource_name,
+            resource=", ".join(pool.resources),
             strategy=pool.strategy.value,
             phase=pool.status.phase or "Unknown",
             why=ready.message if ready is not None and ready.status != "True" else "",

@@ -12,7 +12,7 @@ from typing import Any, Final, final
 
 import yaml
 
-from api.mig_profile import label_form
+from api.mig.profile import label_form
 
 LAYOUTS_KEY: Final = "config.yaml"
 _VENDOR: Final = "10DE"

@@ -8,8 +8,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
+from api.kinds.gpupool import AllocationMode, EffectiveAllocation, MIGShare
 from telemetry.conditions import AgentDegraded
 from tests.component.agent.nvml_node import NvmlNode, nvml_node
 from tests.component.agent.partitioning_node import SEVEN, PartitioningNode, a_pool
@@ -42,6 +44,35 @@ async def test_a_device_is_partitioned_repartitioned_and_whole_again(tmp_path: P
             assert device.is_mig_enabled == bool(profile)
             assert all(instance.uuid for instance in device.instances)
     assert [reason for _, reason in node.reasons()] == ["GPUPartitioned"] * 3
+
+
+@pytest.mark.parametrize(
+    ("there", "kept"),
+    [
+        pytest.param({}, None, id="empty"),
+        pytest.param({"gi.7": "0 0", "ci.7.0": "1 MIG-kept"}, "MIG-kept", id="one in its place"),
+        pytest.param(
+            {"gi.7": "0 0", "ci.7.0": "1 MIG-a", "gi.8": "0 4", "ci.8.0": "1 MIG-b"},
+            "MIG-a",
+            id="one in the way",
+        ),
+    ],
+)
+async def test_instances_of_several_profiles_lie_where_all_of_them_fit(
+    tmp_path: Path, there: dict[str, str], kept: str | None
+):
+    async with partitioning_through_nvml(tmp_path, is_mig_enabled=bool(there)) as (nvml, node):
+        mixed = (MIGShare(profile="1g.10gb"), MIGShare(profile="3g.40gb", count=1))
+        pool = a_pool("a")
+        allocation = EffectiveAllocation(mode=AllocationMode.MIG, mig=list(mixed))
+        status = msgspec.structs.replace(pool.status, allocation=allocation)
+        node.pools_by_name["a"] = msgspec.structs.replace(pool, status=status)
+        nvml.nvml.set(UUID, **there)
+        await node.partitioner.work()
+        device = await nvml.device(UUID)
+        assert sorted(nvml.nvml.instances(UUID)) == ["1g.10gb"] * 4 + ["3g.40gb"]
+    assert kept is None or kept in {instance.uuid for instance in device.instances}
+    assert [reason for _, reason in node.reasons()] == ["GPUPartitioned"]
 
 
 async def test_an_instance_of_the_right_profile_is_not_touched(tmp_path: Path):

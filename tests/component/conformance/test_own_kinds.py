@@ -60,6 +60,15 @@ async def test_defaults_are_filled_in_where_an_operator_sees_them(api: Api, pool
         pytest.param(
             a_pool(allocation={"mode": "MIG", "migProfile": "1g.24gb-me"}), id="profile without"
         ),
+        pytest.param(
+            a_pool(
+                allocation={
+                    "mode": "MIG",
+                    "mig": [{"profile": "3g.40gb", "count": 1}, {"profile": "1g.10gb"}],
+                }
+            ),
+            id="two profiles",
+        ),
         pytest.param(a_pool(resource={"name": "gpu.deckhouse.io/a100"}), id="resource name"),
     ],
 )
@@ -114,8 +123,35 @@ async def test_pool_is_accepted(pool: Json, api: Api, pools: str) -> None:
         pytest.param(
             a_pool(allocation={"mode": "MIG"}),
             "spec.allocation.migProfile",
-            "mode MIG needs a profile: set migProfile, for instance 1g.10gb",
+            "mode MIG needs a profile: set migProfile, for instance 1g.10gb, or mig for several",
             id="mig without a profile",
+        ),
+        pytest.param(
+            a_pool(allocation={"mode": "MIG", "mig": []}),
+            "spec.allocation.migProfile",
+            "mode MIG needs a profile: set migProfile, for instance 1g.10gb, or mig for several",
+            id="mig with an empty list",
+        ),
+        *(
+            pytest.param(a_pool(allocation=allocation), "spec.allocation.mig", message, id=message)
+            for allocation, message in (
+                (
+                    {"mode": "MIG", "migProfile": "1g.10gb", "mig": [{"profile": "1g.10gb"}]},
+                    "migProfile and mig exclude each other: remove one of them",
+                ),
+                (
+                    {"mig": [{"profile": "1g.10gb"}]},
+                    "mig has a meaning in mode MIG only: remove it, or set mode to MIG",
+                ),
+                (
+                    {"mode": "MIG", "mig": [{"profile": "1g.10gb", "count": 1}] * 2},
+                    "a profile is in mig once: add up its counts",
+                ),
+                (
+                    {"mode": "MIG", "mig": [{"profile": "1g.10gb"}, {"profile": "3g.40gb"}]},
+                    "only one profile of mig can have as many instances as fit: give the others a count",
+                ),
+            )
         ),
         pytest.param(
             a_pool(allocation={"mode": "Exclusive", "migProfile": "1g.10gb"}),

@@ -288,7 +288,7 @@ async def test_a_pool_that_cannot_have_its_new_allocation_evicts_nobody(cluster:
     await run_pass(cluster)
     found = await maintenance(cluster)
     assert (found["status"], found["reason"]) == ("True", "Blocked")
-    assert "supports the MIG profile 1g.10gb" in found["message"]
+    assert "no device of the pool can hold its MIG instances: T4" in found["message"]
     assert await running(cluster) == ["a"]
     await end_pod(cluster, "a")
     await run_pass(cluster)

@@ -160,7 +160,9 @@ static bool has_room(unsigned gpu, const struct instances *there, unsigned start
     return true;
 }
 
-static bool find_room(unsigned gpu, const struct profile *profile, unsigned *start) {
+struct placement { unsigned start, size; };
+
+static bool find_room(unsigned gpu, const struct profile *profile, const struct placement *wanted, unsigned *start) {
     struct instances there = instances_of(gpu);
     unsigned same = 0, slices = profile->slices;
     for (unsigned i = 0; i < there.count; i++) {
@@ -172,7 +174,8 @@ static bool find_room(unsigned gpu, const struct profile *profile, unsigned *sta
     if (same >= profile->capacity || slices > COMPUTE_SLICES) return false;
     for (const char *at = profile->starts; at != NULL; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL) {
         *start = (unsigned)atoi(at);
-        if (has_room(gpu, &there, *start, profile->memory_slices)) return true;
+        bool is_asked = wanted == NULL || (wanted->start == *start && wanted->size == profile->memory_slices);
+        if (is_asked && has_room(gpu, &there, *start, profile->memory_slices)) return true;
     }
     return false;
 }
@@ -184,8 +187,7 @@ static unsigned free_id(unsigned gpu, unsigned slices) {
     return id;
 }
 
-EXPORT int nvmlDeviceCreateGpuInstance(handle device, unsigned profile_id, handle *made) {
-    ENTER();
+static int create(handle device, unsigned profile_id, const struct placement *wanted, handle *made) {
     struct named named;
     struct profile profile;
     unsigned start;
@@ -194,7 +196,7 @@ EXPORT int nvmlDeviceCreateGpuInstance(handle device, unsigned profile_id, handl
     if (!flag(named.gpu, "mig.current")) return leave(NOT_SUPPORTED);
     if (!find_profile(named.gpu, profile_id, &profile)) return leave(INVALID_ARGUMENT);
     if (!begin_change()) return leave(NO_PERMISSION);
-    bool fits = find_room(named.gpu, &profile, &start);
+    bool fits = find_room(named.gpu, &profile, wanted, &start);
     if (fits) {
         unsigned id = free_id(named.gpu, profile.slices);
         snprintf(value, sizeof value, "%u %u", profile.number, start);
@@ -204,6 +206,17 @@ EXPORT int nvmlDeviceCreateGpuInstance(handle device, unsigned profile_id, handl
     }
     end_change();
     return leave(fits ? SUCCESS : INSUFFICIENT_RESOURCES);
+}
+
+EXPORT int nvmlDeviceCreateGpuInstance(handle device, unsigned profile_id, handle *made) {
+    ENTER();
+    return create(device, profile_id, NULL, made);
+}
+
+EXPORT int nvmlDeviceCreateGpuInstanceWithPlacement(handle device, unsigned profile_id, const struct placement *wanted,
+                                                    handle *made) {
+    ENTER();
+    return create(device, profile_id, wanted, made);
 }
 
 EXPORT int nvmlGpuInstanceDestroy(handle instance) {
@@ -247,7 +260,6 @@ EXPORT int nvmlDeviceGetGpuInstanceById(handle device, unsigned id, handle *foun
     return leave(SUCCESS);
 }
 
-struct placement { unsigned start, size; };
 struct instance_info { handle device; unsigned id, profile_id; struct placement placement; };
 EXPORT int nvmlGpuInstanceGetInfo(handle instance, struct instance_info *info) {
     ENTER();

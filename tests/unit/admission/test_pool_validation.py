@@ -128,6 +128,48 @@ def test_a_pool_needs_no_field_at_all(spec):
         ),
         ({"allocation": {"mode": "MIG"}}, "spec.allocation.migProfile: is required in mode MIG"),
         (
+            {"allocation": {"mode": "MIG", "mig": []}},
+            "spec.allocation.mig: is empty: name a profile, or remove it",
+        ),
+        (
+            {"allocation": {"mig": [{"profile": "1g.10gb"}]}},
+            "spec.allocation.mig: has a meaning in mode MIG only, the mode is Exclusive",
+        ),
+        (
+            {
+                "allocation": {
+                    "mode": "MIG",
+                    "migProfile": "1g.10gb",
+                    "mig": [{"profile": "1g.10gb"}],
+                }
+            },
+            "spec.allocation.mig: and migProfile exclude each other: remove one of them",
+        ),
+        (
+            {"allocation": {"mode": "MIG", "mig": [{"profile": "1g.10gb", "count": 1}] * 2}},
+            "spec.allocation.mig: has 1g.10gb more than once: add up its counts",
+        ),
+        (
+            {
+                "allocation": {
+                    "mode": "MIG",
+                    "mig": [{"profile": "1g.10gb"}, {"profile": "3g.40gb"}],
+                }
+            },
+            "spec.allocation.mig: only one profile can have as many instances as fit: give the others a count",
+        ),
+        (
+            {"allocation": {"mode": "MIG", "mig": [{"profile": "small"}]}},
+            'spec.allocation.mig[0].profile: "small" is not a MIG profile such as 1g.10gb',
+        ),
+        (
+            {
+                "resource": {"name": "gpu.deckhouse.io/" + "x" * 45},
+                "allocation": {"mode": "MIG", "mig": [{"profile": "1g.10gb"}]},
+            },
+            f"spec.allocation.mig: resource gpu.deckhouse.io/{'x' * 45}.1g.10gb has more than 63 characters",
+        ),
+        (
             {"allocation": {"migProfile": "1g.10gb"}},
             "spec.allocation.migProfile: has a meaning in mode MIG only, the mode is Exclusive",
         ),

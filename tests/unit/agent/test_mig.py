@@ -29,7 +29,7 @@ from api.kinds.gpupool import AllocationMode, EffectiveAllocation, GPUPool
 from tests.support.assignment import a_device, a_gpupool
 from tests.support.device_health import XID_79
 
-CUT = DesiredLayout("1g.10gb")
+CUT = DesiredLayout((("1g.10gb", None),))
 PROFILES = (Profile(name="1g.10gb", capacity=7), Profile(name="3g.40gb", capacity=2))
 
 
@@ -132,7 +132,10 @@ def test_the_next_step(device: DriverDevice, wanted: DesiredLayout, expected: St
             a_gpu(is_mig_capable=False, profiles=()), CUT, BlockReason.NOT_SUPPORTED, id="no MIG"
         ),
         pytest.param(
-            a_gpu(), DesiredLayout("9g.9gb"), BlockReason.NO_SUCH_PROFILE, id="no such profile"
+            a_gpu(),
+            DesiredLayout((("9g.9gb", None),)),
+            BlockReason.NO_SUCH_PROFILE,
+            id="no such profile",
         ),
         pytest.param(
             a_gpu(profiles=(), **ON),
@@ -216,7 +219,7 @@ def test_the_text_names_the_user_and_the_cure():
 
     assert "nvidia-smi --gpu-reset -i GPU-1" in text(step_of(a_gpu(is_mig_pending=True), CUT))
     assert "MIG-2, MIG-3" in text(step_of(a_gpu(*SEVEN), WHOLE, in_use={"MIG-3", "MIG-2"}))
-    assert "1g.10gb, 3g.40gb" in text(step_of(a_gpu(), DesiredLayout("9g.9gb")))
+    assert "1g.10gb, 3g.40gb" in text(step_of(a_gpu(), DesiredLayout((("9g.9gb", None),))))
     assert "Xid79" in text(step_of(a_gpu(), CUT, health=XID_79))
 
 
@@ -237,7 +240,9 @@ MIG_SPEC: dict[str, Any] = {"allocation": {"mode": "MIG", "migProfile": "1g.10gb
     ("pool", "expected"),
     [
         pytest.param(
-            recorded(a_gpupool(), AllocationMode.MIG, "3g.40gb"), DesiredLayout("3g.40gb"), id="MIG"
+            recorded(a_gpupool(), AllocationMode.MIG, "3g.40gb"),
+            DesiredLayout((("3g.40gb", None),)),
+            id="MIG",
         ),
         pytest.param(recorded(a_gpupool(), AllocationMode.EXCLUSIVE), WHOLE, id="exclusive"),
         pytest.param(recorded(a_gpupool(), AllocationMode.TIME_SLICE), WHOLE, id="slices"),

@@ -1,5 +1,6 @@
 """Cutting a device from any state, with crashes at any step: it ends as wanted, and harms nobody on the way."""
 
+from collections import Counter
 from collections.abc import Callable
 
 from hypothesis import settings
@@ -9,6 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from agent.driver.port import DriverDevice
 from agent.health.states import HEALTHY
 from agent.mig import partition_planner
+from api.mig.layout import Shares
 from tests.support.fake_driver import (
     H100_PROFILES,
     MEMORY_SLICES,
@@ -24,6 +26,14 @@ from tests.support.fake_driver import (
 UUID = "GPU-1"
 CAPACITY = {form.name: form.capacity for form in H100_PROFILES}
 NAMES = sorted(CAPACITY)
+LAYOUTS: dict[Shares, dict[str, int]] = {
+    (): {},
+    **{((name, None),): {name: count} for name, count in CAPACITY.items()},
+    (("3g.40gb", 1), ("1g.10gb", None)): {"3g.40gb": 1, "1g.10gb": 4},
+    (("4g.40gb", 1), ("2g.20gb", 1), ("1g.10gb", None)): {"4g.40gb": 1, "2g.20gb": 1, "1g.10gb": 1},
+    (("1g.20gb", 2), ("2g.20gb", 1), ("1g.10gb", 2)): {"1g.20gb": 2, "2g.20gb": 1, "1g.10gb": 2},
+}
+"""Layouts, and the instances that a device has then."""
 MOST_STEPS = 2 * MEMORY_SLICES + 3
 
 
@@ -38,7 +48,7 @@ def take(driver: FakeDriver, step: partition_planner.Step) -> None:
         case partition_planner.Complete():
             at_once(driver.complete_instance(UUID, step.gpu_instance))
         case partition_planner.Create():
-            at_once(driver.create_instance(UUID, step.profile))
+            at_once(driver.create_instance(UUID, step.profile, place=step.place))
         case _:
             raise AssertionError(f"no step: {step}")
 
@@ -68,9 +78,9 @@ class Cutting(RuleBasedStateMachine):
 
     # --- the world -------------------------------------------------------------------------------
 
-    @rule(profile=st.sampled_from(["", *NAMES]))
-    def the_pool_changes(self, profile: str) -> None:
-        self.wanted = partition_planner.DesiredLayout(profile)
+    @rule(shares=st.sampled_from(list(LAYOUTS)))
+    def the_pool_changes(self, shares: Shares) -> None:
+        self.wanted = partition_planner.DesiredLayout(shares)
 
     @rule()
     def the_device_is_reset(self) -> None:
@@ -88,19 +98,13 @@ class Cutting(RuleBasedStateMachine):
     @precondition(lambda self: self.device.is_mig_enabled)
     @rule(profile=st.sampled_from(NAMES), is_complete=st.booleans())
     def somebody_makes_an_instance(self, profile: str, is_complete: bool) -> None:
-        taken = sum(
-            MEMORY_SLICES // CAPACITY[instance.profile] for instance in self.device.instances
-        )
-        if taken + MEMORY_SLICES // CAPACITY[profile] > MEMORY_SLICES:
-            return
-        if (
-            sum(instance.profile == profile for instance in self.device.instances)
-            == CAPACITY[profile]
-        ):
+        form = next(form for form in H100_PROFILES if form.name == profile)
+        starts = self.device.free_starts(form)
+        if not starts:
             return
         number = max([instance.id for instance in self.device.instances], default=20) + 1
         uuid = f"MIG-by-hand-{number}" if is_complete else ""
-        self.device.instances.append(GpuInstance(number, profile, uuid))
+        self.device.instances.append(GpuInstance(number, profile, uuid, start=starts[0]))
 
     @rule(pick=st.integers(0, 9))
     def a_pod_comes(self, pick: int) -> None:
@@ -139,7 +143,7 @@ class Cutting(RuleBasedStateMachine):
         right = {
             instance.uuid
             for instance in before.instances
-            if instance.uuid and instance.profile == self.wanted.profile
+            if instance.uuid and self.wanted.shares == ((instance.profile, None),)
         }
         done = len(self.driver.changes)
         if crash_at is not None:
@@ -153,10 +157,9 @@ class Cutting(RuleBasedStateMachine):
         if was_used:
             assert self.seen == before, "a device that is in use was touched"
             assert len(self.driver.changes) == done
-        if self.wanted.profile:
-            assert right <= {instance.uuid for instance in self.device.instances}, (
-                "a right instance is gone"
-            )
+        assert right <= {instance.uuid for instance in self.device.instances}, (
+            "a right instance is gone"
+        )
         if end is None:
             assert not was_used
         elif isinstance(end, partition_planner.Done):
@@ -165,10 +168,9 @@ class Cutting(RuleBasedStateMachine):
             assert was_used or end.reason is partition_planner.BlockReason.RESET_NEEDED, end
 
     def as_wanted(self) -> None:
-        name = self.wanted.profile
-        assert self.seen.is_mig_enabled == bool(name)
+        assert self.seen.is_mig_enabled == bool(self.wanted.shares)
         assert self.seen.is_mig_pending is None
-        assert self.device.layout == ([name] * CAPACITY[name] if name else [])
+        assert Counter(self.device.layout) == LAYOUTS[self.wanted.shares]
         assert len(self.device.instances) == len(self.device.layout)
         # And nothing more is done.
         done = len(self.driver.changes)
@@ -188,7 +190,7 @@ class Cutting(RuleBasedStateMachine):
                 is_mig_enabled=self.device.is_mig_enabled,
                 is_mig_pending=self.device.is_mig_pending,
                 instances=[
-                    GpuInstance(instance.id, instance.profile, instance.uuid)
+                    GpuInstance(instance.id, instance.profile, instance.uuid, start=instance.start)
                     for instance in self.device.instances
                 ],
             )
@@ -201,8 +203,7 @@ class Cutting(RuleBasedStateMachine):
             assert end.reason is partition_planner.BlockReason.RESET_NEEDED
             copy.devices[0].reset()
         assert bring_on(copy, self.wanted, set) == partition_planner.Done()
-        name = self.wanted.profile
-        assert copy.devices[0].layout == ([name] * CAPACITY[name] if name else [])
+        assert Counter(copy.devices[0].layout) == LAYOUTS[self.wanted.shares]
 
 
 PROFILE = settings()

@@ -19,7 +19,7 @@ RUNNING = Blocked(BlockReason.RUNNING, "processes")
 
 @pytest.fixture
 def progress() -> Progress:
-    return Progress(PartitionTarget("GPU-1", DesiredLayout("1g.10gb")))
+    return Progress(PartitionTarget("GPU-1", DesiredLayout((("1g.10gb", None),))))
 
 
 def test_a_device_is_planned_at_once_and_then_now_and_then(progress: Progress):

@@ -29,22 +29,36 @@ SMALL = PoolConfig(
 
 
 def test_a_node_offers_its_devices_by_id():
-    assert advertised_units(SMALL, "n1") == AdvertisedUnits(
-        "small",
-        "gpu.deckhouse.io/small",
-        (
-            Unit(id="GPU-1::0", device="GPU-1", is_healthy=False),
-            Unit(id="GPU-1::1", device="GPU-1", is_healthy=False),
-            Unit(id="GPU-2::0", device="GPU-2", numa_node=1),
-            Unit(id="GPU-2::1", device="GPU-2", numa_node=1),
-        ),
+    units = (
+        Unit(id="GPU-1::0", device="GPU-1", is_healthy=False),
+        Unit(id="GPU-1::1", device="GPU-1", is_healthy=False),
+        Unit(id="GPU-2::0", device="GPU-2", numa_node=1),
+        Unit(id="GPU-2::1", device="GPU-2", numa_node=1),
     )
+    assert advertised_units(SMALL, "n1") == [
+        AdvertisedUnits("small", "gpu.deckhouse.io/small", units)
+    ]
+
+
+def test_a_pool_of_several_profiles_offers_a_resource_for_each():
+    mixed = {"gpu.deckhouse.io/small.3g.40gb": ["MIG-1"], "gpu.deckhouse.io/small.1g.10gb": []}
+    device = ConfiguredDevice(uuid="GPU-1", instances=[], parts=mixed)
+    config = msgspec.structs.replace(SMALL, slices=1, nodes={"n1": [device]})
+    assert advertised_units(config, "n1") == [
+        AdvertisedUnits("small", resource, tuple(Unit(id=id_, device="GPU-1") for id_ in ids))
+        for resource, ids in mixed.items()
+    ]
+    assert config.units_of(device) == ()  # to a reader that knows no parts
 
 
 def test_the_placement_of_slices_is_that_of_the_pool():
     fractions = msgspec.structs.replace(SMALL, slice_placement="SameDevice")
-    assert advertised_units(fractions, "n1").slice_placement is SlicePlacement.SAME_DEVICE
-    assert advertised_units(SMALL, "n1").slice_placement is SlicePlacement.DISTINCT_DEVICES
+    for config, placement in (
+        (fractions, SlicePlacement.SAME_DEVICE),
+        (SMALL, SlicePlacement.DISTINCT_DEVICES),
+    ):
+        (advertised,) = advertised_units(config, "n1")
+        assert advertised.slice_placement is placement
 
 
 def test_a_file_of_the_next_version_is_read_as_far_as_it_is_known(tmp_path: Path):
@@ -54,13 +68,13 @@ def test_a_file_of_the_next_version_is_read_as_far_as_it_is_known(tmp_path: Path
     }
     path = tmp_path / CONFIG_KEY
     path.write_bytes(msgspec.json.encode(newer))
-    found = advertised_units(read_config(path), "n1")
+    (found,) = advertised_units(read_config(path), "n1")
     assert len(found.units) == 300
     assert found.slice_placement is SlicePlacement.DISTINCT_DEVICES
 
 
 def test_a_node_without_a_device_offers_the_resource_without_units():
-    assert advertised_units(SMALL, "n3") == AdvertisedUnits("small", "gpu.deckhouse.io/small", ())
+    assert advertised_units(SMALL, "n3") == [AdvertisedUnits("small", "gpu.deckhouse.io/small", ())]
 
 
 @pytest.mark.parametrize(

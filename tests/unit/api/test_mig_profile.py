@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.nvml.convert import PROFILE_ATTRIBUTES
-from api import mig_profile
+from api.mig import profile as mig_profile
 from inventory.discovery.labels import label_report
 from operands.nvidia.devices.mig_layouts import PRODUCTS
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from inventory.pools.validation import VALID_POOL, PoolFaultReason, makes_profile, validate_pool
+from inventory.pools.validation import VALID_POOL, PoolFaultReason, layout_fault, validate_pool
 from tests.support.assignment import a_device, a_gpupool
 
 
@@ -82,28 +82,63 @@ def test_a_name_that_no_resource_can_have_is_a_bad_spec():
     assert objections("x" * 60) == [PoolFaultReason.BAD_SPEC]
 
 
-@pytest.mark.parametrize(("can", "is_valid"), [(True, True), (False, False), (None, True)], ids=str)
-def test_a_profile_that_no_device_can_make_is_a_misconfiguration(can, is_valid):
+@pytest.mark.parametrize(
+    ("layouts", "is_valid"),
+    [
+        pytest.param({"": 1, "T4 does not support MIG": 8}, True, id="one device can"),
+        pytest.param({"T4 does not support MIG": 8}, False, id="none can"),
+        pytest.param({}, True, id="unknown"),
+    ],
+)
+def test_a_layout_that_no_device_can_hold_is_a_misconfiguration(layouts, is_valid):
     pool = a_gpupool(allocation={"mode": "MIG", "migProfile": "1g.10gb"})
-    result = validate_pool(pool, [pool], can_make_profile=can)
+    result = validate_pool(pool, [pool], layouts=layouts)
     assert result.is_valid is is_valid
+    assert is_valid or "T4 does not support MIG" in result.text
     whole = a_gpupool()
-    assert validate_pool(whole, [whole], can_make_profile=can).is_valid
+    assert validate_pool(whole, [whole], layouts=layouts).is_valid
+
+
+H100 = {
+    "1g.10gb": 7,
+    "1g.10gb+me": 1,
+    "1g.20gb": 4,
+    "2g.20gb": 3,
+    "3g.40gb": 2,
+    "4g.40gb": 1,
+    "7g.80gb": 1,
+}
+ONE_LARGE = [{"profile": "3g.40gb", "count": 1}, {"profile": "1g.10gb"}]
 
 
 @pytest.mark.parametrize(
-    ("status", "answer"),
+    ("status", "allocation", "answer"),
     [
-        ({"mig": {"capable": True, "profiles": ["1g.10gb", "2g.20gb"]}}, True),
-        ({"mig": {"capable": True, "profiles": ["2g.20gb"]}}, False),
-        ({"mig": {"capable": True}}, None),
-        ({"mig": {"capable": False}, "product": "T4"}, False),
-        ({"mig": {"capable": False}, "product": ""}, None),
+        ({"mig": {"capable": True, "profiles": ["1g.10gb", "2g.20gb"]}}, "1g.10gb", ""),
+        ({"mig": {"capable": True, "profiles": ["2g.20gb"]}}, "1g.10gb", "has no profile 1g.10gb"),
+        ({"mig": {"capable": True}}, "1g.10gb", None),
+        ({"mig": {"capable": False}, "product": "T4"}, "1g.10gb", "T4 does not support MIG"),
+        ({"mig": {"capable": False}, "product": ""}, "1g.10gb", None),
+        ({"mig": {"capable": True, "capacities": H100}}, "1g.10gb", ""),
+        ({"mig": {"capable": True, "capacities": H100}}, "3g.20gb", "it can hold is 2 of 3g.40gb"),
+        ({"mig": {"capable": True, "capacities": H100}}, ONE_LARGE, ""),
+        (
+            {"mig": {"capable": True, "capacities": H100}},
+            [*ONE_LARGE, {"profile": "4g.40gb", "count": 1}],
+            "it can hold is 1 of 3g.40gb, 1 of 4g.40gb",
+        ),
+        (
+            {"mig": {"capable": True, "capacities": H100}},
+            [{"profile": "1g.10gb", "count": 7}, {"profile": "1g.10gb+me"}],
+            "it can hold is 7 of 1g.10gb",
+        ),
     ],
 )
-def test_a_device_supports_the_profiles_in_its_status(status, answer):
-    pool = a_gpupool(allocation={"mode": "MIG", "migProfile": "1g.10gb"})
-    assert makes_profile(pool, a_device(**status)) is answer
+def test_a_device_holds_a_layout_or_names_the_nearest(status, allocation, answer):
+    key = "migProfile" if isinstance(allocation, str) else "mig"
+    pool = a_gpupool(allocation={"mode": "MIG", key: allocation})
+    found = layout_fault(pool, a_device(**status))
+    assert found == answer if not answer else answer in (found or "")
 
 
 def test_all_faults_are_in_the_text():
