@@ -1,5 +1,8 @@
 """Conditions of the webhooks for kinds with pod templates: of all writes, those of templates that name a pool, or named one.
 
+Templates with the annotation of access are sent too, though they name none: a LimitRange or another webhook may have
+their pods ask for a pool, and then a copied annotation would count.
+
 A write that leaves the templates as they are is not sent, whatever it names, but for a server-side apply: the same
 manifest applied again renews what pods inherit. Every field may be absent in kinds of others, so none is read without a
 default: an expression that fails refuses the write.
@@ -13,17 +16,21 @@ if TYPE_CHECKING:
     from api.workload_kinds import WorkloadKind
 
 PLACE: Final = "PLACE"
+_HAS_ACCESS: Final = f"{{0}}.?metadata.?annotations[?'{names.ACCESS_ANNOTATION}'].hasValue()"
 NAMES_POOL: Final = (
     f"({PLACE}.?spec.?containers.orValue([]) + {PLACE}.?spec.?initContainers.orValue([])).exists(c,"
     f" c.?resources.?limits.orValue({{}}).exists(k, k.startsWith('{names.RESOURCE_PREFIX}'))"
     f" || c.?resources.?requests.orValue({{}}).exists(k, k.startsWith('{names.RESOURCE_PREFIX}')))"
+    f" || {_HAS_ACCESS.format(PLACE)}"
 )
 IN_MEMBER: Final = (
     f"[{PLACE}.orValue([])].exists(l, (type(l) == list ? l : l.map(k, l[k])).exists(m, "
 )
 """Begin of an expression about the members `m` of a list or a map."""
 IN_MEMBER_END: Final = "))"
-EITHER_NAMES: Final = "[object, oldObject].exists(o, o != null && ({0}))"
+EITHER_NAMES: Final = (
+    f"[object, oldObject].exists(o, o != null && ({_HAS_ACCESS.format('o')} || {{0}}))"
+)
 _UNLESS_STORED: Final = (
     # The API server takes `force` with a server-side apply alone, and clients always say it there.
     "oldObject == null || request.?options.?force.hasValue() || object.?{0} != oldObject.?{0}"
@@ -36,7 +43,7 @@ SPEC_CHANGED: Final = (
 
 
 def names_pool_expression(kind: "WorkloadKind") -> str:
-    """Return an expression: a template of the object, or of the stored one, names a pool."""
+    """Return an expression: a template of the object, or of the stored one, names a pool, or has an annotation of access."""
     return EITHER_NAMES.format(" || ".join(map(_in_template, kind.templates)))
 
 

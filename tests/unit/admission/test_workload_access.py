@@ -77,6 +77,18 @@ def test_template_without_a_pool_loses_the_annotation_that_somebody_put_there():
     assert note_of(cluster.write(without, old=stored, groups=STRANGERS)) is None
 
 
+def test_pods_that_a_limit_range_has_ask_for_a_pool_inherit_nothing_by_a_copy():
+    """The template names no pool, so nobody but the annotation says that it concerns one."""
+    cluster = Cluster()
+    note = note_of(cluster.write(a_workload()))
+    plain = annotated(a_workload("ReplicaSet", "mine", template=a_template(None)), note)
+
+    stored = cluster.write(plain, groups=STRANGERS)
+    template_of(stored)["spec"] = a_template()["spec"]
+
+    assert "no member of its groups wrote the template" in cluster.ask_pod(stored).message
+
+
 def test_template_with_two_pools_is_refused_on_the_object():
     cluster = Cluster()
     template = a_template()

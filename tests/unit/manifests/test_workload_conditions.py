@@ -56,6 +56,9 @@ def test_template_of_kubernetes_is_sent_where_it_names_a_pool_and_changes(kind):
     assert not is_sent(kind.resource, plain)
     assert not is_sent(kind.resource, plain, a_workload(kind.kind, template=PLAIN), force=True)
     assert not is_sent(kind.resource, scaled, pool)
+    # A LimitRange may have its pods ask for a pool.
+    assert is_sent(kind.resource, annotated(plain, "copied"))
+    assert is_sent(kind.resource, annotated(plain, "copied"), plain)
     assert not is_sent(kind.resource, WITHOUT)
 
 
@@ -93,3 +96,12 @@ def test_annotation_of_such_an_object_is_sent_too():
 
     assert is_sent("rayclusters", {**old, "metadata": {"annotations": annotations}}, old)
     assert not is_sent("rayclusters", {**old, "metadata": {"labels": {"a": "b"}}}, old)
+
+
+def test_copied_annotation_is_sent_with_templates_that_name_no_pool():
+    """A LimitRange or another webhook may have their pods ask for one."""
+    copied = {"annotations": {"gpu.deckhouse.io/access": "copied"}}
+    worker = {"template": {**PLAIN, "metadata": copied}}
+
+    assert is_sent("rayclusters", {"metadata": {}, "spec": {"workerGroupSpecs": [worker]}})
+    assert is_sent("rayclusters", {"metadata": copied, "spec": {}})
