@@ -4,7 +4,7 @@ Of the object nothing is decoded but the way to its templates, so that kinds of 
 compared as it is written: one API server writes the same twice, and another order of fields is a change at worst.
 """
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -28,9 +28,14 @@ if TYPE_CHECKING:
 
 MAX_TEMPLATES: Final = 64
 """Templates of an object; a RayCluster has one for each group of workers."""
+_EMPTY: Final = frozenset({b"null", b"{}", b"[]", b'""'})
 _EVERY: Final = "*"
 _ROOT: Final = ""
 _ABSENT: Final = msgspec.Raw(b"null")
+
+
+class _TooManyError(Exception):
+    """The object has more than is read."""
 
 
 class _Template(Model, frozen=True):
@@ -88,12 +93,10 @@ def read_workload(
         templates = [
             template for path in kind.templates for template in _templates(raw, path.split("."))
         ]
-        if len(templates) > MAX_TEMPLATES:
-            text = (
-                f"the object has {len(templates)} pod templates, at most {MAX_TEMPLATES} are read"
-            )
-            return Denied(RefusalReason.TOO_LARGE, text)
+        _bound(len(templates), "the object", "pod templates")
         places = [_place(pointer, template, request) for pointer, template in templates]
+    except _TooManyError as error:
+        return Denied(RefusalReason.TOO_LARGE, str(error))
     except UNDECODABLE as error:
         text = f"the object cannot be read as {request.kind}: {error}"
         return Denied(RefusalReason.MALFORMED_REQUEST, text)
@@ -114,6 +117,11 @@ def read_workload(
     )
 
 
+def _bound(count: int, what: str, parts: str) -> None:
+    if count > MAX_TEMPLATES:
+        raise _TooManyError(f"{what} has {count} {parts}, at most {MAX_TEMPLATES} are read")
+
+
 def _templates(
     raw: msgspec.Raw, path: list[str], pointer: str = _ROOT
 ) -> "Iterator[tuple[str, msgspec.Raw]]":
@@ -123,6 +131,8 @@ def _templates(
         return
     part, *beyond = path
     members = _members.decode(raw)
+    if part == _EVERY:
+        _bound(len(members), pointer, "members")
     if isinstance(members, list):
         members = {str(number): member for number, member in enumerate(members)}
     named = members.items() if part == _EVERY else [(part, members.get(part, _ABSENT))]
@@ -156,9 +166,15 @@ def _whole(metadata: ObjectMeta, templates: list[Place]) -> Place:
     )
 
 
-def _without_note(metadata: msgspec.Raw) -> dict[str, Any]:
-    """Return the fields of a template's metadata; those without a value, which some versions write, are none."""
-    fields = msgspec.json.decode(metadata) or {}
-    annotations = {**(fields.get("annotations") or {})}
+def _without_note(metadata: msgspec.Raw) -> dict[str, object]:
+    """Return the fields of a template's metadata as bytes; those without a value, which some versions write, are none."""
+    fields = _valued(metadata)
+    annotations = _valued(fields.pop("annotations", _ABSENT))
     annotations.pop(ACCESS_ANNOTATION, None)
-    return {key: value for key, value in {**fields, "annotations": annotations}.items() if value}
+    return {**fields, "annotations": annotations}
+
+
+def _valued(raw: msgspec.Raw) -> dict[str, msgspec.Raw]:
+    if raw == _ABSENT:
+        return {}
+    return {key: value for key, value in _fields.decode(raw).items() if bytes(value) not in _EMPTY}

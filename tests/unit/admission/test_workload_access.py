@@ -1,6 +1,7 @@
 """A member of a pool's groups has workloads there, by whatever controllers make the pods; nobody else has."""
 
 import datetime as dt
+import tracemalloc
 
 import msgspec
 import pytest
@@ -426,6 +427,31 @@ def test_object_with_too_many_templates_is_refused():
     cluster = Cluster()
     with_kinds(cluster)
     ray = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": {"name": "ray"}}
-    ray["spec"] = {"workerGroupSpecs": [{"template": a_template()}] * 65}
+    workers = [{"template": a_template()}] * 64
+    ray["spec"] = {"headGroupSpec": workers[0], "workerGroupSpecs": workers}
 
     assert "65 pod templates, at most 64" in cluster.ask(ray).message
+
+
+def test_fields_that_are_compared_are_not_decoded():
+    """A template's metadata has fields of any size that nobody reads."""
+    cluster = Cluster()
+    workload = a_workload()
+    template_of(workload)["metadata"]["managedFields"] = [[]] * 100_000
+    stored = cluster.write(workload)
+    tracemalloc.start()
+
+    cluster.ask(stored, old=stored)
+
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 8 * 2**20
+
+
+def test_list_that_is_too_long_is_refused_before_its_members_are_read():
+    cluster = Cluster()
+    with_kinds(cluster)
+    ray = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": {"name": "ray"}}
+    ray["spec"] = {"workerGroupSpecs": [{}] * 65}
+
+    assert "65 members, at most 64" in cluster.ask(ray).message
