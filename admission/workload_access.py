@@ -20,6 +20,7 @@ from admission.signed_annotation import has_signature, with_signature
 from api.annotations import AccessNote, decode_access
 from api.names import ACCESS_ANNOTATION
 from api.text import truncate
+from api.workload_kinds import MADE_OF
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -173,11 +174,25 @@ def _fault_of(
         return Fault.OTHER_POOL
     if (note.group, note.kind) not in context.workloads.kinds:
         return Fault.NO_CONTROLLER
-    if (note.group, note.kind) == (holder.group, holder.kind) and not is_about(note, holder):
+    if not _may_lead_to(note, holder):
         return Fault.OTHER_OBJECT
     if context.now().utc >= note.until:
         return Fault.EXPIRED
     return None if shared_groups(pool, note.groups) else Fault.GROUPS_CHANGED
+
+
+def _may_lead_to(note: AccessNote, holder: ObjectIdentity) -> bool:
+    """Say whether controller references can lead from this object to the signed one.
+
+    Admission judged each reference between, but not of objects that are older than the setting which names their kind.
+    So what Kubernetes' own controllers make of the signed object is compared again; of other kinds nothing is known.
+    """
+    signed, held = (note.group, note.kind), (holder.group, holder.kind)
+    if signed == held:
+        return is_about(note, holder)
+    prefix, star, _ = note.name.partition("*")
+    beginning = prefix if star else f"{prefix}-"
+    return signed not in MADE_OF or (held == MADE_OF[signed] and holder.name.startswith(beginning))
 
 
 def is_about(note: AccessNote, workload: ObjectIdentity) -> bool:

@@ -52,6 +52,13 @@ BUILT_IN_KINDS: Final = (
 )
 """Kubernetes' own, without the ReplicationController: its pods inherit nothing."""
 
+MADE_OF: Final[dict[tuple[str, str], tuple[str, str] | None]] = {
+    **{kind.key: None for kind in BUILT_IN_KINDS},
+    ("apps", "Deployment"): ("apps", "ReplicaSet"),
+    ("batch", "CronJob"): ("batch", "Job"),
+}
+"""Kind of what Kubernetes' own controllers make of another, whose name it begins with; None where they make pods."""
+
 BUILT_IN_CONTROLLERS: Final = (
     "system:kube-controller-manager",  # without --use-service-account-credentials
     *(

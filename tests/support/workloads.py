@@ -164,7 +164,7 @@ class Cluster:
 
 
 def _by_controller(owner: Json) -> Json:
-    account = f"system:serviceaccount:kube-system:{MAKERS[owner['kind']]}"
+    account = f"system:serviceaccount:kube-system:{MAKERS.get(owner['kind'], 'other')}"
     return {"user": account, "groups": ("system:serviceaccounts", "system:authenticated")}
 
 

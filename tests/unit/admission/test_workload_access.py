@@ -433,6 +433,39 @@ def test_object_with_too_many_templates_is_refused():
     assert "65 pod templates, at most 64" in cluster.ask(ray).message
 
 
+def test_kind_that_is_named_later_has_no_copies_that_were_stored_before():
+    """Nobody judged its templates then, so a pod's controller must be one that the signed object can have."""
+    cluster = Cluster()
+    workload, _ = a_stored(cluster)
+    notebook = annotated(a_workload(name="mine", metadata={"uid": "u"}), note_of(workload))
+    notebook |= {"apiVersion": "kubeflow.org/v1", "kind": "Notebook"}
+    with_kinds(cluster)
+
+    reply = cluster.ask_pod(notebook, user=NOTEBOOK_CONTROLLER)
+
+    assert "is a copy of that of Deployment train" in reply.message
+
+
+@pytest.mark.parametrize(("kind", "name"), [("Job", "train-1"), ("ReplicaSet", "other-1")])
+def test_objects_that_no_deployment_makes_inherit_nothing_of_it(kind, name):
+    """Stored while the webhooks were not installed."""
+    cluster = Cluster()
+    workload, _ = a_stored(cluster)
+
+    reply = cluster.ask_pod(annotated(a_workload(kind, name), note_of(workload)))
+
+    assert "is a copy of that of Deployment train" in reply.message
+
+
+def test_object_above_with_a_generated_name_has_objects_beneath_it():
+    cluster = Cluster()
+    workload = a_workload(metadata={"name": "", "generateName": "train-"})
+    stored = cluster.write(workload)
+    stored["metadata"]["name"] = "train-x7k2p"
+
+    assert cluster.ask_pod(cluster.make(stored, "ReplicaSet")).allowed
+
+
 def test_fields_that_are_compared_are_not_decoded():
     """A template's metadata has fields of any size that nobody reads."""
     cluster = Cluster()
