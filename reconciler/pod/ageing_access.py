@@ -5,9 +5,11 @@ say until when their like are admitted; a workload without pods is not seen. Eac
 """
 
 import asyncio
+import datetime as dt
 from collections import Counter
 from typing import TYPE_CHECKING, Final, NoReturn, final
 
+from api.names import PoolName
 from api.text import truncate
 from kube.batches import steps
 from kube.event_recorder import ObjectReference
@@ -62,7 +64,7 @@ class AgeingAccess:
         ageing: dict[_Signature, PodFacts] = {}
         for pods in steps(list(self._reader.pods.all()), _PODS_A_TURN):
             for pod in pods:
-                if pod.access is not None and now >= pod.access.ages_at:
+                if pod.access is not None and self._is_ageing(pod, pod.access, now):
                     key = pod.namespace, pod.access
                     ageing[key] = min(ageing.get(key, pod), pod, key=lambda item: item.name)
             await asyncio.sleep(0)
@@ -73,6 +75,13 @@ class AgeingAccess:
             if (pod.namespace, note) not in self._told:
                 self._tell(pod, note)
         self._told = set(ageing)
+
+    def _is_ageing(self, pod: "PodFacts", note: "AccessNote", now: dt.datetime) -> bool:
+        """Say whether to tell of it; users may write the annotation, so that of a pool which the pod does not use says nothing."""
+        pool = self._catalog.pools.get(PoolName(note.pool))
+        return (
+            pool is not None and pool.resource_name == pod.demand.resource and now >= note.ages_at
+        )
 
     def _tell(self, pod: "PodFacts", note: "AccessNote") -> None:
         self._recorder.warning(

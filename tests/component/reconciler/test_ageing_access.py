@@ -29,9 +29,11 @@ class World:
         catalog.pools[pool.name] = pool
         self.task = AgeingAccess(self.state.reader, catalog, self.recorder, now=self.time.now)
 
-    def add(self, name: str, note: str | None) -> None:
+    def add(self, name: str, note: str | None, pool: str = "whole") -> None:
         annotations = {} if note is None else {ACCESS_ANNOTATION: note}
-        pod = a_pod_object(name=name, metadata={"uid": f"uid-{name}", "annotations": annotations})
+        pod = a_pod_object(
+            pool=pool, name=name, metadata={"uid": f"uid-{name}", "annotations": annotations}
+        )
         facts = pod_facts(msgspec.convert(pod, Pod))
         assert facts is not None
         self.state.observe_pod(facts, self.time.now())
@@ -58,6 +60,7 @@ async def test_workload_is_told_of_once_from_half_of_the_time_on():
         world.add(name, note)
     world.add("plain", None)
     world.add("odd", "forged")
+    world.add("0-copied-into-another-pool", note, "other")
 
     async with running(world):
         await asyncio.sleep(1)
