@@ -37,7 +37,7 @@ _encode: Final = msgspec.json.Encoder().encode
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ObjectIdentity:
+class WorkloadIdentity:
     """A workload, by its own metadata or by a reference to it."""
 
     group: str
@@ -50,7 +50,7 @@ class ObjectIdentity:
         return f"{truncate(self.kind)} {truncate(self.name)}"
 
 
-class Fault(Enum):
+class AccessFault(Enum):
     """Why an object does not inherit access."""
 
     NO_CONTROLLER = "NoController"
@@ -67,8 +67,8 @@ class Fault(Enum):
 class NotInherited:
     """No access is inherited."""
 
-    fault: Fault
-    holder: ObjectIdentity | None = None
+    fault: AccessFault
+    holder: WorkloadIdentity | None = None
     """The object from which it would be inherited."""
     note: AccessNote | None = None
 
@@ -87,20 +87,20 @@ class NotInherited:
 _AGAIN: Final = (
     "let a member of its groups apply {note} again, or restart it (`kubectl rollout restart`)"
 )
-_TEXTS: Final[dict[Fault, str]] = {
-    Fault.NO_CONTROLLER: (
+_TEXTS: Final[dict[AccessFault, str]] = {
+    AccessFault.NO_CONTROLLER: (
         "no controller reference leads to an object of a kind whose templates are admitted"
         " (setting workloads.kinds)"
     ),
-    Fault.NOT_SIGNED: "no member of its groups wrote the template of {holder}: let one apply it again",
-    Fault.FORGED: (
+    AccessFault.NOT_SIGNED: "no member of its groups wrote the template of {holder}: let one apply it again",
+    AccessFault.FORGED: (
         "annotation {annotation} of {holder} is not of this control plane, or of another namespace: let a member of"
         " the pool's groups apply it again"
     ),
-    Fault.OTHER_POOL: "annotation {annotation} of {holder} is for another pool",
-    Fault.OTHER_OBJECT: "annotation {annotation} of {holder} is a copy of that of {note}",
-    Fault.EXPIRED: f"the access that {{user}} gave {{note}} ended at {{until}}: {_AGAIN}",
-    Fault.GROUPS_CHANGED: f"the groups of {{user}}, who wrote {{note}}, do not open the pool any more: {_AGAIN}",
+    AccessFault.OTHER_POOL: "annotation {annotation} of {holder} is for another pool",
+    AccessFault.OTHER_OBJECT: "annotation {annotation} of {holder} is a copy of that of {note}",
+    AccessFault.EXPIRED: f"the access that {{user}} gave {{note}} ended at {{until}}: {_AGAIN}",
+    AccessFault.GROUPS_CHANGED: f"the groups of {{user}}, who wrote {{note}}, do not open the pool any more: {_AGAIN}",
 }
 
 
@@ -108,12 +108,12 @@ def _about(namespace: str) -> tuple[str, str]:
     return ACCESS_ANNOTATION, namespace
 
 
-def controller_of(references: "Iterable[OwnerReference] | None") -> ObjectIdentity | None:
+def controller_of(references: "Iterable[OwnerReference] | None") -> WorkloadIdentity | None:
     """Return the object that controls the one with these references."""
     for reference in references or ():
         if reference.controller:
             group, _, _ = reference.api_version.rpartition("/")
-            return ObjectIdentity(
+            return WorkloadIdentity(
                 group=group, kind=reference.kind, name=reference.name, uid=reference.uid
             )
     return None
@@ -126,7 +126,7 @@ def shared_groups(pool: "GPUPool", groups: "Iterable[str] | None") -> list[str]:
 
 def signed_access(
     pool: "GPUPool",
-    workload: ObjectIdentity,
+    workload: WorkloadIdentity,
     *,
     request: "AdmissionRequest",
     context: "AdmissionContext",
@@ -150,38 +150,38 @@ def signed_access(
 def inherited_access(
     text: str | None,
     pool: "GPUPool",
-    holder: ObjectIdentity | None,
+    holder: WorkloadIdentity | None,
     *,
     namespace: str,
     context: "AdmissionContext",
 ) -> AccessNote | NotInherited:
     """Return the access that an annotation proves for what `holder` controls, or for itself."""
     if holder is None or (holder.group, holder.kind) not in context.workloads.kinds:
-        return NotInherited(Fault.NO_CONTROLLER, holder)
+        return NotInherited(AccessFault.NO_CONTROLLER, holder)
     if text is None:
-        return NotInherited(Fault.NOT_SIGNED, holder)
+        return NotInherited(AccessFault.NOT_SIGNED, holder)
     note = decode_access(text)
     if note is None or not has_signature(text, _about(namespace), context.sign):
-        return NotInherited(Fault.FORGED, holder)
+        return NotInherited(AccessFault.FORGED, holder)
     fault = _fault_of(note, pool, holder, context=context)
     return note if fault is None else NotInherited(fault, holder, note)
 
 
 def _fault_of(
-    note: AccessNote, pool: "GPUPool", holder: ObjectIdentity, *, context: "AdmissionContext"
-) -> Fault | None:
+    note: AccessNote, pool: "GPUPool", holder: WorkloadIdentity, *, context: "AdmissionContext"
+) -> AccessFault | None:
     if note.pool != pool.name:
-        return Fault.OTHER_POOL
+        return AccessFault.OTHER_POOL
     if (note.group, note.kind) not in context.workloads.kinds:
-        return Fault.NO_CONTROLLER
+        return AccessFault.NO_CONTROLLER
     if not _may_lead_to(note, holder):
-        return Fault.OTHER_OBJECT
+        return AccessFault.OTHER_OBJECT
     if context.now().utc >= note.until:
-        return Fault.EXPIRED
-    return None if shared_groups(pool, note.groups) else Fault.GROUPS_CHANGED
+        return AccessFault.EXPIRED
+    return None if shared_groups(pool, note.groups) else AccessFault.GROUPS_CHANGED
 
 
-def _may_lead_to(note: AccessNote, holder: ObjectIdentity) -> bool:
+def _may_lead_to(note: AccessNote, holder: WorkloadIdentity) -> bool:
     """Say whether controller references can lead from this object to the signed one.
 
     Admission judged each reference between, but not of objects that are older than the setting which names their kind.
@@ -195,7 +195,7 @@ def _may_lead_to(note: AccessNote, holder: ObjectIdentity) -> bool:
     return signed not in MADE_OF or (held == MADE_OF[signed] and holder.name.startswith(beginning))
 
 
-def is_about(note: AccessNote, workload: ObjectIdentity) -> bool:
+def is_about(note: AccessNote, workload: WorkloadIdentity) -> bool:
     """Say whether the signed object is this one."""
     prefix, star, _ = note.name.partition("*")
     return (

@@ -39,7 +39,7 @@ from server.setting_sections import (
     Section,
 )
 from server.setting_sources import GivenSettings
-from server.workload_settings import WorkloadSettings
+from server.workload_settings import WorkloadAccessSettings
 from telemetry.logs import LogFormat, LogLevel
 
 if TYPE_CHECKING:
@@ -294,7 +294,7 @@ class Settings(Section):
     listen: ListenSettings = ListenSettings()
     tls: TlsSettings = TlsSettings()
     webhooks: WebhookCallerSettings = WebhookCallerSettings()
-    workloads: WorkloadSettings = WorkloadSettings()
+    workloads: WorkloadAccessSettings = WorkloadAccessSettings()
     extender: ExtenderSettings = ExtenderSettings()
     leadership: LeadershipSettings = LeadershipSettings()
     inventory: InventorySettings = InventorySettings()

@@ -36,7 +36,7 @@ class WorkloadKindSettings(Section):
     """Whether its controller copies annotations of the object, not of the template, to pods."""
 
 
-class WorkloadSettings(Section):
+class WorkloadAccessSettings(Section):
     """Workloads whose pods inherit access to a pool from the user who wrote their template (docs/access.md)."""
 
     kinds: tuple[WorkloadKindSettings, ...] = ()

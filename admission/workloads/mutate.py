@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from admission.context import AdmissionContext
     from admission.decision import PatchOperation
     from admission.review import AdmissionRequest
-    from admission.workload_access import ObjectIdentity
-    from admission.workloads.templates import Place, Workload
+    from admission.workload_access import WorkloadIdentity
+    from admission.workloads.templates import TemplatePlace, Workload
     from api.annotations import AccessNote
     from api.kinds.gpupool import GPUPool
     from api.workload_kinds import WorkloadKind
@@ -70,7 +70,7 @@ def mutate(
     return Admitted(patch=tuple(patch))
 
 
-def _before(request: "AdmissionRequest", kind: "WorkloadKind") -> "dict[str, Place]":
+def _before(request: "AdmissionRequest", kind: "WorkloadKind") -> "dict[str, TemplatePlace]":
     """Return the places of the stored object; what cannot be read of it counts as changed."""
     if request.operation is not Operation.UPDATE:
         return {}
@@ -78,7 +78,7 @@ def _before(request: "AdmissionRequest", kind: "WorkloadKind") -> "dict[str, Pla
     return {} if isinstance(workload, Denied) else {item.pointer: item for item in workload.places}
 
 
-def _closed_pool(place: "Place", context: "AdmissionContext") -> "GPUPool | Denied | None":
+def _closed_pool(place: "TemplatePlace", context: "AdmissionContext") -> "GPUPool | Denied | None":
     """Return the pool that the pods ask for, where its groups alone may open it to them."""
     found: dict[str, GPUPool] = {}
     resources: set[str] = set()
@@ -99,7 +99,7 @@ def _closed_pool(place: "Place", context: "AdmissionContext") -> "GPUPool | Deni
     return next(iter(found.values()), None)
 
 
-def _annotate(place: "Place", note: str | None) -> "list[PatchOperation]":
+def _annotate(place: "TemplatePlace", note: str | None) -> "list[PatchOperation]":
     if note == place.note:
         return []
     metadata, annotations = f"{place.pointer}/metadata", f"{place.pointer}/metadata/annotations"
@@ -122,8 +122,8 @@ class _Change:
     request: "AdmissionRequest"
     kind: "WorkloadKind"
     workload: "Workload"
-    place: "Place"
-    before: "Place | None"
+    place: "TemplatePlace"
+    before: "TemplatePlace | None"
     context: "AdmissionContext"
 
     @property
@@ -131,7 +131,7 @@ class _Change:
         return self.before is not None and self.before.content == self.place.content
 
     @property
-    def controller(self) -> "ObjectIdentity | None":
+    def controller(self) -> "WorkloadIdentity | None":
         return controller_of(self.workload.metadata.owner_references)
 
     @property
@@ -183,7 +183,7 @@ class _Change:
         return isinstance(found, NotInherited) or self.context.now().utc >= found.ages_at
 
     def _inherited(
-        self, note: str | None, pool: "GPUPool", holder: "ObjectIdentity | None"
+        self, note: str | None, pool: "GPUPool", holder: "WorkloadIdentity | None"
     ) -> "AccessNote | NotInherited":
         return inherited_access(
             note, pool, holder, namespace=self.request.namespace, context=self.context

@@ -12,7 +12,7 @@ from admission.decision import Denied
 from admission.object_decoder import ObjectDecoder
 from admission.pods.request import POD_BOUNDS, AdmittedPod, PodRequest
 from admission.review import GroupVersionKind
-from admission.workload_access import ObjectIdentity
+from admission.workload_access import WorkloadIdentity
 from api.field_errors import UNDECODABLE
 from api.foreign.core import PodSpec
 from api.meta import Model, ObjectMeta
@@ -58,7 +58,7 @@ _fields: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _members: Final = msgspec.json.Decoder(dict[str, msgspec.Raw] | list[msgspec.Raw])
 
 
-class Place(msgspec.Struct, frozen=True):
+class TemplatePlace(msgspec.Struct, frozen=True):
     """An object with metadata that pods copy, and the templates of these pods: a template itself, or a whole object."""
 
     pointer: str
@@ -77,9 +77,9 @@ class Place(msgspec.Struct, frozen=True):
 class Workload(msgspec.Struct, frozen=True):
     """An object with pod templates."""
 
-    identity: ObjectIdentity
+    identity: WorkloadIdentity
     metadata: ObjectMeta
-    places: tuple[Place, ...]
+    places: tuple[TemplatePlace, ...]
 
 
 def read_workload(
@@ -100,13 +100,13 @@ def read_workload(
     except UNDECODABLE as error:
         text = f"the object cannot be read as {request.kind}: {error}"
         return Denied(RefusalReason.MALFORMED_REQUEST, text)
-    read = [place for place in places if isinstance(place, Place)]
+    read = [place for place in places if isinstance(place, TemplatePlace)]
     for place in places:
         if isinstance(place, Denied):
             return place
     meta = found.metadata
     return Workload(
-        identity=ObjectIdentity(
+        identity=WorkloadIdentity(
             group=kind.group,
             kind=kind.kind,
             name=meta.name or request.name or f"{meta.generate_name}*",
@@ -141,13 +141,13 @@ def _templates(
             yield from _templates(member, beyond, f"{pointer}/{pointer_token(name)}")
 
 
-def _place(pointer: str, raw: msgspec.Raw, request: "AdmissionRequest") -> Place | Denied:
+def _place(pointer: str, raw: msgspec.Raw, request: "AdmissionRequest") -> TemplatePlace | Denied:
     template = _template_decoder.decode(raw)
     if isinstance(template, Denied):
         return template
     fields = _fields.decode(raw)
     metadata = fields.pop("metadata", _ABSENT)
-    return Place(
+    return TemplatePlace(
         pointer=pointer,
         metadata=template.metadata,
         has_metadata=metadata != _ABSENT,
@@ -156,8 +156,8 @@ def _place(pointer: str, raw: msgspec.Raw, request: "AdmissionRequest") -> Place
     )
 
 
-def _whole(metadata: ObjectMeta, templates: list[Place]) -> Place:
-    return Place(
+def _whole(metadata: ObjectMeta, templates: list[TemplatePlace]) -> TemplatePlace:
+    return TemplatePlace(
         pointer=_ROOT,
         metadata=metadata,
         has_metadata=True,

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 from api import names
 from api.workload_kinds import BUILT_IN_KINDS
 from manifests import constants
-from manifests.install.workload_webhooks import (
+from manifests.workload_webhooks import (
     SPEC_CHANGED,
     names_pool_expression,
     template_changed_expression,

@@ -11,7 +11,7 @@ from chart.template import template_of
 from chart.tokens import Tokens
 from manifests import constants
 from manifests.install.webhooks import ServiceClient, WebhookSettings, workload_webhook
-from manifests.install.workload_webhooks import (
+from manifests.workload_webhooks import (
     EITHER_NAMES,
     IN_MEMBER,
     IN_MEMBER_END,

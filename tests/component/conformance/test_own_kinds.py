@@ -12,7 +12,7 @@ Json = dict[str, Any]
 
 DEVICES = f"{GROUP_PATH}/gpudevices"
 TERMS = f"{GROUP_PATH}/gpucontrolplaneterms"
-RESERVED = "assignment, devices, enabled, fenced, gpu, ignore, leader, managed, node, pool, present, reservation"
+RESERVED = "access, assignment, devices, enabled, fenced, gpu, ignore, leader, managed, node, pool, present, reservation"
 
 
 def a_pool(name: str = "train", **spec: Any) -> Json:

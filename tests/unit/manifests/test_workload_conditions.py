@@ -84,7 +84,8 @@ def test_other_objects_of_such_kinds_depend_on_nothing(resource):
         "headGroupSpec": {"template": PLAIN},
         "pytorchReplicaSpecs": {"A": {"template": PLAIN}},
     }
-    for spec in ({}, {"workerGroupSpecs": []}, {"pytorchReplicaSpecs": {}}, plain):
+    specs: list[dict[str, Any]] = [{}, {"workerGroupSpecs": []}, {"pytorchReplicaSpecs": {}}, plain]
+    for spec in specs:
         assert not is_sent(resource, {"metadata": {}, "spec": spec})
     assert not is_sent(resource, WITHOUT)
 

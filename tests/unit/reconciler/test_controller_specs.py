@@ -81,6 +81,7 @@ def test_names_are_those_of_metrics_logs_and_tasks():
         "node.present-label",
         "nodeclaim.watch",
         "nvidiadriver",
+        "pod.access",
         "pod.explanation",
         "pod.nominating",
         "pod.waking",
