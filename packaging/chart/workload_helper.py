@@ -36,7 +36,7 @@ _EXPRESSION: Final = f"""{{{{- define "{_NAMES_POOL}" -}}}}
 {{{{- end -}}}}
 {{{{- $found = append $found (printf "%s%s%s" $text ("{NAMES_POOL}" | replace "{PLACE}" $place) $end) -}}}}
 {{{{- end -}}}}
-{EITHER_NAMES.format('{{- join " || " $found -}}')}
+{EITHER_NAMES.format('{{ join " || " $found -}}')}
 {{{{- end -}}}}
 """
 

@@ -13,7 +13,7 @@
 {{- end -}}
 {{- $found = append $found (printf "%s%s%s" $text ("(PLACE.?spec.?containers.orValue([]) + PLACE.?spec.?initContainers.orValue([])).exists(c, c.?resources.?limits.orValue({}).exists(k, k.startsWith('gpu.deckhouse.io/')) || c.?resources.?requests.orValue({}).exists(k, k.startsWith('gpu.deckhouse.io/'))) || PLACE.?metadata.?annotations[?'gpu.deckhouse.io/access'].hasValue()" | replace "PLACE" $place) $end) -}}
 {{- end -}}
-[object, oldObject].exists(o, o != null && (o.?metadata.?annotations[?'gpu.deckhouse.io/access'].hasValue() || {{- join " || " $found -}}))
+[object, oldObject].exists(o, o != null && (o.?metadata.?annotations[?'gpu.deckhouse.io/access'].hasValue() || {{ join " || " $found -}}))
 {{- end -}}
 {{- define "gpu-control-plane.workloadWebhooks" }}
 {{- range dig "workloads" "kinds" (list) (include "gpu-control-plane.settings" . | fromYaml) }}
