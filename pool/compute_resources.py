@@ -108,9 +108,10 @@ def _resizes(pod: "Pod") -> "Resizes":
     ):
         return found
     containers = (*(spec.containers or ()), *(spec.init_containers or ()))
-    for name, asks in (("", spec), *((item.name, item) for item in containers)):
-        if name in found and asks.resources is not None:
-            found[name].append(asks.resources.requests or {})
+    asked = (("", spec.resources), *((item.name, item.resources) for item in containers))
+    for name, resources in asked:
+        if name in found and resources is not None:
+            found[name].append(resources.requests or {})
     return found
 
 

@@ -1,7 +1,6 @@
 """The baseline of a pool: what a pod may not have that reaches devices which it was not given.
 
 Rules of Kubernetes' pod security concern namespaces; these concern whoever is given a pool's units, in every namespace.
-Fields that nothing else reads are decoded here, for pools with a baseline only.
 """
 
 import re
@@ -10,8 +9,6 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from admission.decision import Denied
-from admission.object_decoder import ObjectDecoder
-from admission.pods.request import POD_BOUNDS, POD_KIND
 from api.field_errors import UNDECODABLE
 from api.kinds.gpupool import PodBaseline
 from api.meta import Model
@@ -21,7 +18,7 @@ from telemetry.reasons import RefusalReason
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from admission.pods.request import PodRequest
+    from admission.pods.request import AdmittedSpec, PodRequest
     from api.kinds.gpupool import GPUPool
 
 _VISIBLE_DEVICES: Final = "NVIDIA_VISIBLE_DEVICES"
@@ -40,41 +37,7 @@ class _Variable(Model, frozen=True):
     value_from: dict[str, Any] | None = None
 
 
-class _SecurityContext(Model, frozen=True):
-    privileged: bool | None = None
-
-
-class _Container(Model, frozen=True):
-    name: str = ""
-    env: msgspec.Raw = msgspec.Raw()
-    security_context: _SecurityContext | None = None
-
-
-class _HostPath(Model, frozen=True):
-    path: str = ""
-
-
-class _Volume(Model, frozen=True):
-    name: str = ""
-    host_path: _HostPath | None = None
-
-
-class _Spec(Model, frozen=True):
-    containers: list[_Container] | None = None
-    init_containers: list[_Container] | None = None
-    volumes: list[_Volume] | None = None
-    runtime_class_name: str | None = None
-    host_network: bool = False
-    host_ipc: bool = msgspec.field(default=False, name="hostIPC")
-    host_pid: bool = msgspec.field(default=False, name="hostPID")
-
-
-class _Pod(Model, frozen=True):
-    spec: _Spec
-
-
 _decode_env: Final = msgspec.json.Decoder(list[_Variable] | None).decode
-_decoder: "Final[ObjectDecoder[_Pod]]" = ObjectDecoder(_Pod, POD_KIND, bounds=POD_BOUNDS)
 
 
 def baseline_denial(request: "PodRequest", pool: "GPUPool") -> Denied | None:
@@ -104,17 +67,15 @@ def baseline_warnings(request: "PodRequest", pool: "GPUPool") -> "Iterator[str]"
 
 
 def _faults(request: "PodRequest") -> list[str] | Denied:
-    pod = _decoder.decode(request.request.object_)
-    if isinstance(pod, Denied):
-        return pod
+    spec = request.pod.spec
     try:
-        return [*_faults_of(pod.spec), *_of_containers(pod.spec)]
+        return [*_faults_of(spec), *_of_containers(spec)]
     except UNDECODABLE as error:
         text = f"the environment of a container cannot be read: {error}"
         return Denied(RefusalReason.MALFORMED_REQUEST, text)
 
 
-def _faults_of(spec: _Spec) -> "Iterator[str]":
+def _faults_of(spec: "AdmittedSpec") -> "Iterator[str]":
     if spec.host_pid:
         yield "hostPID"
     if spec.host_ipc:
@@ -128,7 +89,7 @@ def _faults_of(spec: _Spec) -> "Iterator[str]":
             yield f"volume {truncate(volume.name)} (hostPath {truncate(volume.host_path.path)})"
 
 
-def _of_containers(spec: _Spec) -> "Iterator[str]":
+def _of_containers(spec: "AdmittedSpec") -> "Iterator[str]":
     for container in (*(spec.init_containers or ()), *(spec.containers or ())):
         if container.security_context is not None and container.security_context.privileged:
             yield f"privileged of container {truncate(container.name)}"

@@ -1,5 +1,6 @@
-"""A pod at admission: the request, and the part of the pod that is read."""
+"""A pod at admission: the request, and the part of the pod that is read, decoded once for all rules."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -7,8 +8,8 @@ import msgspec
 from admission.decision import Denied
 from admission.object_decoder import ObjectDecoder
 from admission.review import GroupVersionKind
-from api.foreign.core import Pod, PodSpec
-from api.meta import ObjectMeta
+from api.foreign.core import Container, Pod, PodSpec, Volume
+from api.meta import Model, ObjectMeta
 from api.names import CAPACITY_GATE, MIRROR_ANNOTATION, NODES_GROUP, RESOURCE_PREFIX
 from api.text import listed, truncate
 from pool.demand import BadQuantity, ManyPools, TooLarge, demand_of
@@ -21,11 +22,40 @@ if TYPE_CHECKING:
 POD_KIND: Final = GroupVersionKind(version="v1", kind="Pod")
 
 
+class SecurityContext(Model, frozen=True):
+    privileged: bool | None = None
+
+
+class AdmittedContainer(Container, frozen=True):
+    env: msgspec.Raw = msgspec.Raw()
+    """Not decoded: environments are long, and few of them name devices."""
+    security_context: SecurityContext | None = None
+
+
+class HostPath(Model, frozen=True):
+    path: str = ""
+
+
+class AdmittedVolume(Volume, frozen=True):
+    host_path: HostPath | None = None
+
+
+class AdmittedSpec(PodSpec, frozen=True):
+    """A pod's spec with what a pool's baseline judges; the caches of pods have no use for it."""
+
+    containers: Sequence[AdmittedContainer] | None = None
+    init_containers: Sequence[AdmittedContainer] | None = None
+    volumes: Sequence[AdmittedVolume] | None = None
+    runtime_class_name: str | None = None
+    host_ipc: bool = msgspec.field(default=False, name="hostIPC")
+    host_pid: bool = msgspec.field(default=False, name="hostPID")
+
+
 class AdmittedPod(Pod, frozen=True):
     """A pod with metadata and spec, so that a patch may reach into them."""
 
     metadata: ObjectMeta
-    spec: PodSpec
+    spec: AdmittedSpec
 
 
 POD_BOUNDS: Final = {

@@ -10,11 +10,10 @@ import msgspec
 
 from admission.decision import Denied
 from admission.object_decoder import ObjectDecoder
-from admission.pods.request import POD_BOUNDS, AdmittedPod, PodRequest
+from admission.pods.request import POD_BOUNDS, AdmittedPod, AdmittedSpec, PodRequest
 from admission.review import GroupVersionKind
 from admission.workload_access import WorkloadIdentity
 from api.field_errors import UNDECODABLE
-from api.foreign.core import PodSpec
 from api.meta import Model, ObjectMeta
 from api.names import ACCESS_ANNOTATION
 from api.text import pointer_token
@@ -40,7 +39,7 @@ class _TooManyError(Exception):
 
 class _Template(Model, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
-    spec: PodSpec = PodSpec()
+    spec: AdmittedSpec = AdmittedSpec()
 
 
 class _Object(Model, frozen=True):

@@ -3,6 +3,7 @@
 A cache of whole objects costs six times the memory and the garbage collector's pauses.
 """
 
+from collections.abc import Sequence
 from typing import Any, Final, Literal
 
 import msgspec
@@ -153,9 +154,9 @@ class Volume(Model, frozen=True, gc=False):
 class PodContainers(Model, frozen=True):
     """What decides the devices of a pod."""
 
-    containers: list[Container] | None = None
-    init_containers: list[Container] | None = None
-    volumes: list[Volume] | None = None
+    containers: Sequence[Container] | None = None
+    init_containers: Sequence[Container] | None = None
+    volumes: Sequence[Volume] | None = None
 
 
 class PodSpec(PodContainers, frozen=True):

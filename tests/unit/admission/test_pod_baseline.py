@@ -100,8 +100,15 @@ def test_what_a_later_webhook_adds_is_denied_or_warned_of_at_validation():
         assert all("leave out hostPID" in warning for warning in reply.warnings)
 
 
-@pytest.mark.parametrize("spec", [{"hostPID": "yes"}, main(env="NVIDIA_VISIBLE_DEVICES")])
-def test_an_unreadable_field_is_denied(spec):
-    reply = setup("Deny").ask(mutate_pod, a_pod_object(spec=spec))
+@pytest.mark.parametrize("baseline", ["Off", "Deny"])
+@pytest.mark.parametrize("spec", [{"hostPID": "yes"}, main(securityContext="privileged")])
+def test_an_unreadable_field_is_denied_whatever_the_baseline(baseline, spec):
+    reply = setup(baseline).ask(mutate_pod, a_pod_object(spec=spec))
     assert reply.answer.reason is RefusalReason.MALFORMED_REQUEST
-    assert setup("Warn").ask(mutate_pod, a_pod_object(spec={"hostPID": "yes"})).allowed
+    assert "hostPID" in reply.message or "securityContext" in reply.message
+
+
+def test_an_unreadable_environment_is_denied_where_the_pool_denies():
+    pod = a_pod_object(spec=main(env="NVIDIA_VISIBLE_DEVICES"))
+    assert setup("Deny").ask(mutate_pod, pod).answer.reason is RefusalReason.MALFORMED_REQUEST
+    assert setup("Warn").ask(mutate_pod, pod).allowed
