@@ -4,7 +4,7 @@ A layout follows from the pool's mode and the device's facts. Slot n is bit n: t
 their number is one `bit_count`.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from api.kinds.gpupool import AllocationMode
@@ -40,14 +40,13 @@ class Layout:
     """MIG profiles by slot, where the pool has several."""
     full: int = -1
     """Mask of all units; a part of them in the layout of one profile."""
+    count: int = field(init=False)
+    """Units in the mask; each change of a node adds them up."""
 
     def __post_init__(self) -> None:
         if self.full < 0:
             object.__setattr__(self, "full", (1 << len(self.ids)) - 1)
-
-    @property
-    def count(self) -> int:
-        return self.full.bit_count()
+        object.__setattr__(self, "count", self.full.bit_count())
 
     def of_profile(self, profile: str) -> "Layout":
         """Return the layout with the units of one profile only, in their slots."""

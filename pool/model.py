@@ -117,7 +117,7 @@ class PoolFacts:
     @property
     def resources(self) -> tuple[str, ...]:
         """The resources that pods request."""
-        return tuple(pool.resource for pool in self.served)
+        return tuple(part.resource for part in self.parts) if self.parts else (self.resource,)
 
     @property
     def constrains_sets(self) -> bool:

@@ -56,14 +56,15 @@ def baseline_denial(request: "PodRequest", pool: "GPUPool") -> Denied | None:
     return Denied(RefusalReason.POD_BASELINE, text)
 
 
-def baseline_warnings(request: "PodRequest", pool: "GPUPool") -> "Iterator[str]":
+def baseline_warnings(request: "PodRequest", pool: "GPUPool") -> tuple[str, ...]:
     """Warn of a pod that breaks the baseline of a pool which warns."""
     if pool.spec.pod_baseline is not PodBaseline.WARN:
-        return
+        return ()
     faults = _faults(request)
-    if faults and not isinstance(faults, Denied):
-        # The cure comes first: a warning of more than 120 characters is cut.
-        yield f"spec.podBaseline of pool {pool.name}: leave out {listed(faults)}"
+    if not faults or isinstance(faults, Denied):
+        return ()
+    # The cure comes first: a warning of more than 120 characters is cut.
+    return (f"spec.podBaseline of pool {pool.name}: leave out {listed(faults)}",)
 
 
 def _faults(request: "PodRequest") -> list[str] | Denied:

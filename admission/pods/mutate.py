@@ -59,7 +59,7 @@ def _admit(request: "PodRequest", demand: Demand, context: "AdmissionContext") -
     if served is None:
         return _pool_not_found(request, demand, context)
     facts, pool = served
-    refusal = _refusal(request, pool, context)
+    refusal = _refusal(request, facts, pool, context=context)
     if refusal is not None:
         return refusal
     too_large = size_denial(request.pod, demand)
@@ -83,7 +83,7 @@ def _admit(request: "PodRequest", demand: Demand, context: "AdmissionContext") -
         patch=(*decision.patch, *_patch(pod, pool, tolerations=tolerations, context=context)),
         warnings=(
             *decision.warnings,
-            *_spread_warning(pool, context),
+            *(_spread_warning(pool, context) if facts.strategy is Strategy.SPREAD else ()),
             *_scheduler_warning(spec, context),
         ),
         facts={**_about(request, demand), **decision.facts},
@@ -128,7 +128,7 @@ def _patch(
         *pod_patch.label(meta, pool.name),
         *pod_patch.tolerate(spec, tolerations),
         *pod_patch.require_pool_nodes(spec, pool.name),
-        *(_spread(spec, pool, context) if pool.strategy is Strategy.SPREAD else ()),
+        *(_spread(spec, pool, context) if pod.pool.strategy is Strategy.SPREAD else ()),
         *pod_patch.choose_scheduler(spec, context.scheduler_name),
     )
 
@@ -155,7 +155,7 @@ def _spread(
 def _spread_warning(pool: "GPUPool", context: "AdmissionContext") -> "Iterator[str]":
     """Warn where there is nothing to spread over: the pool has nodes, none of which has the key."""
     index, key = context.index, pool.spec.scheduling.topology_key
-    if pool.strategy is not Strategy.SPREAD or index.is_any_labelled(pool.name, key):
+    if index.is_any_labelled(pool.name, key):
         return
     if index.state(pool.name).nodes():
         yield truncate(
@@ -176,13 +176,15 @@ def _scheduler_warning(spec: "PodSpec", context: "AdmissionContext") -> "Iterato
     )
 
 
-def _refusal(request: "PodRequest", pool: "GPUPool", context: "AdmissionContext") -> Denied | None:
+def _refusal(
+    request: "PodRequest", facts: "PoolFacts", pool: "GPUPool", *, context: "AdmissionContext"
+) -> Denied | None:
     if pool.metadata.deletion_timestamp is not None:
         text = f"pool {pool.name} is being deleted; use another pool"
         return Denied(RefusalReason.POOL_TERMINATING, text)
     if not may_use(pool, request, context):
         return Denied(RefusalReason.ACCESS_DENIED, refusal_text(pool, request, context))
-    if pool.is_in_maintenance:
+    if facts.is_in_maintenance:
         return Denied(RefusalReason.POOL_IN_MAINTENANCE, _maintenance_text(pool, context))
     return (
         node_preset_denial(request.pod)

@@ -94,7 +94,7 @@ def _admit(request: "PodRequest", demand: Demand, context: "AdmissionContext") -
     refusal = None if request.is_dry_run else _tie(request, demand, note, context=context)
     if refusal is not None:
         return refusal
-    warnings = () if spec is None else tuple(baseline_warnings(request, spec))
+    warnings = () if spec is None else baseline_warnings(request, spec)
     return Admitted(
         warnings=warnings, facts={"pool": pool.name, "reservation": note.id, "node": note.node}
     )

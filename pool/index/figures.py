@@ -184,9 +184,10 @@ class IndexFigures:
             milli = tuple(count * unit for count in free)
             remaining = RemainingRoom(milli, *self.free_cpu_and_memory(node))
         resources = pool_facts.resources if pool_facts is not None else ()
+        pods = self.unaccounted.at_any(resources, node)
         found = summarize(
             entries,
-            unaccounted=sum(self.unaccounted.at_any(resources, node).values()),
+            unaccounted=sum(pods.values()) if pods else 0,
             is_placeable=facts is not None and facts.is_placeable,
             closed=_closed(pool_facts, facts),
             devices=self._constraints(state, node),
