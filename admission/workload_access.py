@@ -119,9 +119,9 @@ def controller_of(references: "Iterable[OwnerReference] | None") -> WorkloadIden
     return None
 
 
-def shared_groups(pool: "GPUPool", groups: "Iterable[str] | None") -> list[str]:
-    """Return the groups that open the pool, sorted."""
-    return sorted(set(pool.spec.access.groups or ()).intersection(groups or ()))
+def shared_groups(pool: "GPUPool", groups: "Iterable[str] | None") -> set[str]:
+    """Return the groups that open the pool."""
+    return set(pool.spec.access.groups or ()).intersection(groups or ())
 
 
 def signed_access(
@@ -140,7 +140,7 @@ def signed_access(
         name=workload.name,
         uid=workload.uid,
         user=truncate(user.username),
-        groups=tuple(shared_groups(pool, user.groups)[:MAX_GROUPS]),
+        groups=tuple(sorted(shared_groups(pool, user.groups))[:MAX_GROUPS]),
         since=now,
         until=now + context.workloads.validity,
     )

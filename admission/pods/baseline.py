@@ -16,12 +16,11 @@ from api.text import listed, truncate
 from telemetry.reasons import RefusalReason
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from admission.pods.request import AdmittedSpec, PodRequest
+    from admission.pods.request import AdmittedContainer, PodRequest
     from api.kinds.gpupool import GPUPool
 
 _VISIBLE_DEVICES: Final = "NVIDIA_VISIBLE_DEVICES"
+_NAME: Final = _VISIBLE_DEVICES.encode()
 _NO_DEVICES: Final = ("", "none", "void")
 _DEVICES: Final = re.compile(
     # Device files; other processes' files; sockets of the runtime and of kubelet, and a driver's own root.
@@ -68,40 +67,44 @@ def baseline_warnings(request: "PodRequest", pool: "GPUPool") -> tuple[str, ...]
 
 
 def _faults(request: "PodRequest") -> list[str] | Denied:
-    spec = request.pod.spec
+    spec, faults = request.pod.spec, []
+    if spec.host_pid:
+        faults.append("hostPID")
+    if spec.host_ipc:
+        faults.append("hostIPC")
+    if spec.host_network:
+        faults.append("hostNetwork")
+    if spec.runtime_class_name and spec.runtime_class_name.startswith(_NVIDIA_RUNTIMES):
+        faults.append(f"runtimeClassName {truncate(spec.runtime_class_name)}")
+    for volume in spec.volumes or ():
+        if volume.host_path is not None and _reaches_devices(volume.host_path.path):
+            path = truncate(volume.host_path.path)
+            faults.append(f"volume {truncate(volume.name)} (hostPath {path})")
     try:
-        return [*_faults_of(spec), *_of_containers(spec)]
+        for containers in (spec.init_containers, spec.containers):
+            for container in containers or ():
+                faults += _faults_of(container)
     except UNDECODABLE as error:
         text = f"the environment of a container cannot be read: {error}"
         return Denied(RefusalReason.MALFORMED_REQUEST, text)
+    return faults
 
 
-def _faults_of(spec: "AdmittedSpec") -> "Iterator[str]":
-    if spec.host_pid:
-        yield "hostPID"
-    if spec.host_ipc:
-        yield "hostIPC"
-    if spec.host_network:
-        yield "hostNetwork"
-    if spec.runtime_class_name and spec.runtime_class_name.startswith(_NVIDIA_RUNTIMES):
-        yield f"runtimeClassName {truncate(spec.runtime_class_name)}"
-    for volume in spec.volumes or ():
-        if volume.host_path is not None and _reaches_devices(volume.host_path.path):
-            yield f"volume {truncate(volume.name)} (hostPath {truncate(volume.host_path.path)})"
-
-
-def _of_containers(spec: "AdmittedSpec") -> "Iterator[str]":
-    for container in (*(spec.init_containers or ()), *(spec.containers or ())):
-        if container.security_context is not None and container.security_context.privileged:
-            yield f"privileged of container {truncate(container.name)}"
-        if container.env and _asks_for_devices(bytes(container.env)):
-            yield f"{_VISIBLE_DEVICES} of container {truncate(container.name)}"
+def _faults_of(container: "AdmittedContainer") -> tuple[str, ...]:
+    context, env = container.security_context, bytes(container.env)
+    is_privileged = context is not None and context.privileged
+    # An environment without the name, written with escapes or not, is not decoded.
+    asks_for_devices = (_NAME in env or b"\\" in env) and _asks_for_devices(env)
+    if not (is_privileged or asks_for_devices):
+        return ()
+    name = truncate(container.name)
+    return (
+        *((f"privileged of container {name}",) if is_privileged else ()),
+        *((f"{_VISIBLE_DEVICES} of container {name}",) if asks_for_devices else ()),
+    )
 
 
 def _asks_for_devices(env: bytes) -> bool:
-    """Say whether an environment asks for devices; one without the name, written with escapes or not, is not decoded."""
-    if _VISIBLE_DEVICES.encode() not in env and b"\\" not in env:
-        return False
     return any(
         variable.name == _VISIBLE_DEVICES
         and (variable.value_from is not None or variable.value not in _NO_DEVICES)
