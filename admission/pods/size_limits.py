@@ -37,6 +37,7 @@ node. A term for each node of a large pool is still possible.
 _FIXED_BYTES: Final = 1_024
 _CONTAINER_BYTES: Final = 4
 _UNIT_BYTES: Final = 47
+_encode: Final = msgspec.json.Encoder().encode
 _MOST_BYTES_OF_A_CHARACTER: Final = 4
 _REQUIRED: Final = "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution"
 
@@ -47,7 +48,9 @@ def size_denial(pod: "Pod", demand: "Demand") -> Denied | None:
 
 
 def _expressions_denial(affinity: "Affinity | None") -> Denied | None:
-    found = sum(max(1, _count_expressions(term)) for term in required_terms(affinity))
+    found = 0
+    for term in required_terms(affinity):
+        found += max(1, _count_expressions(term))
     if found <= MAX_EXPRESSIONS:
         return None
     text = (
@@ -59,12 +62,10 @@ def _expressions_denial(affinity: "Affinity | None") -> Denied | None:
 
 def _count_expressions(term: "NodeSelectorTerm") -> int:
     """Count the expressions of a term, except the one that admission adds to it."""
-    given = (
-        expression
-        for expression in term.match_expressions or ()
-        if not expression.key.startswith(POOL_NODE_LABEL_PREFIX)
-    )
-    return sum(1 for _ in given) + len(term.match_fields or ())
+    found = len(term.match_fields or ())
+    for expression in term.match_expressions or ():
+        found += not expression.key.startswith(POOL_NODE_LABEL_PREFIX)
+    return found
 
 
 def _room_denial(meta: "ObjectMeta", demand: "Demand") -> Denied | None:
@@ -89,8 +90,7 @@ def _room_denial(meta: "ObjectMeta", demand: "Demand") -> Denied | None:
 
 
 def _bytes_needed(demand: "Demand") -> int:
-    listed = sum(
-        _CONTAINER_BYTES + len(msgspec.json.encode(container.name)) + container.units * _UNIT_BYTES
-        for container in demand.containers
-    )
+    listed = 0
+    for container in demand.containers:
+        listed += _CONTAINER_BYTES + len(_encode(container.name)) + container.units * _UNIT_BYTES
     return _FIXED_BYTES + 2 * listed
