@@ -140,6 +140,7 @@ def node_facts(node: "Node") -> model.NodeFacts:
         owns_present_label=node.metadata.owns_label(
             names.PRESENT_LABEL_MANAGER, names.PRESENT_LABEL
         ),
+        owns_reboot_cordon=node.metadata.owns_cordon(names.REPAIR_MANAGER),
         cpu_milli=cpu_milli,
         memory_mib=memory_mib,
         most_pods=most_pods(node.status.allocatable),

@@ -211,6 +211,8 @@ class NodeFacts:
     """UID for owner references: a node that is deleted and recreated has another one."""
     owns_present_label: bool = False
     """Whether this control plane set `api.names.PRESENT_LABEL`."""
+    owns_reboot_cordon: bool = False
+    """Whether this control plane cordoned it for a reboot."""
     kernel: str = ""
     """Release of its kernel, as kubelet says."""
     runtime: str = ""

@@ -123,8 +123,6 @@ class DeviceRepairs:
         report = reports.get(device.status.uuid)
         plan = plan_repair(self._case(device, before, report.reset if report else None))
         if plan.repair != before:
-            if _asks(before) and not _asks(plan.repair):
-                await self._label_again(device.node)
             status = {} if plan.repair is None else {"repair": plan.repair}
             written = await self._writer.apply(device.name, status)
             if written is not None:
@@ -212,23 +210,27 @@ class DeviceRepairs:
             self._recorder.normal(regarding, EventReason.DEVICE_REPAIR, text, action=ACTION)
 
     async def _ask_for_reboot(self, node: NodeName, states: "list[DeviceRepair]") -> None:
-        """Cordon and label a node that has to be rebooted; give both up once no device needs it."""
+        """Cordon and label a node that has to be rebooted; give both up once no device needs it.
+
+        Anybody may remove the label, and the devices may be gone: the managed fields of the Node alone tell this cordon
+        from those of others.
+        """
         facts = self._index.nodes.get(node)
         texts = [state.message for state in states if _asks(state)]
-        if facts is None or self._is_asked(facts) is bool(texts):
+        if facts is None or self._is_asked(facts, is_ending=not texts) is bool(texts):
             return
+        if not texts and REBOOT_LABEL not in facts.labels:
+            # The policy of our writes lets a node be uncordoned with its label alone.
+            await self._apply(facts, is_asked=True)
         if await self._apply(facts, is_asked=bool(texts)) and texts:
             self._record_reboot(_metadata(facts), texts[0])
 
-    async def _label_again(self, node: NodeName) -> None:
-        """Label a cordoned node whose label somebody removed: by the label the cordon is found, and given up."""
-        facts = self._index.nodes.get(node)
-        if facts is not None and facts.is_cordoned and not self._is_asked(facts):
-            await self._apply(facts, is_asked=True)
-
-    def _is_asked(self, node: "NodeFacts") -> bool:
+    def _is_asked(self, node: "NodeFacts", *, is_ending: bool) -> bool:
+        """Say whether the node is labelled or, where that is to end, cordoned for a reboot."""
         asked = self._asked.unseen(node.name, _metadata(node))
-        return REBOOT_LABEL in node.labels if asked is None else asked
+        if asked is not None:
+            return asked
+        return REBOOT_LABEL in node.labels or (is_ending and node.owns_reboot_cordon)
 
     async def _apply(self, node: "NodeFacts", *, is_asked: bool) -> bool:
         """Cordon and label a node, or give both up; return whether it exists."""
@@ -282,8 +284,12 @@ SPEC: Final = ControllerSpec(
     triggers=(Trigger(source=devices), FEATURES),
     initial=lambda context: {
         *context.stores.devices.nodes(),
-        # A device whose reboot was asked for may be gone.
-        *(name for name, node in context.index.nodes.items() if REBOOT_LABEL in node.labels),
+        # A device whose reboot was asked for may be gone, and the label too.
+        *(
+            name
+            for name, node in context.index.nodes.items()
+            if REBOOT_LABEL in node.labels or node.owns_reboot_cordon
+        ),
     },
     build=_build,
 )

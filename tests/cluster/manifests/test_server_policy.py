@@ -165,6 +165,17 @@ async def test_it_cordons_a_node_with_the_label_of_a_reboot(server, node):
     await server.patch(node, over)
 
 
+async def test_it_uncordons_a_node_without_the_label_once_it_labelled_it_again(server, node, api):
+    asked = {"metadata": {"labels": {names.REBOOT_LABEL: "true"}}, "spec": {"unschedulable": True}}
+    await server.patch(node, asked)
+    await api.patch(node, {"metadata": {"labels": {names.REBOOT_LABEL: None}}})
+    over = {"metadata": {"labels": {names.REBOOT_LABEL: None}}, "spec": {"unschedulable": None}}
+    with is_refused("with it spec.unschedulable"):
+        await server.patch(node, over)
+    await server.patch(node, asked)
+    await server.patch(node, over)
+
+
 @pytest.mark.parametrize(
     "change",
     [

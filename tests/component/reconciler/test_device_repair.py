@@ -248,11 +248,51 @@ async def test_a_node_that_somebody_else_cordoned_too_stays_cordoned(repairs: Re
     assert not [item for item in repairs.world.writes() if "nodes" in str(item)]
 
 
-async def test_the_next_leader_gives_a_node_up_whose_device_is_gone(repairs: Repairs):
-    await repairs.need("NodeReboot")
-    await repairs.step()
+async def the_devices_are_gone(repairs: Repairs) -> None:
     for name in ("n1-0", "n1-1"):
         await repairs.world.client.delete(GPU_DEVICES, name)
+
+
+async def test_a_cordon_whose_label_and_device_are_gone_is_given_up(repairs: Repairs):
+    await repairs.need("NodeReboot")
+    await repairs.step()
+    await unlabel(repairs)
+    await the_devices_are_gone(repairs)
+    await repairs.world.process.observe()
+    repairs.world.writes()
+    await repairs.controller.reconcile(N1)
+    assert not (await repairs.node()).spec.unschedulable
+    # The policy takes the second for the label of the first (tests/cluster/manifests/test_server_policy.py).
+    assert repairs.world.writes() == [("PATCH", "/api/v1/nodes/n1")] * 2
+
+
+@pytest.mark.parametrize("is_ours_too", [False, True])
+async def test_a_cordon_of_others_stays_where_label_and_device_are_gone(
+    repairs: Repairs, *, is_ours_too: bool
+):
+    cordoned = {"spec": {"unschedulable": True}}
+    await repairs.world.client.merge_patch(NODES, cordoned, name=N1)
+    if is_ours_too:
+        await repairs.need("NodeReboot")
+        await repairs.step()
+        await unlabel(repairs)
+    await the_devices_are_gone(repairs)
+    await repairs.world.process.observe()
+    repairs.world.writes()
+    await repairs.controller.reconcile(N1)
+    assert (await repairs.node()).spec.unschedulable
+    assert bool(repairs.world.writes()) is is_ours_too
+
+
+@pytest.mark.parametrize("is_labelled", [True, False])
+async def test_the_next_leader_gives_a_node_up_whose_device_is_gone(
+    repairs: Repairs, *, is_labelled: bool
+):
+    await repairs.need("NodeReboot")
+    await repairs.step()
+    if not is_labelled:
+        await unlabel(repairs)
+    await the_devices_are_gone(repairs)
     process = await repairs.world.restart()
     context = a_context()
     context.stores.devices = process.devices.store
