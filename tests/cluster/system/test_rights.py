@@ -11,7 +11,7 @@ import yaml
 from api.names import NodeName
 from inventory.identity import device_name
 from manifests.constants import POD_SECURITY_LABELS
-from tests.cluster.environment import client, pods, polling
+from tests.cluster.environment import binaries, client, karpenter, pods, polling
 from tests.cluster.environment.audit import Right
 from tests.cluster.system import certificates, installation
 from tests.cluster.system.features import FEATURES, apply_feature
@@ -255,8 +255,10 @@ async def lead_service(api: client.ApiClient) -> None:
 
 
 async def test_every_right_is_used(  # fixtures
-    make_pool, system, api, namespace, audit, create_nodes, tmp_path
+    make_pool, system, api, namespace, audit, create_nodes, kubectl, progress, tmp_path
 ):
+    # Kinds that are not served are listed, and never watched. They stay.
+    await karpenter.install_definitions(kubectl, binaries.find_karpenter(progress)[1])
     await evict(make_pool, api, namespace)
     await system.scheduler.stop()
     await nominate(make_pool, api, namespace)
