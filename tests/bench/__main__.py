@@ -1,4 +1,4 @@
-"""`python -m tests.bench [--quick] [--trace FOLDER] [SUBJECT ...]`."""
+"""`PYTHONPATH=packaging python -m tests.bench [--quick] [--trace FOLDER] [SUBJECT ...]`."""
 
 import argparse
 import dataclasses

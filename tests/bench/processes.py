@@ -34,6 +34,12 @@ if TYPE_CHECKING:
 GRACE_S = 120.0
 
 
+def cpu_s(pid: int) -> float:
+    """Return the processor time that a process has used."""
+    times = psutil.Process(pid).cpu_times()
+    return float(times.user + times.system)
+
+
 def make_certificates(directory: "Path") -> "ssl.SSLContext":
     """Write tls.crt, tls.key and ca.crt; return the TLS of a client that may call the extender."""
     wanted = Requirements.for_service("bench", "bench", extra_ip_addresses=["127.0.0.1"])
@@ -165,8 +171,7 @@ class MeasuredServer:
     @property
     def cpu_s(self) -> float:
         """Processor time since it started."""
-        times = psutil.Process(self._process.pid).cpu_times()
-        return float(times.user + times.system)
+        return cpu_s(self._process.pid)
 
     async def wait_ready(self) -> float:
         """Wait for /readyz; return the largest resident memory seen until then."""
