@@ -60,6 +60,7 @@ async def test_libraries_are_found_in_the_directory_that_the_setting_names(tmp_p
     assert isinstance(await DriverCheck(checked, SystemClock()).run(), Passed)
     assert isinstance(await ToolkitCheck(checked, SystemClock()).run(), Passed)
     node.nvml.library = elsewhere / node.nvml.library.name
+    assert checked.library() == node.nvml.library
     node.nvml.library.unlink()
     assert checked.cuda_library() == elsewhere / node.nvml.cuda_library.name
 

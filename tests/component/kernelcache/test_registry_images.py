@@ -137,6 +137,7 @@ async def test_a_namespace_whose_registry_hangs_takes_no_slot_of_another(
         ]
         await until(lambda: registry.double.count("HEAD", "/manifests/1") == OF_A_NAMESPACE)
         assert isinstance(await images.resolve(a_question(registry)), ResolvedImage)
+        assert not any(task.done() for task in hanging)
         found = await asyncio.gather(*hanging)
     assert [BUSY in item.text for item in found if isinstance(item, ImageFault)].count(False) == 4
     assert len(found) == len([item for item in found if isinstance(item, ImageFault)])
@@ -150,11 +151,14 @@ async def test_namespaces_that_are_not_there_share_the_slots_of_one(
     registry.push()
     registry.double.will_fail(Hang(), "HEAD", "/manifests/1", times=OF_A_NAMESPACE)
     async with images_of(registry) as images, asyncio.TaskGroup() as group:
-        for number in range(AT_A_TIME):
-            (question,) = questions_of(registry, f"imagined-{number}", 1)
+        hanging = [
             group.create_task(images.resolve(question))
+            for number in range(AT_A_TIME)
+            for question in questions_of(registry, f"imagined-{number}", 1)
+        ]
         await until(lambda: registry.double.count("HEAD", "/manifests/1") == OF_A_NAMESPACE)
         assert isinstance(await images.resolve(a_question(registry)), ResolvedImage)
+        assert not any(task.done() for task in hanging)
     async with images_of(registry) as images:
         (question,) = questions_of(registry, "new", 1)
         assert isinstance(await images.resolve(question), ResolvedImage)

@@ -94,6 +94,15 @@ def test_colours_are_ours_alone(tmp_path: Path):
     assert "\x1b]" not in text
 
 
+@pytest.mark.parametrize("has_colours", [True, False])
+def test_whatever_is_written_steers_no_terminal_but_by_our_colours(has_colours: bool):
+    out = io.StringIO()
+    Terminal(out, out, has_colours=has_colours).write(f"\x1b[1m{''.join(BAD)}\x1b[0m\n")
+    text = out.getvalue()
+    assert bad_in(text.replace("\x1b[1m", "").replace("\x1b[0m", "")) <= {"\t"}
+    assert ("\x1b[1m" in text) is has_colours
+
+
 @pytest.mark.parametrize("bad", sorted(set(BAD)), ids=ascii)
 def test_each_such_character_is_replaced_or_escaped(bad: str):
     assert printable(f"a{bad}b") in {"a?b", "a b"}
