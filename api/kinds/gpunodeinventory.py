@@ -108,8 +108,8 @@ class Monitoring(Model, frozen=True):
     """When the metrics of the node's devices last arrived."""
 
     last_heartbeat: str | None = None
-    """Last time that the node's DCGM exporter answered with its metrics. It is updated together with other fields,
-    when the exporter falls silent, and otherwise every ten minutes at most. It is absent where no exporter was
+    """Last time that the node's DCGM exporter answered with its metrics. It is updated together with other fields
+    and when the exporter falls silent: the time of one that answers may be old. It is absent where no exporter was
     read: with the source NVML the node agent's lastHeartbeat counts."""
 
 

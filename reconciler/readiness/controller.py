@@ -133,17 +133,13 @@ _EVENTS: Final = (
 )
 
 
-HEARTBEAT_EVERY_S: Final = 600.0
-"""5,000 nodes are eight writes a second; their agents' heartbeats are eighty."""
-
-
 def is_heartbeat_due(
     current: str | None, heard_at: "dt.datetime", *, now: "dt.datetime", freshness_s: float
 ) -> bool:
     """Say whether the time is worth a write of its own.
 
-    An exporter is read every few seconds, and a quiet node must not cost a write for each page. The time goes with
-    another change of the node's software, alone when the exporter fell silent, and else once in `HEARTBEAT_EVERY_S`.
+    An exporter is read every few seconds, and a quiet node must not cost a write. The time goes with another change of
+    the node's software, and alone when the exporter fell silent, or a wrong clock wrote a time in the future.
 
     Args:
         current: the time that the inventory shows.
@@ -154,10 +150,8 @@ def is_heartbeat_due(
     reported_at = parse_time(current or "")
     if reported_at is None:
         return True
-    moved_s = (heard_at.replace(microsecond=0) - reported_at).total_seconds()
     is_silent = (now - heard_at).total_seconds() > freshness_s
-    # A time in the future was written by a wrong clock.
-    return moved_s != 0 and (is_silent or abs(moved_s) >= HEARTBEAT_EVERY_S)
+    return (is_silent or reported_at > now) and reported_at != heard_at.replace(microsecond=0)
 
 
 RBAC: Final = (PolicyRule(group=GROUP, resources=("gpunodeinventories/status",), verbs=("patch",)),)

@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 
 FIGURES_S: Final = 30.0
 """Seconds between two writes for other numbers of devices alone."""
-COUNTING_S: Final = 300.0
+COUNTING_S: Final = 1800.0
 """Seconds between two writes for the time that passed alone; as much is counted again after a restart, at the
-figures of then."""
+figures of then. Longer than a quiet cluster is observed for, and half of the most that is counted at once."""
 REMEMBERED: Final = dt.timedelta(seconds=60)
 """How long a request that was withdrawn is shown: Karpenter may be about to answer it."""
 MOST_REQUESTS: Final = 200

@@ -98,6 +98,20 @@ async def make_pool(
 
 
 @pytest.fixture
+async def member(control_plane: "ControlPlane") -> "AsyncIterator[client.ApiClient]":
+    kubeconfig = control_plane.kubeconfig("member", groups=("researchers", "system:masters"))
+    async with client.open_client(kubeconfig) as api:
+        yield api
+
+
+@pytest.fixture
+async def stranger(control_plane: "ControlPlane") -> "AsyncIterator[client.ApiClient]":
+    kubeconfig = control_plane.kubeconfig("stranger", groups=("others", "system:masters"))
+    async with client.open_client(kubeconfig) as api:
+        yield api
+
+
+@pytest.fixture
 def figures(api: client.ApiClient) -> "Callable[..., Awaitable[dict[str, int]]]":
     """`await figures(pool, used=3)`: wait until the pool's status says so; return all figures."""
 
