@@ -1,7 +1,9 @@
 """Debian's Chromium without a window, driven by Playwright: pages as a person sees them."""
 
+import time
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, final
 
 from axe_playwright_python.base import AXE_SCRIPT
@@ -11,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from playwright.async_api import Browser, ConsoleMessage, Page
+    from playwright.async_api import Browser, ConsoleMessage, Page, Request
 
 FLAGS: Final = (
     "--no-sandbox",  # root has none
@@ -54,12 +56,14 @@ class OpenPage:
 
 @asynccontextmanager
 async def open_browser(program: "Path") -> "AsyncIterator[Browser]":
-    """Start Chromium; everything of it is gone afterwards."""
+    """Start Chromium; everything of it is gone afterwards. pytest prints its pages where the test has failed."""
     async with async_playwright() as driver:
         browser = await driver.chromium.launch(executable_path=str(program), args=list(FLAGS))
         try:
             yield browser
         finally:
+            for page in (page for context in browser.contexts for page in context.pages):
+                print(page.url, await page.content())
             await browser.close()
 
 
@@ -81,4 +85,17 @@ async def open_page(
 
     opened.page.on("console", note)
     opened.page.on("pageerror", lambda error: opened.complaints.append(f"exception: {error}"))
+    _print_requests(opened.page)
     return opened
+
+
+def _print_requests(page: "Page") -> None:
+    """Print each request and its end, which pytest repeats where the test has failed: a page that waits says for what."""
+    started = time.monotonic()
+
+    def print_event(name: str, request: "Request") -> None:
+        print(f"{time.monotonic() - started:7.2f} s {name} {request.url} {request.failure or ''}")
+
+    page.on("request", partial(print_event, "request"))
+    page.on("requestfinished", partial(print_event, "finished"))
+    page.on("requestfailed", partial(print_event, "failed"))
