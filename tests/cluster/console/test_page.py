@@ -40,7 +40,7 @@ async def test_every_view_is_without_fault_for_axe_and_pictures_show_it(lively, 
     _, address = lively
     opened = await open_page(browser)
     page = opened.page
-    await page.goto(address)
+    await opened.load(address)
     await page.locator('[data-look="faulted"]').first.wait_for(timeout=WITHIN_MS)
     assert await page.locator("[data-device]").count() == 48
     assert await opened.axe_violations() == []
@@ -72,10 +72,11 @@ async def test_a_page_without_one_of_its_scripts_says_so_and_is_loaded_again(
 ):
     """As after an upgrade: the scripts of an older page are gone."""
     _, address = quiet
-    page = (await open_page(browser)).page
+    opened = await open_page(browser)
+    page = opened.page
     scripts = re.compile(rf"/{script}-\w+\.js")
     await page.route(scripts, lambda route: route.abort())
-    await page.goto(address)
+    await opened.load(address)
     again = page.get_by_role("button", name="Load the page again")
     await again.wait_for(timeout=WITHIN_MS)
     why = await page.locator("#page").inner_text()
@@ -89,7 +90,7 @@ async def test_the_keyboard_reaches_a_device_and_its_panel(quiet, browser):
     _, address = quiet
     opened = await open_page(browser)
     page = opened.page
-    await page.goto(address)
+    await opened.load(address)
     await page.locator("[data-device]").nth(47).wait_for(timeout=WITHIN_MS)
     cell = page.locator('[role="grid"] [tabindex="0"]')
     await cell.first.focus()
@@ -111,7 +112,7 @@ async def test_pods_would_fit_or_not_as_the_form_asks(quiet, browser):
     _, address = quiet
     opened = await open_page(browser)
     page = opened.page
-    await page.goto(address)
+    await opened.load(address)
     await page.get_by_role("navigation", name="Views").get_by_text("What if").click()
     await page.locator("#what-if-pool").select_option("training")
     await page.get_by_label("Units of a pod").fill("8")
@@ -128,7 +129,7 @@ async def test_a_narrow_page_is_usable(quiet, browser):
     page = opened.page
     fetched: list[str] = []
     page.on("request", lambda request: fetched.append(request.url))
-    await page.goto(address)
+    await opened.load(address)
     await page.locator("[data-device]").first.wait_for(timeout=WITHIN_MS)
     assert [url for url in fetched if re.search(r"/(others|PoolDetail)-", url)] == []
     assert await page.evaluate("document.documentElement.scrollWidth") <= 600

@@ -29,6 +29,7 @@ FLAGS: Final = (
 PATIENCE_MS: Final = 120_000.0
 WIDE: Final = (1280, 900)
 _AXE_RULES: Final = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice"]
+_INTERRUPTED: Final = "net::ERR_NETWORK_CHANGED"
 _RUN_AXE: Final = """
 async (tags) => {
   const found = await axe.run(document, { runOnly: { type: 'tag', values: tags } });
@@ -45,6 +46,19 @@ class OpenPage:
     page: "Page"
     complaints: list[str] = field(default_factory=list)
     """Errors and warnings of the browser's console, and exceptions that nobody caught."""
+    interrupted: list[str] = field(default_factory=list)
+    """Requests that ended because a network interface has changed."""
+
+    async def load(self, url: str) -> None:
+        """Load an address: once more where Chromium gave a request up because an interface of this machine has changed.
+
+        Containers that come and go beside the test are such changes. A page without its first script stays empty.
+        """
+        is_complete = False
+        while not is_complete:
+            before = len(self.interrupted)
+            await self.page.goto(url)
+            is_complete = len(self.interrupted) == before
 
     async def axe_violations(self) -> list[dict[str, Any]]:
         """Return what axe-core finds against WCAG 2.1 A and AA, and its best practices."""
@@ -85,17 +99,14 @@ async def open_page(
 
     opened.page.on("console", note)
     opened.page.on("pageerror", lambda error: opened.complaints.append(f"exception: {error}"))
-    _print_requests(opened.page)
-    return opened
-
-
-def _print_requests(page: "Page") -> None:
-    """Print each request and its end, which pytest repeats where the test has failed: a page that waits says for what."""
     started = time.monotonic()
 
-    def print_event(name: str, request: "Request") -> None:
-        print(f"{time.monotonic() - started:7.2f} s {name} {request.url} {request.failure or ''}")
+    def note_request(event: str, request: "Request") -> None:
+        """Print it, which pytest repeats where the test has failed: a page that waits says for what."""
+        print(f"{time.monotonic() - started:7.2f} s {event} {request.url} {request.failure or ''}")
+        if request.failure == _INTERRUPTED:
+            opened.interrupted.append(request.url)
 
-    page.on("request", partial(print_event, "request"))
-    page.on("requestfinished", partial(print_event, "finished"))
-    page.on("requestfailed", partial(print_event, "failed"))
+    for event in ("request", "requestfinished", "requestfailed"):
+        opened.page.on(event, partial(note_request, event))
+    return opened

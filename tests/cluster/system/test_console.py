@@ -94,7 +94,7 @@ async def test_devices_change_on_the_page_within_a_second(
     async with local_console() as address:
         opened = await open_page(browser)
         page = opened.page
-        await page.goto(address)
+        await opened.load(address)
         row = page.locator(f'[data-node="{node}"]')
         await row.wait_for(timeout=PATIENT_MS)
         assert await row.locator("[data-device]").count() == 8
@@ -132,7 +132,7 @@ async def test_a_waiting_pod_is_explained_with_what_would_help(
     async with local_console() as address:
         opened = await open_page(browser)
         page = opened.page
-        await page.goto(address)
+        await opened.load(address)
         await page.get_by_role("navigation", name="Views").get_by_text("Waiting").click()
         waiting = page.locator(f'[data-waiting="{namespace}/big"]')
         await waiting.wait_for(timeout=PATIENT_MS)
@@ -164,7 +164,7 @@ async def test_a_user_of_one_namespace_sees_its_pods_alone(
         ):
             opened = await open_page(browser)
             page = opened.page
-            await page.goto(address)
+            await opened.load(address)
             row = page.locator(f'[data-node="{pool.nodes[0]}"]')
             await row.locator('[data-look="used"]').nth(4).wait_for(timeout=PATIENT_MS)
             await page.get_by_role("navigation", name="Views").get_by_text("Who").click()
@@ -225,7 +225,7 @@ def cluster_console(browser, api, namespace, control_plane, kubectl):
         async with _serving(command, environment, port) as url, _may_list_pools(api, viewer):
             created = await kubectl("create", "token", "default", "-n", namespace)
             opened = await open_page(browser)
-            await opened.page.goto(url)
+            await opened.load(url)
             yield opened, created.stdout.strip()
 
     return serve
