@@ -43,6 +43,7 @@ class NodeBehaviour:
     devices_after_s: float | None = 0.5
     """Seconds from readiness to the agent's report; None: it never comes."""
     product: str = "NVIDIA H200"
+    compute_capability: str = "9.0"
     mig_profile: str = ""
     mig_instances: int = 0
     faulted: int = 0
@@ -216,7 +217,7 @@ def devices_of(node: Node, behaviour: NodeBehaviour) -> list[FakeDevice]:
             product=behaviour.product,
             pci_device="2335",
             memory_mib=143771,
-            compute_capability="9.0",
+            compute_capability=behaviour.compute_capability,
             mig_profile=behaviour.mig_profile,
             mig_instances=behaviour.mig_instances,
             fault="Xid 79" if number < behaviour.faulted else "",

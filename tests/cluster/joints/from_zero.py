@@ -100,6 +100,7 @@ class FromZero:
     say: "Callable[[str], None]"
     policy: "Mapping[str, JsonObject]" = field(default_factory=dict)
     """Sections of the ClusterPolicy, over what is printed of them."""
+    pool: "JsonObject" = field(default_factory=a_pool)
     times: dict[str, float] = field(default_factory=dict)
     """What happened -> seconds after the pod was created."""
     node: str = ""
@@ -122,7 +123,7 @@ class FromZero:
         (self.folder / "examples.yaml").write_text(printed, encoding="utf-8")
         await self._apply(self.folder / "examples.yaml")
         await polling.eventually(self._are_admitted, what="the pods of the examples are admitted")
-        pool = self._write("pool", a_pool())
+        pool = self._write("pool", self.pool)
         kind = "/".join((*karpenter.NODE_CLASS_KIND.values(), whole_cluster.NODE_CLASS))
         self.say(f"  $ gpu-control-plane render nodepool --pool-file pool.yaml --node-class {kind}")
         printed = await self.cluster.system.render(

@@ -84,11 +84,15 @@ class System:
     runtime: str
     workload: WorkloadType | None = None
     """What an administrator chose for it."""
+    has_features: bool = True
+    """Node Feature Discovery runs there."""
 
     @property
     def labels(self) -> dict[str, str]:
         release = f"{FEATURE}system-os_release"
         chosen = {WORKLOAD_CONFIG_LABEL: self.workload.value} if self.workload else {}
+        if not self.has_features:
+            return chosen
         return chosen | {
             f"{FEATURE}pci-10de.present": "true",
             f"{FEATURE}kernel-version.full": self.kernel,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from api.driver_upgrade import UPGRADE_REQUESTED_ANNOTATION
+from api.names import OPERAND_LABEL
 from cli.main import run
 from tests.cluster.environment import nodes, polling
 from tests.cluster.environment.client import ApiClient
@@ -114,10 +115,12 @@ async def running(api: ApiClient) -> dict[str, tuple[str, str]]:
 
 
 async def plugin_images(api: ApiClient) -> dict[str, str]:
-    """Return the image of the device plugin by node."""
+    """Return the image of the device plugin by node; a pod that is not bound yet is on none."""
     listed = await api.get(PODS, labelSelector=f"app={PLUGIN}")
     return {
-        item["spec"]["nodeName"]: item["spec"]["containers"][0]["image"] for item in listed["items"]
+        item["spec"]["nodeName"]: item["spec"]["containers"][0]["image"]
+        for item in listed["items"]
+        if "nodeName" in item["spec"]
     }
 
 
@@ -197,27 +200,37 @@ async def test_the_driver_s_pods_stay_for_another_driver_until_their_nodes_are_u
     )
 
 
+@pytest.mark.parametrize(
+    ("state_name", "block", "name"),
+    [
+        ("state-device-plugin", "devicePlugin", PLUGIN),
+        # Its `app` is another one than ours: it is told by its component.
+        ("state-driver", "driver", DRIVER),
+    ],
+)
 async def test_beside_a_daemon_set_of_another_namespace_nothing_starts(
-    software: NodeSoftware, api: ApiClient
+    software: NodeSoftware, api: ApiClient, state_name: str, block: str, name: str
 ):
     """A state that is switched off leaves nothing of what it took over, either."""
     del software
-    await put(api, WITHOUT_OTHERS | {"devicePlugin": {"enabled": False}})
+    await put(api, WITHOUT_OTHERS | {block: WITHOUT_OTHERS[block] | {"enabled": False}})
 
-    async def has_plugin(*, expected: bool) -> bool:
-        assert (PLUGIN in await daemon_sets(api)) is expected
+    async def has_daemon_set(*, expected: bool) -> bool:
+        found = await daemon_sets(api)
+        states = {item["metadata"]["labels"][OPERAND_LABEL] for item in found.values()}
+        assert (state_name in states) is expected, f"{states}"
         return True
 
-    await polling.eventually(lambda: has_plugin(expected=False), what="no plugin")
+    await polling.eventually(lambda: has_daemon_set(expected=False), what="no DaemonSet")
     policy = await api.get(POLICY_PATH)
-    body = operators_daemon_set(PLUGIN, policy, namespace="default")
+    body = operators_daemon_set(name, policy, namespace="default")
     # No node has it, and software may label one.
     body["spec"]["template"]["spec"]["nodeSelector"] = {"nvidia.com/gpu.family": "hopper"}
     theirs = "/apis/apps/v1/namespaces/default/daemonsets"
     await api.create(theirs, body)
     await put(api, WITHOUT_OTHERS)
-    found = await until_state(api, "state-device-plugin", "notReady", "AlreadyRuns")
-    assert f"DaemonSet default/{PLUGIN} of another client" in found["message"]
-    await has_plugin(expected=False)
-    await api.delete(f"{theirs}/{PLUGIN}")
-    await polling.eventually(lambda: has_plugin(expected=True), what="a plugin of ours")
+    found = await until_state(api, state_name, "notReady", "AlreadyRuns")
+    assert f"DaemonSet default/{name} of another client" in found["message"]
+    await has_daemon_set(expected=False)
+    await api.delete(f"{theirs}/{name}")
+    await polling.eventually(lambda: has_daemon_set(expected=True), what="a DaemonSet of ours")

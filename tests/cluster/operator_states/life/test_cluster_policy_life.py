@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import yaml
 
 from api.names import NVIDIA_PRESENT_LABEL, OPERAND_LABEL, OPERANDS_LABEL, PRESENT_LABEL
 from operands.nvidia.policy_states import STATE_NAMES
@@ -134,6 +135,21 @@ async def test_the_published_sample_is_ready_with_every_state_listed(
         item["spec"]["nodeName"] for item in listed["items"] if item["status"]["phase"] == "Running"
     )
     assert pods.keys() == {*software.running, *software.machines}
+
+
+@pytest.mark.parametrize(
+    ("config_map", "key", "layout"),
+    [
+        ("default-mig-parted-config", "mig-configs", "all-7g.189gb"),
+        ("default-vgpu-devices-config", "vgpu-configs", "DC-16Q"),
+    ],
+)
+async def test_default_layouts_are_there_for_the_newest_products(
+    software: NodeSoftware, api: ApiClient, config_map: str, key: str, layout: str
+):
+    del software
+    found = await api.get(f"/api/v1/namespaces/{NAMESPACE}/configmaps/{config_map}")
+    assert layout in yaml.safe_load(found["data"]["config.yaml"])[key]
 
 
 async def test_an_edit_is_put_back_and_told_once(

@@ -4,17 +4,27 @@ The pods are played as in `test_cluster_policy_life`, and each test begins with 
 """
 
 import functools
+from dataclasses import replace
 from typing import Any
 
-from api.names import DRIVER_OWNER_LABEL
+from agent.inventory.node_devices import PublishedFeatures
+from agent.inventory.node_feature import feature_body
+from api.driver_upgrade import DEPLOY_LABEL_PREFIX
+from api.foreign.nodefeature import AgentNode
+from api.names import DRIVER_OWNER_LABEL, POLICY_DRIVER_LABEL, NodeName
+from http_edge.system_clock import SystemClock
+from simulator.node.node_agent import FakeDevice
 from tests.cluster.environment import nodes, polling
 from tests.cluster.environment.client import ApiClient
+from tests.cluster.environment.driver_fleet import DRIVER
 from tests.cluster.operator_states.conftest import (
     NOBLE,
     PODS,
     POOL_TAINT,
+    RHEL,
     RUNNING,
     TAINTS,
+    UBUNTU,
     NodeSoftware,
     join,
     until_idle,
@@ -36,12 +46,31 @@ from tests.cluster.operator_states.policies import (
     until_state,
     version,
 )
-from tests.cluster.system.installation import CLUSTER_POLICIES, NVIDIA_DRIVERS
+from tests.cluster.system.installation import CLUSTER_POLICIES, NAMESPACE, NVIDIA_DRIVERS
 from tests.support.nvidia.operator_kinds import sample
 
 EVENTS = "/apis/events.k8s.io/v1/events"
+NODE_FEATURES = f"/apis/nfd.k8s-sigs.io/v1alpha1/namespaces/{NAMESPACE}/nodefeatures"
 QUIET_S = 12
 """Longer than the time after which the controllers look at their objects again."""
+
+
+async def remove(api: ApiClient, node: str, before: Json) -> None:
+    """Delete a node, and wait until the DaemonSets for it alone are gone.
+
+    Nobody plays its pods any more, and the collector of such pods takes its time.
+    """
+    await nodes.delete_nodes(api, [node])
+    at_once = {"gracePeriodSeconds": 0}
+    for item in (await api.get(PODS, fieldSelector=f"spec.nodeName={node}"))["items"]:
+        await api.delete(f"{PODS}/{item['metadata']['name']}", options=at_once)
+
+    async def is_as_before() -> bool:
+        found = await daemon_sets(api)
+        assert {name: version(item) for name, item in found.items()} == before, f"{found.keys()}"
+        return True
+
+    await polling.eventually(is_as_before, what=f"the DaemonSets for {node} are gone")
 
 
 async def test_closed_nodes_have_their_software_and_no_pool_changes_a_daemon_set(
@@ -101,18 +130,70 @@ async def test_a_node_of_a_third_system_moves_no_other_daemon_set(
         assert after[driver][1] == 1
         assert {name: after[name] for name in before} == before
     finally:
-        await nodes.delete_nodes(api, [node])
-    # Nobody plays its pods any more, and the collector of such pods takes its time.
-    at_once = {"gracePeriodSeconds": 0}
-    for item in (await api.get(PODS, fieldSelector=f"spec.nodeName={node}"))["items"]:
-        await api.delete(f"{PODS}/{item['metadata']['name']}", options=at_once)
+        await remove(api, node, before)
 
-    async def is_as_before() -> bool:
-        found = await daemon_sets(api)
-        assert {name: version(item) for name, item in found.items()} == before, f"{found.keys()}"
-        return True
 
-    await polling.eventually(is_as_before, what=f"{driver} is gone")
+async def test_without_node_feature_discovery_the_agent_names_the_system_that_a_driver_is_for(
+    software: NodeSoftware, api: ApiClient
+):
+    before = {name: version(item) for name, item in (await daemon_sets(api)).items()}
+    (node,) = await join(api, "soft-agent", replace(NOBLE, has_features=False), 1, with_operands=1)
+    device = FakeDevice(
+        uuid="GPU-5f0d3c1e-8a4b-4c55-9d0e-7b1f2a6c9e10",
+        address="0000:17:00.0",
+        product="NVIDIA H200",
+        pci_device="2335",
+        memory_mib=143771,
+        compute_capability="9.0",
+    )
+    system = {AgentNode.OS: NOBLE.name, AgentNode.OS_VERSION: NOBLE.version}
+    reported = feature_body(
+        PublishedFeatures(node=system, devices=(device.attributes(),)),
+        node=NodeName(node),
+        namespace=NAMESPACE,
+        owner_uid=(await api.get(f"{nodes.NODES}/{node}"))["metadata"]["uid"],
+        now=SystemClock().utc_now(),
+    )
+    try:
+        await api.create(NODE_FEATURES, reported)
+
+        async def has_driver() -> bool:
+            found = await driver_pods(api)
+            assert node in found, f"{found}"
+            return True
+
+        await polling.eventually(has_driver, what=f"the driver's pod on {node}")
+        assert driver_systems((await daemon_sets(api)).values())["ubuntu24.04"] == 1
+    finally:
+        await remove(api, node, before)
+
+
+async def test_a_node_of_openshift_gets_nothing_and_the_policy_names_it(
+    software: NodeSoftware, api: ApiClient
+):
+    before = {name: version(item) for name, item in (await daemon_sets(api)).items()}
+    rhcos = replace(RHEL, name="rhcos", version="4.18")
+    (node,) = await join(api, "soft-rhcos", rhcos, 1, with_operands=1)
+    try:
+
+        async def is_named() -> bool:
+            error = (await api.conditions(f"{CLUSTER_POLICIES}/{POLICY}"))["Error"]
+            assert (error["status"], error["reason"]) == ("True", "OperatingSystemUnsupported"), (
+                f"{error}"
+            )
+            assert f"{node}: OpenShift is not supported" in error["message"]
+            return True
+
+        await polling.eventually(is_named, what=f"{node} is named")
+        await until_idle(software)
+        labels = (await api.get(f"{nodes.NODES}/{node}"))["metadata"]["labels"]
+        assert not [key for key in labels if key.startswith(DEPLOY_LABEL_PREFIX)]
+        after = {name: version(item) for name, item in (await daemon_sets(api)).items()}
+        assert after == before
+        assert (await api.get(PODS, fieldSelector=f"spec.nodeName={node}"))["items"] == []
+    finally:
+        await remove(api, node, before)
+    await until_ready(api)
 
 
 async def test_a_changed_driver_is_not_ready_until_its_pods_are_replaced(
@@ -215,6 +296,49 @@ async def test_two_drivers_that_select_one_node_change_nothing(
     await until_ready(api, path)
     await kubectl("delete", "nvidiadriver", first["metadata"]["name"])
     assert driver_systems((await daemon_sets(api)).values()) == {}
+
+
+async def test_two_drivers_have_daemon_sets_of_their_own_for_the_nodes_of_each(
+    software: NodeSoftware, api: ApiClient, kubectl: Any
+):
+    """With the labels and annotations that they have for them, and with themselves as the controller."""
+    await put(api, SPEC | {"driver": SPEC["driver"] | {"enabled": False}})
+    await until_state(api, "state-driver", "disabled", "Disabled")
+    await put(api, SPEC | {"driver": SPEC["driver"] | {"useNvidiaDriverCRD": True}})
+    key, spec = "feature.node.kubernetes.io/system-os_release.ID", sample("NVIDIADriver")["spec"]
+    for system in (UBUNTU.name, RHEL.name):
+        own = {
+            "nodeSelector": {key: system},
+            "labels": {"team": system},
+            "annotations": {"of": system},
+        }
+        item = sample("NVIDIADriver") | {"metadata": {"name": system}, "spec": spec | own}
+        await kubectl.apply_yaml(item)
+    for system in (UBUNTU.name, RHEL.name):
+        path = f"{NVIDIA_DRIVERS}/{system}"
+        await until_ready(api, path)
+        metadata = [
+            item["metadata"]
+            for item in (await daemon_sets(api)).values()
+            if item["metadata"]["labels"].get(POLICY_DRIVER_LABEL) == system
+        ]
+        assert len(metadata) == 1
+        assert metadata[0]["labels"]["team"] == system
+        assert metadata[0]["annotations"]["of"] == system
+        controllers = [
+            item["uid"] for item in metadata[0]["ownerReferences"] if item.get("controller")
+        ]
+        assert controllers == [(await api.get(path))["metadata"]["uid"]]
+    running = {name: software.systems[name].name for name in software.running}
+
+    async def have_theirs() -> bool:
+        listed = (await api.get(PODS, labelSelector=DRIVER))["items"]
+        found = {item["spec"]["nodeName"]: item["metadata"]["labels"]["team"] for item in listed}
+        assert found == running
+        return True
+
+    await polling.eventually(have_theirs, what="a driver of its own on each node")
+    await kubectl("delete", "nvidiadriver", UBUNTU.name, RHEL.name)
 
 
 async def test_a_policy_that_vanishes_and_comes_back_costs_no_pod(
