@@ -116,7 +116,9 @@ def explanation_steps(
     """
     pod = question.pod
     selection = pod.selection
-    constraints = Constraints() if selection is None else constraints_of_selection(selection)
+    constraints = (
+        Constraints() if selection is None else constraints_of_selection(selection, pod.peer)
+    )
     pool = index.pool_of(pod.demand.resource)
     figures = (
         [] if pool is None else _figures(reader, index, pod, pool=pool, constraints=constraints)
