@@ -25,7 +25,7 @@ from api.foreign.core import (
 from api.meta import LabelSelector, Model, SelectorOperator, SelectorRequirement
 from api.names import CAPACITY_GATE, POOL_LABEL, RESOURCE_PREFIX, PoolName, pool_node_label
 from api.selector_text import label_selector_text
-from pool.compute_resources import others_requested
+from pool.compute_resources import OTHER_PODS, others_requested
 from pool.model import Constraints, Peer, PeerKind, PeerRule, PodSelection
 from pool.node_affinity import terms_beyond_pool
 
@@ -49,6 +49,11 @@ _Parts = tuple[
 ]
 
 _SELECTS_NOTHING: Final = NodeSelectorTerm()
+_PREFERRED: Final = "spec.affinity.nodeAffinity.preferredDuringSchedulingIgnoredDuringExecution"
+_NEAR, _APART = "spec.affinity.podAffinity", "spec.affinity.podAntiAffinity"
+_SPREAD: Final = "spec.topologySpreadConstraints"
+WEIGHED_AT_ADMISSION: Final = frozenset({_PREFERRED, _NEAR, _APART, _SPREAD, OTHER_PODS})
+"""Fields that choose the node of a reservation, and are not weighed for a pod without one."""
 _encode: Final = msgspec.json.Encoder().encode
 _decode: Final = msgspec.json.Decoder(_Parts).decode
 
@@ -90,7 +95,10 @@ def selection_of(pod: "Pod") -> PodSelection:
 
 
 def unweighed(spec: "PodSpec") -> tuple[str, ...]:
-    """Return the fields of a pod's spec on which kube-scheduler may decide otherwise than `pool.what_if` does."""
+    """Return the fields of a pod's spec on which kube-scheduler may decide otherwise than `pool.what_if` does.
+
+    Of a pod with a reservation those in `WEIGHED_AT_ADMISSION` are not among them.
+    """
     affinity, volumes = spec.affinity or Affinity(), spec.volumes or ()
     containers = (*(spec.init_containers or ()), *(spec.containers or ()))
     ports = [port for container in containers for port in container.ports or ()]
@@ -99,12 +107,10 @@ def unweighed(spec: "PodSpec") -> tuple[str, ...]:
         "spec.schedulingGates": any(
             gate.name != CAPACITY_GATE for gate in spec.scheduling_gates or ()
         ),
-        "spec.affinity.podAffinity": affinity.pod_affinity,
-        "spec.affinity.podAntiAffinity": affinity.pod_anti_affinity,
-        "spec.topologySpreadConstraints": any(
-            item.get("whenUnsatisfiable") != "ScheduleAnyway"
-            for item in spec.topology_spread_constraints or ()
-        ),
+        _PREFERRED: preferred_node_terms(spec),
+        _NEAR: affinity.pod_affinity,
+        _APART: affinity.pod_anti_affinity,
+        _SPREAD: spec.topology_spread_constraints,
         "spec.volumes[].persistentVolumeClaim": any(
             volume.persistent_volume_claim for volume in volumes
         ),
