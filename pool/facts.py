@@ -63,6 +63,7 @@ def _facts_of_pool(pool: "GPUPool") -> model.PoolFacts:
         slices_per_device=allocation.slices_per_device,
         slice_placement=pool.slice_placement,
         device_topology=pool.spec.scheduling.device_topology,
+        reserve=pool.spec.scheduling.reserve,
         created=pool.metadata.creation_timestamp or "",
         is_terminating=pool.metadata.deletion_timestamp is not None,
         is_in_maintenance=pool.is_in_maintenance,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from api.driver_upgrade import EMPTYING_VALUES, IN_PROGRESS_VALUES, UPGRADE_STATE_LABEL
-from api.kinds.gpupool import DeviceTopology, SlicePlacement
+from api.kinds.gpupool import DeviceTopology, Reserve, SlicePlacement
 from api.well_known_labels import HOSTNAME_LABEL
 from pool.compute_resources import NOTHING, ComputeResources
 from pool.node_affinity import RequiredNodeAffinity, Tolerations
@@ -86,6 +86,7 @@ class PoolFacts:
     slices_per_device: int = 1
     slice_placement: SlicePlacement = SlicePlacement.DISTINCT_DEVICES
     device_topology: DeviceTopology = DeviceTopology.PREFERRED
+    reserve: Reserve = Reserve.NODE
     created: str = ""
     """Creation time: of two pools that claim one resource the older serves it."""
     is_terminating: bool = False

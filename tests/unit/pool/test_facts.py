@@ -10,7 +10,7 @@ from api import driver_upgrade
 from api.annotations import ReservationNote, encode_devices
 from api.foreign.core import Node, NodeTaint, Pod
 from api.kinds.gpudevice import GPUDevice
-from api.kinds.gpupool import AllocationMode, GPUPool, Strategy, WhenExhausted
+from api.kinds.gpupool import AllocationMode, GPUPool, Reserve, Strategy, WhenExhausted
 from api.meta import ObjectMeta
 from api.names import DEVICES_ANNOTATION, RESERVATION_ANNOTATION, NodeName, PodUid
 from pool.compute_resources import NOTHING, ComputeResources
@@ -370,3 +370,8 @@ def test_nodes_share_the_texts_of_their_labels() -> None:
     )
     assert one[0] is other[0]
     assert one[1] is other[1]
+
+
+def test_a_pool_reserves_the_node_unless_it_leaves_that_to_kube_scheduler() -> None:
+    assert pool_facts(a_gpupool()).reserve is Reserve.NODE
+    assert pool_facts(a_gpupool(scheduling={"reserve": "Units"})).reserve is Reserve.UNITS
