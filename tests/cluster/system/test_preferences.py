@@ -33,8 +33,8 @@ def with_units(name: str, pool: Pool, terms: dict[str, Any]) -> client.JsonObjec
 
 
 def plain(name: str, pool: Pool, terms: dict[str, Any]) -> client.JsonObject:
-    """A pod without units that the stock scheduler places on the pool's nodes."""
-    pod = pods.a_pod(name, labels={"app": "web"})
+    """A pod without units on the pool's nodes: kube-scheduler asks no extender about it."""
+    pod = pods.a_pod(name, labels={"app": "web"}, scheduler="gpu-scheduler")
     label = pool_node_label(PoolName(pool.name))
     pod["spec"] |= {**terms, "nodeSelector": {label: ""}}
     return pod
@@ -51,18 +51,26 @@ async def nodes_of(
     return Counter(pod["spec"]["nodeName"] for pod in found)
 
 
-@pytest.mark.parametrize("make", [plain, with_units])
-async def test_replicas_that_prefer_to_be_apart_are_on_three_nodes(make_pool, api, namespace, make):
-    pool = await make_pool(nodes=3, devices=4)
+@pytest.mark.parametrize(
+    ("make", "reserve"), [(plain, "Node"), (with_units, "Node"), (with_units, "Units")]
+)
+async def test_replicas_that_prefer_to_be_apart_are_on_three_nodes(
+    make_pool, api, namespace, make, reserve
+):
+    pool = await make_pool(nodes=3, devices=4, scheduling={"reserve": reserve})
 
     found = await nodes_of(api, namespace, [make(f"p-{i}", pool, SOFT) for i in range(3)])
 
     assert found == dict.fromkeys(pool.nodes, 1)
 
 
-@pytest.mark.parametrize("strategy", ["LeastFragmentation", "BinPack"])
-async def test_pods_that_prefer_a_node_are_on_it(make_pool, api, namespace, strategy):
-    pool = await make_pool(nodes=3, devices=6, scheduling={"strategy": strategy})
+@pytest.mark.parametrize(
+    "scheduling",
+    [{"strategy": "LeastFragmentation"}, {"strategy": "BinPack"}, {"reserve": "Units"}],
+    ids=lambda scheduling: next(iter(scheduling.values())),
+)
+async def test_pods_that_prefer_a_node_are_on_it(make_pool, api, namespace, scheduling):
+    pool = await make_pool(nodes=3, devices=6, scheduling=scheduling)
     node = pool.nodes[-1]
 
     for make in (plain, with_units):
