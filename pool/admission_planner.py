@@ -11,15 +11,17 @@ from pool import admission_rules
 from pool.errors import InvariantViolatedError
 from pool.index.cache_fit import best_node, devices_for
 from pool.model import Capacity
+from pool.peer_fit import PeerFit
 from pool.placement.planner import Placed, may_go_to, plan_devices
 from pool.placement.room import fault_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from api.names import NodeName, PodUid
     from pool.index.reader import IndexReader
     from pool.model import Constraints, Demand, PodFacts, PoolFacts
+    from pool.peer_fit import Test
     from pool.pods.observed import ObservedPods
     from pool.reservations.ledger import ReservationLedger
 
@@ -111,10 +113,17 @@ class AdmissionPlanner:
         pod: "PodFacts | None" = None,
     ) -> "NodeName | None":
         """Return the best node; of a stored pod, only one that has its CPU and memory, too."""
-        state = self._index.state_for(pool.name, demand)
+        index, state = self._index, self._index.state_for(pool.name, demand)
+        fit = PeerFit(index, pool.name, constraints)
+        has_preferences = constraints.has_preferences
+        if (has_preferences or constraints.rules) and not fit.is_comparable():
+            if constraints.rules:
+                return None
+            has_preferences = False
+        tests = fit.tests()
 
         def accepts(node: "NodeName") -> bool:
-            if not self._may_go_to(node, constraints):
+            if not self._may_go_to(node, constraints, tests):
                 return False
             if pod is not None and not self._index.has_room(pod, node):
                 return False
@@ -129,7 +138,18 @@ class AdmissionPlanner:
                 and summary.free - claimed >= demand.units
             )
 
-        return best_node(self._index, pool.name, demand, accepts=accepts)
+        if not has_preferences:
+            return best_node(index, pool.name, demand, accepts=accepts)
+        # The pod's preferences go before the pool's strategy, which decides among the nodes that they put first.
+        fitting: list[NodeName] = []
+
+        def note(node: "NodeName") -> bool:
+            if accepts(node):
+                fitting.append(node)
+            return False  # so that all nodes are asked about
+
+        best_node(index, pool.name, demand, accepts=note)
+        return best_node(index, pool.name, demand, accepts=fit.preferred(fitting).__contains__)
 
     def _placed(self, pool: "PoolFacts", demand: "Demand", node: "NodeName") -> Placed:
         rules = self._index.device_rules(pool.name, node)
@@ -140,9 +160,15 @@ class AdmissionPlanner:
         lost = self._index.state_for(pool.name, demand).value_lost(demand, node)
         return Placed(pool.name, node, devices, value_lost=lost)
 
-    def _may_go_to(self, node: "NodeName", constraints: "Constraints") -> bool:
+    def _may_go_to(
+        self, node: "NodeName", constraints: "Constraints", tests: "Sequence[Test]" = ()
+    ) -> bool:
         facts = self._index.nodes.get(node)
-        return facts is not None and may_go_to(facts, constraints)
+        return (
+            facts is not None
+            and may_go_to(facts, constraints)
+            and all(test(facts) for test in tests)
+        )
 
     def _fits_once_stored(
         self, pool: "PoolFacts", demand: "Demand", constraints: "Constraints", *, now: float

@@ -7,6 +7,7 @@ Every method is synchronous and changes nothing. A plan is valid until the next 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
+from api.kinds.gpupool import Reserve
 from api.names import PodUid, ReservationId
 from pool.admission_planner import AdmissionPlanner
 from pool.errors import InvariantViolatedError
@@ -169,6 +170,11 @@ class AllocationReader:
             available = free_units_without({reservation.id}, entries, self._index)
             summary = summary.without_reservation(available)
         return refusal_of(summary, state.request_of(demand))
+
+    def leaves_node(self, reservation: Reservation) -> bool:
+        """Say whether kube-scheduler chooses the node of a pod with a reservation."""
+        pool = self._index.pool(reservation.pool)
+        return pool is not None and pool.reserve is Reserve.UNITS
 
     def bound_to(self, uid: "PodUid") -> AlreadyBound | None:
         """Return the node that a pod is bound to, or that its Binding names; None while it may go anywhere."""

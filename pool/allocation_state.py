@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from api.clock import Instant
     from api.names import NodeName, PoolName
-    from pool.model import Demand, PodFacts, PoolFacts
+    from pool.model import Demand, Peer, PodFacts, PoolFacts
     from pool.placement.planner import Placed
     from pool.pods.reported import AllocationMismatch, PodReport
 
@@ -45,6 +45,8 @@ class PlacementRequest(msgspec.Struct, frozen=True, kw_only=True):
     demand: "Demand"
     namespace: str
     name: str = ""
+    peer: "Peer | None" = None
+    """The pod as rules of other pods select it, where it is not observed."""
 
 
 @final
@@ -149,6 +151,7 @@ class AllocationState:
         if facts is None or not is_waiting or self.ledger.of_pod(uid) is not None:
             return None
         reservation = self._planned(request, placed, now, phase=ReservationPhase.CONFIRMED, uid=uid)
+        reservation = replace(reservation, peer=facts.peer)
         self._take_over(reservation, now)
         self._add(reservation)
         self._pods.pending.stop_waiting(facts)
@@ -209,10 +212,12 @@ class AllocationState:
     def observe_unitless(self, pod: "UnitlessPod") -> None:
         """Apply an observed pod that requests no units; one that has ended takes nothing."""
         self.index.set_requests(pod.uid, pod.node, pod.requests)
+        self.index.peers.replace(pod.uid, pod.node, pod.peer)
 
     def discard_unitless(self, uid: PodUid) -> None:
         """Drop a deleted pod that requested no units."""
         self.index.set_requests(uid, None)
+        self.index.peers.replace(uid, None, None)
 
     def expire(self, now: "Instant") -> list[Ended]:
         """End overdue reservations, and the newness of devices; return ended reservations with units."""
@@ -258,6 +263,7 @@ class AllocationState:
         planned = self._planned(request, placed, now, phase=ReservationPhase.COMMITTED, uid=uid)
         reservation = replace(
             planned,
+            peer=facts.peer if facts else existing.peer if existing else request.peer,
             id=existing.id if existing else planned.id,
             created_at=existing.created_at if existing else now.monotonic,
             expires_at=existing.expires_at if existing else now.monotonic,
@@ -326,6 +332,7 @@ class AllocationState:
             namespace=request.namespace,
             name=request.name,
             uid=uid,
+            peer=request.peer,
             node=placed.node if placed else None,
             devices=placed.devices if placed else {},
             phase=phase,
@@ -400,6 +407,7 @@ class AllocationState:
         self.index.set_assumed(
             reservation.id, reservation.units, is_confirmed=reservation.phase.is_confirmed
         )
+        self.index.peers.replace(reservation.id, reservation.node, reservation.peer)
 
     def _take_over(self, reservation: Reservation, now: "Instant") -> None:
         """End the unconfirmed reservations that have any of these units."""
@@ -428,6 +436,7 @@ class AllocationState:
         """End a live reservation: its units are free and its pod waits."""
         self.ledger.end(reservation.id, end)
         self.index.set_assumed(reservation.id, ())
+        self.index.peers.replace(reservation.id, None, None)
         if reservation.uid is not None and end is not End.BOUND:
             self.index.set_requests(reservation.uid, None)
         ended = Ended(reservation, end)

@@ -24,6 +24,8 @@ MEMORY: Final = "memory"
 PODS: Final = "pods"
 TOO_MANY_PODS: Final = "too many pods"
 """Why kube-scheduler passes a node over on which kubelet runs no more pods."""
+OTHER_PODS: Final = "podAntiAffinity of other pods"
+"""What may keep a pod away that its own spec does not say."""
 _MILLI_MIB: Final = 1000 * 2**20
 
 

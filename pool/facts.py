@@ -20,7 +20,7 @@ from pool import model
 from pool.compute_resources import NOTHING, allocatable, most_pods, requested
 from pool.demand import demand_of, named_resources, units_by_resource
 from pool.layout import most_units_of_a_device
-from pool.pods.selection import selection_of
+from pool.pods.selection import peer_of, selection_of
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -63,6 +63,7 @@ def _facts_of_pool(pool: "GPUPool") -> model.PoolFacts:
         slices_per_device=allocation.slices_per_device,
         slice_placement=pool.slice_placement,
         device_topology=pool.spec.scheduling.device_topology,
+        reserve=pool.spec.scheduling.reserve,
         created=pool.metadata.creation_timestamp or "",
         is_terminating=pool.metadata.deletion_timestamp is not None,
         is_in_maintenance=pool.is_in_maintenance,
@@ -196,7 +197,12 @@ def observed_pod(pod: "Pod") -> "model.AnyPod | None":
         names.PodUid(pod.metadata.uid),
         names.NodeName(intern(pod.spec.node_name)),
         NOTHING if pod.is_terminal else requested(pod),
+        None if pod.is_terminal else _peer(pod),
     )
+
+
+def _peer(pod: "Pod") -> model.Peer:
+    return peer_of(pod.spec, pod.metadata.namespace, pod.metadata.labels or {})
 
 
 def pod_facts(pod: "Pod") -> model.PodFacts | None:
@@ -253,6 +259,7 @@ def _facts_of(pod: "Pod") -> model.PodFacts | None:
         selection=selection_of(pod) if phase is model.PodPhase.PENDING else None,
         inadmissible_units=inadmissible_units,
         requests=requested(pod),
+        peer=_peer(pod),
         units_condition=_units_condition(pod, phase),
         finalizers=(
             tuple(map(intern, pod.metadata.finalizers or ()))

@@ -12,18 +12,24 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from api.driver_upgrade import EMPTYING_VALUES, IN_PROGRESS_VALUES, UPGRADE_STATE_LABEL
-from api.kinds.gpupool import DeviceTopology, SlicePlacement
+from api.kinds.gpupool import DeviceTopology, Reserve, SlicePlacement
 from api.well_known_labels import HOSTNAME_LABEL
 from pool.compute_resources import NOTHING, ComputeResources
 from pool.node_affinity import RequiredNodeAffinity, Tolerations
 from pool.refusal import NodeReason
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from api.annotations import AccessNote, Devices, ReservationNote
     from api.cache_name import CacheName
-    from api.foreign.core import Affinity, NodeSelectorTerm, NodeTaint, Toleration
+    from api.foreign.core import (
+        Affinity,
+        NodeSelectorTerm,
+        NodeTaint,
+        PreferredSchedulingTerm,
+        Toleration,
+    )
     from api.kinds.gpunodeinventory import TopologyManagerPolicy, TopologyManagerScope
     from api.kinds.gpupool import AllocationMode, Strategy, WhenExhausted
     from api.mig.layout import Shares
@@ -80,6 +86,7 @@ class PoolFacts:
     slices_per_device: int = 1
     slice_placement: SlicePlacement = SlicePlacement.DISTINCT_DEVICES
     device_topology: DeviceTopology = DeviceTopology.PREFERRED
+    reserve: Reserve = Reserve.NODE
     created: str = ""
     """Creation time: of two pools that claim one resource the older serves it."""
     is_terminating: bool = False
@@ -272,6 +279,8 @@ class PeerRule(msgspec.Struct, frozen=True, gc=False):
     min_domains: int = 1
     honors_taints: bool = False
     """Nodes whose taints keep the pod away have no part in spreading."""
+    weight: int = 0
+    """Weight of a preference; 0: required."""
 
     def __str__(self) -> str:
         return f"{self.kind.value} by {self.key}"
@@ -281,6 +290,16 @@ class PeerRule(msgspec.Struct, frozen=True, gc=False):
         """Whether two pods with this rule are never on one node."""
         is_by_node = self.key == HOSTNAME_LABEL
         return is_by_node and self.kind is PeerKind.APART and self.counts_itself
+
+
+class Peer(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
+    """What rules about other pods select a pod by, and the rules by which it keeps others away; equal for pods of a workload."""
+
+    namespace: str
+    labels: tuple[tuple[str, str], ...] = ()
+    """Sorted."""
+    apart: tuple[PeerRule, ...] = ()
+    """Its required podAntiAffinity."""
 
 
 class PodSelection(msgspec.Struct, frozen=True, gc=False):
@@ -302,6 +321,9 @@ class PodSelection(msgspec.Struct, frozen=True, gc=False):
     """Fields of its spec by which kube-scheduler may refuse a node, and of which the nodes' facts are not kept."""
     undecided: str = ""
     """Why no node can be the right one yet."""
+    preferred: tuple[PeerRule, ...] = ()
+    """Preferences by other pods."""
+    preferred_nodes: "tuple[PreferredSchedulingTerm, ...]" = ()
 
 
 class UnitsCondition(msgspec.Struct, frozen=True, gc=False):
@@ -368,6 +390,7 @@ class PodFacts:
     units_condition: UnitsCondition | None = None
     """Condition of the units, as long as it may have to be written again: of a pending pod, and of one that has
     stopped waiting and says that it waits."""
+    peer: Peer | None = None
     finalizers: tuple[str, ...] = ()
     """Finalizers of a deleted pod with a terminal phase whose containers are shown running: they keep it and its
     units."""
@@ -385,6 +408,7 @@ class PodFacts:
             and self.demand == other.demand
             and self.inadmissible_units == other.inadmissible_units
             and self.requests == other.requests
+            and self.peer == other.peer
         )
 
 
@@ -395,6 +419,8 @@ class UnitlessPod(msgspec.Struct, frozen=True, gc=False):
     node: "NodeName"
     requests: ComputeResources
     """Nothing once it has ended."""
+    peer: Peer | None = None
+    """None once it has ended."""
 
 
 AnyPod = PodFacts | UnitlessPod
@@ -416,6 +442,12 @@ class Constraints:
     node_selector: "Mapping[str, str] | None" = None
     affinity: "InitVar[Affinity | None]" = None
     tolerations: "InitVar[Iterable[Toleration]]" = ()
+    peer: Peer | None = None
+    """The pod as rules of other pods select it; None where no pod is in question."""
+    rules: tuple[PeerRule, ...] = ()
+    """Required rules about other pods."""
+    preferred: tuple[PeerRule, ...] = ()
+    preferred_nodes: "Sequence[PreferredSchedulingTerm]" = ()
     required: RequiredNodeAffinity | None = field(init=False)
     """None where every node is accepted."""
     tolerated: Tolerations = field(init=False)
@@ -428,6 +460,10 @@ class Constraints:
         compiled = RequiredNodeAffinity(required.node_selector_terms or ()) if required else None
         object.__setattr__(self, "required", compiled)
         object.__setattr__(self, "tolerated", Tolerations(tolerations))
+
+    @property
+    def has_preferences(self) -> bool:
+        return bool(self.preferred or self.preferred_nodes)
 
     def select(self, node: "NodeName", labels: "Mapping[str, str]") -> bool:
         """Say whether selector and required affinity allow a node, whatever its taints."""

@@ -6,7 +6,8 @@ scoring has a choice. A node that eviction could free goes to `FailedNodes`; any
 
 A pod with reserved units on one of the nodes passes there alone. prioritize would put that node first by more than
 all other scores together (`manifests.install.scheduler`), so no choice is lost, and kube-scheduler need not score
-hundreds of nodes or call prioritize (docs/design/0003-nominating.md).
+hundreds of nodes or call prioritize (docs/design/0003-nominating.md). In a pool that reserves units and no node it
+passes on all nodes that fit; bind takes the units there and gives the reserved ones back.
 
 This runs inside kube-scheduler's serial cycle for hundreds of names. So whole lists go through `map` and `zip`,
 names that all fit are answered with the bytes of the request, and an answer is kept with its list while the view
@@ -17,6 +18,7 @@ import functools
 from itertools import repeat
 from typing import TYPE_CHECKING, Final
 
+from api.kinds.gpupool import Reserve
 from pool.refusal import NodeReason, NodeRefusal
 from scheduler.codec import encode_all_fit, encode_names, encode_sorted
 from scheduler.node_lists import Candidates, Filtered
@@ -74,7 +76,8 @@ def _pinned(asked: UnitDemand, names: "list[NodeName]", bound: "AlreadyBound") -
 
 def _sorted(asked: UnitDemand, candidates: Candidates, context: "ExtenderContext") -> Filtered:
     own, refusal = own_node(asked, context.reader)
-    if own is not None and refusal is None and own in candidates.names:
+    is_chosen = asked.pool.reserve is Reserve.NODE
+    if is_chosen and own is not None and refusal is None and own in candidates.names:
         return _parted([own], {}, {})
     view = context.index.view(asked.pool.name, asked.demand)
     if own is None or refusal == view.refusals.get(own, _ABSENT):

@@ -2,6 +2,8 @@
 
 Of a pod with kernel caches a part of the 9 is for nodes that have all of them (`pool.index.cache_fit.WARM_SCORE`).
 
+In a pool that reserves units and no node all nodes have 0: kube-scheduler's own scores decide.
+
 Without a reservation the best node by LeastFragmentation has 10: kube-scheduler picks at random among equal scores.
 
 The index's view has the scores, and filter has looked them up with the refusals. The cost is one look-up a name
@@ -10,6 +12,7 @@ where it has not, and none where list and view are those of the call before.
 
 from typing import TYPE_CHECKING, Final
 
+from api.kinds.gpupool import Reserve
 from pool.index.cache_fit import best_node, with_warmth
 from pool.index.node_view import MAX_SCORE
 from scheduler.codec import HostPriority, encode_priorities, encode_priority, join_priorities
@@ -53,6 +56,11 @@ def no_scores(names: "list[NodeName]") -> bytes:
 def _scored(asked: UnitDemand, candidates: "Candidates", context: "ExtenderContext") -> Scored:
     index = context.index
     view = index.view(asked.pool.name, asked.demand)
+    if asked.pool.reserve is Reserve.UNITS:
+        own, refusal = own_node(asked, context.reader)
+        fitting = {*view.scores, own} if refusal is None else view.scores
+        any_fits = any(name in fitting for name in candidates.names)
+        return Scored(no_scores(candidates.names), any_fits=any_fits)
     preference = index.cache_demand_of(asked.demand) if asked.demand.caches else None
     scores: Mapping[NodeName, int] = view.scores
     if preference is None:

@@ -7,22 +7,25 @@ admission itself adds, count as met.
 from typing import TYPE_CHECKING
 
 from api.foreign.core import Affinity, NodeAffinity, NodeSelector
-from api.names import pool_node_label
+from api.names import POOL_LABEL, pool_node_label
 from pool.model import Constraints
 from pool.node_affinity import contradicts_pool, required_terms, terms_beyond_pool
+from pool.pods.selection import peer_of, peer_rules, preferred_node_terms
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from api.foreign.core import PodSpec, Toleration
+    from api.foreign.core import Pod, Toleration
     from api.names import PoolName
 
 
 def constraints_of(
-    spec: "PodSpec", pool: "PoolName", tolerations: "Iterable[Toleration]"
+    pod: "Pod", pool: "PoolName", tolerations: "Iterable[Toleration]", *, namespace: str
 ) -> Constraints:
     """Return the pod's constraints, given the tolerations that admission adds."""
-    key = pool_node_label(pool)
+    key, spec = pool_node_label(pool), pod.spec
+    labels = {**(pod.metadata.labels or {}), POOL_LABEL: pool}
+    rules = peer_rules(spec, namespace, labels)
     selector = spec.node_selector
     if selector and key in selector:
         selector = {other: value for other, value in selector.items() if other != key}
@@ -30,6 +33,10 @@ def constraints_of(
         node_selector=selector,
         affinity=_beyond_pool(spec.affinity, key),
         tolerations=(*(spec.tolerations or ()), *tolerations),
+        peer=peer_of(spec, namespace, labels),
+        rules=tuple(rule for rule in rules if not rule.weight),
+        preferred=tuple(rule for rule in rules if rule.weight),
+        preferred_nodes=preferred_node_terms(spec),
     )
 
 

@@ -71,7 +71,9 @@ def _admit(request: "PodRequest", demand: Demand, context: "AdmissionContext") -
         request=request,
         pool=facts,
         demand=demand,
-        constraints=constraints_of(spec, pool.name, tolerations),
+        constraints=constraints_of(
+            request.pod, pool.name, tolerations, namespace=request.namespace
+        ),
     )
     decision = reserve(pod, context)
     if pod.constraints.required is not None and pod.constraints.required.is_exhausted:

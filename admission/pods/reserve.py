@@ -85,6 +85,7 @@ def reserve(pod: "PoolPod", context: "AdmissionContext") -> "Decision":
         demand=pod.demand,
         namespace=request.namespace,
         name=request.pod.metadata.name,
+        peer=pod.constraints.peer,
     )
     reservation = context.allocation_state.reserve(
         placement, planned.placed if context.may_reserve() else None, now

@@ -50,11 +50,21 @@ class NodeSelector(Model, frozen=True):
     node_selector_terms: list[NodeSelectorTerm] | None = None
 
 
+class PreferredSchedulingTerm(Model, frozen=True):
+    """A preference among nodes."""
+
+    weight: int = 0
+    preference: NodeSelectorTerm = NodeSelectorTerm()
+
+
 class NodeAffinity(Model, frozen=True):
-    """The required half; kube-scheduler evaluates the preferred one."""
+    """Node affinity: what is required of a node, and what is preferred."""
 
     required: NodeSelector | None = msgspec.field(
         default=None, name="requiredDuringSchedulingIgnoredDuringExecution"
+    )
+    preferred: list[PreferredSchedulingTerm] | None = msgspec.field(
+        default=None, name="preferredDuringSchedulingIgnoredDuringExecution"
     )
 
 
@@ -65,6 +75,15 @@ class PodAffinityTerm(Model, frozen=True):
     label_selector: dict[str, Any] | None = None
     namespaces: list[str] | None = None
     namespace_selector: dict[str, Any] | None = None
+    match_label_keys: list[str] | None = None
+    mismatch_label_keys: list[str] | None = None
+
+
+class WeightedPodAffinityTerm(Model, frozen=True):
+    """A preference by other pods."""
+
+    weight: int = 0
+    pod_affinity_term: PodAffinityTerm = PodAffinityTerm()
 
 
 class PodAffinity(Model, frozen=True):
@@ -72,6 +91,9 @@ class PodAffinity(Model, frozen=True):
 
     required: list[PodAffinityTerm] | None = msgspec.field(
         default=None, name="requiredDuringSchedulingIgnoredDuringExecution"
+    )
+    preferred: list[WeightedPodAffinityTerm] | None = msgspec.field(
+        default=None, name="preferredDuringSchedulingIgnoredDuringExecution"
     )
 
 

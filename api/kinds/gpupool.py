@@ -70,6 +70,15 @@ class DeviceTopology(Enum):
     """Any devices of the node."""
 
 
+class Reserve(Enum):
+    """What a reservation decides for its pod."""
+
+    NODE = "Node"
+    """Its node and units: kube-scheduler is shown that node alone."""
+    UNITS = "Units"
+    """That the pod gets its units: kube-scheduler chooses among all nodes with enough of them, and no strategy counts."""
+
+
 class WhenExhausted(Enum):
     """Action of admission when too few units are free."""
 
@@ -222,6 +231,9 @@ class Scheduling(Model, frozen=True):
     only, and admission warns."""
     device_topology: DeviceTopology = DeviceTopology.PREFERRED
     """Whether the devices of one pod must be near each other: on one NUMA node, or all connected by NVLink."""
+    reserve: Reserve = Reserve.NODE
+    """What a reservation decides: the pod's node by `strategy` and the pod's preferences, or only that units are held
+    for it, on a node that kube-scheduler then chooses by all of its scores."""
     taints: Annotated[list[Taint], Meta(max_length=16)] | None = None
     """Taints of the pool's nodes; its pods tolerate exactly these."""
 

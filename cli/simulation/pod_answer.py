@@ -9,7 +9,7 @@ from cli.simulation.pod_scheduling import question_of
 from cli.simulation.proposals import new_node_for, remedies_for
 from pool.errors import InvariantViolatedError
 from pool.model import PodPhase
-from pool.pods.selection import unweighed
+from pool.pods.selection import WEIGHED_AT_ADMISSION, unweighed
 
 if TYPE_CHECKING:
     from cli.simulation.answers import NewNode
@@ -43,6 +43,8 @@ def answer_for(asked: "NewPod", snapshot: "Snapshot", caller: "PodCreator") -> A
         raise BadInputError(
             f"the objects of {snapshot.origin} contradict each other: {error}"
         ) from error
+    placement = decision.placement
+    is_reserved = placement is not None and placement.is_reserved
     return Answer(
         pod=asked.ref,
         cluster=snapshot.origin,
@@ -50,7 +52,11 @@ def answer_for(asked: "NewPod", snapshot: "Snapshot", caller: "PodCreator") -> A
         remedies=remedies,
         new_node=new_node,
         partial=list(snapshot.gaps),
-        not_checked=_not_checked(asked, snapshot),
+        not_checked=[
+            item
+            for item in _not_checked(asked, snapshot)
+            if not is_reserved or item not in WEIGHED_AT_ADMISSION
+        ],
     )
 
 

@@ -151,6 +151,5 @@ def stored_pod(asked: "NewPod") -> "PodFacts":
 
 
 def _constraints(asked: "NewPod", pool: "GPUPool") -> Constraints:
-    spec = asked.pod.spec
-    tolerations = patch.missing_tolerations(spec, pool.taints)
-    return constraints_of(spec, pool.name, tolerations)
+    tolerations = patch.missing_tolerations(asked.pod.spec, pool.taints)
+    return constraints_of(asked.pod, pool.name, tolerations, namespace=asked.namespace)

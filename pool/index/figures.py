@@ -23,6 +23,7 @@ from pool.index.fitting_devices import limited
 from pool.index.new_devices import NewDevices
 from pool.index.node_requests import NodeRequests
 from pool.index.node_view import summarize, without_incompatible
+from pool.index.peers import Peers
 from pool.index.pool_state import PoolState
 from pool.index.unaccounted import UnaccountedPods
 from pool.placement.device_rules import DeviceRules, device_rules
@@ -76,6 +77,8 @@ class IndexFigures:
         self._new = NewDevices()
         self.requests = NodeRequests(is_whole=has_all_pods)
         """CPU and memory, of pods with and without units."""
+        self.peers = Peers()
+        """Pods as rules about other pods select them, with and without units."""
 
     def pool_of(self, resource: str) -> "PoolFacts | None":
         """Return the pool that serves a resource."""

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from pool.compute_resources import NOTHING, TOO_MANY_PODS, ComputeResources
+from pool.compute_resources import NOTHING, OTHER_PODS, TOO_MANY_PODS, ComputeResources
 from pool.index.figures import IndexFigures
 from pool.index.pool_state import PoolState
 from pool.placement.fragmentation.placement_costs import RemainingRoom
@@ -84,7 +84,7 @@ class IndexReader(IndexFigures):
         keeps_away = self.requests.keep_away_beyond(without=without) or any(
             self.requests.on(node, without=without).apart for node in nodes
         )
-        return ("podAntiAffinity of other pods",) if keeps_away else ()
+        return (OTHER_PODS,) if keeps_away else ()
 
     def remaining_room(
         self,

@@ -62,6 +62,7 @@ class PodClaims:
         self._index.set_observed(facts.uid, actual.units)
         self._index.set_unaccounted(facts.uid, actual.missing)
         self._index.set_requests(facts.uid, node, facts.requests)
+        self._index.peers.replace(facts.uid, node, facts.peer)
         self.mismatches.check(facts, actual, self._index)
 
     def end(self, uid: "PodUid") -> None:
@@ -70,6 +71,7 @@ class PodClaims:
         self._index.set_observed(uid, ())
         self._index.set_unaccounted(uid, {})
         self._index.set_requests(uid, None)
+        self._index.peers.replace(uid, None, None)
 
     def keep_reported(self, facts: "PodFacts") -> None:
         """Let a pod that is gone keep what its node reports of it, if it was bound."""

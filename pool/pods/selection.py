@@ -11,18 +11,26 @@ from sys import intern
 from typing import TYPE_CHECKING, Final
 
 import msgspec
-from msgspec import structs
+from msgspec import structs, to_builtins
 
-from api.foreign.core import Affinity, NodeAffinity, NodeSelector, NodeSelectorTerm, Toleration
+from api.foreign.core import (
+    Affinity,
+    NodeAffinity,
+    NodeSelector,
+    NodeSelectorTerm,
+    PodAffinity,
+    PreferredSchedulingTerm,
+    Toleration,
+)
 from api.meta import LabelSelector, Model, SelectorOperator, SelectorRequirement
 from api.names import CAPACITY_GATE, POOL_LABEL, RESOURCE_PREFIX, PoolName, pool_node_label
 from api.selector_text import label_selector_text
-from pool.compute_resources import others_requested
-from pool.model import Constraints, PeerKind, PeerRule, PodSelection
+from pool.compute_resources import OTHER_PODS, others_requested
+from pool.model import Constraints, Peer, PeerKind, PeerRule, PodSelection
 from pool.node_affinity import terms_beyond_pool
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping, Sequence
 
     from api.foreign.core import Pod, PodSpec
 
@@ -35,9 +43,17 @@ _Parts = tuple[
     tuple[PeerRule, ...],
     tuple[str, ...],
     tuple[str, ...],
+    str,
+    tuple[PeerRule, ...],
+    tuple[PreferredSchedulingTerm, ...],
 ]
 
 _SELECTS_NOTHING: Final = NodeSelectorTerm()
+_PREFERRED: Final = "spec.affinity.nodeAffinity.preferredDuringSchedulingIgnoredDuringExecution"
+_NEAR, _APART = "spec.affinity.podAffinity", "spec.affinity.podAntiAffinity"
+_SPREAD: Final = "spec.topologySpreadConstraints"
+WEIGHED_AT_ADMISSION: Final = frozenset({_PREFERRED, _NEAR, _APART, _SPREAD, OTHER_PODS})
+"""Fields that choose the node of a reservation, and are not weighed for a pod without one."""
 _encode: Final = msgspec.json.Encoder().encode
 _decode: Final = msgspec.json.Decoder(_Parts).decode
 
@@ -48,6 +64,7 @@ class _PeerTerm(Model, frozen=True):
     topology_key: str = ""
     label_selector: LabelSelector | None = None
     match_label_keys: list[str] | None = None
+    mismatch_label_keys: list[str] | None = None
     namespaces: list[str] | None = None
     namespace_selector: LabelSelector | None = None
     max_skew: int = 1
@@ -60,22 +77,28 @@ def selection_of(pod: "Pod") -> PodSelection:
     spec = pod.spec
     key = pool_node_label(PoolName(pod.metadata.label(POOL_LABEL) or ""))
     selector = tuple(sorted(item for item in (spec.node_selector or {}).items() if item[0] != key))
-    peers = list(_peers(pod))
+    peers = list(_peers(spec, pod.metadata.namespace, pod.metadata.labels or {}))
     parts: _Parts = (
         selector,
         _affinity(spec.affinity, key),
         tuple(spec.tolerations or ()),
         others_requested(spec, ours=RESOURCE_PREFIX),
         tuple(_claims(pod)),
-        tuple(rule for rule in peers if isinstance(rule, PeerRule)),
+        tuple(rule for rule in peers if isinstance(rule, PeerRule) and not rule.weight),
         tuple(words for words in peers if isinstance(words, str)),
         unweighed(spec),
+        "",
+        tuple(rule for rule in peers if isinstance(rule, PeerRule) and rule.weight),
+        tuple(preferred_node_terms(spec)),
     )
     return _shared(_encode(parts))
 
 
 def unweighed(spec: "PodSpec") -> tuple[str, ...]:
-    """Return the fields of a pod's spec on which kube-scheduler may decide otherwise than `pool.what_if` does."""
+    """Return the fields of a pod's spec on which kube-scheduler may decide otherwise than `pool.what_if` does.
+
+    Of a pod with a reservation those in `WEIGHED_AT_ADMISSION` are not among them.
+    """
     affinity, volumes = spec.affinity or Affinity(), spec.volumes or ()
     containers = (*(spec.init_containers or ()), *(spec.containers or ()))
     ports = [port for container in containers for port in container.ports or ()]
@@ -84,12 +107,10 @@ def unweighed(spec: "PodSpec") -> tuple[str, ...]:
         "spec.schedulingGates": any(
             gate.name != CAPACITY_GATE for gate in spec.scheduling_gates or ()
         ),
-        "spec.affinity.podAffinity": affinity.pod_affinity,
-        "spec.affinity.podAntiAffinity": affinity.pod_anti_affinity,
-        "spec.topologySpreadConstraints": any(
-            item.get("whenUnsatisfiable") != "ScheduleAnyway"
-            for item in spec.topology_spread_constraints or ()
-        ),
+        _PREFERRED: preferred_node_terms(spec),
+        _NEAR: affinity.pod_affinity,
+        _APART: affinity.pod_anti_affinity,
+        _SPREAD: spec.topology_spread_constraints,
         "spec.volumes[].persistentVolumeClaim": any(
             volume.persistent_volume_claim for volume in volumes
         ),
@@ -102,7 +123,29 @@ def unweighed(spec: "PodSpec") -> tuple[str, ...]:
     return tuple(path for path, is_there in fields.items() if is_there)
 
 
-def constraints_of_selection(selection: PodSelection) -> Constraints:
+def peer_of(spec: "PodSpec", namespace: str, labels: "Mapping[str, str]") -> Peer:
+    """Return the pod as rules of other pods select it."""
+    return _shared_peer(namespace, tuple(sorted(labels.items())), _apart(spec, namespace, labels))
+
+
+def peer_rules(
+    spec: "PodSpec", namespace: str, labels: "Mapping[str, str]"
+) -> "tuple[PeerRule, ...]":
+    """Return the pod's rules about other pods, preferences among them; those that cannot be read are left out."""
+    if spec.topology_spread_constraints is None and (
+        spec.affinity is None
+        or (spec.affinity.pod_affinity is None and spec.affinity.pod_anti_affinity is None)
+    ):
+        return ()
+    return tuple(rule for rule in _peers(spec, namespace, labels) if isinstance(rule, PeerRule))
+
+
+def preferred_node_terms(spec: "PodSpec") -> "Sequence[PreferredSchedulingTerm]":
+    node_affinity = spec.affinity.node_affinity if spec.affinity is not None else None
+    return (node_affinity.preferred if node_affinity is not None else None) or ()
+
+
+def constraints_of_selection(selection: PodSelection, peer: Peer | None = None) -> Constraints:
     """Return the constraints that admission would derive from the pod, for one decision."""
     terms = list(selection.affinity)
     required = NodeSelector(node_selector_terms=terms) if terms else None
@@ -110,6 +153,10 @@ def constraints_of_selection(selection: PodSelection) -> Constraints:
         node_selector=dict(selection.node_selector),
         affinity=Affinity(node_affinity=NodeAffinity(required=required)),
         tolerations=selection.tolerations,
+        peer=peer,
+        rules=selection.peers,
+        preferred=selection.preferred,
+        preferred_nodes=selection.preferred_nodes,
     )
 
 
@@ -131,36 +178,64 @@ def _claims(pod: "Pod") -> "Iterator[str]":
             yield f"{pod.metadata.name}-{volume.name}"
 
 
-def _peers(pod: "Pod") -> "Iterator[PeerRule | str]":
-    """Yield the rules about other pods that kube-scheduler enforces; in words where one cannot be read."""
-    for kind, given in _peer_terms(pod.spec):
+def _apart(spec: "PodSpec", namespace: str, labels: "Mapping[str, str]") -> "tuple[PeerRule, ...]":
+    """Return the required podAntiAffinity."""
+    if spec.affinity is None or spec.affinity.pod_anti_affinity is None:
+        return ()
+    rules = peer_rules(spec, namespace, labels)
+    return tuple(rule for rule in rules if rule.kind is PeerKind.APART and not rule.weight)
+
+
+def _peers(
+    spec: "PodSpec", namespace: str, labels: "Mapping[str, str]"
+) -> "Iterator[PeerRule | str]":
+    """Yield the rules about other pods, preferences among them; a required one that cannot be read in words."""
+    for kind, given, weight in _peer_terms(spec):
         try:
-            yield _peer_rule(pod, kind, msgspec.convert(given, _PeerTerm))
+            term = msgspec.convert(given, _PeerTerm)
         except msgspec.ValidationError:
-            yield f"{kind.value} that cannot be read"
+            if not weight:
+                yield f"{kind.value} that cannot be read"
+        else:
+            yield _peer_rule(term, namespace, labels, kind=kind, weight=weight)
 
 
-def _peer_terms(spec: "PodSpec") -> "Iterator[tuple[PeerKind, object]]":
+def _peer_terms(spec: "PodSpec") -> "Iterator[tuple[PeerKind, object, int]]":
+    """Yield the terms with their weights, 0 for required ones; a soft constraint on spreading has the weight 1."""
     affinity = spec.affinity or Affinity()
     for kind, terms in (
-        (PeerKind.NEAR, affinity.pod_affinity),
-        (PeerKind.APART, affinity.pod_anti_affinity),
+        (PeerKind.NEAR, affinity.pod_affinity or PodAffinity()),
+        (PeerKind.APART, affinity.pod_anti_affinity or PodAffinity()),
     ):
-        for term in (terms.required or ()) if terms is not None else ():
-            yield kind, msgspec.to_builtins(term)
+        yield from ((kind, to_builtins(term), 0) for term in terms.required or ())
+        for item in terms.preferred or ():
+            if item.weight > 0:
+                yield kind, to_builtins(item.pod_affinity_term), item.weight
     for constraint in spec.topology_spread_constraints or ():
-        if constraint.get("whenUnsatisfiable") == "DoNotSchedule":
-            yield PeerKind.SPREAD, constraint
+        is_soft = constraint.get("whenUnsatisfiable") == "ScheduleAnyway"
+        if is_soft or constraint.get("whenUnsatisfiable") == "DoNotSchedule":
+            yield PeerKind.SPREAD, constraint, int(is_soft)
 
 
-def _peer_rule(pod: "Pod", kind: PeerKind, given: _PeerTerm) -> PeerRule:
-    namespace, labels = pod.metadata.namespace, pod.metadata.labels or {}
+def _peer_rule(
+    given: _PeerTerm,
+    namespace: str,
+    labels: "Mapping[str, str]",
+    *,
+    kind: PeerKind,
+    weight: int,
+) -> PeerRule:
     selector = given.label_selector
     if selector is not None:
+        # Of a stored pod the API server has merged them, and the same again changes nothing.
         same = [
-            SelectorRequirement(key=key, operator=SelectorOperator.IN, values=[labels[key]])
-            for key in given.match_label_keys or ()
-            if kind is PeerKind.SPREAD and key in labels  # the API server merges those of affinity
+            SelectorRequirement(key=key, operator=operator, values=[labels[key]])
+            for keys, operator in (
+                (given.match_label_keys, SelectorOperator.IN),
+                (given.mismatch_label_keys, SelectorOperator.NOT_IN),
+            )
+            for key in keys or ()
+            if key in labels
         ]
         selector = structs.replace(
             selector, match_expressions=[*(selector.match_expressions or ()), *same]
@@ -180,7 +255,16 @@ def _peer_rule(pod: "Pod", kind: PeerKind, given: _PeerTerm) -> PeerRule:
         max_skew=given.max_skew,
         min_domains=given.min_domains or 1,
         honors_taints=given.node_taints_policy == "Honor",
+        weight=weight,
     )
+
+
+@functools.lru_cache(maxsize=4096)
+def _shared_peer(
+    namespace: str, labels: tuple[tuple[str, str], ...], apart: tuple[PeerRule, ...]
+) -> Peer:
+    """Return one object for the equal pods of a workload."""
+    return Peer(intern(namespace), labels, apart)
 
 
 @functools.lru_cache(maxsize=1024)

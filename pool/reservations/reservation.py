@@ -17,7 +17,7 @@ import msgspec
 if TYPE_CHECKING:
     from api.annotations import Devices
     from api.names import NodeName, PodUid, PoolName, ReservationId, UnitId
-    from pool.model import Demand
+    from pool.model import Demand, Peer
 
 
 class ReservationPhase(Enum):
@@ -72,6 +72,8 @@ class Reservation(msgspec.Struct, frozen=True, kw_only=True):
     name: str = ""
     """Empty until the pod has its final name."""
     uid: "PodUid | None" = None
+    peer: "Peer | None" = None
+    """The pod as rules of other pods select it; None where its labels are not read."""
     node: "NodeName | None" = None
     devices: "Devices"
     phase: ReservationPhase

@@ -53,6 +53,7 @@ def restored_reservation(
         namespace=facts.namespace,
         name=facts.name,
         uid=facts.uid,
+        peer=facts.peer,
         node=NodeName(note.node) if note.node else None,
         devices=note.devices,
         phase=ReservationPhase.CONFIRMED,

@@ -6,7 +6,7 @@ import msgspec
 
 from api.names import NodeName
 from pool.model import Constraints
-from pool.pods.selection import constraints_of_selection
+from pool.pods.selection import WEIGHED_AT_ADMISSION, constraints_of_selection
 from pool.refusal import NodeReason
 from pool.what_if.explanation import HAVE_UNITS, Explanation, UnitWaitReason
 from pool.what_if.node_figures import figures_of_nodes, holders_on, refused
@@ -116,7 +116,9 @@ def explanation_steps(
     """
     pod = question.pod
     selection = pod.selection
-    constraints = Constraints() if selection is None else constraints_of_selection(selection)
+    constraints = (
+        Constraints() if selection is None else constraints_of_selection(selection, pod.peer)
+    )
     pool = index.pool_of(pod.demand.resource)
     figures = (
         [] if pool is None else _figures(reader, index, pod, pool=pool, constraints=constraints)
@@ -150,12 +152,21 @@ def explanation_steps(
         if pool is None
         else _detailed(reader, index, question, pool=pool, figures=figures),
         nodes_total=len(figures),
-        unweighed=(
-            *(() if selection is None else selection.unweighed),
-            *(() if pool is None else index.unweighed(pool.name, without=pod.uid)),
-        ),
+        unweighed=_unweighed(reader, index, pod, pool=pool),
         remedies=tuple(remedies),
     )
+
+
+def _unweighed(
+    reader: "AllocationReader", index: "IndexReader", pod: "PodFacts", *, pool: "PoolFacts | None"
+) -> tuple[str, ...]:
+    fields = (
+        *(() if pod.selection is None else pod.selection.unweighed),
+        *(() if pool is None else index.unweighed(pool.name, without=pod.uid)),
+    )
+    own = reader.ledger.of_pod(pod.uid)
+    is_reserved = own is not None and own.has_units
+    return tuple(item for item in fields if not is_reserved or item not in WEIGHED_AT_ADMISSION)
 
 
 def _figures(

@@ -360,7 +360,8 @@ def _constraints_in(pool: "PoolFacts", question: "WaitQuestion") -> "Constraints
     selection = question.pod.selection or PodSelection()
     more = tuple(question.tolerated.get(owner_of(pool.name), ()))
     return constraints_of_selection(
-        msgspec.structs.replace(selection, tolerations=(*selection.tolerations, *more))
+        msgspec.structs.replace(selection, tolerations=(*selection.tolerations, *more)),
+        question.pod.peer,
     )
 
 

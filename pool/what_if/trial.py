@@ -8,6 +8,7 @@ may decide otherwise are `pool.pods.selection.unweighed`.
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
+from api.kinds.gpupool import Reserve
 from pool.compute_resources import NOTHING
 from pool.index.cache_fit import best_node, with_warmth
 from pool.index.node_view import refusal_of
@@ -88,13 +89,19 @@ class Trial:
         if self.pod.pool.closed is not None:
             return None
         own = self.reader.ledger.of_pod(self.pod.facts.uid)
+        reserved: Choice | None = None
         if own is not None and own.node is not None and (nodes is None or own.node in nodes):
             placed = None if self.limit(own.node, freed) else self._bound_on(own.node)
             if placed is not None:
-                return Choice(placed, is_reserved=True, fitting_nodes=1, equal_nodes=1)
+                reserved = Choice(placed, is_reserved=True, fitting_nodes=1, equal_nodes=1)
+        if reserved is not None and self.pod.pool.reserve is Reserve.NODE:
+            return reserved
+        known = dict(self._scores())
+        if reserved is not None:
+            known.setdefault(reserved.placed.node, 0)
         scores = {
             name: score
-            for name, score in self._scores().items()
+            for name, score in known.items()
             if (nodes is None or name in nodes) and not self.limit(name, freed)
         }
         if not scores:
@@ -148,6 +155,8 @@ class Trial:
         """Return the scores of prioritize."""
         index, demand = self.index, self.pod.facts.demand
         scores = index.view(self.pod.pool.name, demand).scores
+        if self.pod.pool.reserve is Reserve.UNITS:
+            return dict.fromkeys(scores, 0)
         preference = index.cache_demand_of(demand) if demand.caches else None
         if preference is None:
             return scores
@@ -157,6 +166,8 @@ class Trial:
         }
 
     def _best_of(self, scores: "Mapping[NodeName, int]") -> "NodeName":
+        if self.pod.pool.reserve is Reserve.UNITS:
+            return min(scores)
         index, pool, demand = self.index, self.pod.pool.name, self.pod.facts.demand
         if index.state(pool).ranking is not None:
             best = best_node(index, pool, demand, accepts=scores.__contains__)

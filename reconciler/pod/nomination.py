@@ -136,6 +136,8 @@ class NominationWriter:
             pod = self._reader.pods.get(reservation.uid)
             if pod is None or reservation.node is None or pod.phase is not PodPhase.PENDING:
                 continue
+            if self._reader.leaves_node(reservation):
+                continue
             if not pod.awaits_capacity:  # still gated: kube-scheduler does not take it
                 queued.append((pod, reservation.node))
         # Stable: pods of one priority stay in the order of their admission.

@@ -165,7 +165,7 @@ class CapacityHolds:
 
 def constraints_of(pod: "PodFacts") -> Constraints:
     """Return the constraints of a pending pod on its node; new ones for each decision."""
-    return _ANYWHERE if pod.selection is None else constraints_of_selection(pod.selection)
+    return _ANYWHERE if pod.selection is None else constraints_of_selection(pod.selection, pod.peer)
 
 
 def request_of(pod: "PodFacts", pool: "PoolFacts", id_: "ReservationId") -> PlacementRequest:

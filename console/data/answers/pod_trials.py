@@ -195,7 +195,7 @@ class _TriedPods:
     def _plan(self, uid: PodUid) -> Placed | None:
         """Return where admission reserves units, or else where kube-scheduler's choice leads."""
         reader, pod = self.cluster.reader, replace(self.pod, uid=uid)
-        constraints = constraints_of_selection(pod.selection or model.PodSelection())
+        constraints = constraints_of_selection(pod.selection or model.PodSelection(), pod.peer)
         trial = Trial(
             reader, self.cluster.index, TrialPod(facts=pod, pool=self.pool, constraints=constraints)
         )

@@ -9,6 +9,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from api.foreign.core import Pod
+from api.kinds.gpupool import Reserve
 from api.names import NodeName, PodUid
 from kube.client import KubeClient
 from kube.config.connection import StaticConnection
@@ -34,7 +35,7 @@ from tests.support.allocation_state import (
     some_allocation_state,
     some_devices,
 )
-from tests.support.builders import a_pod_facts, at
+from tests.support.builders import a_pod_facts, a_pool, at
 from tests.support.loop_clock import LoopClock
 from tests.support.scheduling import Time
 
@@ -73,6 +74,13 @@ def test_all_but_the_head_of_a_long_queue_are_nominated_to_the_node_of_their_res
     due = deciding(allocation_state, head=1).due()
     want = [("p003", "n2"), ("p002", "n2"), ("p001", "n1")]
     assert [(item.pod.name, item.node) for item in due] == want
+
+
+def test_nobody_is_nominated_in_a_pool_that_reserves_units_and_no_node():
+    pool = a_pool(reserve=Reserve.UNITS)
+    allocation_state = some_allocation_state(pool, devices=some_devices(4))
+    held(allocation_state, 4)
+    assert names(deciding(allocation_state, head=1)) == []
 
 
 def test_the_head_of_the_queue_are_the_pods_of_the_highest_priority():

@@ -13,7 +13,7 @@ from api.kinds.gkmcache import ClusterGKMCache, GKMCache
 from api.kinds.gkmcachenode import ClusterGKMCacheNode, GKMCacheNode
 from api.kinds.gpudevice import GPUDevice
 from api.kinds.gpunodeinventory import GPUNodeInventory
-from api.kinds.gpupool import AllocationMode, GPUPool, PoolPhase, Strategy, WhenExhausted
+from api.kinds.gpupool import AllocationMode, GPUPool, PoolPhase, Reserve, Strategy, WhenExhausted
 from api.kinds.leadershipterm import GPUControlPlaneTerm
 from api.kinds.nvidia.clusterpolicy import ClusterPolicy
 from api.kinds.nvidia.nvidiadriver import NVIDIADriver
@@ -160,6 +160,7 @@ def test_defaults_of_a_pool_are_those_that_an_operator_should_see():
         "scheduling": {
             "topologyKey": "topology.kubernetes.io/zone",
             "deviceTopology": "Preferred",
+            "reserve": "Node",
         },
         "reservation": {"ttl": "2m", "whenExhausted": "Pend"},
         "maintenance": {"policy": "Wait", "deadline": "1h"},
@@ -195,6 +196,7 @@ def test_optional_object_is_not_conjured_up():
         (".spec.allocation.mode", AllocationMode),
         (".spec.scheduling.strategy", Strategy),
         (".spec.reservation.whenExhausted", WhenExhausted),
+        (".spec.scheduling.reserve", Reserve),
         (".status.phase", PoolPhase),
     ],
 )

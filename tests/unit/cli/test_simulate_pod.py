@@ -332,15 +332,19 @@ def test_an_object_that_cannot_be_decoded_is_skipped_and_named(ask: Asking):
     assert answer["decision"]["verdict"] == "Placed"
 
 
-def test_fields_that_only_kube_scheduler_checks_are_named(ask: Asking):
+def test_fields_that_only_kube_scheduler_checks_are_named_and_of_a_reserved_pod_those_that_admission_weighed_are_not(
+    ask: Asking,
+):
     pod = a_pod_object(
         affinity={"podAntiAffinity": {"required": []}},
         volumes=[{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}],
     )
-    assert ask(pod, *two_nodes())["notChecked"] == [
-        "spec.affinity.podAntiAffinity",
-        "spec.volumes[].persistentVolumeClaim",
-    ]
+    weighed, not_weighed = "spec.affinity.podAntiAffinity", "spec.volumes[].persistentVolumeClaim"
+    reserved = ask(pod, *two_nodes())
+    assert reserved["decision"]["placement"]["isReserved"]
+    assert reserved["notChecked"] == [not_weighed]
+    pod["spec"]["schedulingGates"] = [{"name": "example.com/quota"}]
+    assert ask(pod, *two_nodes())["notChecked"] == ["spec.schedulingGates", weighed, not_weighed]
 
 
 def test_yaml_streams_and_typed_lists_and_directories_are_read(

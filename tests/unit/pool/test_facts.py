@@ -10,12 +10,12 @@ from api import driver_upgrade
 from api.annotations import ReservationNote, encode_devices
 from api.foreign.core import Node, NodeTaint, Pod
 from api.kinds.gpudevice import GPUDevice
-from api.kinds.gpupool import AllocationMode, GPUPool, Strategy, WhenExhausted
+from api.kinds.gpupool import AllocationMode, GPUPool, Reserve, Strategy, WhenExhausted
 from api.meta import ObjectMeta
 from api.names import DEVICES_ANNOTATION, RESERVATION_ANNOTATION, NodeName, PodUid
 from pool.compute_resources import NOTHING, ComputeResources
 from pool.facts import device_facts, node_facts, observed_pod, pod_facts, pool_facts
-from pool.model import DeviceFacts, NodeFacts, PodFacts, PodPhase, PoolFacts, UnitlessPod
+from pool.model import DeviceFacts, NodeFacts, Peer, PodFacts, PodPhase, PoolFacts, UnitlessPod
 from tests.support.allocation_state import unit_ids
 
 NOTE = ReservationNote(id="r", pool="a100", expires_at=dt.datetime(2026, 1, 1, tzinfo=dt.UTC))
@@ -291,7 +291,8 @@ def test_a_pod_without_units_is_what_it_takes_of_its_node() -> None:
     limits = {"cpu": "2", "memory": "1Gi", "gpu.deckhouse.io/a100": "0"}
     assert observed_pod(a_pod(limits)) is None
     running = observed_pod(a_pod(limits, nodeName="n1"))
-    assert running == UnitlessPod(PodUid("u"), NodeName("n1"), ComputeResources(2000, 1024, pods=1))
+    requests = ComputeResources(2000, 1024, pods=1)
+    assert running == UnitlessPod(PodUid("u"), NodeName("n1"), requests, Peer("ns"))
     ended = observed_pod(a_pod(limits, nodeName="n1", status={"phase": "Succeeded"}))
     assert ended == UnitlessPod(PodUid("u"), NodeName("n1"), NOTHING)
     with_units = {"gpu.deckhouse.io/a100": "1", "cpu": "2"}
@@ -369,3 +370,8 @@ def test_nodes_share_the_texts_of_their_labels() -> None:
     )
     assert one[0] is other[0]
     assert one[1] is other[1]
+
+
+def test_a_pool_reserves_the_node_unless_it_leaves_that_to_kube_scheduler() -> None:
+    assert pool_facts(a_gpupool()).reserve is Reserve.NODE
+    assert pool_facts(a_gpupool(scheduling={"reserve": "Units"})).reserve is Reserve.UNITS

@@ -30,6 +30,8 @@ from tests.support.listed_clusters import asked_pods, clusters
 from tests.support.listed_objects import ListedObjects
 from tests.support.naive_scheduler import passes_limits, refusing_fields, refusing_quotas
 
+PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+
 
 def best_by_extender(manifest: bytes, names: list[NodeName], context: Any) -> NodeName | None:
     """Return the node that kube-scheduler takes: of those that filter passes the first by score and name."""
@@ -88,7 +90,8 @@ def test_the_node_is_that_of_filter_and_prioritize_and_what_may_refuse_it_is_nam
     assert (None if chosen is None else chosen.placed.node) == expected
     refused = {name for name, _ in trial.faults()}
     assert expected is None or expected not in refused
-    for name in with_devices:
+    is_reserved = chosen is not None and chosen.is_reserved
+    for name in [chosen.placed.node] if chosen is not None and is_reserved else with_devices:
         fields = set(refusing_fields(nodes[name], nodes.values(), pods, manifest))
         assert fields <= set(not_checked), name
 
@@ -130,7 +133,11 @@ def test_a_pod_that_requests_cpu_goes_nowhere_while_it_is_unknown_what_other_pod
         ({"affinity": {"podAffinity": {}}}, "spec.affinity.podAffinity"),
         ({"affinity": {"podAntiAffinity": {}}}, "spec.affinity.podAntiAffinity"),
         ({"topologySpreadConstraints": [{}]}, "spec.topologySpreadConstraints"),
-        ({"topologySpreadConstraints": [{"whenUnsatisfiable": "ScheduleAnyway"}]}, None),
+        ({"topologySpreadConstraints": []}, None),
+        (
+            {"affinity": {"nodeAffinity": {PREFERRED: [{"weight": 1, "preference": {}}]}}},
+            f"spec.affinity.nodeAffinity.{PREFERRED}",
+        ),
         (
             {"hostNetwork": True, "containers": [{"ports": [{"containerPort": 80}]}]},
             "spec.hostNetwork",
@@ -169,15 +176,16 @@ def test_what_is_not_weighed_is_named(spec: Object, field: str | None):
 def test_rules_of_other_pods_that_reach_nodes_of_the_pool_are_named(
     node: str, key: str, is_named: bool
 ):
-    """They may select the pod, which its own spec does not say."""
+    """They may select the pod, which its own spec does not say; a reservation weighs them."""
     rule = {"topologyKey": key, "labelSelector": {}}
     affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [rule]}}
     web = a_pod_object("web", 0, nodeName=node, affinity=affinity)
     nodes = [a_node_object("n0"), a_node_object("n1")]
     objects = [a_pool_object(), *nodes, a_device_object("n0", 0), web]
-    asked = pod_of_object(a_pod_object("asked"), where="the test")
+    gated = a_pod_object("asked", schedulingGates=[{"name": "example.com/quota"}])
+    asked = pod_of_object(gated, where="the test")
     assert asked is not None
-    named = ["podAntiAffinity of other pods"] if is_named else []
+    named = ["spec.schedulingGates", *(["podAntiAffinity of other pods"] if is_named else [])]
     assert answer_for(asked, copy_of(ListedObjects(objects)), PodCreator()).not_checked == named
 
 

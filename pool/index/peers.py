@@ -1,0 +1,111 @@
+"""Pods of nodes by their labels, for rules of pods about other pods: bound ones, and those with reserved units.
+
+Pods of a workload are alike, so a rule is compared with kinds of pods and not with each of them. Labels of namespaces are
+in no cache: a rule with a selector of namespaces counts pods of all of them where it requires to be apart, and of none else.
+"""
+
+import functools
+from collections import Counter
+from typing import TYPE_CHECKING, final
+
+from api.selector_text import parse_label_selector
+from pool.model import PeerKind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from api.meta import LabelSelector
+    from api.names import NodeName, PodUid, ReservationId
+    from pool.model import Peer, PeerRule
+
+
+@final
+class Peers:
+    """Pods by kind and node."""
+
+    def __init__(self) -> None:
+        self._by_pod: dict[PodUid | ReservationId, tuple[NodeName, Peer]] = {}
+        self._nodes: dict[str, dict[Peer, Counter[NodeName]]] = {}
+        # namespace -> kind of pods -> their number by node
+        self._apart: Counter[Peer] = Counter()
+        # number of the pods that keep others away
+
+    def __len__(self) -> int:
+        return len(self._by_pod)
+
+    def replace(
+        self, pod: "PodUid | ReservationId", node: "NodeName | None", peer: "Peer | None"
+    ) -> None:
+        """Set the node and kind of a pod; None to end it."""
+        before = self._by_pod.get(pod)
+        after = (node, peer) if node is not None and peer is not None else None
+        if before == after:
+            return
+        if before is not None:
+            del self._by_pod[pod]
+            self._count(*before, -1)
+        if after is not None:
+            self._by_pod[pod] = after
+            self._count(*after, 1)
+
+    def apart(self) -> "Iterable[Peer]":
+        """Return the kinds of pods that keep others away, to be read and not kept."""
+        return self._apart.keys()
+
+    def nodes_of(self, peer: "Peer") -> "Counter[NodeName]":
+        """Return the number of pods of a kind by node, to be read and not kept."""
+        return self._nodes[peer.namespace][peer]
+
+    def selected(self, rules: "Iterable[PeerRule]") -> "Counter[NodeName]":
+        """Return the number of pods by node that each of the rules selects."""
+        found: Counter[NodeName] = Counter()
+        rules = tuple(rules)
+        for peer, nodes in self._kinds(rules[0]):
+            if all(selects(rule, peer) for rule in rules):
+                found.update(nodes)
+        return found
+
+    def kinds(self, rule: "PeerRule") -> int:
+        """Return how many kinds of pods the rule is compared with."""
+        return sum(1 for _ in self._kinds(rule))
+
+    def _kinds(self, rule: "PeerRule") -> "Iterator[tuple[Peer, Counter[NodeName]]]":
+        are_all = rule.namespace_selector is not None
+        for namespace in self._nodes if are_all else set(rule.namespaces):
+            yield from self._nodes.get(namespace, {}).items()
+
+    def _count(self, node: "NodeName", peer: "Peer", by: int) -> None:
+        kinds = self._nodes.setdefault(peer.namespace, {})
+        nodes = kinds.setdefault(peer, Counter())
+        nodes[node] += by
+        if not nodes[node]:
+            del nodes[node]
+        if not nodes:
+            del kinds[peer]
+        if not kinds:
+            del self._nodes[peer.namespace]
+        if peer.apart:
+            self._apart[peer] += by
+            if not self._apart[peer]:
+                del self._apart[peer]
+
+
+def selects(rule: "PeerRule", peer: "Peer") -> bool:
+    """Say whether a rule is about a pod."""
+    selector = None if rule.selector is None else _selector(rule.selector)
+    if selector is None:
+        return False
+    if peer.namespace not in rule.namespaces and rule.namespace_selector != "":
+        is_cautious = rule.kind is PeerKind.APART and not rule.weight
+        if rule.namespace_selector is None or not is_cautious:
+            return False
+    return selector.matches(dict(peer.labels))
+
+
+@functools.lru_cache(maxsize=1024)
+def _selector(text: str) -> "LabelSelector | None":
+    """Return the selector; None where the API server would refuse it."""
+    try:
+        return parse_label_selector(text)
+    except ValueError:
+        return None
