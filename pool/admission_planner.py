@@ -11,7 +11,7 @@ from pool import admission_rules
 from pool.errors import InvariantViolatedError
 from pool.index.cache_fit import best_node, devices_for
 from pool.model import Capacity
-from pool.peer_fit import PeerFit
+from pool.peer_fit import peer_fit
 from pool.placement.planner import Placed, may_go_to, plan_devices
 from pool.placement.room import fault_of
 
@@ -114,13 +114,8 @@ class AdmissionPlanner:
     ) -> "NodeName | None":
         """Return the best node; of a stored pod, only one that has its CPU and memory, too."""
         index, state = self._index, self._index.state_for(pool.name, demand)
-        fit = PeerFit(index, pool.name, constraints)
-        has_preferences = constraints.has_preferences
-        if (has_preferences or constraints.rules) and not fit.is_comparable():
-            if constraints.rules:
-                return None
-            has_preferences = False
-        tests = fit.tests()
+        fit = peer_fit(index, pool.name, constraints)
+        tests = fit.tests() if fit is not None else ()
 
         def accepts(node: "NodeName") -> bool:
             if not self._may_go_to(node, constraints, tests):
@@ -138,7 +133,7 @@ class AdmissionPlanner:
                 and summary.free - claimed >= demand.units
             )
 
-        if not has_preferences:
+        if fit is None or not constraints.has_preferences:
             return best_node(index, pool.name, demand, accepts=accepts)
         # The pod's preferences go before the pool's strategy, which decides among the nodes that they put first.
         fitting: list[NodeName] = []
@@ -167,7 +162,7 @@ class AdmissionPlanner:
         return (
             facts is not None
             and may_go_to(facts, constraints)
-            and all(test(facts) for test in tests)
+            and (not tests or all(test(facts) for test in tests))
         )
 
     def _fits_once_stored(

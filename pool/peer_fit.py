@@ -35,21 +35,12 @@ class PeerFit:
     index: "IndexReader"
     pool: "PoolName"
     constraints: "Constraints"
-
-    def is_comparable(self) -> bool:
-        """Say whether the rules are few enough to be compared: they are read before the API server validates them."""
-        constraints, nodes = self.constraints, len(self.index.nodes)
-        terms = [item.preference for item in constraints.preferred_nodes]
-        cost = nodes * sum(1 + len(term.match_expressions or ()) for term in terms)
-        for rule in (*constraints.rules, *constraints.preferred):
-            expressions = 1 + (rule.selector or "").count(",")
-            cost += expressions * self.index.peers.kinds(rule) + nodes
-            if cost > MAX_COMPARISONS:
-                break
-        return cost <= MAX_COMPARISONS
+    is_comparable: bool
 
     def tests(self) -> "Sequence[Test]":
         """Return the tests of a node by the required rules of the pod and of other pods; none where there are no rules."""
+        if self.constraints.rules and not self.is_comparable:
+            return [_refuse]
         tests: list[Test] = []
         rules, peers = self.constraints.rules, self.index.peers
         near = [rule for rule in rules if rule.kind is PeerKind.NEAR]
@@ -71,6 +62,8 @@ class PeerFit:
 
     def preferred(self, fitting: "Sequence[NodeName]") -> "Collection[NodeName]":
         """Return those of the nodes that fit the pod which its preferences put first."""
+        if not self.is_comparable:
+            return fitting
         preferred = self.constraints.preferred
         by_peers = [rule for rule in preferred if rule.kind is not PeerKind.SPREAD]
         spread = [rule for rule in preferred if rule.kind is PeerKind.SPREAD]
@@ -170,6 +163,29 @@ class PeerFit:
             name: MOST_POINTS * (most + least - cost) // most if most else MOST_POINTS
             for name, cost in rounded.items()
         }
+
+
+def peer_fit(index: "IndexReader", pool: "PoolName", constraints: "Constraints") -> PeerFit | None:
+    """Return the fit of a pod; None for most pods, which say nothing of others, and nobody of them."""
+    if not (constraints.rules or constraints.has_preferences or index.peers.apart()):
+        return None
+    return PeerFit(index, pool, constraints, _is_comparable(index, constraints))
+
+
+def _is_comparable(index: "IndexReader", constraints: "Constraints") -> bool:
+    """Say whether the rules are few enough to be compared: they are read before the API server validates them."""
+    nodes, terms = len(index.nodes), [item.preference for item in constraints.preferred_nodes]
+    cost = nodes * sum(1 + len(term.match_expressions or ()) for term in terms)
+    for rule in (*constraints.rules, *constraints.preferred):
+        expressions = 1 + (rule.selector or "").count(",")
+        cost += expressions * index.peers.kinds(rule) + nodes
+        if cost > MAX_COMPARISONS:
+            break
+    return cost <= MAX_COMPARISONS
+
+
+def _refuse(_: "NodeFacts") -> bool:
+    return False
 
 
 def _has(key: str) -> "Test":

@@ -34,8 +34,8 @@ def constraints_of(
         affinity=_beyond_pool(spec.affinity, key),
         tolerations=(*(spec.tolerations or ()), *tolerations),
         peer=peer_of(spec, namespace, labels),
-        rules=tuple(rule for rule in rules if not rule.weight),
-        preferred=tuple(rule for rule in rules if rule.weight),
+        rules=rules and tuple(rule for rule in rules if not rule.weight),
+        preferred=rules and tuple(rule for rule in rules if rule.weight),
         preferred_nodes=preferred_node_terms(spec),
     )
 
