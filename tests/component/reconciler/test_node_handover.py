@@ -46,7 +46,6 @@ async def test_runs_after_it_change_nothing():
         run.api.requests.clear()
         assert await run.process.hand_over() is None
         await run.process.give()
-        await run.process.until_stable()
         assert run.process.cluster.writes() == []
 
 

@@ -1,6 +1,7 @@
 """In a pool that reserves units and no node, kube-scheduler chooses the node, and the pod gets its units there."""
 
 import json
+from typing import Any
 
 from api.annotations import ReservationNote
 from api.kinds.gpupool import Reserve
@@ -18,7 +19,7 @@ NODES = ("n1", "n2", "n3")
 POD = a_wire_pod("p", whole=1)
 
 
-def a_setup(**changes: object) -> ExtenderSetup:
+def a_setup(**changes: Any) -> ExtenderSetup:
     """Three nodes with one device each: n1 is reserved for the pod, n2 is free, n3 is taken."""
     setup = ExtenderSetup().pool(a_pool(reserve=Reserve.UNITS, **changes), n1=1, n2=1, n3=1)
     setup.bound("other", "n3", "GPU-n3-0")
