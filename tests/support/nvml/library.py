@@ -422,6 +422,19 @@ class FakeNvml:
                 if f"{prefix}field.{RECOVERY_ACTION_FIELD}" in lines:
                     lines[f"{prefix}field.{RECOVERY_ACTION_FIELD}"] = "0"
 
+    def partition_by_hand(self, uuid: str, profile: str) -> None:
+        """Replace all instances of a device by one of this profile, as `nvidia-smi mig` does for another program."""
+        with self.edit() as lines:
+            prefix = f"gpu.{_number(lines, uuid)}."
+            _drop_instances(lines, prefix)
+            number = next(
+                key.rpartition(".")[2]
+                for key, value in lines.items()
+                if key.startswith(f"{prefix}profile.") and value.split()[-1] == profile
+            )
+            lines[f"{prefix}gi.7"] = f"{number} 0"
+            lines[f"{prefix}ci.7.0"] = "1 MIG-of-another-program"
+
     def instances(self, uuid: str) -> list[str]:
         """Return the names of the profiles of a device's GPU instances, in the order of their ids."""
         lines = self.read()

@@ -123,6 +123,17 @@ def test_what_can_be_done_is_admitted_without_a_warning(spec: dict[str, Any]) ->
         (a_spec(idleAfter="29s"), "spec.autoscaling.idleAfter: 29s is not between 30s and 24h"),
         (a_spec(idleAfter="25h"), "spec.autoscaling.idleAfter: 25h is not between 30s and 24h"),
         (
+            {
+                **a_spec(),
+                "allocation": {
+                    "mode": "MIG",
+                    "mig": [{"profile": "3g.40gb", "count": 1}, {"profile": "1g.10gb"}],
+                },
+            },
+            "spec.allocation.mig: several profiles contradict spec.autoscaling: make a pool for each, or remove"
+            " autoscaling",
+        ),
+        (
             {**a_spec(), "reservation": {"whenExhausted": "Reject"}},
             "spec.reservation.whenExhausted: Reject contradicts spec.autoscaling, which adds nodes for pods that wait:"
             " set it to Pend, or remove autoscaling",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.cluster.environment import client
+from tests.cluster.kubectl_gpu.conftest import kubectl_gpu, plugin_environment  # noqa: F401  # fixtures
 from tests.cluster.node.stories.agents import Agent
 from tests.cluster.node.stories.devices import NodeDevices
 from tests.cluster.node.stories.pools import Pools

@@ -27,8 +27,8 @@ _OURS = ".of-gpu-node-tests"
 SHARED = ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools")
 _NULL = os.makedev(1, 3)
 """/dev/null, which stands for a device; a driver's major number is another one."""
-_INSTANCES = 8
-"""GPU instances of a device whose capabilities are there from the start."""
+_INSTANCES = 14
+"""GPU instances of a device whose capabilities are there from the start: the ids of the smallest profile are 7 to 13."""
 
 
 @final

@@ -1,5 +1,6 @@
 """What breaks on a node, under pods that run and pods that wait: nothing fails that need not."""
 
+import asyncio
 import json
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,7 @@ from inventory.identity import device_name
 from tests.cluster.environment import client, nodes, pods, polling
 from tests.cluster.node.stories.pools import Pools
 from tests.cluster.node.stories.test_assigned_devices import check
-from tests.cluster.system.installation import NAMESPACE
+from tests.cluster.system.installation import NAMESPACE, SAMPLE_EVERY_S
 from tests.cluster.system.objects import DEVICES, DEVICES_KEY, units_of
 
 if TYPE_CHECKING:
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 
 GPU_RESET, NODE_REBOOT = 1, 2
 """nvmlDeviceGpuRecoveryAction_t."""
+CLEAN_S = 3 * SAMPLE_EVERY_S
+"""After so long a device is well again."""
+BACK_WITHIN_S = 10.0
 
 
 def restarts(pod: "JsonObject") -> int:
@@ -155,8 +159,9 @@ async def test_a_device_is_out_for_as_long_as_its_driver_asks_for_a_reset(
 
     await becomes("False", "GPUReset")
     devices.driver.reset(device.uuid)
-    await becomes("True", "Healthy")
-    await pools.offers_of(resource, 2)
+    async with asyncio.timeout(CLEAN_S + BACK_WITHIN_S):
+        await becomes("True", "Healthy")
+        await pools.offers_of(resource, 2)
 
 
 async def test_an_idle_device_that_needs_a_reset_comes_back_without_hands(

@@ -1,14 +1,19 @@
 """Devices are cut into MIG instances for a pool and made whole again, under pods that run beside."""
 
 import asyncio
-from typing import TYPE_CHECKING
+import json
+from typing import TYPE_CHECKING, Any
 
-from tests.cluster.environment import polling
+import pytest
+
+from api.names import CONFIRM_ANNOTATION
+from tests.cluster.environment import client, polling
 from tests.cluster.node.stories.pools import Pools
 from tests.cluster.node.stories.test_assigned_devices import check
 from tests.cluster.system.objects import POOLS, PREFIX, units_of
 
 if TYPE_CHECKING:
+    from tests.cluster.kubectl_gpu.conftest import KubectlGpu
     from tests.cluster.node.stories.devices import NodeDevices
 
 PROFILE = "3g.40gb"
@@ -88,3 +93,81 @@ async def test_a_device_with_a_process_is_left_alone_until_it_ends(
     finally:
         devices.driver.end_processes(gpu)
     await pools.run(pools.a_pod("instance", made.result()))
+
+
+async def test_pods_get_instances_of_two_profiles_of_one_device(
+    pools: Pools, devices: "NodeDevices"
+):
+    shares = [{"profile": PROFILE, "count": 1}, {"profile": "1g.10gb"}]
+    pool = await pools.make(10, is_awaited=False, allocation={"mode": "MIG", "mig": shares})
+    large, small = f"{pool}.{PROFILE}", f"{pool}.1g.10gb"
+    await pools.offers_of(large, 1)
+    await pools.offers_of(small, 4)
+    assert sorted(devices.driver.instances(devices.uuids[10])) == ["1g.10gb"] * 4 + [PROFILE]
+
+    given = {}
+    for name, resource in (("train", large), ("serve", small)):
+        pod = await pools.run(pools.a_pod(name, resource))
+        seen = await pools.seen(name)
+        assert seen.units == units_of(pod)
+        await pools.reported(pod)
+        given[name] = seen
+    instances = (await pools.device(10))["status"]["mig"]["instances"]
+    profiles = {item["uuid"]: item["profile"] for item in instances}
+    assert [profiles[given[name].units[0]] for name in ("train", "serve")] == [PROFILE, "1g.10gb"]
+    assert set(given["train"].files) & set(given["serve"].files) == {"nvidia10"}
+    # A second of the large profile has no place, and is refused at once.
+    with pytest.raises(client.ApiRefusedError, match=f"{PROFILE} has 1"):
+        await pools.create(pools.a_pod("larger", large, 2))
+
+
+async def test_a_device_that_another_program_partitions_is_withheld_until_an_operator_confirms(
+    pools: Pools, devices: "NodeDevices", kubectl_gpu: "KubectlGpu"
+):
+    resource = await pools.make(10, 11, units=4, allocation=MIG)
+    path = f"{POOLS}/{resource.removeprefix(PREFIX)}"
+    # One of two instances of a device; the pod that waits needs all of both.
+    used = set(units_of(await pools.run(pools.a_pod("holds", resource))))
+    await pools.create(pools.a_pod("waits", resource, 4))
+    parts = {number: await instances_of(pools, number) for number in (10, 11)}
+    (idle,) = [number for number, units in parts.items() if not units & used]
+
+    async def missing(count: int) -> None:
+        async def are() -> bool:
+            capacity = (await pools.api.status(path))["capacity"]
+            assert capacity["missing"] == count, f"{capacity}"
+            return True
+
+        await polling.eventually(are, what=f"{count} units are missing")
+
+    for _ in range(3):
+        devices.driver.partition_by_hand(devices.uuids[idle], "1g.10gb")
+        await missing(2)
+        # Nothing runs there, so the agent makes the pool's instances again.
+        await missing(0)
+        assert devices.driver.instances(devices.uuids[idle]) == [PROFILE] * 2
+
+    async def maintenance(status: str) -> dict[str, Any]:
+        async def is_so() -> dict[str, Any]:
+            found = (await pools.api.conditions(path)).get("Maintenance", {})
+            assert found.get("status") == status, f"{found}"
+            return found
+
+        return await polling.eventually(is_so, what=f"Maintenance is {status}")
+
+    assert (await maintenance("True"))["reason"] == "LayoutDiffers"
+    generation = (await pools.api.get(path))["metadata"]["generation"]
+    said = await kubectl_gpu("why", "waits", "-n", pools.namespace, "-o", "json")
+    assert f"{CONFIRM_ANNOTATION}={generation}" in said.stdout, said.stdout + said.stderr
+    assert json.loads(said.stdout)["state"] == "Waits"
+    assert (await pools.get("holds"))["status"]["phase"] == "Running"
+
+    confirmed = {"metadata": {"annotations": {CONFIRM_ANNOTATION: str(generation)}}}
+    await pools.api.patch(path, confirmed)
+    await maintenance("False")
+    await pools.delete("holds")
+    assert len(units_of(await pools.running("waits"))) == 4
+
+
+async def instances_of(pools: Pools, number: int) -> set[str]:
+    return {item["uuid"] for item in (await pools.device(number))["status"]["mig"]["instances"]}
