@@ -4,8 +4,10 @@ import asyncio
 import time
 from typing import TYPE_CHECKING, Any, Final
 
+from api.driver_upgrade import UPGRADE_REQUESTED_ANNOTATION, UPGRADE_STATE_LABEL
 from api.names import AGENT_NOT_READY_TAINT, COMPONENT_LABEL, SCALE_SIGNAL
 from cli.uninstall.removal_plan import HOLDER
+from manifests.constants import NODE_AGENT
 from tests.cluster.environment import nodes, pods, polling
 from tests.cluster.joints.from_zero import CACHE, POD, FromZero
 from tests.cluster.joints.from_zero import a_pod as a_scaled_pod
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from tests.cluster.environment.client import ApiClient
+    from tests.cluster.environment.client import ApiClient, JsonObject
     from tests.cluster.environment.control_plane import ControlPlane
     from tests.cluster.environment.kubectl import Kubectl
     from tests.cluster.environment.whole_cluster import WholeCluster
@@ -71,6 +73,7 @@ async def test_nothing_is_left_and_pods_keep_devices_and_mounts(
     resource = await Pools(api, namespace, node, devices).make(0, 1, scheduling={"taints": [TAINT]})
     caches = Caches(api, namespace, node)
     volume = volume_of(CACHE, None)
+    await check_upgrade(caches, volume)
     reads = await caches.run(caches.a_pod(READS, volume, limits={resource: 1}, nodeName=None))
     files = await caches.sh(READS, ALL_FILES)
 
@@ -101,8 +104,11 @@ async def test_nothing_is_left_and_pods_keep_devices_and_mounts(
     await check_undisturbed(caches, reads, files)
 
     # A pod that is deleted now has nobody who unmounts its cache, until a control plane is there again.
+    missed = missed_drivers(node)
     await api.delete(f"{pods.collection(namespace)}/{READS}")
-    await polling.eventually(lambda: is_held(node), what="kubelet misses the driver")
+    await polling.eventually(
+        lambda: missed_drivers(node) > missed, what="kubelet misses the driver"
+    )
     assert mount_options(reads["metadata"]["uid"])
     returned = GpuSystem(control_plane, kubectl, prefix="returned-", settings=whole.settings)
     try:
@@ -111,6 +117,45 @@ async def test_nothing_is_left_and_pods_keep_devices_and_mounts(
         assert mounted_volumes() == []
     finally:
         await returned.uninstall()
+
+
+async def check_upgrade(caches: Caches, volume: "JsonObject") -> None:
+    """Load the driver again under a pod that has a cache and no device, and end another one meanwhile.
+
+    The first keeps its cache; the second stays until there is an agent again, which unmounts it.
+    """
+    api, node = caches.api, caches.node
+    for name in ("stays", "ends"):
+        await caches.run(caches.a_pod(name, volume))
+    files, path = await caches.sh("stays", ALL_FILES), f"{nodes.NODES}/{node.name}"
+    missed, requested = missed_drivers(node), {UPGRADE_REQUESTED_ANNOTATION: "true"}
+    await api.patch(path, {"metadata": {"annotations": requested}})
+
+    async def agents() -> list[str]:
+        selector = f"spec.nodeName={node.name}"
+        listed = await api.get(pods.collection(NAMESPACE), fieldSelector=selector)
+        names = (item["metadata"]["name"] for item in listed["items"])
+        return [name for name in names if name.startswith(NODE_AGENT)]
+
+    async def is_away() -> bool:
+        return not await agents()
+
+    await polling.eventually(is_away, what="the agent has left")
+    await api.delete(f"{pods.collection(caches.namespace)}/ends")
+    await polling.eventually(
+        lambda: missed_drivers(node) > missed, what="kubelet misses the driver"
+    )
+    await pods.wait_for_pod_gone(api, caches.namespace, "ends", within=240)
+    assert await agents()
+
+    async def is_done() -> bool:
+        found = (await api.get(path))["metadata"]
+        assert UPGRADE_REQUESTED_ANNOTATION not in found["annotations"], f"{found}"
+        return bool(found["labels"][UPGRADE_STATE_LABEL] == "upgrade-done")
+
+    await polling.eventually(is_done, what="the driver is loaded again", within=240)
+    assert await caches.sh("stays", ALL_FILES) == files
+    await caches.end("stays")
 
 
 async def ends_with_its_lease(whole: "WholeCluster") -> None:
@@ -169,7 +214,8 @@ async def check_undisturbed(caches: Caches, before: dict[str, Any], files: str) 
     assert options >= {"ro", "nosuid", "nodev"}
 
 
-def is_held(node: "RealNode") -> bool:
-    return "driver name csi.gkm.io not found in the list of registered CSI drivers" in (
-        node.kubelet.logs()
+def missed_drivers(node: "RealNode") -> int:
+    """Return how often kubelet could not unmount a cache for want of its driver."""
+    return node.kubelet.logs().count(
+        "driver name csi.gkm.io not found in the list of registered CSI drivers"
     )
