@@ -1,13 +1,16 @@
 """What pods require and prefer counts with a reservation, as it does without one on the stock kube-scheduler."""
 
 from collections import Counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from api.names import PoolName, pool_node_label
 from tests.cluster.environment import client, pods
 from tests.cluster.system.objects import Pool, a_pod, reservation_of
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
 
 HOST = "kubernetes.io/hostname"
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -18,6 +21,11 @@ SOFT = {
     "affinity": {"podAntiAffinity": {PREFERRED: [{"weight": 100, "podAffinityTerm": TERM}]}},
 }
 APART = {"affinity": {"podAntiAffinity": {REQUIRED: [TERM]}}}
+
+
+@pytest.fixture(autouse=True)
+async def stock_scheduler(start_scheduler: "Callable[..., Awaitable[Any]]") -> None:
+    await start_scheduler()
 
 
 def preferring(node: str) -> dict[str, Any]:
@@ -33,8 +41,8 @@ def with_units(name: str, pool: Pool, terms: dict[str, Any]) -> client.JsonObjec
 
 
 def plain(name: str, pool: Pool, terms: dict[str, Any]) -> client.JsonObject:
-    """A pod without units on the pool's nodes: kube-scheduler asks no extender about it."""
-    pod = pods.a_pod(name, labels={"app": "web"}, scheduler="gpu-scheduler")
+    """A pod without units that the stock scheduler places on the pool's nodes."""
+    pod = pods.a_pod(name, labels={"app": "web"})
     label = pool_node_label(PoolName(pool.name))
     pod["spec"] |= {**terms, "nodeSelector": {label: ""}}
     return pod
