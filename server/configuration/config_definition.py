@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 
 _KEPT: Final = (
-    "description",
     "enum",
     "maxItems",
     "maxLength",
@@ -81,7 +80,7 @@ def _structural(schema: Json, definitions: Json) -> Json:
         (value,) = (item for item in schema["anyOf"] if item != _NULL)
         found = _structural({**value, **_described(schema)}, definitions) | {"nullable": True}
         return {**found, "enum": [*found["enum"], None]} if "enum" in found else found
-    found = {key: schema[key] for key in _KEPT if key in schema}
+    found = {key: schema[key] for key in _KEPT if key in schema} | _described(schema)
     if "exclusiveMinimum" in schema:
         found |= {"minimum": schema["exclusiveMinimum"], "exclusiveMinimum": True}
     if "items" in schema:
@@ -101,4 +100,5 @@ def _structural(schema: Json, definitions: Json) -> Json:
 
 
 def _described(schema: Json) -> Json:
-    return {key: schema[key] for key in ("description",) if key in schema}
+    """Return the description in one line: its text is broken at the width of the source."""
+    return {key: " ".join(schema[key].split()) for key in ("description",) if key in schema}

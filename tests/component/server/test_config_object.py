@@ -20,6 +20,7 @@ from kube.resources import (
 from manifests import constants
 from server.configuration.config_definition import build_config_crd
 from server.configuration.config_source import ConfigSource
+from tests.support.module_configs import MODULE_CONFIG_CRD
 from tests.support.polling import until_async
 from tests.support.running_server import Cluster, RunningServer, a_server, settings_for
 
@@ -28,46 +29,6 @@ pytestmark = pytest.mark.looptime
 Json = dict[str, Any]
 
 NAME = constants.NAME
-MODULE_CONFIG_CRD: Json = {
-    "apiVersion": "apiextensions.k8s.io/v1",
-    "kind": "CustomResourceDefinition",
-    "metadata": {"name": "moduleconfigs.deckhouse.io"},
-    "spec": {
-        "group": "deckhouse.io",
-        "scope": "Cluster",
-        "names": {
-            "plural": "moduleconfigs",
-            "singular": "moduleconfig",
-            "kind": "ModuleConfig",
-            "listKind": "ModuleConfigList",
-        },
-        "versions": [
-            {
-                "name": "v1alpha1",
-                "served": True,
-                "storage": True,
-                "schema": {
-                    "openAPIV3Schema": {
-                        "type": "object",
-                        "properties": {
-                            "spec": {
-                                "type": "object",
-                                "properties": {
-                                    "version": {"type": "integer"},
-                                    "enabled": {"type": "boolean"},
-                                    "settings": {
-                                        "type": "object",
-                                        "x-kubernetes-preserve-unknown-fields": True,
-                                    },
-                                },
-                            }
-                        },
-                    }
-                },
-            }
-        ],
-    },
-}
 
 
 def the_source(cluster: Cluster, **changes: Any) -> ConfigSource:
@@ -181,8 +142,7 @@ async def test_what_is_refused_is_named_and_the_last_settings_stay(
     async with a_following_server(defined) as server:
         await change(defined, {"health": {"xid_actions": {"31": "None"}}})
         await until_xid(defined, "31")
-        await change(defined, {"health": {"xid_actions": {"45": "None"}}} | spec)
-        await change(defined, spec)
+        await change(defined, {"inventory": {"label_nodes": False}} | spec)
         conditions = await said(defined)
         assert conditions["Refused"][0] == "True"
         assert named in conditions["Refused"][1]
@@ -190,9 +150,7 @@ async def test_what_is_refused_is_named_and_the_last_settings_stay(
         assert 'config_problem{cause="Refused"} 1.0' in await server.metric(
             "gpu_control_plane_config_problem"
         )
-        # Of the spec that is refused nothing counts.
-        if "health" not in spec:
-            assert "45=None" not in " ".join(await agent_arguments(defined))
+        assert "31=None" in " ".join(await agent_arguments(defined))
         await until_event(defined, named)
 
 
