@@ -41,6 +41,7 @@ OF_CACHES = {
     "ClusterGKMCacheNode": resources.CLUSTER_GKM_CACHE_NODES,
 }
 KEPT_KINDS = {
+    "CustomResourceDefinition /gpucontrolplaneconfigs.gpu.deckhouse.io",
     "CustomResourceDefinition /gpucontrolplaneterms.gpu.deckhouse.io",
     "CustomResourceDefinition /gpudevices.gpu.deckhouse.io",
     "CustomResourceDefinition /gpunodeinventories.gpu.deckhouse.io",
