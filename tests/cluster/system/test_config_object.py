@@ -129,7 +129,7 @@ async def test_settings_of_a_deleted_object_stay_until_the_next_start(server, ap
     await polling.eventually(is_logged, what="the line on the deleted object")
     await until_xid(api, "31")
     await server.restart()
-    assert "health" not in (await api.get(CONFIG))["spec"]
+    assert "xid_actions" not in (await api.get(CONFIG))["spec"]["health"]
 
 
 async def test_a_module_config_overrides_the_object(server, api):
