@@ -95,8 +95,14 @@ async def test_settings_follow_the_object(server, api, kubectl):
     assert status == "True"
     assert message.startswith("drain_s: ")
     await server.restart()
-    found = await conditions(api)
-    assert (found["RestartNeeded"][0], found["Applied"][0]) == ("False", "True")
+
+    async def is_applied() -> bool:
+        # Ready is earlier than the first report.
+        found = await conditions(api)
+        assert (found["RestartNeeded"][0], found["Applied"][0]) == ("False", "True")
+        return True
+
+    await polling.eventually(is_applied, what="report of the restarted server", within=10)
     await until_xid(api, "31")
     header, row = (await kubectl("get", "gconfig")).stdout.splitlines()
     assert header.split() == ["NAME", "APPLIED", "RESTART", "REFUSED", "AGE"]

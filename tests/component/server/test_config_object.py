@@ -190,8 +190,12 @@ async def test_a_setting_that_servers_read_at_the_start_needs_a_restart(defined:
         assert "rollout restart deployment" in conditions["RestartNeeded"][1]
     async with a_following_server(defined):
         # The same installation: what was changed by hand stays.
-        conditions = await said(defined)
-        assert (conditions["RestartNeeded"][0], conditions["Applied"][0]) == ("False", "True")
+        async def is_applied() -> bool:
+            # Ready is earlier than the first report.
+            found = await said(defined)
+            return (found["RestartNeeded"][0], found["Applied"][0]) == ("False", "True")
+
+        await until_async(is_applied, within_s=10)
         assert (await stored(defined)).spec["drain_s"] == 1.5
 
 
