@@ -104,6 +104,8 @@ OPERAND_LABEL: Final = f"{GROUP}/operand"
 
 POLICY_DRIVER_LABEL: Final = f"{GROUP}/nvidia-driver"
 """On the objects of an NVIDIADriver: its name, as the value of `DRIVER_OWNER_LABEL` on its nodes."""
+INSTALLATION_HASH_ANNOTATION: Final = f"{GROUP}/installation-settings"
+"""On the GPUControlPlaneConfig: digest of the installation's values that were written into it last."""
 TRUST_HASH_ANNOTATION: Final = f"{GROUP}/trusted-authorities"
 """On the pod template of kube-scheduler's Deployment: digest of the CAs that its pods read when they start."""
 

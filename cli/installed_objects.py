@@ -32,7 +32,6 @@ from manifests.install.deployments.server import (
     build_server,
     build_server_budget,
     build_service,
-    build_settings,
 )
 from manifests.install.leadership_policy import build_fencing_policies
 from manifests.install.managed_policy import build_managed_policy
@@ -63,6 +62,7 @@ from manifests.monitoring.dashboards.config_maps import build_dashboards
 from manifests.monitoring.monitors import build_pod_monitor, build_service_monitor
 from manifests.node.csi_driver import build_csi_driver
 from manifests.nvidia.operator_crds import build_operator_crds
+from server.configuration.config_definition import build_config_crd
 from server.rbac import (
     BACKEND_RULES,
     build_agent_roles,
@@ -118,17 +118,18 @@ def build_installed_objects(installation: "Installation") -> list[Json]:
 def build_groups(installation: "Installation") -> "list[ObjectGroup]":
     """Return all groups, whether the values ask for them or not."""
     namespace = installation.namespace
+    kept = _KEPT if installation.values.crds.keep else None
     return [
         ObjectGroup(name="namespace", objects=[build_namespace(namespace)], is_in_chart=False),
         ObjectGroup(
             name="crds",
-            objects=build_crds(_KEPT if installation.values.crds.keep else None),
+            objects=[*build_crds(kept), build_config_crd(kept)],
             needs=("crds.enabled",),
         ),
         *_kernel_caches(installation),
         ObjectGroup(
             name="node-software-crds",
-            objects=build_operator_crds(_KEPT if installation.values.crds.keep else None),
+            objects=build_operator_crds(kept),
             needs=("crds.enabled", _NODE_SOFTWARE),
         ),
         ObjectGroup(name="server-roles", objects=build_server_roles(installation.own_objects)),
@@ -164,7 +165,6 @@ def build_groups(installation: "Installation") -> "list[ObjectGroup]":
                 installation.own_objects, excluded_namespaces=installation.excluded_namespaces
             ),
         ),
-        ObjectGroup(name="settings", objects=[build_settings(installation)]),
         ObjectGroup(
             name="services",
             objects=[build_service(installation), build_metrics_service(installation)],

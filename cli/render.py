@@ -190,8 +190,10 @@ def _of_one_installation(target: RenderTarget, options: "argparse.Namespace") ->
 
 
 def _definitions(options: "argparse.Namespace") -> list[dict[str, Any]]:
-    definitions = [*build_crds(), *build_cache_crds(), build_csi_driver()]
-    # Settings are loaded only where they are given: their modules take a second.
+    # Modules of settings take a second, which other targets do not need.
+    from server.configuration.config_definition import build_config_crd
+
+    definitions = [*build_crds(), build_config_crd(), *build_cache_crds(), build_csi_driver()]
     if options.settings and _load_settings(options).node_software.enabled:
         definitions += build_operator_crds()
     return definitions

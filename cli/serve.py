@@ -1,15 +1,18 @@
 """The command `serve`: its flags, its help, and its exit status."""
 
+import asyncio
+import json
 import sys
 import textwrap
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import uvloop
 import yaml
 
 from cli.command_parser import CommandLineError, CommandParser, complain
 from cli.exit_status import FAILED, OK
+from server.configuration.config_source import ConfigSource
 from server.controllers.settings import check_images
 from server.setting_fields import setting_fields
 from server.settings import BadSettingsError, Settings, load_settings
@@ -36,17 +39,46 @@ def run_serve(arguments: "Sequence[str]") -> int:
     """
     known, flags = _parser().parse_known_args(arguments)
     try:
-        settings = load_settings(flags, known.settings)
+        if known.installation is None:
+            settings, source = load_settings(flags, known.settings), None
+        else:
+            source = ConfigSource(installation=_mapping(known.installation), arguments=flags)
+            settings = source.initial
         if known.show_settings:
-            yaml.safe_dump(settings.model_dump(mode="json"), sys.stdout, sort_keys=False)
-            return OK
+            return _show(settings, source)
         check_images(settings)
-        return _serve(settings)
+        return _serve(settings, source)
     except BadSettingsError as error:
         raise CommandLineError(str(error)) from error
 
 
-def _serve(settings: Settings) -> int:
+def _mapping(text: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise BadSettingsError(f"--installation is not JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise BadSettingsError("--installation holds no mapping of settings")
+    return found
+
+
+def _show(settings: Settings, source: ConfigSource | None) -> int:
+    if source is not None:
+        settings = asyncio.run(_read(settings, source))
+    yaml.safe_dump(settings.model_dump(mode="json"), sys.stdout, sort_keys=False)
+    return OK
+
+
+async def _read(settings: Settings, source: ConfigSource) -> Settings:
+    """Return the settings with those of objects."""
+    from server.configuration.config_store import first_state, read_config  # noqa: PLC0415
+    from server.process import connected  # noqa: PLC0415
+
+    async with await connected(settings) as client:
+        return first_state(source, await read_config(client)).settings
+
+
+def _serve(settings: Settings, source: ConfigSource | None) -> int:
     logs = configure_logs(settings.log_level, settings.log_format)
     # --show-settings and --help stay quick: the server's imports cost a second.
     from http_edge.listening_sockets import ListenError  # noqa: PLC0415
@@ -54,7 +86,7 @@ def _serve(settings: Settings) -> int:
     from server.process import serve  # noqa: PLC0415
 
     try:
-        uvloop.run(serve(settings, logs))
+        uvloop.run(serve(settings, logs, source=source))
     except BadConfigurationError as error:
         raise CommandLineError(str(error)) from error
     except ListenError as error:
@@ -68,7 +100,13 @@ def _serve(settings: Settings) -> int:
 
 def _parser() -> CommandParser:
     parser = CommandParser("serve", "Run the server.", epilog=settings_help())
-    parser.add_argument("--settings", type=Path, metavar="FILE", help="YAML file with settings")
+    given = parser.add_mutually_exclusive_group()
+    given.add_argument("--settings", type=Path, metavar="FILE", help="YAML file with settings")
+    given.add_argument(
+        "--installation",
+        metavar="JSON",
+        help="settings of the installation, which are written into the GPUControlPlaneConfig: that one is followed",
+    )
     parser.add_argument(
         "--show-settings", action="store_true", help="print the settings in force and exit"
     )

@@ -164,6 +164,11 @@ SUBJECT_ACCESS_REVIEWS: Final = Resource(
 TOKEN_REVIEWS: Final = Resource(
     "authentication.k8s.io", "v1", "tokenreviews", "TokenReview", namespaced=False
 )
+GPU_CONTROL_PLANE_CONFIGS: Final = _control_plane("gpucontrolplaneconfigs", "GPUControlPlaneConfig")
+MODULE_CONFIGS: Final = Resource(
+    "deckhouse.io", "v1alpha1", "moduleconfigs", "ModuleConfig", namespaced=False
+)
+"""Deckhouse's."""
 GPU_CONTROL_PLANE_TERMS: Final = _control_plane("gpucontrolplaneterms", "GPUControlPlaneTerm")
 GPU_DEVICES: Final = _control_plane("gpudevices", "GPUDevice")
 GPU_NODE_INVENTORIES: Final = _control_plane("gpunodeinventories", "GPUNodeInventory")

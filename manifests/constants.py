@@ -19,8 +19,6 @@ METRICS_SERVICE: Final = f"{NAME}-metrics"
 """Headless Service of all replicas."""
 SERVICE_NAME: Final = NAME
 SERVICE_ACCOUNT: Final = NAME
-SETTINGS_CONFIG: Final = f"{NAME}-settings"
-"""ConfigMap with the server's settings file."""
 LEASE_NAME: Final = NAME
 SERVING_SECRET: Final = f"{NAME}-tls"
 """CA, serving certificate, and kube-scheduler's client certificate for the extender, with all keys."""

@@ -54,6 +54,8 @@ from scheduler.context import ExtenderContext
 from server.allocation_reports import AllocationReports
 from server.binder import KubeBinder
 from server.cluster_version import check_cluster_version
+from server.configuration.config_follower import ConfigFollower
+from server.configuration.config_store import prepare_config
 from server.controllers.all import CONTROLLERS
 from server.controllers.manager import ControllerManager
 from server.controllers.settings import controller_settings
@@ -81,12 +83,18 @@ if TYPE_CHECKING:
     from http_edge.routes import Routes
     from reconciler.controller_spec import ProcessClock
     from reconciler.scaling.view import ScalingView
+    from server.configuration.config_source import ConfigSource
+    from server.configuration.config_store import PreparedConfig
     from server.settings import Settings
     from telemetry.logs import LogLines
 
 FLUSH_EVENTS_S: Final = 2.0
 
 _log = structlog.get_logger()
+
+
+class _OtherSettingsError(Exception):
+    """Settings of controllers changed: they end, and start again with the new ones."""
 
 
 class _LeaseLostError(Exception):
@@ -97,7 +105,15 @@ class _LeaseLostError(Exception):
 class ControlPlane:
     """Parts of one server process, built without I/O."""
 
-    def __init__(self, settings: "Settings", client: KubeClient, clock: "ProcessClock") -> None:
+    def __init__(
+        self,
+        settings: "Settings",
+        client: KubeClient,
+        clock: "ProcessClock",
+        *,
+        prepared: "PreparedConfig | None" = None,
+    ) -> None:
+        """Take the settings of the start, and the objects that they come from, which are followed."""
         self.settings = settings
         self.client = client
         self.clock = clock
@@ -110,6 +126,7 @@ class ControlPlane:
             reporting_instance=identity,
             is_muted=True,  # until this replica leads
         )
+        self.config = None if prepared is None else ConfigFollower(prepared, client, self.recorder)
         kernel_caches = CacheIndex()
         self.index = DeviceIndex(recent_demands(settings.demand), caches=kernel_caches)
         reports = AllocationReports()
@@ -138,6 +155,7 @@ class ControlPlane:
         bound_pods = BoundPods(client, PodSink(self.allocation_state, clock.instant, self.recorder))
         self.informers = {
             **build_informers(self.stores, client, settings, clock=clock),
+            **({} if self.config is None else self.config.informers(clock)),
             PODS.plural: Informer(
                 client, PODS, Pod, sink=bound_pods, clock=clock, project=observed_pod
             ),
@@ -277,7 +295,8 @@ class ControlPlane:
                 reservations=len(self.allocation_state.ledger),
             )
             try:
-                await self._act_while_leading()
+                while True:
+                    await self._act_until_other_settings()
             except* _LeaseLostError:
                 if self._lease_lost.is_set() and not self.readiness.is_draining:
                     _log.warning("lease lost: standing by, another replica may lead")
@@ -309,14 +328,25 @@ class ControlPlane:
         await self.takeover.until_overtaken()
         raise _LeaseLostError
 
+    async def _until_other_settings(self, config: ConfigFollower, settings: "Settings") -> NoReturn:
+        await config.until_other_than(settings)
+        raise _OtherSettingsError
+
+    async def _act_until_other_settings(self) -> None:
+        try:
+            await self._act_while_leading()
+        except* _OtherSettingsError:
+            _log.info("controllers start again with other settings")
+
     async def _act_while_leading(self) -> None:
+        settings = self.settings if self.config is None else self.config.state.settings
         async with AsyncExitStack() as ending, asyncio.TaskGroup() as group:
             context = ControllerContext(
                 client=self.client,
                 stores=self.stores,
                 recorder=self.recorder,
                 scheduling=self.scheduling,
-                settings=controller_settings(self.settings),
+                settings=controller_settings(settings),
                 clock=self.clock,
                 cache_proof=None if self.cache_admission is None else self.cache_admission.keys,
                 ending=ending,
@@ -325,6 +355,13 @@ class ControlPlane:
             await ControllerManager(context, CONTROLLERS).start(group)
             if self.settings.leadership.enabled:
                 group.create_task(self._until_overtaken(), name="leadership.term")
+            if self.config is not None:
+                group.create_task(
+                    self._until_other_settings(self.config, settings), name="configuration"
+                )
+                group.create_task(
+                    self.config.report(self.clock.instant), name="configuration.status"
+                )
             await self._lease_lost.wait()
             raise _LeaseLostError
 
@@ -351,13 +388,26 @@ def _lease_times(settings: "Settings") -> LeaseTimes:
     )
 
 
+async def connected(settings: "Settings", clock: "ProcessClock | None" = None) -> KubeClient:
+    """Return a client of the API server that the settings name, to be entered."""
+    clock = clock or SystemClock()
+    kubeconfig = str(settings.kubeconfig) if settings.kubeconfig else None
+    configuration = await load_configuration(clock, kubeconfig=kubeconfig, context=settings.context)
+    return KubeClient(configuration, clock, timeout_s=settings.api_timeout_s)
+
+
 async def serve(
-    settings: "Settings", logs: "LogLines | None" = None, clock: "ProcessClock | None" = None
+    settings: "Settings",
+    logs: "LogLines | None" = None,
+    clock: "ProcessClock | None" = None,
+    *,
+    source: "ConfigSource | None" = None,
 ) -> None:
     """Run the server until SIGTERM or SIGINT.
 
     Args:
-        settings: of the process.
+        settings: of the process; with a source, those before any object is read.
+        source: for a server whose settings are those of a GPUControlPlaneConfig.
         logs: flushed regularly if given.
         clock: the machine's if omitted.
 
@@ -368,16 +418,18 @@ async def serve(
     """
     clock = clock or SystemClock()
     open_files.raise_limit()
-    kubeconfig = str(settings.kubeconfig) if settings.kubeconfig else None
-    configuration = await load_configuration(clock, kubeconfig=kubeconfig, context=settings.context)
-    client = KubeClient(configuration, clock, timeout_s=settings.api_timeout_s)
-    plane = ControlPlane(settings, client, clock)
+    client = await connected(settings, clock)
     async with AsyncExitStack() as stack:
         try:
             await stack.enter_async_context(client)
         except OSError as error:
             raise BadConfigurationError(f"a certificate for the API server: {error}") from error
         await check_cluster_version(client)
+        prepared = None
+        if source is not None:
+            prepared = await prepare_config(client, source)
+            settings = prepared.state.settings
+        plane = ControlPlane(settings, client, clock, prepared=prepared)
         port = await stack.enter_async_context(
             Port(
                 plane.build_routes(),

@@ -14,6 +14,7 @@ from reconciler.node_software import rights as node_software_rights
 from reconciler.scaling import removed_backends
 from reconciler.sinks import operator_objects
 from server import binder, informers
+from server.configuration import config_store
 from server.controllers.all import CONTROLLERS
 from server.kernelcache import mutation_key_secret
 from server.leadership import fence
@@ -29,6 +30,7 @@ EVENTS: Final = (
 CLUSTER_RULES: Final = (
     *informers.RBAC,
     *(rule for spec in CONTROLLERS for rule in spec.rbac),
+    *config_store.RBAC,
     *binder.RBAC,
     *fence.RBAC,
     *EVENTS,

@@ -1,4 +1,4 @@
-"""Settings of the process. Precedence: flags, environment, file, defaults.
+"""Settings of the process. Precedence: flags, environment, file or objects (`server.configuration`), defaults.
 
 gpu-control-plane serve --settings settings.yaml --listen.port 9443
 GPU_CONTROL_PLANE_LISTEN__PORT=9443 gpu-control-plane serve
@@ -7,7 +7,7 @@ gpu-control-plane serve --show-settings
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import Field, ValidationError, model_validator
 
@@ -43,7 +43,7 @@ from server.workload_settings import WorkloadAccessSettings
 from telemetry.logs import LogFormat, LogLevel
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 
 class ListenSettings(Section):
@@ -323,8 +323,18 @@ class BadSettingsError(Exception):
     """Invalid settings; the message names each of them."""
 
 
-def load_settings(arguments: "Sequence[str]", file: Path | None) -> Settings:
-    """Read settings from flags (`--listen.port 9443`), the environment and a YAML file.
+def load_settings(
+    arguments: "Sequence[str]",
+    file: Path | None = None,
+    *,
+    layers: "Sequence[tuple[str, Mapping[str, Any]]]" = (),
+) -> Settings:
+    """Read settings from flags (`--listen.port 9443`), the environment, and a YAML file or other content.
+
+    Args:
+        arguments: flags.
+        file: YAML file.
+        layers: content as that of a file, with what comes before its names in a complaint; a later one overrides.
 
     Raises:
         BadSettingsError: names every invalid setting.
@@ -332,6 +342,8 @@ def load_settings(arguments: "Sequence[str]", file: Path | None) -> Settings:
     given = GivenSettings(setting_fields(Settings.model_json_schema()), RETIRED)
     if file is not None:
         given.read_file(file)
+    for origin, content in layers:
+        given.take(content, origin=origin)
     given.read_environment(os.environ)
     given.read_flags(arguments)
     if given.complaints:

@@ -1,10 +1,8 @@
 """Values of an installation: read from a file in the chart's format, checked, and resolved."""
 
-import hashlib
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-import yaml
 from pydantic import ValidationError
 from pydantic.alias_generators import to_camel
 
@@ -33,7 +31,7 @@ KUBERNETES_VERSION: Final = "v1.36.3"
 """Version of kube-scheduler where the cluster is not known."""
 
 _ESCAPED: Final = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}
-"""Characters as Go's encoder writes them, so that `helm` finds the same checksum."""
+"""Characters as Go's encoder writes them, so that `helm` writes the same text."""
 
 
 def load_values(file: "Path | None") -> ChartValues:
@@ -93,8 +91,7 @@ def build_installation(
             tag=scheduler.tag or installation.release_of(kubernetes_version),
             digest=scheduler.digest,
         ),
-        settings=yaml.safe_dump(content),
-        settings_checksum=_checksum(content),
+        settings=_argument(content),
         port=settings.listen.port,
         operand_images=tuple(sorted(images)),
         pull_secrets=[{"name": name} for name in image.pull_secrets],
@@ -173,8 +170,9 @@ def _check_pinned(image: str) -> None:
         raise BadSettingsError(f"image {image} has neither tag nor digest")
 
 
-def _checksum(content: "Mapping[str, Any]") -> str:
+def _argument(content: "Mapping[str, Any]") -> str:
+    """Return the settings as `helm` writes them into an argument."""
     text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     for character, escaped in _ESCAPED.items():
         text = text.replace(character, escaped)
-    return hashlib.sha256(text.encode()).hexdigest()
+    return text.replace("$", "$$")

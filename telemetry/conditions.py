@@ -344,3 +344,25 @@ class BackendReady(Enum):
     """An object of another owner has the name of one that the backend needs."""
     REFUSED = "RequestRefused"
     """The API server refuses what the backend writes."""
+
+
+class ConfigCondition(Enum):
+    """Condition types of a GPUControlPlaneConfig."""
+
+    APPLIED = "Applied"
+    """True while the settings in force are those of the spec."""
+    RESTART_NEEDED = "RestartNeeded"
+    """True while settings of the spec count only after a restart of the servers."""
+    REFUSED = "Refused"
+    """True while the spec, or a ModuleConfig, has an invalid setting."""
+
+
+class ConfigReason(Enum):
+    """Reasons of these conditions."""
+
+    IN_FORCE = "InForce"
+    """All settings of the spec are in force."""
+    READ_AT_START = "ReadAtStart"
+    """Servers read the named settings when they start."""
+    INVALID = "InvalidSettings"
+    """The message names each invalid setting; the settings that were accepted last stay in force."""

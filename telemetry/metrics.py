@@ -419,6 +419,11 @@ EVENT_LOOP_LAG = histogram(
     "How late the event loop came to what was due, measured ten times a second.",
     buckets=REQUEST_BUCKETS,
 )
+CONFIG_PROBLEM = gauge(
+    "gpu_control_plane_config_problem",
+    "1 while settings of the GPUControlPlaneConfig are not all in force, by the cause.",
+    ["cause"],
+)
 LEADING = gauge("gpu_leading", "1 while this replica holds the Lease.")
 CERTIFICATE_NOT_AFTER = gauge(
     "gpu_certificate_not_after_timestamp_seconds",

@@ -146,6 +146,8 @@ class EventReason(Enum):
 
     NAMESPACE_RESTRICTED = "GPUNamespaceRestricted"
     """On our Namespace: the pod security that another client enforces keeps our DaemonSets' pods out."""
+    CONFIGURATION_REFUSED = "GPUConfigurationRefused"
+    """On the GPUControlPlaneConfig: a setting is invalid, and the settings that were accepted last stay in force."""
     DRIVER_UPGRADE = "GPUDriverUpgrade"
     """On the node: the upgrade of its driver begins, goes on, waits or ends; the note says why."""
     DRIVER_UPGRADE_FAILED = "GPUDriverUpgradeFailed"

@@ -125,6 +125,8 @@ def _schema(info: types.Type) -> Schema:
             return _struct(info.cls)
         case types.ListType():
             return _list(info)
+        case types.DictType(value_type=types.AnyType()):
+            return {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
         case types.DictType(key_type=types.StrType(min_length=None, max_length=None, pattern=None)):
             return {"type": "object", "additionalProperties": _schema(info.value_type)} | _bounds(
                 minProperties=info.min_length, maxProperties=info.max_length

@@ -59,7 +59,11 @@ _DEFINED: Final = (
     *_OF_CACHES,
     *(kinds.GPU_DEVICES, kinds.GPU_NODE_INVENTORIES, kinds.GPU_POOLS),
 )
-_TERMS: Final = kinds.GPU_CONTROL_PLANE_TERMS
+_OF_SERVER: Final = {
+    kinds.GPU_CONTROL_PLANE_TERMS: constants.LEASE_NAME,
+    kinds.GPU_CONTROL_PLANE_CONFIGS: constants.NAME,
+}
+"""Kinds with one object, which the server makes, and its name."""
 _RIGHTS: Final = (
     kinds.SERVICE_ACCOUNTS,
     kinds.ROLE_BINDINGS,
@@ -196,7 +200,7 @@ def own_kinds() -> "Iterator[OwnKind]":
     features = (constants.AGENT_FEATURE_PREFIX, constants.DETECTOR_FEATURE_PREFIX)
     validating = (constants.VALIDATING_CONFIGURATION,)
     mutating = (constants.MUTATING_CONFIGURATION,)
-    definitions = tuple(f"{item.plural}.{item.group}" for item in (*_DEFINED, _TERMS))
+    definitions = tuple(f"{item.plural}.{item.group}" for item in (*_DEFINED, *_OF_SERVER))
     yield from _policies(stage.VALIDATION, constants.ANNOTATION_POLICY, constants.MANAGED_POLICY)
     yield OwnKind(stage.VALIDATION, kinds.VALIDATING_WEBHOOK_CONFIGURATIONS, validating)
     yield OwnKind(stage.MUTATION, kinds.MUTATING_WEBHOOK_CONFIGURATIONS, mutating)
@@ -209,7 +213,8 @@ def own_kinds() -> "Iterator[OwnKind]":
     for resource in (kinds.CLUSTER_POLICIES, kinds.NVIDIA_DRIVERS):
         yield OwnKind(stage.FINALIZERS, resource, of_node_software=True)
     yield from _policies(stage.POLICIES, *_POLICIES)
-    yield OwnKind(stage.STATE, _TERMS, (constants.LEASE_NAME,))
+    for resource, name in _OF_SERVER.items():
+        yield OwnKind(stage.STATE, resource, (name,))
     yield OwnKind(stage.STATE, kinds.LEASES, leases)
     yield OwnKind(stage.STATE, kinds.SECRETS, secrets, is_issued=False)
     yield from _applied(secrets)

@@ -12,6 +12,7 @@ from api.foreign.leases import PartialLease
 from api.kinds.gpudevice import GPUDevice
 from api.kinds.gpunodeinventory import GPUNodeInventory
 from api.kinds.gpupool import GPUPool
+from api.kinds.gpucontrolplaneconfig import GPUControlPlaneConfig
 from api.kinds.leadershipterm import GPUControlPlaneTerm
 from api.meta import Condition, Model, ObjectMeta
 from api.vendor import AMD_RESOURCE_PREFIX, NFD_AMD_LABELS
@@ -20,6 +21,7 @@ from kube.resources import (
     CUSTOM_RESOURCE_DEFINITIONS,
     DAEMON_SETS,
     DEPLOYMENTS,
+    GPU_CONTROL_PLANE_CONFIGS,
     GPU_CONTROL_PLANE_TERMS,
     GPU_DEVICES,
     GPU_NODE_INVENTORIES,
@@ -148,6 +150,8 @@ class CheckedCluster:
     node_pools: "list[NodePool] | None" = None
     leases: "list[PartialLease] | None" = None
     terms: "list[GPUControlPlaneTerm] | None" = None
+    configs: "list[GPUControlPlaneConfig] | None" = None
+    """None where they may not be read, which only an admin of the cluster may."""
     mutating: "list[CheckedWebhooks] | None" = None
     validating: "list[CheckedWebhooks] | None" = None
     pools: "list[GPUPool] | None" = None
@@ -181,6 +185,7 @@ def read_cluster_state(source: "AnsweringSource", *, namespace: str) -> CheckedC
     found.node_pools = read.list(ListQuery(NODE_POOLS), NodePool)
     found.leases = read.list(ListQuery(LEASES, namespace), PartialLease)
     found.terms = read.list(ListQuery(GPU_CONTROL_PLANE_TERMS), GPUControlPlaneTerm)
+    found.configs = read.list(ListQuery(GPU_CONTROL_PLANE_CONFIGS), GPUControlPlaneConfig)
     found.mutating = read.list(ListQuery(MUTATING_WEBHOOK_CONFIGURATIONS), CheckedWebhooks)
     found.validating = read.list(ListQuery(VALIDATING_WEBHOOK_CONFIGURATIONS), CheckedWebhooks)
     found.pools = read.list(ListQuery(GPU_POOLS), GPUPool)

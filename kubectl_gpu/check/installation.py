@@ -5,16 +5,25 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import inspect as types
 
+from api.kinds.gpucontrolplaneconfig import GPUControlPlaneConfig
 from api.kinds.gpudevice import GPUDevice
 from api.kinds.gpunodeinventory import GPUNodeInventory
 from api.kinds.gpupool import GPUPool
 from api.kinds.leadershipterm import GPUControlPlaneTerm
 from api.names import API_VERSION, GROUP, VERSION
+from api.status_conditions import find_condition
 from api.text import listed
 from api.version import VERSION as OWN_VERSION
-from kube.resources import GPU_CONTROL_PLANE_TERMS, GPU_DEVICES, GPU_NODE_INVENTORIES, GPU_POOLS
+from kube.resources import (
+    GPU_CONTROL_PLANE_CONFIGS,
+    GPU_CONTROL_PLANE_TERMS,
+    GPU_DEVICES,
+    GPU_NODE_INVENTORIES,
+    GPU_POOLS,
+)
 from kubectl_gpu.check.findings import fault, good, of_object, warning
 from manifests import constants
+from telemetry.conditions import ConfigCondition
 from telemetry.object_faults import is_lease_old, leader_fault
 
 if TYPE_CHECKING:
@@ -76,6 +85,7 @@ KINDS: "Final[tuple[tuple[Resource, type[Model]], ...]]" = (
     (GPU_DEVICES, GPUDevice),
     (GPU_NODE_INVENTORIES, GPUNodeInventory),
     (GPU_CONTROL_PLANE_TERMS, GPUControlPlaneTerm),
+    (GPU_CONTROL_PLANE_CONFIGS, GPUControlPlaneConfig),
 )
 _OLDEST: Final = (1, 30)
 """Oldest version of Kubernetes: the first with ValidatingAdmissionPolicy."""
@@ -103,6 +113,7 @@ def check_kubernetes(cluster: "CheckedCluster") -> "Iterator[CheckFinding]":
 def check_installation(cluster: "CheckedCluster") -> "Iterator[CheckFinding]":
     """Yield what is to be said of the control plane's own objects."""
     yield from _kinds(cluster)
+    yield from _settings(cluster)
     yield from _workloads(cluster)
     yield from _leader(cluster)
     yield from _webhooks(cluster)
@@ -135,6 +146,20 @@ def _kinds(cluster: "CheckedCluster") -> "Iterator[CheckFinding]":
             yield fault((CONTROL_PLANE, f"kind {name}"), text, cure=cure)
     if are_whole:
         yield good((CONTROL_PLANE, f"kinds of {GROUP}"), f"all are installed, as {API_VERSION}")
+
+
+def _settings(cluster: "CheckedCluster") -> "Iterator[CheckFinding]":
+    """Yield what is to be said of settings that are not in force; a server with a file of settings has no object."""
+    for config in cluster.configs or ():
+        place = (CONTROL_PLANE, f"GPUControlPlaneConfig {config.metadata.name}")
+        conditions = () if config.status is None else config.status.conditions
+        for type_, cure in (
+            (ConfigCondition.REFUSED, "kubectl edit gconfig"),
+            (ConfigCondition.RESTART_NEEDED, "restart the servers, as the condition says"),
+        ):
+            found = find_condition(conditions, type_)
+            if found is not None and found.status == "True":
+                yield fault(place, f"{type_.value}: {found.message}", cure=cure)
 
 
 def _fault_of_kind(found: "CheckedDefinition", model: "type[Model]") -> str | None:

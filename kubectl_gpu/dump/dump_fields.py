@@ -131,6 +131,7 @@ _KEPT: Final[dict[str, Fields]] = {
     resources.GPU_DEVICES.plural: _OURS,
     resources.GPU_NODE_INVENTORIES.plural: _OURS,
     resources.GPU_CONTROL_PLANE_TERMS.plural: _OURS,
+    resources.GPU_CONTROL_PLANE_CONFIGS.plural: _OURS,
     resources.GKM_CACHES.plural: _fields("status", spec=_fields("image", "warm")),
     resources.CLUSTER_GKM_CACHES.plural: _fields("status", spec=_fields("image", "warm")),
     resources.GKM_CACHE_NODES.plural: _fields("status"),

@@ -64,6 +64,7 @@ def dumped_lists(namespace: str) -> "tuple[DumpedList, ...]":
         resources.GPU_DEVICES,
         resources.GPU_NODE_INVENTORIES,
         resources.GPU_CONTROL_PLANE_TERMS,
+        resources.GPU_CONTROL_PLANE_CONFIGS,
         resources.GKM_CACHES,
         resources.CLUSTER_GKM_CACHES,
         resources.GKM_CACHE_NODES,

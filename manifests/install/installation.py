@@ -36,9 +36,7 @@ class Installation:
     """Reference of the server's image."""
     scheduler_image: str
     settings: str
-    """YAML text of the server's settings file."""
-    settings_checksum: str
-    """It changes when the settings do, and so restarts the servers."""
+    """Settings of the server as JSON, with `$` written twice: the kubelet expands variables in arguments."""
     port: int
     operand_images: tuple[str, ...]
     """Images of the DaemonSets that the server makes."""

@@ -113,9 +113,11 @@ def build_user_roles() -> list[dict[str, Any]]:
         resources=("gpupools",),
         verbs=_WRITE,
     )
+    # Only cluster-admin writes settings: who does decides which images run on every node.
+    config = PolicyRule(group=GROUP, resources=("gpucontrolplaneconfigs",), verbs=_READ)
     return [
         _cluster_role(f"{constants.NAME}-view", [view], aggregate_to="view"),
-        _cluster_role(f"{constants.NAME}-edit", [edit], aggregate_to="admin"),
+        _cluster_role(f"{constants.NAME}-edit", [edit, config], aggregate_to="admin"),
         _metrics_reader(),
         _console_viewer(view),
     ]

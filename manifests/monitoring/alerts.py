@@ -34,6 +34,13 @@ ALERTS: Final = (
         "no replica of the GPU control plane leads: pods that request a GPU pool can be neither created nor bound",
     ),
     Alert(
+        "GPUControlPlaneConfigRefused",
+        Severity.WARNING,
+        'max by (cluster, cause) (gpu_control_plane_config_problem{cause!="RestartNeeded"}) > 0',
+        "5m",
+        "the GPUControlPlaneConfig is deleted or has an invalid setting: earlier settings stay in force",
+    ),
+    Alert(
         "GPUControlPlaneMultipleLeaders",
         Severity.CRITICAL,
         "sum by (cluster) (gpu_leading) > 1",

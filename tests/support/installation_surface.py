@@ -27,6 +27,7 @@ from manifests.node.detector_daemonset import build_node_detector
 from server.controllers.settings import workload_settings
 from server.settings import load_settings
 from server.values_file import build_installation
+from tests.support.installed_settings import installed_settings
 from tests.unit.manifests import pool_objects
 
 Json = dict[str, Any]
@@ -40,14 +41,9 @@ def default_installation() -> list[Json]:
     """Return all objects of the chart with its defaults, and those that the server makes of them, with a pool."""
     values = ChartValues.model_validate({"image": _IMAGE})
     objects = build_installed_objects(build_installation(values, namespace=NAMESPACE))
-    (config,) = [
-        item["data"]["settings.yaml"]
-        for item in objects
-        if item["kind"] == "ConfigMap" and "settings.yaml" in item["data"]
-    ]
     with TemporaryDirectory() as directory, contextlib.redirect_stdout(io.StringIO()) as printed:
         path = Path(directory, "settings.yaml")
-        path.write_text(config)
+        path.write_text(yaml.safe_dump(installed_settings(objects)))
         settings = workload_settings(load_settings([], path))
         run(["render", "operands", "--settings", str(path)])
     return [

@@ -55,6 +55,7 @@ from tests.support.ports import free_port
 
 if TYPE_CHECKING:
     from reconciler.controller_spec import ProcessClock
+    from server.configuration.config_source import ConfigSource
 
 ADMIN_TOKEN = "admin"
 SERVER_TOKEN = "server"
@@ -183,11 +184,17 @@ class RunningServer:
     """One `serve`; `ended` holds what it raised, once it has ended with that."""
 
     def __init__(
-        self, cluster: Cluster, port: int, settings: Settings, clock: "ProcessClock | None" = None
+        self,
+        cluster: Cluster,
+        port: int,
+        settings: Settings,
+        clock: "ProcessClock | None" = None,
+        source: "ConfigSource | None" = None,
     ) -> None:
         self.cluster = cluster
         self.url = f"https://127.0.0.1:{port}"
         self._settings = settings
+        self._source = source
         self._clock = clock or ServerClock()
         self.ended: Exception | None = None
         self.is_over = False
@@ -195,7 +202,7 @@ class RunningServer:
 
     async def run(self) -> None:
         try:
-            await serve(self._settings, clock=self._clock)
+            await serve(self._settings, clock=self._clock, source=self._source)
         except Exception as error:  # noqa: BLE001  # the tests look at it
             self.ended = error
         finally:
@@ -293,6 +300,7 @@ async def a_server(
     *,
     port: int | None = None,
     clock: "ProcessClock | None" = None,
+    source: "ConfigSource | None" = None,
     **changes: Any,
 ) -> AsyncIterator[RunningServer]:
     """Run a server until the end of the block; it may end before.
@@ -301,7 +309,8 @@ async def a_server(
     would run out late or never.
     """
     port = port or cluster.port
-    server = RunningServer(cluster, port, settings_for(cluster, port, **changes), clock)
+    settings = settings_for(cluster, port, **changes) if source is None else source.initial
+    server = RunningServer(cluster, port, settings, clock, source)
     thresholds = gc.get_threshold()
     # The server collects once before it is ready; what earlier tests left is not to be walked then.
     gc.freeze()

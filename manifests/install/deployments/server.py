@@ -1,4 +1,4 @@
-"""The server: its settings, Service and Deployment."""
+"""The server: its Service and Deployment."""
 
 from typing import TYPE_CHECKING, Any, Final
 
@@ -8,6 +8,7 @@ from manifests.install.deployments.deployment import (
     Pods,
     build_deployment,
     build_disruption_budget,
+    given,
     https_probe,
     read_only,
     secret_volume,
@@ -20,9 +21,6 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 
-_SETTINGS_KEY: Final = "settings.yaml"
-_SETTINGS_DIRECTORY: Final = "/etc/gpu-control-plane/settings"
-_CHECKSUM_ANNOTATION: Final = "checksum/settings"
 _ADDRESS_VARIABLE: Final = "GPU_CONTROL_PLANE_LISTEN__ADVERTISED_ADDRESS"
 _PORT: Final = {
     "name": constants.HTTPS_PORT_NAME,
@@ -33,15 +31,6 @@ _PORT: Final = {
 }
 _TERMINATION_GRACE_S: Final = 30
 """More than `drain_s` and the 20 s in which bindings and Events end."""
-
-
-def build_settings(installation: "Installation") -> Json:
-    return {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": installation.metadata(constants.SETTINGS_CONFIG),
-        "data": {_SETTINGS_KEY: installation.settings},
-    }
 
 
 def build_service(installation: "Installation") -> Json:
@@ -78,11 +67,9 @@ def build_metrics_service(installation: "Installation") -> Json:
 
 
 def build_server(installation: "Installation") -> list[Json]:
-    """Return the Deployment; a change of the settings restarts its pods."""
-    mounts = [read_only("settings", _SETTINGS_DIRECTORY)]
-    volumes: list[Json] = [
-        {"name": "settings", "configMap": {"name": constants.SETTINGS_CONFIG, "optional": False}}
-    ]
+    """Return the Deployment; a change of the installation's settings restarts its pods."""
+    mounts: list[Json] = []
+    volumes: list[Json] = []
     if installation.uses_cert_manager:
         mounts += [
             read_only("tls", SERVING_DIRECTORY),
@@ -100,7 +87,7 @@ def build_server(installation: "Installation") -> list[Json]:
         "image": installation.image,
         "imagePullPolicy": installation.values.image.pull_policy,
         "command": ["gpu-control-plane"],
-        "args": ["serve", "--settings", f"{_SETTINGS_DIRECTORY}/{_SETTINGS_KEY}"],
+        "args": ["serve", "--installation", installation.settings],
         "env": [
             {
                 "name": _ADDRESS_VARIABLE,
@@ -127,12 +114,12 @@ def build_server(installation: "Installation") -> list[Json]:
             timeoutSeconds=2,
             failureThreshold=2,
         ),
-        "volumeMounts": mounts,
+        **given(volumeMounts=mounts),
     }
     spec = {
         "serviceAccountName": constants.SERVICE_ACCOUNT,
         "terminationGracePeriodSeconds": _TERMINATION_GRACE_S,
-        "volumes": volumes,
+        **given(volumes=volumes),
     }
     return [
         build_deployment(
@@ -140,11 +127,7 @@ def build_server(installation: "Installation") -> list[Json]:
             constants.NAME,
             constants.SERVER_COMPONENT,
             values=values,
-            pods=Pods(
-                container=container,
-                spec=spec,
-                annotations={_CHECKSUM_ANNOTATION: installation.settings_checksum},
-            ),
+            pods=Pods(container=container, spec=spec, annotations={}),
         )
     ]
 

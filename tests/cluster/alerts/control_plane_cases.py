@@ -34,6 +34,16 @@ CASES = [
         raised_at="10m",
     ),
     Case(
+        "GPUControlPlaneConfigRefused",
+        {
+            'gpu_control_plane_config_problem{pod="a",cause="Refused"}': "0x5 1x30",
+            'gpu_control_plane_config_problem{pod="a",cause="RestartNeeded"}': "1x35",
+        },
+        silent_at="9m",
+        raised_at="13m",
+        labels={"cause": "Refused"},
+    ),
+    Case(
         "GPUControlPlaneMultipleLeaders",
         {'gpu_leading{pod="a"}': "1x30", 'gpu_leading{pod="b"}': "0x5 1x30"},
         silent_at="5m",

@@ -33,18 +33,23 @@ class ServerProcess:
         port: int,
         name: str = "gpu-control-plane",
         command: "Sequence[str]" = (),
+        has_object: bool = False,
     ) -> None:
         """`settings` get an image, without which it does not start; `port` is the one that they make the server listen on.
 
         `name` names the log and the settings file; a second server of the same run needs another.
-        `command` is what to run instead of the installed command.
+        `command` is what to run instead of the installed command. With `has_object` the settings are those of
+        the installation, which the server writes into its GPUControlPlaneConfig.
         """
         self.url = f"https://127.0.0.1:{port}"
         self._settings_path = run.directory / f"{name}.settings.yaml"
         self.configure(settings)
+        given = ["--settings", str(self._settings_path)]
+        if has_object:
+            given = ["--installation", json.dumps(with_image(settings))]
         self.process: processes.ChildProcess = run.child(
             name,
-            [*(command or installed_command()), "serve", "--settings", str(self._settings_path)],
+            [*(command or installed_command()), "serve", *given],
             env={"KUBECONFIG": str(kubeconfig), "PYTHONUNBUFFERED": "1"},
         )
 

@@ -22,6 +22,7 @@ from manifests.install.webhooks import (
     build_validating_configuration,
 )
 from manifests.yaml import render
+from server.configuration.config_definition import build_config_crd
 from simulator.node.nfd import node_feature_crd
 from tests.cluster.environment import client, definitions, polling
 from tests.cluster.manifests.objects import ENGINE, a_pod, namespace_and_roles
@@ -54,7 +55,7 @@ def installed(control_plane: "ControlPlane", kubectl: "Kubectl") -> "Iterator[In
     finalizer can lose a race with its own storage and hang for more than a minute.
     """
     namespace = f"control-plane-{secrets.token_hex(3)}"
-    crds = [*build_crds(), *build_cache_crds()]
+    crds = [*build_crds(), build_config_crd(), *build_cache_crds()]
     others = namespace_and_roles(namespace)
     text = render([*crds, *others])
     applied = asyncio.run(kubectl("apply", "--validate=strict", "-f", "-", stdin=text))

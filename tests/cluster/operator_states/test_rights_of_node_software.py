@@ -155,7 +155,7 @@ async def test_it_writes_no_object_of_another(account: ServerAccount, kubectl: K
     mine = a_runtime_class(f"mine-{namespace}")
     await kubectl("apply", "-f", "-", stdin=render([mine]))
     refusals = await asyncio.gather(
-        account.apply(an_object("ConfigMap", constants.SETTINGS_CONFIG, namespace, **STATE)),
+        account.apply(an_object("ConfigMap", "gpu-control-plane-settings", namespace, **STATE)),
         account.apply(as_server),
         account.apply(unlabelled),
         account.apply(binding),

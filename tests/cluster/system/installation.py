@@ -235,11 +235,12 @@ class GpuSystem:
         *,
         drain_s: float = 0.5,
         api_url: str = "",
+        has_object: bool = False,
         **leadership: float,
     ) -> server_process.ServerProcess:
         """Return a server that is not started yet; `name` must be new to the run.
 
-        `api_url` is where it finds the API server, if not where everybody does.
+        `api_url` is where it finds the API server, if not where everybody does; `has_object` has it follow an object.
         """
         control_plane = self._control_plane
         kubeconfig = await control_plane.service_account_kubeconfig(NAMESPACE, "gpu-control-plane")
@@ -252,6 +253,7 @@ class GpuSystem:
             kubeconfig=kubeconfig,
             port=port,
             name=name,
+            has_object=has_object,
         )
 
     def _settings_of(

@@ -120,6 +120,7 @@ DECLARED = {
 }
 
 ELSEWHERE = {
+    "gpu_control_plane_config_problem",  # test_config_object.py
     "gpu_bootstrap_handler_errors",
     "gpu_daemonset_outdated_nodes",
     "gpu_device_repairs",

@@ -27,6 +27,7 @@ from manifests.nvidia.operator_crds import build_operator_crds
 from operands.nvidia.policy_states import build_operands
 from operands.operand_state import ServedKinds
 from reconciler.node_software.objects import RESOURCES as OPERAND_RESOURCES
+from server.configuration.config_definition import build_config_crd
 from server.rbac import build_roles
 from simulator.apiserver.server import InMemoryApiServer
 from simulator.node.nfd import node_feature_crd
@@ -186,6 +187,7 @@ async def _install(cluster: InstalledCluster) -> None:
     labels = dict(constants.LABELS)
     await cluster.create(
         *build_crds(),
+        build_config_crd(),
         *build_cache_crds(),
         build_csi_driver(),
         *build_claim_policies(),
@@ -301,6 +303,12 @@ async def _add_what_the_server_makes(cluster: InstalledCluster) -> None:
         "spec": {"holder": "server_1", "number": 7},
     }
     await client.create(resources.GPU_CONTROL_PLANE_TERMS, term)
+    config = {
+        "apiVersion": resources.GPU_CONTROL_PLANE_CONFIGS.api_version,
+        "kind": "GPUControlPlaneConfig",
+        "metadata": {"name": constants.NAME},
+    }
+    await client.create(resources.GPU_CONTROL_PLANE_CONFIGS, config)
 
 
 async def mark_node(client: KubeClient, name: str) -> None:

@@ -41,6 +41,7 @@ OF_CACHES = {
     "ClusterGKMCacheNode": resources.CLUSTER_GKM_CACHE_NODES,
 }
 KEPT_KINDS = {
+    "CustomResourceDefinition /gpucontrolplaneconfigs.gpu.deckhouse.io",
     "CustomResourceDefinition /gpucontrolplaneterms.gpu.deckhouse.io",
     "CustomResourceDefinition /gpudevices.gpu.deckhouse.io",
     "CustomResourceDefinition /gpunodeinventories.gpu.deckhouse.io",
@@ -308,7 +309,7 @@ async def test_applied_objects_are_kept_for_the_tool_that_applied_them(cluster: 
     world = cluster.world()
     assert world[f"Deployment {NAMESPACE}/{constants.NAME}"]["spec"]["replicas"] == 0
     for kept in (
-        f"ConfigMap {NAMESPACE}/{constants.NAME}-settings",
+        f"Service {NAMESPACE}/{constants.NAME}",
         f"ServiceAccount {NAMESPACE}/{constants.NAME}",
         f"ClusterRole /{constants.NAME}",
         f"Namespace /{NAMESPACE}",

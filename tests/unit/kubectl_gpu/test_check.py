@@ -17,7 +17,7 @@ from api.kinds.gpunodeinventory import GPUNodeInventory
 from api.kinds.gpupool import GPUPool
 from api.names import POOL_LABEL
 from api.version import VERSION
-from kube.resources import DEPLOYMENTS, NODES, PODS, Resource
+from kube.resources import DEPLOYMENTS, GPU_CONTROL_PLANE_CONFIGS, NODES, PODS, Resource
 from kubectl_gpu.check.checked_cluster import (
     CheckedCluster,
     CheckedDefinition,
@@ -41,6 +41,7 @@ from kubectl_gpu.dump.dumped_lists import collect
 from kubectl_gpu.dumped.dump_source import DumpSource
 from kubectl_gpu.terminal import Terminal
 from manifests.install.crds import build_crds
+from server.configuration.config_definition import build_config_crd
 from tests.support.cluster_objects import (
     a_bound_pod_object,
     a_device_object,
@@ -145,7 +146,7 @@ def a_node_daemon(*tolerations: Json) -> Json:
 
 def a_good_cluster() -> list[Json]:
     return [
-        *(a_definition(crd) for crd in build_crds()),
+        *(a_definition(crd) for crd in (*build_crds(), build_config_crd())),
         a_workload("Deployment", OURS),
         a_workload("Deployment", "gpu-scheduler"),
         a_workload("DaemonSet", "gpu-node-agent"),
@@ -156,6 +157,7 @@ def a_good_cluster() -> list[Json]:
             "metadata": {"name": OURS},
             "spec": {"holder": "server-1", "number": 3},
         },
+        {"kind": "GPUControlPlaneConfig", "metadata": {"name": OURS}, "spec": {}},
         webhooks("MutatingWebhookConfiguration", "zz-gpu-control-plane"),
         webhooks("ValidatingWebhookConfiguration", OURS),
         a_ready_pool(),
@@ -334,6 +336,21 @@ def a_stale_definition() -> list[Json]:
             f"GPUControlPlaneTerm {OURS}",
             "bindings are refused",
             id="the term is another replica's",
+        ),
+        pytest.param(
+            changed(
+                OURS,
+                "GPUControlPlaneConfig",
+                status={
+                    "conditions": [
+                        {"type": "Refused", "status": "True", "message": "spec.x: no such setting"}
+                    ]
+                },
+            ),
+            "Fault",
+            f"GPUControlPlaneConfig {OURS}",
+            "Refused: spec.x: no such setting",
+            id="a setting is refused",
         ),
         pytest.param(
             changed("gpu-scheduler", "Lease", spec=a_lease("x", age_s=60)["spec"]),
@@ -562,11 +579,17 @@ def test_kubernetes_is_as_new_as_the_policies_need(version: str, level: str):
 
 
 def test_the_fields_of_a_model_are_those_of_its_definition():
-    definitions = {crd["metadata"]["name"]: crd for crd in build_crds()}
+    definitions = {crd["metadata"]["name"]: crd for crd in (*build_crds(), build_config_crd())}
     assert {f"{resource.plural}.{resource.group}" for resource, _ in KINDS} == definitions.keys()
     for resource, model in KINDS:
         (version,) = definitions[f"{resource.plural}.{resource.group}"]["spec"]["versions"]
         fields = fields_of_schema(version["schema"]["openAPIV3Schema"])
+        # The model of settings is the server's, which refuses what it does not have.
+        fields = (
+            {field for field in fields if not field.startswith("spec.")}
+            if (resource is GPU_CONTROL_PLANE_CONFIGS)
+            else fields
+        )
         assert fields_of_model(model) == fields - {"apiVersion", "kind", "metadata"}
 
 

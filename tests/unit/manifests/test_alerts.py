@@ -35,6 +35,7 @@ VALUES = {
     "reason": {item.value for kind in (WaitReason, Failure) for item in kind},
     "result": {gauges.READY, gauges.FAILED, gauges.CANCELLED},
     "end": {end.value for end in End},
+    "cause": {"RestartNeeded"},
     "verb": {"filter", "prioritize", "preempt", "bind"},
     "outcome": {"failed", "refused"},
     "webhook": {"mutate-gkmcaches", "mutate-clustergkmcaches"},

@@ -14,6 +14,7 @@ from manifests.install.rbac import build_pull_secret_rights
 from manifests.install.values import ChartValues
 from server.settings import BadSettingsError, Settings
 from server.values_file import build_installation
+from tests.support.installed_settings import installed_settings
 
 CACHES: dict[str, Any] = {
     "pullSecrets": ["registry-a", "registry-b"],
@@ -48,12 +49,7 @@ def server_of(objects: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def settings_of(objects: list[dict[str, Any]]) -> Settings:
-    (text,) = [
-        object_["data"]["settings.yaml"]
-        for object_ in objects
-        if "settings.yaml" in object_.get("data", ())
-    ]
-    return Settings.model_validate(yaml.safe_load(text))
+    return Settings.model_validate(installed_settings(objects))
 
 
 def test_one_value_takes_all_of_it_away():

@@ -39,6 +39,7 @@ from manifests.scaling.node_pool import NodeClassRef, build_node_pools
 from manifests.scaling.priority_class import build_balloon_priority_class
 from manifests.scaling.signal_pod import build_signal
 from manifests.yaml import render
+from server.configuration.config_definition import build_config_crd
 from server.rbac import build_agent_roles, build_node_software_roles
 from tests.support.examples import load_example
 from tests.support.node_requests import (
@@ -70,6 +71,7 @@ SCALING = msgspec.convert(load_example("pool-autoscaling")[0], GPUPool)
 
 DOCUMENTS: dict[str, Callable[[], list[dict[str, Any]]]] = {
     "crds": build_crds,
+    "config-crd": lambda: [build_config_crd()],
     "cache-crds": build_cache_crds,
     "operator-crds": build_operator_crds,
     "webhooks-service": lambda: [

@@ -19,6 +19,15 @@ ACCEPTED = {
     r"ServiceAccount gpu-control-plane in all namespaces may list daemonsets\.apps/\*": (
         "a pool that scales names node software that its nodes' taints keep away"
     ),
+    r"ClusterRole gpu-control-plane-edit may (get|list|watch) gpucontrolplaneconfigs\.gpu\.deckhouse\.io/\*": (
+        "admins of the cluster read the settings"
+    ),
+    r"ServiceAccount gpu-control-plane in all namespaces may \w+ gpucontrolplaneconfigs(/status)?\.gpu\.deckhouse\.io/\S+": (
+        "settings are an object, which the server makes, follows and reports on"
+    ),
+    r"ServiceAccount gpu-control-plane in all namespaces may (get|list|watch) moduleconfigs\.deckhouse\.io/gpu-control-plane": (
+        "settings may be those of a ModuleConfig of the control plane's name"
+    ),
 }
 """Pattern of what grew -> why."""
 

@@ -6,7 +6,6 @@ from typing import Any
 
 import msgspec
 import pytest
-import yaml
 from pydantic import ValidationError
 
 from api.meta import LabelSelector
@@ -23,6 +22,7 @@ from operands.operand_state import ALL_KINDS_SERVED
 from server.setting_fields import setting_fields
 from server.settings import BadSettingsError, Settings
 from server.values_file import build_installation, load_values
+from tests.support.installed_settings import installed_settings
 from tests.unit.manifests import pool_objects
 from tests.unit.operands.operand_cases import ALL_ON
 
@@ -77,12 +77,6 @@ def find(objects: list[dict[str, Any]], kind: str, name: str) -> dict[str, Any]:
     return found
 
 
-def settings_in(objects: list[dict[str, Any]]) -> dict[str, Any]:
-    config = find(objects, "ConfigMap", "gpu-control-plane-settings")
-    settings: dict[str, Any] = yaml.safe_load(config["data"]["settings.yaml"])
-    return settings
-
-
 def write(directory: Path, text: str) -> Path:
     file = directory / "values.yaml"
     file.write_text(text, encoding="utf-8")
@@ -111,7 +105,7 @@ def test_what_others_need_comes_first():
     kinds = [object_["kind"] for object_ in objects_of(EVERYTHING)]
     assert kinds[0] == "Namespace"
     assert kinds[-2:] == ["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"]
-    order = ["CustomResourceDefinition", "ServiceAccount", "ConfigMap", "Service", "Deployment"]
+    order = ["CustomResourceDefinition", "ServiceAccount", "Service", "Deployment"]
     first = [kinds.index(kind) for kind in order]
     assert first == sorted(first)
 
@@ -138,7 +132,7 @@ def test_pods_are_restricted(given: dict[str, Any]):
             "readOnlyRootFilesystem": True,
         }
         allowed = {"configMap", "secret", "projected"}
-        assert all((set(volume) - {"name"}) <= allowed for volume in spec["volumes"])
+        assert all((set(volume) - {"name"}) <= allowed for volume in spec.get("volumes", ()))
 
 
 @pytest.mark.parametrize("given", [{}, EVERYTHING], ids=["default", "everything"])
@@ -148,8 +142,8 @@ def test_each_mount_has_a_volume_and_each_selector_its_pods(given: dict[str, Any
     for deployment in deployments:
         spec = deployment["spec"]["template"]["spec"]
         (container,) = spec["containers"]
-        mounted = {mount["name"] for mount in container["volumeMounts"]}
-        assert mounted == {volume["name"] for volume in spec["volumes"]}
+        mounted = {mount["name"] for mount in container.get("volumeMounts", ())}
+        assert mounted == {volume["name"] for volume in spec.get("volumes", ())}
         labels = deployment["spec"]["template"]["metadata"]["labels"].items()
         assert deployment["spec"]["selector"]["matchLabels"].items() <= labels
     pods = [
@@ -214,11 +208,13 @@ def test_a_page_of_runbooks_is_an_address(page: str):
         objects_of({"monitoring": {"prometheusRule": rule}})
 
 
-def test_server_finds_its_settings_where_they_are_mounted():
-    server = find(objects_of({}), "Deployment", "gpu-control-plane")
+def test_server_gets_a_dollar_of_a_setting_as_it_was_written():
+    selector = {"a": "$(HOME) $$ $"}
+    given = {"settings": {"node_agent": {"node_selector": selector}}}
+    server = find(objects_of(given), "Deployment", "gpu-control-plane")
     (container,) = server["spec"]["template"]["spec"]["containers"]
-    (mount,) = container["volumeMounts"]
-    assert container["args"] == ["serve", "--settings", f"{mount['mountPath']}/settings.yaml"]
+    assert '"$$(HOME) $$$$ $$"' in container["args"][2]
+    assert installed_settings(objects_of(given))["node_agent"]["node_selector"] == selector
 
 
 def test_scheduler_mounts_what_it_reads_and_no_key_of_a_ca():
@@ -257,7 +253,7 @@ def test_image_reaches_the_server_its_operands_and_the_policy():
     assert pods["containers"][0]["image"] == image
     assert pods["containers"][0]["imagePullPolicy"] == "Always"
     assert pods["imagePullSecrets"] == [{"name": "registry"}]
-    settings = settings_in(objects)
+    settings = installed_settings(objects)
     assert settings["device_plugin"] == {"image": image}
     assert settings["node_agent"] == {
         "image": image,
@@ -269,13 +265,13 @@ def test_image_reaches_the_server_its_operands_and_the_policy():
 
 
 def test_change_of_a_setting_restarts_the_servers():
-    def checksum(given: dict[str, Any]) -> str:
+    def template(given: dict[str, Any]) -> dict[str, Any]:
         server = find(objects_of(given), "Deployment", "gpu-control-plane")
-        found: str = server["spec"]["template"]["metadata"]["annotations"]["checksum/settings"]
+        found: dict[str, Any] = server["spec"]["template"]
         return found
 
-    assert checksum({}) == checksum({"server": {"replicas": 3}})
-    assert checksum({}) != checksum({"settings": {"drain_s": 6}})
+    assert template({}) == template({"server": {"replicas": 3}})
+    assert template({}) != template({"settings": {"drain_s": 6}})
 
 
 @pytest.mark.parametrize(
@@ -307,7 +303,7 @@ def test_certificates_of_cert_manager_are_those_that_pods_mount():
         if "secret" in source
     }
     assert mounted <= made
-    assert settings_in(objects)["tls"] == {
+    assert installed_settings(objects)["tls"] == {
         "source": "Files",
         "directory": "/etc/gpu-control-plane/tls",
     }

@@ -120,6 +120,7 @@ UNRESTRICTED = {
     "events.k8s.io/events": "of anything, as every controller; Events decide nothing",
     "authentication.k8s.io/tokenreviews": "a question, which is not stored",
     "authorization.k8s.io/subjectaccessreviews": "a question, which is not stored",
+    "gpu.deckhouse.io/gpucontrolplaneconfigs": "its own; the definition allows one object",
     "gpu.deckhouse.io/gpucontrolplaneterms": "its own; the policy of fencing reads it",
     "gpu.deckhouse.io/gpudevices": "its own kind",
     "gpu.deckhouse.io/gpudevices/status": "its own kind",

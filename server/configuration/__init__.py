@@ -1,0 +1,1 @@
+"""Settings as an object: the definition of GPUControlPlaneConfig, its use at the start, and its changes."""

@@ -1,0 +1,149 @@
+"""Reads and writes of the GPUControlPlaneConfig, at the start of a server and afterwards.
+
+The server writes the installation's values into the object, and not Helm or kubectl: both ask which kinds there are
+before they write the first object, and would not find this one in the release that brings its definition. It writes
+when they differ from those that it wrote last, so that a change by hand outlives a restart.
+"""
+
+import asyncio
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, final
+
+import structlog
+
+from api.foreign.deckhouse import ModuleConfig
+from api.kinds.gpucontrolplaneconfig import GPUControlPlaneConfig
+from api.names import INSTALLATION_HASH_ANNOTATION
+from kube.backoff import Backoff
+from kube.errors import ApiError, KubeError, NotFound
+from kube.resources import GPU_CONTROL_PLANE_CONFIGS, MODULE_CONFIGS
+from manifests import constants
+from manifests.install.rbac import PolicyRule
+from server.configuration.config_source import ConfigState, layers_of
+from server.settings import BadSettingsError
+
+if TYPE_CHECKING:
+    from kube.client import KubeClient
+    from server.configuration.config_source import ConfigSource
+
+RBAC: Final = (
+    # A create carries no name: the definition allows one only.
+    PolicyRule(
+        group=GPU_CONTROL_PLANE_CONFIGS.group,
+        resources=(GPU_CONTROL_PLANE_CONFIGS.plural,),
+        verbs=("create",),
+    ),
+    PolicyRule(
+        group=GPU_CONTROL_PLANE_CONFIGS.group,
+        resources=(GPU_CONTROL_PLANE_CONFIGS.plural,),
+        verbs=("get", "list", "watch", "patch"),
+        names=(constants.NAME,),
+    ),
+    PolicyRule(
+        group=GPU_CONTROL_PLANE_CONFIGS.group,
+        resources=(f"{GPU_CONTROL_PLANE_CONFIGS.plural}/status",),
+        verbs=("patch",),
+        names=(constants.NAME,),
+    ),
+    PolicyRule(
+        group=MODULE_CONFIGS.group,
+        resources=(MODULE_CONFIGS.plural,),
+        verbs=("get", "list", "watch"),
+        names=(constants.NAME,),
+    ),
+)
+FIELD_MANAGER: Final = "gpu-control-plane/installation"
+
+_log = structlog.get_logger()
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredConfig:
+    """Objects with settings; None where there is none."""
+
+    config: GPUControlPlaneConfig | None
+    module: ModuleConfig | None
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreparedConfig:
+    """What a server starts with."""
+
+    source: "ConfigSource"
+    stored: StoredConfig
+    state: ConfigState
+
+
+async def prepare_config(client: "KubeClient", source: "ConfigSource") -> PreparedConfig:
+    """Write the installation's values where they changed, and read the objects; wait for an API server that does not answer."""
+    backoff = Backoff(cap_s=5.0)
+    while True:
+        try:
+            stored = await _written(client, source)
+            return PreparedConfig(source=source, stored=stored, state=first_state(source, stored))
+        except KubeError as error:
+            _log.warning(
+                "settings cannot be read yet", error=str(error), cause=type(error).__name__
+            )
+            await asyncio.sleep(backoff.fail())
+
+
+async def read_config(client: "KubeClient") -> StoredConfig:
+    """Read the objects."""
+    config = module = None
+    with suppress(NotFound):
+        config = await client.get(GPU_CONTROL_PLANE_CONFIGS, GPUControlPlaneConfig, constants.NAME)
+    with suppress(NotFound):
+        module = await client.get(MODULE_CONFIGS, ModuleConfig, constants.NAME)
+    return StoredConfig(config=config, module=module)
+
+
+def first_state(source: "ConfigSource", stored: StoredConfig) -> ConfigState:
+    """Return the settings to start with: those of the objects, or those that were accepted last, or the installation's."""
+    if stored.config is None:
+        return ConfigState(settings=source.initial, is_missing=True)
+    try:
+        return ConfigState(settings=source.settings(layers_of(stored.config, stored.module)))
+    except BadSettingsError as error:
+        refusal = str(error)
+    accepted = stored.config.status.applied if stored.config.status is not None else {}
+    if accepted:
+        try:
+            layer = (f"GPUControlPlaneConfig {constants.NAME}: status.applied.", accepted)
+            return ConfigState(settings=source.settings([layer]), refusal=refusal)
+        except BadSettingsError as error:  # of an earlier version
+            _log.warning("settings that were accepted last are refused", error=str(error))
+    return ConfigState(settings=source.initial, refusal=refusal)
+
+
+async def _written(client: "KubeClient", source: "ConfigSource") -> StoredConfig:
+    stored = await read_config(client)
+    config = stored.config
+    if config is not None and (
+        config.metadata.annotation(INSTALLATION_HASH_ANNOTATION) == source.checksum
+    ):
+        return stored
+    body = {
+        "apiVersion": GPU_CONTROL_PLANE_CONFIGS.api_version,
+        "kind": GPU_CONTROL_PLANE_CONFIGS.kind,
+        "metadata": {
+            "name": constants.NAME,
+            "labels": dict(constants.LABELS),
+            "annotations": {INSTALLATION_HASH_ANNOTATION: source.checksum},
+        },
+        "spec": source.stored,
+    }
+    try:
+        written = await client.apply(GPU_CONTROL_PLANE_CONFIGS, body, field_manager=FIELD_MANAGER)
+    except ApiError as error:
+        # The definition is missing, or that of another version: the installation's values are in force then.
+        _log.warning(
+            "settings of the installation cannot be written into GPUControlPlaneConfig",
+            error=str(error),
+        )
+        return stored
+    _log.info("settings of the installation written", checksum=source.checksum)
+    return StoredConfig(config=written.decode(GPUControlPlaneConfig), module=stored.module)
