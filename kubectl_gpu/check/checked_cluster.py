@@ -9,10 +9,10 @@ from api.field_errors import UNDECODABLE
 from api.foreign.core import Node, Pod, Toleration
 from api.foreign.karpenter import NodePool
 from api.foreign.leases import PartialLease
+from api.kinds.gpucontrolplaneconfig import GPUControlPlaneConfig
 from api.kinds.gpudevice import GPUDevice
 from api.kinds.gpunodeinventory import GPUNodeInventory
 from api.kinds.gpupool import GPUPool
-from api.kinds.gpucontrolplaneconfig import GPUControlPlaneConfig
 from api.kinds.leadershipterm import GPUControlPlaneTerm
 from api.meta import Condition, Model, ObjectMeta
 from api.vendor import AMD_RESOURCE_PREFIX, NFD_AMD_LABELS

@@ -7,7 +7,7 @@ import yaml
 
 from api.workload_kinds import BUILT_IN_CONTROLLERS
 from manifests.yaml import render
-from tests.cluster.environment import client, pods, polling, server_process
+from tests.cluster.environment import client, definitions, pods, polling, server_process
 from tests.cluster.system.workloads import (
     ACCESS,
     OPEN_TO_GROUP,
@@ -86,7 +86,7 @@ async def controller(
     }
     await api.create(f"/apis/{rbac}/v1/namespaces/{namespace}/rolebindings", binding)
     await kubectl("apply", "-f", "-", stdin=render([DEFINITION]))
-    await kubectl("wait", "--for=condition=Established", f"crd/notebooks.{GROUP}")
+    await definitions.until_served(kubectl, [DEFINITION])
 
     async def apply_webhooks(workloads: dict[str, Any]) -> None:
         await system.reconfigure(workloads=workloads)
