@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from typing import Any
+from urllib.parse import parse_qs
 
 from http_edge.reviews import kube_reviews
 from manifests import constants
@@ -107,6 +108,10 @@ def asked_by(request: LoggedRequest) -> set[Right]:
         verbs = ("create", "patch")
     else:
         verbs = (_VERBS[request.method],)
+    if not name:
+        # The API server takes a list or a watch of one name for a request for that object.
+        (selector,) = parse_qs(request.query).get("fieldSelector", [""])
+        name = selector.removeprefix("metadata.name=") if "metadata.name=" in selector else ""
     return {(namespace, group, resource, name, verb) for verb in verbs}
 
 

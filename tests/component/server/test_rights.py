@@ -62,6 +62,8 @@ from reconciler.scaling.node_claim_watch import node_claim_watch
 from reconciler.sinks.karpenter import observe_claim
 from scheduler.ports import BindWritten, BoundReading, PodBinding, PodRef
 from server.binder import KubeBinder
+from server.configuration.config_definition import build_config_crd
+from server.configuration.config_source import ConfigSource
 from server.leadership.fence import Fence
 from simulator.apiserver.requestlog import LoggedRequest
 from simulator.node.kubelet import register_node
@@ -74,11 +76,12 @@ from tests.support.controllers import a_context
 from tests.support.hand_made import a_device, a_pool
 from tests.support.kernel_caches import D1, a_digest
 from tests.support.loop_clock import LoopClock, ServerClock
+from tests.support.module_configs import MODULE_CONFIG_CRD
 from tests.support.node_features import agent_device, agent_feature
 from tests.support.polling import until
 from tests.support.reviews import a_pod_object
 from tests.support.rights import Right, allows, asked_by, asked_in, our_rights
-from tests.support.running_server import SERVER_TOKEN, SERVER_USER, Cluster, a_server
+from tests.support.running_server import SERVER_TOKEN, SERVER_USER, Cluster, a_server, settings_for
 
 NAMESPACE = constants.DEFAULT_NAMESPACE
 
@@ -188,13 +191,17 @@ def passed_on() -> set[Right]:
 async def run_the_server(cluster: Cluster) -> None:
     """From nothing to leading, and through the life of a node and of a pool."""
     clock = ServerClock()
-    async with a_server(
+    for definition in (build_config_crd(), MODULE_CONFIG_CRD):
+        await cluster.client.create(CUSTOM_RESOURCE_DEFINITIONS, definition)
+    settings = settings_for(
         cluster,
-        clock=clock,
+        cluster.port,
         inventory={"node_gone_s": 2},
         bootstrap={"operands": "External"},
         listen={"advertised_address": "127.0.0.1"},
-    ) as server:
+    )
+    source = ConfigSource(installation=settings.model_dump(mode="json", exclude_unset=True))
+    async with a_server(cluster, clock=clock, source=source) as server:
         await server.until_ready()
         for path in (
             "/gpudevices/n0-0000-17-00.0",
