@@ -34,10 +34,10 @@ def run_serve(arguments: "Sequence[str]") -> int:
     Raises:
         CommandLineError: a setting cannot be used, or a file that one names.
     """
-    known, flags = _parser().parse_known_args(arguments)
+    parsed, flags = _parser().parse_known_args(arguments)
     try:
-        settings = load_settings(flags, known.settings)
-        if known.show_settings:
+        settings = load_settings(flags, parsed.settings)
+        if parsed.show_settings:
             yaml.safe_dump(settings.model_dump(mode="json"), sys.stdout, sort_keys=False)
             return OK
         check_images(settings)

@@ -145,7 +145,7 @@ class AllocationReader:
         state = self._index.state_for(pool.name, demand)
         if state.ranking is None:
             return None
-        remaining = self._index.remaining_room(pool, node, own=own, uid=uid)
+        remaining = self._index.remaining_capacity(pool, node, own=own, uid=uid)
         return state.ranking.value_lost(state.request_of(demand), remaining)
 
     def refusal_on(
@@ -158,7 +158,7 @@ class AllocationReader:
         state = self._index.state_for(pool.name, demand)
         summary = state.node(node)
         if summary is None:
-            return NodeRefusal(reason=NodeReason.NODE_NOT_IN_POOL, wanted=demand.units)
+            return NodeRefusal(reason=NodeReason.NODE_NOT_IN_POOL, requested=demand.units)
         reservation = self.ledger.of_pod(uid) if uid is not None else None
         if (
             reservation is not None
@@ -186,7 +186,7 @@ class AllocationReader:
         self,
         victims: "Collection[PodUid]",
         node: "NodeName",
-        wanted: "tuple[PoolFacts, Demand]",
+        requested: "tuple[PoolFacts, Demand]",
         *,
         uid: "PodUid | None" = None,
     ) -> bool:
@@ -194,7 +194,7 @@ class AllocationReader:
 
         The pod's own reservation counts as free, and so does that of a victim whose binding the watch has not shown.
         """
-        pool, demand = wanted
+        pool, demand = requested
         known = self._index.pool(pool.name)
         if known is not None and known.closed is not None:
             return False
@@ -217,8 +217,8 @@ class AllocationReader:
             return False
         state = self._index.state_for(pool.name, demand)
         summary = state.node(node)
-        room = summary.room if summary is not None else None
-        return room is None or fits(room.devices, free, state.request_of(demand))
+        unit_counts = summary.unit_counts if summary is not None else None
+        return unit_counts is None or fits(unit_counts.devices, free, state.request_of(demand))
 
     def has_constraints(self, pool: "PoolFacts", node: "NodeName", demand: "Demand") -> bool:
         """Say whether more than the number of free units decides there whether a pod fits."""

@@ -266,12 +266,12 @@ def _objection(pod: "PodRef", context: "ExtenderContext") -> Bound | None:
     """Return why the pod cannot be bound to any node."""
     if not context.is_ready():
         return Bound(Outcome.NOT_READY, NOT_READY)
-    known = context.reader.pods.get(pod.uid)
-    if known is None:
+    current = context.reader.pods.get(pod.uid)
+    if current is None:
         return None
-    if known.ref != str(pod):
-        return Bound(Outcome.MALFORMED, f"uid {pod.uid} is of pod {known.ref}, not of {pod}")
-    if known.phase is PodPhase.ENDED and known.node is None:
+    if current.ref != str(pod):
+        return Bound(Outcome.MALFORMED, f"uid {pod.uid} is of pod {current.ref}, not of {pod}")
+    if current.phase is PodPhase.ENDED and current.node is None:
         return Bound(Outcome.REFUSED, f"pod {pod} has ended")
     return None
 

@@ -261,12 +261,12 @@ def _node_fault(refusal: "NodeRefusal") -> str:
         case NodeReason.NODE_NOT_IN_POOL:
             return "node has no device of the pool"
         case NodeReason.NODE_TOO_SMALL:
-            return f"{refusal.wanted} requested, node has {refusal.total}" + (
+            return f"{refusal.requested} requested, node has {refusal.total}" + (
                 f", {refusal.unhealthy} of them unhealthy" if refusal.unhealthy else ""
             )
         case NodeReason.INSUFFICIENT_UNITS:
             return (
-                f"{refusal.wanted} requested, {refusal.free} free "
+                f"{refusal.requested} requested, {refusal.free} free "
                 f"({_taken(refusal)} of {refusal.total})"
             )
         case NodeReason.UNACCOUNTED_PODS:
@@ -299,7 +299,7 @@ _FAULTS: Final = {
         "{wanted} requested, but the pool requires one NUMA node or NVLink between all of the pod's devices, and"
         " node has at most {largest} so"
     ),
-    NodeReason.NO_DEVICE_WITH_ROOM: (
+    NodeReason.NO_DEVICE_WITH_CAPACITY: (
         "{wanted} requested and {free} free, but at most {largest} of one device; in this pool a container gets"
         " its slices on one device, or whole devices"
     ),

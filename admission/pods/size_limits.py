@@ -43,7 +43,7 @@ _REQUIRED: Final = "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDu
 
 def size_denial(pod: "Pod", demand: "Demand") -> Denied | None:
     """Deny a pod with too many node expressions, or without room for the annotations of this control plane."""
-    return _expressions_denial(pod.spec.affinity) or _room_denial(pod.metadata, demand)
+    return _expressions_denial(pod.spec.affinity) or _size_denial(pod.metadata, demand)
 
 
 def _expressions_denial(affinity: "Affinity | None") -> Denied | None:
@@ -67,7 +67,7 @@ def _count_expressions(term: "NodeSelectorTerm") -> int:
     return sum(1 for _ in given) + len(term.match_fields or ())
 
 
-def _room_denial(meta: "ObjectMeta", demand: "Demand") -> Denied | None:
+def _size_denial(meta: "ObjectMeta", demand: "Demand") -> Denied | None:
     needed = _bytes_needed(demand)
     given = meta.annotations or {}
     characters = sum(map(len, given)) + sum(map(len, given.values()))

@@ -116,8 +116,8 @@ class VolumeUses:
             self._doubted.set()
             return True
         self.references.reconcile(found, self._under_way)
-        known = {reference.target for reference in self.references.all()}
-        self._origins = {key: item for key, item in self._origins.items() if key in known}
+        mounted = {reference.target for reference in self.references.all()}
+        self._origins = {key: item for key, item in self._origins.items() if key in mounted}
         self.read_once.set()
         if self.references.all() != before:
             self._changed()

@@ -172,11 +172,11 @@ def _register(events: object) -> dict[int, str]:
     for index in range(pynvml.nvmlDeviceGetCount()):
         try:
             handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-            wanted = pynvml.nvmlDeviceGetSupportedEventTypes(handle) & sum(_KINDS)
-            if not wanted:
+            desired = pynvml.nvmlDeviceGetSupportedEventTypes(handle) & sum(_KINDS)
+            if not desired:
                 continue
             uuid = pynvml.nvmlDeviceGetUUID(handle)
-            pynvml.nvmlDeviceRegisterEvents(handle, wanted, events)
+            pynvml.nvmlDeviceRegisterEvents(handle, desired, events)
         except pynvml.NVMLError as error:
             if is_session_stale(error):
                 raise

@@ -53,7 +53,7 @@ class NvmlSession:
     """NVML, initialised with the first call; for one thread, and one initialisation of NVML's count."""
 
     def __init__(
-        self, clock: "Clock", *, load: "Load", bus: "Bus", known: dict[int, Identity]
+        self, clock: "Clock", *, load: "Load", bus: "Bus", identities: dict[int, Identity]
     ) -> None:
         """Nothing is opened yet.
 
@@ -61,12 +61,12 @@ class NvmlSession:
             clock: for the age of cached links.
             load: loads the library; raises DriverUnavailableError.
             bus: a value that changes when a device comes, goes, or is bound to a driver.
-            known: index -> last device there, kept over sessions as long as NVML counts as many devices.
+            identities: index -> last device there, kept over sessions as long as NVML counts as many devices.
         """
         self._clock = clock
         self._load = load
         self._bus = bus
-        self._known = known
+        self._identities = identities
         self._is_open = False
         self._is_proven = False  # A device has answered in this session.
         self._on_bus: frozenset[str] = frozenset()
@@ -118,8 +118,8 @@ class NvmlSession:
         except pynvml.NVMLError as error:
             raise unavailable(error) from error
         cuda = queries.ask(0, pynvml.nvmlSystemGetCudaDriverVersion_v2)
-        if len(self._known) > count:
-            self._known.clear()
+        if len(self._identities) > count:
+            self._identities.clear()
         of_devices = NvmlQueries()
         devices = self._devices(count, of_devices)
         if of_devices.are_unknown and self._is_proven:
@@ -163,7 +163,7 @@ class NvmlSession:
         self._renew()
         queries = NvmlQueries()
         found = {}
-        for identity in self._known.values():
+        for identity in self._identities.values():
             try:
                 handle = queries.ask(None, pynvml.nvmlDeviceGetHandleByUUID, identity.uuid)
                 if handle is not None:
@@ -219,10 +219,10 @@ class NvmlSession:
             try:
                 identity, handle = _identify(index, queries)
             except DeviceLostError:
-                if index in self._known:
-                    lost.append(_lost(self._known[index]))
+                if index in self._identities:
+                    lost.append(_lost(self._identities[index]))
                 continue
-            self._known[index] = identity
+            self._identities[index] = identity
             reached[identity] = handle
         handles = {identity.address: handle for identity, handle in reached.items()}
         links = self._links.between(handles, queries)

@@ -105,8 +105,8 @@ class ClusterSource:
             pool = None if facts.pool is None else pools.get(facts.pool)
             if pool is None:
                 continue
-            known = pool_facts(pool)
-            for resource, ids in units_by_resource(layout_of(facts, known), known).items():
+            pool_now = pool_facts(pool)
+            for resource, ids in units_by_resource(layout_of(facts, pool_now), pool_now).items():
                 units.setdefault((pool.name, resource), []).extend(
                     Unit(
                         id=unit,

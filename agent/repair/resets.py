@@ -70,7 +70,7 @@ class DeviceResets:
         # UUID -> begin of the last attempt with an outcome that stays
         self._was_open_at: dict[str, float] = {}
         # UUID -> time of the last refusal because a program had it open
-        self._told: dict[str, str] = {}
+        self._notified: dict[str, str] = {}
         # UUID -> text of the last Event
         self._triggered = asyncio.Event()
         TASK_FAILURES.labels(TASK)
@@ -103,7 +103,7 @@ class DeviceResets:
             self._dependencies.health.withhold(())
             if outcome is not ResetOutcome.IN_USE:
                 self._ended[device.status.uuid] = repair.started
-            self._tell(device, outcome, text)
+            self._notify(device, outcome, text)
             self._dependencies.health.note_reset(device.status.uuid, reset_text(repair, outcome))
 
     def _asked(self) -> "Iterator[tuple[GPUDevice, DeviceRepair]]":
@@ -165,12 +165,12 @@ class DeviceResets:
                 return f"processes run on {device.uuid} (nvidia-smi shows which)"
         return f"a pod uses {min(unlisted)}, which no device lists" if unlisted else ""
 
-    def _tell(self, device: "GPUDevice", outcome: ResetOutcome, text: str) -> None:
+    def _notify(self, device: "GPUDevice", outcome: ResetOutcome, text: str) -> None:
         about = ObjectReference.to(GPU_DEVICES, device.metadata)
         note = f"reset {outcome.value}: {text}"
-        if self._told.get(device.status.uuid) == note:
+        if self._notified.get(device.status.uuid) == note:
             return
-        self._told[device.status.uuid] = note
+        self._notified[device.status.uuid] = note
         events, reason = self._dependencies.events, EventReason.DEVICE_REPAIR
         if outcome is ResetOutcome.DONE:
             events.normal(about, reason, note, action=ACTION)

@@ -43,15 +43,15 @@ async def discovery(story: Narrator) -> None:
     )
     for node in joining:
         await story.cluster.join(node)
-    wanted = {
+    requested = {
         name_of(gpu, node): gpu.product.replace(" ", "-")
         for node in NODES
         for gpu in device_table(node)
     }
     devices = await story.until(
-        f"there are {len(wanted)} GPUDevices with the right products",
+        f"there are {len(requested)} GPUDevices with the right products",
         story.cluster.devices,
-        lambda found: {name: item.status.product for name, item in found.items()} == wanted,
+        lambda found: {name: item.status.product for name, item in found.items()} == requested,
     )
     story.say("  $ kubectl get gdev")
     _show(story, devices)

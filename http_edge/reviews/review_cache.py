@@ -57,7 +57,7 @@ class Accepted(Generic[T]):
     """Monotonic time until which the answer is kept."""
 
 
-Verdict = Accepted[T] | TokenRefusal
+ReviewResult = Accepted[T] | TokenRefusal
 
 
 @final
@@ -86,7 +86,7 @@ class ReviewCache(Generic[T]):
         ask: "Callable[[], Awaitable[T | TokenRefusal]]",
         *,
         user: str | None = None,
-    ) -> Verdict[T]:
+    ) -> ReviewResult[T]:
         """Return what is known of a secret, or what the API server says now.
 
         `ask` asks the API server, and raises KubeError where it does not answer; `user` is whose secret it is, where
@@ -117,7 +117,7 @@ class ReviewCache(Generic[T]):
             return self._of_others
         return self._by_user.setdefault(user, _ReviewRate())
 
-    def _keep(self, digest: bytes, answer: T | TokenRefusal) -> Verdict[T]:
+    def _keep(self, digest: bytes, answer: T | TokenRefusal) -> ReviewResult[T]:
         self._accepted.pop(digest, None)
         self._refused.pop(digest, None)
         if not isinstance(answer, TokenRefusal):

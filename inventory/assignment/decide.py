@@ -210,7 +210,7 @@ class _NodeDecisions:
         return tuple(
             pool.name
             for pool in self._takers(device)
-            if pool.name != owner and self._has_room(pool)
+            if pool.name != owner and self._has_capacity(pool)
         )
 
     def _leaving(self, device: "GPUDevice", owner: PoolName) -> AssignmentObstacle | None:
@@ -264,7 +264,7 @@ class _NodeDecisions:
             return self._annotated_target(device, device.assignment)
         full: GPUPool | None = None
         for pool in self._takers(device):
-            if self._has_room(pool):
+            if self._has_capacity(pool):
                 return pool, None
             full = full or pool
         if full is not None:
@@ -282,7 +282,7 @@ class _NodeDecisions:
             *self._against(pool),
             *selector_obstacles(pool, device),
             *self._node_against(pool),
-            *(() if self._has_room(pool) else (_too_many(pool),)),
+            *(() if self._has_capacity(pool) else (_too_many(pool),)),
         )
         if not obstacles:
             return pool, None
@@ -340,7 +340,7 @@ class _NodeDecisions:
         return tuple(
             pool.name
             for pool in self._open_pools(device)
-            if not is_approved(pool, device) and self._has_room(pool)
+            if not is_approved(pool, device) and self._has_capacity(pool)
         )
 
     def _open_pools(self, device: "GPUDevice") -> "Iterator[GPUPool]":
@@ -353,7 +353,7 @@ class _NodeDecisions:
             if is_open:
                 yield pool
 
-    def _has_room(self, pool: "GPUPool") -> bool:
+    def _has_capacity(self, pool: "GPUPool") -> bool:
         cap = pool.spec.allocation.max_devices_per_node
         return cap is None or self._members[pool.name] < cap
 
@@ -387,12 +387,12 @@ def _awaits_decision(device: "GPUDevice", candidates: tuple[PoolName, ...]) -> A
 
 
 def _held(device: "GPUDevice", owner: PoolName | None) -> Decision:
-    wanted = None if device.assignment is None else PoolName(device.assignment)
+    required = None if device.assignment is None else PoolName(device.assignment)
     return Decision(
         device=device.name,
         action=Action.HOLD,
         owner=owner,
-        meant_for=wanted or owner,
+        meant_for=required or owner,
         reason=Reason.POOL_NOT_FOUND if owner is None else Reason.ASSIGNED,
         message="its pool exists, and cannot be read by this version",
     )

@@ -151,7 +151,7 @@ def maintenance_text(pool: "GPUPool") -> str:
 
 def change_text(pool: "GPUPool") -> str:
     """Return the text of the change that a pool makes."""
-    before, after = allocation_text(pool.allocation), allocation_text(pool.wanted_allocation)
+    before, after = allocation_text(pool.allocation), allocation_text(pool.desired_allocation)
     return f"changes from {before} to {after}"
 
 

@@ -108,7 +108,7 @@ def layout_fault(pool: "GPUPool", device: "GPUDevice") -> str | None:
 
     A device without MIG holds none.
     """
-    status, shares = device.status, pool.wanted_allocation.shares
+    status, shares = device.status, pool.desired_allocation.shares
     product, mig = status.product or device.name, status.mig
     capacities = tuple((mig.capacities or {}).items())
     if capacities:

@@ -75,10 +75,10 @@ def record_text(recorded: "Mapping[str, str]") -> str:
 
 def is_ours(key: str, value: str, recorded: "Mapping[str, str]") -> bool:
     """Say whether a key of a node with this value may be changed or removed."""
-    known = recorded.get(key)
-    if known is None or not value:
+    recorded_value = recorded.get(key)
+    if recorded_value is None or not value:
         return False
-    if key in _OF_OUR_DOMAIN or value == known:
+    if key in _OF_OUR_DOMAIN or value == recorded_value:
         return True
     return key in _DEPLOY and value.startswith(PAUSED_PREFIX)
 

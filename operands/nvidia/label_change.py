@@ -201,14 +201,14 @@ def change_of(node: LabelledNode, desired: DesiredLabels) -> LabelChange:
     restored: list[str] = []
     notes = list(desired.notes)
     for key in KEYS:
-        value, wanted = node.value(key), desired.values.get(key)
+        value, desired_value = node.value(key), desired.values.get(key)
         if key in desired.kept:
             final, owned = value, recorded.get(key) if is_ours(key, value, recorded) else None
         else:
-            final, owned = _resolve(key, value, wanted, recorded=recorded)
-            if wanted is not None and final != value and recorded.get(key, value) != value:
+            final, owned = _resolve(key, value, desired_value, recorded=recorded)
+            if desired_value is not None and final != value and recorded.get(key, value) != value:
                 restored.append(key)
-            note = None if desired.is_removal else _note(key, final, wanted)
+            note = None if desired.is_removal else _note(key, final, desired_value)
             notes += [note] if note is not None else []
         if owned is not None:
             record[key] = owned
@@ -251,33 +251,33 @@ def _carry_over(
 
 
 def _resolve(
-    key: str, value: str, wanted: str | None, *, recorded: Mapping[str, str]
+    key: str, value: str, desired_value: str | None, *, recorded: Mapping[str, str]
 ) -> tuple[str, str | None]:
     """Return the value of a key after the change, and what the record says of it; None: it is not ours."""
     is_own = is_ours(key, value, recorded)
-    if wanted is None:
+    if desired_value is None:
         return ("", None) if is_own else (value, None)
     if not value:
-        return wanted, wanted
+        return desired_value, desired_value
     if key not in DERIVED_LABELS:
         # An operator's tools pause it, and its users override it.
         return value, (recorded[key] if is_own else None)
-    return (wanted, wanted) if key in recorded else (value, None)
+    return (desired_value, desired_value) if key in recorded else (value, None)
 
 
-def _note(key: str, value: str, wanted: str | None) -> LabelNote | None:
+def _note(key: str, value: str, desired_value: str | None) -> LabelNote | None:
     """Say why a label has another value than is wished, if it has."""
-    if value == (wanted or "") or key in _SET_ONCE:
+    if value == (desired_value or "") or key in _SET_ONCE:
         return None
     found = f"label {key}={truncate(value)}"
-    if wanted is None:
+    if desired_value is None:
         if key not in DEPLOY_LABELS or value != DEPLOYED:
             return None
         message = f"{found} of another writer brings an operand that the node is not to have: remove the label"
         return LabelNote(key=key, reason=LabelReason.FOREIGN, message=message)
     if key in DERIVED_LABELS:
         message = (
-            f"{found} of another writer stays, and {truncate(wanted)} would be right: remove the label, and it is"
+            f"{found} of another writer stays, and {truncate(desired_value)} would be right: remove the label, and it is"
             " set so"
         )
         return LabelNote(key=key, reason=LabelReason.FOREIGN, message=message)

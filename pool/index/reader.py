@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from pool.compute_resources import NOTHING, TOO_MANY_PODS, ComputeResources
 from pool.index.figures import IndexFigures
 from pool.index.pool_state import PoolState
-from pool.placement.fragmentation.placement_costs import RemainingRoom
+from pool.placement.fragmentation.placement_costs import RemainingCapacity
 from pool.placement.fragmentation.recent_demand import unit_milli
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class IndexReader(IndexFigures):
             return None
         return facts.most_pods - self.requests.on(node, without=without).pods
 
-    def has_room(
+    def has_capacity(
         self, pod: "PodFacts", node: "NodeName", *, freed: ComputeResources = NOTHING
     ) -> bool:
         """Say whether a node has what the pod requests, which does not count itself; `freed` is what others give back."""
@@ -51,7 +51,7 @@ class IndexReader(IndexFigures):
 
     def shortage(
         self,
-        wanted: ComputeResources,
+        requested: ComputeResources,
         node: "NodeName",
         *,
         freed: ComputeResources = NOTHING,
@@ -63,18 +63,18 @@ class IndexReader(IndexFigures):
         known what is left: no node has room for a pod that requests CPU or memory.
 
         Args:
-            wanted: what a pod requests.
+            requested: what a pod requests.
             node: that has to have it.
             freed: what other pods give back.
             without: the pod, which does not count itself.
         """
-        if not self.requests.is_whole and (wanted.cpu_milli or wanted.memory_mib):
+        if not self.requests.is_whole and (requested.cpu_milli or requested.memory_mib):
             return "free cpu and memory are unknown: not all pods are read"
         cpu, memory = self.free_cpu_and_memory(node, without=without, freed=freed)
-        if cpu is not None and cpu < wanted.cpu_milli:
-            return f"insufficient cpu: {wanted.cpu_milli}m requested, {cpu}m free"
-        if memory is not None and memory < wanted.memory_mib:
-            return f"insufficient memory: {wanted.memory_mib} MiB requested, {memory} MiB free"
+        if cpu is not None and cpu < requested.cpu_milli:
+            return f"insufficient cpu: {requested.cpu_milli}m requested, {cpu}m free"
+        if memory is not None and memory < requested.memory_mib:
+            return f"insufficient memory: {requested.memory_mib} MiB requested, {memory} MiB free"
         places = self.free_pods(node, without=without)
         return TOO_MANY_PODS if places is not None and places + freed.pods < 1 else ""
 
@@ -86,14 +86,14 @@ class IndexReader(IndexFigures):
         )
         return ("podAntiAffinity of other pods",) if keeps_away else ()
 
-    def remaining_room(
+    def remaining_capacity(
         self,
         pool: "PoolFacts",
         node: "NodeName",
         *,
         own: "Mapping[DeviceName, int]",
         uid: "PodUid",
-    ) -> RemainingRoom:
+    ) -> RemainingCapacity:
         """Return what is left of a node to a pod that has these masks of its devices already."""
         free = sorted(
             (entry.free | own.get(entry.facts.name, 0)).bit_count()
@@ -101,7 +101,7 @@ class IndexReader(IndexFigures):
         )
         unit = unit_milli(pool)
         milli = (count * unit for count in free)
-        return RemainingRoom(tuple(milli), *self.free_cpu_and_memory(node, without=uid))
+        return RemainingCapacity(tuple(milli), *self.free_cpu_and_memory(node, without=uid))
 
     def can_spread(self, pool: "PoolName", key: str) -> bool:
         """Say whether the pool's pods can go to every value that a label has on its nodes.

@@ -175,8 +175,8 @@ def _regions(groups: "Sequence[Group]", free: "Sequence[int]", choice: _Choice) 
     everything = sum(1 << at for at, units in enumerate(free) if units)
     topology = choice.topology
     if topology is not None and len(groups) > 1:
-        wanted = sum(group.units for group in groups)
-        devices = [1 << at for at in choice.order if free[at] >= wanted]
+        requested = sum(group.units for group in groups)
+        devices = [1 << at for at in choice.order if free[at] >= requested]
         devices.sort(key=lambda device: free[device.bit_length() - 1])
         several = sorted(
             aligned_regions(topology, everything),

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from api.names import DeviceName, PoolName
     from inventory.assignment.decide import Decision
     from kube.client import KubeClient
-    from reconciler.assignment.pool_conflicts import Conflicts, Wanted
+    from reconciler.assignment.pool_conflicts import Candidate, Conflicts
     from reconciler.assignment.view import AssignmentSources
 
 RBAC: Final = (
@@ -116,7 +116,7 @@ class DeviceAssignment:
             devices, decisions = self._decided(node, plugin)
             self._withhold(decisions)
         self._record_conflicts(node, decisions)
-        wait_s = self._wait_for_judgement(node, devices)
+        wait_s = self._wait_for_validation(node, devices)
         if wait_s > 0:
             return wait_s
         if not await self._carry_out_all(node, zip(devices, decisions, strict=True)):
@@ -147,14 +147,14 @@ class DeviceAssignment:
             view = replace(view, plugin=view.plugin or plugin)
         return devices, decide(view, self._current_candidates())
 
-    def _wait_for_judgement(self, node: "NodeName", devices: "Sequence[GPUDevice]") -> float:
+    def _wait_for_validation(self, node: "NodeName", devices: "Sequence[GPUDevice]") -> float:
         """Return the seconds for which nothing is written of devices that have just been found.
 
         Their node's readiness and their health follow, and bring the node here. Conditions written before would be
         written again, and a claim beside the write of a device's health has a Conflict.
         """
         is_new = not any(current_condition(device, DeviceCondition.ASSIGNED) for device in devices)
-        if not is_new or not self._sources.awaits_judgement(node, devices):
+        if not is_new or not self._sources.awaits_validation(node, devices):
             self._new_since.pop(node, None)
             return 0.0
         now = self._now().monotonic
@@ -194,7 +194,7 @@ class DeviceAssignment:
                 index.readmit(decision.device)
 
     def _record_conflicts(self, node: "NodeName", decisions: "Iterable[Decision]") -> None:
-        found: dict[PoolName, tuple[Wanted, ...]] = {}
+        found: dict[PoolName, tuple[Candidate, ...]] = {}
         for decision in decisions:
             for pool in (*decision.contenders, *decision.candidates):
                 found[pool] = (*found.get(pool, ()), (decision.device, decision.owner))
@@ -271,19 +271,19 @@ class DeviceAssignment:
             return
         unseen = self._expected_members.unseen(node, inventory.metadata)
         current = unseen or inventory.status.pools
-        wanted = membership_of(decisions)
-        pooled = sum(len(item.devices) for item in wanted.assigned or ())
+        desired = membership_of(decisions)
+        pooled = sum(len(item.devices) for item in desired.assigned or ())
         is_counted = unseen is not None or inventory.status.device_counts.pooled == pooled
-        if is_counted and wanted == PoolMembership(
+        if is_counted and desired == PoolMembership(
             candidates=current.candidates or [],
             pending=current.pending or [],
             assigned=current.assigned or [],
         ):
             return
-        status = {"pools": wanted, "deviceCounts": {"pooled": pooled}}
+        status = {"pools": desired, "deviceCounts": {"pooled": pooled}}
         written = await self._inventory_writer.apply(node, status)
         if written is not None:
-            self._expected_members.expect(node, wanted, written)
+            self._expected_members.expect(node, desired, written)
 
 
 WORKERS: Final = 8

@@ -26,36 +26,36 @@ if TYPE_CHECKING:
     from api.meta import Condition, ObjectMeta
     from inventory.discovery.merge import MergedReport
     from inventory.discovery.node import IncompleteInventory
-    from inventory.discovery.plan import DevicePlan, WantedDevice
+    from inventory.discovery.plan import DesiredDevice, DevicePlan
 
 
 def device_body(
-    wanted: "WantedDevice",
+    desired: "DesiredDevice",
     metadata: "ObjectMeta",
     *,
     current: "Sequence[Condition] | None" = None,
     now: dt.datetime,
 ) -> dict[str, object]:
     """Return our part of a device's status, given the conditions that it shows."""
-    return dict(own_status(wanted, [_stale(wanted, metadata, current=current, now=now)]))
+    return dict(own_status(desired, [_stale(desired, metadata, current=current, now=now)]))
 
 
-def shows_device(device: "GPUDevice", wanted: "WantedDevice", now: dt.datetime) -> bool:
+def shows_device(device: "GPUDevice", desired: "DesiredDevice", now: dt.datetime) -> bool:
     """Say whether the device shows the wanted status."""
     current = device.status.conditions or ()
-    stale = _stale(wanted, device.metadata, current=current, now=now)
-    return device_shows(device.status, wanted.status) and stale in current
+    stale = _stale(desired, device.metadata, current=current, now=now)
+    return device_shows(device.status, desired.status) and stale in current
 
 
-def newly_stale(plan: "DevicePlan") -> "list[WantedDevice]":
+def newly_stale(plan: "DevicePlan") -> "list[DesiredDevice]":
     """Return the devices of which a source went silent since the last write.
 
     A node that opts out has no node agent, so silence about its devices is as asked for.
     """
     return [
-        wanted
-        for device, wanted in plan.keep
-        if wanted.staleness.is_stale and wanted.status.managed and not is_stale(device)
+        desired
+        for device, desired in plan.keep
+        if desired.staleness.is_stale and desired.status.managed and not is_stale(device)
     ]
 
 
@@ -145,7 +145,7 @@ def _completeness(judged: Judged) -> tuple[InventoryIncomplete, str]:
 
 
 def shows_inventory(
-    current: GPUNodeInventoryStatus, wanted: GPUNodeInventoryStatus, merged: "MergedReport"
+    current: GPUNodeInventoryStatus, desired: GPUNodeInventoryStatus, merged: "MergedReport"
 ) -> bool:
     """Say whether the inventory shows the wanted status.
 
@@ -153,31 +153,31 @@ def shows_inventory(
     minute.
     """
     return (
-        sorted(current.devices or ()) == (wanted.devices or [])
-        and _our_counts(current) == _our_counts(wanted)
-        and current.driver == wanted.driver
-        and current.system == wanted.system
-        and current.kubelet == wanted.kubelet
-        and current.managed is wanted.managed
-        and (not merged.is_silent or current.last_heartbeat == wanted.last_heartbeat)
-        and all(condition in (current.conditions or ()) for condition in wanted.conditions or ())
+        sorted(current.devices or ()) == (desired.devices or [])
+        and _our_counts(current) == _our_counts(desired)
+        and current.driver == desired.driver
+        and current.system == desired.system
+        and current.kubelet == desired.kubelet
+        and current.managed is desired.managed
+        and (not merged.is_silent or current.last_heartbeat == desired.last_heartbeat)
+        and all(condition in (current.conditions or ()) for condition in desired.conditions or ())
     )
 
 
-def inventory_body(wanted: GPUNodeInventoryStatus) -> dict[str, object]:
+def inventory_body(desired: GPUNodeInventoryStatus) -> dict[str, object]:
     """Return our part of an inventory's status as it is applied."""
     body: dict[str, object] = {
-        "devices": wanted.devices,
-        "deviceCounts": _our_counts(wanted),
-        "driver": wanted.driver,
-        "system": wanted.system,
-        "managed": wanted.managed,
-        "conditions": wanted.conditions,
+        "devices": desired.devices,
+        "deviceCounts": _our_counts(desired),
+        "driver": desired.driver,
+        "system": desired.system,
+        "managed": desired.managed,
+        "conditions": desired.conditions,
     }
-    if wanted.kubelet is not None:
-        body["kubelet"] = wanted.kubelet
-    if wanted.last_heartbeat is not None:
-        body["lastHeartbeat"] = wanted.last_heartbeat
+    if desired.kubelet is not None:
+        body["kubelet"] = desired.kubelet
+    if desired.last_heartbeat is not None:
+        body["lastHeartbeat"] = desired.last_heartbeat
     return body
 
 
@@ -187,13 +187,13 @@ def _our_counts(status: GPUNodeInventoryStatus) -> dict[str, int]:
 
 
 def _stale(
-    wanted: "WantedDevice",
+    desired: "DesiredDevice",
     metadata: "ObjectMeta",
     *,
     current: "Sequence[Condition] | None",
     now: dt.datetime,
 ) -> "Condition":
-    staleness = wanted.staleness
+    staleness = desired.staleness
     return new_condition(
         DeviceCondition.STALE,
         DeviceStale.SOURCE_SILENT if staleness.is_stale else DeviceStale.FRESH,

@@ -179,8 +179,8 @@ class NodeDeployLabels:
         return await self._write(node, change)
 
     def _forget(self, name: "NodeName") -> None:
-        for known in (self._held_since, self._restored, self._noted):
-            known.pop(name, None)
+        for recorded in (self._held_since, self._restored, self._noted):
+            recorded.pop(name, None)
 
     def _expired(self, name: "NodeName", now: float) -> frozenset[Hold]:
         since = self._held_since.get(name, {})
@@ -191,10 +191,10 @@ class NodeDeployLabels:
         self, name: "NodeName", change: LabelChange, expired: frozenset[Hold], *, now: float
     ) -> None:
         """Remember when holds began; one that is over is remembered until its change is written."""
-        known = self._held_since.pop(name, {})
-        since = {hold: known.get(hold, now) for hold in change.held}
+        recorded = self._held_since.pop(name, {})
+        since = {hold: recorded.get(hold, now) for hold in change.held}
         if change:
-            since |= {hold: at for hold, at in known.items() if hold in expired}
+            since |= {hold: at for hold, at in recorded.items() if hold in expired}
         if since:
             self._held_since[name] = since
 
@@ -209,23 +209,23 @@ class NodeDeployLabels:
         return self._restored[name][0] + RESTORE_PAUSE_S - now
 
     async def _write(self, node: "NodeFacts", change: LabelChange) -> float | None:
-        wanted: dict[str, object] = {}
+        desired: dict[str, object] = {}
         if change.labels:
-            wanted["labels"] = dict(change.labels)
+            desired["labels"] = dict(change.labels)
         if change.annotations:
-            wanted["annotations"] = dict(change.annotations)
+            desired["annotations"] = dict(change.annotations)
         current = ObjectMeta(name=node.name, uid=node.uid, resource_version=node.resource_version)
-        if self._expected.unseen(node.name, current) == wanted:
+        if self._expected.unseen(node.name, current) == desired:
             return self._next_s(node.name, self._now().monotonic)
         # Of a newer object another writer may have changed the labels.
-        body = {"metadata": {**wanted, "resourceVersion": node.resource_version}}
+        body = {"metadata": {**desired, "resourceVersion": node.resource_version}}
         try:
             await self._client.merge_patch(NODES, body, name=node.name)
         except NotFound:
             return None
         except Conflict:
             return CONFLICT_RETRY_S
-        self._expected.expect_newer(node.name, wanted, current)
+        self._expected.expect_newer(node.name, desired, current)
         now = self._now().monotonic
         since = self._held_since.pop(node.name, {})
         if held := {hold: since.get(hold, now) for hold in change.held}:

@@ -44,11 +44,11 @@ from operands.nvidia.policy_status import (
 from reconciler.controller_spec import ControllerSpec, Trigger
 from reconciler.node_software.config_map_keys import ConfigMapKeys
 from reconciler.node_software.daemon_pods import DaemonSetRollouts
+from reconciler.node_software.desired_states import desired_state
 from reconciler.node_software.gpu_nodes import gpu_nodes, software_groups
 from reconciler.node_software.objects import RESOURCES, SoftwareObjects
 from reconciler.node_software.operator_status_writer import OperatorStatusWriter
 from reconciler.node_software.state_outcomes import StateOutcome, refusal_text
-from reconciler.node_software.wanted_states import wanted_state
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable
@@ -191,11 +191,11 @@ class DriverController:
         }
         operands = await self._operands(driver, policy, software_groups(owned))
         live = await of_driver.software.read()
-        wanted = wanted_state(
+        desired = desired_state(
             DRIVER_STATE, operands, live.served, without=nodes_without_driver(operands)
         )
         outcomes = await of_driver.software.apply(
-            [wanted],
+            [desired],
             live,
             propagation=lambda _state: "Foreground",
             keeps=lambda kind, found: kind == "DaemonSet" and _is_in_use(found, labels),

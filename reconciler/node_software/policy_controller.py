@@ -41,11 +41,11 @@ from reconciler.node_software import built_in_rights
 from reconciler.node_software.built_in_operands import OF_CLUSTER_POLICIES, BuiltInOperands
 from reconciler.node_software.daemon_pods import DaemonSetRollouts
 from reconciler.node_software.deploy_labels_controller import nodes_with_labels
+from reconciler.node_software.desired_states import PolicyStates
 from reconciler.node_software.gpu_nodes import gpu_nodes, is_upgrading, software_groups
 from reconciler.node_software.objects import BUILT_IN_RESOURCES, RESOURCES, SoftwareObjects
 from reconciler.node_software.operator_status_writer import OperatorStatusWriter
-from reconciler.node_software.state_outcomes import StateOutcome, WantedState, refusal_text
-from reconciler.node_software.wanted_states import PolicyStates
+from reconciler.node_software.state_outcomes import DesiredState, StateOutcome, refusal_text
 from reconciler.operator_gauges import (
     PolicyFigures,
     ReconcileOutcome,
@@ -184,23 +184,23 @@ class PolicyController:
                 states=left,
             )
             return RECHECK_S
-        wanted = self._allowing_for_unready_nodes(self._built_in.wanted(live.served), live)
-        outcomes = await self._software.apply(wanted, live, propagation=lambda _: "Background")
+        desired = self._allowing_for_unready_nodes(self._built_in.desired(live.served), live)
+        outcomes = await self._software.apply(desired, live, propagation=lambda _: "Background")
         self._built_in.report(outcomes, self._nodes.all())
-        if live.states - {item.name for item in wanted if item.objects}:
+        if live.states - {item.name for item in desired if item.objects}:
             return REMOVAL_S
-        has_more = any(item.objects for item in wanted) or any(
+        has_more = any(item.objects for item in desired) or any(
             outcome.refusals for outcome in outcomes.values()
         )
         return RECHECK_S if has_more else None
 
     def _allowing_for_unready_nodes(
-        self, wanted: "Sequence[WantedState]", live: "LiveObjects"
-    ) -> list[WantedState]:
+        self, desired: "Sequence[DesiredState]", live: "LiveObjects"
+    ) -> list[DesiredState]:
         nodes, sets = self._nodes.all(), live.of_kind(DAEMON_SETS.kind)
         return [
             replace(item, objects=allowing_for_unready_nodes(item.objects, nodes, live=sets))
-            for item in wanted
+            for item in desired
         ]
 
     async def _serve(self, policy: "ClusterPolicy") -> float:
@@ -208,12 +208,12 @@ class PolicyController:
         if policy.spec.psa.is_enabled:
             await self._pod_security.reconcile(self._parameters.namespace)
         live = await self._software.read()
-        wanted = self._allowing_for_unready_nodes(
-            await self._states.wanted(policy, software_groups(labels), live.served), live
+        desired = self._allowing_for_unready_nodes(
+            await self._states.desired(policy, software_groups(labels), live.served), live
         )
-        own = self._built_in.wanted(live.served, beside=policy.spec)
+        own = self._built_in.desired(live.served, beside=policy.spec)
         outcomes = await self._software.apply(
-            [*wanted, *own],
+            [*desired, *own],
             live,
             propagation=lambda state: _propagation(policy, state),
             owner=ObjectReference.to(CLUSTER_POLICIES, policy.metadata),
@@ -223,7 +223,7 @@ class PolicyController:
         current = self._status.current_states(policy)
         states = [
             await self._state_status(item, outcomes[item.name], labels, current=current)
-            for item in wanted
+            for item in desired
         ]
         drivers = policy.spec.driver
         upgrading = [name for name, item in labels.items() if is_upgrading(item)]
@@ -241,15 +241,15 @@ class PolicyController:
 
     async def _state_status(
         self,
-        wanted: WantedState,
+        desired: DesiredState,
         outcome: StateOutcome,
         labels: Mapping[str, Mapping[str, str]],
         *,
         current: "Sequence[StateStatus]",
     ) -> "StateStatus":
         facts = StateFacts(
-            name=wanted.name,
-            is_enabled=wanted.is_enabled or wanted.fault is not None,
+            name=desired.name,
+            is_enabled=desired.is_enabled or desired.fault is not None,
             objects=outcome.objects,
             fault=outcome.fault,
             left=tuple(outcome.left),

@@ -8,10 +8,10 @@ from api.names import owner_of
 from kube.batches import steps
 from pool.fitting_pods import SIZES
 from pool.reservations.reservation import ReservationPhase
+from reconciler.pool.fragmentation_gauges import ALIGNED, ANY
 from reconciler.pool.namespace_usage import forget_namespace_usage
 from reconciler.pool.unit_seconds import forget_unit_seconds
 from reconciler.pool.usage import waiting_pods
-from reconciler.pool.useful_devices import ALIGNED, ANY
 from scheduler.outcome import PlacementQuality
 from telemetry import metrics
 from telemetry.conditions import PoolCondition

@@ -93,13 +93,13 @@ class CapacityHolds:
                 if not self._gated.is_gated(pod):
                     self._let_go_first(pod, pool, ahead=ahead, fits_since=fits_since)
                     continue
-                wanted = (pod.demand, id(pod.selection), pod.requests)
-                if wanted in refused:
+                requested = (pod.demand, id(pod.selection), pod.requests)
+                if requested in refused:
                     continue
                 if self._reserve(pod, pool, ahead):
                     count += 1
                 else:
-                    refused.add(wanted)
+                    refused.add(requested)
             if count >= MOST_AT_ONCE:
                 return False
             await asyncio.sleep(0)
@@ -118,8 +118,8 @@ class CapacityHolds:
         if not self._index.view(pool.name, pod.demand).scores:
             return
         now = self._now().monotonic
-        known = self._fits_since.get(pool.name, {})
-        since = fits_since[pod.uid] = known.get(pod.uid, now)
+        earlier = self._fits_since.get(pool.name, {})
+        since = fits_since[pod.uid] = earlier.get(pod.uid, now)
         if now - since < HEAD_START_S:
             ahead[pod.priority, pod.demand.units] += 1
 

@@ -116,8 +116,8 @@ class GatedPods:
         await self._write(pod, {"metadata": _metadata(pod, note)})
 
     async def _ungate(self, pod: "PodFacts") -> None:
-        known = self._reader.pods.get(pod.uid)
-        if known is None or not self.is_gated(known):
+        current = self._reader.pods.get(pod.uid)
+        if current is None or not self.is_gated(current):
             return
         note = self._note_of(pod)
         patch = {"metadata": _metadata(pod, note), "spec": {"schedulingGates": None}}

@@ -135,9 +135,9 @@ class NodeHandover:
         self, node: "NodeFacts", pools: "Sequence[PoolFacts]", request: RequestId
     ) -> bool:
         """Return whether the units of the pools can be used, or no pod is left that waits for them."""
-        wanted = names.PoolName(pool_in_id(request)) if request else None
-        if wanted is not None and self._index.pool(wanted) is None:
-            return not any(name.startswith(wanted) for name in self._index.unread_pools)
+        desired = names.PoolName(pool_in_id(request)) if request else None
+        if desired is not None and self._index.pool(desired) is None:
+            return not any(name.startswith(desired) for name in self._index.unread_pools)
         return (
             node.is_ready
             and bool(pools)
@@ -167,8 +167,8 @@ class NodeHandover:
         pools = [pool for pool in here if pool is not None]
         if not request:
             return pools
-        known = self._view.pools
-        if any(pool.scales and pool.name not in known for pool in pools):
+        there_now = self._view.pools
+        if any(pool.scales and pool.name not in there_now for pool in pools):
             return None
         return [pool for pool in pools if is_id_of(pool, request)]
 
@@ -193,9 +193,9 @@ class NodeHandover:
         for pool in pools:
             if names.pool_node_label(pool.name) not in node.labels:
                 return False
-            known = self._catalog.pools.get(pool.name)
-            if known is not None and any(
-                (item.key, item.effect) not in there for item in known.taints
+            there_now = self._catalog.pools.get(pool.name)
+            if there_now is not None and any(
+                (item.key, item.effect) not in there for item in there_now.taints
             ):
                 return False
         opened = without_startup_taint(node)

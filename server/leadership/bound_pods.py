@@ -74,8 +74,8 @@ class BoundPods:
         yield from self._sink.replace_in_steps(self._with_later(items))
         self._drop_unread(*outdated)
 
-    def known(self, unread: "UnreadObject") -> "AnyPod | None":
-        return self._sink.known(unread) if isinstance(self._sink, UnreadSink) else None
+    def last_read(self, unread: "UnreadObject") -> "AnyPod | None":
+        return self._sink.last_read(unread) if isinstance(self._sink, UnreadSink) else None
 
     def replace_unread(self, unread: "Collection[UnreadObject]") -> None:
         self._watch_unread = tuple(unread)
@@ -110,7 +110,7 @@ class BoundPods:
         for facts in sorted(listing.items, key=lambda facts: facts.phase is not PodPhase.ENDED):
             self._sink.upsert(facts)
         self._read_unread = {
-            PodUid(item.uid): item for item in listing.unread if self.known(item) is None
+            PodUid(item.uid): item for item in listing.unread if self.last_read(item) is None
         }
         self._publish_unread()
         if self._is_listing:

@@ -73,7 +73,7 @@ class Pod:
         return given if is_readable else {}
 
     @property
-    def wanted(self) -> int:
+    def expected(self) -> int:
         """Return how many distinct units it needs at least."""
         return max([sum(self.asked.values()), *self.asked_first.values()])
 

@@ -310,7 +310,7 @@ async def a_signal_that_is_tampered_with(cluster: ScalingCluster) -> None:
     await pool.ends_clean()
 
 
-async def a_node_claim_of_somebody_else(cluster: ScalingCluster) -> None:
+async def a_foreign_node_claim(cluster: ScalingCluster) -> None:
     """A NodeClaim with our label that no signal caused is told of, and breaks nothing."""
     pool = ScalingPool(cluster, "foreign")
     node_pool = await pool.create_node_pool("any", "gpu-1x")
@@ -343,5 +343,5 @@ TROUBLE: Final[tuple[Story, ...]] = (
     a_pool_deleted_while_a_node_comes,
     a_pool_closed_while_a_node_comes,
     a_signal_that_is_tampered_with,
-    a_node_claim_of_somebody_else,
+    a_foreign_node_claim,
 )

@@ -158,13 +158,13 @@ class UpgradeHistory:
             machine.name for machine in machines.values() if self._is_moving(machine)
         }
         assert not self.numbers.parallel or len(moving) <= self.numbers.parallel
-        wanted = [machine for machine in machines.values() if machine.is_wanted]
+        expected = [machine for machine in machines.values() if machine.is_selected]
         gone = {
-            item.name for item in wanted if item.cordoner or not item.is_ready or item.is_withheld
+            item.name for item in expected if item.cordoner or not item.is_ready or item.is_withheld
         }
-        more = started - gone - {item.name for item in wanted if self._is_moving(item)}
-        total = gone | {item.name for item in wanted if self._is_moving(item)} | started
-        assert not more or len(total) <= (self.numbers.limit(len(wanted)) or 0)
+        more = started - gone - {item.name for item in expected if self._is_moving(item)}
+        total = gone | {item.name for item in expected if self._is_moving(item)} | started
+        assert not more or len(total) <= (self.numbers.limit(len(expected)) or 0)
 
     def numbers_without_limits(self) -> Numbers:
         return replace(self.numbers, parallel=0, unavailable="100%")
@@ -172,7 +172,7 @@ class UpgradeHistory:
     @staticmethod
     def _is_moving(machine: upgrade_world.Machine) -> bool:
         is_external = REQUESTOR_MODE_ANNOTATION in machine.annotations
-        return machine.is_wanted and machine.state in MOVING and not is_external
+        return machine.is_selected and machine.state in MOVING and not is_external
 
     def _apply(self, actions: Sequence[acts.UpgradeAction], expected: dict[str, Memory]) -> None:
         """Carry out actions in their order; the first of a node that is refused ends the pass for it."""
@@ -262,8 +262,8 @@ class UpgradeHistory:
 
     def node_unwanted(self, pick: Pick) -> None:
         if machine := self._node(pick):
-            machine.is_wanted = pick((True, True, False))
-            if not machine.is_wanted:
+            machine.is_selected = pick((True, True, False))
+            if not machine.is_selected:
                 machine.drivers.clear()
 
     def pod(self, pick: Pick) -> None:
@@ -455,7 +455,7 @@ class UpgradeHistory:
         self.offset = 0
         self.leading_since = min(self.leading_since, self.world.seconds)
         for machine in self.world.machines.values():
-            machine.is_ready = machine.is_wanted = True
+            machine.is_ready = machine.is_selected = True
             machine.breaks_driver = machine.breaks_validator = machine.hides_pod = False
             machine.breaks_agent = False
             machine.taint = ""

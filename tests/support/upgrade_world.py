@@ -82,7 +82,7 @@ class Machine:
     cordoner: str = ""
     """What cordoned it: `us`, `other`, or nothing."""
     is_ready: bool = True
-    is_wanted: bool = True
+    is_selected: bool = True
     drivers: list[Driver] = field(default_factory=list)
     pods: dict[str, Workload] = field(default_factory=dict)
     processes: int = 0
@@ -261,7 +261,7 @@ class UpgradeWorld:
             driver.is_terminating |= is_held_off and not driver.is_orphan
         machine.drivers = [driver for driver in machine.drivers if not driver.is_terminating]
         is_free = not (machine.drivers or is_held_off or machine.taint)
-        if is_free and machine.is_wanted:
+        if is_free and machine.is_selected:
             machine.drivers.append(
                 Driver(
                     self.new_uid("driver"),
@@ -317,7 +317,7 @@ class UpgradeWorld:
             is_schedulable=not machine.cordoner,
             owns_cordon=machine.cordoner == "us",
             is_ready=machine.is_ready,
-            is_wanted=machine.is_wanted,
+            is_selected=machine.is_selected,
             driver_pods=tuple(self._driver_facts(driver) for driver in machine.drivers),
             desired_revision=str(self.revision),
             desired_digest=self.digest,

@@ -163,8 +163,8 @@ def is_drifted(device: DeviceFacts, pool: PoolFacts | None) -> bool:
     """Whether others partitioned a device of the pool."""
     if pool is None or pool.mode is not AllocationMode.MIG or not device.mig_capacities:
         return False
-    wanted = dict(device.mig_capacities)[PROFILE]
-    return [profile for profile, _ in device.mig_instances] != [PROFILE] * wanted
+    expected = dict(device.mig_capacities)[PROFILE]
+    return [profile for profile, _ in device.mig_instances] != [PROFILE] * expected
 
 
 def a_waiting_world(seed: int) -> WaitingWorld:
@@ -274,15 +274,15 @@ class _Drawing:
             node = replace(node, is_ready=False)
             taints += [UNREADY] if self._is(0.8) else []
         state = "" if self._is(0.9) else self._one_of(("leaving", "starting", "withheld"))
-        known = 8000 if self._is(0.3) else None
+        existing = 8000 if self._is(0.3) else None
         return replace(
             node,
             taints=tuple(taints),
             is_leaving=state == "leaving",
             is_starting=state == "starting",
             is_withheld=state == "withheld",
-            cpu_milli=known,
-            memory_mib=known,
+            cpu_milli=existing,
+            memory_mib=existing,
             most_pods=self._one_of((*[None] * 9, 1, 2, 3)),
         )
 
@@ -339,8 +339,8 @@ class _Drawing:
         selector: tuple[tuple[str, str], ...] = ()
         if zones is not None and self._is(0.5):
             (zone,) = zones
-            wanted = SelectorRequirement(key="zone", operator=SelectorOperator.IN, values=[zone])
-            terms = (NodeSelectorTerm(match_expressions=[wanted]),)
+            expected = SelectorRequirement(key="zone", operator=SelectorOperator.IN, values=[zone])
+            terms = (NodeSelectorTerm(match_expressions=[expected]),)
         elif zones is not None:
             selector = tuple(("zone", zone) for zone in zones)
         selection = PodSelection(

@@ -232,10 +232,10 @@ async def a_pool_is_cut_again(run: MetricsRun) -> None:
     await comes_to(lambda: run.counted.growth("gpu_evictions_total"), {("evicted",): bound})
 
 
-async def comes_to(read: Callable[[], object], wanted: object) -> None:
+async def comes_to(read: Callable[[], object], expected: object) -> None:
     """Wait until it is so; the failure shows both."""
     try:
-        await until(lambda: read() == wanted)
+        await until(lambda: read() == expected)
     except TimeoutError:
         found = read()
-        assert found == wanted, f"{found} is not {wanted}"
+        assert found == expected, f"{found} is not {expected}"

@@ -224,7 +224,7 @@ async def test_body_that_is_given_up_is_reported(how: str) -> None:
         else:
             peer.transport.close()
         await peer.exchange()
-        (unread,) = served.known.unread
+        (unread,) = served.recorded.unread
         assert unread.text == "the connection broke before the body's end"
         assert peer.answered[number].status == 0
 

@@ -380,8 +380,8 @@ async def serve_caches(cluster: Cluster, client: KubeClient) -> None:
 
 async def review(client: KubeClient) -> None:
     """A caller of /metrics/usage."""
-    verdict = await KubeReviews(client, constants.USAGE_METRICS_PATH).review(SERVER_TOKEN)
-    assert verdict is TokenRefusal.FORBIDDEN
+    result = await KubeReviews(client, constants.USAGE_METRICS_PATH).review(SERVER_TOKEN)
+    assert result is TokenRefusal.FORBIDDEN
 
 
 async def publish_twice(client: KubeClient) -> None:

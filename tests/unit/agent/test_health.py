@@ -33,8 +33,8 @@ def a_device(number: int = 1, **changes: Any) -> DriverDevice:
 
 
 def lost_device(number: int = 1, **changes: Any) -> DriverDevice:
-    known: dict[str, Any] = {"address": f"0000:{number:02x}:00.0", "uuid": f"GPU-{number}"}
-    return DriverDevice(**{**known, "minor": number, "product": "", "is_lost": True, **changes})
+    tracked: dict[str, Any] = {"address": f"0000:{number:02x}:00.0", "uuid": f"GPU-{number}"}
+    return DriverDevice(**{**tracked, "minor": number, "product": "", "is_lost": True, **changes})
 
 
 def xid(code: int, uuid: str = "GPU-1") -> DriverEvent:

@@ -128,11 +128,11 @@ class PlansInTime(stateful.RuleBasedStateMachine):
             assert len(in_flight) + len(plan.requests) <= world.parameters.max_in_flight
         self.check_pods(plan)
         if plan.warm_wait is None and not plan.waits and not world.parameters.warm_units:
-            rooms = [(item.free, 0) for item in self.existing()]
-            rooms += [(self.room_of(item.id), 0) for item in in_flight]
+            pod_counts = [(item.free, 0) for item in self.existing()]
+            pod_counts += [(self.room_of(item.id), 0) for item in in_flight]
             needs = [(pod.demand.units, 0) for pod in world.waiting.values()]
             shapes = [(shape.units, 0) for shape in world.parameters.shapes]
-            least = fewest_new_nodes(needs, rooms, shapes)
+            least = fewest_new_nodes(needs, pod_counts, shapes)
             assert least is not None
             assert len(plan.requests) >= least
 
@@ -149,8 +149,8 @@ class PlansInTime(stateful.RuleBasedStateMachine):
             assert units <= (shapes[id_] if id_ in shapes else self.room_of(id_))
             assert len({_zone(pod) for pod in pods} - {""}) <= 1
         here = [pod for uid, pod in world.waiting.items() if uid not in {*assigned, *plan.waits}]
-        rooms = [(item.free, 0) for item in self.existing()]
-        assert all_fit([(pod.demand.units, 0) for pod in here], rooms)
+        pod_counts = [(item.free, 0) for item in self.existing()]
+        assert all_fit([(pod.demand.units, 0) for pod in here], pod_counts)
         assert not [pod for pod in here if _zone(pod)], "no node that exists has a zone"
         largest = max(item.units for item in world.parameters.shapes)
         for uid, wait in plan.waits.items():

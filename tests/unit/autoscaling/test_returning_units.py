@@ -39,14 +39,14 @@ def an_upgrade(
     """A node with four devices in the middle of an upgrade, which is out of service."""
     allocation = AllocationState(an_index(changes.pop("pool", None)))
     labels = {UPGRADE_STATE_LABEL: state, **changes.pop("labels", {})}
-    known: dict[str, Any] = {
+    recorded: dict[str, Any] = {
         "labels": labels,
         "is_cordoned": True,
         "is_withheld": True,
         "taints": (CORDONED,),
         "returns_by": NOW + minutes * MINUTE,
     }
-    add_node(allocation, "n1", devices=4, used=used, **known | changes)
+    add_node(allocation, "n1", devices=4, used=used, **recorded | changes)
     return allocation
 
 

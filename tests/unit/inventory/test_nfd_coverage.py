@@ -76,8 +76,8 @@ def found_by(node: DescribedNode, source: str, labels: Labels, asked: Iterable[J
     """Return what is found with these labels, and those that NodeFeatures ask for, where a source lists the devices."""
     features = [feature_report(msgspec.convert(item, NodeFeature)) for item in asked]
     features += reports_of(node.name, source)
-    known = merged_labels(labels, features)
-    merged = merge(label_report(known), features, known=(), now=EPOCH, fresh_for=FRESH_FOR)
+    addresses = merged_labels(labels, features)
+    merged = merge(label_report(addresses), features, addresses=(), now=EPOCH, fresh_for=FRESH_FOR)
     plan = plan_inventory(NodeName(node.name), [], merged, is_managed=True)
     devices = [item.status for item in plan.create]
     return Found(
@@ -85,7 +85,7 @@ def found_by(node: DescribedNode, source: str, labels: Labels, asked: Iterable[J
         devices=devices,
         incomplete=incompleteness_of(merged, devices, plan.refused),
         is_shown=has_inventory(merged, [], plan, is_visible=False),
-        is_present=has_device(known, features),
+        is_present=has_device(addresses, features),
     )
 
 

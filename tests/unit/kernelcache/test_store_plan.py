@@ -16,10 +16,10 @@ from kernelcache.store_plan import (
     plan_store,
 )
 from kernelcache.store_snapshot import (
+    DesiredCache,
     FailedAttempts,
     StoreLimits,
     StoreSnapshot,
-    WantedCache,
     unneeded_since,
 )
 from tests.unit.kernelcache.stores import (
@@ -56,21 +56,21 @@ def test_wanted_cache_is_extracted_and_then_kept():
     )
     after = plan_store(carried_out(store, plan, NOW), LIMITS, NOW)
     assert is_idle(after)
-    assert after.kept == (Keep(digest=A, reason=KeepReason.WANTED),)
+    assert after.kept == (Keep(digest=A, reason=KeepReason.DESIRED),)
     assert after.next_at is None
 
 
 def test_caches_of_one_digest_share_one_copy():
     """Numbers: a second cache with the same digest, in another namespace, costs no pull and no bytes."""
     store = StoreSnapshot(
-        wanted={named("x", "b"): a_wanted(A, 10), named("x", "a"): a_wanted(A, 12)}, stored={}
+        desired={named("x", "b"): a_wanted(A, 10), named("x", "a"): a_wanted(A, 12)}, stored={}
     )
     [one] = plan_store(store, LIMITS, NOW).extractions
     assert one.caches == (named("x", "a"), named("x", "b"))
     store = dataclasses.replace(store, stored={A: on_disk()})
     assert is_idle(plan_store(store, LIMITS, NOW))
-    del store.wanted[named("x", "a")]  # type: ignore[attr-defined]  # a dict, as the builder made it
-    assert plan_store(store, LIMITS, NOW).kept == (Keep(digest=A, reason=KeepReason.WANTED),)
+    del store.desired[named("x", "a")]  # type: ignore[attr-defined]  # a dict, as the builder made it
+    assert plan_store(store, LIMITS, NOW).kept == (Keep(digest=A, reason=KeepReason.DESIRED),)
 
 
 def test_what_pods_use_stays_whatever_else_is_wanted():
@@ -96,8 +96,8 @@ def test_grace_time_starts_when_the_need_ends_and_starts_again_after_a_need():
     assert unneeded_since(store, NOW) == {A: NOW}
     later = dataclasses.replace(store, unneeded_since={A: NOW, B: 5.0})
     assert unneeded_since(later, NOW + 9.0) == {A: NOW}
-    wanted = dataclasses.replace(later, wanted={NAME: a_wanted(A)})
-    assert unneeded_since(wanted, NOW + 9.0) == {}
+    desired = dataclasses.replace(later, desired={NAME: a_wanted(A)})
+    assert unneeded_since(desired, NOW + 9.0) == {}
 
 
 def test_room_is_made_of_the_least_recently_used_content_even_in_its_grace_time():
@@ -125,8 +125,8 @@ def test_a_cache_without_a_pod_displaces_no_other_cache():
 
 
 def test_a_pod_that_waits_displaces_the_least_recently_used_cache_and_that_one_stays_away():
-    wanted = [a_wanted(A, 50), a_wanted(B, 50), a_wanted(C, 50, is_awaited=True)]
-    store = a_store(wanted, {A: on_disk(50, used_at=2.0), B: on_disk(50, used_at=1.0)})
+    desired = [a_wanted(A, 50), a_wanted(B, 50), a_wanted(C, 50, is_awaited=True)]
+    store = a_store(desired, {A: on_disk(50, used_at=2.0), B: on_disk(50, used_at=1.0)})
     plan = plan_store(store, LIMITS, NOW)
     assert plan.removals == (Remove(digest=B, reason=RemovalReason.ROOM),)
     assert [extraction.reason for extraction in plan.extractions] == [ExtractionReason.POD_WAITS]
@@ -136,14 +136,14 @@ def test_a_pod_that_waits_displaces_the_least_recently_used_cache_and_that_one_s
 
 
 def test_content_in_its_grace_time_goes_before_a_cache_that_is_wanted():
-    wanted = [a_wanted(A, 50), a_wanted(C, 50, is_awaited=True)]
-    store = a_store(wanted, {A: on_disk(50, used_at=1.0), B: on_disk(50, used_at=2.0)})
+    desired = [a_wanted(A, 50), a_wanted(C, 50, is_awaited=True)]
+    store = a_store(desired, {A: on_disk(50, used_at=1.0), B: on_disk(50, used_at=2.0)})
     assert removed(store) == {B: RemovalReason.ROOM}
 
 
 def test_two_pods_that_wait_displace_nothing_of_each_other():
-    wanted = [a_wanted(A, 60, is_awaited=True), a_wanted(B, 60, is_awaited=True)]
-    store = a_store(wanted, {A: on_disk(60)})
+    desired = [a_wanted(A, 60, is_awaited=True), a_wanted(B, 60, is_awaited=True)]
+    store = a_store(desired, {A: on_disk(60)})
     plan = plan_store(store, LIMITS, NOW)
     assert is_idle(plan)
     assert [(item.reason, item.missing_bytes) for item in plan.postponed] == [
@@ -152,10 +152,10 @@ def test_two_pods_that_wait_displace_nothing_of_each_other():
 
 
 def test_nothing_is_removed_for_a_cache_that_would_not_fit_anyway():
-    wanted = [a_wanted(C, 101, is_awaited=True)]
-    store = a_store(wanted, {A: on_disk(50)}, mounted=[A])
+    desired = [a_wanted(C, 101, is_awaited=True)]
+    store = a_store(desired, {A: on_disk(50)}, mounted=[A])
     assert is_idle(plan_store(store, LIMITS, NOW))
-    store = a_store(wanted, {A: on_disk(50)})
+    store = a_store(desired, {A: on_disk(50)})
     plan = plan_store(store, LIMITS, NOW)
     assert is_idle(plan)
     assert [item.missing_bytes for item in plan.postponed] == [1]
@@ -277,7 +277,7 @@ def test_cache_that_was_larger_than_its_image_says_does_not_come_back_once_displ
 
 def test_wanted_bytes_of_a_digest_are_the_largest_claim():
     store = StoreSnapshot(
-        wanted={named("x"): WantedCache(digest=A, bytes=1), named("y"): a_wanted(A, 101)},
+        desired={named("x"): DesiredCache(digest=A, bytes=1), named("y"): a_wanted(A, 101)},
         stored={},
     )
     [one] = plan_store(store, LIMITS, NOW).postponed
@@ -286,7 +286,7 @@ def test_wanted_bytes_of_a_digest_are_the_largest_claim():
 
 def test_an_extraction_keeps_no_more_from_others_than_its_image_makes_likely():
     """The next one must not wait for the quota while the disk is empty."""
-    store = StoreSnapshot(wanted={NAME: WantedCache(digest=A, bytes=2 << 30)}, stored={})
+    store = StoreSnapshot(desired={NAME: DesiredCache(digest=A, bytes=2 << 30)}, stored={})
     limits = StoreLimits(quota_bytes=100 << 30)
     (one,) = plan_store(store, limits, NOW).extractions
     assert one.max_bytes == 18 << 30

@@ -72,8 +72,8 @@ class World:
         return NodeReason.INSUFFICIENT_FITTING_UNITS
 
     def is_warm(self, node: str) -> bool:
-        known = [item for item in self.mounted if item in self.caches]
-        return bool(known) and all(node in self.warm[item] for item in known)
+        existing = [item for item in self.mounted if item in self.caches]
+        return bool(existing) and all(node in self.warm[item] for item in existing)
 
     def score(self, node: str) -> int:
         left, total = self.free(node) - self.units, self.total(node)
@@ -230,15 +230,15 @@ def test_the_view_follows_devices_and_caches_that_change(before: World, after: W
         assert got.scores == want.scores
 
 
-@pytest.mark.parametrize("known", [True, False])
-def test_a_pool_of_one_product_keeps_its_views_for_pods_whose_caches_fit(known: bool):
+@pytest.mark.parametrize("existing", [True, False])
+def test_a_pool_of_one_product_keeps_its_views_for_pods_whose_caches_fit(existing: bool):
     state, caches = AllocationState(), CacheIndex()
     state.index.caches = caches
-    if known:
+    if existing:
         caches.set_cache(LLAMA, a_known_cache(90))
     state.index.replace_pool(a_pool())
     state.index.replace_node(a_node())
-    state.index.replace_device(a_device(compute_capability="9.0" if known else "8.0"))
+    state.index.replace_device(a_device(compute_capability="9.0" if existing else "8.0"))
     pool, demand = a_pool().name, a_demand(1)
     mounting = msgspec.structs.replace(demand, caches=(LLAMA,))
     assert state.index.view(pool, mounting) is state.index.view(pool, demand)
@@ -360,9 +360,9 @@ def test_a_reservation_is_kept_over_a_restart_with_the_devices_that_fit():
 
 def test_a_node_without_pods_is_judged_by_the_devices_that_fit():
     state = a_mixed_pool(n1=("8.0", "9.0"))
-    wanted = state.index.pools()[0], msgspec.structs.replace(a_demand(2), caches=(LLAMA,))
-    assert not fits_when_empty(state.index, wanted, NodeName("n1"))
-    assert fits_when_empty(state.index, (wanted[0], MOUNTING), NodeName("n1"))
+    requested = state.index.pools()[0], msgspec.structs.replace(a_demand(2), caches=(LLAMA,))
+    assert not fits_when_empty(state.index, requested, NodeName("n1"))
+    assert fits_when_empty(state.index, (requested[0], MOUNTING), NodeName("n1"))
 
 
 def test_a_pool_without_a_device_that_fits_is_told_from_one_without_devices():

@@ -40,7 +40,7 @@ def reported(**attributes: str) -> "MergedReport":
     return merge(
         label_report({}),
         [feature_report(feature)],
-        known=(),
+        addresses=(),
         now=EPOCH,
         fresh_for=FRESH_FOR,
     )
@@ -56,9 +56,9 @@ def status_after(
 
 def test_what_the_agent_reports_is_shown():
     merged = reported(topologyManagerPolicy="single-numa-node", topologyManagerScope="pod")
-    wanted = status_after(merged)
-    assert wanted.kubelet == SINGLE
-    assert inventory_body(wanted)["kubelet"] == SINGLE
+    expected = status_after(merged)
+    assert expected.kubelet == SINGLE
+    assert inventory_body(expected)["kubelet"] == SINGLE
     assert msgspec.to_builtins(NONE) == {
         "topologyManagerPolicy": "none",
         "topologyManagerScope": "container",

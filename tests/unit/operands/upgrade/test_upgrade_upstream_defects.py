@@ -254,7 +254,7 @@ def test_cleanup_leaves_no_label_and_no_cordoned_node_where_upgrades_are_switche
     assert names(halfway) == ["Uncordon", "ReturnUnits", "SetState"]
     (clean,) = plan([a_node(record=None)], off).values()
     assert clean.nodes == ()
-    gone = step(out_of_service("pod-restart-required", driver_pods=(), is_wanted=False))
+    gone = step(out_of_service("pod-restart-required", driver_pods=(), is_selected=False))
     assert names(gone) == ["Uncordon", "ReturnUnits", "SetState"]
 
 

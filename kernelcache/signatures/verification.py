@@ -105,7 +105,7 @@ class SignatureRefused:
     message: str
 
 
-SignatureVerdict = SignatureVerified | SignatureRefused
+VerificationResult = SignatureVerified | SignatureRefused
 
 
 def refusal(digest: "Digest", problems: list[SignatureProblem]) -> SignatureRefused:

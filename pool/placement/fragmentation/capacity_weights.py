@@ -1,4 +1,4 @@
-"""Room for pods of several devices: how many of each shape nodes could still take, and what that room is worth.
+"""UnitCounts for pods of several devices: how many of each shape nodes could still take, and what that room is worth.
 
 A price of room, in milli, grows with its scarcity: the pods of the shape, or of larger ones, that what is free in
 the pool is expected to be asked for, over the room that is left. Prices move in steps, so that nodes keep their
@@ -22,7 +22,7 @@ _FIXED_PRICE: Final = 100.0
 _FIXED_EXPONENT: Final = 0.25
 
 
-class RoomShape:
+class WeightedShape:
     """A shape of several devices."""
 
     __slots__ = ("cpu_milli", "devices", "memory_mib", "models", "price")
@@ -35,7 +35,7 @@ class RoomShape:
         self.price = price
         """Milli that room for one such pod is worth."""
 
-    def room(self, idle: int, cpu_milli: int | None, memory_mib: int | None = None) -> int:
+    def pod_count(self, idle: int, cpu_milli: int | None, memory_mib: int | None = None) -> int:
         """Return how many such pods idle devices, CPU and memory are enough for; None: that is unknown."""
         pods = idle // self.devices
         if pods and cpu_milli is not None and cpu_milli < pods * self.cpu_milli:
@@ -45,7 +45,7 @@ class RoomShape:
         return pods
 
 
-class RoomPrices:
+class CapacityWeights:
     """Prices of room in one pool: fixed ones until `observe` is told what is left."""
 
     def __init__(self, target: "TargetWorkload") -> None:
@@ -54,8 +54,8 @@ class RoomPrices:
         of_large = sum(shape.demand * count for shape, count in large)
         self._shares = [shape.demand * count / of_large for shape, count in large]
         fixed = _FIXED_PRICE * (of_large / demand) ** _FIXED_EXPONENT if demand else 0.0
-        self.shapes: Sequence[RoomShape] = [
-            RoomShape(shape, fixed * share)
+        self.shapes: Sequence[WeightedShape] = [
+            WeightedShape(shape, fixed * share)
             for (shape, _), share in zip(large, self._shares, strict=True)
         ]
         self._pods_per_milli = [
@@ -70,33 +70,33 @@ class RoomPrices:
         ]
         self._scarcity = [0.0] * len(large)
 
-    def rooms(
+    def pod_counts(
         self, model: str, idle: int, cpu_milli: int | None, *, memory_mib: int | None = None
     ) -> tuple[int, ...]:
         """Return the room of a node by shape."""
         return tuple(
             [
-                shape.room(idle, cpu_milli, memory_mib)
+                shape.pod_count(idle, cpu_milli, memory_mib)
                 if not shape.models or model in shape.models
                 else 0
                 for shape in self.shapes
             ]
         )
 
-    def observe(self, free_milli: int, rooms: "Iterable[int]") -> list[int]:
+    def observe(self, free_milli: int, pod_counts: "Iterable[int]") -> list[int]:
         """Renew the prices; return the indices of those that have changed.
 
         Args:
             free_milli: of all devices of the pool.
-            rooms: of all nodes together, by shape.
+            pod_counts: of all nodes together, by shape.
         """
         least, most = _SCARCITY
         changed = []
-        for index, room in enumerate(rooms):
+        for index, pod_count in enumerate(pod_counts):
             expected = free_milli * self._pods_per_milli[index]
-            scarcity = min(max(expected / room, least), most) if room > 0 else most
-            known = self._scarcity[index]
-            if known / _STEP <= scarcity <= known * _STEP:
+            scarcity = min(max(expected / pod_count, least), most) if pod_count > 0 else most
+            cached = self._scarcity[index]
+            if cached / _STEP <= scarcity <= cached * _STEP:
                 continue
             self._scarcity[index] = scarcity
             self.shapes[index].price = _PRICE * scarcity * self._shares[index]
