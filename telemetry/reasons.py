@@ -292,42 +292,42 @@ _FAULTS: Final = {
         "the driver of the node is being upgraded, and its devices take no new pods until that is over"
     ),
     NodeReason.NOT_ALIGNED: (
-        "{wanted} requested and {free} free, but of these at most {largest} are on one NUMA node or connected by"
+        "{requested} requested and {free} free, but of these at most {largest} are on one NUMA node or connected by"
         " NVLink, which the pool requires"
     ),
     NodeReason.CANNOT_ALIGN: (
-        "{wanted} requested, but the pool requires one NUMA node or NVLink between all of the pod's devices, and"
+        "{requested} requested, but the pool requires one NUMA node or NVLink between all of the pod's devices, and"
         " node has at most {largest} so"
     ),
     NodeReason.NO_DEVICE_WITH_CAPACITY: (
-        "{wanted} requested and {free} free, but at most {largest} of one device; in this pool a container gets"
+        "{requested} requested and {free} free, but at most {largest} of one device; in this pool a container gets"
         " its slices on one device, or whole devices"
     ),
     NodeReason.TOO_FEW_DEVICES: (
-        "{wanted} requested, node has {total}, but in this pool a container gets its slices on one device, or whole"
+        "{requested} requested, node has {total}, but in this pool a container gets its slices on one device, or whole"
         " devices, and node has too few devices for that"
     ),
     NodeReason.KUBELET_WOULD_REJECT: (
-        "{wanted} requested and {free} free, but kubelet would reject the pod: its topologyManagerPolicy is {policy},"
+        "{requested} requested and {free} free, but kubelet would reject the pod: its topologyManagerPolicy is {policy},"
         " and at most {largest} are free on one NUMA node"
     ),
     NodeReason.KUBELET_REJECTS: (
-        "{wanted} requested, but kubelet rejects the pod on this node: its topologyManagerPolicy is {policy}, and one"
+        "{requested} requested, but kubelet rejects the pod on this node: its topologyManagerPolicy is {policy}, and one"
         " NUMA node has at most {largest}"
     ),
     NodeReason.KUBELET_CHOOSES: (
-        "{wanted} requested and {free} free, but kubelet, which aligns devices with other resources of this node,"
+        "{requested} requested and {free} free, but kubelet, which aligns devices with other resources of this node,"
         " would choose a NUMA node on which not all containers get the devices that they need"
     ),
     NodeReason.CACHE_FITS_NO_DEVICE: (
         "{incompatibility.subject} no device of the pool on this node: {incompatibility.reason}"
     ),
     NodeReason.CACHE_FITS_TOO_FEW: (
-        "{wanted} requested, but {incompatibility.subject} only devices with {total} units of the pool on this node:"
+        "{requested} requested, but {incompatibility.subject} only devices with {total} units of the pool on this node:"
         " {incompatibility.reason}"
     ),
     NodeReason.INSUFFICIENT_FITTING_UNITS: (
-        "{wanted} requested, {free} free ({taken} of {total}) on the devices of the pool on this node that"
+        "{requested} requested, {free} free ({taken} of {total}) on the devices of the pool on this node that"
         " {incompatibility.subject}: {incompatibility.reason}"
     ),
 }

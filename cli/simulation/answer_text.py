@@ -45,13 +45,13 @@ def _lines(answer: "answers.Answer") -> "Iterator[str]":
 def _outcome_text(decision: "answers.PodDecision") -> str:
     asks = f"{units(decision.units)} of {decision.resource}"
     match decision.verdict:
-        case answers.Outcome.PLACED:
+        case answers.DecisionKind.PLACED:
             return f"would be placed now ({asks})"
-        case answers.Outcome.WAITS:
+        case answers.DecisionKind.WAITS:
             return f"would wait: no node takes it now ({asks})"
-        case answers.Outcome.DENIED:
+        case answers.DecisionKind.DENIED:
             return f"would be denied at admission: {decision.reason}"
-        case answers.Outcome.NO_POOL:  # pragma: no branch  # mypy proves that none is missing
+        case answers.DecisionKind.NO_POOL:  # pragma: no branch  # mypy proves that none is missing
             return "names no GPU pool, so any node with CPU and memory takes it"
 
 

@@ -44,7 +44,7 @@ async def print_turns() -> None:
                 + len(list(plane.allocation_state.reader.pods.all()))
                 for plane in _planes
             )
-            reported = {"gap_ms": gap_s * 1e3, "cpu_ms": cpu_s * 1e3, "known": existing}
+            reported = {"gap_ms": gap_s * 1e3, "cpu_ms": cpu_s * 1e3, "recorded": existing}
             sys.stdout.write(json.dumps(reported) + "\n")
             sys.stdout.flush()
             until, gap_s, cpu_s = now + 1, 0.0, 0.0

@@ -34,7 +34,7 @@ def rotation(store: MemoryStore, **changes) -> CertificateRotation:
         namespace="gpu-system",
         secret_name="gpu-certificates",
         backoff=Backoff(base_s=1.0, cap_s=60.0, rng=random.Random(1)),
-        **{"wanted": requirements(), **changes},
+        **{"required": requirements(), **changes},
     )
 
 

@@ -107,7 +107,7 @@ def everything(feed: ConsoleFeed) -> dict[str, object]:
         },
         "nodes": dict(index.nodes),
         "figures": {pool.name: dict(index.state(pool.name).nodes()) for pool in index.pools()},
-        "rooms": {
+        "nodes_by_available": {
             pool.name: dict(index.state(pool.name).nodes_by_available()) for pool in index.pools()
         },
         "capacity": {pool.name: index.state(pool.name).capacity() for pool in index.pools()},

@@ -71,7 +71,7 @@ def test_what_cannot_be_read_stays_as_known_unless_it_is_another_object_of_the_n
         sink.replace_all([item])
         unread = UnreadObject("", "n", uid)
         replace_listed(sink, Listing(items=[], resource_version="2", unread=[unread]))
-        kept.append(sink.recorded(unread) == item)
+        kept.append(sink.last_read(unread) == item)
     assert kept == [uid == "u"] * 4 + [True]
 
 
