@@ -6,7 +6,7 @@ the upgrade of their driver. So a plan that has been carried out packs the same 
 nothing more.
 
 Where the number of free units decides (`DeviceRules.is_constrained`), numbers are compared. Elsewhere the code that
-binds pods decides, on a scratch `AllocationState` that has the nodes which were looked at: never the whole cluster. An
+binds pods decides, on a scratch `AllocationState` that has the nodes which were examined: never the whole cluster. An
 expected node has as many devices as its shape says, aligned with each other, since nothing is known of their
 connections.
 
@@ -98,7 +98,7 @@ class PackedNode(msgspec.Struct, kw_only=True, eq=False):
     places: int | None = None
     """Pods that kubelet runs beside those that are there."""
     is_measured: bool = False
-    """CPU, memory and places are those of its node, where that tells them."""
+    """CPU, memory and places are those of its node, where it reports them."""
     is_loaded: bool = False
     """Its devices are in the scratch state."""
     is_counted: bool = False

@@ -220,7 +220,7 @@ class PlanAttempt:
         return found
 
     def _has_all_resources(self) -> bool:
-        """Say whether a shape or a node of the pool tells its CPU or memory."""
+        """Say whether a shape or a node of the pool reports its CPU or memory."""
         nodes = self._index.nodes
         on_their_way = (item.node.name for item in self._in_flight if item.node is not None)
         present = (nodes.get(name) for name in (*self._existing.nodes, *on_their_way))

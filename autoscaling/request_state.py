@@ -1,4 +1,4 @@
-"""One look at the objects of a request for a node: its phase, deadline and failure."""
+"""One reading of the objects of a request for a node: its phase, deadline and failure."""
 
 import datetime as dt
 from dataclasses import dataclass
@@ -50,7 +50,7 @@ class RequestTrace:
 
 @final
 class RequestState:
-    """One request, looked at once."""
+    """One request, read once."""
 
     def __init__(  # noqa: PLR0917  # the parts of one pass
         self,

@@ -50,7 +50,7 @@ def verify_image(
     policy: "SignaturePolicy",
     trust_root: "TrustRoot | None",
 ) -> "VerificationResult":
-    """Return the verdict about what the reference stands for now.
+    """Return the result of verifying what the reference stands for now.
 
     Raises:
         RegistryError: the registry, or the credentials.

@@ -53,7 +53,7 @@ class KeepReason(Enum):
 
 
 class PostponeReason(Enum):
-    """Why a wanted digest is not extracted."""
+    """Why a desired digest is not extracted."""
 
     EXTRACTING = "its extraction is under way"
     RETRY = "its extraction failed, and the next attempt is not due"
@@ -94,13 +94,13 @@ class Postpone:
     reason: PostponeReason
     until: float | None = None
     missing_bytes: int = 0
-    """Bytes that are missing where there is no room."""
+    """Bytes that are missing where there is no space."""
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StorePlan:
-    """One decision for each digest that is wanted or stored: first the removals, then the extractions."""
+    """One decision for each digest that is desired or stored: first the removals, then the extractions."""
 
     removals: tuple[Remove, ...]
     extractions: tuple[Extract, ...]
@@ -196,7 +196,7 @@ class _FreeSpace:
     removals: list[Remove] = field(default_factory=list)
     accepted: list[_Need] = field(default_factory=list)
     shortage: "dict[Digest, int]" = field(default_factory=dict)
-    """Digest without room -> the bytes that are missing."""
+    """Digest without space -> the bytes that are missing."""
 
     def place(self, needs: "Sequence[_Need]", idle: "Sequence[Digest]") -> None:
         """Accept the needs that fit, in their order, once as much of the idle content as they require is gone."""
@@ -236,7 +236,7 @@ class _FreeSpace:
 
 
 def plan_store(store: "StoreSnapshot", limits: "StoreLimits", now: float) -> StorePlan:
-    """Return what to do with every digest that is wanted or stored."""
+    """Return what to do with every digest that is desired or stored."""
     survey = _Survey.of(store, limits, now)
     removable = survey.removable()
     expired = [digest for digest in removable if survey.is_expired(digest)]
@@ -265,7 +265,7 @@ def plan_store(store: "StoreSnapshot", limits: "StoreLimits", now: float) -> Sto
 
 
 def _placed(survey: _Survey, quota: int, removable: "Sequence[Digest]") -> _FreeSpace:
-    """Return the room after pods' caches, and then the others, have got theirs."""
+    """Return the space that is left after pods' caches, and then the others, have got theirs."""
     stored = sum(
         content.bytes
         for digest, content in survey.store.stored.items()

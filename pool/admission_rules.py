@@ -4,7 +4,7 @@ A reservation must not cost another pod anything:
 
 * units that a waiting pod of the same or a higher priority could use are left to kube-scheduler, whose queue
   decides between pods that exist (`leaves_capacity`);
-* a namespace reserves at most a share of the pool for pods that no watch has shown yet, and none for a while
+* a namespace reserves at most a share of the pool for pods that no watch has delivered yet, and none for a while
   after its pods did not appear, since a quota or another webhook rejects them (`AdmissionBackoff`).
 
 A pod that may not reserve is admitted without units and waits like any other.

@@ -39,7 +39,7 @@ class AlreadyBound:
 
     node: "NodeName"
     reservation: Reservation | None
-    """None once the watch has shown the binding."""
+    """None once the watch has delivered the binding."""
 
 
 @final
@@ -192,7 +192,7 @@ class AllocationReader:
     ) -> bool:
         """Say whether the pod would fit the node if these bound pods were gone.
 
-        The pod's own reservation counts as free, and so does that of a victim whose binding the watch has not shown.
+        The pod's own reservation counts as free, and so does that of a victim whose binding the watch has not delivered.
         """
         pool, demand = requested
         known = self._index.pool(pool.name)

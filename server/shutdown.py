@@ -1,6 +1,6 @@
 """Shutdown: hand over leadership first, then stop serving.
 
-    no more decisions → background writes end → Bindings in flight are settled → Lease released
+    no more decisions → background writes end → Bindings in flight are resolved → Lease released
     → pods are still admitted, and clients asked to reconnect, until `drain_s` is over
 
 The replica stays ready while no other one could serve: Kubernetes sends requests to a terminating replica that is

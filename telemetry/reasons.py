@@ -105,7 +105,7 @@ class EventReason(Enum):
     NODE_OPTED_OUT = "GPUNodeOptedOut"
     """On the node's inventory: the node's label keeps its devices out of every pool."""
     NODE_RECOVERED = "GPUNodeRecovered"
-    """On the node's inventory: a condition that one of the Events above told is over; the note names it."""
+    """On the node's inventory: a condition that one of the Events above reported is over; the note names it."""
     NODE_READY_FOR_POOLING = "GPUNodeReadyForPooling"
     """On the node's inventory: the node's devices may join pools."""
     NODE_NOT_READY_FOR_POOLING = "GPUNodeNotReadyForPooling"

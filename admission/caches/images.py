@@ -1,4 +1,4 @@
-"""The port by which admission learns about a cache's image, and the verdict on what it brings."""
+"""The port by which admission learns about a cache's image, and the decision on its contents."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -88,7 +88,7 @@ class ImageFault:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageDecision:
-    """What follows from the verdicts."""
+    """What follows from the results."""
 
     outcome: VerificationOutcome
     refusals: tuple[str, ...] = ()

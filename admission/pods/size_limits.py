@@ -2,7 +2,7 @@
 
 Kubernetes bounds the annotations of an object, keys and values of all of them together, to 262,144 bytes
 (`totalAnnotationSizeLimitB`), and checks that at every write of the object but one: a Binding adds its
-annotations unchecked, after which no status of the pod can be written any more. So a pod must have room for all
+annotations unchecked, after which no status of the pod can be written any more. So a pod must have space for all
 annotations of this control plane:
 
       28 + 512   reservation: key; id 24, pool 46, node 253, time 32, signature 43, and the JSON around them 70
@@ -42,7 +42,7 @@ _REQUIRED: Final = "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDu
 
 
 def size_denial(pod: "Pod", demand: "Demand") -> Denied | None:
-    """Deny a pod with too many node expressions, or without room for the annotations of this control plane."""
+    """Deny a pod with too many node expressions, or without space for the annotations of this control plane."""
     return _expressions_denial(pod.spec.affinity) or _size_denial(pod.metadata, demand)
 
 

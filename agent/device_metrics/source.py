@@ -1,7 +1,7 @@
 """Answers requests for the page of the devices' metrics, within a second.
 
 The driver is read when a page is asked for, and once a second at most, however many ask. A driver that does not answer
-in time leaves the last known values for a minute; the page tells so.
+in time leaves the last known values for a minute; the page says so.
 """
 
 import asyncio

@@ -201,6 +201,6 @@ def _fields_of(entries: "list[DriverProcess]") -> dict[str, Any]:
 
 
 def _fields(entries: "list[DriverProcess]", omitted: int) -> dict[str, Any]:
-    """Return our part of the status: nothing of it where there is nothing to tell."""
+    """Return our part of the status: nothing of it where there is nothing to report."""
     fields: dict[str, Any] = {"driverProcesses": entries} if entries else {}
     return fields | {"driverProcessesOmitted": omitted} if omitted else fields

@@ -1,10 +1,10 @@
-"""What the node tells of the processes with the driver open: pure.
+"""What the node reports of the processes with the driver open: pure.
 
 Pods that request devices are left out, since their requests say so, and operands, which leave by their label before the driver
 is unloaded. A pod, or the processes of one name that are in no pod, count from the second reading in a row on: who looks at a
 device for a moment, as `nvidia-smi` does, keeps no driver.
 
-A pod that is gone, or has ended, with processes left is told whatever it requested: nothing else knows of it.
+A pod that is gone, or has ended, with processes left is reported whatever it requested: nothing else knows of it.
 """
 
 from collections import defaultdict

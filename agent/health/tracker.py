@@ -88,7 +88,7 @@ class HealthChange:
 
     uuid: str
     address: str
-    """Empty for a device that no snapshot has shown."""
+    """Empty for a device that no snapshot has contained."""
     before: DeviceHealthState
     after: DeviceHealthState
 
@@ -142,7 +142,7 @@ class HealthTracker:
         """Events until then are those of a driver that is gone; None while the driver is the same."""
 
     def health(self, uuid: str) -> DeviceHealthState:
-        """Return the state of a device; one that no snapshot has shown is healthy."""
+        """Return the state of a device; one that no snapshot has contained is healthy."""
         device = self._devices.get(uuid)
         return HEALTHY if device is None else self._health(device)
 
@@ -170,7 +170,7 @@ class HealthTracker:
         """Record a driver event; one without a UUID is about every device.
 
         Args:
-            event: also of a device that no snapshot has shown.
+            event: also of a device that no snapshot has contained.
             now: monotonic seconds.
             actions: UUID -> recovery action, as the driver has it after the event. A device that had one before, and is
                 not in it, has an unknown one.

@@ -62,7 +62,7 @@ class CacheDevices:
 
 
 def devices_of(snapshot: "DriverSnapshot | None") -> CacheDevices:
-    """Return the devices that the driver tells of, in the order in which it counts them.
+    """Return the devices that the driver reports, in the order in which it counts them.
 
     A device that is cut into instances runs the same kernels as before.
     """

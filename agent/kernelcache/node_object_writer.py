@@ -155,7 +155,7 @@ class NodeObjectWriter:
         try:
             answer = await self._client.create(resource, body)
         except AlreadyExists:
-            # Of an earlier process, and the watch has not shown it yet.
+            # Of an earlier process, and the watch has not delivered it yet.
             made = await self._client.get(
                 resource, _kind_of(namespace), self._node, namespace=namespace or None
             )

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from kube.event_recorder import EventRecorder
 
 CHECK_EVERY_S: Final = 60.0
-"""Seconds between two looks at the store's directory, whatever else happens."""
+"""Seconds between two readings of the store's directory, whatever else happens."""
 PAUSE_S: Final = 0.05
 """Seconds between two steps: a burst of changes is one step."""
 _ACTION: Final = "ExtractCache"
@@ -280,7 +280,7 @@ class StoreReconciler:
     def _due(
         self, plan: StorePlan, decisions: "Mapping[CacheName, tuple[GKMCache, CacheDecision]]"
     ) -> "Iterator[RunningExtraction]":
-        """Yield what is to be started while there is room: caches that pods wait for first."""
+        """Yield what is to be started while there is space: caches that pods wait for first."""
         for item in sorted(plan.extractions, key=_urgency):
             pairs = [decisions[name] for name in item.caches]
             # A cache whose digest is not proven now is not what is pulled for.

@@ -236,7 +236,7 @@ def _partition(
 ) -> Destroy | Complete | None:
     """Return the step for the instances that there are, and take those that stay from the missing ones.
 
-    Others go first, since they take the room; an incomplete instance comes before new ones.
+    Others go first, since they use the space; an incomplete instance comes before new ones.
     """
     for instance in instances:
         if not missing[instance.profile]:

@@ -200,7 +200,7 @@ class _Draft:
     def fill_device_by_device(self, desired: "Collection[str]") -> None:
         """Take the lacking units from as few devices as possible; the assigned ones first on each.
 
-        The rest of a container lies on one device if there is one with room for it, the fullest of them;
+        The rest of a container lies on one device if there is one with capacity for it, the fullest of them;
         reserved units are taken only where the others do not suffice.
         """
         for entry in (self.free - set(self.allocatable.reserved), self.free):
@@ -218,7 +218,7 @@ class _Draft:
     def replace(self, lost: str, others: "Sequence[str]") -> None:
         """Take a substitute for a missing unit, on its device if possible, or near it.
 
-        Units of one device move to one device, if there is one with room for them.
+        Units of one device move to one device, if there is one with capacity for them.
         """
         if self.shortfall <= 0 or not self.free:
             return

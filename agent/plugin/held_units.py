@@ -29,7 +29,7 @@ class HoldingPod:
     ref: str
     """`namespace/name`."""
     uid: "PodUid | None"
-    """None where the watch has not shown it."""
+    """None where the watch has not delivered it."""
     why: str = ""
     """Why it holds the unit although kubelet does not list it."""
 

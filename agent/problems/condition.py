@@ -129,7 +129,7 @@ class DegradedConditionWriter:
         return True
 
     def _is_too_early(self, desired: "Condition") -> bool:
-        """Return whether the shown condition is from before a restart, and may still be right."""
+        """Return whether the current condition is from before a restart, and may still be right."""
         return (
             desired.status == "False"
             and self._published is not None

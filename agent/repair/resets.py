@@ -3,7 +3,7 @@
 A GPUDevice whose repair is at the step Resetting asks for a reset; each attempt of it is made once. A device with direct
 NVLinks is reset together with the devices at their other ends. Once nothing uses any of them, no live pod and no process,
 all of them are withheld, so that kubelet gives none of them out meanwhile, and it is checked again. The outcome is published with the
-device's health, and told in an Event with the driver's own words. A restart of the agent in the middle makes the attempt
+device's health, and reported in an Event with the driver's own words. A restart of the agent in the middle makes the attempt
 again.
 """
 

@@ -126,7 +126,7 @@ def plan_layout(
     Args:
         shares: the layout.
         capacities: of the device.
-        present: the instances that it has and keeps; those beyond the layout only take their room.
+        present: the instances that it has and keeps; those beyond the layout only use their space.
     """
     counts, kept = instances_of(shares, capacities), tuple(present)
     if counts is None:

@@ -38,7 +38,7 @@ class RefusedNodes(AnswerModel, frozen=True):
     count: int
     examples: Sequence[str]
     may_change: bool = False
-    """Whether pods that end could make room."""
+    """Whether pods that end could make capacity free."""
 
 
 class Placement(AnswerModel, frozen=True, kw_only=True):

@@ -68,7 +68,7 @@ def parse_query(text: str, *parameters: str) -> Query:
 
 
 def namespace_in(query: Query) -> str | None:
-    """Return the namespace whose pods the viewer looks at."""
+    """Return the namespace whose pods the viewer has open."""
     value = _single(query, "namespace")
     return None if value is None else namespace_name(value)
 

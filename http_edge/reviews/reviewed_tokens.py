@@ -1,4 +1,4 @@
-"""Bearer tokens and what the API server says of them, from a header to a verdict that is kept for a short time."""
+"""Bearer tokens and what the API server says of them, from a header to a result that is kept for a short time."""
 
 import re
 from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar, final

@@ -189,7 +189,7 @@ class _NodeDecisions:
         )
 
     def with_contenders(self, decision: Decision, device: "GPUDevice") -> Decision:
-        """Add the other pools that want the device; called once all decisions have shown which pools have room."""
+        """Add the other pools that want the device; called once all decisions have shown which pools have capacity."""
         if decision.owner is None or decision.action is Action.HOLD:
             return decision
         if decision.action is Action.DRAIN:
@@ -328,7 +328,7 @@ class _NodeDecisions:
             yield AssignmentObstacle(Reason.NODE_SELECTOR_MISMATCH, text)
 
     def _takers(self, device: "GPUDevice") -> "Iterator[GPUPool]":
-        """Yield the valid pools that take the device without an annotation, with or without room."""
+        """Yield the valid pools that take the device without an annotation, with or without capacity."""
         for pool in self._open_pools(device):
             if is_approved(pool, device):
                 yield pool
@@ -375,7 +375,7 @@ def _in_pool(device: "GPUDevice", pool: PoolName, action: Action) -> Decision:
 
 
 _NOT_APPROVED: Final = frozenset({Reason.NO_POOL_WANTS_IT, Reason.MAX_DEVICES_PER_NODE})
-"""Obstacles of a device that waits for a decision alone: no pool takes it by itself, or has room for it."""
+"""Obstacles of a device that waits for a decision alone: no pool takes it by itself, or has capacity for it."""
 
 
 def _awaits_decision(device: "GPUDevice", candidates: tuple[PoolName, ...]) -> AssignmentObstacle:

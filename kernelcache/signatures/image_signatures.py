@@ -1,4 +1,4 @@
-"""The verdict about an image by all that a registry shows of its signatures.
+"""The verification of an image by all signatures that a registry has of it.
 
 Called in a thread: a keyless bundle takes some milliseconds, and an image can have 64. The caller passes all that
 it has read, of both forms, and the problems of signatures that it could not read, for their size or their faults.

@@ -52,7 +52,7 @@ def component_of(daemon_set: Json) -> str:
 def running_duplicate(
     objects: "Iterable[Json]", others: "Iterable[Json]", labels_by_node: Labels
 ) -> tuple[Json, str] | None:
-    """Return a DaemonSet of another client that runs the component of a wanted one on the same nodes, and where; or None.
+    """Return a DaemonSet of another client that runs the component of a desired one on the same nodes, and where; or None.
 
     A DaemonSet of ours that lost its label does not count.
 
@@ -133,7 +133,7 @@ def is_finished(found: Json, successor: Json) -> bool:
 def successors(
     found: "Iterable[Json]", desired: "Sequence[Json]", labels_by_node: Labels
 ) -> dict[str, Json]:
-    """Return by name the wanted DaemonSet that takes over each of the operator's: the one with most of its nodes."""
+    """Return by name the desired DaemonSet that takes over each of the operator's: the one with most of its nodes."""
     taken: dict[str, Json] = {}
     for old in found:
         nodes = set(selected_nodes(old, labels_by_node))
@@ -152,7 +152,7 @@ def successors(
 
 
 def nodes_to_lose(found: Json, desired: "Iterable[Json]", labels_by_node: Labels) -> list[str]:
-    """Return the nodes whose pods would go at once, since no wanted DaemonSet selects them."""
+    """Return the nodes whose pods would go at once, since no desired DaemonSet selects them."""
     selected = {
         node
         for new in desired
@@ -169,7 +169,7 @@ def taken_over(
 
     Args:
         found: as it is.
-        successor: the wanted one that takes it over.
+        successor: the desired one that takes it over.
         desired: all that the state wants.
         labels_by_node: nodes with a GPU.
     """

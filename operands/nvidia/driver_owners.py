@@ -2,7 +2,7 @@
 
 A driver with a nodeSelector owns the nodes that it selects, one without owns every node, and the default owns those that
 no other selects. Two that would own one node leave it alone: the label that names its owner stays as it is. So does one
-that cannot be read, on every node. A driver that is being deleted owns nothing, so that its deletion settles a conflict.
+that cannot be read, on every node. A driver that is being deleted owns nothing, so that its deletion ends a conflict.
 """
 
 import hashlib

@@ -1,7 +1,7 @@
-"""The change that makes the labels of a node those that are wished: values, notes, and who has which label.
+"""The change that makes the labels of a node the desired ones: values, notes, and who has which label.
 
-What is wished is decided in `operands.nvidia.deploy_labels`; here the rules of several writers hold. A value of another
-writer stays. One of ours follows the wish; where another writer took one away, or gave a derived one another value, it is
+What is desired is decided in `operands.nvidia.deploy_labels`; here the rules of several writers hold. A value of another
+writer stays. One of ours follows the desired value; where another writer took one away, or gave a derived one another value, it is
 put back.
 """
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 _TRUE: Final = "true"
 _SET_ONCE: Final = frozenset({MIG_CONFIG_LABEL, UPGRADE_ENABLED_ANNOTATION})
-"""What others set there is their choice, and nothing to tell."""
+"""What others set there is their choice, and nothing to report."""
 
 
 class LabelReason(Enum):
@@ -105,7 +105,7 @@ class LabelNote:
 
     @property
     def is_reported(self) -> bool:
-        """Whether it is a mistake, which an Event tells."""
+        """Whether it is a mistake, which an Event reports."""
         return self.reason in _REPORTED
 
 
@@ -194,7 +194,7 @@ class DesiredLabels:
 
 
 def change_of(node: LabelledNode, desired: DesiredLabels) -> LabelChange:
-    """Compare a node with what is wished of it."""
+    """Compare a node with its desired labels."""
     recorded = node.record
     changed: dict[str, str | None] = {}
     record: dict[str, str] = {}
@@ -266,7 +266,7 @@ def _resolve(
 
 
 def _note(key: str, value: str, desired_value: str | None) -> LabelNote | None:
-    """Say why a label has another value than is wished, if it has."""
+    """Say why a label has another value than the desired one, if it has."""
     if value == (desired_value or "") or key in _SET_ONCE:
         return None
     found = f"label {key}={truncate(value)}"

@@ -146,7 +146,7 @@ class WaitUntil:
 @final
 @dataclass(frozen=True, slots=True)
 class ReportReason:
-    """Tell the reason, as an Event on the node: it is new."""
+    """Report the reason, as an Event on the node: it is new."""
 
     node: "NodeName"
     reason: "UpgradeReason"

@@ -62,7 +62,7 @@ class OwnerUpgrade:
     counts: UpgradeCounts = field(default_factory=UpgradeCounts)
 
     def entries(self) -> "list[NodeUpgradeStatus]":
-        """Return `status.upgrade` of the owner: nodes that are done, or not looked at, are left out."""
+        """Return `status.upgrade` of the owner: nodes that are done, or not examined, are left out."""
         return [node.progress.entry() for node in self.nodes if not node.progress.state.is_idle]
 
 

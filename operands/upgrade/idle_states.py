@@ -1,4 +1,4 @@
-"""States in which nothing happens on the node: not looked at, done, failed; and nodes without a policy.
+"""States in which nothing happens on the node: not examined, done, failed; and nodes without a policy.
 
 A node at rest that is out of service was changed by hand in the middle of an upgrade: it goes back into service if its
 driver is in order, and is a failed one otherwise.

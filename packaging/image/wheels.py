@@ -89,7 +89,7 @@ def normal(name: str) -> str:
 def install(requirements: Path, into: Path, *, uv: Path, python: str, architecture: str) -> None:
     """Install the wheels into a directory, for the image's Python and architecture, by digest.
 
-    Wheels are neither resolved nor built, and what is not wanted of them is removed.
+    Wheels are neither resolved nor built, and what is not needed of them is removed.
 
     Raises:
         ImageBuildError: a wheel is not available, or has another digest.

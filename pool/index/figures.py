@@ -128,7 +128,7 @@ class IndexFigures:
         without: "PodUid | None" = None,
         freed: ComputeResources = NOTHING,
     ) -> tuple[int | None, int | None]:
-        """Return the CPU and memory of a node that no pod requests; None where the node does not tell.
+        """Return the CPU and memory of a node that no pod requests; None where the node does not say.
 
         0 where pods request more than it has, as kubelet may reserve more later: a pod that requests none goes there.
 

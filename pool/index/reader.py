@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class IndexReader(IndexFigures):
-    """Views, scores and room for a pod; changes nothing."""
+    """Views, scores and capacity for a pod; changes nothing."""
 
     def state_for(self, name: "PoolName", demand: "Demand") -> PoolState:
         """Return a pool's nodes, views and capacity for a pod: devices that its kernel caches do not fit have no units."""
@@ -37,7 +37,7 @@ class IndexReader(IndexFigures):
         return state.view(state.request_of(demand))
 
     def free_pods(self, node: "NodeName", *, without: "PodUid | None" = None) -> int | None:
-        """Return how many more pods kubelet runs on a node, one pod left out; None where the node does not tell."""
+        """Return how many more pods kubelet runs on a node, one pod left out; None where the node does not say."""
         facts = self._nodes.get(node)
         if facts is None or facts.most_pods is None:
             return None
@@ -59,8 +59,8 @@ class IndexReader(IndexFigures):
     ) -> str:
         """Return which of CPU, memory and places for pods does not suffice, with its figures; empty where all do.
 
-        A node that does not tell what it has is taken to have enough. Where not all pods of nodes are read, it is not
-        known what is left: no node has room for a pod that requests CPU or memory.
+        A node that does not say what it has is taken to have enough. Where not all pods of nodes are read, it is not
+        known what is left: no node has capacity for a pod that requests CPU or memory.
 
         Args:
             requested: what a pod requests.

@@ -63,7 +63,7 @@ def best_set(
     Args:
         topology: of the pool's devices on the node.
         free: devices of which units may be taken.
-        count: devices wanted.
+        count: devices requested.
         idle: devices of which no unit is taken, whose sets are kept whole; all free ones unless given. A device that
             shares its units goes before an idle one of equal quality; with 0 the preference alone decides among
             sets of equal quality.

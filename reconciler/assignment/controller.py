@@ -4,7 +4,7 @@
 resourceVersion that was decided on, so that one of two writers gets a Conflict and decides again. Every write
 contains poolRef: an apply removes the fields that it leaves out.
 
-    free ──claim──> Assigned ──not wanted──> Draining=True (index first) ──no longer used──> poolRef off ──> free
+    free ──claim──> Assigned ──not desired─> Draining=True (index first) ──no longer used──> poolRef off ──> free
 """
 
 from dataclasses import replace
@@ -53,7 +53,7 @@ FIELD_MANAGER: Final = "gpu-control-plane/device-assignment"
 RETRY_S: Final = 1.0
 """Seconds after a Conflict, should the watch not bring the node here sooner."""
 AGAIN_S: Final = 0.05
-"""Seconds after a Conflict whose newer object the watch has shown meanwhile."""
+"""Seconds after a Conflict whose newer object the watch has delivered meanwhile."""
 JUDGED_WITHIN_S: Final = 5.0
 """How long devices that have just been found wait for their health and their node's readiness."""
 CHECK_S: Final = 30.0
@@ -161,7 +161,7 @@ class DeviceAssignment:
         return self._new_since.setdefault(node, now) + JUDGED_WITHIN_S - now
 
     def _are_newer(self, devices: "Iterable[GPUDevice]") -> bool:
-        """Say whether the watch has shown a newer device while these were written."""
+        """Say whether the watch has delivered a newer device while these were written."""
         stored = ((device, self._sources.devices.get(device.name)) for device in devices)
         return any(
             now is not None and now.metadata.resource_version != item.metadata.resource_version
@@ -169,7 +169,7 @@ class DeviceAssignment:
         )
 
     def _devices_of(self, node: "NodeName") -> "list[GPUDevice]":
-        """Return the node's devices by name, with writes that the watch has not shown yet."""
+        """Return the node's devices by name, with writes that the watch has not delivered yet."""
         devices = self._sources.devices.on_node(node)
         return [
             self._expected_devices.unseen(device.name, device.metadata) or device
@@ -229,7 +229,7 @@ class DeviceAssignment:
         if decision.action is not Action.RELEASE and our_part(after) == our_part(device):
             return True
         if self._expected_devices.unseen(device.name, device.metadata) is not None:
-            # Its resourceVersion is known only when the watch has shown our last write.
+            # Its resourceVersion is known only when the watch has delivered our last write.
             return False
         if decision.action is Action.RELEASE and self._sources.is_used(node, device):
             return False

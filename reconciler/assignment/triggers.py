@@ -102,7 +102,7 @@ class AssignmentRouter:
         self._awaited: set[NodeName] = set()
         # nodes of which any newer device is waited for
         self._unsettled: dict[DeviceName, bool] = {}
-        # device -> was it a duplicate; of those that were draining or duplicates when last looked at
+        # device -> was it a duplicate; of those that were draining or duplicates when last read
         for pool in sources.pools.values():
             self._pools[pool.name] = self._view_of(pool)
         for node in sources.devices.nodes():

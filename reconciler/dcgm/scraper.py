@@ -62,7 +62,7 @@ class _Pace:
         self._last = 0.0
 
     def slot(self, desired: float) -> float:
-        """Return the first free time from the wanted one on."""
+        """Return the first free time from the desired one on."""
         self._last = max(desired, self._last + self._apart_s)
         return self._last
 

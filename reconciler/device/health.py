@@ -206,7 +206,7 @@ class DeviceHealthController:
             self._events.recovered(device)
 
     def _current(self, device: "GPUDevice") -> "Condition | None":
-        """Return the condition at the API server, with a write that the watch has not shown yet."""
+        """Return the condition at the API server, with a write that the watch has not delivered yet."""
         return self._expected.unseen(device.name, device.metadata) or _condition_of(device)
 
     def _forget_missing(self, node: NodeName, devices: "list[GPUDevice]") -> None:

@@ -221,7 +221,7 @@ class DeviceRepairs:
             self._record_reboot(_metadata(facts), texts[0])
 
     async def _label_again(self, node: NodeName) -> None:
-        """Label a cordoned node whose label somebody removed: by the label the cordon is found, and given up."""
+        """Label a cordoned node whose label a user removed: by the label the cordon is found, and given up."""
         facts = self._index.nodes.get(node)
         if facts is not None and facts.is_cordoned and not self._is_asked(facts):
             await self._apply(facts, is_asked=True)

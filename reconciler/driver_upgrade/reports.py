@@ -53,7 +53,7 @@ class UpgradeReports:
                 self.changes.publish(owner)
 
     def seed(self, entries: "Mapping[str, tuple[NodeUpgradeStatus, ...]]") -> None:
-        """Take over what an earlier leader wrote, so that no reason is told twice."""
+        """Take over what an earlier leader wrote, so that no reason is reported twice."""
         self._entries = {owner: item for owner, item in entries.items() if item}
 
 

@@ -53,7 +53,7 @@ class UpgradingNode:
     requests: ComputeResources = NOTHING
     """What the driver pod requests."""
     cpu_milli: int | None = None
-    """CPU that pods can be given; None where the Node does not tell."""
+    """CPU that pods can be given; None where the Node does not say."""
     memory_mib: int | None = None
 
     def shortage(self, pods: "Iterable[PodOnNode]") -> str:

@@ -1,4 +1,4 @@
-"""Status fields and conditions of `node.inventory`, and their comparison with the shown ones. Pure."""
+"""Status fields and conditions of `node.inventory`, and their comparison with the current ones. Pure."""
 
 import datetime as dt
 import functools
@@ -41,7 +41,7 @@ def device_body(
 
 
 def shows_device(device: "GPUDevice", desired: "DesiredDevice", now: dt.datetime) -> bool:
-    """Say whether the device shows the wanted status."""
+    """Say whether the device shows the desired status."""
     current = device.status.conditions or ()
     stale = _stale(desired, device.metadata, current=current, now=now)
     return device_shows(device.status, desired.status) and stale in current
@@ -147,7 +147,7 @@ def _completeness(judged: Judged) -> tuple[InventoryIncomplete, str]:
 def shows_inventory(
     current: GPUNodeInventoryStatus, desired: GPUNodeInventoryStatus, merged: "MergedReport"
 ) -> bool:
-    """Say whether the inventory shows the wanted status.
+    """Say whether the inventory shows the desired status.
 
     A newer heartbeat alone is no difference until the source is silent: a quiet node must not cost a write a
     minute.

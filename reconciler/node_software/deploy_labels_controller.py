@@ -4,7 +4,7 @@ What a node gets is pure (`operands.nvidia.deploy_labels`). It is written by one
 that was read, since users and the driver's and MIG's programs write the same labels. The times of holds are kept in
 memory: after a change of leaders they begin again, so that a removal comes later, and never too early. No label changes
 while a ClusterPolicy exists that this version cannot read, and no owner of a driver while an NVIDIADriver does.
-A label that another client keeps removing is put back every `RESTORE_PAUSE_S` at most, and told once.
+A label that another client keeps removing is put back every `RESTORE_PAUSE_S` at most, and reported once.
 """
 
 from typing import TYPE_CHECKING, Final, final
@@ -142,9 +142,9 @@ class NodeDeployLabels:
         self._held_since: dict[NodeName, dict[Hold, float]] = {}
         # node with a removal that waits -> since when
         self._restored: dict[NodeName, tuple[float, frozenset[str]]] = {}
-        # node -> when labels were put back last, and the keys that were told
+        # node -> when labels were put back last, and the keys that were reported
         self._noted: dict[NodeName, frozenset[str]] = {}
-        # node with a mistake -> messages that were told
+        # node with a mistake -> messages that were reported
         self._expected: Expectations[NodeName, dict[str, object]] = Expectations(now)
 
     async def reconcile(self, name: "NodeName") -> float | None:
@@ -251,7 +251,7 @@ class NodeDeployLabels:
         )
 
     def _record(self, node: "NodeFacts", change: LabelChange) -> None:
-        """Tell mistakes in labels, each once as long as it stays."""
+        """Report mistakes in labels, each once as long as it stays."""
         found = frozenset(note.message for note in change.notes if note.is_reported)
         before = self._noted.pop(node.name, frozenset())
         if found:

@@ -63,7 +63,7 @@ class PolicyStates:
         self._states = states
         self._config_maps = ConfigMapKeys(client, parameters.namespace)
         self._built: tuple[tuple[object, ...], list[DesiredState]] = ((), [])
-        # what the wanted states were built from, and they
+        # what the desired states were built from, and they
 
     async def desired(
         self, policy: "ClusterPolicy", software: "tuple[HostSoftware, ...]", served: "ServedKinds"

@@ -128,7 +128,7 @@ class DriverController:
         self._drivers: dict[str, _OfDriver] = {}
 
     async def reconcile(self, name: str) -> float | None:
-        """Take the next step; return when to look again."""
+        """Take the next step; return when to reconcile again."""
         if self._objects.unread:
             return None
         driver = self._objects.drivers.get(name)

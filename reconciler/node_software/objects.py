@@ -1,7 +1,7 @@
 """Objects of a policy or of an NVIDIADriver: applied where they differ, removed where no state wants them.
 
 An object counts as ours by the label of its state, or by a field manager of ours where that label was taken off, unless another
-controller owns it. Every other object of a wanted name is another client's: it is neither changed nor removed, and its
+controller owns it. Every other object of a desired name is another client's: it is neither changed nor removed, and its
 state says so. Names are those of NVIDIA's GPU Operator, so that its objects may well be there.
 
 DaemonSets name their ClusterPolicy or NVIDIADriver as controller, by which NVIDIA's validator knows the driver for ours.

@@ -3,7 +3,7 @@
     which policy counts -> its finalizer -> states are built -> applied, pruned -> how far their pods are -> status
 
 States do not wait for each other: order on a node is kept by init containers. A state that cannot be built, an object of
-another client and a refusal are told in the status of that state, and the others go on.
+another client and a refusal are reported in the status of that state, and the others go on.
 Nothing is removed for the absence of every ClusterPolicy: kinds that are not served for a moment look the same, and a
 policy that is deleted is kept by its finalizer until its objects are gone. The built-in policy waits for that, too.
 Nothing changes while a ClusterPolicy exists that this version cannot read, since that one may be the one that counts.
@@ -146,7 +146,7 @@ class PolicyController:
         self._refused = Backoff(base_s=NOT_READY_S, cap_s=MOST_REFUSED_S, jitter=0)
 
     async def reconcile(self, _key: str) -> float | None:
-        """Take the next step; return when to look again."""
+        """Take the next step; return when to reconcile again."""
         try:
             return await self._reconcile()
         except Conflict:
@@ -351,7 +351,7 @@ class PolicyController:
         self._show(ReconcileOutcome.READY if is_good else ReconcileOutcome.NOT_READY, states)
 
     def _pause_s(self, overall: OverallReadiness, outcomes: "Collection[StateOutcome]") -> float:
-        """Return when to look again: after growing pauses while the API server refuses an object."""
+        """Return when to reconcile again: after growing pauses while the API server refuses an object."""
         if any(outcome.refusals for outcome in outcomes):
             return self._refused.fail()
         self._refused.succeed()

@@ -1,7 +1,7 @@
-"""`pod.access`: tells of workloads whose inherited access ends, from half of its validity on.
+"""`pod.access`: reports workloads whose inherited access ends, from half of its validity on.
 
 Its end is seen by the next pod alone, perhaps at a drain a year later. So pods that run are asked, whose annotations
-say until when their like are admitted; a workload without pods is not seen. Each signature is told of once a term.
+say until when their like are admitted; a workload without pods is not seen. Each signature is reported once a term.
 """
 
 import asyncio

@@ -65,7 +65,7 @@ class PoolAllocations:
 
         A new pool gets its allocation recorded with that.
 
-        With `switches` the wanted allocation becomes the effective one, only over the version that was read: a
+        With `switches` the desired allocation becomes the effective one, only over the version that was read: a
         changed spec, or another leader, makes it a Conflict.
         """
         allocation = pool.desired_allocation if switches else pool.allocation

@@ -1,4 +1,4 @@
-"""Gauges of pools, pods and reservations: shown by the leader only, or sums over replicas would be wrong."""
+"""Gauges of pools, pods and reservations: exported by the leader only, or sums over replicas would be wrong."""
 
 import datetime as dt
 from collections import Counter
@@ -85,7 +85,7 @@ def show_conditions(pool: "PoolName", conditions: "Iterable[Condition]") -> None
 def show_slots(
     pool: "PoolName", units: "Mapping[NodeName, int]", before: "Mapping[NodeName, int]"
 ) -> None:
-    """Set the gauges of a pool's units by node, given the shown ones; removed nodes lose theirs."""
+    """Set the gauges of a pool's units by node, given the current ones; removed nodes lose theirs."""
     for node in before.keys() - units.keys():
         metrics.POOL_NODE_SLOTS.remove(pool, node)
     for node, count in units.items():

@@ -49,7 +49,7 @@ class NodeValues:
         self._index = index
 
     async def refresh(self) -> None:
-        """Rank again the nodes of pools whose demand has changed, or the price of room for large pods."""
+        """Rank again the nodes of pools whose demand has changed, or the price of capacity for large pods."""
         for pool in self._index.pools():
             if pool.strategy is Strategy.LEAST_FRAGMENTATION:
                 await self._refresh(pool)

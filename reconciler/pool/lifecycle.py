@@ -309,7 +309,7 @@ class PoolLifecycle:
         progress.recorded = _Recorded.NOTHING
 
     async def _switch(self, pool: "GPUPool", progress: _Progress, usage: PoolUsage) -> float | None:
-        """Make the wanted allocation the effective one."""
+        """Make the desired allocation the effective one."""
         desired = pool.desired_allocation
         before, after = allocation_text(pool.allocation), allocation_text(desired)
         if AllocationMode.MIG in {desired.mode, pool.allocation.mode} and usage.devices:

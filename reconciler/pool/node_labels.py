@@ -48,7 +48,7 @@ _TaintKey = tuple[str, str]
 
 
 def label_changes(labels: "Mapping[str, str]", desired: set[str]) -> dict[str, str | None]:
-    """Return the merge patch that makes the wanted keys the only ones with our prefix."""
+    """Return the merge patch that makes the desired keys the only ones with our prefix."""
     current = {key for key in labels if key.startswith(POOL_NODE_LABEL_PREFIX)}
     added: dict[str, str | None] = dict.fromkeys(sorted(desired - current), "")
     return {**added, **dict.fromkeys(sorted(current - desired))}
@@ -57,7 +57,7 @@ def label_changes(labels: "Mapping[str, str]", desired: set[str]) -> dict[str, s
 def taints_of(node: "NodeFacts", desired: "Iterable[Taint]") -> "tuple[list[NodeTaint], str]":
     """Return the taints that the node should have, and which of them are ours.
 
-    A taint of another owner stays theirs, wanted or not: it stays when the pool goes.
+    A taint of another owner stays theirs, desired or not: it stays when the pool goes.
     """
     ours = set(_taint_keys(node.pool_taints))
     by_key: dict[_TaintKey, NodeTaint] = {}

@@ -145,7 +145,7 @@ class PoolWorkloads:
         self._recorded: dict[PoolName, str] = {}
 
     async def reconcile(self, name: "PoolName") -> float | None:
-        """Write differences and delete surplus objects; reconcile again while the watch has not shown them.
+        """Write differences and delete surplus objects; reconcile again while the watch has not delivered them.
 
         The objects of a pool that cannot be read stay as they are.
         """

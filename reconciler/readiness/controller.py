@@ -234,7 +234,7 @@ class NodeBootstrap:
         self._gauges.forget_all()
 
     async def reconcile(self, node: NodeName) -> float | None:
-        """Take one more look at the node; a node without inventory is none of ours."""
+        """Read the node once more; a node without inventory is none of ours."""
         inventory = self._sources.inventories.by_name.get(node)
         if inventory is None:
             self._forget(node)
@@ -300,7 +300,7 @@ class NodeBootstrap:
         return written is not None
 
     def _current(self, node: NodeName, inventory: "GPUNodeInventory") -> "_Part":
-        """Return our part of the status, with a write that the watch has not shown yet."""
+        """Return our part of the status, with a write that the watch has not delivered yet."""
         unseen = self._expected.unseen(node, inventory.metadata)
         if unseen is not None:
             return unseen

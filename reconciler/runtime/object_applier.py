@@ -191,7 +191,7 @@ class ObjectApplier:
         applied = self._applied.get(name)
         if applied is None or applied.digest != digest:
             if applied is not None and applied.is_newer_than(meta):
-                # Another write of ours followed, which the watch has not shown yet.
+                # Another write of ours followed, which the watch has not delivered yet.
                 return True
             applied = _Applied(digest, meta["uid"], "")
         if applied.version == meta["resourceVersion"]:

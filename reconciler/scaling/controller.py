@@ -2,7 +2,7 @@
 
 `autoscaling.node_planner` decides, from stores alone; the API server has all state, so that a process that ends at any
 await leaves nothing that the next one does not see: requests by their signals, NodeClaims and Nodes, their phases
-and the history of shapes by the pool's status. A pool that does not scale costs a look at its spec, and no write.
+and the history of shapes by the pool's status. A pool that does not scale costs a read of its spec, and no write.
 """
 
 from dataclasses import replace

@@ -102,7 +102,7 @@ class GatedPods:
         await write_in_order(pods, self._ungate, at_a_time=WRITERS)
 
     def forget_ungated(self) -> None:
-        """Forget the pods whose removed gate the watch has shown, and those that are gone."""
+        """Forget the pods whose removed gate the watch has delivered, and those that are gone."""
         for uid in (*self._ungated, *self._refused):
             pod = self._reader.pods.get(uid)
             if pod is None or not pod.awaits_capacity:

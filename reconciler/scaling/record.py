@@ -128,7 +128,7 @@ class ScalingRecord:
         # pool -> its nodes of the last hour, when each was asked for
 
     def current(self, pool: "GPUPool") -> "AutoscalingStatus | None":
-        """Return the status at the API server, with a write that the watch has not shown yet."""
+        """Return the status at the API server, with a write that the watch has not delivered yet."""
         return self._expected.unseen(pool.name, pool.metadata) or pool.status.autoscaling
 
     def recorded(self, pool: "GPUPool") -> "Sequence[ScaleRequestStatus]":

@@ -1,7 +1,7 @@
 """Read of all bound pods at a takeover, because the watch may be behind the bindings of earlier leaders.
 
 The watch continues meanwhile, so the read may be older than the watch. A pod's phase only goes forward in the
-allocation state, so an older state changes nothing. A pod that the watch has shown deleted must not come back:
+allocation state, so an older state changes nothing. A pod that the watch has reported as deleted must not come back:
 deletions during a read are kept and left out of its result.
 
 The informer may relist at the same time, page after page as of the first one. Its list may be older than the

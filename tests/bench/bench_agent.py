@@ -43,7 +43,7 @@ ALIVE = 64
 UNITS = 4
 """A pod asks for at most so many."""
 SEEN_WITHIN_S = 0.05
-"""The watch has shown a pod by then; kubelet's and ours bring it at the same time."""
+"""The watch has delivered a pod by then; kubelet's and ours bring it at the same time."""
 STABLE_S = 5.0
 """After work, until what follows from it is done."""
 PROBES = {"/readyz": 5.0, "/livez": 20.0, "/metrics": 15.0}

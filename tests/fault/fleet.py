@@ -137,7 +137,7 @@ class Fleet:
         self.set_clock(0)
         self.replicas: list[Replica] = []
         self.probes = Counter[bool]()
-        """How often somebody was ready, and nobody."""
+        """How often a replica was ready, and nobody."""
         self._served_since: float | None = None
         self.armed.may_end = self._has_served
         self._forks = ForkServer(control_plane.run)
@@ -248,7 +248,7 @@ class Fleet:
                 await asyncio.sleep(PROBED_EVERY_S)
 
     def _has_served(self) -> bool:
-        """Say whether somebody has been ready for a while."""
+        """Say whether a replica has been ready for a while."""
         since = self._served_since
         return since is not None and asyncio.get_running_loop().time() > since + CALM_S
 

@@ -39,7 +39,7 @@ class Pod:
     node: str = ""
     phase: str = "Pending"
     is_gated: bool = False
-    """Somebody else's gate keeps it; one of ours is for us to take away."""
+    """Another client's gate keeps it; one of ours is for us to take away."""
     is_deleted: bool = False
     """Deletion was asked for; until it is gone it is there."""
     devices: str = ""

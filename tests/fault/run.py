@@ -83,7 +83,7 @@ class Report:
     most_away: int = 0
     """How many nodes were away at once when an upgrade took one more away."""
     served: float = 0.0
-    """The share of the steps' time in which somebody was ready."""
+    """The share of the steps' time in which a replica was ready."""
 
     def story(self) -> str:
         """Return the part of the history that belongs to the first violation."""

@@ -627,7 +627,7 @@ class NaiveAllocationState:
         return set(one["units"]) <= free
 
     def is_taken(self, one: dict[str, Any] | None) -> bool:
-        """Say whether somebody else has a unit of a reservation: a bound pod, or another reservation."""
+        """Say whether another client has a unit of a reservation: a bound pod, or another reservation."""
         return one is not None and any(
             self.slots(device, owned)
             & (self.observed_slots(device) | self.confirmed_slots(device, {one["id"]}))

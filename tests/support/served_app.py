@@ -100,7 +100,7 @@ class Reply:
 
 
 class CannedReviews:
-    """Knows the verdicts on some tokens; others are not accepted. Raises `fault` instead, where there is one."""
+    """Knows the results on some tokens; others are not accepted. Raises `fault` instead, where there is one."""
 
     def __init__(self) -> None:
         self.results: dict[str, TokenUser | TokenRefusal] = {}
@@ -133,7 +133,7 @@ class ServedApp:
     scaling: bytes | None = None
     """What /debug/scale shows; None as on a replica that does not lead."""
     reviews: CannedReviews = field(default_factory=CannedReviews)
-    """The API server's verdicts on tokens."""
+    """The API server's results on tokens."""
     webhook_callers: tuple[str, ...] = ()
     """Common names that may call webhooks; anybody where there is none."""
 

@@ -346,7 +346,7 @@ class UpgradeHistory:
     # Other clients
 
     def other_cordon(self, pick: Pick) -> None:
-        """Somebody cordons or uncordons a node, by hand."""
+        """A user cordons or uncordons a node, by hand."""
         machine = self._node(pick)
         if machine is None:
             return
@@ -363,7 +363,7 @@ class UpgradeHistory:
                 machine.labels[UPGRADE_STATE_LABEL] = label
 
     def record_by_hand(self, pick: Pick) -> None:
-        """Somebody removes what upgrades have written, or writes nonsense."""
+        """A user removes what upgrades have written, or writes nonsense."""
         machine = self._node(pick)
         if machine is None:
             return
@@ -410,7 +410,7 @@ class UpgradeHistory:
             validates=pick((True, True, False)),
         )
 
-    # What is looked at after each action
+    # What is examined after each action
 
     def holds(self) -> None:
         for machine in self.world.machines.values():

@@ -1,7 +1,7 @@
 """A cluster whose drivers are upgraded, in plain values: nodes, driver pods, users of the driver, and what moves them.
 
 It carries out actions as an API server and controllers do, refuses what they refuse, and fails at once where an action does
-what none may do: uncordon a node of somebody else, delete a pod beside a budget, unload a driver that is in use.
+what none may do: uncordon a node of another client, delete a pod beside a budget, unload a driver that is in use.
 """
 
 import datetime as dt
@@ -93,7 +93,7 @@ class Machine:
     breaks_validator: bool = False
     breaks_agent: bool = False
     hides_pod: bool = False
-    """The scheduler has no room for its driver pod."""
+    """The scheduler has no place for its driver pod."""
     taint: str = ""
     """Keeps new driver pods from it, and lets those stay that run."""
 

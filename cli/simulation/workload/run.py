@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pool.placement.simulation.placing_cluster import PlacingCluster
 
     Progress = Callable[[str, int, int], None]
-    """Told the strategy, how many pods have arrived, and of how many."""
+    """Called with the strategy, how many pods have arrived, and of how many."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -124,7 +124,7 @@ class WaitExplanations:
         """Explain pods whose turn it is, for a moment; return how long to pause.
 
         Args:
-            sees: whether a viewer looks at the pods of a namespace: others keep their turns.
+            sees: whether a viewer has open the pods of a namespace: others keep their turns.
         """
         began = self._monotonic()
         spent_s = 0.0
@@ -141,7 +141,7 @@ class WaitExplanations:
 
         Args:
             seen: the pod.
-            most_nodes: nodes whose holders are told.
+            most_nodes: nodes whose holders are reported.
             is_quick: whether to leave out remedies in a large pool, where they take more than a moment.
         """
         question = self._question(seen, self._monotonic(), most_nodes=most_nodes)

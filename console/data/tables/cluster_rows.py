@@ -147,7 +147,7 @@ class ClusterRows:
 
     @property
     def has_moved(self) -> bool:
-        """Whether pods may wait at other positions than the shown ones."""
+        """Whether pods may wait at other positions than the current ones."""
         return self._waiting.has_moved
 
     def step(
@@ -181,7 +181,7 @@ class ClusterRows:
         return self._waiting.position(uid)
 
     def explain(self, sees: "Callable[[str], bool]") -> float:
-        """Explain some of the pods that wait in namespaces that a viewer looks at; return how long to pause.
+        """Explain some of the pods that wait in namespaces that a viewer has open; return how long to pause.
 
         Their rows are made in the next step.
         """

@@ -86,7 +86,7 @@ class WaitingPods:
         return position
 
     def moved(self) -> "list[PodUid]":
-        """Return pods with another position than the shown one: of the first ones all, and some of the others."""
+        """Return pods with another position than the current one: of the first ones all, and some of the others."""
         found: list[PodUid] = []
         for resource, comparison in list(self._comparisons.items()):
             order = self._order.get(resource, [])

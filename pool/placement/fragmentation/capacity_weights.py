@@ -1,7 +1,7 @@
-"""UnitCounts for pods of several devices: how many of each shape nodes could still take, and what that room is worth.
+"""Weights of free capacity for pods of several devices: how many of each shape nodes can still take, and its value.
 
-A price of room, in milli, grows with its scarcity: the pods of the shape, or of larger ones, that what is free in
-the pool is expected to be asked for, over the room that is left. Prices move in steps, so that nodes keep their
+A price of capacity, in milli, grows with its scarcity: the pods of the shape, or of larger ones, that what is free in
+the pool is expected to be asked for, over the capacity that is left. Prices move in steps, so that nodes keep their
 scores between them.
 """
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pool.placement.fragmentation.target_workload import TargetShape, TargetWorkload
 
 _PRICE: Final = 500.0
-"""Price in milli where as much is expected to be asked for as there is room; twice or half of it differ little."""
+"""Price in milli where as much is expected to be requested as is free; twice or half of it differ little."""
 _SCARCITY: Final = (0.01, 20.0)
 """Lower and upper bound of scarcity."""
 _STEP: Final = 2.0
@@ -33,7 +33,7 @@ class WeightedShape:
         self.memory_mib = shape.memory_mib
         self.models = shape.models
         self.price = price
-        """Milli that room for one such pod is worth."""
+        """Value, in milli, of the capacity for one such pod."""
 
     def pod_count(self, idle: int, cpu_milli: int | None, memory_mib: int | None = None) -> int:
         """Return how many such pods idle devices, CPU and memory are enough for; None: that is unknown."""
@@ -46,7 +46,7 @@ class WeightedShape:
 
 
 class CapacityWeights:
-    """Prices of room in one pool: fixed ones until `observe` is told what is left."""
+    """Prices of capacity in one pool: fixed ones until `observe` gets what is left."""
 
     def __init__(self, target: "TargetWorkload") -> None:
         demand = sum(shape.demand * count for shape, count in target.shapes)
@@ -73,7 +73,7 @@ class CapacityWeights:
     def pod_counts(
         self, model: str, idle: int, cpu_milli: int | None, *, memory_mib: int | None = None
     ) -> tuple[int, ...]:
-        """Return the room of a node by shape."""
+        """Return how many pods of each shape fit on a node."""
         return tuple(
             [
                 shape.pod_count(idle, cpu_milli, memory_mib)

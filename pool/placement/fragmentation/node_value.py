@@ -5,9 +5,9 @@
     S = E[(X - c)+] / r: what will be stranded because CPU runs out; X ~ Normal(r H, s^2 H) is the CPU that pods
         filling H ask, c the free CPU, r the target workload's CPU per device, s its deviation; the same with memory,
         and S is the larger of both
-    B = room for pods of several devices (`capacity_weights`), which becomes rare first
+    B = capacity for pods of several devices (`capacity_weights`), which becomes rare first
 
-Everything is in closed form or in tables that one target workload and one model have; no node is looked at but the
+Everything is in closed form or in tables that one target workload and one model have; no node is examined but the
 one that is asked for.
 """
 
@@ -49,7 +49,7 @@ class NodeValue:
         Args:
             target: the demand.
             model: of the nodes.
-            prices: of room in the pool, which may move; without them they are fixed.
+            prices: of capacity in the pool, which may move; without them they are fixed.
             whole: milli of a free device, where its units do not make up 1000.
         """
         shapes = [
@@ -83,7 +83,7 @@ class NodeValue:
         if memory_mib is not None and filled > 0:
             value = min(value, filled - self._memory.stranded(filled, memory_mib))
         if idle >= self._least:
-            for shape in self._shapes:  # WeightedShape.room, without its call
+            for shape in self._shapes:  # WeightedShape.pod_count, without its call
                 pod_count = idle // shape.devices
                 if not pod_count:
                     break

@@ -75,14 +75,14 @@ class PlacementCosts:
         return [0] * len(self._prices.shapes)
 
     def pod_counts(self, remaining: RemainingCapacity) -> tuple[int, ...]:
-        """Return how many pods of each size of several devices a node has room for."""
+        """Return how many pods of each size of several devices a node has capacity for."""
         idle = remaining.devices.count(self._whole)
         return self._prices.pod_counts(
             _ANY_MODEL, idle, remaining.cpu_milli, memory_mib=remaining.memory_mib
         )
 
     def reprice(self, free_milli: int, pod_counts: "Iterable[int]") -> bool:
-        """Price the room that all nodes have together; say whether costs have changed by that."""
+        """Price the capacity that all nodes have together; say whether costs have changed by that."""
         if not self._prices.observe(free_milli, pod_counts):
             return False
         self._of_state.cache_clear()

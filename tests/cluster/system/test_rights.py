@@ -136,7 +136,7 @@ async def await_volumes(make_pool, api, namespace) -> list[str]:
 
 
 async def bind_what_is_gated(make_pool, system, api, namespace, *, folder: Path) -> None:
-    """A binding that the API server refuses is settled by a read of the pod."""
+    """A binding that the API server refuses is resolved by a read of the pod."""
     pool = await make_pool(devices=1)
     gated = a_pod("gated", pool)
     gated["spec"]["schedulingGates"] = [{"name": "example.com/quota"}]

@@ -54,7 +54,7 @@ RECOVERED_OTHERWISE: dict[str, States] = {"crashing": (FAILED, DONE)}
 
 AGAIN: dict[str, States] = {"plain": (*EMPTIED, *RETURNED), "full": (FAILED,)}
 AGAIN_OTHERWISE: dict[str, States] = {"full": (FAILED, *EMPTIED[1:], *RETURNED)}
-"""A failed node gets the next driver; under NVIDIA's machine it waits for somebody who deletes the driver pod."""
+"""A failed node gets the next driver; under NVIDIA's machine it waits for a user who deletes the driver pod."""
 
 POLICY: Json = {
     "autoUpgrade": True,

@@ -1,4 +1,4 @@
-"""What kubelet gave is asked for gently, told once, and kept while somebody does not answer."""
+"""What kubelet gave is asked for gently, reported once, and kept while a user does not answer."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -246,7 +246,7 @@ async def test_webhooks_reordered_since_the_read_are_left_alone(cluster: Cluster
 
 
 class Reordering:
-    """A client during whose read somebody reorders the webhooks."""
+    """A client during whose read a user reorders the webhooks."""
 
     def __init__(self, client: KubeClient) -> None:
         self._client = client

@@ -236,7 +236,7 @@ async def test_a_node_that_somebody_else_cordoned_too_stays_cordoned(repairs: Re
     await repairs.need("")
     assert await repairs.step() == ("Repaired0", None)
     assert (await repairs.node()).spec.unschedulable
-    # One that somebody has uncordoned meanwhile is left alone.
+    # One that a user has uncordoned meanwhile is left alone.
     await repairs.need("NodeReboot")
     await repairs.step()
     uncordoned = {**cordoned, "spec": {"unschedulable": None}}

@@ -231,7 +231,7 @@ async def test_body_that_is_given_up_is_reported(how: str) -> None:
 
 @pytest.mark.parametrize("how", ["hangs up", "resets", "breaks the protocol"])
 async def test_decision_goes_on_when_nobody_waits_for_it(how: str) -> None:
-    """It may have written already: a bind is settled."""
+    """It may have written already: a bind is resolved."""
     done: list[bytes] = []
 
     async def decide() -> None:

@@ -208,7 +208,7 @@ async def test_body_of_a_peer_that_hangs_up_is_reported_and_not_answered() -> No
 
 
 async def test_decision_goes_on_when_its_peer_has_gone() -> None:
-    """It may have written already: a bind is settled."""
+    """It may have written already: a bind is resolved."""
     done: list[bytes] = []
 
     async def decide() -> None:

@@ -1,4 +1,4 @@
-"""Verdicts on tokens: kept for a minute, asked for at a bounded rate, and never kept where nothing is known."""
+"""Reviews on tokens: kept for a minute, asked for at a bounded rate, and never kept where nothing is known."""
 
 import asyncio
 

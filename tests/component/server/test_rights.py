@@ -305,7 +305,7 @@ async def a_pod_is_evicted(cluster: Cluster) -> None:
 
 
 async def bind_and_read(cluster: Cluster, client: KubeClient) -> None:
-    """A binding whose end is in doubt is settled by reading the pod."""
+    """A binding whose end is in doubt is resolved by reading the pod."""
     uid = (await cluster.stored_pod("bound")).metadata.uid
     binder = KubeBinder(client, 1.0)
     bound = await binder.bind(PodBinding("default", "bound", PodUid(uid), NodeName("n1"), {}))

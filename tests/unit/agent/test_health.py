@@ -312,7 +312,7 @@ def test_a_momentary_fault_is_over_after_a_quiet_time_and_a_snapshot(tracker: He
     tracker.record(xid(79), 1.0)
     tracker.observe(a_snapshot(a_device(1), a_device(2)), 1.0 + QUIET_S - 0.1)
     assert reason(tracker) == "Xid79"
-    # Time alone does not heal: the device is looked at.
+    # Time alone does not heal: the device is examined.
     assert reason(tracker) == "Xid79"
     changes = tracker.observe(a_snapshot(a_device(1), a_device(2)), 1.0 + QUIET_S)
     assert [(change.before.reason, change.after) for change in changes] == [("Xid79", HEALTHY)]

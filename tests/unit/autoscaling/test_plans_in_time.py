@@ -64,7 +64,7 @@ class PlansInTime(stateful.RuleBasedStateMachine):
 
     @stateful.rule()
     def the_plan_is_carried_out(self) -> None:
-        """A plan without cancels is carried out once; each cancel of a node that nothing needs may make room."""
+        """A plan without cancels is carried out once; each cancel of a node that nothing needs may make capacity free."""
         for _ in range(4):
             plan = self.world.plan()
             self.check(plan)

@@ -66,7 +66,7 @@ def carried_out(
 
 
 def _remembered(store: StoreSnapshot) -> dict[CacheName, DesiredCache]:
-    """Return the wanted caches with the bytes that the node knows from their extraction."""
+    """Return the desired caches with the bytes that the node knows from their extraction."""
     return {
         name: dataclasses.replace(cache, bytes=store.stored[cache.digest].bytes)
         if cache.digest in store.stored

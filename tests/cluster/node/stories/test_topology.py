@@ -165,7 +165,7 @@ async def beside_cpus(
 async def test_beside_static_cpus_pods_get_what_they_were_bound_with_near_their_cpus(
     beside_cpus: "Pools", whole: str, agent: "Agent", *, is_long: bool
 ):
-    """One pod after the other; the oldest ones end where no NUMA node has room for the next one."""
+    """One pod after the other; the oldest ones end where no NUMA node has capacity for the next one."""
     pools, before = beside_cpus, agent.process.logs()
     running: dict[str, list[str]] = {}
     containers = 0

@@ -98,7 +98,7 @@ def failed(**fields: Any) -> UpgradeNode:
 
 
 TRANSITIONS = [
-    # Not looked at, and done
+    # Not examined, and done
     (a_node(), None, "upgrade-done", R.UP_TO_DATE),
     (a_node(driver_pods=LOADING), None, "upgrade-done", R.UP_TO_DATE),
     (a_node(driver_pods=OLD), None, "upgrade-required", R.OUTDATED),

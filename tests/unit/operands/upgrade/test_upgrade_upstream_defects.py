@@ -132,7 +132,7 @@ def test_stuck_upgrade_required_is_overdue_after_a_day_and_says_why():
 
 
 def test_stuck_failed_nodes_are_tried_again_after_pauses_that_grow():
-    """#2549, #316: a failed node stays failed until somebody edits labels."""
+    """#2549, #316: a failed node stays failed until a user edits labels."""
 
     def tries_again(attempt: int, minutes: int) -> bool:
         node = a_node(
