@@ -149,7 +149,7 @@ class RequestState:
             return self._ended(claim)
         if self._is_foreign(claim):
             phase = RequestPhase.REGISTERED if is_registered else RequestPhase.LAUNCHED
-            return self._request(phase, self._past(claim.created), NOT_OURS)
+            return self._request(phase, self._no_later_than_now(claim.created), NOT_OURS)
         if not is_registered:
             return self._launched(claim)
         if node is None:
@@ -162,7 +162,7 @@ class RequestState:
                 Failure.NODE_LOST, f"node {node.name} is removed before its devices came"
             )
         if node.is_short_of(self._shape):
-            return self._short(node)
+            return self._with_too_few_units(node)
         if node.is_agent_ready:
             reserved = node.reserved_units
             phase = RequestPhase.RESERVED if reserved else RequestPhase.AGENT_READY
@@ -172,7 +172,7 @@ class RequestState:
             return self._request(phase, self._since(phase), text)
         return self._registered(self._registered_at(node))
 
-    def _short(self, node: "RequestedNode") -> ObservedRequest:
+    def _with_too_few_units(self, node: "RequestedNode") -> ObservedRequest:
         """Return a request whose node has fewer usable units than its shape promises: it fails once they are overdue.
 
         Units that kubelet does not allocate yet are awaited as the devices of a node that has none.
@@ -205,13 +205,13 @@ class RequestState:
 
     def _launched(self, claim: "ClaimFacts") -> ObservedRequest:
         if not claim.launched.is_true:
-            since = self._begun(claim.created, RequestPhase.LAUNCHED)
+            since = self._phase_begin(claim.created, RequestPhase.LAUNCHED)
             deadline = since + LAUNCHED_WITHIN
             if self._now >= deadline:
                 return self._failed_claim(claim, max(self._now, claim.created + LAUNCHED_WITHIN))
             reason = claim.launched.message or "its instance is being launched"
             return self._request(RequestPhase.LAUNCHED, since, reason, deadline=deadline)
-        created = self._begun(claim.created, RequestPhase.LAUNCHED)
+        created = self._phase_begin(claim.created, RequestPhase.LAUNCHED)
         launched = claim.launched.since or claim.created
         since = launched if launched <= self._now else min(self._now, created + LAUNCHED_WITHIN)
         deadline = since + REGISTERED_WITHIN
@@ -221,12 +221,12 @@ class RequestState:
         return self._request(RequestPhase.LAUNCHED, created, text, deadline=deadline)
 
     def _registered(self, since: dt.datetime) -> ObservedRequest:
-        since = self._past(since)
+        since = self._no_later_than_now(since)
         recorded = self._recorded
         if recorded is not None and recorded.phase in _READY:
             since = self._now  # it was ready, and has as long again
         elif recorded is not None and recorded.phase == RequestPhase.REGISTERED.value:
-            since = self._past(parse_time(recorded.since) or since)
+            since = self._no_later_than_now(parse_time(recorded.since) or since)
         return self._request(
             RequestPhase.REGISTERED,
             since,
@@ -294,7 +294,7 @@ class RequestState:
             if not signal.is_intact:
                 text = f"signal {signal.name} was changed by another client; it is deleted"
                 return self._failed(Failure.SIGNAL_TAMPERED, text)
-        since = self._begun(asked, RequestPhase.SIGNALLED)
+        since = self._phase_begin(asked, RequestPhase.SIGNALLED)
         deadline = since + ANSWERED_WITHIN
         hint = node_pool_hint(self._shape, self._live[0].name)
         if self._now >= deadline:
@@ -324,17 +324,17 @@ class RequestState:
     def _is_foreign(self, claim: "ClaimFacts") -> bool:
         return self._recorded is None and not self._signals and not claim.initialized.is_true
 
-    def _past(self, moment: dt.datetime) -> dt.datetime:
+    def _no_later_than_now(self, moment: dt.datetime) -> dt.datetime:
         return min(moment, self._now)
 
-    def _begun(self, moment: dt.datetime, phase: RequestPhase) -> dt.datetime:
+    def _phase_begin(self, moment: dt.datetime, phase: RequestPhase) -> dt.datetime:
         """Return the moment at which a phase began; of one that this clock has not reached, when it was first seen."""
         return moment if moment <= self._now else self._since(phase)
 
     def _since(self, phase: RequestPhase) -> dt.datetime:
         recorded = self._recorded
         if recorded is not None and recorded.phase == phase.value:
-            return self._past(parse_time(recorded.since) or self._now)
+            return self._no_later_than_now(parse_time(recorded.since) or self._now)
         return self._now
 
     def _failed_claim(self, claim: "ClaimFacts", now: dt.datetime) -> ObservedRequest:

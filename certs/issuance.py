@@ -61,7 +61,7 @@ def issue_serving(
     now: dt.datetime,
     required: "Requirements",
 ) -> KeyPair:
-    """Return a server's certificate for the desired names; it never outlives its authority."""
+    """Return a server's certificate for the required names; it never outlives its authority."""
     names = [
         *(x509.DNSName(name) for name in required.dns_names),
         *(x509.IPAddress(address) for address in required.ip_addresses),

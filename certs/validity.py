@@ -10,7 +10,7 @@ So caBundle carries a CA long before a server shows a leaf by it, and kube-sched
 an extender's `caFile` once at its start, has those 30 days to be restarted. The phase of a
 rotation is not stored: it follows from the new CA's notBefore.
 A leaf that enters its own lookahead meanwhile waits for that moment. One that is broken, or
-lacks a name that is desired now, does not, and is made by the newest CA, whose key we have.
+lacks a name that is required now, does not, and is made by the newest CA, whose key we have.
 """
 
 import datetime as dt

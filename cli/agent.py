@@ -191,10 +191,10 @@ def _roles(text: str) -> frozenset[AgentRole]:
 
 
 def _steps(text: str) -> tuple[str, ...]:
-    flags = {step.value for step in OF_THE_NODE}
+    names = {step.value for step in OF_THE_NODE}
     steps = tuple(part.strip() for part in text.split(","))
-    if unknown := sorted(set(steps) - flags):
-        raise argparse.ArgumentTypeError(f"{unknown[0]!r}: choose among {', '.join(sorted(flags))}")
+    if unknown := sorted(set(steps) - names):
+        raise argparse.ArgumentTypeError(f"{unknown[0]!r}: choose among {', '.join(sorted(names))}")
     return steps
 
 
@@ -211,9 +211,9 @@ def _xid_actions(text: str) -> dict[int, RecoveryAction]:
         named = (item.split("=") for item in text.split(","))
         return {int(code): RecoveryAction(action.strip()) for code, action in named}
     except ValueError:
-        flags = ", ".join(action.value for action in RecoveryAction)
+        names = ", ".join(action.value for action in RecoveryAction)
         raise argparse.ArgumentTypeError(
-            f"{text!r}: actions of Xids are such as 94=GPUReset; choose among {flags}"
+            f"{text!r}: actions of Xids are such as 94=GPUReset; choose among {names}"
         ) from None
 
 

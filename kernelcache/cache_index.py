@@ -50,16 +50,16 @@ class CacheTargets:
         A cache that fits none of them is named alone. Where each fits some and none of the devices fits all caches,
         they are named together.
         """
-        requested = tuple(capabilities)
+        distinct = tuple(capabilities)
         first: Incompatible | None = None
         several: list[CacheName] = []
         for name, cache in self.caches:
             incompatible = [
                 fit
-                for item in requested
+                for item in distinct
                 if isinstance(fit := _fit(cache.targets, item), Incompatible)
             ]
-            if incompatible and len(incompatible) == len(requested):
+            if incompatible and len(incompatible) == len(distinct):
                 return f"kernel cache {name} fits", incompatible[0].reason
             if incompatible:
                 first = first or incompatible[0]
@@ -143,12 +143,12 @@ class CacheIndex:
 
     def demand(self, names: "Iterable[CacheName]") -> CachePreference | None:
         """Return what a pod's caches demand; None where it mounts none that is resolved."""
-        requested = tuple(sorted({*names}))
-        if requested not in self._demands:
+        distinct = tuple(sorted({*names}))
+        if distinct not in self._demands:
             if len(self._demands) >= _MAX_DEMANDS:
                 self._demands.clear()
-            self._demands[requested] = self._preference(requested)
-        return self._demands[requested]
+            self._demands[distinct] = self._preference(distinct)
+        return self._demands[distinct]
 
     def _preference(self, names: "tuple[CacheName, ...]") -> CachePreference | None:
         found = tuple((item, self._caches[item]) for item in names if item in self._caches)

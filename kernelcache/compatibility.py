@@ -114,11 +114,11 @@ def device_fit(
     for part, words in _PARTS:
         near = [item for item in left if getattr(_canonical(item), part) == getattr(own, part)]
         if not near:
-            requested = " or ".join(
+            supported = " or ".join(
                 truncate(str(value))
                 for value in dict.fromkeys(getattr(item, part) for item in left)
             )
-            reason = f"{words} {requested} of the cache, device has {getattr(own, part)}"
+            reason = f"{words} {supported} of the cache, device has {getattr(own, part)}"
             is_vendors = part == "backend"
             return Incompatible(f"{reason}: only NVIDIA is supported" if is_vendors else reason)
         left = near

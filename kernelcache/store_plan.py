@@ -3,7 +3,7 @@
 Level-triggered: the same snapshot gives the same plan, and a snapshot in which the plan is carried out gives a plan
 with nothing to do. Content is shared by digest, whichever caches name it.
 
-UnitCounts is made in this order: content that nothing needs any more, least recently used first, even within its grace
+Space is freed in this order: content that nothing needs any more, least recently used first, even within its grace
 time; then, for a cache that a pod waits for, or where the quota is exceeded, content that caches name and no pod
 uses. What pods use or wait for stays. A cache without a pod never displaces another cache's content, so that two
 caches do not displace each other in turn.

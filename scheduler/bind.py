@@ -3,7 +3,7 @@
   plan → commit, one synchronous step → one POST → outcome:
       written           the commitment stays until the watch shows the pod bound
       refused           released; after a 409 only after a read, since an earlier write may have bound the pod
-      anything else     in doubt: the units stay taken until a read of the pod decides it
+      anything else     in doubt: the units stay reserved until a read of the pod resolves it
 
 Where kubelet chooses the NUMA nodes of devices, it chooses by what is free to it, so a pod is planned there once its
 choice for every pod before is reported. Nothing is held while a call waits for that, and all is decided afterwards.

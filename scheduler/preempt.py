@@ -1,4 +1,4 @@
-"""preempt: the proposed nodes on which evicting the proposed victims really makes capacity free.
+"""preempt: the proposed nodes on which evicting the proposed victims really frees capacity.
 
 kube-scheduler's dry run counts units on a node. It does not know of units reserved for unbound pods, of faulted
 devices, or of pods on unknown devices. Nodes where that decides are dropped. None is added.

@@ -267,7 +267,7 @@ def _node_fault(refusal: "NodeRefusal") -> str:
         case NodeReason.INSUFFICIENT_UNITS:
             return (
                 f"{refusal.requested} requested, {refusal.free} free "
-                f"({_taken(refusal)} of {refusal.total})"
+                f"({_taken_count(refusal)} of {refusal.total})"
             )
         case NodeReason.UNACCOUNTED_PODS:
             return "node runs a pod with unknown devices"
@@ -280,7 +280,7 @@ def _node_fault(refusal: "NodeRefusal") -> str:
             return "pool is being deleted"
         case _:
             figures = {key: getattr(refusal, key) for key in refusal.__struct_fields__}
-            return _FAULTS[refusal.reason].format(**figures, taken=_taken(refusal))
+            return _FAULTS[refusal.reason].format(**figures, taken=_taken_count(refusal))
 
 
 _FAULTS: Final = {
@@ -349,7 +349,7 @@ def too_large_text(found: "TooLarge") -> str:
             )
 
 
-def _taken(refusal: "NodeRefusal") -> str:
+def _taken_count(refusal: "NodeRefusal") -> str:
     parts = [f"{refusal.used} used"]
     if refusal.reserved:
         parts.append(f"{refusal.reserved} reserved")

@@ -106,9 +106,9 @@ def decide(question: ImageQuestion, resolved: ResolvedImage) -> ImageDecision:
     """Decide whether the image's signatures suffice."""
     refusals: list[str] = []
     warnings: list[str] = []
-    for signers, decision in zip(question.signers, resolved.results, strict=True):
-        if isinstance(decision, SignatureRefused):
-            text = f"{signers.source}: {decision.message}"
+    for signers, result in zip(question.signers, resolved.results, strict=True):
+        if isinstance(result, SignatureRefused):
+            text = f"{signers.source}: {result.message}"
             (refusals if signers.is_enforced else warnings).append(text)
     if refusals:
         outcome = VerificationOutcome.REFUSED

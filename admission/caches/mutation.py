@@ -178,17 +178,19 @@ def _ignored(spec: GKMCacheSpec) -> tuple[str, ...]:
     return (f"{', '.join(f'spec.{name}' for name in fields)} {verb} no effect here",)
 
 
-def _patch(request: "CacheRequest", requested: "Mapping[str, str]") -> "tuple[PatchOperation, ...]":
+def _patch(
+    request: "CacheRequest", annotations: "Mapping[str, str]"
+) -> "tuple[PatchOperation, ...]":
     """Return what makes our annotations these, and touches no other."""
     present = request.new.metadata.annotations
     if present is None:
-        whole = {"op": "add", "path": "/metadata/annotations", "value": dict(requested)}
-        return (whole,) if requested else ()
+        whole = {"op": "add", "path": "/metadata/annotations", "value": dict(annotations)}
+        return (whole,) if annotations else ()
     operations: list[PatchOperation] = []
     for key in GKM_ANNOTATIONS:
         path = f"/metadata/annotations/{pointer_token(key)}"
-        if key in requested and present.get(key) != requested[key]:
-            operations.append({"op": "add", "path": path, "value": requested[key]})
-        elif key in present and key not in requested:
+        if key in annotations and present.get(key) != annotations[key]:
+            operations.append({"op": "add", "path": path, "value": annotations[key]})
+        elif key in present and key not in annotations:
             operations.append({"op": "remove", "path": path})
     return tuple(operations)

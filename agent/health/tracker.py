@@ -194,8 +194,12 @@ class HealthTracker:
 
     def effect_of(self, event: "DriverEvent") -> EventEffect:
         """Return whether an event, once it is recorded, is a fault of its device, or of any."""
-        tracked = self._devices
-        devices = list(tracked.values()) if not event.uuid else [tracked.get(event.uuid, _Device())]
+        devices_by_uuid = self._devices
+        devices = (
+            list(devices_by_uuid.values())
+            if not event.uuid
+            else [devices_by_uuid.get(event.uuid, _Device())]
+        )
         reason = _reason_of(event)
         actions = (
             self._xid_action(reason, item).action if reason else item.action for item in devices
@@ -264,8 +268,8 @@ class HealthTracker:
         """Record one device of a snapshot; return its UUID, or the known one of its address for a device without."""
         uuid = reading.uuid or next(
             (
-                tracked
-                for tracked, device in self._devices.items()
+                earlier_uuid
+                for earlier_uuid, device in self._devices.items()
                 if device.address == reading.address
             ),
             "",

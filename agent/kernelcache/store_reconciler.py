@@ -383,7 +383,7 @@ class StoreReconciler:
 
     def _report(self, decisions: "Mapping[CacheName, tuple[GKMCache, CacheDecision]]") -> None:
         current = self._objects.node_objects()
-        in_use = StoreState(
+        state = StoreState(
             contents={} if self.store.current is None else self.store.current.contents,
             names={} if self.store.current is None else self.store.current.names,
             faults=self.faults,
@@ -392,7 +392,7 @@ class StoreReconciler:
             plan=self.plan,
             store_fault="" if self.store.is_taken else self.store.fault,
         )
-        report = report_of(in_use, decisions, uses=self._uses.uses(current), published=current)
+        report = report_of(state, decisions, uses=self._uses.uses(current), published=current)
         self._writer.report(report, self._devices.gpus)
 
     def _due_in_s(self) -> float:

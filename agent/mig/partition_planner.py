@@ -223,10 +223,10 @@ def _to_instances(device: "DriverDevice", shares: "Shares") -> Step:
 
 
 def _cannot_hold(device: "DriverDevice", shares: "Shares", capacities: "Capacities") -> str:
-    capacity_of = dict(capacities)
-    lacking = [profile for profile, _ in shares if profile not in capacity_of]
+    capacity_by_profile = dict(capacities)
+    lacking = [profile for profile, _ in shares if profile not in capacity_by_profile]
     if lacking:
-        return f"{device.product} has no profile {listed(lacking)}; it has {listed(capacity_of) or 'none'}"
+        return f"{device.product} has no profile {listed(lacking)}; it has {listed(capacity_by_profile) or 'none'}"
     nearest = nearest_layout(shares, capacities)
     return f"{device.product} cannot hold {layout_text(shares)}; the nearest layout that it can hold is {nearest}"
 

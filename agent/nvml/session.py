@@ -123,7 +123,7 @@ class NvmlSession:
         of_devices = NvmlQueries()
         devices = self._devices(count, of_devices)
         if of_devices.are_unknown and self._is_proven:
-            raise _another("NVML: no device answers; the driver was loaded again")
+            raise _stale_session("NVML: no device answers; the driver was loaded again")
         self._is_proven = self._is_proven or not of_devices.are_unknown
         return DriverSnapshot(
             driver_version=version,
@@ -190,7 +190,7 @@ class NvmlSession:
     def _renew(self) -> None:
         self.open()
         if self._bus() != self._on_bus:
-            raise _another("NVML: devices came or went since its initialisation")
+            raise _stale_session("NVML: devices came or went since its initialisation")
 
     def _samples(
         self, index: int, queries: NvmlQueries, *, reads_processes: bool
@@ -220,7 +220,7 @@ class NvmlSession:
                 identity, handle = _identify(index, queries)
             except DeviceLostError:
                 if index in self._identities:
-                    lost.append(_lost(self._identities[index]))
+                    lost.append(_lost_device(self._identities[index]))
                 continue
             self._identities[index] = identity
             reached[identity] = handle
@@ -286,7 +286,7 @@ class NvmlSession:
                 recovery_action=recovery_action(handle, queries),
             )
         except DeviceLostError:
-            return _lost(identity)
+            return _lost_device(identity)
 
     def _profiles_of(
         self, uuid: str, handle: Handle, *, is_enabled: bool, queries: NvmlQueries
@@ -297,7 +297,7 @@ class NvmlSession:
         return self._profiles[key]
 
 
-def _another(text: str) -> SessionStaleError:
+def _stale_session(text: str) -> SessionStaleError:
     return SessionStaleError(AgentDegraded.DRIVER_FAILS, text)
 
 
@@ -314,7 +314,7 @@ def _identify(index: int, queries: NvmlQueries) -> tuple[Identity, Handle]:
     return Identity(address, uuid, queries.ask(-1, pynvml.nvmlDeviceGetMinorNumber, handle)), handle
 
 
-def _lost(identity: Identity) -> DriverDevice:
+def _lost_device(identity: Identity) -> DriverDevice:
     return DriverDevice(
         address=identity.address, uuid=identity.uuid, minor=identity.minor, product="", is_lost=True
     )

@@ -98,14 +98,14 @@ def select(
     if whole is not None:
         return whole
     draft = _Draft(request, allocatable, must)
-    desired = [unit for unit in dict.fromkeys(assigned or ()) if unit not in must]
+    preferred = [unit for unit in dict.fromkeys(assigned or ()) if unit not in must]
     match allocatable.slice_placement:
         case SlicePlacement.SAME_DEVICE:
-            draft.fill_device_by_device(desired)
+            draft.fill_device_by_device(preferred)
         case (
             SlicePlacement.DISTINCT_DEVICES
         ):  # pragma: no branch  # mypy proves that none is missing
-            draft.take_assigned(desired)
+            draft.take_assigned(preferred)
             draft.fill()
     if draft.shortfall > 0:
         return SelectionRefused(draft.refusal())
@@ -188,16 +188,16 @@ class _Draft:
             self.free.discard(unit_id)
             self.left[self.device_of(unit_id)] -= 1
 
-    def take_assigned(self, desired: "Sequence[str]") -> None:
+    def take_assigned(self, preferred: "Sequence[str]") -> None:
         """Take the free ones of the assigned units, and substitutes for the others."""
-        for item in desired:
+        for item in preferred:
             if item in self.free and self.shortfall:
                 self.take(item)
-        lost = [item for item in desired if item not in self.chosen]
+        lost = [item for item in preferred if item not in self.chosen]
         for at, item in enumerate(lost):
             self.replace(item, lost[at + 1 :])
 
-    def fill_device_by_device(self, desired: "Collection[str]") -> None:
+    def fill_device_by_device(self, preferred: "Collection[str]") -> None:
         """Take the lacking units from as few devices as possible; the assigned ones first on each.
 
         The rest of a container lies on one device if there is one with capacity for it, the fullest of them;
@@ -209,9 +209,9 @@ class _Draft:
                 by_device.setdefault(self.device_of(item), []).append(item)
             while self.shortfall > 0 and by_device:
                 device = min(
-                    by_device, key=lambda item: self._device_rank(by_device[item], desired)
+                    by_device, key=lambda item: self._device_rank(by_device[item], preferred)
                 )
-                units = sorted(by_device.pop(device), key=lambda item: item not in desired)
+                units = sorted(by_device.pop(device), key=lambda item: item not in preferred)
                 for unit in units[: self.shortfall]:
                     self.take(unit)
 
@@ -280,7 +280,7 @@ class _Draft:
         return min(nodes, key=lambda node: (-nodes[node], node), default=None)
 
     def _device_rank(
-        self, units: "Sequence[str]", desired: "Collection[str]"
+        self, units: "Sequence[str]", preferred: "Collection[str]"
     ) -> tuple[bool, int, int, bool, int, str]:
         """Return the sort key of a device by its free units; the best one comes first."""
         first = self.allocatable.units[units[0]]
@@ -288,7 +288,7 @@ class _Draft:
         return (
             not self.used[first.device],
             max(0, self.shortfall - len(units)),
-            -sum(unit in desired for unit in units),
+            -sum(unit in preferred for unit in units),
             None not in {near, first.numa_node} and near != first.numa_node,
             len(units),
             first.device,

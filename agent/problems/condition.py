@@ -91,7 +91,7 @@ class DegradedConditionWriter:
                 await self._pause()
 
     async def reconcile(self) -> bool:
-        """Write the condition if another one is shown; return whether it was written.
+        """Write the condition if the object has another one; return whether it was written.
 
         Raises:
             KubeError: it could not be read or written.

@@ -87,7 +87,7 @@ class DeviceResets:
         while True:
             self._triggered.clear()
             await self.work()
-            within_s = RETRY_S if any(self._asked()) else None
+            within_s = RETRY_S if any(self._pending_repairs()) else None
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(within_s):
                     await self._triggered.wait()
@@ -95,7 +95,7 @@ class DeviceResets:
     async def work(self) -> None:
         """Make each reset that is asked for, where nothing uses the device."""
         now = asyncio.get_running_loop().time()
-        for device, repair in list(self._asked()):
+        for device, repair in list(self._pending_repairs()):
             if now < self._was_open_at.get(device.status.uuid, -OPEN_S) + OPEN_S:
                 continue
             outcome, text = await self._attempt(device.status.uuid)
@@ -106,11 +106,11 @@ class DeviceResets:
             self._notify(device, outcome, text)
             self._dependencies.health.note_reset(device.status.uuid, reset_text(repair, outcome))
 
-    def _asked(self) -> "Iterator[tuple[GPUDevice, DeviceRepair]]":
+    def _pending_repairs(self) -> "Iterator[tuple[GPUDevice, DeviceRepair]]":
         for device in self._dependencies.objects.devices():
             repair, uuid = device.status.repair, device.status.uuid
-            is_asked = repair is not None and repair.step is RepairStep.RESETTING and uuid
-            if is_asked and repair is not None and self._ended.get(uuid) != repair.started:
+            is_pending = repair is not None and repair.step is RepairStep.RESETTING and uuid
+            if is_pending and repair is not None and self._ended.get(uuid) != repair.started:
                 yield device, repair
 
     async def _attempt(self, uuid: str) -> tuple[ResetOutcome, str]:

@@ -93,16 +93,20 @@ def nearest_layout(shares: Shares, capacities: Capacities) -> str:
 
     A profile that the device lacks stands for its own one of as many compute slices. Empty where nothing fits.
     """
-    capacity_of = dict(capacities)
-    own = {compute_slices(name): name for name in sorted(capacity_of, reverse=True)}
+    capacity_by_profile = dict(capacities)
+    own = {compute_slices(name): name for name in sorted(capacity_by_profile, reverse=True)}
     asked = tuple(
         (name, count)
         for profile, count in shares
-        if (name := profile if profile in capacity_of else own.get(compute_slices(profile), ""))
+        if (
+            name := profile
+            if profile in capacity_by_profile
+            else own.get(compute_slices(profile), "")
+        )
     )
     options = itertools.product(
         *(
-            range(min(count or capacity_of[profile], capacity_of[profile]) + 1)
+            range(min(count or capacity_by_profile[profile], capacity_by_profile[profile]) + 1)
             for profile, count in asked
         )
     )
@@ -143,18 +147,19 @@ def plan_layout(
 
 def _counts(shares: Shares, capacities: Capacities) -> "Iterator[tuple[int, ...]]":
     """Yield the numbers of instances that a layout means, the most of the share without one first."""
-    capacity_of = dict(capacities)
+    capacity_by_profile = dict(capacities)
     most = max(
-        (capacity_of.get(profile, 0) for profile, count in shares if count is None), default=0
+        (capacity_by_profile.get(profile, 0) for profile, count in shares if count is None),
+        default=0,
     )
     for number in range(most, -1, -1):
         yield tuple(number if count is None else count for _, count in shares)
 
 
 def _fits(shares: Shares, counts: tuple[int, ...], capacities: Capacities) -> bool:
-    capacity_of = dict(capacities)
+    capacity_by_profile = dict(capacities)
     numbers = [(profile, count) for (profile, _), count in zip(shares, counts, strict=True)]
-    if any(count > capacity_of.get(profile, 0) for profile, count in numbers):
+    if any(count > capacity_by_profile.get(profile, 0) for profile, count in numbers):
         return False
     requested = [profile for profile, count in numbers for _ in range(count)]
     if not _shares_engines(requested):

@@ -38,7 +38,7 @@ class RefusedNodes(AnswerModel, frozen=True):
     count: int
     examples: Sequence[str]
     may_change: bool = False
-    """Whether pods that end could make capacity free."""
+    """Whether pods that end could free capacity."""
 
 
 class Placement(AnswerModel, frozen=True, kw_only=True):

@@ -43,15 +43,15 @@ async def discovery(story: Narrator) -> None:
     )
     for node in joining:
         await story.cluster.join(node)
-    requested = {
+    expected = {
         name_of(gpu, node): gpu.product.replace(" ", "-")
         for node in NODES
         for gpu in device_table(node)
     }
     devices = await story.until(
-        f"there are {len(requested)} GPUDevices with the right products",
+        f"there are {len(expected)} GPUDevices with the right products",
         story.cluster.devices,
-        lambda found: {name: item.status.product for name, item in found.items()} == requested,
+        lambda found: {name: item.status.product for name, item in found.items()} == expected,
     )
     story.say("  $ kubectl get gdev")
     _show(story, devices)

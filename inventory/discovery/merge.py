@@ -179,7 +179,7 @@ def _add_labels(reported: Mapping[str, list[DeviceReport]], labels: LabelReport)
     """Add the facts of labels, where the devices they mean are certain."""
     numbered = [labels.slots[number] for number in sorted(labels.slots)]
     pairs = list(zip(reported.values(), numbered, strict=False))
-    if len(numbered) == len(reported) and all(_agree(addresses, slot) for addresses, slot in pairs):
+    if len(numbered) == len(reported) and all(_agree(reports, slot) for reports, slot in pairs):
         for reports, slot in pairs:
             reports.append(DeviceReport(source=Source.SLOTS, is_fresh=True, facts=slot))
     if labels.common != _NOTHING and _is_of_one_model(reported, labels):
@@ -188,10 +188,10 @@ def _add_labels(reported: Mapping[str, list[DeviceReport]], labels: LabelReport)
             reports.append(common)
 
 
-def _agree(addresses: Sequence[DeviceReport], slot: ReportedDevice) -> bool:
+def _agree(reports: Sequence[DeviceReport], slot: ReportedDevice) -> bool:
     """Whether a numbered device may be this one: no id contradicts."""
     for field in ("vendor", "device"):
-        expected, actual = _first(addresses, field), getattr(slot, field)
+        expected, actual = _first(reports, field), getattr(slot, field)
         if expected is not None and actual is not None and expected != actual:
             return False
     return True

@@ -192,7 +192,7 @@ def _readiness(
     *,
     without_one: "Callable[..., CheckFinding]" = fault,
 ) -> "CheckFinding":
-    name, ready, requested = (
+    name, ready, desired = (
         workload.metadata.name,
         workload.status.ready_replicas,
         workload.spec.replicas,
@@ -202,12 +202,12 @@ def _readiness(
         f"kubectl -n {cluster.namespace} describe pods -l app.kubernetes.io/name={constants.NAME}"
     )
     if not ready:
-        text = f"0 of {requested} replicas are ready"
+        text = f"0 of {desired} replicas are ready"
         return without_one((CONTROL_PLANE, subject), text, cure=cure)
-    if ready < requested:
-        text = f"{ready} of {requested} replicas are ready"
+    if ready < desired:
+        text = f"{ready} of {desired} replicas are ready"
         return warning((CONTROL_PLANE, subject), text, cure=cure)
-    return good((CONTROL_PLANE, subject), f"{ready} of {requested} replicas are ready")
+    return good((CONTROL_PLANE, subject), f"{ready} of {desired} replicas are ready")
 
 
 def _skew(server: "CheckedWorkload") -> "CheckFinding":
@@ -311,13 +311,13 @@ def _agents(cluster: "CheckedCluster") -> "Iterator[CheckFinding]":
     if cluster.node_daemons is None:
         yield unread(cluster, CONTROL_PLANE, "daemonsets")
     for item in sorted(cluster.daemon_sets, key=lambda set_: set_.metadata.name):
-        ready, requested = item.status.number_ready, item.status.desired_number_scheduled
+        ready, desired = item.status.number_ready, item.status.desired_number_scheduled
         subject = f"DaemonSet {item.metadata.name}"
-        if ready < requested:
+        if ready < desired:
             yield warning(
                 (CONTROL_PLANE, subject),
-                f"{ready} of {requested} pods are ready",
+                f"{ready} of {desired} pods are ready",
                 cure=f"kubectl -n {cluster.namespace} get pods -o wide | grep {item.metadata.name}",
             )
         else:
-            yield good((CONTROL_PLANE, subject), f"{ready} of {requested} pods are ready")
+            yield good((CONTROL_PLANE, subject), f"{ready} of {desired} pods are ready")

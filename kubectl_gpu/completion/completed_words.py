@@ -93,19 +93,19 @@ def complete(
     verb = next((word for word in before if word in verbs), None)
     if verb is None:
         return Completed(_starting(last, verbs))
-    flag_words = flags.get(verb, ())
-    by_name = {name: flag for flag in flag_words for name in flag.names}
+    verb_flags = flags.get(verb, ())
+    by_name = {name: flag for flag in verb_flags for name in flag.names}
     asked = before[-1] if before else ""
     if asked in by_name and by_name[asked].has_value:
         return _values(asked, last, verb=verb)
     if last.startswith("-"):
         return Completed(
-            _starting(last, {flag.names[-1]: flag.text for flag in flag_words if flag.names})
+            _starting(last, {flag.names[-1]: flag.text for flag in verb_flags if flag.names})
         )
-    words_kind = _OF_VERB.get(verb, Words.NONE)
-    if words_kind is Words.DEVICES and asked != verb and not asked.startswith("-"):
-        words_kind = Words.POOLS if verb in {"approve", "move"} else Words.NONE
-    return Completed({}, words_kind)
+    kind = _OF_VERB.get(verb, Words.NONE)
+    if kind is Words.DEVICES and asked != verb and not asked.startswith("-"):
+        kind = Words.POOLS if verb in {"approve", "move"} else Words.NONE
+    return Completed({}, kind)
 
 
 def _values(flag: str, last: str, *, verb: str) -> Completed:

@@ -58,10 +58,10 @@ def read_pool(lists: "ClusterLists", pool: GPUPool, objects: "PoolObjects") -> N
     Raises:
         ForbiddenError: devices, or pods of all namespaces, may not be listed.
     """
-    current = {device.name for device in objects.devices}
+    read_names = {device.name for device in objects.devices}
     objects.pools.append(pool)
     objects.devices += [
-        device for device in read_devices(lists, pool.name, _facts) if device.name not in current
+        device for device in read_devices(lists, pool.name, _facts) if device.name not in read_names
     ]
     pods = lists.read(ListQuery(PODS, labels=f"{POOL_LABEL}={pool.name}"), Pod, pod_facts)
     objects.pods |= {pod.uid: pod for pod in pods}

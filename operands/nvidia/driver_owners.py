@@ -217,10 +217,10 @@ def idle_text(claim: DriverClaim) -> str:
     """Return why a driver has no node, and the cure."""
     if not claim.selector:
         return f"no node with a GPU is left for {KIND} {claim.name}"
-    desired = ", ".join(f"{key}={value}" for key, value in claim.selector)
+    selector = ", ".join(f"{key}={value}" for key, value in claim.selector)
     return (
         f"spec.nodeSelector of {KIND} {claim.name} selects no node with a GPU: change it, or label a node with"
-        f" {desired}"
+        f" {selector}"
     )
 
 

@@ -137,7 +137,7 @@ class ReturnAgent:
 @final
 @dataclass(frozen=True, slots=True)
 class WaitUntil:
-    """Look again at this time, if no fact changes before."""
+    """Reconcile again at this time, if no fact changes before."""
 
     node: "NodeName"
     until: "dt.datetime"

@@ -157,7 +157,7 @@ def plan_same_device(
         inside = [units if region >> at & 1 else 0 for at, units in enumerate(free)]
         chosen = _choose(groups.groups, inside, choice)
         if chosen is not None:
-            return tuple(_taken(groups, chosen))
+            return tuple(_taken_units(groups, chosen))
     return None
 
 
@@ -271,7 +271,7 @@ class _Packing:
         return [found[remaining] for remaining in free]
 
 
-def _taken(groups: Groups, chosen: "Mapping[int, Sequence[int]]") -> "Iterator[Taken]":
+def _taken_units(groups: Groups, chosen: "Mapping[int, Sequence[int]]") -> "Iterator[Taken]":
     """Yield what each container takes: a group's units fill its devices in order."""
     used = [0] * len(groups.groups)
     for group, units in groups.parts:

@@ -1,6 +1,6 @@
-"""UnitCounts on one node for pods that need more than a number of free units, and why a pod has none there.
+"""Units by device on one node, for pods that need more than a number of free units, and why a pod does not fit there.
 
-Only nodes on which sets of devices are constrained have a `UnitCounts`: by the pool's slicePlacement or deviceTopology, or
+Only nodes on which sets of devices are constrained have `UnitCounts`: by the pool's slicePlacement or deviceTopology, or
 by the policy of the node's kubelet.
 """
 

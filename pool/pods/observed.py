@@ -195,7 +195,7 @@ class ObservedPods:
         return min(filter(None, times), default="")
 
     def nominated(self, resource: str, node: "NodeName", now: float) -> "list[PodFacts]":
-        """Return pending pods for which preemption recently made capacity free on the node."""
+        """Return pending pods for which preemption recently freed capacity on the node."""
         return [self._by_uid[uid] for uid in self.pending.nominated(resource, node, now)]
 
     def is_capacity_awaited(self, resource: str) -> bool:

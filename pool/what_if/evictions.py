@@ -30,7 +30,7 @@ _MOST_SETS_OF_A_NODE: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class NodeEviction:
-    """Pods whose end makes capacity for another one on their node."""
+    """Pods whose end frees capacity for another one on their node."""
 
     node: "NodeName"
     pods: "tuple[PodFacts, ...]"
@@ -52,7 +52,7 @@ def cheapest_eviction(
     has_capacity: "HasCapacity",
     uid: "PodUid | None" = None,
 ) -> NodeEviction | None:
-    """Return the cheapest set of one node's pods whose end makes capacity for the pod; None where none would do.
+    """Return the cheapest set of one node's pods whose end frees capacity for the pod; None where none would do.
 
     Args:
         reader: the allocation state.

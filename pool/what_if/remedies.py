@@ -257,7 +257,7 @@ class RemedySearch:
         )
 
     def _ending_pods(self) -> PodsEnd | None:
-        """Return the fewest pods of one node whose end makes capacity free, CPU and memory included."""
+        """Return the fewest pods of one node whose end frees capacity, CPU and memory included."""
         nodes = (NodeName(figure.node) for figure in self.figures if _may_change(figure))
         found = cheapest_eviction(
             self.reader,

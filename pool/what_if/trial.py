@@ -60,7 +60,7 @@ class NodeFault:
     limit: str = ""
     refusal: "NodeRefusal | None" = None
     ends_with_pods: bool = False
-    """Whether pods that end can make capacity free."""
+    """Whether pods that end can free capacity."""
 
 
 def nothing_freed(_: "NodeName") -> "ComputeResources":

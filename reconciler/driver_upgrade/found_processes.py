@@ -51,12 +51,12 @@ def with_driver_open(
             processes.append(HostProcess(item.pid, item.command))
         elif uid not in drivers:
             # The cgroup of a static pod has another UID than the pod that shows it.
-            pod = pod_by_uid.get(uid) or mirrors.get((item.namespace, item.pod)) or _over(item)
+            pod = pod_by_uid.get(uid) or mirrors.get((item.namespace, item.pod)) or _ended_pod(item)
             pod_by_uid[pod.uid] = replace(pod, uses=pod.uses | {DriverUse.OPEN})
     return tuple(pod_by_uid.values()), tuple(processes)
 
 
-def _over(process: "DriverProcess") -> PodOnNode:
+def _ended_pod(process: "DriverProcess") -> PodOnNode:
     return PodOnNode(
         namespace=process.namespace or "pod",
         name=process.pod or process.uid,

@@ -59,7 +59,7 @@ class UpgradingNode:
     def shortage(self, pods: "Iterable[PodOnNode]") -> str:
         """Return what of the pods that stay on the node leave too little for its driver pod; empty: nothing."""
         staying = [pod for pod in pods if pod.is_active and pod.owner in _STAYING]
-        for resource, unit, desired, all_, taken in (
+        for resource, unit, requested, all_, taken in (
             (
                 CPU,
                 "m",
@@ -75,9 +75,9 @@ class UpgradingNode:
                 sum(pod.memory_mib for pod in staying),
             ),
         ):
-            if all_ is not None and desired > max(0, all_ - taken):
+            if all_ is not None and requested > max(0, all_ - taken):
                 return (
-                    f"its pod requests {desired}{unit} of {resource}, and DaemonSets and static pods leave"
+                    f"its pod requests {requested}{unit} of {resource}, and DaemonSets and static pods leave"
                     f" {all_ - taken}{unit} of {all_}{unit}: lower the requests"
                 )
         return ""

@@ -36,7 +36,7 @@ from reconciler.inventory.events import InventoryEvents
 from reconciler.inventory.gauges import InventoryGauges
 from reconciler.inventory.label_sources import source_labels
 from reconciler.inventory.status import (
-    Judged,
+    CompletenessFacts,
     device_body,
     inventory_body,
     inventory_status,
@@ -233,7 +233,7 @@ class NodeInventory:
         statuses = [*(item.status for item in desired), *(item.status for item in by_hand)]
         incomplete = incompleteness_of(merged, statuses, plan.refused)
         names = [*(item.name for item in desired), *(item.name for item in by_hand)]
-        judged = Judged(
+        completeness_facts = CompletenessFacts(
             names=names,
             faulted=sum(device.is_faulted for device in devices if device.name in names),
             managed=is_managed(node.labels, self._parameters),
@@ -243,7 +243,9 @@ class NodeInventory:
             passed_through=passed_through(merged, statuses),
         )
         now = self._now().utc
-        status = inventory_status(judged, merged, current, generation=metadata.generation, now=now)
+        status = inventory_status(
+            completeness_facts, merged, current, generation=metadata.generation, now=now
+        )
         if inventory is None or not shows_inventory(current, status, merged):
             await self._writer.apply_inventory(node.name, inventory_body(status))
             self._events.conditions(metadata, current=current, written=status)

@@ -65,7 +65,7 @@ def is_stale(device: "GPUDevice") -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judged:
+class CompletenessFacts:
     """Findings about a node as a whole."""
 
     names: "Sequence[str]"
@@ -83,7 +83,7 @@ class Judged:
 
 
 def inventory_status(
-    judged: Judged,
+    completeness_facts: CompletenessFacts,
     merged: "MergedReport",
     current: GPUNodeInventoryStatus,
     *,
@@ -91,11 +91,13 @@ def inventory_status(
     now: dt.datetime,
 ) -> GPUNodeInventoryStatus:
     """Return our part of the status that a node's inventory should show, given what it shows."""
-    beat, incomplete = merged.heartbeat, judged.incomplete
+    beat, incomplete = merged.heartbeat, completeness_facts.incomplete
     dated = functools.partial(
         new_condition, current=current.conditions, generation=generation, now=now
     )
-    opted_out = f"label {judged.managed_label} of the node keeps its devices out of every pool"
+    opted_out = (
+        f"label {completeness_facts.managed_label} of the node keeps its devices out of every pool"
+    )
     # The API server keeps the order in which conditions were first written: the most important one comes first,
     # and readiness, which writes it, has not seen the object yet.
     unjudged = dated(
@@ -105,40 +107,46 @@ def inventory_status(
         status="Unknown",
     )
     return GPUNodeInventoryStatus(
-        devices=sorted(judged.names),
-        device_counts=DeviceCounts(total=len(judged.names), faulted=judged.faulted),
+        devices=sorted(completeness_facts.names),
+        device_counts=DeviceCounts(
+            total=len(completeness_facts.names), faulted=completeness_facts.faulted
+        ),
         driver=versions_of(merged, current.driver),
-        system=system_of(merged, current.system, kernel=judged.kernel),
+        system=system_of(merged, current.system, kernel=completeness_facts.kernel),
         kubelet=merged.kubelet,
-        managed=judged.managed,
+        managed=completeness_facts.managed,
         last_heartbeat=current.last_heartbeat if beat is None else format_time(beat),
         conditions=[
             *(() if current.conditions else (unjudged,)),
             dated(
                 InventoryCondition.MANAGED_DISABLED,
-                InventoryManaged.MANAGED if judged.managed else InventoryManaged.DISABLED,
-                "no label of the node opts out" if judged.managed else opted_out,
-                status=not judged.managed,
-                keeps_text=judged.managed,
+                InventoryManaged.MANAGED
+                if completeness_facts.managed
+                else InventoryManaged.DISABLED,
+                "no label of the node opts out" if completeness_facts.managed else opted_out,
+                status=not completeness_facts.managed,
+                keeps_text=completeness_facts.managed,
             ),
             dated(
                 InventoryCondition.INVENTORY_INCOMPLETE,
-                *_completeness(judged),
+                *_completeness(completeness_facts),
                 status=incomplete is not None,
-                keeps_text=incomplete is None and not judged.passed_through,
+                keeps_text=incomplete is None and not completeness_facts.passed_through,
             ),
         ],
     )
 
 
-def _completeness(judged: Judged) -> tuple[InventoryIncomplete, str]:
+def _completeness(completeness_facts: CompletenessFacts) -> tuple[InventoryIncomplete, str]:
     """Return reason and text of the condition InventoryIncomplete."""
-    if judged.incomplete is not None:
-        return InventoryIncomplete[judged.incomplete.reason.name], judged.incomplete.message
-    if not judged.passed_through:
+    if completeness_facts.incomplete is not None:
+        return InventoryIncomplete[
+            completeness_facts.incomplete.reason.name
+        ], completeness_facts.incomplete.message
+    if not completeness_facts.passed_through:
         return InventoryIncomplete.COMPLETE, "every device is reported completely"
     text = (
-        f"{listed(judged.passed_through)} is bound to a VFIO driver, for virtual machines, and joins no pool;"
+        f"{listed(completeness_facts.passed_through)} is bound to a VFIO driver, for virtual machines, and joins no pool;"
         " every other device is reported completely"
     )
     return InventoryIncomplete.PASSED_THROUGH, text

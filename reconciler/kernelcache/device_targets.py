@@ -82,11 +82,11 @@ def fitting_nodes(
     fits_by_targets: dict[Targets, bool] = {}
     found: set[NodeName] = set()
     for node, there in nodes.items():
-        does_fit = fits_by_targets.get(there)
-        if does_fit is None:
-            does_fit = any(isinstance(device_fit(desired, item), Fits) for item in there)
-            fits_by_targets[there] = does_fit
-        if does_fit:
+        fits = fits_by_targets.get(there)
+        if fits is None:
+            fits = any(isinstance(device_fit(desired, item), Fits) for item in there)
+            fits_by_targets[there] = fits
+        if fits:
             found.add(node)
     return found
 

@@ -179,8 +179,8 @@ class NodeDeployLabels:
         return await self._write(node, change)
 
     def _forget(self, name: "NodeName") -> None:
-        for recorded in (self._held_since, self._restored, self._noted):
-            recorded.pop(name, None)
+        for entries in (self._held_since, self._restored, self._noted):
+            entries.pop(name, None)
 
     def _expired(self, name: "NodeName", now: float) -> frozenset[Hold]:
         since = self._held_since.get(name, {})
@@ -191,10 +191,10 @@ class NodeDeployLabels:
         self, name: "NodeName", change: LabelChange, expired: frozenset[Hold], *, now: float
     ) -> None:
         """Remember when holds began; one that is over is remembered until its change is written."""
-        recorded = self._held_since.pop(name, {})
-        since = {hold: recorded.get(hold, now) for hold in change.held}
+        held_since = self._held_since.pop(name, {})
+        since = {hold: held_since.get(hold, now) for hold in change.held}
         if change:
-            since |= {hold: at for hold, at in recorded.items() if hold in expired}
+            since |= {hold: at for hold, at in held_since.items() if hold in expired}
         if since:
             self._held_since[name] = since
 

@@ -343,7 +343,7 @@ class SoftwareObjects:
     async def _prune(self, work: _Pass, desired: Mapping[str, DesiredState]) -> None:
         """Remove what no state wants; what states have that cannot be built stays, and the operator's that have pods."""
         outcomes = work.outcomes
-        unwanted: dict[str, dict[ObjectName, Json]] = {}
+        surplus: dict[str, dict[ObjectName, Json]] = {}
         for name, found in work.live.objects.items():
             state = state_of(found)
             if name in work.names or _is_foreign(found, work.owner):
@@ -362,8 +362,8 @@ class SoftwareObjects:
                 if name[0] == "DaemonSet":
                     outcomes[state].daemon_sets.append(found)
                 continue
-            unwanted.setdefault(state, {})[name] = found
-        for state, objects in unwanted.items():
+            surplus.setdefault(state, {})[name] = found
+        for state, objects in surplus.items():
             left, refusals = await self._remove(objects, propagation=work.propagation)
             outcome = outcomes.get(state)
             if outcome is None:

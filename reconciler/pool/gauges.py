@@ -85,7 +85,7 @@ def show_conditions(pool: "PoolName", conditions: "Iterable[Condition]") -> None
 def show_slots(
     pool: "PoolName", units: "Mapping[NodeName, int]", before: "Mapping[NodeName, int]"
 ) -> None:
-    """Set the gauges of a pool's units by node, given the current ones; removed nodes lose theirs."""
+    """Set the gauges of a pool's units by node, given the exported ones; removed nodes lose theirs."""
     for node in before.keys() - units.keys():
         metrics.POOL_NODE_SLOTS.remove(pool, node)
     for node, count in units.items():

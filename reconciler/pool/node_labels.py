@@ -161,8 +161,8 @@ class PoolNodeLabels:
         return {pool_node_label(pool.name) for pool in scaling if pool.scales}
 
     def _taints(self, pools: "Iterable[PoolName]") -> "list[Taint]":
-        there_now = (self._catalog.pools.get(name) for name in pools)
-        return [taint for pool in there_now if pool is not None for taint in pool.taints]
+        found = (self._catalog.pools.get(name) for name in pools)
+        return [taint for pool in found if pool is not None for taint in pool.taints]
 
 
 def _taint_keys(annotation: str) -> "Iterable[_TaintKey]":

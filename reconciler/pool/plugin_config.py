@@ -120,17 +120,17 @@ def _devices_of(name: "PoolName", pool: "GPUPool | None", devices: "list[GPUDevi
     gpus: dict[str, ConfiguredDevice] = {}
     # by UUID: two objects that claim one are one device
     for device in devices:
-        device_now = device_facts(device)
-        if device_now.pool != name or not device_now.uuid:
+        facts_of_device = device_facts(device)
+        if facts_of_device.pool != name or not facts_of_device.uuid:
             continue
-        units = {} if facts is None else units_by_resource(layout_of(device_now, facts), facts)
+        units = {} if facts is None else units_by_resource(layout_of(facts_of_device, facts), facts)
         instances: list[str] = [] if parts else list(chain.from_iterable(units.values()))
-        gpus[device_now.uuid] = ConfiguredDevice(
-            uuid=device_now.uuid,
-            instances=instances if is_mig or device_now.is_partitioned else None,
+        gpus[facts_of_device.uuid] = ConfiguredDevice(
+            uuid=facts_of_device.uuid,
+            instances=instances if is_mig or facts_of_device.is_partitioned else None,
             parts={name: list(ids) for name, ids in units.items()} if parts else None,
             numa_node=device.status.numa_node,
-            is_withheld=device_now.is_faulted or device_now.is_draining,
+            is_withheld=facts_of_device.is_faulted or facts_of_device.is_draining,
         )
     return tuple(gpus.values())
 

@@ -206,23 +206,21 @@ class PoolWorkloads:
             return _build_all(pool, devices, self._settings)
         return await asyncio.to_thread(_build_all, pool, devices, self._settings)
 
-    async def _make(
-        self, resource: "Resource", found: _Found, desired_objects: Json | None
-    ) -> bool:
+    async def _make(self, resource: "Resource", found: _Found, body: Json | None) -> bool:
         """Reconcile one object; say whether the watch has yet to show a write."""
         live = None if found.live is None else msgspec.to_builtins(found.live)
         if live is not None and resource is DAEMON_SETS:
             self._rollouts.report(live, list(self._nodes.values()))
-        if desired_objects is not None and not self._applier.differs(desired_objects, live):
+        if body is not None and not self._applier.differs(body, live):
             return False
         key, digest = (
             (resource.kind, found.name),
-            "" if desired_objects is None else digest_of(desired_objects),
+            "" if body is None else digest_of(body),
         )
         if self._expected.unseen(key, found.metadata) == digest:
             return True
-        if desired_objects is not None:
-            if (written := await self._applier.put(desired_objects, live)) is not None:
+        if body is not None:
+            if (written := await self._applier.put(body, live)) is not None:
                 self._expected.expect(key, digest, written)
         elif found.live is not None:
             meta = found.live.metadata

@@ -184,13 +184,13 @@ class PoolScaler:
             for item in observed:
                 if item.id in cancelled or _is_left_over(item):
                     await backend.cancel(item)
-            for desired in decided.requests:
+            for request in decided.requests:
                 try:
-                    await backend.ensure(desired, parameters)
+                    await backend.ensure(request, parameters)
                 except ForeignObjectError as error:
                     refused = refused or error
                 else:
-                    gauges.count_signal(desired.pool)
+                    gauges.count_signal(request.pool)
             await backend.reconcile(parameters)
         except (ForeignObjectError, KubeError) as error:
             return refused or error
@@ -252,9 +252,9 @@ class PoolScaler:
     def _narrowed(self, name: PoolName, waiting: "list[PodFacts]") -> "list[PodFacts]":
         """Return the waiting pods without what kube-scheduler passed over for them; pods that are bound are forgotten."""
         passed_over = self._passed_over.setdefault(name, PassedOverNodes(self._index))
-        passed = (self._reader.pods.get(uid) for uid in passed_over.uids())
+        observed_pods = (self._reader.pods.get(uid) for uid in passed_over.uids())
         passed_over.forget(
-            pod.uid for pod in passed if pod is not None and pod.phase is PodPhase.PENDING
+            pod.uid for pod in observed_pods if pod is not None and pod.phase is PodPhase.PENDING
         )
         return passed_over.narrowed(waiting)
 

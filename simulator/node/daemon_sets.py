@@ -171,20 +171,18 @@ class FakeDaemonSets:
             if item.metadata.deletion_timestamp is None
         }
         await self._keep_revisions(live)
-        requested = self._desired(live)
+        desired = self._desired(live)
         for name, pod in list(self._pods.by_name.items()):
-            if pod.owner and (
-                name not in requested or requested[name][0].metadata.uid != pod.owner
-            ):
+            if pod.owner and (name not in desired or desired[name][0].metadata.uid != pod.owner):
                 await self._delete(pod)
-        for name in sorted(requested.keys() - self._pods.by_name.keys()):
-            await self._create(name, *requested[name])
+        for name in sorted(desired.keys() - self._pods.by_name.keys()):
+            await self._create(name, *desired[name])
         pods: defaultdict[str, list[_DaemonPod]] = defaultdict(list)
         for name, pod in sorted(self._pods.by_name.items()):
-            if name in requested:
+            if name in desired:
                 pods[pod.owner].append(pod)
         for uid, item in live.items():
-            total = sum(owner.metadata.uid == uid for owner, _ in requested.values())
+            total = sum(owner.metadata.uid == uid for owner, _ in desired.values())
             await self._replace_one(item, pods[uid])
             await self._write_status(item, pods[uid], total)
 

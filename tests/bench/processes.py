@@ -144,7 +144,7 @@ class Turns:
     """Longest gap between two turns of a task that asks for one every millisecond."""
     cpu_ms: float
     """Most processor time of the loop's thread between two turns."""
-    existing: int
+    recorded: int
     """Reservations, and pods that are kept."""
 
 
@@ -205,17 +205,17 @@ class MeasuredServer:
             for kind in ("total", "used", "reserved", "available")
         }
 
-    async def wait_capacity(self, **required: int) -> None:
+    async def wait_capacity(self, **expected: int) -> None:
         """Wait until the gauges show these sums."""
         deadline = time.perf_counter() + 30
         seen: dict[str, int] = {}
         while time.perf_counter() < deadline:
             seen = await self.capacity()
-            if seen.items() >= required.items():
+            if seen.items() >= expected.items():
                 checked("capacity")
                 return
             await asyncio.sleep(0.1)
-        raise AssertionError(f"capacity is {seen}, wanted {required}")
+        raise AssertionError(f"capacity is {seen}, wanted {expected}")
 
     def log(self) -> str:
         return (self._directory / "server.log").read_text(encoding="utf-8")

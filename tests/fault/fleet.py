@@ -74,7 +74,7 @@ class Replica:
         self.proxy = proxy
         self.is_ready = False
         """What the Service last heard."""
-        self.is_selected = False
+        self.should_run = False
         """Whether it is to run: then it is started again when it ends."""
         self.ends = 0
         """How often it ended."""
@@ -187,7 +187,7 @@ class Fleet:
         for number in range(self._count):
             self.replicas.append(await self._new_replica(number))
         for replica in self.replicas:
-            replica.is_selected = True
+            replica.should_run = True
             await replica.proxy.start()
             replica.process.start()
         await self._wait_until_ready(60)
@@ -205,7 +205,7 @@ class Fleet:
 
     async def _end(self) -> None:
         for replica in self.replicas:
-            replica.is_selected = False
+            replica.should_run = False
             replica.kill9()
             await replica.proxy.close()
         self._forks.close()
@@ -229,7 +229,7 @@ class Fleet:
             while True:
                 for replica in self.replicas:
                     process = replica.process
-                    if process.running or not replica.is_selected:
+                    if process.running or not replica.should_run:
                         ended_at.pop(replica.number, None)
                     elif loop.time() > ended_at.setdefault(replica.number, loop.time()) + (
                         RESTARTED_AFTER_S

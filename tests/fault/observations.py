@@ -73,7 +73,7 @@ class Pod:
         return given if is_readable else {}
 
     @property
-    def expected(self) -> int:
+    def least_units(self) -> int:
         """Return how many distinct units it needs at least."""
         return max([sum(self.asked.values()), *self.asked_first.values()])
 

@@ -18,7 +18,7 @@ SHARED = CacheName(namespace="", name="shared")
 DIGEST = Digest("sha256:" + "1" * 64)
 
 
-def a_known_cache(*archs: int, digest: Digest = DIGEST) -> ResolvedCache:
+def a_resolved_cache(*archs: int, digest: Digest = DIGEST) -> ResolvedCache:
     """A cache with kernels for these architectures, as 90."""
     targets = tuple(KernelTarget(backend="cuda", arch=str(arch), warp_size=32) for arch in archs)
     return ResolvedCache(digest=digest, targets=targets)

@@ -99,8 +99,8 @@ def _refusal(
     refusal = allocation_state.reader.refusal_on(name, asked.pool, asked.demand, uid=asked.uid)
     if refusal is None or refusal.reason is not NodeReason.NODE_NOT_IN_POOL:
         return refusal
-    existing = allocation_state.index.knows_node(name)
-    return NodeRefusal(reason=refusal.reason if existing else NodeReason.UNKNOWN_NODE)
+    is_in_index = allocation_state.index.knows_node(name)
+    return NodeRefusal(reason=refusal.reason if is_in_index else NodeReason.UNKNOWN_NODE)
 
 
 def _reply(

@@ -224,8 +224,8 @@ class NaiveSearch:
         """Pools that the pod may use for as many units, and the nodes that take it."""
         demand = self.world.pod.demand
         for pool in self.world.usable_pools:
-            existing = self.world.serving(pool.resource)
-            if existing is None or existing.name != pool.name or pool.resource == demand.resource:
+            serving = self.world.serving(pool.resource)
+            if serving is None or serving.name != pool.name or pool.resource == demand.resource:
                 continue
             if len(demand.containers) == 1 and may_ask(pool, demand.units):
                 for node in NaivePlacement(asking_pool(self.world, pool)).taking():
@@ -372,9 +372,9 @@ def restored(world: WaitingWorld, names: Collection[str]) -> WaitingWorld:
 
 def partitioned(device: DeviceFacts) -> DeviceFacts:
     """The device with the instances that fit."""
-    requested = dict(device.mig_capacities)[PROFILE]
+    count = dict(device.mig_capacities)[PROFILE]
     uuids = [uuid for profile, uuid in device.mig_instances if profile == PROFILE]
-    uuids += [f"{device.uuid}-new-{number}" for number in range(requested - len(uuids))]
+    uuids += [f"{device.uuid}-new-{number}" for number in range(count - len(uuids))]
     return replace(device, mig_instances=tuple((PROFILE, uuid) for uuid in uuids))
 
 

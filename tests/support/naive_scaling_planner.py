@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from functools import cache
 
-UnitCounts = tuple[int, int]
+Capacity = tuple[int, int]
 """Units and CPU milli."""
 
 
 def fewest_new_nodes(
-    pods: Sequence[UnitCounts], pod_counts: Sequence[UnitCounts], shapes: Sequence[UnitCounts]
+    pods: Sequence[Capacity], pod_counts: Sequence[Capacity], shapes: Sequence[Capacity]
 ) -> int | None:
     """Return the fewest nodes of any shapes without which not all pods have room; None where no number does.
 
@@ -19,7 +19,7 @@ def fewest_new_nodes(
     """
 
     @cache
-    def search(at: int, left: tuple[UnitCounts, ...]) -> int | None:
+    def search(at: int, left: tuple[Capacity, ...]) -> int | None:
         if at == len(pods):
             return 0
         best: int | None = None
@@ -39,12 +39,12 @@ def fewest_new_nodes(
     return search(0, tuple(sorted(pod_counts)))
 
 
-def all_fit(pods: Sequence[UnitCounts], pod_counts: Sequence[UnitCounts]) -> bool:
+def all_fit(pods: Sequence[Capacity], pod_counts: Sequence[Capacity]) -> bool:
     """Say whether all pods have room at the same time."""
     return fewest_new_nodes(pods, pod_counts, ()) == 0
 
 
-def _minus(capacity: UnitCounts, pod: UnitCounts) -> UnitCounts | None:
+def _minus(capacity: Capacity, pod: Capacity) -> Capacity | None:
     units, cpu = capacity[0] - pod[0], capacity[1] - pod[1]
     return (units, cpu) if units >= 0 and cpu >= 0 else None
 

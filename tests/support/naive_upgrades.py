@@ -294,8 +294,8 @@ class _Node:
             return state
         if not any(driver.is_scheduled for driver in self.machine.drivers):
             return ""
-        existing = self.newest or any(driver.is_orphan for driver in self.machine.drivers)
-        return "upgrade-done" if existing else ""
+        has_driver = self.newest or any(driver.is_orphan for driver in self.machine.drivers)
+        return "upgrade-done" if has_driver else ""
 
     def _from_required(self, starts: bool) -> str:
         if self.newest and not self.is_needed:

@@ -158,13 +158,13 @@ class UpgradeHistory:
             machine.name for machine in machines.values() if self._is_moving(machine)
         }
         assert not self.numbers.parallel or len(moving) <= self.numbers.parallel
-        expected = [machine for machine in machines.values() if machine.is_selected]
+        selected = [machine for machine in machines.values() if machine.is_selected]
         gone = {
-            item.name for item in expected if item.cordoner or not item.is_ready or item.is_withheld
+            item.name for item in selected if item.cordoner or not item.is_ready or item.is_withheld
         }
-        more = started - gone - {item.name for item in expected if self._is_moving(item)}
-        total = gone | {item.name for item in expected if self._is_moving(item)} | started
-        assert not more or len(total) <= (self.numbers.limit(len(expected)) or 0)
+        more = started - gone - {item.name for item in selected if self._is_moving(item)}
+        total = gone | {item.name for item in selected if self._is_moving(item)} | started
+        assert not more or len(total) <= (self.numbers.limit(len(selected)) or 0)
 
     def numbers_without_limits(self) -> Numbers:
         return replace(self.numbers, parallel=0, unavailable="100%")
@@ -260,7 +260,7 @@ class UpgradeHistory:
         if len(self.world.machines) < max(LARGE):
             self.world.add_node()
 
-    def node_unwanted(self, pick: Pick) -> None:
+    def node_not_selected(self, pick: Pick) -> None:
         if machine := self._node(pick):
             machine.is_selected = pick((True, True, False))
             if not machine.is_selected:

@@ -31,7 +31,7 @@ class JoinableDevices:
         # pool -> when it was looked for, and what was found
 
     def update(self, devices: "Iterable[DeviceName]") -> None:
-        """Look again at devices that have changed."""
+        """Read again the devices that have changed."""
         for name in devices:
             node = self._node_of.pop(name, None)
             if node is not None:

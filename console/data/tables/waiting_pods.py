@@ -28,7 +28,7 @@ class _Comparison:
     """Positions behind the first ones, compared with those that are shown."""
 
     place: int = FIRST
-    is_again: bool = False
+    is_repeated: bool = False
     """Whether the order has changed meanwhile."""
 
 
@@ -62,7 +62,7 @@ class WaitingPods:
         return current[0] if current is not None else None
 
     def update(self, uid: "PodUid") -> None:
-        """Look again at a pod that has changed."""
+        """Update a pod that has changed."""
         pod = self._cluster.reader.pods.get(uid)
         before = self._places.get(uid)
         after = None
@@ -86,7 +86,7 @@ class WaitingPods:
         return position
 
     def moved(self) -> "list[PodUid]":
-        """Return pods with another position than the current one: of the first ones all, and some of the others."""
+        """Return pods with another position than the published one: of the first ones all, and some of the others."""
         found: list[PodUid] = []
         for resource, comparison in list(self._comparisons.items()):
             order = self._order.get(resource, [])
@@ -95,7 +95,7 @@ class WaitingPods:
             found += self._differing(order, comparison.place, end)
             comparison.place = end
             if end >= len(order):
-                if comparison.is_again:
+                if comparison.is_repeated:
                     self._comparisons[resource] = _Comparison()
                 else:
                     del self._comparisons[resource]
@@ -125,7 +125,7 @@ class WaitingPods:
         if current is None:
             self._comparisons[resource] = _Comparison()
         else:
-            current.is_again = True
+            current.is_repeated = True
 
 
 def _place_of(pod: "PodFacts") -> "_Place":

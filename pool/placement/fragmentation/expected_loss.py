@@ -37,7 +37,7 @@ class _ModelLoss:
     """F of the nodes of one model."""
 
     def __init__(self, shapes: "Sequence[tuple[TargetShape, float]]", model: str) -> None:
-        self._desired = [
+        self._demands = [
             (shape.cpu_milli, shape.milli, shape.devices, p, shape.takes(model))
             for shape, p in shapes
         ]
@@ -64,7 +64,7 @@ class _ModelLoss:
         }
         enough = {size: sum(remaining >= size for remaining in free) for size in self._sizes}
         both = gpu = cpu = with_cpu = without_cpu = no_access = 0.0
-        for needed_cpu, size, devices, p, is_taken in self._desired:
+        for needed_cpu, size, devices, p, is_taken in self._demands:
             has_cpu = cpu_milli >= needed_cpu
             if not size:
                 if has_cpu:

@@ -156,7 +156,7 @@ class _Run:
             (_, number), kind = heapq.heappop(heads)
             placed = self._cluster.place_on(number, node)
             if placed is None:
-                continue  # what is placed meanwhile makes no capacity for this kind
+                continue  # what is placed meanwhile frees no capacity for this kind
             self._note(number, placed)
             self._waiting_count -= 1
             pods = self._waiting[kind]

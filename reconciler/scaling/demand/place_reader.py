@@ -79,13 +79,13 @@ class PlaceReader:
             dict.fromkeys(key for pod in waiting for key in _keys(pod)),
             key=lambda key: cached[key][0] if key in cached else 0.0,
         )
-        desired: dict[str, list[_Key]] = {}
+        stale_keys: dict[str, list[_Key]] = {}
         for key in by_age:
             if key not in cached or cached[key][0] <= now:
-                desired.setdefault(key[0], []).append(key)
+                stale_keys.setdefault(key[0], []).append(key)
         turns = asyncio.Semaphore(AT_A_TIME)
         async with asyncio.TaskGroup() as group:
-            for key in itertools.islice(in_turn(desired.values()), MOST_READ):
+            for key in itertools.islice(in_turn(stale_keys.values()), MOST_READ):
                 group.create_task(self._read(key, now, turns), name=f"place by {key[1]}")
 
     def zones(self) -> "frozenset[str]":
@@ -176,12 +176,14 @@ class PlaceReader:
         unbound = Place(undecided=f"claim {name} of the pod is not bound to a volume yet")
         if not class_name:
             return unbound, False
-        cached = await self._client.get(STORAGE_CLASSES, StorageClass, class_name)
-        if not cached.waits_for_pod:
+        storage_class = await self._client.get(STORAGE_CLASSES, StorageClass, class_name)
+        if not storage_class.waits_for_pod:
             return unbound, False
-        if cached.provisioner == _NO_PROVISIONER:  # one of the volumes that exist, on any node
+        if (
+            storage_class.provisioner == _NO_PROVISIONER
+        ):  # one of the volumes that exist, on any node
             return Place(untold=_words(name)), False
-        return place_of_class(name, cached.allowed_topologies or ()), False
+        return place_of_class(name, storage_class.allowed_topologies or ()), False
 
     async def _nodes_of(self, rule: PeerRule) -> _Nodes:
         if rule.selector is None:
@@ -212,8 +214,8 @@ class PlaceReader:
         selected: set[str] = set()
         if rule.namespace_selector is not None:
             matches = parse_label_selector(rule.namespace_selector).matches
-            cached = self._catalog.labels_by_namespace
-            selected = {name for name, labels in cached.items() if matches(labels)}
+            namespaces = self._catalog.labels_by_namespace
+            selected = {name for name, labels in namespaces.items() if matches(labels)}
         return selected.union(rule.namespaces)
 
 

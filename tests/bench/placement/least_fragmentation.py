@@ -101,7 +101,7 @@ class LeastFragmentation:
 
 
 class _PoolCapacity:
-    """UnitCounts for large pods on the nodes of a pool."""
+    """Capacity for large pods on the nodes of a pool."""
 
     def __init__(self, target: "TargetWorkload", pool: str, nodes: "Sequence[NodeState]") -> None:
         self._pool = pool

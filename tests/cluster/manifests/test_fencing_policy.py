@@ -260,9 +260,9 @@ async def test_definition_that_is_deleted_and_applied_again_is_followed_again(
         since = time.monotonic()
         term = a_term("first", number)
         await polling.eventually(functools.partial(is_served, term), what="the kind, served again")
-        existing = await until_served(api, namespace, f"first/{number}")
+        served_after_s = await until_served(api, namespace, f"first/{number}")
         print(
-            f"served after {time.monotonic() - since - existing:.1f} s, known {existing:.1f} s later"
+            f"served after {time.monotonic() - since - served_after_s:.1f} s, known {served_after_s:.1f} s later"
         )
         await begin_term(api, "second", number + 10)
         await until_served(api, namespace, f"second/{number + 10}")

@@ -124,9 +124,9 @@ async def await_volumes(make_pool, api, namespace) -> list[str]:
         "awaited": {"storageClassName": name},
     }
     for claim, terms in claims.items():
-        expected = {**spec, **terms, "resources": {"requests": size}}
+        pod_spec = {**spec, **terms, "resources": {"requests": size}}
         path = f"/api/v1/namespaces/{namespace}/persistentvolumeclaims"
-        await api.create(path, {"metadata": {"name": claim}, "spec": expected})
+        await api.create(path, {"metadata": {"name": claim}, "spec": pod_spec})
     pod = a_pod("near-volumes", pool, units=2)
     pod["spec"]["volumes"] = [
         {"name": claim, "persistentVolumeClaim": {"claimName": claim}} for claim in claims

@@ -35,9 +35,9 @@ class Replica:
         self.clock = SettableClock(now)
         self.serving = ServingContext()
         self.store = store
-        self.rotation = self.with_wanted(REQUIRED)
+        self.rotation = self.with_required(REQUIRED)
 
-    def with_wanted(
+    def with_required(
         self, required: Requirements, *, client_secret_name: str = ""
     ) -> CertificateRotation:
         namespace, name = SECRET
@@ -76,7 +76,7 @@ async def test_first_pass_makes_stores_injects_and_serves():
 
 
 def with_client_secret(store: MemoryStore) -> CertificateRotation:
-    return Replica(store).with_wanted(REQUIRED, client_secret_name=CLIENT_SECRET[1])
+    return Replica(store).with_required(REQUIRED, client_secret_name=CLIENT_SECRET[1])
 
 
 async def test_schedulers_secret_has_what_it_needs_and_no_key_of_ours():
@@ -147,7 +147,7 @@ async def test_name_that_is_newly_wanted_makes_a_new_leaf():
     store = MemoryStore()
     replica = Replica(store)
     await replica.rotation.check()
-    await replica.with_wanted(requirements(dns_names=("new.example.org",))).check()
+    await replica.with_required(requirements(dns_names=("new.example.org",))).check()
     assert "new.example.org" in certificate(store.bundle.serving.certificate_pem).dns_names
     assert replica.is_in_step
 

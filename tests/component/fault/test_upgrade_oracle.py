@@ -185,14 +185,14 @@ def test_node_that_was_away_already_may_be_upgraded_all_the_same(story):
 def test_node_that_was_away_a_moment_ago_may_be_taken_to_be_away_until_the_server_has_seen_it(
     story,
 ):
-    for existing in (False, True):
+    for is_recorded in (False, True):
         story.mark("c", UpgradeMarks(state=DONE, is_ready=False))
         story.mark("c", IN_SERVICE)
-        if existing:
+        if is_recorded:
             story.oracle.upgrades.all_is_known(story.at + 0.5)
         for name in "abc":
             story.mark(name, CHOSEN)
-        assert story.seen == ([upgrade_oracle.TOO_MANY_AWAY] if existing else [])
+        assert story.seen == ([upgrade_oracle.TOO_MANY_AWAY] if is_recorded else [])
         for name in "abc":
             story.mark(name, IN_SERVICE)
 

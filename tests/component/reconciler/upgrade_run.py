@@ -498,12 +498,12 @@ class UpgradeRun:
             "validator": labels.get(VALIDATOR_LABEL) == "true",
             "agent": labels.get(AGENT_DEPLOY_LABEL) != PAUSED_FOR_UPGRADE,
         }
-        for kind, is_selected in expected.items():
+        for kind, is_expected in expected.items():
             found = [pod for pod in pods if pod["metadata"]["name"].startswith(kind)]
-            if is_selected and not found and (kind != "agent" or name not in self.unstaffed):
+            if is_expected and not found and (kind != "agent" or name not in self.unstaffed):
                 await self._create_own(kind, name)
             for item in found:
-                if not is_selected:
+                if not is_expected:
                     await self.client.delete(PODS, item["metadata"]["name"], namespace=NAMESPACE)
                 elif not is_ready(item) and (
                     is_loaded if kind != "agent" else name not in self.agentless

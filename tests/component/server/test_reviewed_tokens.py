@@ -8,8 +8,8 @@ from http_edge.reviews.kube_reviews import TokenUser
 from http_edge.reviews.review_cache import (
     ALLOWED_S,
     BURST,
+    MAX_IN_FLIGHT,
     MAX_TOKENS,
-    MAX_UNDER_WAY,
     REFUSED_S,
     REVIEWS_A_S,
     TokenRefusal,
@@ -149,10 +149,10 @@ async def test_reviews_under_way_are_bounded() -> None:
     async with asyncio.TaskGroup() as group:
         asked = [group.create_task(setup.review(f"t-{number}")) for number in range(BURST)]
         await asyncio.sleep(0.01)
-        assert len(setup.reviews.asked) == MAX_UNDER_WAY
+        assert len(setup.reviews.asked) == MAX_IN_FLIGHT
         setup.reviews.gate.set()
     results = [item.result() for item in asked]
-    assert results.count(TokenRefusal.UNAVAILABLE) == BURST - MAX_UNDER_WAY
+    assert results.count(TokenRefusal.UNAVAILABLE) == BURST - MAX_IN_FLIGHT
     await asyncio.sleep(10)
     assert await setup.review("reader") == USER
 
@@ -160,11 +160,11 @@ async def test_reviews_under_way_are_bounded() -> None:
 async def test_a_caller_that_goes_away_leaves_its_place() -> None:
     setup = Setup()
     setup.reviews.gate.clear()
-    for number in range(2 * MAX_UNDER_WAY):
+    for number in range(2 * MAX_IN_FLIGHT):
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(1):
                 await setup.review(f"t-{number}")
-    assert len(setup.reviews.asked) == 2 * MAX_UNDER_WAY
+    assert len(setup.reviews.asked) == 2 * MAX_IN_FLIGHT
 
 
 async def test_tokens_are_bounded_in_number_and_kept_as_digests() -> None:

@@ -101,10 +101,10 @@ def test_devices_of_one_node_share_the_links_to_a_device():
 )
 def test_a_peer_is_the_name_of_a_device_unless_that_is_a_digest(node: str, address: str):
     """A name of more than 253 characters is cut and ends in a digest: no link leads there."""
-    remembered = inventory_id(NodeName(node), address)
+    device_id = inventory_id(NodeName(node), address)
     device = GPUDevice(
         metadata=ObjectMeta(name="x"),
-        status=GPUDeviceStatus(links=[Link(peer=remembered, type="PIX")]),
+        status=GPUDeviceStatus(links=[Link(peer=device_id, type="PIX")]),
     )
     (link,) = device_facts(device).links
-    assert (link.peer == device_name(NodeName(node), address)) is (len(remembered) <= 253)
+    assert (link.peer == device_name(NodeName(node), address)) is (len(device_id) <= 253)

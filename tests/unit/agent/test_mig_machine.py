@@ -163,11 +163,11 @@ class Cutting(RuleBasedStateMachine):
         if end is None:
             assert not was_used
         elif isinstance(end, partition_planner.Done):
-            self.as_wanted()
+            self.as_desired()
         else:
             assert was_used or end.reason is partition_planner.BlockReason.RESET_NEEDED, end
 
-    def as_wanted(self) -> None:
+    def as_desired(self) -> None:
         assert self.seen.is_mig_enabled == bool(self.desired.shares)
         assert self.seen.is_mig_pending is None
         assert Counter(self.device.layout) == LAYOUTS[self.desired.shares]

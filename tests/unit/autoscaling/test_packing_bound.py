@@ -22,7 +22,7 @@ from pool.allocation_state import AllocationState
 from pool.compute_resources import ComputeResources
 from pool.model import PodFacts, PodSelection
 from tests.support.builders import a_slice_pool
-from tests.support.naive_scaling_planner import UnitCounts, all_fit, fewest_new_nodes
+from tests.support.naive_scaling_planner import Capacity, all_fit, fewest_new_nodes
 from tests.support.scaling_plans import (
     a_shape,
     a_waiting_pod,
@@ -51,18 +51,18 @@ class Case:
         return state
 
     @property
-    def shapes(self) -> list[UnitCounts]:
+    def shapes(self) -> list[Capacity]:
         return [(shape.units, shape.cpu_milli or AMPLE) for shape in self.parameters.shapes]
 
     def plan(self, **supply: Any) -> ScalingPlan:
         return planned(self.parameters, self.pods, self.state.index, **supply)
 
-    def needs(self, uids: Iterable[PodUid]) -> list[UnitCounts]:
+    def needs(self, uids: Iterable[PodUid]) -> list[Capacity]:
         by_uid = {pod.uid: pod for pod in self.pods}
         return [needs(by_uid[uid]) for uid in uids]
 
 
-def needs(pod: PodFacts) -> UnitCounts:
+def needs(pod: PodFacts) -> Capacity:
     return (pod.demand.units, pod.requests.cpu_milli)
 
 

@@ -44,11 +44,11 @@ def pod_spec_of(document: Object) -> Object | None:
 
 def unknown_fields(value: Any, schema: Object, path: str = "") -> Iterator[str]:
     for key, nested in value.items() if isinstance(value, dict) else ():
-        existing = schema.get("properties")
-        if existing is not None and key not in existing:
+        properties = schema.get("properties")
+        if properties is not None and key not in properties:
             yield f"{path}.{key}"
-        elif existing is not None:
-            yield from unknown_fields(nested, existing[key], f"{path}.{key}")
+        elif properties is not None:
+            yield from unknown_fields(nested, properties[key], f"{path}.{key}")
 
 
 def test_every_kind_of_workload_is_shown():

@@ -135,8 +135,8 @@ class Inventories(RuleBasedStateMachine):
         assert after.inventory_id == before.inventory_id
         assert after.uuid == before.uuid or not before.uuid
         for field in ("product", "memory_mib", "compute_capability"):
-            addresses = getattr(before, field)
-            assert not addresses or getattr(after, field) == addresses
+            earlier = getattr(before, field)
+            assert not earlier or getattr(after, field) == earlier
         assert after.pci == before.pci
 
     def _nobody_goes_unsaid(self, before: dict[DeviceName, GPUDevice]) -> None:

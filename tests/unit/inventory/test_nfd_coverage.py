@@ -58,7 +58,7 @@ class Found:
     merged: MergedReport
     devices: list[GPUDeviceStatus]
     incomplete: IncompleteInventory | None
-    is_shown: bool
+    is_published: bool
     is_present: bool
 
     @property
@@ -84,7 +84,7 @@ def found_by(node: DescribedNode, source: str, labels: Labels, asked: Iterable[J
         merged=merged,
         devices=devices,
         incomplete=incompleteness_of(merged, devices, plan.refused),
-        is_shown=has_inventory(merged, [], plan, is_visible=False),
+        is_published=has_inventory(merged, [], plan, is_visible=False),
         is_present=has_device(addresses, features),
     )
 
@@ -118,12 +118,12 @@ def test_labels_count_that_node_features_ask_for_and_nfd_master_has_not_written(
         return
     found, written = found_by(node, source, {}, asked), found_by(node, source, labels)
     assert (found.devices, found.incomplete) == (written.devices, written.incomplete)
-    assert (found.is_shown, found.is_present, found.merged.bad) == (True, True, frozenset())
+    assert (found.is_published, found.is_present, found.merged.bad) == (True, True, frozenset())
     # nfd-worker lists the bus, whatever it is configured to label.
     on_bus = found_by(
         node, source, {}, asked=[item | {"spec": {**item["spec"], "labels": {}}} for item in asked]
     )
-    assert (on_bus.is_shown, on_bus.is_present) == (True, True)
+    assert (on_bus.is_published, on_bus.is_present) == (True, True)
 
 
 @EACH_NODE
@@ -186,7 +186,7 @@ def check(node: DescribedNode, found: Found, whole: Found, key: str) -> None:
     assert [*wrong_facts(node, found.devices)] == [], key
     assert len(found.devices) == len(whole.devices), key
     assert found.is_present, key
-    assert found.is_shown, key
+    assert found.is_published, key
     if found.devices:
         assert found.reason is whole.reason, key
     else:

@@ -138,9 +138,9 @@ def test_the_label_that_opts_out_may_be_another():
 
 
 def test_versions_that_no_source_reports_any_more_stay():
-    addresses = DriverVersions(version="1", cuda_version="2", toolkit_version="3")
-    assert node.versions_of(seen({}), addresses) == addresses
-    reported = node.versions_of(seen(gfd_labels(1)), addresses)
+    versions = DriverVersions(version="1", cuda_version="2", toolkit_version="3")
+    assert node.versions_of(seen({}), versions) == versions
+    reported = node.versions_of(seen(gfd_labels(1)), versions)
     assert reported == DriverVersions(version="570.86.15", cuda_version="12.8", toolkit_version="3")
 
 

@@ -22,7 +22,7 @@ def named(name: str, namespace: str = "ml") -> CacheName:
     return CacheName(namespace=namespace, name=name)
 
 
-def a_wanted(digest: Digest, size: int = 10, *, is_awaited: bool = False) -> DesiredCache:
+def a_desired_cache(digest: Digest, size: int = 10, *, is_awaited: bool = False) -> DesiredCache:
     return DesiredCache(digest=digest, bytes=size, is_awaited=is_awaited)
 
 

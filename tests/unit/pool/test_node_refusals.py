@@ -265,8 +265,8 @@ def test_a_node_outside_of_the_pool_says_so() -> None:
 
 def test_the_index_tells_unknown_nodes_from_nodes_without_devices() -> None:
     index = some_allocation_state(devices=some_devices(1, "only-devices"), nodes=("bare",)).index
-    existing = [index.knows_node(NodeName(name)) for name in ("only-devices", "bare", "ghost")]
-    assert existing == [True, True, False]
+    indexed = [index.knows_node(NodeName(name)) for name in ("only-devices", "bare", "ghost")]
+    assert indexed == [True, True, False]
 
 
 def test_slices_are_counted_one_by_one() -> None:

@@ -15,13 +15,18 @@ from inventory.discovery.labels import label_report
 from inventory.discovery.merge import merge
 from inventory.discovery.node import FRESH_FOR
 from inventory.discovery.sources import feature_report
-from reconciler.inventory.status import Judged, inventory_body, inventory_status, shows_inventory
+from reconciler.inventory.status import (
+    CompletenessFacts,
+    inventory_body,
+    inventory_status,
+    shows_inventory,
+)
 from tests.support.builders import EPOCH
 
 if TYPE_CHECKING:
     from inventory.discovery.merge import MergedReport
 
-JUDGED = Judged(
+COMPLETENESS_FACTS = CompletenessFacts(
     names=[], faulted=0, managed=True, kernel="", managed_label="enabled", incomplete=None
 )
 NONE = KubeletConfiguration()
@@ -50,7 +55,7 @@ def status_after(
     merged: "MergedReport", current: GPUNodeInventoryStatus | None = None
 ) -> GPUNodeInventoryStatus:
     return inventory_status(
-        JUDGED, merged, current or GPUNodeInventoryStatus(), generation=1, now=EPOCH
+        COMPLETENESS_FACTS, merged, current or GPUNodeInventoryStatus(), generation=1, now=EPOCH
     )
 
 

@@ -30,11 +30,11 @@ class RollOut:
             "updatedNumberScheduled": max(0, scheduled - self.outdated),
         }
         live = {"gpu-node-detector": {**self.live, "status": status}}
-        (expected,) = allowing_for_unready_nodes(build_node_detector(SETTINGS), nodes, live=live)
-        if expected != self.live:
-            self.live = expected
+        (rendered,) = allowing_for_unready_nodes(build_node_detector(SETTINGS), nodes, live=live)
+        if rendered != self.live:
+            self.live = rendered
             self.written.append(
-                expected["spec"]["updateStrategy"]["rollingUpdate"]["maxUnavailable"]
+                rendered["spec"]["updateStrategy"]["rollingUpdate"]["maxUnavailable"]
             )
 
     def join(self, count: int, nodes: list[NodeFacts]) -> None:

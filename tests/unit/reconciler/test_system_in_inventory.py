@@ -76,9 +76,9 @@ def test_most_trusted_source_counts(report: MergedReport, kernel: str, expected:
 
 
 def test_known_system_stays_when_its_source_is_gone():
-    addresses = NodeSystem(kernel="6.8.0", os="ubuntu", os_version="22.04")
-    assert system_of(merged(), addresses, kernel="") == addresses
-    assert current(merged(), addresses, kernel="6.8.1") == ["6.8.1", "ubuntu", "22.04"]
+    system = NodeSystem(kernel="6.8.0", os="ubuntu", os_version="22.04")
+    assert system_of(merged(), system, kernel="") == system
+    assert current(merged(), system, kernel="6.8.1") == ["6.8.1", "ubuntu", "22.04"]
 
 
 def test_invalid_text_is_left_out_and_reported():

@@ -1,4 +1,4 @@
-"""The cheapest set of pods that makes capacity free, against every set there is."""
+"""The cheapest set of pods that frees capacity, against every set there is."""
 
 import itertools
 
