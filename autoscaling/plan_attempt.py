@@ -255,8 +255,8 @@ class PlanAttempt:
         id_ = new_request_id(self._parameters.pool, first, shape.name, used=self._used_ids)
         self._used_ids.add(id_)
         self._limits.take(shape)
-        known = self._choice.labels(shape).labels_by_key
-        node = self._expected(id_, shape, {**known, **(selection.labels if selection else {})})
+        labels = self._choice.labels(shape).labels_by_key
+        node = self._expected(id_, shape, {**labels, **(selection.labels if selection else {})})
         node.is_new = True
         node.selection = selection
         node.node_key = selection.node_key if selection is not None else b""

@@ -32,7 +32,7 @@ class RemovalReason(Enum):
     """Why content is removed."""
 
     UNNEEDED = "no cache names it and no pod uses it"
-    ROOM = "least recently used, to make room"
+    SPACE = "least recently used, to make room"
     QUOTA = "least recently used, as the quota is exceeded"
 
 
@@ -57,7 +57,7 @@ class PostponeReason(Enum):
 
     EXTRACTING = "its extraction is under way"
     RETRY = "its extraction failed, and the next attempt is not due"
-    NO_ROOM = "it does not fit the quota, or the disk, beside what pods use and other caches name"
+    NO_SPACE = "it does not fit the quota, or the disk, beside what pods use and other caches name"
 
 
 @final
@@ -210,7 +210,7 @@ class _FreeSpace:
                 self.shortage[need.digest] = need.bytes - max(most, 0)
         self.accepted += accepted
         self.free -= sum(need.bytes for need in accepted)
-        reason = RemovalReason.ROOM if accepted else RemovalReason.QUOTA
+        reason = RemovalReason.SPACE if accepted else RemovalReason.QUOTA
         for digest in self._displaced(idle):
             self.removals.append(Remove(digest=digest, reason=reason))
             self.free += self.survey.size(digest)
@@ -340,6 +340,6 @@ def _postponed(survey: _Survey, shortage: "Mapping[Digest, int]") -> "Iterable[P
             yield Postpone(
                 digest=digest,
                 caches=need.caches,
-                reason=PostponeReason.NO_ROOM,
+                reason=PostponeReason.NO_SPACE,
                 missing_bytes=shortage[digest],
             )

@@ -116,7 +116,7 @@ def _unreachable(message: str) -> str:
             "kubectl has no kubeconfig, and no API server answers at localhost:8080: set KUBECONFIG,"
             " or name a file with --kubeconfig"
         )
-    return f"the API server cannot be reached: {message or 'no reason is current'}"
+    return f"the API server cannot be reached: {message or 'no reason is known'}"
 
 
 def _message_of(body: bytes) -> str:

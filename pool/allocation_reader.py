@@ -195,8 +195,8 @@ class AllocationReader:
         The pod's own reservation counts as free, and so does that of a victim whose binding the watch has not delivered.
         """
         pool, demand = requested
-        known = self._index.pool(pool.name)
-        if known is not None and known.closed is not None:
+        current = self._index.pool(pool.name)
+        if current is not None and current.closed is not None:
             return False
         gone: set[PodUid | ReservationId] = set(victims)
         for pod in (*victims, uid):

@@ -36,8 +36,8 @@ BIG_DEVICES = len(NODES) * DEVICES_PER_NODE - SMALL_DEVICES
 
 async def discovery(story: Narrator) -> None:
     """Let the other nodes join, and become ready."""
-    known = {inventory.metadata.name for inventory in await story.cluster.inventories()}
-    joining = [node for node in NODES if node not in known]
+    joined = {inventory.metadata.name for inventory in await story.cluster.inventories()}
+    joining = [node for node in NODES if node not in joined]
     story.title(
         f"Nodes {' and '.join(joining)} join in the same way, each with {DEVICES_PER_NODE} GPUs"
     )

@@ -156,8 +156,8 @@ def test_a_source_of_each_device_is_right_whatever_the_labels_say(node: Describe
     assert [*wrong_facts(node, found.devices)] == []
     assert (found.incomplete, found.merged.bad) == (None, frozenset())
     for item, status in zip(node.devices, found.devices, strict=True):
-        shown = (status.product, status.memory_mib, status.compute_capability)
-        assert shown == (display_product(item.name), item.memory_mib, item.capability)
+        published_facts = (status.product, status.memory_mib, status.compute_capability)
+        assert published_facts == (display_product(item.name), item.memory_mib, item.capability)
 
 
 @EACH_NODE

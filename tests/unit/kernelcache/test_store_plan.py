@@ -105,7 +105,7 @@ def test_room_is_made_of_the_least_recently_used_content_even_in_its_grace_time(
     store = a_store(
         [a_desired_cache(C, 40)], {A: on_disk(40, used_at=2.0), B: on_disk(40, used_at=1.0)}
     )
-    assert removed(store) == {B: RemovalReason.ROOM}
+    assert removed(store) == {B: RemovalReason.SPACE}
     assert extracted(store) == [C]
 
 
@@ -113,7 +113,7 @@ def test_no_more_is_removed_than_must_be():
     store = a_store(
         [a_desired_cache(C, 60)], {A: on_disk(10, used_at=1.0), B: on_disk(60, used_at=2.0)}
     )
-    assert removed(store) == {B: RemovalReason.ROOM}
+    assert removed(store) == {B: RemovalReason.SPACE}
 
 
 def test_a_cache_without_a_pod_displaces_no_other_cache():
@@ -123,7 +123,7 @@ def test_a_cache_without_a_pod_displaces_no_other_cache():
     assert is_idle(plan)
     assert plan.postponed == (
         Postpone(
-            digest=B, caches=(named("cache-1"),), reason=PostponeReason.NO_ROOM, missing_bytes=20
+            digest=B, caches=(named("cache-1"),), reason=PostponeReason.NO_SPACE, missing_bytes=20
         ),
     )
     assert plan.next_at is None
@@ -137,7 +137,7 @@ def test_a_pod_that_waits_displaces_the_least_recently_used_cache_and_that_one_s
     ]
     store = a_store(desired, {A: on_disk(50, used_at=2.0), B: on_disk(50, used_at=1.0)})
     plan = plan_store(store, LIMITS, NOW)
-    assert plan.removals == (Remove(digest=B, reason=RemovalReason.ROOM),)
+    assert plan.removals == (Remove(digest=B, reason=RemovalReason.SPACE),)
     assert [extraction.reason for extraction in plan.extractions] == [ExtractionReason.POD_WAITS]
     after = plan_store(carried_out(store, plan, NOW), LIMITS, NOW)
     assert is_idle(after)
@@ -147,7 +147,7 @@ def test_a_pod_that_waits_displaces_the_least_recently_used_cache_and_that_one_s
 def test_content_in_its_grace_time_goes_before_a_cache_that_is_wanted():
     desired = [a_desired_cache(A, 50), a_desired_cache(C, 50, is_awaited=True)]
     store = a_store(desired, {A: on_disk(50, used_at=1.0), B: on_disk(50, used_at=2.0)})
-    assert removed(store) == {B: RemovalReason.ROOM}
+    assert removed(store) == {B: RemovalReason.SPACE}
 
 
 def test_two_pods_that_wait_displace_nothing_of_each_other():
@@ -156,7 +156,7 @@ def test_two_pods_that_wait_displace_nothing_of_each_other():
     plan = plan_store(store, LIMITS, NOW)
     assert is_idle(plan)
     assert [(item.reason, item.missing_bytes) for item in plan.postponed] == [
-        (PostponeReason.NO_ROOM, 20)
+        (PostponeReason.NO_SPACE, 20)
     ]
 
 
@@ -181,7 +181,9 @@ def test_quota_that_was_lowered_displaces_what_no_pod_uses():
     assert plan.removals == (Remove(digest=A, reason=RemovalReason.QUOTA),)
     after = plan_store(carried_out(store, plan, NOW), LIMITS, NOW)
     assert is_idle(after)
-    assert [(item.digest, item.reason) for item in after.postponed] == [(A, PostponeReason.NO_ROOM)]
+    assert [(item.digest, item.reason) for item in after.postponed] == [
+        (A, PostponeReason.NO_SPACE)
+    ]
 
 
 def test_without_a_quota_everything_that_is_wanted_is_extracted():
@@ -206,7 +208,7 @@ def test_extraction_under_way_keeps_its_room():
     assert plan.extractions == ()
     assert [(item.digest, item.reason) for item in plan.postponed] == [
         (A, PostponeReason.EXTRACTING),
-        (B, PostponeReason.NO_ROOM),
+        (B, PostponeReason.NO_SPACE),
     ]
 
 
@@ -314,7 +316,7 @@ def test_a_pod_that_waits_gets_room_on_a_full_disk_and_no_other_cache_does(limit
     assert is_idle(plan_store(store, limits, NOW))
     waits = a_store([*warm, a_desired_cache(C, 30, is_awaited=True)], full, free_bytes=-5)
     assert extracted(waits, limits) == [C]
-    assert removed(waits, limits) == {A: RemovalReason.ROOM}
+    assert removed(waits, limits) == {A: RemovalReason.SPACE}
 
 
 def test_a_disk_that_others_filled_displaces_no_content():
