@@ -44,7 +44,7 @@ ACTIONS: Final[dict[str, int]] = {
     "node_readiness": 2,
     "node_deleted": 1,
     "node_added": 1,
-    "node_unwanted": 1,
+    "node_not_selected": 1,
     "pod": 8,
     "pod_ends": 3,
     "budget": 4,
