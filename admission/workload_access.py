@@ -174,14 +174,14 @@ def _fault_of(
         return AccessFault.OTHER_POOL
     if (note.group, note.kind) not in context.workloads.kinds:
         return AccessFault.NO_CONTROLLER
-    if not _may_lead_to(note, holder):
+    if not _may_control(note, holder):
         return AccessFault.OTHER_OBJECT
     if context.now().utc >= note.until:
         return AccessFault.EXPIRED
     return None if shared_groups(pool, note.groups) else AccessFault.GROUPS_CHANGED
 
 
-def _may_lead_to(note: AccessNote, holder: WorkloadIdentity) -> bool:
+def _may_control(note: AccessNote, holder: WorkloadIdentity) -> bool:
     """Say whether controller references can lead from this object to the signed one.
 
     Admission judged each reference between, but not of objects that are older than the setting which names their kind.

@@ -44,7 +44,7 @@ class AgentRole(Enum):
     VALIDATOR = "validator"
     """Keeps the validator's files true after its init containers (`gpu-control-plane validate`) wrote them; alone."""
     DETECT = "detect"
-    """Tells whether the node has a device, where no node agent runs yet; alone in its process."""
+    """Reports whether the node has a device, where no node agent runs yet; alone in its process."""
 
 
 @final

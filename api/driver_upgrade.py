@@ -60,7 +60,7 @@ class UpgradeState(Enum):
     """Value of `UPGRADE_STATE_LABEL`."""
 
     UNKNOWN = ""
-    """Without the label: not looked at yet, or not managed."""
+    """Without the label: not processed yet, or not managed."""
     UPGRADE_REQUIRED = "upgrade-required"
     CORDON_REQUIRED = "cordon-required"
     WAIT_FOR_JOBS_REQUIRED = "wait-for-jobs-required"
@@ -78,7 +78,7 @@ class UpgradeState(Enum):
 
     @property
     def is_idle(self) -> bool:
-        """Whether no upgrade of the node has begun or is wanted."""
+        """Whether no upgrade of the node has begun or is requested."""
         return self in _IDLE
 
     @property
@@ -94,7 +94,7 @@ class UpgradeState(Enum):
 
 _IDLE: Final = frozenset({UpgradeState.UNKNOWN, UpgradeState.UPGRADE_DONE})
 IDLE_VALUES: Final = frozenset(state.value for state in _IDLE)
-"""Values of the label on nodes of which no upgrade has begun or is wanted."""
+"""Values of the label on nodes of which no upgrade has begun or is requested."""
 _IN_PROGRESS: Final = frozenset(
     {
         UpgradeState.CORDON_REQUIRED,

@@ -222,8 +222,8 @@ class LabelSelector(Model, frozen=True):
         refuse_unknown_operators(self.match_expressions)
 
     def matches(self, labels: "Mapping[str, str]") -> bool:
-        wanted = self.match_labels or {}
-        return all(labels.get(key) == value for key, value in wanted.items()) and all(
+        required = self.match_labels or {}
+        return all(labels.get(key) == value for key, value in required.items()) and all(
             requirement.matches(labels) for requirement in self.match_expressions or ()
         )
 

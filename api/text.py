@@ -92,9 +92,9 @@ def units(count: int) -> str:
     return f"{count} unit" if count == 1 else f"{count} units"
 
 
-def nearest(word: str, known: "Iterable[str]") -> str | None:
+def nearest(word: str, names: "Iterable[str]") -> str | None:
     """Return the known word that is most like an unknown one, if any is."""
-    return next(iter(difflib.get_close_matches(word, list(known), n=1)), None)
+    return next(iter(difflib.get_close_matches(word, list(names), n=1)), None)
 
 
 def duration_text(seconds: float) -> str:

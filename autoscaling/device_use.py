@@ -150,12 +150,12 @@ class PoolUsageCounter:
         for name in self._nodes.keys() - present.keys():
             del self._nodes[name]
         for name, figures in present.items():
-            known, facts = self._nodes.get(name), index.nodes.get(name)
+            cached, facts = self._nodes.get(name), index.nodes.get(name)
             if (
-                known is not None
-                and known.figures is figures
-                and known.facts is facts
-                and (name not in given or given[name] is known.shape)
+                cached is not None
+                and cached.figures is figures
+                and cached.facts is facts
+                and (name not in given or given[name] is cached.shape)
             ):
                 continue
             shape = given.get(name) or shape_of_node(parameters, facts)

@@ -138,7 +138,7 @@ class ShapeLabels:
         of_node_pool = dict(node_pool.labels) if node_pool is not None else {}
         for key, value in of_node_pool.items():
             self._add(key, SelectorOperator.IN, [value])
-        self.known: Mapping[str, str] = (
+        self.labels_by_key: Mapping[str, str] = (
             {NODE_POOL_LABEL: shape.node_pool}
             | of_node_pool
             | dict(shape.labels)

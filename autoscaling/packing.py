@@ -6,7 +6,7 @@ the upgrade of their driver. So a plan that has been carried out packs the same 
 nothing more.
 
 Where the number of free units decides (`DeviceRules.is_constrained`), numbers are compared. Elsewhere the code that
-binds pods decides, on a scratch `AllocationState` that has the nodes which were looked at: never the whole cluster. An
+binds pods decides, on a scratch `AllocationState` that has the nodes which were examined: never the whole cluster. An
 expected node has as many devices as its shape says, aligned with each other, since nothing is known of their
 connections.
 
@@ -98,7 +98,7 @@ class PackedNode(msgspec.Struct, kw_only=True, eq=False):
     places: int | None = None
     """Pods that kubelet runs beside those that are there."""
     is_measured: bool = False
-    """CPU, memory and places are those of its node, where that tells them."""
+    """CPU, memory and places are those of its node, where it reports them."""
     is_loaded: bool = False
     """Its devices are in the scratch state."""
     is_counted: bool = False
@@ -112,7 +112,7 @@ class PackedNode(msgspec.Struct, kw_only=True, eq=False):
         """Whether the pods that are there leave."""
         return self.returning is not None and self.returning.is_being_emptied
 
-    def has_room(self, requests: "ComputeResources") -> bool:
+    def has_capacity(self, requests: "ComputeResources") -> bool:
         """Say whether CPU, memory and kubelet's number of pods suffice, where they are known."""
         return not (
             (self.places is not None and self.places < 1)
@@ -228,7 +228,7 @@ class Packing:
         return None
 
     def _may_take(self, node: PackedNode, pod_class: PodClass) -> bool:
-        if node.free < pod_class.demand.units or not self._has_room(node, pod_class):
+        if node.free < pod_class.demand.units or not self._has_capacity(node, pod_class):
             return False
         if pod_class.selection.apart and any(
             pod.selection is not None
@@ -248,10 +248,10 @@ class Packing:
         selection = pod_class.selection
         return selection.node_key == node.node_key or selection.holds_on(node.labels)
 
-    def _has_room(self, node: PackedNode, pod_class: PodClass) -> bool:
+    def _has_capacity(self, node: PackedNode, pod_class: PodClass) -> bool:
         """Say whether CPU, memory and places for pods suffice, and devices that the pods' kernel caches fit."""
         if node.source is None:
-            return node.has_room(pod_class.requests)
+            return node.has_capacity(pod_class.requests)
         if not node.is_measured:
             cpu, memory = self._index.free_cpu_and_memory(node.source)
             node.cpu_milli = node.cpu_milli if cpu is None else cpu
@@ -259,7 +259,7 @@ class Packing:
             places = self._index.free_pods(node.source)
             node.places = node.places if places is None else places
             node.is_measured = True
-        if not node.has_room(pod_class.requests):
+        if not node.has_capacity(pod_class.requests):
             return False
         if not pod_class.demand.caches:
             return True

@@ -103,7 +103,7 @@ class PlanAttempt:
         self._existing = existing
         self._returning = existing.returning(now)
         self._returning_units = sum(node.free for node in self._returning)
-        self._counts_resources = self._are_resources_known()
+        self._counts_resources = self._has_all_resources()
         self._limits = ScalingLimits(parameters, supply, existing.units)
         self._choice = ShapeChoice(parameters, index, supply, now=now)
         self._packing = Packing(parameters.pool, index, now)
@@ -219,8 +219,8 @@ class PlanAttempt:
             found = self._classes[key] = PodClass(demand, selection, requests, state, shapes)
         return found
 
-    def _are_resources_known(self) -> bool:
-        """Say whether a shape or a node of the pool tells its CPU or memory."""
+    def _has_all_resources(self) -> bool:
+        """Say whether a shape or a node of the pool reports its CPU or memory."""
         nodes = self._index.nodes
         on_their_way = (item.node.name for item in self._in_flight if item.node is not None)
         present = (nodes.get(name) for name in (*self._existing.nodes, *on_their_way))
@@ -255,8 +255,8 @@ class PlanAttempt:
         id_ = new_request_id(self._parameters.pool, first, shape.name, used=self._used_ids)
         self._used_ids.add(id_)
         self._limits.take(shape)
-        known = self._choice.labels(shape).known
-        node = self._expected(id_, shape, {**known, **(selection.labels if selection else {})})
+        labels = self._choice.labels(shape).labels_by_key
+        node = self._expected(id_, shape, {**labels, **(selection.labels if selection else {})})
         node.is_new = True
         node.selection = selection
         node.node_key = selection.node_key if selection is not None else b""
@@ -293,7 +293,7 @@ class PlanAttempt:
             selection = PodSelection(tuple(sorted(signal.node_selector.items())), signal.affinity)
         if origin is not None:
             selection = origin.selection or selection
-        labels = {**self._choice.labels(shape).known, **dict(selection.node_selector)}
+        labels = {**self._choice.labels(shape).labels_by_key, **dict(selection.node_selector)}
         if request.claim is not None:
             of_claim = {
                 ZONE_LABEL: request.claim.zone,

@@ -29,7 +29,7 @@ def observed_requests(  # noqa: PLR0913  # the kinds of objects that a request l
     claims: "Iterable[scaling_model.ClaimFacts]",
     nodes: "Mapping[scaling_model.RequestId, scaling_model.RequestedNode]",
     now: "dt.datetime",
-    known: "Sequence[ScaleRequestStatus]",
+    recorded: "Sequence[ScaleRequestStatus]",
     deleted: "Iterable[scaling_model.ClaimFacts]" = (),
 ) -> "tuple[scaling_model.ObservedRequest, ...]":
     """Return the requests of a pool that left a trace in the API, in the order of their ids.
@@ -42,10 +42,10 @@ def observed_requests(  # noqa: PLR0913  # the kinds of objects that a request l
         claims: NodeClaims; those of other pools are left out.
         nodes: Nodes of the pool's requests.
         now: the time.
-        known: the pool's `status.autoscaling.requests`.
+        recorded: the pool's `status.autoscaling.requests`.
         deleted: last facts of NodeClaims that were deleted.
     """
-    before = {scaling_model.RequestId(item.id): item for item in known}
+    before = {scaling_model.RequestId(item.id): item for item in recorded}
     traces: dict[scaling_model.RequestId, RequestTrace] = {}
 
     def trace(request: scaling_model.RequestId) -> RequestTrace:

@@ -1,4 +1,4 @@
-"""One look at the objects of a request for a node: its phase, deadline and failure."""
+"""One reading of the objects of a request for a node: its phase, deadline and failure."""
 
 import datetime as dt
 from dataclasses import dataclass
@@ -50,14 +50,14 @@ class RequestTrace:
 
 @final
 class RequestState:
-    """One request, looked at once."""
+    """One request, read once."""
 
     def __init__(  # noqa: PLR0917  # the parts of one pass
         self,
         parameters: "ScalingParameters",
         trace: RequestTrace,
         node: "RequestedNode | None",
-        known: "ScaleRequestStatus | None",
+        recorded: "ScaleRequestStatus | None",
         now: dt.datetime,
     ) -> None:
         self._parameters = parameters
@@ -65,11 +65,11 @@ class RequestState:
         self._signals = tuple(sorted(trace.signals, key=lambda signal: (signal.name, signal.uid)))
         self._live = tuple(signal for signal in self._signals if not signal.is_terminating)
         self._node = node
-        self._known = known
+        self._recorded = recorded
         self._now = now
-        self._claim = _first_claim(trace.claims, known)
+        self._claim = _first_claim(trace.claims, recorded)
         self._duplicates = len({claim.uid for claim in trace.claims}) - 1
-        self._gone = _gone_claim(trace, known) if self._claim is None else None
+        self._gone = _gone_claim(trace, recorded) if self._claim is None else None
 
     def observed(self) -> ObservedRequest | None:
         """Return the request; None where nothing of it is on its way, or left over."""
@@ -89,7 +89,7 @@ class RequestState:
     @property
     def _shape_name(self) -> str:
         named = next((signal.shape for signal in self._signals if signal.shape), "")
-        return named or (self._known.shape if self._known is not None else "")
+        return named or (self._recorded.shape if self._recorded is not None else "")
 
     @property
     def _shape(self) -> "ShapeParameters | None":
@@ -104,7 +104,7 @@ class RequestState:
         if claim is not None and claim.initialized.is_true:
             return True
         claim = self._claim
-        return self._known is None and (claim is None or claim.is_terminating)
+        return self._recorded is None and (claim is None or claim.is_terminating)
 
     def _is_starting(self, node: "RequestedNode") -> bool:
         """Say whether the node is yet to be handed over.
@@ -115,19 +115,19 @@ class RequestState:
         if node.has_startup_taint:
             return True
         if node.indexed_units:
-            was_awaited = self._known is not None and self._known.phase in _AWAITED
+            was_awaited = self._recorded is not None and self._recorded.phase in _AWAITED
             return was_awaited and node.is_short_of(self._shape)
-        was_on_its_way = self._known is not None and self._known.phase in ON_ITS_WAY
+        was_on_its_way = self._recorded is not None and self._recorded.phase in ON_ITS_WAY
         return bool(self._live) or was_on_its_way
 
     def _has_lost_claim(self) -> bool:
         """Say whether a NodeClaim was there and is gone, and no newer signal asks again."""
         if self._gone is not None:
             return not self._is_requested_again(self._gone.created)
-        known = self._known
-        if known is None or not known.node_claim:
+        recorded = self._recorded
+        if recorded is None or not recorded.node_claim:
             return False
-        return not self._is_requested_again(parse_time(known.since))
+        return not self._is_requested_again(parse_time(recorded.since))
 
     def _is_requested_again(self, since: dt.datetime | None) -> bool:
         return since is not None and any(item.created > since for item in self._live)
@@ -139,7 +139,7 @@ class RequestState:
         if not self._signals:
             return None
         return self._request(
-            RequestPhase.RELEASED, self._since_known(RequestPhase.RELEASED), "its signal is to go"
+            RequestPhase.RELEASED, self._since(RequestPhase.RELEASED), "its signal is to go"
         )
 
     def _by_claim(self, claim: "ClaimFacts") -> ObservedRequest | None:
@@ -149,7 +149,7 @@ class RequestState:
             return self._ended(claim)
         if self._is_foreign(claim):
             phase = RequestPhase.REGISTERED if is_registered else RequestPhase.LAUNCHED
-            return self._request(phase, self._past(claim.created), NOT_OURS)
+            return self._request(phase, self._no_later_than_now(claim.created), NOT_OURS)
         if not is_registered:
             return self._launched(claim)
         if node is None:
@@ -162,17 +162,17 @@ class RequestState:
                 Failure.NODE_LOST, f"node {node.name} is removed before its devices came"
             )
         if node.is_short_of(self._shape):
-            return self._short(node)
+            return self._with_too_few_units(node)
         if node.is_agent_ready:
             reserved = node.reserved_units
             phase = RequestPhase.RESERVED if reserved else RequestPhase.AGENT_READY
             text = f"the {node.indexed_units} units of node {node.name} are in the pool"
             if reserved:
                 text = f"{text}, {reserved} of them reserved for pods that it came for"
-            return self._request(phase, self._since_known(phase), text)
+            return self._request(phase, self._since(phase), text)
         return self._registered(self._registered_at(node))
 
-    def _short(self, node: "RequestedNode") -> ObservedRequest:
+    def _with_too_few_units(self, node: "RequestedNode") -> ObservedRequest:
         """Return a request whose node has fewer usable units than its shape promises: it fails once they are overdue.
 
         Units that kubelet does not allocate yet are awaited as the devices of a node that has none.
@@ -182,7 +182,7 @@ class RequestState:
         if node.indexed_units > node.allocatable_units:
             found = self._registered(self._registered_at(node))
         else:
-            since = self._since_known(RequestPhase.INCOMPLETE)
+            since = self._since(RequestPhase.INCOMPLETE)
             text = f"{self._delivered(node)}; the others are awaited"
             found = self._request(
                 RequestPhase.INCOMPLETE, since, text, deadline=since + COMPLETE_WITHIN
@@ -205,13 +205,13 @@ class RequestState:
 
     def _launched(self, claim: "ClaimFacts") -> ObservedRequest:
         if not claim.launched.is_true:
-            since = self._begun(claim.created, RequestPhase.LAUNCHED)
+            since = self._phase_begin(claim.created, RequestPhase.LAUNCHED)
             deadline = since + LAUNCHED_WITHIN
             if self._now >= deadline:
                 return self._failed_claim(claim, max(self._now, claim.created + LAUNCHED_WITHIN))
             reason = claim.launched.message or "its instance is being launched"
             return self._request(RequestPhase.LAUNCHED, since, reason, deadline=deadline)
-        created = self._begun(claim.created, RequestPhase.LAUNCHED)
+        created = self._phase_begin(claim.created, RequestPhase.LAUNCHED)
         launched = claim.launched.since or claim.created
         since = launched if launched <= self._now else min(self._now, created + LAUNCHED_WITHIN)
         deadline = since + REGISTERED_WITHIN
@@ -221,12 +221,12 @@ class RequestState:
         return self._request(RequestPhase.LAUNCHED, created, text, deadline=deadline)
 
     def _registered(self, since: dt.datetime) -> ObservedRequest:
-        since = self._past(since)
-        known = self._known
-        if known is not None and known.phase in _READY:
+        since = self._no_later_than_now(since)
+        recorded = self._recorded
+        if recorded is not None and recorded.phase in _READY:
             since = self._now  # it was ready, and has as long again
-        elif known is not None and known.phase == RequestPhase.REGISTERED.value:
-            since = self._past(parse_time(known.since) or since)
+        elif recorded is not None and recorded.phase == RequestPhase.REGISTERED.value:
+            since = self._no_later_than_now(parse_time(recorded.since) or since)
         return self._request(
             RequestPhase.REGISTERED,
             since,
@@ -252,8 +252,8 @@ class RequestState:
         """Return a request whose NodeClaim or Node is being deleted."""
         if self._failure is not None:
             return self._failed(*self._failure)
-        known = self._known
-        if known is not None and known.phase in _READY:
+        recorded = self._recorded
+        if recorded is not None and recorded.phase in _READY:
             text = (
                 f"node {claim.node} of NodeClaim {claim.name} is removed before its pods were there"
             )
@@ -262,14 +262,14 @@ class RequestState:
 
     def _without_claim(self) -> ObservedRequest | None:
         """Return a request whose NodeClaim was deleted; None once that was recorded, and nothing is left of it."""
-        known = self._known
+        recorded = self._recorded
         if self._failure is not None:
             is_left = bool(self._signals) or self._node is not None
             return self._failed(*self._failure) if is_left else None
         if self._gone is not None:
             return self._failed_claim(self._gone, self._now)
-        name = known.node_claim if known is not None else ""
-        if known is not None and known.phase in _WITH_NODE:
+        name = recorded.node_claim if recorded is not None else ""
+        if recorded is not None and recorded.phase in _WITH_NODE:
             return self._failed(
                 Failure.NODE_LOST, f"NodeClaim {name} was deleted before its devices came"
             )
@@ -294,7 +294,7 @@ class RequestState:
             if not signal.is_intact:
                 text = f"signal {signal.name} was changed by another client; it is deleted"
                 return self._failed(Failure.SIGNAL_TAMPERED, text)
-        since = self._begun(asked, RequestPhase.SIGNALLED)
+        since = self._phase_begin(asked, RequestPhase.SIGNALLED)
         deadline = since + ANSWERED_WITHIN
         hint = node_pool_hint(self._shape, self._live[0].name)
         if self._now >= deadline:
@@ -310,31 +310,31 @@ class RequestState:
     @property
     def _failure(self) -> tuple[Failure, str] | None:
         """The failure that the last pass saw."""
-        known = self._known
-        if known is None or known.phase != RequestPhase.FAILED.value:
+        recorded = self._recorded
+        if recorded is None or recorded.phase != RequestPhase.FAILED.value:
             return None
-        name, _, message = known.message.partition(": ")
+        name, _, message = recorded.message.partition(": ")
         failure = next((item for item in Failure if item.value == name), None)
-        return (failure, message) if failure is not None else (Failure.NODE_LOST, known.message)
+        return (failure, message) if failure is not None else (Failure.NODE_LOST, recorded.message)
 
     @property
     def _reported_at(self) -> dt.datetime | None:
-        return parse_time(self._known.since) if self._known is not None else None
+        return parse_time(self._recorded.since) if self._recorded is not None else None
 
     def _is_foreign(self, claim: "ClaimFacts") -> bool:
-        return self._known is None and not self._signals and not claim.initialized.is_true
+        return self._recorded is None and not self._signals and not claim.initialized.is_true
 
-    def _past(self, moment: dt.datetime) -> dt.datetime:
+    def _no_later_than_now(self, moment: dt.datetime) -> dt.datetime:
         return min(moment, self._now)
 
-    def _begun(self, moment: dt.datetime, phase: RequestPhase) -> dt.datetime:
+    def _phase_begin(self, moment: dt.datetime, phase: RequestPhase) -> dt.datetime:
         """Return the moment at which a phase began; of one that this clock has not reached, when it was first seen."""
-        return moment if moment <= self._now else self._since_known(phase)
+        return moment if moment <= self._now else self._since(phase)
 
-    def _since_known(self, phase: RequestPhase) -> dt.datetime:
-        known = self._known
-        if known is not None and known.phase == phase.value:
-            return self._past(parse_time(known.since) or self._now)
+    def _since(self, phase: RequestPhase) -> dt.datetime:
+        recorded = self._recorded
+        if recorded is not None and recorded.phase == phase.value:
+            return self._no_later_than_now(parse_time(recorded.since) or self._now)
         return self._now
 
     def _failed_claim(self, claim: "ClaimFacts", now: dt.datetime) -> ObservedRequest:
@@ -342,7 +342,7 @@ class RequestState:
 
     def _failed(self, failure: Failure, message: str) -> ObservedRequest:
         return self._request(
-            RequestPhase.FAILED, self._since_known(RequestPhase.FAILED), message, failure=failure
+            RequestPhase.FAILED, self._since(RequestPhase.FAILED), message, failure=failure
         )
 
     def _request(
@@ -377,10 +377,10 @@ class RequestState:
 
 
 def _first_claim(
-    claims: "Iterable[ClaimFacts]", known: "ScaleRequestStatus | None"
+    claims: "Iterable[ClaimFacts]", recorded: "ScaleRequestStatus | None"
 ) -> "ClaimFacts | None":
     """Return the NodeClaim that counts: one that stays, the known one, the oldest."""
-    name = known.node_claim if known is not None else ""
+    name = recorded.node_claim if recorded is not None else ""
     return min(
         claims,
         key=lambda claim: (claim.is_terminating, claim.name != name, claim.created, claim.name),
@@ -388,9 +388,9 @@ def _first_claim(
     )
 
 
-def _gone_claim(trace: RequestTrace, known: "ScaleRequestStatus | None") -> "ClaimFacts | None":
+def _gone_claim(trace: RequestTrace, recorded: "ScaleRequestStatus | None") -> "ClaimFacts | None":
     """Return the last facts of the latest NodeClaim that was deleted, the known one first."""
-    name = known.node_claim if known is not None else ""
+    name = recorded.node_claim if recorded is not None else ""
     return max(
         trace.deleted, key=lambda item: (item.name == name, item.created, item.name), default=None
     )

@@ -40,7 +40,7 @@ def updated_history(
     parameters: "ScalingParameters",
     observed: "Iterable[ObservedRequest]",
     *,
-    known: "Sequence[ScaleRequestStatus]",
+    recorded: "Sequence[ScaleRequestStatus]",
     capabilities: "Mapping[str, tuple[str, ...]]",
     now: dt.datetime,
 ) -> tuple[ShapeHistory, ...]:
@@ -50,7 +50,7 @@ def updated_history(
         history: of the pass before.
         parameters: the pool's parameters; shapes that are not in them are forgotten, and a changed spec tries all again.
         observed: the pool's requests.
-        known: the pool's `status.autoscaling.requests`, of the pass before.
+        recorded: the pool's `status.autoscaling.requests`, of the pass before.
         capabilities: shape -> compute capabilities of the devices that its nodes report.
         now: the time.
     """
@@ -59,14 +59,14 @@ def updated_history(
         for entry in history
         if (current := _as_of(entry, parameters, now)) is not None
     }
-    recorded = {item.id for item in known if item.phase == RequestPhase.FAILED.value}
+    failed_ids = {item.id for item in recorded if item.phase == RequestPhase.FAILED.value}
     for request in observed:
         if request.shape is None:
             continue
         if request.phase in _DONE:
             if not _has_fewer_units(request):
                 _clear(found, request)
-        elif request.failure is not None and request.id not in recorded:
+        elif request.failure is not None and request.id not in failed_ids:
             entry = _failed(found, request, parameters.generation, now=now)
             found[entry.shape, entry.zone] = entry
     for shape, values in capabilities.items():
@@ -78,11 +78,13 @@ def updated_history(
 
 
 def new_failures(
-    observed: "Iterable[ObservedRequest]", known: "Sequence[ScaleRequestStatus]"
+    observed: "Iterable[ObservedRequest]", recorded: "Sequence[ScaleRequestStatus]"
 ) -> "tuple[ObservedRequest, ...]":
     """Return the requests that failed since the pass before."""
-    recorded = {item.id for item in known if item.phase == RequestPhase.FAILED.value}
-    return tuple(item for item in observed if item.failure is not None and item.id not in recorded)
+    failed_ids = {item.id for item in recorded if item.phase == RequestPhase.FAILED.value}
+    return tuple(
+        item for item in observed if item.failure is not None and item.id not in failed_ids
+    )
 
 
 def pause_after(failures: int, request: "RequestId") -> dt.timedelta:

@@ -59,19 +59,21 @@ def issue_serving(
     *,
     serial: int,
     now: dt.datetime,
-    wanted: "Requirements",
+    required: "Requirements",
 ) -> KeyPair:
-    """Return a server's certificate for the wanted names; it never outlives its authority."""
+    """Return a server's certificate for the required names; it never outlives its authority."""
     names = [
-        *(x509.DNSName(name) for name in wanted.dns_names),
-        *(x509.IPAddress(address) for address in wanted.ip_addresses),
+        *(x509.DNSName(name) for name in required.dns_names),
+        *(x509.IPAddress(address) for address in required.ip_addresses),
     ]
     builder = (
         _leaf(authority, key, subject=_name(_SERVING_NAME), serial=serial)
         .add_extension(_usage(ExtendedKeyUsageOID.SERVER_AUTH), critical=False)
         .add_extension(x509.SubjectAlternativeName(names), critical=False)
     )
-    return _signed(_dated(builder, authority, now=now, wanted=wanted), by=authority.key, key=key)
+    return _signed(
+        _dated(builder, authority, now=now, required=required), by=authority.key, key=key
+    )
 
 
 def issue_client(
@@ -80,13 +82,15 @@ def issue_client(
     *,
     serial: int,
     now: dt.datetime,
-    wanted: "Requirements",
+    required: "Requirements",
 ) -> KeyPair:
     """Return kube-scheduler's client certificate; it never outlives its authority."""
-    builder = _leaf(authority, key, subject=_name(wanted.client_name), serial=serial).add_extension(
-        _usage(ExtendedKeyUsageOID.CLIENT_AUTH), critical=False
+    builder = _leaf(
+        authority, key, subject=_name(required.client_name), serial=serial
+    ).add_extension(_usage(ExtendedKeyUsageOID.CLIENT_AUTH), critical=False)
+    return _signed(
+        _dated(builder, authority, now=now, required=required), by=authority.key, key=key
     )
-    return _signed(_dated(builder, authority, now=now, wanted=wanted), by=authority.key, key=key)
 
 
 def _leaf(
@@ -121,9 +125,9 @@ def _dated(
     authority: DecodedPair,
     *,
     now: dt.datetime,
-    wanted: "Requirements",
+    required: "Requirements",
 ) -> x509.CertificateBuilder:
-    end = min(_whole(now) + wanted.leaf_lifetime, authority.certificate.not_after)
+    end = min(_whole(now) + required.leaf_lifetime, authority.certificate.not_after)
     return builder.not_valid_before(_whole(now) - BACKDATE).not_valid_after(end)
 
 

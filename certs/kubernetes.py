@@ -174,15 +174,15 @@ class KubernetesCertificates:
 
 
 def _ca_patch(webhooks: "Sequence[_Webhook]", ca_pem: bytes) -> list[dict[str, str]]:
-    wanted = base64.b64encode(ca_pem).decode("ascii")
+    required = base64.b64encode(ca_pem).decode("ascii")
     patch: list[dict[str, str]] = []
     for place, webhook in enumerate(webhooks):
-        if webhook.client_config.ca_bundle != wanted:
+        if webhook.client_config.ca_bundle != required:
             path = f"/webhooks/{place}"
             # The list may have been reordered since the read; then nothing is written.
             patch += [
                 {"op": "test", "path": f"{path}/name", "value": webhook.name},
-                {"op": "add", "path": f"{path}/clientConfig/caBundle", "value": wanted},
+                {"op": "add", "path": f"{path}/clientConfig/caBundle", "value": required},
             ]
     return patch
 

@@ -24,47 +24,47 @@ gone wild, the Secret and caBundle must not grow without end."""
 
 
 def renew(
-    bundle: "Bundle", needed: "RenewalNeeded", *, wanted: "Requirements", now: "dt.datetime"
+    bundle: "Bundle", needed: "RenewalNeeded", *, required: "Requirements", now: "dt.datetime"
 ) -> "Bundle":
     """Return the bundle with every faulty part replaced; good parts stay as they are."""
     if needed.concerns(Part.AUTHORITY):
-        bundle = _with_new_authority(bundle, wanted, now)
+        bundle = _with_new_authority(bundle, required, now)
     elif needed.concerns(Part.RETIRED):
-        bundle = replace(bundle, trust_pem=_trust(bundle, wanted, now))
+        bundle = replace(bundle, trust_pem=_trust(bundle, required, now))
     # What is to be done to the leaves depends on the authorities that are trusted now.
-    match needs_renewal(bundle, wanted, now):
+    match needs_renewal(bundle, required, now):
         case StillGood():
             return bundle
         case RenewalNeeded() as leaves:
-            return _with_new_leaves(bundle, leaves, wanted=wanted, now=now)
+            return _with_new_leaves(bundle, leaves, required=required, now=now)
 
 
-def _with_new_authority(bundle: "Bundle", wanted: "Requirements", now: "dt.datetime") -> "Bundle":
+def _with_new_authority(bundle: "Bundle", required: "Requirements", now: "dt.datetime") -> "Bundle":
     made = issue_authority(
         new_key(),
         serial=x509.random_serial_number(),
         now=now,
-        lifetime=wanted.authority_lifetime,
+        lifetime=required.authority_lifetime,
     )
     return replace(
         bundle,
-        trust_pem=made.certificate_pem + _trust(bundle, wanted, now, at_most=_MAX_TRUSTED - 1),
+        trust_pem=made.certificate_pem + _trust(bundle, required, now, at_most=_MAX_TRUSTED - 1),
         authority_key_pem=made.key_pem,
     )
 
 
 def _with_new_leaves(
-    bundle: "Bundle", needed: "RenewalNeeded", *, wanted: "Requirements", now: "dt.datetime"
+    bundle: "Bundle", needed: "RenewalNeeded", *, required: "Requirements", now: "dt.datetime"
 ) -> "Bundle":
     authority = _signing(bundle)
     if needed.concerns(Part.SERVING):
         made = issue_serving(
-            authority, new_key(), serial=x509.random_serial_number(), now=now, wanted=wanted
+            authority, new_key(), serial=x509.random_serial_number(), now=now, required=required
         )
         bundle = replace(bundle, serving=made)
     if needed.concerns(Part.CLIENT):
         made = issue_client(
-            authority, new_key(), serial=x509.random_serial_number(), now=now, wanted=wanted
+            authority, new_key(), serial=x509.random_serial_number(), now=now, required=required
         )
         bundle = replace(bundle, client=made)
     return bundle
@@ -77,6 +77,8 @@ def _signing(bundle: "Bundle") -> DecodedPair:
 
 
 def _trust(
-    bundle: "Bundle", wanted: "Requirements", now: "dt.datetime", *, at_most: int = _MAX_TRUSTED
+    bundle: "Bundle", required: "Requirements", now: "dt.datetime", *, at_most: int = _MAX_TRUSTED
 ) -> bytes:
-    return b"".join(certificate.pem for certificate in still_trusted(bundle, wanted, now)[:at_most])
+    return b"".join(
+        certificate.pem for certificate in still_trusted(bundle, required, now)[:at_most]
+    )

@@ -92,7 +92,7 @@ class CertificateRotation:
         *,
         namespace: str,
         secret_name: str,
-        wanted: "Requirements",
+        required: "Requirements",
         client_secret_name: str = "",
         interval_s: float = CHECK_INTERVAL_S,
         backoff: Backoff | None = None,
@@ -105,7 +105,7 @@ class CertificateRotation:
             clock: its wall clock decides what is due.
             namespace: of the Secret.
             secret_name: of the Secret.
-            wanted: names and lifetimes.
+            required: names and lifetimes.
             client_secret_name: of a second Secret, for kube-scheduler to mount: a copy of what it needs,
                 and no key of ours. Empty: there is none.
             interval_s: between two passes, unless one failed.
@@ -118,7 +118,7 @@ class CertificateRotation:
         self._clock = clock
         self._namespace = namespace
         self._name = secret_name
-        self._wanted = wanted
+        self._required = required
         self._client_name = client_secret_name
         self._interval_s = interval_s
         self._backoff = backoff or Backoff(base_s=1.0, cap_s=60.0)
@@ -174,10 +174,10 @@ class CertificateRotation:
             stored = await self._store.read_secret(self._namespace, self._name)
             bundle = Bundle.from_secret(stored.data if stored else {})
             now = self._clock.utc_now()
-            needed = needs_renewal(bundle, self._wanted, now)
+            needed = needs_renewal(bundle, self._required, now)
             if isinstance(needed, StillGood):
                 return bundle
-            renewed = renew(bundle, needed, wanted=self._wanted, now=now)
+            renewed = renew(bundle, needed, required=self._required, now=now)
             version = stored.resource_version if stored else None
             try:
                 await self._store.write_secret(
@@ -195,13 +195,13 @@ class CertificateRotation:
     async def _copy_for_client(self, bundle: Bundle) -> None:
         if not self._client_name:
             return
-        wanted = bundle.as_client_secret()
+        required = bundle.as_client_secret()
         stored = await self._store.read_secret(self._namespace, self._client_name)
-        if stored is not None and wanted.items() <= stored.data.items():
+        if stored is not None and required.items() <= stored.data.items():
             return
         version = stored.resource_version if stored else None
         await self._store.write_secret(
-            self._namespace, self._client_name, wanted, resource_version=version
+            self._namespace, self._client_name, required, resource_version=version
         )
 
     def _must_hold_back(self, bundle: Bundle) -> bool:

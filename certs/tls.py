@@ -92,7 +92,7 @@ class ServingContext:
     def load(self, bundle: "ServingBundle") -> bool:
         """Serve this from the next handshake on; say whether it differs from what was served.
 
-        All or nothing. The dates are not looked at.
+        All or nothing. The dates are not examined.
 
         Raises:
             UnusableBundle: it cannot be served; counted, and what was served stays.

@@ -10,7 +10,7 @@ So caBundle carries a CA long before a server shows a leaf by it, and kube-sched
 an extender's `caFile` once at its start, has those 30 days to be restarted. The phase of a
 rotation is not stored: it follows from the new CA's notBefore.
 A leaf that enters its own lookahead meanwhile waits for that moment. One that is broken, or
-lacks a name that is wanted now, does not, and is made by the newest CA, whose key we have.
+lacks a name that is required now, does not, and is made by the newest CA, whose key we have.
 """
 
 import datetime as dt
@@ -93,14 +93,14 @@ class _Succession:
 
 
 def needs_renewal(
-    bundle: "Bundle", wanted: "Requirements", now: dt.datetime
+    bundle: "Bundle", required: "Requirements", now: dt.datetime
 ) -> RenewalNeeded | StillGood:
     """Return the parts that must be replaced at this moment, or until when none must.
 
     A faulty authority does not make its leaves faulty: they stay good while it is trusted. Ask again after its
     replacement.
     """
-    results = dict(_check_parts(bundle, wanted, now))
+    results = dict(_check_parts(bundle, required, now))
     renewals = tuple(
         Renewal(part, result)
         for part, result in results.items()
@@ -114,38 +114,38 @@ def needs_renewal(
 
 
 def still_trusted(
-    bundle: "Bundle", wanted: "Requirements", now: dt.datetime
+    bundle: "Bundle", required: "Requirements", now: dt.datetime
 ) -> tuple[Certificate, ...]:
     """Return the CAs of the bundle that are not yet to be dropped, in their order."""
     trusted = decode_certificates(bundle.trust_pem)
     if isinstance(trusted, CertificateDefect):
         return ()
-    succession = _succession(trusted, wanted)
+    succession = _succession(trusted, required)
     signing, *retiring = trusted
     kept = [] if now >= signing.not_after or not signing.is_authority else [signing]
     return (*kept, *(other for other in retiring if now < succession.dropped_from(other)))
 
 
 def _check_parts(
-    bundle: "Bundle", wanted: "Requirements", now: dt.datetime
+    bundle: "Bundle", required: "Requirements", now: dt.datetime
 ) -> Iterator[tuple[Part, CertificateDefect | dt.datetime]]:
-    yield Part.AUTHORITY, _authority(bundle, wanted, now)
+    yield Part.AUTHORITY, _authority(bundle, required, now)
     trusted = decode_certificates(bundle.trust_pem)
     if isinstance(trusted, CertificateDefect):
         # They are replaced with the authority; until then nothing is known of them.
         yield Part.SERVING, CertificateDefect(Defect.UNKNOWN_ISSUER, "no CA is known")
         yield Part.CLIENT, CertificateDefect(Defect.UNKNOWN_ISSUER, "no CA is known")
         return
-    succession = _succession(trusted, wanted)
+    succession = _succession(trusted, required)
     yield from _retired(succession, now)
     serving = _Leaf(ExtendedKeyUsageOID.SERVER_AUTH, _missing_names)
     client = _Leaf(ExtendedKeyUsageOID.CLIENT_AUTH, _missing_common_name)
-    yield Part.SERVING, serving.check(bundle.serving, succession, wanted=wanted, now=now)
-    yield Part.CLIENT, client.check(bundle.client, succession, wanted=wanted, now=now)
+    yield Part.SERVING, serving.check(bundle.serving, succession, required=required, now=now)
+    yield Part.CLIENT, client.check(bundle.client, succession, required=required, now=now)
 
 
 def _authority(
-    bundle: "Bundle", wanted: "Requirements", now: dt.datetime
+    bundle: "Bundle", required: "Requirements", now: dt.datetime
 ) -> CertificateDefect | dt.datetime:
     pair = decode_pair(bundle.authority)
     if isinstance(pair, CertificateDefect):
@@ -154,7 +154,7 @@ def _authority(
         return CertificateDefect(
             Defect.NOT_AN_AUTHORITY, "the first certificate of ca.crt is no CA's"
         )
-    return _in_time(pair.certificate, now, lookahead=_lookahead(pair.certificate, wanted))
+    return _in_time(pair.certificate, now, lookahead=_lookahead(pair.certificate, required))
 
 
 def _retired(
@@ -178,7 +178,7 @@ class _Leaf:
         pair: "KeyPair",
         succession: _Succession,
         *,
-        wanted: "Requirements",
+        required: "Requirements",
         now: dt.datetime,
     ) -> CertificateDefect | dt.datetime:
         decoded = decode_pair(pair)
@@ -189,7 +189,7 @@ class _Leaf:
             return CertificateDefect(
                 Defect.WRONG_USAGE, "the certificate is made for another purpose"
             )
-        if missing := self.missing_from(leaf, wanted):
+        if missing := self.missing_from(leaf, required):
             return CertificateDefect(
                 Defect.NAMES_MISSING, f"the certificate lacks {', '.join(missing)}"
             )
@@ -199,8 +199,10 @@ class _Leaf:
                 Defect.UNKNOWN_ISSUER, "the certificate is by a CA that is not trusted"
             )
         if issuer is succession.trusted[0]:
-            return _in_time(leaf, now, lookahead=_lookahead(leaf, wanted))
-        return _in_succession(leaf, now, succession.signs_from, lookahead=_lookahead(leaf, wanted))
+            return _in_time(leaf, now, lookahead=_lookahead(leaf, required))
+        return _in_succession(
+            leaf, now, succession.signs_from, lookahead=_lookahead(leaf, required)
+        )
 
 
 def _in_succession(
@@ -231,25 +233,25 @@ def _in_time(
     return renew_at
 
 
-def _succession(trusted: tuple[Certificate, ...], wanted: "Requirements") -> _Succession:
+def _succession(trusted: tuple[Certificate, ...], required: "Requirements") -> _Succession:
     signing = trusted[0]
     start = signing.not_before + BACKDATE
-    lookahead = _lookahead(signing, wanted)
+    lookahead = _lookahead(signing, required)
     # No leaf ends while it waits: when the wait begins it has its whole lookahead before it.
-    wait = min(lookahead, wanted.lookahead, wanted.leaf_lifetime / 3) / 3
+    wait = min(lookahead, required.lookahead, required.leaf_lifetime / 3) / 3
     return _Succession(trusted, start, lookahead, start + wait)
 
 
-def _lookahead(certificate: Certificate, wanted: "Requirements") -> dt.timedelta:
+def _lookahead(certificate: Certificate, required: "Requirements") -> dt.timedelta:
     lifetime = certificate.not_after - certificate.not_before - BACKDATE
-    return max(dt.timedelta(0), min(wanted.lookahead, lifetime / 3))
+    return max(dt.timedelta(0), min(required.lookahead, lifetime / 3))
 
 
-def _missing_names(certificate: Certificate, wanted: "Requirements") -> list[str]:
-    return [name for name in wanted.dns_names if name not in certificate.dns_names] + [
-        str(address) for address in wanted.ip_addresses if address not in certificate.ip_addresses
+def _missing_names(certificate: Certificate, required: "Requirements") -> list[str]:
+    return [name for name in required.dns_names if name not in certificate.dns_names] + [
+        str(address) for address in required.ip_addresses if address not in certificate.ip_addresses
     ]
 
 
-def _missing_common_name(certificate: Certificate, wanted: "Requirements") -> list[str]:
-    return [] if certificate.common_names == (wanted.client_name,) else [wanted.client_name]
+def _missing_common_name(certificate: Certificate, required: "Requirements") -> list[str]:
+    return [] if certificate.common_names == (required.client_name,) else [required.client_name]

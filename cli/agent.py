@@ -116,7 +116,7 @@ def add_arguments(agent: argparse.ArgumentParser) -> None:
     agent.add_argument("--port", type=int, help=f"port of probes and metrics ({_default('port')})")
 
 
-def settings_of(known: argparse.Namespace) -> AgentSettings:
+def settings_of(flags: argparse.Namespace) -> AgentSettings:
     """Return the settings.
 
     Raises:
@@ -125,7 +125,7 @@ def settings_of(known: argparse.Namespace) -> AgentSettings:
     given: dict[str, Any] = {
         field.name: value
         for field in fields(AgentSettings)
-        if (value := getattr(known, field.name, None)) is not None
+        if (value := getattr(flags, field.name, None)) is not None
     }
     return AgentSettings(**given)
 
@@ -191,10 +191,10 @@ def _roles(text: str) -> frozenset[AgentRole]:
 
 
 def _steps(text: str) -> tuple[str, ...]:
-    known = {step.value for step in OF_THE_NODE}
+    names = {step.value for step in OF_THE_NODE}
     steps = tuple(part.strip() for part in text.split(","))
-    if unknown := sorted(set(steps) - known):
-        raise argparse.ArgumentTypeError(f"{unknown[0]!r}: choose among {', '.join(sorted(known))}")
+    if unknown := sorted(set(steps) - names):
+        raise argparse.ArgumentTypeError(f"{unknown[0]!r}: choose among {', '.join(sorted(names))}")
     return steps
 
 
@@ -211,9 +211,9 @@ def _xid_actions(text: str) -> dict[int, RecoveryAction]:
         named = (item.split("=") for item in text.split(","))
         return {int(code): RecoveryAction(action.strip()) for code, action in named}
     except ValueError:
-        known = ", ".join(action.value for action in RecoveryAction)
+        names = ", ".join(action.value for action in RecoveryAction)
         raise argparse.ArgumentTypeError(
-            f"{text!r}: actions of Xids are such as 94=GPUReset; choose among {known}"
+            f"{text!r}: actions of Xids are such as 94=GPUReset; choose among {names}"
         ) from None
 
 

@@ -232,7 +232,7 @@ def _sign(options: "argparse.Namespace") -> int:
 def _verify(options: "argparse.Namespace") -> int:
     from cli.cache_signing import verify_image
     from cli.registry_access import RegistryAccess
-    from kernelcache.signatures.verdict import SignatureVerified
+    from kernelcache.signatures.verification import SignatureVerified
 
     reference = _reference(options.image)
     if options.identity and options.trust_root is None:
@@ -243,13 +243,13 @@ def _verify(options: "argparse.Namespace") -> int:
     trust_root = _trust_root(options.trust_root) if options.trust_root else None
 
     def work() -> int:
-        verdict = verify_image(
+        result = verify_image(
             reference, RegistryAccess.of(options), policy=policy, trust_root=trust_root
         )
-        if isinstance(verdict, SignatureVerified):
-            _print(f"{verdict.message}\n")
+        if isinstance(result, SignatureVerified):
+            _print(f"{result.message}\n")
             return OK
-        complain(verdict.message)
+        complain(result.message)
         return FAILED
 
     return _attempt(work, file=options.image)

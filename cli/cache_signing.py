@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from kernelcache.signatures.policy import SignaturePolicy
     from kernelcache.signatures.signing_keys import SigningKey
     from kernelcache.signatures.trust_root import TrustRoot
-    from kernelcache.signatures.verdict import SignatureVerdict
+    from kernelcache.signatures.verification import VerificationResult
 
 
 @final
@@ -49,8 +49,8 @@ def verify_image(
     *,
     policy: "SignaturePolicy",
     trust_root: "TrustRoot | None",
-) -> "SignatureVerdict":
-    """Return the verdict about what the reference stands for now.
+) -> "VerificationResult":
+    """Return the result of verifying what the reference stands for now.
 
     Raises:
         RegistryError: the registry, or the credentials.
@@ -79,7 +79,7 @@ async def _verify(
     *,
     policy: "SignaturePolicy",
     trust_root: "TrustRoot | None",
-) -> "SignatureVerdict":
+) -> "VerificationResult":
     credentials = access.credentials()
     async with RegistryConnections(access.settings(reference)) as connections:
         client = RegistryClient(connections, credentials, SystemClock())

@@ -69,9 +69,9 @@ class CommandParser(argparse.ArgumentParser):
             raise no_such("flag", flag, self._flags, listed_by=f"{self.prog} --help")
 
 
-def no_such(kind: str, word: str, known: "Iterable[str]", *, listed_by: str) -> CommandLineError:
+def no_such(kind: str, word: str, names: "Iterable[str]", *, listed_by: str) -> CommandLineError:
     """Return the complaint about an unknown word, with the nearest known one or the way to all of them."""
-    meant = nearest(word, known)
+    meant = nearest(word, names)
     hint = f"did you mean {meant}?" if meant else f"`{listed_by}` lists them"
     return CommandLineError(f"no such {kind} {word}; {hint}")
 

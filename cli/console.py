@@ -84,27 +84,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--log-format", choices=("Auto", "JSON", "Console"), default="Auto")
 
 
-def settings_of(known: argparse.Namespace) -> ConsoleSettings:
+def settings_of(flags: argparse.Namespace) -> ConsoleSettings:
     """Return the settings.
 
     Raises:
         ValueError: the flags do not go together; the text says why.
     """
-    if (known.tls_certificate is None) != (known.tls_key is None):
+    if (flags.tls_certificate is None) != (flags.tls_key is None):
         raise ValueError("--tls-certificate and --tls-key go together")
     certificate = None
-    if known.tls_certificate is not None:
-        certificate = CertificateFiles(certificate=known.tls_certificate, key=known.tls_key)
+    if flags.tls_certificate is not None:
+        certificate = CertificateFiles(certificate=flags.tls_certificate, key=flags.tls_key)
     return ConsoleSettings(
-        listen=known.listen,
+        listen=flags.listen,
         certificate=certificate,
-        is_plain=known.plain_http,
-        hosts=tuple(known.host),
-        namespace=known.namespace,
-        kubeconfig=known.kubeconfig,
-        context=known.context,
-        log_level=known.log_level,
-        log_format=known.log_format,
+        is_plain=flags.plain_http,
+        hosts=tuple(flags.host),
+        namespace=flags.namespace,
+        kubeconfig=flags.kubeconfig,
+        context=flags.context,
+        log_level=flags.log_level,
+        log_format=flags.log_format,
     )
 
 

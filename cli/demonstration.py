@@ -36,7 +36,7 @@ def run_demonstration(arguments: "Sequence[str]") -> int:
     parser.add_argument(
         "--seed", type=int, default=1, metavar="N", help="of the cluster's life (1)"
     )
-    known = parser.parse_flags(arguments)
+    flags = parser.parse_flags(arguments)
     # Otherwise gRPC writes a line about each process that the demo starts.
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
     try:
@@ -51,10 +51,10 @@ def run_demonstration(arguments: "Sequence[str]") -> int:
     from telemetry.logs import configure_logs  # noqa: PLC0415
 
     configure_logs("error")
-    if not known.console:
-        return _run(run_demo(known.keep_logs))
+    if not flags.console:
+        return _run(run_demo(flags.keep_logs))
     try:
-        return _run(show_console(known.keep_logs, seed=known.seed, port=known.port))
+        return _run(show_console(flags.keep_logs, seed=flags.seed, port=flags.port))
     except KeyboardInterrupt:
         return OK
 

@@ -99,7 +99,7 @@ class ObjectGroup:
     is_hook: bool = False
     """Only Helm makes it, at the time that its annotations say."""
 
-    def is_wanted(self, values: "ChartValues") -> bool:
+    def is_selected(self, values: "ChartValues") -> bool:
         named = values.settings.get("autoscaling", {}).get("backends", ())
         has_backend = not self.needs_backend or self.needs_backend in named
         return has_backend and all(_value_at(values, path) for path in self.needs)
@@ -110,7 +110,7 @@ def build_installed_objects(installation: "Installation") -> list[Json]:
     return [
         object_
         for group in build_groups(installation)
-        if group.is_wanted(installation.values) and not group.is_hook
+        if group.is_selected(installation.values) and not group.is_hook
         for object_ in group.objects
     ]
 

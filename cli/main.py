@@ -92,8 +92,8 @@ def _run_command(command: str, arguments: "Sequence[str]") -> int:  # noqa: C901
             from cli.uninstall.uninstall_command import run_uninstall as run_it
         case _:
             kind = "flag" if command.startswith("-") else "command"
-            known = (*COMMANDS, *HELP, _VERSION)
-            raise no_such(kind, command, known, listed_by=f"{PROGRAM} --help")
+            names = (*COMMANDS, *HELP, _VERSION)
+            raise no_such(kind, command, names, listed_by=f"{PROGRAM} --help")
     return run_it(arguments)
 
 

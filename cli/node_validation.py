@@ -75,42 +75,42 @@ def validate_parser() -> CommandParser:
     return parser
 
 
-def _run(known: "argparse.Namespace") -> int:
+def _run(flags: "argparse.Namespace") -> int:
     from agent.validator.termination_log import write_termination_message
     from telemetry.logs import configure_logs
 
     configure_logs("info")
-    cause = asyncio.run(_until_signalled(known))
+    cause = asyncio.run(_until_signalled(flags))
     if not cause:
         return OK
-    write_termination_message(Path(known.termination_log), cause)
+    write_termination_message(Path(flags.termination_log), cause)
     complain(cause)
     return FAILED
 
 
-async def _until_signalled(known: "argparse.Namespace") -> str:
+async def _until_signalled(flags: "argparse.Namespace") -> str:
     """Run the step, and return why it has not passed; a signal ends it without its file."""
     from telemetry.tasks import stop_signals
 
     with stop_signals() as signalled:
         async with asyncio.TaskGroup() as group:
             stop = group.create_task(signalled.wait(), name="signal")
-            step = group.create_task(_failure(known), name=known.step)
+            step = group.create_task(_failure(flags), name=flags.step)
             await asyncio.wait([stop, step], return_when=asyncio.FIRST_COMPLETED)
             stop.cancel()
             step.cancel()
     return "it was told to stop" if step.cancelled() else step.result()
 
 
-async def _failure(known: "argparse.Namespace") -> str:
+async def _failure(flags: "argparse.Namespace") -> str:
     try:
-        await _step(known)
+        await _step(flags)
     except StepFailedError as error:
         return str(error)
     return ""
 
 
-async def _step(known: "argparse.Namespace") -> None:
+async def _step(flags: "argparse.Namespace") -> None:
     """Run the step.
 
     Raises:
@@ -121,23 +121,23 @@ async def _step(known: "argparse.Namespace") -> None:
     from http_edge.system_clock import SystemClock
 
     clock = SystemClock()
-    step = ValidationStep(known.step)
-    files = ReadyFiles(Path(known.validations_directory))
-    times = StepTimes(deadline_s=known.deadline_s, retry_s=known.retry_s)
-    if known.wait:
+    step = ValidationStep(flags.step)
+    files = ReadyFiles(Path(flags.validations_directory))
+    times = StepTimes(deadline_s=flags.deadline_s, retry_s=flags.retry_s)
+    if flags.wait:
         await wait_for_file(step, files, clock=clock, times=times)
         return
     from agent.validator.checked_node import CheckedNode
     from agent.validator.checks import checks_of
 
     node = CheckedNode(
-        driver_root=Path(known.driver_root),
-        dev_root=Path(known.dev_root),
-        sysfs=Path(known.sysfs),
-        procfs=Path(known.procfs),
-        driver_libraries=known.driver_libraries,
-        hand_out=DeviceInjection(known.hand_out),
-        cdi_kind=known.cdi_kind,
+        driver_root=Path(flags.driver_root),
+        dev_root=Path(flags.dev_root),
+        sysfs=Path(flags.sysfs),
+        procfs=Path(flags.procfs),
+        driver_libraries=flags.driver_libraries,
+        hand_out=DeviceInjection(flags.hand_out),
+        cdi_kind=flags.cdi_kind,
     )
     await run_step(step, checks_of([step], node, clock)[step], files, clock=clock, times=times)
 

@@ -37,14 +37,14 @@ def run_serve(arguments: "Sequence[str]") -> int:
     Raises:
         CommandLineError: a setting cannot be used, or a file that one names.
     """
-    known, flags = _parser().parse_known_args(arguments)
+    parsed, flags = _parser().parse_known_args(arguments)
     try:
-        if known.installation is None:
-            settings, source = load_settings(flags, known.settings), None
+        if parsed.installation is None:
+            settings, source = load_settings(flags, parsed.settings), None
         else:
-            source = ConfigSource(installation=_mapping(known.installation), arguments=flags)
+            source = ConfigSource(installation=_mapping(parsed.installation), arguments=flags)
             settings = source.initial
-        if known.show_settings:
+        if parsed.show_settings:
             return _show(settings, source)
         check_images(settings)
         return _serve(settings, source)

@@ -33,14 +33,14 @@ def run_simulate(arguments: "Sequence[str]") -> int:
     Raises:
         CommandLineError: the flags or credentials cannot be used.
     """
-    known = _parser().parse_flags(arguments)
-    _check(known)
+    flags = _parser().parse_flags(arguments)
+    _check(flags)
     from cli.simulation.errors import BadInputError
     from telemetry.logs import configure_logs
 
     configure_logs("error")
     try:
-        _write(_answer(known) if known.pod is not None else _simulated(known), known.file)
+        _write(_answer(flags) if flags.pod is not None else _simulated(flags), flags.file)
     except BadInputError as error:
         complain(error)
         return FAILED
@@ -128,30 +128,30 @@ def _add_flags_of_workloads(parser: CommandParser) -> None:
     )
 
 
-def _check(known: argparse.Namespace) -> None:
+def _check(flags: argparse.Namespace) -> None:
     """Refuse flags that contradict each other, or that the question has no use for.
 
     Raises:
         CommandLineError: they do.
     """
-    if (known.pod is None) == (known.workload is None):
+    if (flags.pod is None) == (flags.workload is None):
         raise CommandLineError("give either --pod FILE or --workload FILE")
-    if known.pod is not None:
+    if flags.pod is not None:
         for flag in ("strategy", "inflate", "trace_times", "pool"):
-            if getattr(known, flag):
+            if getattr(flags, flag):
                 raise CommandLineError(
                     f"--{flag.replace('_', '-')} goes with --workload, not --pod"
                 )
-        if known.output in _PICTURES:
-            raise CommandLineError(f"--output {known.output} goes with --workload, not --pod")
+        if flags.output in _PICTURES:
+            raise CommandLineError(f"--output {flags.output} goes with --workload, not --pod")
         return
-    if known.trace_times and known.inflate is not None:
+    if flags.trace_times and flags.inflate is not None:
         raise CommandLineError("--trace-times and --inflate contradict each other")
-    if known.pool and known.workload.suffix != ".csv":
+    if flags.pool and flags.workload.suffix != ".csv":
         raise CommandLineError("--pool goes with the openb trace")
 
 
-def _answer(known: argparse.Namespace) -> str:
+def _answer(flags: argparse.Namespace) -> str:
     """Return the answer about one pod."""
     import msgspec
 
@@ -160,26 +160,26 @@ def _answer(known: argparse.Namespace) -> str:
     from cli.simulation.pod_file import read_pod
     from cli.simulation.pod_scheduling import PodCreator
 
-    asked = read_pod(known.pod, namespace=known.namespace)
-    caller = PodCreator.of(asked, username=known.user, groups=known.group or ())
-    answer = answer_for(asked, _taking_snapshots(known)(_objects(known)), caller)
-    if known.output == "json":
+    asked = read_pod(flags.pod, namespace=flags.namespace)
+    caller = PodCreator.of(asked, username=flags.user, groups=flags.group or ())
+    answer = answer_for(asked, _taking_snapshots(flags)(_objects(flags)), caller)
+    if flags.output == "json":
         return printable_json(msgspec.json.format(msgspec.json.encode(answer)).decode()) + "\n"
     return text_of(answer)
 
 
-def _simulated(known: argparse.Namespace) -> str:
+def _simulated(flags: argparse.Namespace) -> str:
     """Return the report about a workload."""
     import msgspec
 
     from cli.simulation.workload import run, run_text
     from cli.simulation.workload.pool_run import POOL_STRATEGIES
 
-    strategies = known.strategy or POOL_STRATEGIES[:1]
+    strategies = flags.strategy or POOL_STRATEGIES[:1]
     run.check_strategies(strategies, POOL_STRATEGIES)
-    scenario = _scenario(known)
+    scenario = _scenario(flags)
     progress = _Progress() if sys.stderr.isatty() else None
-    report = run.run(scenario, strategies, seed=known.seed, progress=progress)
+    report = run.run(scenario, strategies, seed=flags.seed, progress=progress)
     forms: dict[str, Callable[[], str]] = {
         "table": lambda: run_text.text_of(report),
         "json": lambda: (
@@ -188,30 +188,30 @@ def _simulated(known: argparse.Namespace) -> str:
         "svg": lambda: run_text.svg_of(report),
         "html": lambda: run_text.html_of(report),
     }
-    return forms[known.output]()
+    return forms[flags.output]()
 
 
-def _scenario(known: argparse.Namespace) -> "Scenario":
+def _scenario(flags: argparse.Namespace) -> "Scenario":
     from cli.simulation.workload import pool_run
 
     cluster = pool_run.PoolCluster(
-        objects=_objects(known),
-        snapshot_of=_taking_snapshots(known),
-        username=known.user,
-        groups=tuple(known.group or ()),
+        objects=_objects(flags),
+        snapshot_of=_taking_snapshots(flags),
+        username=flags.user,
+        groups=tuple(flags.group or ()),
     )
-    if known.workload.suffix != ".csv":
-        return pool_run.workload_on_pools(cluster, known.workload)
+    if flags.workload.suffix != ".csv":
+        return pool_run.workload_on_pools(cluster, flags.workload)
     return pool_run.trace_on_pools(
         cluster,
-        known.workload,
-        pool=known.pool,
-        inflate=None if known.trace_times else known.inflate or _DEFAULT_INFLATE,
-        seed=known.seed,
+        flags.workload,
+        pool=flags.pool,
+        inflate=None if flags.trace_times else flags.inflate or _DEFAULT_INFLATE,
+        seed=flags.seed,
     )
 
 
-def _taking_snapshots(known: argparse.Namespace) -> "Callable[[ClusterObjects], Snapshot]":
+def _taking_snapshots(flags: argparse.Namespace) -> "Callable[[ClusterObjects], Snapshot]":
     from cli.simulation.errors import BadInputError
     from cli.simulation.snapshot import take_snapshot
     from http_edge.system_clock import SystemClock
@@ -219,9 +219,9 @@ def _taking_snapshots(known: argparse.Namespace) -> "Callable[[ClusterObjects], 
     from server.usual_demand import recent_demands
 
     demand = DemandSettings()
-    if known.demand is not None:
+    if flags.demand is not None:
         try:
-            demand = load_settings((), known.demand).demand
+            demand = load_settings((), flags.demand).demand
         except BadSettingsError as error:
             raise BadInputError(str(error)) from error
     return lambda objects: take_snapshot(
@@ -229,12 +229,12 @@ def _taking_snapshots(known: argparse.Namespace) -> "Callable[[ClusterObjects], 
     )
 
 
-def _objects(known: argparse.Namespace) -> "ClusterObjects":
+def _objects(flags: argparse.Namespace) -> "ClusterObjects":
     """Return the cluster's objects: from files, or by LISTs."""
-    if known.cluster:
+    if flags.cluster:
         from cli.simulation.object_files import read_cluster
 
-        return read_cluster(known.cluster)
+        return read_cluster(flags.cluster)
     import asyncio
 
     from cli.simulation.live_cluster import read_live_cluster
@@ -243,7 +243,7 @@ def _objects(known: argparse.Namespace) -> "ClusterObjects":
 
     try:
         return asyncio.run(
-            read_live_cluster(SystemClock(), kubeconfig=known.kubeconfig, context=known.context)
+            read_live_cluster(SystemClock(), kubeconfig=flags.kubeconfig, context=flags.context)
         )
     except BadConfigurationError as error:
         raise CommandLineError(f"{error}; or give the cluster's objects with --cluster") from error

@@ -61,7 +61,7 @@ ROLES: Final = frozenset({AgentRole.INVENTORY, AgentRole.CACHES, AgentRole.CSI})
 DRIVER_VERSION: Final = "570.86.15"
 
 
-def _known_devices(devices: "Sequence[FakeDevice]") -> DriverSnapshot:
+def _snapshot_of(devices: "Sequence[FakeDevice]") -> DriverSnapshot:
     return DriverSnapshot(
         driver_version=DRIVER_VERSION,
         cuda_version="12.8",
@@ -93,7 +93,7 @@ class NodeCaches:
         self._context = AgentContext(settings, client, clock)
         links = LinkedVolumes()
         self._role = CachesRole(self._context, mounter=links, mounts=links.mounts)
-        self._role.reconciler.observe_devices(_known_devices(devices))
+        self._role.reconciler.observe_devices(_snapshot_of(devices))
 
     def tasks(self) -> "dict[str, Coroutine[Any, Any, object]]":
         """Return the tasks by name; each runs until cancelled."""

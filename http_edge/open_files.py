@@ -13,9 +13,9 @@ _ENOUGH: Final = 1 << 20
 def raise_limit() -> None:
     """Raise the soft limit to the hard one."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = _ENOUGH if hard == resource.RLIM_INFINITY else hard
-    if soft != wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    soft_limit = _ENOUGH if hard == resource.RLIM_INFINITY else hard
+    if soft != soft_limit:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft_limit, hard))
 
 
 def limit() -> int:

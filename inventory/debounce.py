@@ -63,8 +63,8 @@ class DebounceCounter:
             run = replace(self, samples=self.samples + 1, at=at)
         else:
             run = self
-        wanted = limits.good_samples if is_good else limits.bad_samples
-        if run.samples < wanted:
+        required = limits.good_samples if is_good else limits.bad_samples
+        if run.samples < required:
             return run
         return DebounceCounter(DebouncedState.UP if is_good else DebouncedState.DOWN)
 

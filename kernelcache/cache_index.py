@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KnownCache:
+class ResolvedCache:
     """A cache whose image is resolved."""
 
     digest: "Digest"
@@ -35,7 +35,7 @@ class KnownCache:
 class CacheTargets:
     """What the caches that a pod mounts demand of each of its devices."""
 
-    caches: "tuple[tuple[CacheName, KnownCache], ...]"
+    caches: "tuple[tuple[CacheName, ResolvedCache], ...]"
     """Caches in order; those that do not exist or are not resolved demand nothing."""
 
     def fits(self, compute_capability: str) -> bool:
@@ -50,14 +50,16 @@ class CacheTargets:
         A cache that fits none of them is named alone. Where each fits some and none of the devices fits all caches,
         they are named together.
         """
-        wanted = tuple(capabilities)
+        distinct = tuple(capabilities)
         first: Incompatible | None = None
         several: list[CacheName] = []
         for name, cache in self.caches:
             incompatible = [
-                fit for item in wanted if isinstance(fit := _fit(cache.targets, item), Incompatible)
+                fit
+                for item in distinct
+                if isinstance(fit := _fit(cache.targets, item), Incompatible)
             ]
-            if incompatible and len(incompatible) == len(wanted):
+            if incompatible and len(incompatible) == len(distinct):
                 return f"kernel cache {name} fits", incompatible[0].reason
             if incompatible:
                 first = first or incompatible[0]
@@ -76,13 +78,13 @@ class CachePreference:
     """Nodes where all of them are extracted."""
 
 
-def known_cache(cache: "GKMCache") -> KnownCache | None:
+def resolved_cache(cache: "GKMCache") -> ResolvedCache | None:
     """Return what placement knows of a cache; None while it is not resolved, or is being deleted."""
     status = cache.status
     digest = parse_digest(status.resolved_digest)
     if digest is None or status.image is None or cache.is_deleting:
         return None
-    return KnownCache(digest=digest, targets=tuple(status.image.targets))
+    return ResolvedCache(digest=digest, targets=tuple(status.image.targets))
 
 
 @final
@@ -90,7 +92,7 @@ class CacheIndex:
     """The caches of the cluster, and where they are warm."""
 
     def __init__(self) -> None:
-        self._caches: dict[CacheName, KnownCache] = {}
+        self._caches: dict[CacheName, ResolvedCache] = {}
         self._warm: dict[tuple[CacheName, Digest], set[NodeName]] = {}
         self._on_node: dict[tuple[NodeName, str], frozenset[tuple[CacheName, Digest]]] = {}
         # (node, namespace) -> what its object says is extracted
@@ -99,7 +101,7 @@ class CacheIndex:
         self.generation = 0
         """Grows with each change."""
 
-    def set_cache(self, name: "CacheName", cache: KnownCache | None) -> None:
+    def set_cache(self, name: "CacheName", cache: ResolvedCache | None) -> None:
         """Observe a cache; None where it is gone, deleted, or has no digest yet."""
         if self._caches.get(name) == cache:
             return
@@ -130,7 +132,7 @@ class CacheIndex:
         for item in extracted - before:
             self._warm.setdefault(item, set()).add(node)
 
-    def known(self) -> "Mapping[CacheName, KnownCache]":
+    def resolved(self) -> "Mapping[CacheName, ResolvedCache]":
         """Return the resolved caches."""
         return self._caches
 
@@ -141,12 +143,12 @@ class CacheIndex:
 
     def demand(self, names: "Iterable[CacheName]") -> CachePreference | None:
         """Return what a pod's caches demand; None where it mounts none that is resolved."""
-        wanted = tuple(sorted({*names}))
-        if wanted not in self._demands:
+        distinct = tuple(sorted({*names}))
+        if distinct not in self._demands:
             if len(self._demands) >= _MAX_DEMANDS:
                 self._demands.clear()
-            self._demands[wanted] = self._preference(wanted)
-        return self._demands[wanted]
+            self._demands[distinct] = self._preference(distinct)
+        return self._demands[distinct]
 
     def _preference(self, names: "tuple[CacheName, ...]") -> CachePreference | None:
         found = tuple((item, self._caches[item]) for item in names if item in self._caches)

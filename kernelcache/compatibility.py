@@ -114,11 +114,11 @@ def device_fit(
     for part, words in _PARTS:
         near = [item for item in left if getattr(_canonical(item), part) == getattr(own, part)]
         if not near:
-            wanted = " or ".join(
+            supported = " or ".join(
                 truncate(str(value))
                 for value in dict.fromkeys(getattr(item, part) for item in left)
             )
-            reason = f"{words} {wanted} of the cache, device has {getattr(own, part)}"
+            reason = f"{words} {supported} of the cache, device has {getattr(own, part)}"
             is_vendors = part == "backend"
             return Incompatible(f"{reason}: only NVIDIA is supported" if is_vendors else reason)
         left = near
@@ -129,11 +129,11 @@ def device_compatibility(
     targets: "Iterable[KernelTarget]", devices: "Mapping[DeviceKey, KernelTarget | UnknownTarget]"
 ) -> DeviceCompatibility[DeviceKey]:
     """Return which devices of a node a cache fits."""
-    known = tuple(targets)
+    all_targets = tuple(targets)
     compatible: list[DeviceKey] = []
     incompatible: dict[DeviceKey, str] = {}
     for key in sorted(devices):
-        match device_fit(known, devices[key]):
+        match device_fit(all_targets, devices[key]):
             case Fits():
                 compatible.append(key)
             case Incompatible(reason):

@@ -227,8 +227,10 @@ def _labels(blob: _Blob, config: bytes) -> dict[str, str]:
 def _type(labels: dict[str, str]) -> CacheType:
     found = [type_ for type_ in CacheType if type_.summary_label in labels]
     if not found:
-        wanted = " nor ".join(type_.summary_label for type_ in CacheType)
-        raise CacheImageError(f"the image is no kernel cache: it has neither label {wanted}")
+        summary_labels = " nor ".join(type_.summary_label for type_ in CacheType)
+        raise CacheImageError(
+            f"the image is no kernel cache: it has neither label {summary_labels}"
+        )
     if len(found) > 1:
         both = " and ".join(type_.summary_label for type_ in found)
         raise CacheImageError(f"the image has {both}: build an image for each type of cache")

@@ -3,7 +3,7 @@
 Level-triggered: the same snapshot gives the same plan, and a snapshot in which the plan is carried out gives a plan
 with nothing to do. Content is shared by digest, whichever caches name it.
 
-Room is made in this order: content that nothing needs any more, least recently used first, even within its grace
+Space is freed in this order: content that nothing needs any more, least recently used first, even within its grace
 time; then, for a cache that a pod waits for, or where the quota is exceeded, content that caches name and no pod
 uses. What pods use or wait for stays. A cache without a pod never displaces another cache's content, so that two
 caches do not displace each other in turn.
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from api.cache_name import CacheName
     from api.image_reference import Digest
-    from kernelcache.store_snapshot import StoreLimits, StoreSnapshot, WantedCache
+    from kernelcache.store_snapshot import DesiredCache, StoreLimits, StoreSnapshot
 
 
 _FACTOR_BEYOND: Final = 8
@@ -32,7 +32,7 @@ class RemovalReason(Enum):
     """Why content is removed."""
 
     UNNEEDED = "no cache names it and no pod uses it"
-    ROOM = "least recently used, to make room"
+    SPACE = "least recently used, to make room"
     QUOTA = "least recently used, as the quota is exceeded"
 
 
@@ -47,17 +47,17 @@ class KeepReason(Enum):
     """Why content stays."""
 
     IN_USE = "pods use it"
-    WANTED = "a cache names it"
+    DESIRED = "a cache names it"
     GRACE = "nothing needs it any more, and its grace time is not over"
     RETRY = "its removal failed, and the next attempt is not due"
 
 
 class PostponeReason(Enum):
-    """Why a wanted digest is not extracted."""
+    """Why a desired digest is not extracted."""
 
     EXTRACTING = "its extraction is under way"
     RETRY = "its extraction failed, and the next attempt is not due"
-    NO_ROOM = "it does not fit the quota, or the disk, beside what pods use and other caches name"
+    NO_SPACE = "it does not fit the quota, or the disk, beside what pods use and other caches name"
 
 
 @final
@@ -94,13 +94,13 @@ class Postpone:
     reason: PostponeReason
     until: float | None = None
     missing_bytes: int = 0
-    """Bytes that are missing where there is no room."""
+    """Bytes that are missing where there is no space."""
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StorePlan:
-    """One decision for each digest that is wanted or stored: first the removals, then the extractions."""
+    """One decision for each digest that is desired or stored: first the removals, then the extractions."""
 
     removals: tuple[Remove, ...]
     extractions: tuple[Extract, ...]
@@ -147,7 +147,7 @@ class _Survey:
         since = unneeded_since(store, now)
         return cls(
             store=store,
-            needs=_needs(store.wanted),
+            needs=_needs(store.desired),
             in_use=frozenset(store.references.values()),
             retry_at={digest: at for digest, at in dues.items() if at > now},
             grace_ends={digest: at + limits.grace_s for digest, at in since.items()},
@@ -176,8 +176,8 @@ class _Survey:
 
     def next_at(self) -> float | None:
         """Return the first time at which a grace time or the delay of a failed attempt ends."""
-        known = self.store.stored.keys() | self.needs.keys()
-        times = [at for digest, at in self.retry_at.items() if digest in known]
+        digests = self.store.stored.keys() | self.needs.keys()
+        times = [at for digest, at in self.retry_at.items() if digest in digests]
         times += [at for at in self.grace_ends.values() if at > self.now]
         return min(times, default=None)
 
@@ -187,7 +187,7 @@ class _Survey:
 
 @final
 @dataclass(slots=True, kw_only=True)
-class _Room:
+class _FreeSpace:
     """The bytes that are free; content leaves for the needs that are accepted."""
 
     free: int
@@ -196,7 +196,7 @@ class _Room:
     removals: list[Remove] = field(default_factory=list)
     accepted: list[_Need] = field(default_factory=list)
     shortage: "dict[Digest, int]" = field(default_factory=dict)
-    """Digest without room -> the bytes that are missing."""
+    """Digest without space -> the bytes that are missing."""
 
     def place(self, needs: "Sequence[_Need]", idle: "Sequence[Digest]") -> None:
         """Accept the needs that fit, in their order, once as much of the idle content as they require is gone."""
@@ -210,7 +210,7 @@ class _Room:
                 self.shortage[need.digest] = need.bytes - max(most, 0)
         self.accepted += accepted
         self.free -= sum(need.bytes for need in accepted)
-        reason = RemovalReason.ROOM if accepted else RemovalReason.QUOTA
+        reason = RemovalReason.SPACE if accepted else RemovalReason.QUOTA
         for digest in self._displaced(idle):
             self.removals.append(Remove(digest=digest, reason=reason))
             self.free += self.survey.size(digest)
@@ -236,7 +236,7 @@ class _Room:
 
 
 def plan_store(store: "StoreSnapshot", limits: "StoreLimits", now: float) -> StorePlan:
-    """Return what to do with every digest that is wanted or stored."""
+    """Return what to do with every digest that is desired or stored."""
     survey = _Survey.of(store, limits, now)
     removable = survey.removable()
     expired = [digest for digest in removable if survey.is_expired(digest)]
@@ -246,14 +246,14 @@ def plan_store(store: "StoreSnapshot", limits: "StoreLimits", now: float) -> Sto
         extractions = [_extract(need, None) for need in survey.missing()]
         shortage: Mapping[Digest, int] = {}
     else:
-        room = _placed(survey, quota, removable)
-        removals += room.removals
+        space = _placed(survey, quota, removable)
+        removals += space.removals
         # Each may exceed what its image says by an equal part of what is left, so that all together fit.
-        share = max(room.free, 0) // max(len(room.accepted), 1)
+        share = max(space.free, 0) // max(len(space.accepted), 1)
         extractions = [
-            _extract(need, need.bytes + min(share, _most_beyond(need))) for need in room.accepted
+            _extract(need, need.bytes + min(share, _most_beyond(need))) for need in space.accepted
         ]
-        shortage = room.shortage
+        shortage = space.shortage
     gone = {removal.digest for removal in removals}
     return StorePlan(
         removals=tuple(removals),
@@ -264,14 +264,14 @@ def plan_store(store: "StoreSnapshot", limits: "StoreLimits", now: float) -> Sto
     )
 
 
-def _placed(survey: _Survey, quota: int, removable: "Sequence[Digest]") -> _Room:
-    """Return the room after pods' caches, and then the others, have got theirs."""
+def _placed(survey: _Survey, quota: int, removable: "Sequence[Digest]") -> _FreeSpace:
+    """Return the space that is left after pods' caches, and then the others, have got theirs."""
     stored = sum(
         content.bytes
         for digest, content in survey.store.stored.items()
         if digest not in removable or not survey.is_expired(digest)
     )
-    room = _Room(free=quota - stored - sum(survey.store.extracting.values()), survey=survey)
+    space = _FreeSpace(free=quota - stored - sum(survey.store.extracting.values()), survey=survey)
     missing = survey.missing()
     in_grace = [
         digest
@@ -279,13 +279,13 @@ def _placed(survey: _Survey, quota: int, removable: "Sequence[Digest]") -> _Room
         if digest in survey.grace_ends and not survey.is_expired(digest)
     ]
     displaceable = [digest for digest in removable if survey.is_displaceable(digest)]
-    room.place([need for need in missing if need.is_awaited], [*in_grace, *displaceable])
-    gone = {removal.digest for removal in room.removals}
-    room.place(
+    space.place([need for need in missing if need.is_awaited], [*in_grace, *displaceable])
+    gone = {removal.digest for removal in space.removals}
+    space.place(
         [need for need in missing if not need.is_awaited],
         [digest for digest in in_grace if digest not in gone],
     )
-    return room
+    return space
 
 
 def _most_beyond(need: _Need) -> int:
@@ -293,16 +293,16 @@ def _most_beyond(need: _Need) -> int:
     return max(_FACTOR_BEYOND * need.bytes, _LEAST_BEYOND_BYTES)
 
 
-def _needs(wanted: "Mapping[CacheName, WantedCache]") -> "dict[Digest, _Need]":
+def _needs(desired: "Mapping[CacheName, DesiredCache]") -> "dict[Digest, _Need]":
     names: dict[Digest, list[CacheName]] = {}
-    for name, cache in sorted(wanted.items()):
+    for name, cache in sorted(desired.items()):
         names.setdefault(cache.digest, []).append(name)
     return {
         digest: _Need(
             digest,
             tuple(names[digest]),
-            bytes=max(wanted[name].bytes for name in names[digest]),
-            is_awaited=any(wanted[name].is_awaited for name in names[digest]),
+            bytes=max(desired[name].bytes for name in names[digest]),
+            is_awaited=any(desired[name].is_awaited for name in names[digest]),
         )
         for digest in sorted(names)
     }
@@ -317,7 +317,7 @@ def _kept(digest: "Digest", survey: _Survey) -> Keep:
     if digest in survey.in_use:
         return Keep(digest=digest, reason=KeepReason.IN_USE)
     if digest in survey.needs:
-        return Keep(digest=digest, reason=KeepReason.WANTED)
+        return Keep(digest=digest, reason=KeepReason.DESIRED)
     if survey.is_expired(digest):
         until = survey.retry_at[digest]
         return Keep(digest=digest, reason=KeepReason.RETRY, until=until)
@@ -340,6 +340,6 @@ def _postponed(survey: _Survey, shortage: "Mapping[Digest, int]") -> "Iterable[P
             yield Postpone(
                 digest=digest,
                 caches=need.caches,
-                reason=PostponeReason.NO_ROOM,
+                reason=PostponeReason.NO_SPACE,
                 missing_bytes=shortage[digest],
             )

@@ -15,7 +15,7 @@ _MAX_DOUBLINGS: Final = 32
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WantedCache:
+class DesiredCache:
     """A cache that the node is to have, and that fits one of its devices."""
 
     digest: "Digest"
@@ -75,7 +75,7 @@ class StoreLimits:
 class StoreSnapshot:
     """What the node is to have, and what it has; times are of one monotonic clock, but for `last_used_at`."""
 
-    wanted: "Mapping[CacheName, WantedCache]"
+    desired: "Mapping[CacheName, DesiredCache]"
     stored: "Mapping[Digest, DigestOnDisk]"
     references: "Mapping[str, Digest]" = field(default_factory=dict)
     """Volume -> the digest that is mounted there."""
@@ -103,7 +103,7 @@ def unneeded_since(store: StoreSnapshot, now: float) -> "dict[Digest, float]":
 
     A node that lost these times starts them again.
     """
-    needed = {cache.digest for cache in store.wanted.values()} | {*store.references.values()}
+    needed = {cache.digest for cache in store.desired.values()} | {*store.references.values()}
     return {
         digest: store.unneeded_since.get(digest, now)
         for digest in sorted(store.stored.keys() - needed)

@@ -19,16 +19,16 @@ if TYPE_CHECKING:
 _PLACE_BYTES: Final = 8
 
 
-def warm_below(cache_uid: str, fitting: "Iterable[NodeName]", wanted: int) -> str:
-    """Return the place of the last of `wanted` nodes, or of all if there are fewer; empty without any.
+def warm_below(cache_uid: str, fitting: "Iterable[NodeName]", count: int) -> str:
+    """Return the place of the last of `count` nodes, or of all if there are fewer; empty without any.
 
     Args:
         cache_uid: UID of the cache's object.
         fitting: nodes with a device that the cache fits.
-        wanted: number of nodes, at least 1.
+        count: number of nodes, at least 1.
     """
     places = sorted(_place(cache_uid, node) for node in fitting)
-    return places[min(wanted, len(places)) - 1] if places else ""
+    return places[min(count, len(places)) - 1] if places else ""
 
 
 def keeps_warm(cache: "GKMCache", node: "NodeName") -> bool:

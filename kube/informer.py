@@ -123,7 +123,7 @@ class Informer(Generic[T]):
         Metrics and logs show `name` as the resource, where one is given.
 
         An optional resource may be one that the API server does not serve, as a kind whose definition is
-        not installed: where discovery confirms it, that counts as an empty list, and is looked at again every
+        not installed: where discovery confirms it, that counts as an empty list, and is examined again every
         `absent_s`. A kind whose objects are known is not served only once discovery has said so for `absent_s`: a
         definition that is deleted takes its objects with it, each with an event.
 

@@ -276,7 +276,7 @@ class LeaderElection:
         try:
             await self._try_once()
         except KubeError as error:
-            self._pardon()
+            self._postpone_expiry()
             if isinstance(error, TimedOut):
                 self._pace.timed_out()
             self._log.warning(
@@ -288,7 +288,7 @@ class LeaderElection:
         else:
             self._pace.took(self._clock.monotonic() - started)
 
-    def _pardon(self) -> None:
+    def _postpone_expiry(self) -> None:
         """Count the record as younger after a look that failed: its holder could not write either."""
         age_s = self._duration_s(self._record) - 2 * self._times.retry_s
         least = self._clock.monotonic() - age_s

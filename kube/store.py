@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar, final
 
 from kube.batches import steps
 from kube.event_source import EventSource
-from kube.unread_objects import known_state
+from kube.unread_objects import last_read_state
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -36,8 +36,8 @@ class Store(Generic[T]):
         self.unread: frozenset[str] = frozenset()
         """Names of objects that exist and of which no state is known."""
 
-    def known(self, unread: "UnreadObject") -> T | None:
-        return known_state(self.by_name.get(unread.name), unread)
+    def last_read(self, unread: "UnreadObject") -> T | None:
+        return last_read_state(self.by_name.get(unread.name), unread)
 
     def replace_unread(self, unread: "Collection[UnreadObject]") -> None:
         """Take over the unread objects; those that came or went are changes."""
@@ -138,10 +138,10 @@ class IndexedStore(Generic[K, G, Item]):
                 self.upsert(item)
             yield
 
-    def known(self, unread: "UnreadObject") -> Item | None:
+    def last_read(self, unread: "UnreadObject") -> Item | None:
         if self._identify is None:
             return None
-        return known_state(self._by_key.get(self._identify(unread)[0]), unread)
+        return last_read_state(self._by_key.get(self._identify(unread)[0]), unread)
 
     def replace_unread(self, unread: "Collection[UnreadObject]") -> None:
         """Take over the unread objects; the groups of those that came or went are published."""

@@ -33,7 +33,7 @@ class UnreadObject(msgspec.Struct, frozen=True, gc=False):
         return self.namespace, self.name
 
 
-def known_state(found: T | None, unread: UnreadObject) -> T | None:
+def last_read_state(found: T | None, unread: UnreadObject) -> T | None:
     """Return the state of the object's name unless it is another object's; one without a UID counts for any."""
     uid = getattr(getattr(found, "metadata", found), "uid", None)
     return found if uid in {None, unread.uid} else None
@@ -43,7 +43,7 @@ def known_state(found: T | None, unread: UnreadObject) -> T | None:
 class KeepingSink(Protocol[T_co]):
     """A sink that keeps what it knows of an object over a list that could not read it."""
 
-    def known(self, unread: UnreadObject) -> T_co | None:
+    def last_read(self, unread: UnreadObject) -> T_co | None:
         """Return the last known state of the object, if there is one."""
 
 
@@ -82,8 +82,8 @@ class UnreadObjects(Generic[T]):
         self._publish()
         if self._keeper is None:
             return []
-        known = (self._keeper.known(item) for item in unread)
-        return [item for item in known if item is not None]
+        last_reads = (self._keeper.last_read(item) for item in unread)
+        return [item for item in last_reads if item is not None]
 
     def drop(self, namespace: str, name: str) -> None:
         """Drop an object that can be read, or is gone."""
@@ -107,7 +107,7 @@ class UnreadObjects(Generic[T]):
         unknown = {
             key: item
             for key, item in self._by_key.items()
-            if key in self._given or self._sink.known(item) is None
+            if key in self._given or self._sink.last_read(item) is None
         }
         if unknown != self._given:
             self._given = unknown

@@ -102,7 +102,7 @@ CONSOLE_COMPONENT: Final = "console"
 CONSOLE_SECRET: Final = f"{CONSOLE}-tls"
 """Secret of the console's Certificate, where cert-manager issues it."""
 CONSOLE_VIEWER: Final = f"{CONSOLE}-viewer"
-"""ClusterRole of people who look at all of the console but for pods, without a binding."""
+"""ClusterRole of people who read all of the console but for pods, without a binding."""
 
 DEFAULT_EXCLUDED_NAMESPACES: Final = (DEFAULT_NAMESPACE, "kube-system")
 """Namespaces in which no pod depends on the webhooks, and none can request a pool."""

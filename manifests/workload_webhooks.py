@@ -48,7 +48,7 @@ def names_pool_expression(kind: "WorkloadKind") -> str:
 
 
 def template_changed_expression(kind: "WorkloadKind") -> str:
-    """Return an expression: the only template changes, or somebody applies it."""
+    """Return an expression: the only template changes, or a client applies it."""
     (path,) = kind.templates
     return _UNLESS_STORED.format(path.replace(".", ".?"))
 

@@ -210,8 +210,8 @@ class RegistryAuthorization:
         challenge: BearerChallenge,
         credentials: "BasicCredentials | None",
     ) -> _TokenAnswer:
-        wanted = challenge.scope or f"repository:{scope.reference.repository}:{scope.actions}"
-        query = {"scope": wanted} | ({"service": challenge.service} if challenge.service else {})
+        requested = challenge.scope or f"repository:{scope.reference.repository}:{scope.actions}"
+        query = {"scope": requested} | ({"service": challenge.service} if challenge.service else {})
         try:
             url = yarl.URL(challenge.realm).update_query(query)
         except ValueError:

@@ -22,7 +22,7 @@ from kernelcache.signatures.material import (
     read_simple_signing_manifest,
 )
 from kernelcache.signatures.policy import SignaturePolicy
-from kernelcache.signatures.verdict import SignatureVerified
+from kernelcache.signatures.verification import SignatureVerified
 from oci.blob_source import BlobSource
 from oci.errors import UnusableContent
 from oci.registry_client import referrers_tag, signature_tag, with_tag
@@ -134,8 +134,8 @@ def _has_signed(
 ) -> bool:
     policy = SignaturePolicy(keys=(key.public,), identities=frozenset())
     materials = [material for material in current.materials if isinstance(material, form)]
-    verdict = verify_signatures(image.digest, materials, policy=policy, trust_root=None)
-    return isinstance(verdict, SignatureVerified)
+    result = verify_signatures(image.digest, materials, policy=policy, trust_root=None)
+    return isinstance(result, SignatureVerified)
 
 
 def _signatures_in(manifest: bytes) -> set[str]:

@@ -20,7 +20,7 @@ from kernelcache.signatures.material import (
     read_bundle_manifest,
     read_simple_signing_manifest,
 )
-from kernelcache.signatures.verdict import SignatureFault, SignatureProblem
+from kernelcache.signatures.verification import SignatureFault, SignatureProblem
 from oci.errors import ContentNotFound, ContentTooLarge, UnusableContent
 
 if TYPE_CHECKING:

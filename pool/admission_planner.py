@@ -13,7 +13,7 @@ from pool.index.cache_fit import best_node, devices_for
 from pool.model import Capacity
 from pool.peer_fit import peer_fit
 from pool.placement.planner import Placed, may_go_to, plan_devices
-from pool.placement.room import fault_of
+from pool.placement.unit_counts import fault_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 class Exhausted:
     """No node has units that the pod may reserve now."""
 
-    wanted: int
+    requested: int
     capacity: Capacity
     largest_node: int
     """Units of the pool's largest node, taken or not."""
@@ -96,9 +96,12 @@ class AdmissionPlanner:
         node = self._best_node(pool, pod.demand, constraints, now=now, pod=pod)
         if node is None:
             return None
-        rooms, wanted = self._index.state(pool.name).rooms(), pod.demand.units
-        if ahead and not admission_rules.leaves_room(
-            rooms, ahead, wanted=wanted, priority=pod.priority
+        nodes_by_available, requested = (
+            self._index.state(pool.name).nodes_by_available(),
+            pod.demand.units,
+        )
+        if ahead and not admission_rules.leaves_capacity(
+            nodes_by_available, ahead, requested=requested, priority=pod.priority
         ):
             return None
         return self._placed(pool, pod.demand, node)
@@ -120,7 +123,7 @@ class AdmissionPlanner:
         def accepts(node: "NodeName") -> bool:
             if not self._may_go_to(node, constraints, tests):
                 return False
-            if pod is not None and not self._index.has_room(pod, node):
+            if pod is not None and not self._index.has_capacity(pod, node):
                 return False
             claimed = self._nominated_units(pool.resource, node, now)
             if not claimed:
@@ -129,7 +132,7 @@ class AdmissionPlanner:
             # Where sets are constrained, any unit may be one that completes the set for the nominated pod.
             return (
                 summary is not None
-                and (summary.room is None or not summary.room.devices.is_constrained)
+                and (summary.unit_counts is None or not summary.unit_counts.devices.is_constrained)
                 and summary.free - claimed >= demand.units
             )
 
@@ -176,7 +179,7 @@ class AdmissionPlanner:
         return any(
             node.unconfirmed
             and node.is_placeable
-            and (node.room is None or fault_of(node.room, request) is None)
+            and (node.unit_counts is None or fault_of(node.unit_counts, request) is None)
             and node.available - self._nominated_units(pool.resource, name, now) >= demand.units
             and self._may_go_to(name, constraints)
             for name, node in state.nodes().items()
@@ -185,14 +188,14 @@ class AdmissionPlanner:
     def _deferral_of(
         self, pool: "PoolFacts", demand: "Demand", incoming: admission_rules.IncomingPod
     ) -> admission_rules.Deferral | None:
-        state, namespace, wanted = self._index.state(pool.name), incoming.namespace, demand.units
+        state, namespace, requested = self._index.state(pool.name), incoming.namespace, demand.units
         waiting = self._pods.pending.demands(pool.resource)
-        if waiting and not admission_rules.leaves_room(
-            state.rooms(), waiting, wanted=wanted, priority=incoming.priority
+        if waiting and not admission_rules.leaves_capacity(
+            state.nodes_by_available(), waiting, requested=requested, priority=incoming.priority
         ):
             return admission_rules.Deferral.WAITING_PODS
         reserved = self._ledger.unconfirmed_units(pool.name, namespace)
-        if reserved and reserved + wanted > admission_rules.share_of(state.capacity().total):
+        if reserved and reserved + requested > admission_rules.share_of(state.capacity().total):
             return admission_rules.Deferral.SHARE
         if not self._backoff.is_over(pool.name, namespace, incoming.now):
             return admission_rules.Deferral.BACKOFF

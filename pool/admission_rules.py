@@ -3,8 +3,8 @@
 A reservation must not cost another pod anything:
 
 * units that a waiting pod of the same or a higher priority could use are left to kube-scheduler, whose queue
-  decides between pods that exist (`leaves_room`);
-* a namespace reserves at most a share of the pool for pods that no watch has shown yet, and none for a while
+  decides between pods that exist (`leaves_capacity`);
+* a namespace reserves at most a share of the pool for pods that no watch has delivered yet, and none for a while
   after its pods did not appear, since a quota or another webhook rejects them (`AdmissionBackoff`).
 
 A pod that may not reserve is admitted without units and waits like any other.
@@ -52,11 +52,11 @@ class Deferral(Enum):
     """Pods of the namespace were admitted and did not appear."""
 
 
-def leaves_room(
-    rooms: "Mapping[int, int]",
+def leaves_capacity(
+    nodes_by_available: "Mapping[int, int]",
     waiting: "Mapping[tuple[int, int], int]",
     *,
-    wanted: int,
+    requested: int,
     priority: int,
 ) -> bool:
     """Say whether every waiting pod that fits somewhere now would still fit beside the incoming pod.
@@ -65,35 +65,45 @@ def leaves_room(
     other size.
 
     Args:
-        rooms: units that a pod may get on a node -> number of such nodes.
+        nodes_by_available: units that a pod may get on a node -> number of such nodes.
         waiting: (priority, units) -> number of waiting pods.
-        wanted: units of the incoming pod.
+        requested: units of the incoming pod.
         priority: the incoming pod's; every waiting pod of the same priority is older.
     """
     ahead: dict[int, int] = {}
     for (theirs, size), count in waiting.items():
         if theirs >= priority:
             ahead[size] = ahead.get(size, 0) + count
-    if _is_ample(rooms, ahead, wanted):
+    if _is_ample(nodes_by_available, ahead, requested):
         return True
-    places = {size: sum(room // size * nodes for room, nodes in rooms.items()) for size in ahead}
+    places = {
+        size: sum(available // size * nodes for available, nodes in nodes_by_available.items())
+        for size in ahead
+    }
     fitting = {size: count for size, count in ahead.items() if places[size]}
-    return _all_fit(fitting, places, wanted)
+    return _all_fit(fitting, places, requested)
 
 
-def _is_ample(rooms: "Mapping[int, int]", ahead: "Mapping[int, int]", wanted: int) -> bool:
+def _is_ample(
+    nodes_by_available: "Mapping[int, int]", ahead: "Mapping[int, int]", requested: int
+) -> bool:
     """Decide from the totals alone, as in a pool that is far from full.
 
     A node of r units has r // s >= (r - (s - 1)) / s places of size s.
     """
-    nodes, total = sum(rooms.values()), sum(map(operator.mul, rooms.keys(), rooms.values()))
-    return _all_fit(ahead, {size: (total - nodes * (size - 1)) // size for size in ahead}, wanted)
+    nodes, total = (
+        sum(nodes_by_available.values()),
+        sum(map(operator.mul, nodes_by_available.keys(), nodes_by_available.values())),
+    )
+    return _all_fit(
+        ahead, {size: (total - nodes * (size - 1)) // size for size in ahead}, requested
+    )
 
 
-def _all_fit(sizes: "Mapping[int, int]", places: "Mapping[int, int]", wanted: int) -> bool:
+def _all_fit(sizes: "Mapping[int, int]", places: "Mapping[int, int]", requested: int) -> bool:
     units = sum(size * count for size, count in sizes.items())
     return all(
-        places[size] - -(-wanted // size) - (units - size * count) >= count
+        places[size] - -(-requested // size) - (units - size * count) >= count
         for size, count in sizes.items()
     )
 

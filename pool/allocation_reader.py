@@ -40,7 +40,7 @@ class AlreadyBound:
 
     node: "NodeName"
     reservation: Reservation | None
-    """None once the watch has shown the binding."""
+    """None once the watch has delivered the binding."""
 
 
 @final
@@ -146,7 +146,7 @@ class AllocationReader:
         state = self._index.state_for(pool.name, demand)
         if state.ranking is None:
             return None
-        remaining = self._index.remaining_room(pool, node, own=own, uid=uid)
+        remaining = self._index.remaining_capacity(pool, node, own=own, uid=uid)
         return state.ranking.value_lost(state.request_of(demand), remaining)
 
     def refusal_on(
@@ -159,7 +159,7 @@ class AllocationReader:
         state = self._index.state_for(pool.name, demand)
         summary = state.node(node)
         if summary is None:
-            return NodeRefusal(reason=NodeReason.NODE_NOT_IN_POOL, wanted=demand.units)
+            return NodeRefusal(reason=NodeReason.NODE_NOT_IN_POOL, requested=demand.units)
         reservation = self.ledger.of_pod(uid) if uid is not None else None
         if (
             reservation is not None
@@ -192,17 +192,17 @@ class AllocationReader:
         self,
         victims: "Collection[PodUid]",
         node: "NodeName",
-        wanted: "tuple[PoolFacts, Demand]",
+        requested: "tuple[PoolFacts, Demand]",
         *,
         uid: "PodUid | None" = None,
     ) -> bool:
         """Say whether the pod would fit the node if these bound pods were gone.
 
-        The pod's own reservation counts as free, and so does that of a victim whose binding the watch has not shown.
+        The pod's own reservation counts as free, and so does that of a victim whose binding the watch has not delivered.
         """
-        pool, demand = wanted
-        known = self._index.pool(pool.name)
-        if known is not None and known.closed is not None:
+        pool, demand = requested
+        current = self._index.pool(pool.name)
+        if current is not None and current.closed is not None:
             return False
         gone: set[PodUid | ReservationId] = set(victims)
         for pod in (*victims, uid):
@@ -223,8 +223,8 @@ class AllocationReader:
             return False
         state = self._index.state_for(pool.name, demand)
         summary = state.node(node)
-        room = summary.room if summary is not None else None
-        return room is None or fits(room.devices, free, state.request_of(demand))
+        unit_counts = summary.unit_counts if summary is not None else None
+        return unit_counts is None or fits(unit_counts.devices, free, state.request_of(demand))
 
     def has_constraints(self, pool: "PoolFacts", node: "NodeName", demand: "Demand") -> bool:
         """Say whether more than the number of free units decides there whether a pod fits."""

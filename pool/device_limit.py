@@ -35,7 +35,7 @@ class CacheDemand(Protocol):
         """Nodes that have all of the caches."""
 
 
-class KnownCaches(Protocol):
+class ResolvedCaches(Protocol):
     """The caches of the cluster."""
 
     def demand(self, names: "Iterable[CacheName]") -> CacheDemand | None:

@@ -64,8 +64,11 @@ class FittingPods:
         state = self._index.state(self._pool)
         if not state.is_constrained():
             self._forget()
-            rooms = state.rooms().items()
-            return {size: sum(free // size * nodes for free, nodes in rooms) for size in SIZES}
+            nodes_by_available = state.nodes_by_available().items()
+            return {
+                size: sum(free // size * nodes for free, nodes in nodes_by_available)
+                for size in SIZES
+            }
         nodes = state.nodes()
         for gone in self._nodes.keys() - nodes.keys() if len(nodes) != len(self._nodes) else ():
             self._replace(gone, None)
@@ -108,11 +111,11 @@ class FittingPods:
     def _count(self, name: "NodeName", node: "PoolNode") -> Counts:
         if not node.is_reservable:
             return _NONE
-        if node.room is None or not node.room.devices.is_constrained:
+        if node.unit_counts is None or not node.unit_counts.devices.is_constrained:
             return tuple(node.available // size for size in SIZES)
         entries = self._index.devices_on(self._pool, name)
         return _placed(
-            node.room.devices,
+            node.unit_counts.devices,
             tuple(
                 (entry.layout.count, (entry.observed | entry.confirmed).bit_count())
                 if entry.is_usable

@@ -229,7 +229,7 @@ class NodeFacts:
     upgrade_enabled: str = ""
     """The annotation that says whether the node gets a new driver by itself."""
     cpu_milli: int | None = None
-    """CPU that pods can be given; None where the Node does not tell."""
+    """CPU that pods can be given; None where the Node does not say."""
     memory_mib: int | None = None
     """Memory that pods can be given."""
     most_pods: int | None = None
@@ -427,7 +427,7 @@ AnyPod = PodFacts | UnitlessPod
 
 
 def created_at(pod: PodFacts) -> "dt.datetime | None":
-    """Return when the pod was created; None where its object does not tell."""
+    """Return when the pod was created; None where its object does not say."""
     try:
         moment = dt.datetime.fromisoformat(pod.created)
     except ValueError:

@@ -49,9 +49,9 @@ class RequiredNodeAffinity:
         return self._left < 0
 
     def accepts(self, labels: "Mapping[str, str]", name: str) -> bool:
-        known = self._answers.get(name)
-        if known is not None and known[0] is labels:
-            return known[1]
+        cached = self._answers.get(name)
+        if cached is not None and cached[0] is labels:
+            return cached[1]
         found = self._compare(labels, name)
         if not self.is_exhausted:
             self._answers[name] = labels, found

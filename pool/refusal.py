@@ -24,7 +24,7 @@ class NodeReason(Enum):
     """Enough free units, but no aligned set of devices has them (deviceTopology Required)."""
     CANNOT_ALIGN = "CannotAlign"
     """Without any pod no aligned set of its healthy devices would have enough units."""
-    NO_DEVICE_WITH_ROOM = "NoDeviceWithRoom"
+    NO_DEVICE_WITH_CAPACITY = "NoDeviceWithRoom"
     """Enough free slices, but for some container not on one device (slicePlacement SameDevice)."""
     TOO_FEW_DEVICES = "TooFewDevices"
     """Without any pod the containers' slices would not fit its healthy devices, each container's on one device."""
@@ -64,7 +64,7 @@ _RESOLVABLE: Final = frozenset(
         NodeReason.INSUFFICIENT_FITTING_UNITS,
         NodeReason.UNACCOUNTED_PODS,
         NodeReason.NOT_ALIGNED,
-        NodeReason.NO_DEVICE_WITH_ROOM,
+        NodeReason.NO_DEVICE_WITH_CAPACITY,
         NodeReason.KUBELET_WOULD_REJECT,
         NodeReason.KUBELET_CHOOSES,
     }
@@ -83,7 +83,7 @@ class NodeRefusal(msgspec.Struct, frozen=True, cache_hash=True):
     """A node's refusal; equal ones are one object per view, so that texts are cached by identity."""
 
     reason: NodeReason
-    wanted: int = 0
+    requested: int = 0
     free: int = 0
     reserved: int = 0
     used: int = 0

@@ -28,24 +28,24 @@ def rank_nodes(index: "DeviceIndex") -> None:
         is_new = costs is None or costs.target != target
         if costs is None or is_new:
             costs = PlacementCosts(pool, target)
-        if costs.reprice(*free_room(costs, state.nodes().values())) or is_new:
+        if costs.reprice(*free_capacity(costs, state.nodes().values())) or is_new:
             index.rank(costs)
 
 
 def demand_on(pool: "PoolFacts", index: "IndexFigures") -> "TargetWorkload":
     """Return the demand on a pool: its recent one, the one named in the settings, or pods of usual sizes."""
-    known = index.demands.of(pool)
-    return known if known.shapes else usual_workload(pool)
+    demand = index.demands.of(pool)
+    return demand if demand.shapes else usual_workload(pool)
 
 
-def free_room(costs: PlacementCosts, nodes: "Iterable[PoolNode]") -> tuple[int, list[int]]:
+def free_capacity(costs: PlacementCosts, nodes: "Iterable[PoolNode]") -> tuple[int, list[int]]:
     """Return the free milli of these nodes, and their room for pods of each size of several devices."""
-    free, rooms = 0, costs.no_room()
+    free, pod_counts = 0, costs.no_capacity()
     for node in nodes:
         remaining = node.remaining
         if remaining is None or not node.is_reservable:
             continue
         free += sum(remaining.devices)
-        for place, room in enumerate(costs.rooms(remaining)):
-            rooms[place] += room
-    return free, rooms
+        for place, pod_count in enumerate(costs.pod_counts(remaining)):
+            pod_counts[place] += pod_count
+    return free, pod_counts

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from scheduler.context import ExtenderContext
 
     Reconcile = Callable[[Any], Awaitable[float | None]]
-    """Takes a key; returns the seconds after which to look again, or None."""
+    """Takes a key; returns the seconds after which to reconcile again, or None."""
     Run = Callable[[], Awaitable[object]]
     """Works until cancelled."""
 

@@ -1,4 +1,4 @@
-"""Metrics of the node software of a ClusterPolicy: shown by the replica that leads, where node software is on.
+"""Metrics of the node software of a ClusterPolicy: exported by the replica that leads, where node software is on.
 
 The controllers `node.operands` and `driver.upgrade` hand figures in; nothing else sets these metrics.
 """

@@ -3,7 +3,7 @@
   plan → commit, one synchronous step → one POST → outcome:
       written           the commitment stays until the watch shows the pod bound
       refused           released; after a 409 only after a read, since an earlier write may have bound the pod
-      anything else     in doubt: the units stay taken until a read of the pod settles it
+      anything else     in doubt: the units stay reserved until a read of the pod resolves it
 
 Where kubelet chooses the NUMA nodes of devices, it chooses by what is free to it, so a pod is planned there once its
 choice for every pod before is reported. Nothing is held while a call waits for that, and all is decided afterwards.
@@ -266,12 +266,12 @@ def _objection(pod: "PodRef", context: "ExtenderContext") -> Bound | None:
     """Return why the pod cannot be bound to any node."""
     if not context.is_ready():
         return Bound(Outcome.NOT_READY, NOT_READY)
-    known = context.reader.pods.get(pod.uid)
-    if known is None:
+    current = context.reader.pods.get(pod.uid)
+    if current is None:
         return None
-    if known.ref != str(pod):
-        return Bound(Outcome.MALFORMED, f"uid {pod.uid} is of pod {known.ref}, not of {pod}")
-    if known.phase is PodPhase.ENDED and known.node is None:
+    if current.ref != str(pod):
+        return Bound(Outcome.MALFORMED, f"uid {pod.uid} is of pod {current.ref}, not of {pod}")
+    if current.phase is PodPhase.ENDED and current.node is None:
         return Bound(Outcome.REFUSED, f"pod {pod} has ended")
     return None
 

@@ -118,7 +118,7 @@ def apply_read(
 def _follow(reservation: "Reservation", seen: BoundReading, context: "ExtenderContext") -> None:
     """Replace the commitment by what was read, as the watch will in a moment.
 
-    A pod that the watch has not shown is only released: were it gone by now, no event would ever say so.
+    A pod that the watch has not delivered is only released: were it gone by now, no event would ever say so.
     """
     allocation_state, uid = context.allocation_state, pod_of(reservation).uid
     if context.reader.ledger.get(reservation.id) is not reservation:

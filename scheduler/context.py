@@ -66,7 +66,7 @@ class ExtenderContext:
     leader: "Callable[[], str | None]" = lambda: None
     """The leadership term of this replica, for the API server to check; None without leader election."""
     on_restore: "Callable[[str], None]" = lambda _evidence: None
-    """Told when an answer of the API server proves that its store went back in time."""
+    """Called when an answer of the API server proves that its store went back in time."""
     reports: "ReportPort" = field(default_factory=NeverWaiting)
     scores: EncodedScores = field(default_factory=EncodedScores)
     recent: RecentPods = field(default_factory=RecentPods)

@@ -68,7 +68,7 @@ class PodPlacement:
     pool: "PoolName"
     quality: PlacementQuality
     waited_s: float | None
-    """Seconds since its creation; None where the watch has not shown it."""
+    """Seconds since its creation; None where the watch has not delivered it."""
     reserved_for_s: float | None = None
     """Seconds since units were reserved for it; None where none were before the call."""
     warmth: Warmth | None = None

@@ -1,4 +1,4 @@
-"""preempt: the proposed nodes on which evicting the proposed victims really makes room.
+"""preempt: the proposed nodes on which evicting the proposed victims really frees capacity.
 
 kube-scheduler's dry run counts units on a node. It does not know of units reserved for unbound pods, of faulted
 devices, or of pods on unknown devices. Nodes where that decides are dropped. None is added.
@@ -62,11 +62,11 @@ def _victims_that_help(
     if asked.uid is not None and reader.bound_to(asked.uid) is not None:
         return None  # it may not go anywhere else, and has its units there
     uids = [pod.uid for pod in victims.pods]
-    wanted = (asked.pool, asked.demand)
-    if reader.fits_without(uids, node, wanted, uid=asked.uid):
+    requested = (asked.pool, asked.demand)
+    if reader.fits_without(uids, node, requested, uid=asked.uid):
         return victims
     for others in _others(asked, node, victims, reader=reader):
-        if reader.fits_without([*uids, *others], node, wanted, uid=asked.uid):
+        if reader.fits_without([*uids, *others], node, requested, uid=asked.uid):
             return MetaVictims(
                 pods=[*victims.pods, *map(MetaPod, others)],
                 pdb_violations=victims.pdb_violations + len(others),
@@ -85,11 +85,11 @@ def _others(
     pod = reader.pods.get(asked.uid) if asked.uid is not None else None
     if pod is None or not reader.has_constraints(asked.pool, node, asked.demand):
         return
-    known = {victim.uid for victim in victims.pods or ()}
+    proposed = {victim.uid for victim in victims.pods or ()}
     lower = [
         other.uid
         for other in reader.pods_of_pool(asked.pool, node)
-        if other.priority < pod.priority and other.uid not in known
+        if other.priority < pod.priority and other.uid not in proposed
     ]
     sets = itertools.chain.from_iterable(
         itertools.combinations(lower, count) for count in range(1, len(lower) + 1)

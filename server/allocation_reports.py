@@ -32,7 +32,7 @@ class AllocationReports:
         # pod -> when it was first waited for
 
     def wake(self) -> None:
-        """Have every waiting call look again, when other tasks get their turn."""
+        """Have every waiting call check again, when other tasks get their turn."""
         self._changed.set()
         self._changed = asyncio.Event()
 

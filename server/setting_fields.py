@@ -76,15 +76,15 @@ def setting_fields(schema: Schema) -> list[SettingField]:
     return list(_fields(schema, schema.get("$defs", {}), ()))
 
 
-def _fields(schema: Schema, known: Schema, path: tuple[str, ...]) -> Iterator[SettingField]:
+def _fields(schema: Schema, definitions: Schema, path: tuple[str, ...]) -> Iterator[SettingField]:
     properties = schema.get("properties", {}).items()
-    sections = {name for name, given in properties if "properties" in _resolved(given, known)}
+    sections = {name for name, given in properties if "properties" in _resolved(given, definitions)}
     for name, given in sorted(properties, key=lambda property_: property_[0] in sections):
-        kind = _resolved(given, known)
+        kind = _resolved(given, definitions)
         field = SettingField(
             path=(*path, name),
-            form=_form(kind, known),
-            expects="mapping of settings" if name in sections else _expectation(kind, known),
+            form=_form(kind, definitions),
+            expects="mapping of settings" if name in sections else _expectation(kind, definitions),
             default=None if name in sections else given.get("default"),
             description=" ".join((given.get("description") or kind.get("description", "")).split()),
             is_section=name in sections,
@@ -92,28 +92,28 @@ def _fields(schema: Schema, known: Schema, path: tuple[str, ...]) -> Iterator[Se
         )
         yield field
         if field.is_section:
-            yield from _fields(kind, known, field.path)
+            yield from _fields(kind, definitions, field.path)
 
 
 _NULL: Final = {"type": "null"}
 
 
-def _resolved(schema: Schema, known: Schema) -> Schema:
+def _resolved(schema: Schema, definitions: Schema) -> Schema:
     """Follow a reference, and leave out that there may be no value."""
     if "$ref" in schema:
-        found: Schema = known[schema["$ref"].rpartition("/")[2]]
+        found: Schema = definitions[schema["$ref"].rpartition("/")[2]]
         return found
     choices = [item for item in schema.get("anyOf", ()) if item != _NULL]
-    return _resolved(choices[0], known) if len(choices) == 1 else schema
+    return _resolved(choices[0], definitions) if len(choices) == 1 else schema
 
 
-def _form(kind: Schema, known: Schema) -> ValueForm:
+def _form(kind: Schema, definitions: Schema) -> ValueForm:
     match kind.get("type"):
         case "array":
-            items = _resolved(kind.get("items", {}), known)
+            items = _resolved(kind.get("items", {}), definitions)
             return ValueForm.JSON if items.get("type") in {"array", "object"} else ValueForm.LIST
         case "object":
-            values = _resolved(_values_of(kind), known)
+            values = _resolved(_values_of(kind), definitions)
             is_flat = "properties" not in kind and values.get("type") not in {"array", "object"}
             return ValueForm.MAPPING if is_flat else ValueForm.JSON
         case _:
@@ -125,8 +125,8 @@ def _values_of(kind: Schema) -> Schema:
     return values if isinstance(values, Mapping) else {}
 
 
-def _expectation(kind: Schema, known: Schema) -> str:
-    kind = _resolved(kind, known)
+def _expectation(kind: Schema, definitions: Schema) -> str:
+    kind = _resolved(kind, definitions)
     if "enum" in kind:
         return _alternatives([str(item) for item in kind["enum"]])
     if "const" in kind:
@@ -138,7 +138,7 @@ def _expectation(kind: Schema, known: Schema) -> str:
             return "true or false"
         case "array":
             least = kind.get("minItems", 0)
-            items = _expectation(kind.get("items", {}), known)
+            items = _expectation(kind.get("items", {}), definitions)
             return f"list of {items}" + (f", at least {least}" if least else "")
         case "object":
             return "object" if "properties" in kind else "mapping"

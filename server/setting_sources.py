@@ -67,23 +67,25 @@ class GivenSettings:
 
     def read_environment(self, environ: Mapping[str, str]) -> None:
         """Take the variables with our prefix."""
-        known = {field.variable: field for field in self._fields.values()}
+        fields_by_variable = {field.variable: field for field in self._fields.values()}
         for name, text in sorted(environ.items()):
             if not name.upper().startswith(VARIABLE_PREFIX):
                 continue
-            field = known.get(name.upper())
+            field = fields_by_variable.get(name.upper())
             if field is not None and not _is_of_kubernetes(name, text):
                 self._put_text(field, text, origin=name)
             elif not _is_of_kubernetes(name, text):
                 path = name.removeprefix(VARIABLE_PREFIX).lower().split("__")
-                self._complain(f"{name}: {self._unknown(path, nearest(name.upper(), known))}")
+                self._complain(
+                    f"{name}: {self._unknown(path, nearest(name.upper(), fields_by_variable))}"
+                )
 
     def read_flags(self, arguments: Sequence[str]) -> None:
         """Take flags: `--listen.port 9443`, `--listen.port=9443`; words are joined by `-` or `_`."""
-        known = {field.flag: field for field in self._fields.values()}
+        fields_by_flag = {field.flag: field for field in self._fields.values()}
         for given, text in self._pairs(arguments):
             flag = given.replace("_", "-")
-            if flag not in known:
+            if flag not in fields_by_flag:
                 path = flag.removeprefix("--").replace("-", "_").split(".")
                 if advice := self._retirement(path):
                     self._complain(f"{given}: {advice}")
@@ -91,9 +93,9 @@ class GivenSettings:
                     meant = self._nearest(*path)
                     self._complain(f"no such flag {given}{_hint(meant and meant.flag)}")
             elif text is None:
-                self._complain(f"{given} needs a value: {known[flag].expects}")
+                self._complain(f"{given} needs a value: {fields_by_flag[flag].expects}")
             else:
-                self._put_text(known[flag], text, origin=given)
+                self._put_text(fields_by_flag[flag], text, origin=given)
 
     def explain(self, errors: "Sequence[ErrorDetails]") -> list[str]:
         """Return the model's errors in the words of the sources."""

@@ -203,7 +203,7 @@ class NodeAgentRolloutSettings(Section):
 
 
 class NodeDetectorRolloutSettings(Section):
-    """The node detector, which tells on which nodes a device is (docs/operations.md, "Which nodes have the node agent")."""
+    """The node detector, which reports on which nodes a device is (docs/operations.md, "Which nodes have the node agent")."""
 
     enabled: bool = True
     """Whether the node detector is deployed, where the node agent is. Off where NFD or NVIDIA's GPU Operator labels

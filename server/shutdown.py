@@ -1,6 +1,6 @@
 """Shutdown: hand over leadership first, then stop serving.
 
-    no more decisions → background writes end → Bindings in flight are settled → Lease released
+    no more decisions → background writes end → Bindings in flight are resolved → Lease released
     → pods are still admitted, and clients asked to reconnect, until `drain_s` is over
 
 The replica stays ready while no other one could serve: Kubernetes sends requests to a terminating replica that is
@@ -54,17 +54,19 @@ async def _hand_over(plane: "ControlPlane") -> None:
     await plane.stop_acting()
     try:
         async with asyncio.timeout(BIND_TIMEOUT_S):
-            while _under_way(plane):  # noqa: ASYNC110  # the ledger has no event
+            while _bindings_in_flight(plane):  # noqa: ASYNC110  # the ledger has no event
                 await asyncio.sleep(_STEP_S)
     except TimeoutError:
-        _log.warning("lease kept: bindings may be on their way", bindings=_under_way(plane))
+        _log.warning(
+            "lease kept: bindings may be on their way", bindings=_bindings_in_flight(plane)
+        )
         plane.election.stand_down()
         return
     await plane.election.release()
     _log.info("handed over")
 
 
-def _under_way(plane: "ControlPlane") -> int:
+def _bindings_in_flight(plane: "ControlPlane") -> int:
     return sum(
         reservation.phase in _UNDER_WAY for reservation in plane.allocation_state.ledger.all()
     )

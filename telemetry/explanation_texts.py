@@ -22,10 +22,10 @@ def wait_summary(explanation: "Explanation") -> str:
     """
     if explanation.reason is UnitWaitReason.POOL_NOT_FOUND:
         return f"no GPUPool serves {explanation.resource}: correct the name, or create the pool"
-    wanted = f"{units(explanation.units)} of pool {explanation.pool} requested"
+    requested = f"{units(explanation.units)} of pool {explanation.pool} requested"
     promises = explanation.remedies or explanation.reason in HAVE_UNITS
     unweighed = explanation.unweighed if promises else ()
-    return "; ".join((f"{wanted}, {_state(explanation)}", *unweighed_texts(unweighed)))
+    return "; ".join((f"{requested}, {_state(explanation)}", *unweighed_texts(unweighed)))
 
 
 def unweighed_texts(fields: "Sequence[str]") -> "Iterator[str]":

@@ -105,7 +105,7 @@ class EventReason(Enum):
     NODE_OPTED_OUT = "GPUNodeOptedOut"
     """On the node's inventory: the node's label keeps its devices out of every pool."""
     NODE_RECOVERED = "GPUNodeRecovered"
-    """On the node's inventory: a condition that one of the Events above told is over; the note names it."""
+    """On the node's inventory: a condition that one of the Events above reported is over; the note names it."""
     NODE_READY_FOR_POOLING = "GPUNodeReadyForPooling"
     """On the node's inventory: the node's devices may join pools."""
     NODE_NOT_READY_FOR_POOLING = "GPUNodeNotReadyForPooling"
@@ -263,13 +263,13 @@ def _node_fault(refusal: "NodeRefusal") -> str:
         case NodeReason.NODE_NOT_IN_POOL:
             return "node has no device of the pool"
         case NodeReason.NODE_TOO_SMALL:
-            return f"{refusal.wanted} requested, node has {refusal.total}" + (
+            return f"{refusal.requested} requested, node has {refusal.total}" + (
                 f", {refusal.unhealthy} of them unhealthy" if refusal.unhealthy else ""
             )
         case NodeReason.INSUFFICIENT_UNITS:
             return (
-                f"{refusal.wanted} requested, {refusal.free} free "
-                f"({_taken(refusal)} of {refusal.total})"
+                f"{refusal.requested} requested, {refusal.free} free "
+                f"({_taken_count(refusal)} of {refusal.total})"
             )
         case NodeReason.UNACCOUNTED_PODS:
             return "node runs a pod with unknown devices"
@@ -282,7 +282,7 @@ def _node_fault(refusal: "NodeRefusal") -> str:
             return "pool is being deleted"
         case _:
             figures = {key: getattr(refusal, key) for key in refusal.__struct_fields__}
-            return _FAULTS[refusal.reason].format(**figures, taken=_taken(refusal))
+            return _FAULTS[refusal.reason].format(**figures, taken=_taken_count(refusal))
 
 
 _FAULTS: Final = {
@@ -294,42 +294,42 @@ _FAULTS: Final = {
         "the driver of the node is being upgraded, and its devices take no new pods until that is over"
     ),
     NodeReason.NOT_ALIGNED: (
-        "{wanted} requested and {free} free, but of these at most {largest} are on one NUMA node or connected by"
+        "{requested} requested and {free} free, but of these at most {largest} are on one NUMA node or connected by"
         " NVLink, which the pool requires"
     ),
     NodeReason.CANNOT_ALIGN: (
-        "{wanted} requested, but the pool requires one NUMA node or NVLink between all of the pod's devices, and"
+        "{requested} requested, but the pool requires one NUMA node or NVLink between all of the pod's devices, and"
         " node has at most {largest} so"
     ),
-    NodeReason.NO_DEVICE_WITH_ROOM: (
-        "{wanted} requested and {free} free, but at most {largest} of one device; in this pool a container gets"
+    NodeReason.NO_DEVICE_WITH_CAPACITY: (
+        "{requested} requested and {free} free, but at most {largest} of one device; in this pool a container gets"
         " its slices on one device, or whole devices"
     ),
     NodeReason.TOO_FEW_DEVICES: (
-        "{wanted} requested, node has {total}, but in this pool a container gets its slices on one device, or whole"
+        "{requested} requested, node has {total}, but in this pool a container gets its slices on one device, or whole"
         " devices, and node has too few devices for that"
     ),
     NodeReason.KUBELET_WOULD_REJECT: (
-        "{wanted} requested and {free} free, but kubelet would reject the pod: its topologyManagerPolicy is {policy},"
+        "{requested} requested and {free} free, but kubelet would reject the pod: its topologyManagerPolicy is {policy},"
         " and at most {largest} are free on one NUMA node"
     ),
     NodeReason.KUBELET_REJECTS: (
-        "{wanted} requested, but kubelet rejects the pod on this node: its topologyManagerPolicy is {policy}, and one"
+        "{requested} requested, but kubelet rejects the pod on this node: its topologyManagerPolicy is {policy}, and one"
         " NUMA node has at most {largest}"
     ),
     NodeReason.KUBELET_CHOOSES: (
-        "{wanted} requested and {free} free, but kubelet, which aligns devices with other resources of this node,"
+        "{requested} requested and {free} free, but kubelet, which aligns devices with other resources of this node,"
         " would choose a NUMA node on which not all containers get the devices that they need"
     ),
     NodeReason.CACHE_FITS_NO_DEVICE: (
         "{incompatibility.subject} no device of the pool on this node: {incompatibility.reason}"
     ),
     NodeReason.CACHE_FITS_TOO_FEW: (
-        "{wanted} requested, but {incompatibility.subject} only devices with {total} units of the pool on this node:"
+        "{requested} requested, but {incompatibility.subject} only devices with {total} units of the pool on this node:"
         " {incompatibility.reason}"
     ),
     NodeReason.INSUFFICIENT_FITTING_UNITS: (
-        "{wanted} requested, {free} free ({taken} of {total}) on the devices of the pool on this node that"
+        "{requested} requested, {free} free ({taken} of {total}) on the devices of the pool on this node that"
         " {incompatibility.subject}: {incompatibility.reason}"
     ),
 }
@@ -351,7 +351,7 @@ def too_large_text(found: "TooLarge") -> str:
             )
 
 
-def _taken(refusal: "NodeRefusal") -> str:
+def _taken_count(refusal: "NodeRefusal") -> str:
     parts = [f"{refusal.used} used"]
     if refusal.reserved:
         parts.append(f"{refusal.reserved} reserved")

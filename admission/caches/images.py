@@ -1,17 +1,17 @@
-"""The port by which admission learns about a cache's image, and the verdict on what it brings."""
+"""The port by which admission learns about a cache's image, and the decision on its contents."""
 
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Protocol, final
 
-from kernelcache.signatures.verdict import SignatureRefused
+from kernelcache.signatures.verification import SignatureRefused
 
 if TYPE_CHECKING:
     from api.cache_name import CacheName
     from api.image_reference import ImageReference
     from kernelcache.admitted_image import AdmittedImage
     from kernelcache.signatures.policy import SignaturePolicy
-    from kernelcache.signatures.verdict import SignatureVerdict
+    from kernelcache.signatures.verification import VerificationResult
 
 
 @final
@@ -69,8 +69,8 @@ class ResolvedImage:
     """What a registry says of an image."""
 
     image: "AdmittedImage"
-    """Not admitted before `judge` says so."""
-    verdicts: "tuple[SignatureVerdict, ...]"
+    """Not admitted before `decide` says so."""
+    results: "tuple[VerificationResult, ...]"
     """One for each of the question's signers."""
 
 
@@ -87,8 +87,8 @@ class ImageFault:
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ImageVerdict:
-    """What follows from the verdicts."""
+class ImageDecision:
+    """What follows from the results."""
 
     outcome: VerificationOutcome
     refusals: tuple[str, ...] = ()
@@ -102,13 +102,13 @@ class CacheImages(Protocol):
         """Answer within the time that a webhook has; never raises for what a registry does."""
 
 
-def judge(question: ImageQuestion, resolved: ResolvedImage) -> ImageVerdict:
+def decide(question: ImageQuestion, resolved: ResolvedImage) -> ImageDecision:
     """Decide whether the image's signatures suffice."""
     refusals: list[str] = []
     warnings: list[str] = []
-    for signers, verdict in zip(question.signers, resolved.verdicts, strict=True):
-        if isinstance(verdict, SignatureRefused):
-            text = f"{signers.source}: {verdict.message}"
+    for signers, result in zip(question.signers, resolved.results, strict=True):
+        if isinstance(result, SignatureRefused):
+            text = f"{signers.source}: {result.message}"
             (refusals if signers.is_enforced else warnings).append(text)
     if refusals:
         outcome = VerificationOutcome.REFUSED
@@ -116,4 +116,4 @@ def judge(question: ImageQuestion, resolved: ResolvedImage) -> ImageVerdict:
         outcome = VerificationOutcome.WARNED
     else:
         outcome = VerificationOutcome.VERIFIED if question.signers else VerificationOutcome.UNSIGNED
-    return ImageVerdict(outcome=outcome, refusals=tuple(refusals), warnings=tuple(warnings))
+    return ImageDecision(outcome=outcome, refusals=tuple(refusals), warnings=tuple(warnings))

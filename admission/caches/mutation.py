@@ -146,12 +146,12 @@ async def _resolve(
             else RefusalReason.IMAGE_UNUSABLE
         )
         return Denied(reason, found.text)
-    verdict = images.judge(question, found)
-    if verdict.refusals:
+    decision = images.decide(question, found)
+    if decision.refusals:
         return Denied(
-            RefusalReason.IMAGE_NOT_VERIFIED, f"{reference}: {'; '.join(verdict.refusals)}"
+            RefusalReason.IMAGE_NOT_VERIFIED, f"{reference}: {'; '.join(decision.refusals)}"
         )
-    return found.image, (*required.warnings, *verdict.warnings)
+    return found.image, (*required.warnings, *decision.warnings)
 
 
 def _pull_secrets(
@@ -178,17 +178,19 @@ def _ignored(spec: GKMCacheSpec) -> tuple[str, ...]:
     return (f"{', '.join(f'spec.{name}' for name in fields)} {verb} no effect here",)
 
 
-def _patch(request: "CacheRequest", wanted: "Mapping[str, str]") -> "tuple[PatchOperation, ...]":
+def _patch(
+    request: "CacheRequest", annotations: "Mapping[str, str]"
+) -> "tuple[PatchOperation, ...]":
     """Return what makes our annotations these, and touches no other."""
     present = request.new.metadata.annotations
     if present is None:
-        whole = {"op": "add", "path": "/metadata/annotations", "value": dict(wanted)}
-        return (whole,) if wanted else ()
+        whole = {"op": "add", "path": "/metadata/annotations", "value": dict(annotations)}
+        return (whole,) if annotations else ()
     operations: list[PatchOperation] = []
     for key in GKM_ANNOTATIONS:
         path = f"/metadata/annotations/{pointer_token(key)}"
-        if key in wanted and present.get(key) != wanted[key]:
-            operations.append({"op": "add", "path": path, "value": wanted[key]})
-        elif key in present and key not in wanted:
+        if key in annotations and present.get(key) != annotations[key]:
+            operations.append({"op": "add", "path": path, "value": annotations[key]})
+        elif key in present and key not in annotations:
             operations.append({"op": "remove", "path": path})
     return tuple(operations)

@@ -231,7 +231,7 @@ def _annotation_of(
 
 def _insufficient(pool: "PoolFacts", exhausted: Exhausted) -> Denied:
     text = (
-        f"pool {pool.name} cannot reserve {units(exhausted.wanted)} on one node{_together(pool)} for the pod"
+        f"pool {pool.name} cannot reserve {units(exhausted.requested)} on one node{_together(pool)} for the pod"
         " now:"
         f" {_figures(exhausted.capacity)}, and its largest node has {exhausted.largest_node};"
         " try again later, or ask for fewer (the pool refuses pods that would have to wait)"
@@ -262,14 +262,14 @@ def _waiting_text(pool: "PoolFacts", exhausted: Exhausted) -> str:
     capacity = exhausted.capacity
     if not capacity.total:
         return f"the pod waits: GPU pool {pool.name} has no devices yet"
-    if capacity.available < exhausted.wanted:
+    if capacity.available < exhausted.requested:
         return (
             f"the pod waits: GPU pool {pool.name} has {capacity.available} of {capacity.total}"
-            f" free, {exhausted.wanted} wanted"
+            f" free, {exhausted.requested} wanted"
         )
     return (
         f"the pod waits: no node of GPU pool {pool.name} that it may go to has"
-        f" {exhausted.wanted} free{_together(pool)}"
+        f" {exhausted.requested} free{_together(pool)}"
     )
 
 

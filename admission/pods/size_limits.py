@@ -2,7 +2,7 @@
 
 Kubernetes bounds the annotations of an object, keys and values of all of them together, to 262,144 bytes
 (`totalAnnotationSizeLimitB`), and checks that at every write of the object but one: a Binding adds its
-annotations unchecked, after which no status of the pod can be written any more. So a pod must have room for all
+annotations unchecked, after which no status of the pod can be written any more. So a pod must have space for all
 annotations of this control plane:
 
       28 + 512   reservation: key; id 24, pool 46, node 253, time 32, signature 43, and the JSON around them 70
@@ -43,8 +43,8 @@ _REQUIRED: Final = "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDu
 
 
 def size_denial(pod: "Pod", demand: "Demand") -> Denied | None:
-    """Deny a pod with too many node expressions, or without room for the annotations of this control plane."""
-    return _expressions_denial(pod.spec.affinity) or _room_denial(pod.metadata, demand)
+    """Deny a pod with too many node expressions, or without space for the annotations of this control plane."""
+    return _expressions_denial(pod.spec.affinity) or _size_denial(pod.metadata, demand)
 
 
 def _expressions_denial(affinity: "Affinity | None") -> Denied | None:
@@ -68,7 +68,7 @@ def _count_expressions(term: "NodeSelectorTerm") -> int:
     return found
 
 
-def _room_denial(meta: "ObjectMeta", demand: "Demand") -> Denied | None:
+def _size_denial(meta: "ObjectMeta", demand: "Demand") -> Denied | None:
     needed = _bytes_needed(demand)
     given = meta.annotations or {}
     characters = sum(map(len, given)) + sum(map(len, given.values()))

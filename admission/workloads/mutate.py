@@ -117,7 +117,7 @@ def _annotate(place: "TemplatePlace", note: str | None) -> "list[PatchOperation]
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Change:
-    """A template as somebody writes it, beside the stored one."""
+    """A template as a client writes it, beside the stored one."""
 
     request: "AdmissionRequest"
     kind: "WorkloadKind"

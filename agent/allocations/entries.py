@@ -42,18 +42,18 @@ def awaited(pod: "NodePod", is_reported: "Callable[[str], bool]") -> frozenset[t
 
 
 def entries_of(
-    pod: "NodePod", answer: "PodUnits", known: "Entries", *, is_reported: "Callable[[str], bool]"
+    pod: "NodePod", answer: "PodUnits", recorded: "Entries", *, is_reported: "Callable[[str], bool]"
 ) -> "Entries":
     """Merge kubelet's response into the known entries of a pod; once it is complete, with those of init containers.
 
     Entries that the response lacks stay: a container has its devices as long as its pod runs, and a kubelet
     that lost its checkpoint does not list them.
     """
-    wanted = awaited(pod, is_reported)
-    found = {(item.container, item.resource): item for item in known}
+    expected_keys = awaited(pod, is_reported)
+    found = {(item.container, item.resource): item for item in recorded}
     for container in answer.containers:
         for resource, units in container.units.items():
-            if units and (container.name, resource) in wanted:
+            if units and (container.name, resource) in expected_keys:
                 found[container.name, resource] = ContainerDevices(
                     namespace=pod.namespace,
                     pod=pod.name,
@@ -62,8 +62,8 @@ def entries_of(
                     units=sorted(units),
                     uid=pod.uid,
                 )
-    listed = [item for key, item in found.items() if key in wanted]
-    if len(listed) < len(wanted):
+    listed = [item for key, item in found.items() if key in expected_keys]
+    if len(listed) < len(expected_keys):
         return in_order(found.values())
     return in_order((*listed, *_of_init_containers(pod, listed, is_reported)))
 

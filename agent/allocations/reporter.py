@@ -120,7 +120,7 @@ class AllocationReporter:
         self._kubelet_identity = kubelet_identity
         self._terminated = terminated
         self._schedule = PollSchedule()
-        self._known: dict[PodUid, Entries] = {}
+        self._recorded: dict[PodUid, Entries] = {}
         self._unconfirmed: dict[PodUid, Entries] = {}
         self._answered: set[PodUid] = set()
         # Running pods with at least one response of kubelet.
@@ -140,22 +140,22 @@ class AllocationReporter:
         if not self._synced.is_set() or self._running_pods().keys() - self._answered:
             return None
         return {
-            unit for entries in self._known.values() for entry in entries for unit in entry.units
+            unit for entries in self._recorded.values() for entry in entries for unit in entry.units
         }
 
     def allocated_units(self, uid: PodUid) -> set[str]:
         """Return the known units of a pod."""
-        return {unit for entry in self._known.get(uid, ()) for unit in entry.units}
+        return {unit for entry in self._recorded.get(uid, ()) for unit in entry.units}
 
     def given_units(self, pod: "NodePod") -> set[str] | None:
         """Return the units that kubelet gave to a pod; None while it has not named those of each container."""
-        known = self._known.get(pod.uid, ())
-        is_known = is_complete(pod, known, is_reported=self._is_reported)
+        recorded = self._recorded.get(pod.uid, ())
+        is_known = is_complete(pod, recorded, is_reported=self._is_reported)
         return self.allocated_units(pod.uid) if is_known else None
 
     def entries(self) -> "Iterable[ContainerDevices]":
         """Return all known entries, as `status.allocations` has them."""
-        return (entry for uid in sorted(self._known) for entry in self._known[uid])
+        return (entry for uid in sorted(self._recorded) for entry in self._recorded[uid])
 
     def follow(self) -> None:
         """Read again which pods run and which have terminated."""
@@ -211,9 +211,9 @@ class AllocationReporter:
         self._answered &= running.keys()
         for uid in self._schedule.keep(running.keys(), self._clock.monotonic()):
             self._unconfirmed.pop(uid, None)
-        gone = self._known.keys() - running.keys() - set(self._terminated())
+        gone = self._recorded.keys() - running.keys() - set(self._terminated())
         for uid in gone:
-            del self._known[uid]
+            del self._recorded[uid]
         if gone:
             self._changed.set()
         if len(self._names) > 2 * len(running) + 100:
@@ -234,18 +234,18 @@ class AllocationReporter:
             self._schedule.retry(uid, now)
             return
         self._answered.add(uid)
-        known = self._known.get(uid, ())
-        entries = known
+        recorded = self._recorded.get(uid, ())
+        entries = recorded
         if answer is not None:
-            entries = entries_of(pod, answer, known, is_reported=self._is_reported)
-        if entries != known and self._is_to_be_confirmed(pod, entries):
+            entries = entries_of(pod, answer, recorded, is_reported=self._is_reported)
+        if entries != recorded and self._is_to_be_confirmed(pod, entries):
             self._schedule.confirm(uid, now, CONFIRM_S)
             return
         self._unconfirmed.pop(uid, None)
         if entries:
             self._names[pod.namespace, pod.name] = uid
-        if entries != known:
-            self._known[uid] = entries
+        if entries != recorded:
+            self._recorded[uid] = entries
             self._changed.set()
             _log.info("allocated", pod=pod.ref, uid=uid, units=[entry.units for entry in entries])
         # kubelet lists nothing of a pod whose init containers alone ask for units: it must know the pod.
@@ -257,7 +257,7 @@ class AllocationReporter:
 
     def _is_to_be_confirmed(self, pod: "NodePod", entries: "Entries") -> bool:
         """Return whether the response may be about another pod of this name, and is the first such."""
-        before = {(item.container, item.resource): item for item in self._known.get(pod.uid, ())}
+        before = {(item.container, item.resource): item for item in self._recorded.get(pod.uid, ())}
         contradicts = any(
             before.get((entry.container, entry.resource), entry).units != entry.units
             for entry in entries
@@ -279,7 +279,7 @@ class AllocationReporter:
             self._writing_backoff.succeed()
             self._problems.clear(SOURCE_WRITING)
             if await _set_within(self._changed, VERIFY_S):
-                await asyncio.sleep(GATHER_S * max(1.0, len(self._known) / FEW_PODS))
+                await asyncio.sleep(GATHER_S * max(1.0, len(self._recorded) / FEW_PODS))
             else:
                 self._written = None
 
@@ -291,18 +291,18 @@ class AllocationReporter:
             if not self._has_taken_over:
                 self._take_over(self._written)
         self._changed.clear()
-        wanted = self._wanted()
-        if wanted == self._written:
+        desired = self._desired()
+        if desired == self._written:
             return
         # A failed apply may have been carried out: the object is read then.
         self._written = None
         await self._client.apply(
             GPU_NODE_INVENTORIES,
-            body_of(self._node, wanted),
+            body_of(self._node, desired),
             field_manager=FIELD_MANAGER,
             subresource="status",
         )
-        self._written = wanted
+        self._written = desired
         PUBLISHED.labels("allocations", "written").inc()
 
     def _take_over(self, current: "Entries") -> None:
@@ -314,19 +314,19 @@ class AllocationReporter:
             by_uid.setdefault(PodUid(entry.uid), []).append(entry)
         for uid, entries in by_uid.items():
             if uid in self._schedule or uid in terminated:
-                self._known.setdefault(uid, in_order(entries))
+                self._recorded.setdefault(uid, in_order(entries))
 
-    def _wanted(self) -> "Entries":
-        everything = in_order(entry for item in self._known.values() for entry in item)
-        wanted = fitting(everything)
-        was_truncated, self._was_truncated = self._was_truncated, len(wanted) < len(everything)
+    def _desired(self) -> "Entries":
+        everything = in_order(entry for item in self._recorded.values() for entry in item)
+        desired = fitting(everything)
+        was_truncated, self._was_truncated = self._was_truncated, len(desired) < len(everything)
         if self._was_truncated and not was_truncated:
             _log.warning(
                 "allocations truncated: the object has reached its size limit",
-                reported=len(wanted),
-                known=len(everything),
+                reported=len(desired),
+                recorded=len(everything),
             )
-        return wanted
+        return desired
 
     def _failed(self, error: KubeError) -> float:
         TASK_FAILURES.labels(TASK).inc()

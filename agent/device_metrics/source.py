@@ -1,7 +1,7 @@
 """Answers requests for the page of the devices' metrics, within a second.
 
 The driver is read when a page is asked for, and once a second at most, however many ask. A driver that does not answer
-in time leaves the last known values for a minute; the page tells so.
+in time leaves the last known values for a minute; the page says so.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ WITHIN_S: Final = 0.9
 """Seconds for the driver; the text of the largest page takes a tenth of a second at most."""
 FRESH_S: Final = 1.0
 """A page is given to all who ask so soon after it."""
-KNOWN_S: Final = 60.0
+VALUES_KEPT_S: Final = 60.0
 """Age of values that are not shown any more."""
 TASK: Final = "device.metrics"
 UUID_CHANGED: Final = "uuid_changed"
@@ -115,7 +115,7 @@ class DeviceMetrics:
         is_stale = not await self._measure()
         self._page = b""  # The one before is freed first.
         now = self._clock.monotonic()
-        if now > self._measured_at + KNOWN_S:
+        if now > self._measured_at + VALUES_KEPT_S:
             self._samples = ()
         sources = self._sources
         page = page_of(

@@ -79,7 +79,7 @@ class UnaccountedProcesses:
             pod_of: the pods.
             pools: pool of each device, by UUID.
         """
-        known: dict[PodUid, ProcessPod | None] = {}
+        pods: dict[PodUid, ProcessPod | None] = {}
         before, found = self._suspects, set()
         counts: Counter[UnaccountedDevice] = Counter()
         for uuid, unit, units, pid in _processes(samples):
@@ -87,9 +87,9 @@ class UnaccountedProcesses:
             if not pool or pid not in owners:
                 continue
             uid = owners[pid]
-            if uid is not None and uid not in known:
-                known[uid] = pod_of(uid)
-            pod = _NO_POD if uid is None else known[uid]
+            if uid is not None and uid not in pods:
+                pods[uid] = pod_of(uid)
+            pod = _NO_POD if uid is None else pods[uid]
             if pod is None or not units.isdisjoint(pod.devices):
                 continue
             process = _Process(unit, pid, uid)

@@ -181,7 +181,7 @@ class PartitionDriver(DeviceDriver, Protocol):
         It lies at the place; without one, where the driver chooses.
 
         Raises:
-            PartitioningError: there is no room, no such profile, or the driver refuses.
+            PartitioningError: there is no space, no such profile, or the driver refuses.
         """
 
     async def complete_instance(self, uuid: str, gpu_instance: int) -> None:

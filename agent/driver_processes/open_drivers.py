@@ -3,7 +3,7 @@
 A container has device files of its own, under any name: a file counts by its major number, which the kernel names for
 NVIDIA's modules in `/proc/devices` (195 for devices, others for nvidia-uvm, MIG capabilities, GPUDirect).
 
-Only a file with a name of devices is looked at more closely: to look at a file of a network file system may take for ever.
+Only a file with a name of devices is examined more closely: to look at a file of a network file system may take for ever.
 The kernel shows the mappings of a process under a lock that the process may hold while a driver keeps it, so they are read
 only where it has no device file open. A process that ends meanwhile, or that may not be read, has nothing open.
 """
@@ -67,7 +67,7 @@ def processes_with_driver(
         majors: of the driver; without one nothing is read.
         processes: the directory of the node's processes.
         but: processes that do not count.
-        most_files: that are looked at; processes after that many are left out.
+        most_files: that are examined; processes after that many are left out.
     """
     found: list[OpenProcess] = []
     left = most_files if majors else 0
@@ -92,7 +92,7 @@ def _pids(processes: Path) -> list[int]:
 
 
 def _has_open(directory: str, majors: "Collection[int]", most: int) -> tuple[bool, int]:
-    """Return whether the process has one of the files open, and how many were looked at."""
+    """Return whether the process has one of the files open, and how many were examined."""
     count = 0
     for count, path in enumerate(_open_files(directory, most), 1):
         if _may_be_device(_target(path)) and _is_of(path, majors):

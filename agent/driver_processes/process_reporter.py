@@ -99,7 +99,7 @@ class DriverProcessReporter:
         self._problems = problems
         self._backoff = Backoff(base_s=READ_EVERY_S, cap_s=4 * READ_EVERY_S, rng=rng)
         self._before: Reading | None = None
-        self._known: list[DriverProcess] = []
+        self._recorded: list[DriverProcess] = []
         self._published: dict[str, Any] | None = None
         """Our fields of the object; None where it must be read."""
         self._read_at = self._written_at = float("-inf")
@@ -126,20 +126,20 @@ class DriverProcessReporter:
         """Take a reading, and write what it makes different."""
         now = self._clock.monotonic()
         if self._published is None or now - self._read_at >= VERIFY_S:
-            await self._read_known(now)
+            await self._read_current(now)
         reading = await self._read()
         before, self._before = self._before, reading
         if reading is None or before is None:
             return
-        self._known = reported_processes(
+        self._recorded = reported_processes(
             reading,
             before,
-            current=self._known,
+            current=self._recorded,
             pod_of=self._pods.get_any,
             namespace=self._namespace,
         )
-        wanted = _fields_of(self._known)
-        if wanted == self._published or now - self._written_at < WRITE_EVERY_S:
+        desired = _fields_of(self._recorded)
+        if desired == self._published or now - self._written_at < WRITE_EVERY_S:
             return
         # A failed apply may have been carried out: the object is read then.
         self._published = None
@@ -149,23 +149,23 @@ class DriverProcessReporter:
                 "apiVersion": API_VERSION,
                 "kind": GPU_NODE_INVENTORIES.kind,
                 "metadata": {"name": self._node},
-                "status": wanted,
+                "status": desired,
             },
             field_manager=FIELD_MANAGER,
             subresource="status",
         )
-        self._published, self._written_at = wanted, now
+        self._published, self._written_at = desired, now
         PUBLISHED.labels(_WHAT, "written").inc()
-        _log.info("processes with the driver open reported", processes=len(self._known))
+        _log.info("processes with the driver open reported", processes=len(self._recorded))
 
-    async def _read_known(self, now: float) -> None:
+    async def _read_current(self, now: float) -> None:
         inventory = await self._client.get(GPU_NODE_INVENTORIES, GPUNodeInventory, self._node)
         status = inventory.status
         entries = list(status.driver_processes or ())
         self._published = _fields(entries, status.driver_processes_omitted)
         self._read_at = now
         if self._before is None:
-            self._known = entries
+            self._recorded = entries
 
     async def _read(self) -> "Reading | None":
         """Return the reading; None where the kernel does not answer."""
@@ -201,6 +201,6 @@ def _fields_of(entries: "list[DriverProcess]") -> dict[str, Any]:
 
 
 def _fields(entries: "list[DriverProcess]", omitted: int) -> dict[str, Any]:
-    """Return our part of the status: nothing of it where there is nothing to tell."""
+    """Return our part of the status: nothing of it where there is nothing to report."""
     fields: dict[str, Any] = {"driverProcesses": entries} if entries else {}
     return fields | {"driverProcessesOmitted": omitted} if omitted else fields

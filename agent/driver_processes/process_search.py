@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from api.clock import Clock
 
 WITHIN_S: Final = 10.0
-"""A node with 5,000 processes and the most files that are looked at takes two seconds."""
+"""A node with 5,000 processes and the most files that are examined takes two seconds."""
 _CALL: Final = "open_files"
 
 

@@ -1,10 +1,10 @@
-"""What the node tells of the processes with the driver open: pure.
+"""What the node reports of the processes with the driver open: pure.
 
 Pods that request devices are left out, since their requests say so, and operands, which leave by their label before the driver
 is unloaded. A pod, or the processes of one name that are in no pod, count from the second reading in a row on: who looks at a
 device for a moment, as `nvidia-smi` does, keeps no driver.
 
-A pod that is gone, or has ended, with processes left is told whatever it requested: nothing else knows of it.
+A pod that is gone, or has ended, with processes left is reported whatever it requested: nothing else knows of it.
 """
 
 from collections import defaultdict
@@ -48,16 +48,16 @@ def reported_processes(
         pod_of: returns a pod of this node; None: it is gone, or has never been.
         namespace: of operands: no pod of another one leaves by a label.
     """
-    known = {_holder_of(item): item for item in current}
+    recorded = {_holder_of(item): item for item in current}
     earlier = _by_holder(before)
     entries: list[DriverProcess] = []
     for holder, processes in _by_holder(reading).items():
         if holder not in earlier:
             continue
         if holder.uid is None:
-            entries.append(_of_node(processes, earlier[holder], known.get(holder)))
-        elif not _is_known_otherwise(pod := pod_of(holder.uid), namespace):
-            entries.append(_of_pod(holder.uid, processes, current=known.get(holder), pod=pod))
+            entries.append(_of_node(processes, earlier[holder], recorded.get(holder)))
+        elif not _is_attributed(pod := pod_of(holder.uid), namespace):
+            entries.append(_of_pod(holder.uid, processes, current=recorded.get(holder), pod=pod))
     return sorted(entries, key=lambda entry: (entry.namespace, entry.pod, entry.uid, entry.command))
 
 
@@ -72,7 +72,7 @@ def _by_holder(reading: "Reading") -> "dict[_Holder, list[OpenProcess]]":
     return dict(found)
 
 
-def _is_known_otherwise(pod: "NodePod | None", namespace: str) -> bool:
+def _is_attributed(pod: "NodePod | None", namespace: str) -> bool:
     if pod is None or pod.is_ended:
         return False
     return pod.requests_devices or (pod.has_deploy_label and pod.namespace == namespace)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, final
 from inventory.health.recovery import CURES, RecoveryAction
 
 if TYPE_CHECKING:
-    from inventory.health.recovery import XidVerdict
+    from inventory.health.recovery import XidAction
 
 
 class HealthState(Enum):
@@ -93,8 +93,8 @@ def asked_for(action: RecoveryAction) -> DeviceHealthState:
     return unhealthy(action.value, f"the driver's recovery action is {action.value}", action)
 
 
-def state_after(reason: str, verdict: "XidVerdict") -> DeviceHealthState:
+def state_after(reason: str, xid_action: "XidAction") -> DeviceHealthState:
     """Return the state after an Xid, or after an ECC error."""
     cause = _CAUSES.get(reason, f"Xid {xid_of(reason)} (docs.nvidia.com/deploy/xid-errors)")
-    text = f"{cause}, recovery action {verdict.action.value} {verdict.source.value}"
-    return unhealthy(reason, text, verdict.action)
+    text = f"{cause}, recovery action {xid_action.action.value} {xid_action.source.value}"
+    return unhealthy(reason, text, xid_action.action)

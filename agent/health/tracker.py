@@ -42,9 +42,9 @@ from inventory.health.recovery import (
     DOUBLE_BIT_XID,
     ActionSource,
     RecoveryAction,
+    XidAction,
     XidActions,
-    XidVerdict,
-    judge_xid,
+    action_of_xid,
 )
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ class HealthChange:
 
     uuid: str
     address: str
-    """Empty for a device that no snapshot has shown."""
+    """Empty for a device that no snapshot has contained."""
     before: DeviceHealthState
     after: DeviceHealthState
 
@@ -142,7 +142,7 @@ class HealthTracker:
         """Events until then are those of a driver that is gone; None while the driver is the same."""
 
     def health(self, uuid: str) -> DeviceHealthState:
-        """Return the state of a device; one that no snapshot has shown is healthy."""
+        """Return the state of a device; one that no snapshot has contained is healthy."""
         device = self._devices.get(uuid)
         return HEALTHY if device is None else self._health(device)
 
@@ -170,7 +170,7 @@ class HealthTracker:
         """Record a driver event; one without a UUID is about every device.
 
         Args:
-            event: also of a device that no snapshot has shown.
+            event: also of a device that no snapshot has contained.
             now: monotonic seconds.
             actions: UUID -> recovery action, as the driver has it after the event. A device that had one before, and is
                 not in it, has an unknown one.
@@ -185,7 +185,7 @@ class HealthTracker:
             reason = _reason_of(event)
             # The driver may change its action only after the Xid that is the cause.
             is_judged_again = device.action is not None
-            if reason and (is_judged_again or self._verdict(reason, device).action is not _NONE):
+            if reason and (is_judged_again or self._xid_action(reason, device).action is not _NONE):
                 device = device.with_fault(
                     reason, now, is_first=is_healthy and reason != _ACTION_CHANGED
                 )
@@ -194,11 +194,15 @@ class HealthTracker:
 
     def effect_of(self, event: "DriverEvent") -> EventEffect:
         """Return whether an event, once it is recorded, is a fault of its device, or of any."""
-        known = self._devices
-        devices = list(known.values()) if not event.uuid else [known.get(event.uuid, _Device())]
+        devices_by_uuid = self._devices
+        devices = (
+            list(devices_by_uuid.values())
+            if not event.uuid
+            else [devices_by_uuid.get(event.uuid, _Device())]
+        )
         reason = _reason_of(event)
         actions = (
-            self._verdict(reason, item).action if reason else item.action for item in devices
+            self._xid_action(reason, item).action if reason else item.action for item in devices
         )
         is_harmless = all(action in {None, _NONE} for action in actions)
         return EventEffect.IGNORED if is_harmless else EventEffect.FAULT
@@ -263,7 +267,11 @@ class HealthTracker:
     def _take(self, reading: "DriverDevice", now: float) -> str:
         """Record one device of a snapshot; return its UUID, or the known one of its address for a device without."""
         uuid = reading.uuid or next(
-            (known for known, device in self._devices.items() if device.address == reading.address),
+            (
+                earlier_uuid
+                for earlier_uuid, device in self._devices.items()
+                if device.address == reading.address
+            ),
             "",
         )
         if uuid:
@@ -310,17 +318,17 @@ class HealthTracker:
             momentary={
                 reason: at
                 for reason, at in device.momentary.items()
-                if not self._has_ended(self._verdict(reason, device), now - at)
+                if not self._has_ended(self._xid_action(reason, device), now - at)
             },
         )
 
-    def _has_ended(self, verdict: XidVerdict, quiet_s: float) -> bool:
-        is_drivers = verdict.source is ActionSource.DRIVER
-        return verdict.action is _NONE or (quiet_s >= self._limits.quiet_s and not is_drivers)
+    def _has_ended(self, xid_action: XidAction, quiet_s: float) -> bool:
+        is_drivers = xid_action.source is ActionSource.DRIVER
+        return xid_action.action is _NONE or (quiet_s >= self._limits.quiet_s and not is_drivers)
 
-    def _verdict(self, reason: str, device: _Device) -> XidVerdict:
+    def _xid_action(self, reason: str, device: _Device) -> XidAction:
         code = xid_of(reason)
-        return judge_xid(
+        return action_of_xid(
             DOUBLE_BIT_XID if code is None else code,
             reported=device.action,
             driver_version=self._driver_version,
@@ -332,9 +340,9 @@ class HealthTracker:
         if device.is_lost:
             return LOST
         for reason in device.momentary:
-            verdict = self._verdict(reason, device)
-            if verdict.action is not _NONE:
-                return state_after(reason, verdict)
+            xid_action = self._xid_action(reason, device)
+            if xid_action.action is not _NONE:
+                return state_after(reason, xid_action)
         if device.action is not None and device.action is not _NONE:
             return asked_for(device.action)
         return device.lasting or HEALTHY

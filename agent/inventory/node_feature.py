@@ -1,4 +1,4 @@
-"""The node's NodeFeature as an object: its body, its heartbeat patch, and their comparison with a shown one.
+"""The node's NodeFeature as an object: its body, its heartbeat patch, and their comparison with the current one.
 
 Format: `api.foreign.nodefeature`. Values in, values out; `agent.inventory.publisher` writes.
 """

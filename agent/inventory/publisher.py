@@ -106,7 +106,7 @@ class FeaturePublisher:
         self._namespace = namespace
         self._heartbeat_s = heartbeat_s
         self._backoff = Backoff(cap_s=_CAP_S, rng=rng)
-        self._wanted: PublishedFeatures | None = None
+        self._desired: PublishedFeatures | None = None
         self._written: PublishedFeatures | None = None
         self._stamp: ObjectMeta | None = None
         """Stamp of the written object; None where the whole is to be written."""
@@ -122,8 +122,8 @@ class FeaturePublisher:
 
     def publish(self, published: "PublishedFeatures") -> None:
         """Publish this from now on."""
-        if published != self._wanted:
-            self._wanted = published
+        if published != self._desired:
+            self._desired = published
             self._changed.set()
 
     async def run(self) -> NoReturn:
@@ -145,15 +145,15 @@ class FeaturePublisher:
         Raises:
             KubeError: it could not be written.
         """
-        wanted = self._wanted
-        if wanted is None:
+        desired = self._desired
+        if desired is None:
             return
         if self._stamp is None:
-            await self._adopt(wanted)
-        if wanted != self._written or not await self._is_alive():
-            await self._write(wanted)
+            await self._adopt(desired)
+        if desired != self._written or not await self._is_alive():
+            await self._write(desired)
 
-    async def _adopt(self, wanted: "PublishedFeatures") -> None:
+    async def _adopt(self, desired: "PublishedFeatures") -> None:
         """Adopt the object of the last agent if it has the same content: it needs no write."""
         if self._written is not None:
             return
@@ -163,8 +163,8 @@ class FeaturePublisher:
             )
         except (NotFound, Forbidden):
             return
-        if feature_shows(current, wanted, self._node):
-            self._stamp, self._written = current.metadata, wanted
+        if feature_shows(current, desired, self._node):
+            self._stamp, self._written = current.metadata, desired
             owners = current.metadata.owner_references or ()
             self._owner_uid = next((owner.uid for owner in owners if owner.kind == NODES.kind), "")
 
@@ -190,13 +190,13 @@ class FeaturePublisher:
         self._count(HEARTBEAT)
         return True
 
-    async def _write(self, wanted: "PublishedFeatures") -> None:
+    async def _write(self, desired: "PublishedFeatures") -> None:
         self._attempted = FEATURES
         if self._stamp is None:
             self._owner_uid = await self._node_uid()
         now = self._clock.utc_now()
         body = feature_body(
-            wanted,
+            desired,
             node=self._node,
             namespace=self._namespace,
             owner_uid=self._owner_uid,
@@ -205,9 +205,9 @@ class FeaturePublisher:
         # A write that fails may have been carried out: only an answer makes a stamp.
         self._stamp = None
         answer = await self._client.apply(NODE_FEATURES, body, field_manager=FIELD_MANAGER)
-        self._stamp, self._written = answer.decode(_Stamp).metadata, wanted
+        self._stamp, self._written = answer.decode(_Stamp).metadata, desired
         self._count(FEATURES)
-        _log.info("NodeFeature written", devices=len(wanted.devices))
+        _log.info("NodeFeature written", devices=len(desired.devices))
 
     async def _node_uid(self) -> str:
         """Return the Node's uid; empty where there is none, or access is forbidden."""

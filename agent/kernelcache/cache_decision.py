@@ -17,7 +17,7 @@ from kernelcache.compatibility import (
     cuda_target,
     device_compatibility,
 )
-from kernelcache.store_snapshot import WantedCache
+from kernelcache.store_snapshot import DesiredCache
 from kernelcache.warm_policy import keeps_warm
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class CacheDevices:
     gpus: tuple[NodeGPUs, ...]
     targets: "Mapping[int, KernelTarget | UnknownTarget] | None"
     """Targets by the driver's number; None where no driver ever answered."""
-    _known: "dict[tuple[KernelTarget, ...], DeviceCompatibility[int]]" = field(
+    _compatibility: "dict[tuple[KernelTarget, ...], DeviceCompatibility[int]]" = field(
         default_factory=dict, compare=False, repr=False
     )
 
@@ -53,16 +53,16 @@ class CacheDevices:
         if self.targets is None:
             return None
         key = tuple(targets)
-        found = self._known.get(key)
+        found = self._compatibility.get(key)
         if found is None:
-            if len(self._known) >= MOST_REMEMBERED:
-                self._known.clear()
-            found = self._known[key] = device_compatibility(key, self.targets)
+            if len(self._compatibility) >= MOST_REMEMBERED:
+                self._compatibility.clear()
+            found = self._compatibility[key] = device_compatibility(key, self.targets)
         return found
 
 
 def devices_of(snapshot: "DriverSnapshot | None") -> CacheDevices:
-    """Return the devices that the driver tells of, in the order in which it counts them.
+    """Return the devices that the driver reports, in the order in which it counts them.
 
     A device that is cut into instances runs the same kernels as before.
     """
@@ -100,7 +100,7 @@ class CacheDecision:
     """None where the devices or the cache's targets are not known."""
     is_due: bool = False
     """Kept warm here, or a pod waits for it: it is shown whatever its state."""
-    wanted: WantedCache | None = None
+    desired: DesiredCache | None = None
     """What the store's plan is to consider."""
 
     @property
@@ -136,16 +136,16 @@ def decide(cache: "GKMCache", node: NodeCacheFacts) -> CacheDecision:
     if found is None:
         waits_for = waits_for or NO_DRIVER
     fits = found is None or found.fits_any
-    wanted = None
+    desired = None
     if is_due and fits and not cache.is_deleting and (not waits_for or digest in node.stored):
         size = node.sizes.get(digest) or facts.size_bytes or facts.layer_bytes
-        wanted = WantedCache(digest=digest, bytes=size, is_awaited=is_awaited)
+        desired = DesiredCache(digest=digest, bytes=size, is_awaited=is_awaited)
     return CacheDecision(
         digest=digest,
         waits_for=waits_for,
         compatibility=found,
         is_due=is_due and not cache.is_deleting,
-        wanted=wanted,
+        desired=desired,
     )
 
 

@@ -40,7 +40,13 @@ class CacheObjects:
         self.informers: tuple[Informer[Any], ...] = (
             *(
                 Informer(
-                    client, resource, kind, sink=sink, clock=clock, project=known, is_optional=True
+                    client,
+                    resource,
+                    kind,
+                    sink=sink,
+                    clock=clock,
+                    project=without_unread_fields,
+                    is_optional=True,
                 )
                 for resource, kind, sink in (
                     (resources.GKM_CACHES, GKMCache, self._caches[0]),
@@ -99,7 +105,7 @@ class CacheObjects:
             source.subscribe(lambda _key: changed())
 
 
-def known(cache: Cache) -> Cache:
+def without_unread_fields(cache: Cache) -> Cache:
     """Return what a node needs of a cache."""
     metadata, status = cache.metadata, cache.status
     digest = metadata.annotation(RESOLVED_DIGEST_ANNOTATION)

@@ -95,7 +95,7 @@ class Extractions:
             CACHE_EXTRACTIONS.labels(outcome)
         TASK_FAILURES.labels(TASK)
 
-    def has_room_for(self, extraction: RunningExtraction) -> bool:
+    def has_capacity_for(self, extraction: RunningExtraction) -> bool:
         """Say whether it may start: a namespace has one slot for what its pods wait for, and one for all else."""
         running = self.running.values()
         most = MOST_AT_ONCE if extraction.is_awaited else MOST_WARM_AT_ONCE
@@ -136,8 +136,8 @@ class Extractions:
             await self._extract(extraction, store)
             outcome = "extracted"
             CACHE_EXTRACTION_DURATION.observe(self._clock.monotonic() - began)
-        except _EXPECTED as known:
-            outcome, error = "failed", known
+        except _EXPECTED as cause:
+            outcome, error = "failed", cause
         except Exception as unknown:  # noqa: BLE001  # of one cache; the others go on
             TASK_FAILURES.labels(TASK).inc()
             _log.error("extraction failed", digest=extraction.digest, exc_info=unknown)

@@ -155,7 +155,7 @@ class NodeObjectWriter:
         try:
             answer = await self._client.create(resource, body)
         except AlreadyExists:
-            # Of an earlier process, and the watch has not shown it yet.
+            # Of an earlier process, and the watch has not delivered it yet.
             made = await self._client.get(
                 resource, _kind_of(namespace), self._node, namespace=namespace or None
             )
@@ -168,10 +168,10 @@ class NodeObjectWriter:
     async def _keep(self, current: GKMCacheNode, caches: "set[str]") -> GKMCacheNode:
         """Write the finalizers where they differ."""
         metadata = current.metadata
-        wanted = finalizers_of(metadata.finalizers or (), caches)
-        if sorted(wanted) == sorted(metadata.finalizers or ()):
+        desired = finalizers_of(metadata.finalizers or (), caches)
+        if sorted(desired) == sorted(metadata.finalizers or ()):
             return current
-        await self._patch_finalizers(current, wanted)
+        await self._patch_finalizers(current, desired)
         resource = _resource_of(metadata.namespace)
         made = await self._client.get(
             resource,

@@ -114,7 +114,7 @@ def progress_of(digest: "Digest", store: StoreState) -> str:
     if digest in store.extracting:
         return "it is being extracted"
     for item in store.plan.postponed if store.plan is not None else ():
-        if item.digest == digest and item.reason is PostponeReason.NO_ROOM:
+        if item.digest == digest and item.reason is PostponeReason.NO_SPACE:
             return (
                 f"{item.reason.value}: {item.missing_bytes} bytes are missing; raise the quota,"
                 " free space on the disk, or remove other caches"

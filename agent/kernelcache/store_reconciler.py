@@ -43,11 +43,11 @@ if TYPE_CHECKING:
     from api.image_reference import Digest
     from api.kinds.gkmcache import GKMCache
     from api.names import NodeName
-    from kernelcache.store_snapshot import StoreLimits, WantedCache
+    from kernelcache.store_snapshot import DesiredCache, StoreLimits
     from kube.event_recorder import EventRecorder
 
 CHECK_EVERY_S: Final = 60.0
-"""Seconds between two looks at the store's directory, whatever else happens."""
+"""Seconds between two readings of the store's directory, whatever else happens."""
 PAUSE_S: Final = 0.05
 """Seconds between two steps: a burst of changes is one step."""
 _ACTION: Final = "ExtractCache"
@@ -183,16 +183,16 @@ class StoreReconciler:
         decisions: "Mapping[CacheName, tuple[GKMCache, CacheDecision]]",
         group: asyncio.TaskGroup,
     ) -> None:
-        wanted = {
-            name: item.wanted for name, (_, item) in decisions.items() if item.wanted is not None
+        desired = {
+            name: item.desired for name, (_, item) in decisions.items() if item.desired is not None
         }
-        self._forget(store, wanted, decisions)
-        room = await asyncio.to_thread(store.room, self.extractions.limits.floor)
-        snapshot = self._snapshot(store, wanted, room)
+        self._forget(store, desired, decisions)
+        free_bytes = await asyncio.to_thread(store.free_bytes, self.extractions.limits.floor)
+        snapshot = self._snapshot(store, desired, free_bytes)
         now = self._now()
         plan = self.plan = plan_store(snapshot, self._limits, now)
         self._unneeded = unneeded_since(snapshot, now)
-        needed = {item.digest for item in wanted.values()}
+        needed = {item.digest for item in desired.values()}
         for digest in self.extractions.running.keys() - needed:
             self.extractions.cancel(digest)
         # Which content a cache needs that this version cannot read is unknown: none is removed meanwhile.
@@ -207,14 +207,14 @@ class StoreReconciler:
                 self.extractions.start(extraction, store=store, group=group, ended=self._extracted)
 
     def _snapshot(
-        self, store: "ContentStore", wanted: "Mapping[CacheName, WantedCache]", room: int
+        self, store: "ContentStore", desired: "Mapping[CacheName, DesiredCache]", free_bytes: int
     ) -> StoreSnapshot:
         contents = store.contents
         self._sizes |= {digest: item.disk_bytes for digest, item in contents.items()}
         CACHE_CONTENTS.set(len(contents))
         CACHE_DISK_BYTES.set(sum(content.disk_bytes for content in contents.values()))
         snapshot = StoreSnapshot(
-            wanted=wanted,
+            desired=desired,
             stored={
                 digest: DigestOnDisk(bytes=item.disk_bytes, last_used_at=item.used_at.timestamp())
                 for digest, item in contents.items()
@@ -227,7 +227,7 @@ class StoreReconciler:
             },
             failures=self._failures,
             unneeded_since=self._unneeded,
-            free_bytes=room,
+            free_bytes=free_bytes,
         )
         CACHE_DISK_QUOTA_BYTES.set(snapshot.quota_bytes(self._limits) or 0)
         return snapshot
@@ -280,14 +280,16 @@ class StoreReconciler:
     def _due(
         self, plan: StorePlan, decisions: "Mapping[CacheName, tuple[GKMCache, CacheDecision]]"
     ) -> "Iterator[RunningExtraction]":
-        """Yield what is to be started while there is room: caches that pods wait for first."""
+        """Yield what is to be started while there is space: caches that pods wait for first."""
         for item in sorted(plan.extractions, key=_urgency):
             pairs = [decisions[name] for name in item.caches]
             # A cache whose digest is not proven now is not what is pulled for.
             caches = [cache for cache, decision in pairs if not decision.waits_for]
             if not caches:
                 continue
-            sizes = [decision.wanted.bytes for _, decision in pairs if decision.wanted is not None]
+            sizes = [
+                decision.desired.bytes for _, decision in pairs if decision.desired is not None
+            ]
             extraction = RunningExtraction(
                 digest=item.digest,
                 caches=caches,
@@ -295,7 +297,7 @@ class StoreReconciler:
                 needs_bytes=max(*sizes, item.max_bytes or 0),
                 is_awaited=item.reason is ExtractionReason.POD_WAITS,
             )
-            if self.extractions.has_room_for(extraction):
+            if self.extractions.has_capacity_for(extraction):
                 yield extraction
 
     def _extracted(self, extraction: RunningExtraction, error: Exception | None) -> None:
@@ -341,12 +343,12 @@ class StoreReconciler:
     def _forget(
         self,
         store: "ContentStore",
-        wanted: "Mapping[CacheName, WantedCache]",
+        desired: "Mapping[CacheName, DesiredCache]",
         decisions: "Mapping[CacheName, tuple[GKMCache, CacheDecision]]",
     ) -> None:
         """Drop failures of what is not needed any more, and of caches that have other images or secrets now."""
         naming: dict[Digest, list[GKMCache]] = {}
-        for name, item in wanted.items():
+        for name, item in desired.items():
             naming.setdefault(item.digest, []).append(decisions[name][0])
         stored = store.contents.keys() | store.damaged
         for digest in list(self._failures):
@@ -359,8 +361,8 @@ class StoreReconciler:
             ):
                 del self._failures[digest]
                 del self._failed_for[digest]
-        known = stored | {item.digest for _, item in decisions.values() if item.digest is not None}
-        for digest in self._sizes.keys() - known:
+        in_use = stored | {item.digest for _, item in decisions.values() if item.digest is not None}
+        for digest in self._sizes.keys() - in_use:
             del self._sizes[digest]
 
     def _check(self, store: "ContentStore") -> None:
@@ -381,7 +383,7 @@ class StoreReconciler:
 
     def _report(self, decisions: "Mapping[CacheName, tuple[GKMCache, CacheDecision]]") -> None:
         current = self._objects.node_objects()
-        known = StoreState(
+        state = StoreState(
             contents={} if self.store.current is None else self.store.current.contents,
             names={} if self.store.current is None else self.store.current.names,
             faults=self.faults,
@@ -390,7 +392,7 @@ class StoreReconciler:
             plan=self.plan,
             store_fault="" if self.store.is_taken else self.store.fault,
         )
-        report = report_of(known, decisions, uses=self._uses.uses(current), published=current)
+        report = report_of(state, decisions, uses=self._uses.uses(current), published=current)
         self._writer.report(report, self._devices.gpus)
 
     def _due_in_s(self) -> float:

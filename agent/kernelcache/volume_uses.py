@@ -89,7 +89,7 @@ class VolumeUses:
         self._mounts = mounts
         self._origins: dict[str, _Origin] = {}
         # target -> its call
-        self._under_way: set[str] = set()
+        self._targets_in_flight: set[str] = set()
         # targets of calls that mount now
         self._doubted = asyncio.Event()
 
@@ -115,9 +115,9 @@ class VolumeUses:
             # A call has mounted or unmounted meanwhile: what was read may be of before.
             self._doubted.set()
             return True
-        self.references.reconcile(found, self._under_way)
-        known = {reference.target for reference in self.references.all()}
-        self._origins = {key: item for key, item in self._origins.items() if key in known}
+        self.references.reconcile(found, self._targets_in_flight)
+        mounted = {reference.target for reference in self.references.all()}
+        self._origins = {key: item for key, item in self._origins.items() if key in mounted}
         self.read_once.set()
         if self.references.all() != before:
             self._changed()
@@ -144,14 +144,14 @@ class VolumeUses:
             yield False
             return
         self._origins[target] = _Origin(volume.cache, volume.pod)
-        self._under_way.add(target)
+        self._targets_in_flight.add(target)
         try:
             yield True
         except BaseException:
             self._doubted.set()
             raise
         finally:
-            self._under_way.discard(target)
+            self._targets_in_flight.discard(target)
         self._changed()
 
     def released(self, target: "Path") -> "frozenset[Digest]":

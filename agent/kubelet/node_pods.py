@@ -161,7 +161,7 @@ class NodePods:
         self.changed = asyncio.Event()
         """Replaced at each change: read it, then the pods, then wait for it."""
 
-    def known(self, unread: "UnreadObject") -> NodePod | None:
+    def last_read(self, unread: "UnreadObject") -> NodePod | None:
         return self.get_any(PodUid(unread.uid))
 
     def replace_all(self, items: "Sequence[NodePod]") -> None:
@@ -198,7 +198,7 @@ class NodePods:
         pods = chain(self._by_uid.values(), self._without_resources.values())
         return (pod for pod in pods if pod.caches)
 
-    def is_known_ended(self, uid: PodUid) -> bool:
+    def has_ended(self, uid: PodUid) -> bool:
         """Return whether a deleted pod was shown as ended before; knows the last `MAX_ENDED`."""
         return uid in self._ended
 
@@ -217,10 +217,10 @@ class NodePods:
         if not item.containers:
             self._without_resources[item.uid] = item
             return
-        known = self._by_uid.get(item.uid)
-        if known is None:
+        recorded = self._by_uid.get(item.uid)
+        if recorded is None:
             self._uids.setdefault((item.namespace, item.name), []).append(item.uid)
-        elif known.is_contradicted and not item.is_ended:
+        elif recorded.is_contradicted and not item.is_ended:
             item = replace(item, is_contradicted=True)
         self._by_uid[item.uid] = item
 

@@ -25,14 +25,16 @@ def pods_with_processes(uids: "Collection[PodUid]", procfs: Path = Path("/proc")
     names = {
         name.encode(): uid for uid in uids for name in (f"pod{uid}", f"pod{uid.replace('-', '_')}")
     }
-    known: dict[bytes, PodUid | None] = {}
+    uid_by_cgroups: dict[bytes, PodUid | None] = {}
     # Most processes of a node share their cgroups with others.
     found: set[PodUid] = set()
     for process in procfs.iterdir() if names else ():
         cgroups = _read(process / "cgroup") if process.name.isdigit() else b""
-        if cgroups not in known:
-            known[cgroups] = next((uid for name, uid in names.items() if name in cgroups), None)
-        uid = known[cgroups]
+        if cgroups not in uid_by_cgroups:
+            uid_by_cgroups[cgroups] = next(
+                (uid for name, uid in names.items() if name in cgroups), None
+            )
+        uid = uid_by_cgroups[cgroups]
         if uid is not None and uid not in found and _runs(process):
             found.add(uid)
     return found

@@ -171,7 +171,7 @@ Step = Action | Done | Blocked
 
 def next_step(
     device: "DriverDevice",
-    wanted: DesiredLayout,
+    desired: DesiredLayout,
     *,
     health: "DeviceHealthState",
     in_use: "Collection[str] | None",
@@ -180,14 +180,14 @@ def next_step(
 
     Args:
         device: from a fresh snapshot.
-        wanted: the desired layout.
+        desired: the desired layout.
         health: of the device.
         in_use: units and UUIDs of devices and MIG instances that live pods of this node are assigned or were
             allocated; None while that is unknown.
     """
     if device.is_lost:
         return Blocked(BlockReason.LOST, "the driver no longer reaches it")
-    step = _to_instances(device, wanted.shares) if wanted.shares else _to_whole(device)
+    step = _to_instances(device, desired.shares) if desired.shares else _to_whole(device)
     if isinstance(step, Done | Blocked):
         return step
     return _obstacle(device, health, in_use) or step
@@ -223,12 +223,10 @@ def _to_instances(device: "DriverDevice", shares: "Shares") -> Step:
 
 
 def _cannot_hold(device: "DriverDevice", shares: "Shares", capacities: "Capacities") -> str:
-    known = dict(capacities)
-    lacking = [profile for profile, _ in shares if profile not in known]
+    capacity_by_profile = dict(capacities)
+    lacking = [profile for profile, _ in shares if profile not in capacity_by_profile]
     if lacking:
-        return (
-            f"{device.product} has no profile {listed(lacking)}; it has {listed(known) or 'none'}"
-        )
+        return f"{device.product} has no profile {listed(lacking)}; it has {listed(capacity_by_profile) or 'none'}"
     nearest = nearest_layout(shares, capacities)
     return f"{device.product} cannot hold {layout_text(shares)}; the nearest layout that it can hold is {nearest}"
 
@@ -238,7 +236,7 @@ def _partition(
 ) -> Destroy | Complete | None:
     """Return the step for the instances that there are, and take those that stay from the missing ones.
 
-    Others go first, since they take the room; an incomplete instance comes before new ones.
+    Others go first, since they use the space; an incomplete instance comes before new ones.
     """
     for instance in instances:
         if not missing[instance.profile]:

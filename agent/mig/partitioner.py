@@ -186,7 +186,7 @@ class Partitioner:
         if device_now is None:
             return Blocked(BlockReason.LOST, "the driver does not list the device")
         health, in_use = self._dependencies.health(device_now.uuid), self._dependencies.in_use()
-        step = next_step(device_now, target.wanted, health=health, in_use=in_use)
+        step = next_step(device_now, target.desired, health=health, in_use=in_use)
         if not isinstance(step, Action):
             return step
         if before is not None and mig_layout(before) == mig_layout(device_now):
@@ -231,12 +231,12 @@ class Partitioner:
         now = self._clock.monotonic()
         about = ObjectReference.to(GPU_DEVICES, device.metadata)
         progress = self._progress[device.name]
-        uuid, wanted = progress.target.uuid, str(progress.target.wanted)
+        uuid, desired = progress.target.uuid, str(progress.target.desired)
         if isinstance(end, Done):
             if progress.finish(now):
                 count = len(device_now.instances) if device_now is not None else 0
-                text = f"device {uuid} is {wanted}" + (f" ({count} of them)" if count else "")
-                _log.info("device partitioned", device=device.name, uuid=uuid, wanted=wanted)
+                text = f"device {uuid} is {desired}" + (f" ({count} of them)" if count else "")
+                _log.info("device partitioned", device=device.name, uuid=uuid, desired=desired)
                 self._dependencies.events.normal(
                     about, EventReason.DEVICE_PARTITIONED, text, action=ACTION
                 )
@@ -247,12 +247,12 @@ class Partitioner:
                 device=device.name,
                 uuid=uuid,
                 address=device.status.pci.address,
-                wanted=wanted,
+                desired=desired,
                 cause=end.reason.value,
                 text=end.text,
             )
         if progress.block(end, now):
-            text = f"device {uuid} cannot be {wanted} yet: {end.text}"
+            text = f"device {uuid} cannot be {desired} yet: {end.text}"
             self._dependencies.events.warning(
                 about, EventReason.PARTITIONING_BLOCKED, text, action=ACTION
             )
@@ -268,10 +268,10 @@ class Partitioner:
         if device is None or [item.status.uuid for item in devices].count(device.status.uuid) > 1:
             # Of two GPUDevices with one UUID, neither defines the layout.
             return device, None
-        wanted = desired_layout(device, self._dependencies.objects.pools())
-        if isinstance(wanted, Unmanaged):
+        desired = desired_layout(device, self._dependencies.objects.pools())
+        if isinstance(desired, Unmanaged):
             return device, None
-        return device, PartitionTarget(device.status.uuid, wanted)
+        return device, PartitionTarget(device.status.uuid, desired)
 
     def _progress_for(self, name: str, target: PartitionTarget) -> Progress:
         progress = self._progress.get(name)

@@ -32,7 +32,7 @@ class PartitionTarget:
     """A device and its desired layout."""
 
     uuid: str
-    wanted: "DesiredLayout"
+    desired: "DesiredLayout"
 
 
 @final

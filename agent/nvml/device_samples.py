@@ -133,10 +133,10 @@ def _values_together(
     asked = [*_TOGETHER.values(), *_NVLINK_KIB]
     found = queries.ask((), pynvml.nvmlDeviceGetFieldValues, handle, asked)
     values = [field_value(item) for item in found]
-    known = zip(_TOGETHER, values, strict=False)
+    pairs = zip(_TOGETHER, values, strict=False)
     of_nvlink = [int(value) for value in values[len(_TOGETHER) :] if value is not None]
     return (
-        {field: value for field, value in known if value is not None},
+        {field: value for field, value in pairs if value is not None},
         sum(of_nvlink) if len(of_nvlink) == len(_NVLINK_KIB) else None,
     )
 

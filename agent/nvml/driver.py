@@ -93,17 +93,17 @@ class NvmlDriver:
         self._read_s = read_s
         self._retry_s = retry_s
         self._wait_ms = wait_ms
-        known: dict[int, Identity] = {}
+        identities: dict[int, Identity] = {}
         self._calls = CallThread(
             clock,
-            lambda: NvmlSession(clock, load=self._load, bus=bus, known=known),
+            lambda: NvmlSession(clock, load=self._load, bus=bus, identities=identities),
             NvmlSession.close,
             retry_s=retry_s,
         )
         # A session of its own, so that a call for metrics that hangs keeps no other one waiting.
         self._measurements = CallThread(
             clock,
-            lambda: NvmlSession(clock, load=self._load, bus=bus, known={}),
+            lambda: NvmlSession(clock, load=self._load, bus=bus, identities={}),
             NvmlSession.close,
             retry_s=retry_s,
         )

@@ -172,11 +172,11 @@ def _register(events: object) -> dict[int, str]:
     for index in range(pynvml.nvmlDeviceGetCount()):
         try:
             handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-            wanted = pynvml.nvmlDeviceGetSupportedEventTypes(handle) & sum(_KINDS)
-            if not wanted:
+            event_types = pynvml.nvmlDeviceGetSupportedEventTypes(handle) & sum(_KINDS)
+            if not event_types:
                 continue
             uuid = pynvml.nvmlDeviceGetUUID(handle)
-            pynvml.nvmlDeviceRegisterEvents(handle, wanted, events)
+            pynvml.nvmlDeviceRegisterEvents(handle, event_types, events)
         except pynvml.NVMLError as error:
             if is_session_stale(error):
                 raise

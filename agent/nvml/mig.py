@@ -267,7 +267,7 @@ class MigDevice:
         return tuple(sorted(found, key=lambda instance: instance.gpu_instance))
 
     def _gpu_instances(self, profile: _GpuProfile, queries: NvmlQueries) -> "Iterator[Any]":
-        room = (pynvml.c_nvmlGpuInstance_t * profile.capacity)()
+        buffer = (pynvml.c_nvmlGpuInstance_t * profile.capacity)()
         count = ctypes.c_uint(0)
         if (
             queries.ask(
@@ -275,13 +275,13 @@ class MigDevice:
                 pynvml.nvmlDeviceGetGpuInstances,
                 self._handle,
                 profile.id,
-                room,
+                buffer,
                 ctypes.byref(count),
             )
             is None
         ):
             return
-        yield from room[: count.value]
+        yield from buffer[: count.value]
 
 
 def _instance(gpu_instance: int, profile: _GpuProfile, devices: list[_MigDevice]) -> DriverInstance:
@@ -312,7 +312,7 @@ def _compute_profiles(instance: Handle, queries: NvmlQueries) -> "Iterator[Any]"
 
 def _compute_instances(instance: Handle, queries: NvmlQueries) -> "Iterator[Any]":
     for info in _compute_profiles(instance, queries):
-        room = (pynvml.c_nvmlComputeInstance_t * max(1, info.instanceCount))()
+        buffer = (pynvml.c_nvmlComputeInstance_t * max(1, info.instanceCount))()
         count = ctypes.c_uint(0)
         if (
             queries.ask(
@@ -320,9 +320,9 @@ def _compute_instances(instance: Handle, queries: NvmlQueries) -> "Iterator[Any]
                 pynvml.nvmlGpuInstanceGetComputeInstances,
                 instance,
                 info.id,
-                room,
+                buffer,
                 ctypes.byref(count),
             )
             is not None
         ):
-            yield from room[: count.value]
+            yield from buffer[: count.value]

@@ -53,7 +53,7 @@ class NvmlSession:
     """NVML, initialised with the first call; for one thread, and one initialisation of NVML's count."""
 
     def __init__(
-        self, clock: "Clock", *, load: "Load", bus: "Bus", known: dict[int, Identity]
+        self, clock: "Clock", *, load: "Load", bus: "Bus", identities: dict[int, Identity]
     ) -> None:
         """Nothing is opened yet.
 
@@ -61,12 +61,12 @@ class NvmlSession:
             clock: for the age of cached links.
             load: loads the library; raises DriverUnavailableError.
             bus: a value that changes when a device comes, goes, or is bound to a driver.
-            known: index -> last device there, kept over sessions as long as NVML counts as many devices.
+            identities: index -> last device there, kept over sessions as long as NVML counts as many devices.
         """
         self._clock = clock
         self._load = load
         self._bus = bus
-        self._known = known
+        self._identities = identities
         self._is_open = False
         self._is_proven = False  # A device has answered in this session.
         self._on_bus: frozenset[str] = frozenset()
@@ -118,12 +118,12 @@ class NvmlSession:
         except pynvml.NVMLError as error:
             raise unavailable(error) from error
         cuda = queries.ask(0, pynvml.nvmlSystemGetCudaDriverVersion_v2)
-        if len(self._known) > count:
-            self._known.clear()
+        if len(self._identities) > count:
+            self._identities.clear()
         of_devices = NvmlQueries()
         devices = self._devices(count, of_devices)
         if of_devices.are_unknown and self._is_proven:
-            raise _another("NVML: no device answers; the driver was loaded again")
+            raise _stale_session("NVML: no device answers; the driver was loaded again")
         self._is_proven = self._is_proven or not of_devices.are_unknown
         return DriverSnapshot(
             driver_version=version,
@@ -163,7 +163,7 @@ class NvmlSession:
         self._renew()
         queries = NvmlQueries()
         found = {}
-        for identity in self._known.values():
+        for identity in self._identities.values():
             try:
                 handle = queries.ask(None, pynvml.nvmlDeviceGetHandleByUUID, identity.uuid)
                 if handle is not None:
@@ -190,7 +190,7 @@ class NvmlSession:
     def _renew(self) -> None:
         self.open()
         if self._bus() != self._on_bus:
-            raise _another("NVML: devices came or went since its initialisation")
+            raise _stale_session("NVML: devices came or went since its initialisation")
 
     def _samples(
         self, index: int, queries: NvmlQueries, *, reads_processes: bool
@@ -219,10 +219,10 @@ class NvmlSession:
             try:
                 identity, handle = _identify(index, queries)
             except DeviceLostError:
-                if index in self._known:
-                    lost.append(_lost(self._known[index]))
+                if index in self._identities:
+                    lost.append(_lost_device(self._identities[index]))
                 continue
-            self._known[index] = identity
+            self._identities[index] = identity
             reached[identity] = handle
         handles = {identity.address: handle for identity, handle in reached.items()}
         links = self._links.between(handles, queries)
@@ -286,7 +286,7 @@ class NvmlSession:
                 recovery_action=recovery_action(handle, queries),
             )
         except DeviceLostError:
-            return _lost(identity)
+            return _lost_device(identity)
 
     def _profiles_of(
         self, uuid: str, handle: Handle, *, is_enabled: bool, queries: NvmlQueries
@@ -297,7 +297,7 @@ class NvmlSession:
         return self._profiles[key]
 
 
-def _another(text: str) -> SessionStaleError:
+def _stale_session(text: str) -> SessionStaleError:
     return SessionStaleError(AgentDegraded.DRIVER_FAILS, text)
 
 
@@ -314,7 +314,7 @@ def _identify(index: int, queries: NvmlQueries) -> tuple[Identity, Handle]:
     return Identity(address, uuid, queries.ask(-1, pynvml.nvmlDeviceGetMinorNumber, handle)), handle
 
 
-def _lost(identity: Identity) -> DriverDevice:
+def _lost_device(identity: Identity) -> DriverDevice:
     return DriverDevice(
         address=identity.address, uuid=identity.uuid, minor=identity.minor, product="", is_lost=True
     )

@@ -105,8 +105,10 @@ class ClusterSource:
             pool = None if facts.pool is None else pools.get(facts.pool)
             if pool is None:
                 continue
-            known = pool_facts(pool)
-            for resource, ids in units_by_resource(layout_of(facts, known), known).items():
+            facts_of_pool = pool_facts(pool)
+            for resource, ids in units_by_resource(
+                layout_of(facts, facts_of_pool), facts_of_pool
+            ).items():
                 units.setdefault((pool.name, resource), []).extend(
                     Unit(
                         id=unit,

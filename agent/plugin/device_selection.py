@@ -89,9 +89,7 @@ def select(
         assigned: the container's units in the annotation; None where it has none.
     """
     must = [
-        fromkey
-        for fromkey in dict.fromkeys(request.must_include_deviceIDs)
-        if fromkey in allocatable.units
+        unit for unit in dict.fromkeys(request.must_include_deviceIDs) if unit in allocatable.units
     ]
     shared = {item: holder for item in must if (holder := allocatable.held_by(item))}
     if shared:
@@ -100,14 +98,14 @@ def select(
     if whole is not None:
         return whole
     draft = _Draft(request, allocatable, must)
-    wanted = [fromkey for fromkey in dict.fromkeys(assigned or ()) if fromkey not in must]
+    preferred = [unit for unit in dict.fromkeys(assigned or ()) if unit not in must]
     match allocatable.slice_placement:
         case SlicePlacement.SAME_DEVICE:
-            draft.fill_device_by_device(wanted)
+            draft.fill_device_by_device(preferred)
         case (
             SlicePlacement.DISTINCT_DEVICES
         ):  # pragma: no branch  # mypy proves that none is missing
-            draft.take_assigned(wanted)
+            draft.take_assigned(preferred)
             draft.fill()
     if draft.shortfall > 0:
         return SelectionRefused(draft.refusal())
@@ -190,19 +188,19 @@ class _Draft:
             self.free.discard(unit_id)
             self.left[self.device_of(unit_id)] -= 1
 
-    def take_assigned(self, wanted: "Sequence[str]") -> None:
+    def take_assigned(self, preferred: "Sequence[str]") -> None:
         """Take the free ones of the assigned units, and substitutes for the others."""
-        for item in wanted:
+        for item in preferred:
             if item in self.free and self.shortfall:
                 self.take(item)
-        lost = [item for item in wanted if item not in self.chosen]
+        lost = [item for item in preferred if item not in self.chosen]
         for at, item in enumerate(lost):
             self.replace(item, lost[at + 1 :])
 
-    def fill_device_by_device(self, wanted: "Collection[str]") -> None:
+    def fill_device_by_device(self, preferred: "Collection[str]") -> None:
         """Take the lacking units from as few devices as possible; the assigned ones first on each.
 
-        The rest of a container lies on one device if there is one with room for it, the fullest of them;
+        The rest of a container lies on one device if there is one with capacity for it, the fullest of them;
         reserved units are taken only where the others do not suffice.
         """
         for entry in (self.free - set(self.allocatable.reserved), self.free):
@@ -210,15 +208,17 @@ class _Draft:
             for item in sorted(entry & self.free):
                 by_device.setdefault(self.device_of(item), []).append(item)
             while self.shortfall > 0 and by_device:
-                device = min(by_device, key=lambda item: self._device_rank(by_device[item], wanted))
-                units = sorted(by_device.pop(device), key=lambda item: item not in wanted)
+                device = min(
+                    by_device, key=lambda item: self._device_rank(by_device[item], preferred)
+                )
+                units = sorted(by_device.pop(device), key=lambda item: item not in preferred)
                 for unit in units[: self.shortfall]:
                     self.take(unit)
 
     def replace(self, lost: str, others: "Sequence[str]") -> None:
         """Take a substitute for a missing unit, on its device if possible, or near it.
 
-        Units of one device move to one device, if there is one with room for them.
+        Units of one device move to one device, if there is one with capacity for them.
         """
         if self.shortfall <= 0 or not self.free:
             return
@@ -226,7 +226,7 @@ class _Draft:
         device = self.device_of(lost)
         target = _Target(
             devices=(device, self.moved.get(device)),
-            room=1 + sum(self.device_of(other) == device for other in others),
+            on_device=1 + sum(self.device_of(other) == device for other in others),
             numa_node=self._numa_node() if unit is None else unit.numa_node,
         )
         best = min(self.free, key=lambda item: self._rank(item, target))
@@ -280,7 +280,7 @@ class _Draft:
         return min(nodes, key=lambda node: (-nodes[node], node), default=None)
 
     def _device_rank(
-        self, units: "Sequence[str]", wanted: "Collection[str]"
+        self, units: "Sequence[str]", preferred: "Collection[str]"
     ) -> tuple[bool, int, int, bool, int, str]:
         """Return the sort key of a device by its free units; the best one comes first."""
         first = self.allocatable.units[units[0]]
@@ -288,7 +288,7 @@ class _Draft:
         return (
             not self.used[first.device],
             max(0, self.shortfall - len(units)),
-            -sum(unit in wanted for unit in units),
+            -sum(unit in preferred for unit in units),
             None not in {near, first.numa_node} and near != first.numa_node,
             len(units),
             first.device,
@@ -307,7 +307,7 @@ class _Draft:
             target.devices.index(unit.device)
             if unit.device in target.devices
             else len(target.devices) + self.used[unit.device],
-            max(0, target.room - left),
+            max(0, target.on_device - left),
             is_far,
             left,
             unit.device,
@@ -322,7 +322,7 @@ class _Target:
 
     devices: tuple[str | None, ...] = ()
     """Devices in order of preference."""
-    room: int = 1
+    on_device: int = 1
     """Units that should be on one device."""
     numa_node: int | None = None
 

@@ -29,7 +29,7 @@ class HoldingPod:
     ref: str
     """`namespace/name`."""
     uid: "PodUid | None"
-    """None where the watch has not shown it."""
+    """None where the watch has not delivered it."""
     why: str = ""
     """Why it holds the unit although kubelet does not list it."""
 
@@ -131,10 +131,10 @@ class HeldUnits:
         self, pod: "NodePod", container: str, *, resource: str, units: "Sequence[str]"
     ) -> None:
         key = (pod.uid, container, resource)
-        was_known = key in self._allocated
+        was_recorded = key in self._allocated
         self._allocated[key] = (pod.ref, tuple(units))
         self._with_units.add(key)
-        if was_known:
+        if was_recorded:
             self._index()
         else:
             self._add(_allocated(resource, units, HoldingPod(pod.ref, pod.uid)))
@@ -211,7 +211,7 @@ class HeldUnits:
         pod = self._pods.get(PodUid(holder.uid))
         if pod is None:
             # The units of a pod that ended in order are free, unless its processes were seen after its end.
-            return holder.is_over or not self._pods.is_known_ended(PodUid(holder.uid))
+            return holder.is_over or not self._pods.has_ended(PodUid(holder.uid))
         return pod.is_contradicted or (pod.is_ended and holder.is_over)
 
     def possible_holders(self, unit: str, resource: str) -> "list[HeldUnit]":

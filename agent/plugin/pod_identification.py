@@ -117,8 +117,10 @@ def identify(
             f"kubelet lists several pods that wait for {request.allocation_size}: {names}"
         )
     if len(found) == 1:
-        known = found[0]
-        fallback = IdentifiedContainer(known.pod, known.container, IdentifiedBy.ALLOCATED_BEFORE)
+        allocated = found[0]
+        fallback = IdentifiedContainer(
+            allocated.pod, allocated.container, IdentifiedBy.ALLOCATED_BEFORE
+        )
         return NotIdentified(f"{names} got its units before", fallback)
     return NotIdentified(
         f"kubelet lists no known pod that waits for {request.allocation_size} of {resource}"

@@ -106,8 +106,8 @@ class PreferredAllocator:
         self._refresh(listing)
         container = found if isinstance(found, IdentifiedContainer) else None
         if container is not None:
-            wanted = assigned_to(container) or ()
-            await self.terminated_pods.wait_until_gone(wanted, container.pod, self._list_again)
+            preferred = assigned_to(container) or ()
+            await self.terminated_pods.wait_until_gone(preferred, container.pod, self._list_again)
         # No await from here on: the selection is made from one state.
         if container is not None:
             self._held_units.forget_namesakes(container.pod)

@@ -91,7 +91,7 @@ class DegradedConditionWriter:
                 await self._pause()
 
     async def reconcile(self) -> bool:
-        """Write the condition if another one is shown; return whether it was written.
+        """Write the condition if the object has another one; return whether it was written.
 
         Raises:
             KubeError: it could not be read or written.
@@ -100,7 +100,7 @@ class DegradedConditionWriter:
         if self._read_at is None or now - self._read_at >= CHECK_EVERY_S:
             await self._read(now)
         problem = self._problems.summary()
-        wanted = new_condition(
+        desired = new_condition(
             InventoryCondition.AGENT_DEGRADED,
             problem.reason,
             problem.text or "the agent works without restrictions",
@@ -110,7 +110,7 @@ class DegradedConditionWriter:
             generation=self._generation,
             now=self._clock.utc_now(),
         )
-        if wanted == self._published or self._is_too_early(wanted):
+        if desired == self._published or self._is_too_early(desired):
             return False
         await self._client.apply(
             GPU_NODE_INVENTORIES,
@@ -118,20 +118,20 @@ class DegradedConditionWriter:
                 "apiVersion": API_VERSION,
                 "kind": GPU_NODE_INVENTORIES.kind,
                 "metadata": {"name": self._node},
-                "status": {"conditions": [wanted]},
+                "status": {"conditions": [desired]},
             },
             field_manager=FIELD_MANAGER,
             subresource="status",
         )
-        self._published, self._has_written = wanted, True
+        self._published, self._has_written = desired, True
         PUBLISHED.labels(_WHAT, "written").inc()
-        _log.info("condition written", reason=wanted.reason, text=wanted.message)
+        _log.info("condition written", reason=desired.reason, text=desired.message)
         return True
 
-    def _is_too_early(self, wanted: "Condition") -> bool:
-        """Return whether the shown condition is from before a restart, and may still be right."""
+    def _is_too_early(self, desired: "Condition") -> bool:
+        """Return whether the current condition is from before a restart, and may still be right."""
         return (
-            wanted.status == "False"
+            desired.status == "False"
             and self._published is not None
             and not self._has_written
             and self._beginning_s > 0

@@ -63,13 +63,13 @@ class ProblemsFileWriter:
                 self.write()
                 await self._pause()
         finally:
-            self._try(None)
+            self._put(None)
 
     def write(self) -> None:
         """Write the file, touch one that is up to date, or remove it where there is no problem."""
         problem = self._problems.summary()
         if problem == NO_PROBLEM:
-            self._try(None)
+            self._put(None)
             return
         found = PluginProblem(
             version="v1",
@@ -77,7 +77,7 @@ class ProblemsFileWriter:
             reason=problem.reason.value,
             text=truncate(problem.text, MAX_MESSAGE_LENGTH),
         )
-        self._try(msgspec.json.encode(found))
+        self._put(msgspec.json.encode(found))
 
     async def _pause(self) -> None:
         with contextlib.suppress(TimeoutError):
@@ -85,7 +85,7 @@ class ProblemsFileWriter:
                 await self._problems.changed.wait()
                 await asyncio.sleep(GATHER_S)
 
-    def _try(self, content: bytes | None) -> None:
+    def _put(self, content: bytes | None) -> None:
         try:
             if content is None:
                 remove_file(self.path)

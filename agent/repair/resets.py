@@ -3,7 +3,7 @@
 A GPUDevice whose repair is at the step Resetting asks for a reset; each attempt of it is made once. A device with direct
 NVLinks is reset together with the devices at their other ends. Once nothing uses any of them, no live pod and no process,
 all of them are withheld, so that kubelet gives none of them out meanwhile, and it is checked again. The outcome is published with the
-device's health, and told in an Event with the driver's own words. A restart of the agent in the middle makes the attempt
+device's health, and reported in an Event with the driver's own words. A restart of the agent in the middle makes the attempt
 again.
 """
 
@@ -70,7 +70,7 @@ class DeviceResets:
         # UUID -> begin of the last attempt with an outcome that stays
         self._was_open_at: dict[str, float] = {}
         # UUID -> time of the last refusal because a program had it open
-        self._told: dict[str, str] = {}
+        self._notified: dict[str, str] = {}
         # UUID -> text of the last Event
         self._triggered = asyncio.Event()
         TASK_FAILURES.labels(TASK)
@@ -87,7 +87,7 @@ class DeviceResets:
         while True:
             self._triggered.clear()
             await self.work()
-            within_s = RETRY_S if any(self._asked()) else None
+            within_s = RETRY_S if any(self._pending_repairs()) else None
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(within_s):
                     await self._triggered.wait()
@@ -95,7 +95,7 @@ class DeviceResets:
     async def work(self) -> None:
         """Make each reset that is asked for, where nothing uses the device."""
         now = asyncio.get_running_loop().time()
-        for device, repair in list(self._asked()):
+        for device, repair in list(self._pending_repairs()):
             if now < self._was_open_at.get(device.status.uuid, -OPEN_S) + OPEN_S:
                 continue
             outcome, text = await self._attempt(device.status.uuid)
@@ -103,14 +103,14 @@ class DeviceResets:
             self._dependencies.health.withhold(())
             if outcome is not ResetOutcome.IN_USE:
                 self._ended[device.status.uuid] = repair.started
-            self._tell(device, outcome, text)
+            self._notify(device, outcome, text)
             self._dependencies.health.note_reset(device.status.uuid, reset_text(repair, outcome))
 
-    def _asked(self) -> "Iterator[tuple[GPUDevice, DeviceRepair]]":
+    def _pending_repairs(self) -> "Iterator[tuple[GPUDevice, DeviceRepair]]":
         for device in self._dependencies.objects.devices():
             repair, uuid = device.status.repair, device.status.uuid
-            is_asked = repair is not None and repair.step is RepairStep.RESETTING and uuid
-            if is_asked and repair is not None and self._ended.get(uuid) != repair.started:
+            is_pending = repair is not None and repair.step is RepairStep.RESETTING and uuid
+            if is_pending and repair is not None and self._ended.get(uuid) != repair.started:
                 yield device, repair
 
     async def _attempt(self, uuid: str) -> tuple[ResetOutcome, str]:
@@ -165,12 +165,12 @@ class DeviceResets:
                 return f"processes run on {device.uuid} (nvidia-smi shows which)"
         return f"a pod uses {min(unlisted)}, which no device lists" if unlisted else ""
 
-    def _tell(self, device: "GPUDevice", outcome: ResetOutcome, text: str) -> None:
+    def _notify(self, device: "GPUDevice", outcome: ResetOutcome, text: str) -> None:
         about = ObjectReference.to(GPU_DEVICES, device.metadata)
         note = f"reset {outcome.value}: {text}"
-        if self._told.get(device.status.uuid) == note:
+        if self._notified.get(device.status.uuid) == note:
             return
-        self._told[device.status.uuid] = note
+        self._notified[device.status.uuid] = note
         events, reason = self._dependencies.events, EventReason.DEVICE_REPAIR
         if outcome is ResetOutcome.DONE:
             events.normal(about, reason, note, action=ACTION)

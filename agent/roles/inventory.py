@@ -149,8 +149,8 @@ class InventoryRole:
         return file_identity(self._dependencies.settings.pod_resources_directory / SOCKET)
 
     def _kubelet_configuration(self) -> "KubeletConfiguration | None":
-        known, aligned = self._kubelet.configuration, self._numa_hints.aligned
-        return known and structs.replace(known, aligned_resources=list(aligned))
+        configuration, aligned = self._kubelet.configuration, self._numa_hints.aligned
+        return configuration and structs.replace(configuration, aligned_resources=list(aligned))
 
     def _health_changed(self) -> None:
         self._devices.health_changed()

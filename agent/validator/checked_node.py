@@ -39,7 +39,7 @@ class CheckedNode:
     hand_out: DeviceInjection = DeviceInjection.CDI
     cdi_kind: str = CDI_KIND
     read_s: float = READ_S
-    """Time-out of a look at the driver."""
+    """Time-out of a check of the driver."""
 
     @property
     def host(self) -> Path:

@@ -97,13 +97,13 @@ class ToolkitCheck:
     ) -> str | None:
         """Return why a runtime cannot give a device, or its MIG instances, to a container."""
         names = [device.uuid, *(instance.uuid for instance in device.instances if instance.uuid)]
-        known = [name for name in names if name in resolved]
-        if not known:
+        found = [name for name in names if name in resolved]
+        if not found:
             return (
                 f"the CDI specification of {self._node.cdi_kind} lacks device {device.uuid}:"
                 f" {_WAIT_FOR_AGENT}"
             )
-        for name in known:
+        for name in found:
             resolved_device = resolved[name]
             if resolved_device is None:
                 return (

@@ -203,7 +203,7 @@ class GPUDevice(Model, frozen=True):
 
     @property
     def is_faulted(self) -> bool:
-        return self._shows("Healthy", "False")
+        return self._has_condition("Healthy", "False")
 
     @property
     def needed_action(self) -> str:
@@ -214,7 +214,7 @@ class GPUDevice(Model, frozen=True):
 
     @property
     def is_draining(self) -> bool:
-        return self._shows("Draining", "True")
+        return self._has_condition("Draining", "True")
 
-    def _shows(self, type_: str, status: str) -> bool:
+    def _has_condition(self, type_: str, status: str) -> bool:
         return any(c.type == type_ and c.status == status for c in self.status.conditions or ())

@@ -420,24 +420,24 @@ class GPUPool(Model, frozen=True):
         return tuple(self.parts.values()) or (self.resource_name,)
 
     @property
-    def wanted_allocation(self) -> EffectiveAllocation:
-        wanted = self.spec.allocation
+    def desired_allocation(self) -> EffectiveAllocation:
+        desired = self.spec.allocation
         return EffectiveAllocation(
-            mode=wanted.mode,
-            mig_profile=wanted.mig_profile or "",
-            mig=wanted.mig,
-            slices_per_device=wanted.slices_per_device or 1,
+            mode=desired.mode,
+            mig_profile=desired.mig_profile or "",
+            mig=desired.mig,
+            slices_per_device=desired.slices_per_device or 1,
         )
 
     @property
     def allocation(self) -> EffectiveAllocation:
         """Return the allocation in effect: that of the spec until one is recorded."""
-        return self.status.allocation or self.wanted_allocation
+        return self.status.allocation or self.desired_allocation
 
     @property
     def is_changing(self) -> bool:
         """Return whether the spec asks for another allocation than the one in effect."""
-        return self.allocation != self.wanted_allocation
+        return self.allocation != self.desired_allocation
 
     @property
     def drift(self) -> Condition | None:

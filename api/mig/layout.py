@@ -93,15 +93,22 @@ def nearest_layout(shares: Shares, capacities: Capacities) -> str:
 
     A profile that the device lacks stands for its own one of as many compute slices. Empty where nothing fits.
     """
-    known = dict(capacities)
-    own = {compute_slices(name): name for name in sorted(known, reverse=True)}
+    capacity_by_profile = dict(capacities)
+    own = {compute_slices(name): name for name in sorted(capacity_by_profile, reverse=True)}
     asked = tuple(
         (name, count)
         for profile, count in shares
-        if (name := profile if profile in known else own.get(compute_slices(profile), ""))
+        if (
+            name := profile
+            if profile in capacity_by_profile
+            else own.get(compute_slices(profile), "")
+        )
     )
     options = itertools.product(
-        *(range(min(count or known[profile], known[profile]) + 1) for profile, count in asked)
+        *(
+            range(min(count or capacity_by_profile[profile], capacity_by_profile[profile]) + 1)
+            for profile, count in asked
+        )
     )
     fitting = [counts for counts in options if any(counts) and _fits(asked, counts, capacities)]
     if not fitting:
@@ -123,7 +130,7 @@ def plan_layout(
     Args:
         shares: the layout.
         capacities: of the device.
-        present: the instances that it has and keeps; those beyond the layout only take their room.
+        present: the instances that it has and keeps; those beyond the layout only use their space.
     """
     counts, kept = instances_of(shares, capacities), tuple(present)
     if counts is None:
@@ -140,21 +147,24 @@ def plan_layout(
 
 def _counts(shares: Shares, capacities: Capacities) -> "Iterator[tuple[int, ...]]":
     """Yield the numbers of instances that a layout means, the most of the share without one first."""
-    known = dict(capacities)
-    most = max((known.get(profile, 0) for profile, count in shares if count is None), default=0)
+    capacity_by_profile = dict(capacities)
+    most = max(
+        (capacity_by_profile.get(profile, 0) for profile, count in shares if count is None),
+        default=0,
+    )
     for number in range(most, -1, -1):
         yield tuple(number if count is None else count for _, count in shares)
 
 
 def _fits(shares: Shares, counts: tuple[int, ...], capacities: Capacities) -> bool:
-    known = dict(capacities)
+    capacity_by_profile = dict(capacities)
     numbers = [(profile, count) for (profile, _), count in zip(shares, counts, strict=True)]
-    if any(count > known.get(profile, 0) for profile, count in numbers):
+    if any(count > capacity_by_profile.get(profile, 0) for profile, count in numbers):
         return False
-    wanted = [profile for profile, count in numbers for _ in range(count)]
-    if not _shares_engines(wanted):
+    requested = [profile for profile, count in numbers for _ in range(count)]
+    if not _shares_engines(requested):
         return False
-    return _place(_by_size(wanted, capacities), capacities, 0) is not None
+    return _place(_by_size(requested, capacities), capacities, 0) is not None
 
 
 def _shares_engines(profiles: list[str]) -> bool:

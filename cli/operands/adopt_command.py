@@ -34,14 +34,14 @@ def run_adopt(arguments: "Sequence[str]") -> int:
     Raises:
         CommandLineError: the command line or the credentials cannot be used.
     """
-    known = parser().parse_flags(arguments)
+    flags = parser().parse_flags(arguments)
     import asyncio
 
     from kube.config.connection import BadConfigurationError
     from kube.errors import KubeError
 
     try:
-        return asyncio.run(_adopt(known))
+        return asyncio.run(_adopt(flags))
     except BadConfigurationError as error:
         raise CommandLineError(str(error)) from error
     except KubeError as error:
@@ -71,7 +71,7 @@ def parser() -> CommandParser:
     return parser
 
 
-async def _adopt(known: argparse.Namespace) -> int:
+async def _adopt(flags: argparse.Namespace) -> int:
     from http_edge.system_clock import SystemClock
     from kube.client import KubeClient
     from kube.config.discovery import load_configuration
@@ -79,11 +79,11 @@ async def _adopt(known: argparse.Namespace) -> int:
 
     clock = SystemClock()
     configuration = await load_configuration(
-        clock, kubeconfig=known.kubeconfig, context=known.context
+        clock, kubeconfig=flags.kubeconfig, context=flags.context
     )
     configure_logs("error")
     async with KubeClient(configuration, clock, user_agent="gpu-control-plane-adopt") as client:
-        return await adopt(client, known.namespace, is_dry_run=known.dry_run)
+        return await adopt(client, flags.namespace, is_dry_run=flags.dry_run)
 
 
 async def adopt(client: "KubeClient", namespace: str, *, is_dry_run: bool) -> int:

@@ -52,8 +52,8 @@ def run_operands(arguments: "Sequence[str]") -> int:
 
         return run_adopt(remaining)
     if action != _PLAN:
-        known = (_PLAN, _ADOPT)
-        raise no_such("action of operands", action, known, listed_by=f"{PROGRAM} operands -h")
+        names = (_PLAN, _ADOPT)
+        raise no_such("action of operands", action, names, listed_by=f"{PROGRAM} operands -h")
     return _run_plan(_parser().parse_flags(remaining))
 
 
@@ -103,24 +103,24 @@ def _parser() -> CommandParser:
     return parser
 
 
-def _run_plan(known: argparse.Namespace) -> int:
+def _run_plan(flags: argparse.Namespace) -> int:
     from cli.simulation.errors import BadInputError
 
     try:
-        plan = _plan(known, environment={**_images_of(os.environ), **dict(known.image)})
+        plan = _plan(flags, environment={**_images_of(os.environ), **dict(flags.image)})
     except BadInputError as error:
         complain(error)
         return UNREADABLE
-    _write(plan, known.output)
+    _write(plan, flags.output)
     return FAILED if plan.faults else OK
 
 
-def _plan(known: argparse.Namespace, *, environment: "Mapping[str, str]") -> "OperandPlan":
+def _plan(flags: argparse.Namespace, *, environment: "Mapping[str, str]") -> "OperandPlan":
     from cli.operands.policy_files import STANDARD_INPUT, read_nodes, read_policies
     from operands.nvidia.operands_plan import OperandSources, plan_operands
 
     files = [
-        STANDARD_INPUT if str(item) == "-" else item for item in (*known.filename, known.nodes)
+        STANDARD_INPUT if str(item) == "-" else item for item in (*flags.filename, flags.nodes)
     ]
     if files.count(STANDARD_INPUT) > 1:
         raise CommandLineError("only one of the files can be standard input")
@@ -130,7 +130,7 @@ def _plan(known: argparse.Namespace, *, environment: "Mapping[str, str]") -> "Op
             policies=found.policies,
             drivers=found.drivers,
             nodes=read_nodes(files[-1]),
-            namespace=known.namespace,
+            namespace=flags.namespace,
             environment=environment,
             config_keys=found.config_keys,
         )

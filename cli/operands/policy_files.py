@@ -175,27 +175,29 @@ def _faults(schema: Json, value: object, *, path: str, fields: _Fields) -> "Iter
 def _faults_of_object(
     schema: Json, value: Json, *, prefix: str, fields: _Fields
 ) -> "Iterator[str]":
-    known, others = schema.get("properties", {}), schema.get("additionalProperties")
+    fields_by_name, others = schema.get("properties", {}), schema.get("additionalProperties")
     for name in schema.get("required", ()):
-        if name not in value and "default" not in known.get(name, {}):
-            is_object = known[name].get("type") == "object" and not known[name].get("required")
+        if name not in value and "default" not in fields_by_name.get(name, {}):
+            is_object = fields_by_name[name].get("type") == "object" and not fields_by_name[
+                name
+            ].get("required")
             cure = f": write `{name}: {{}}`" if is_object else ""
             yield f"{prefix}{name}: Required value{cure}"
     for name, item in value.items():
-        if name in known:
-            yield from _faults(known[name], item, path=f"{prefix}{name}", fields=fields)
+        if name in fields_by_name:
+            yield from _faults(fields_by_name[name], item, path=f"{prefix}{name}", fields=fields)
         elif others is None:
-            yield f'unknown field "{prefix}{name}"{_hint(str(name), known, fields)}'
+            yield f'unknown field "{prefix}{name}"{_hint(str(name), fields_by_name, fields)}'
         elif isinstance(others, dict):
             yield from _faults(others, item, path=f"{prefix}{name}", fields=fields)
 
 
-def _hint(name: str, known: Json, fields: _Fields) -> str:
+def _hint(name: str, fields_by_name: Json, fields: _Fields) -> str:
     """Return where the field is, if only one other object has it, what is called nearly so, or that it has to go."""
     elsewhere = fields.get(name, [])
     if len(elsewhere) == 1:
         return f", it is in {elsewhere[0].rpartition('.')[0]}"
-    meant = nearest(name, known)
+    meant = nearest(name, fields_by_name)
     return (
         f", did you mean {meant}?" if meant else ": remove it, the GPU Operator has no such field"
     )

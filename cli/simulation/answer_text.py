@@ -27,7 +27,7 @@ def text_of(answer: "answers.Answer") -> str:
 
 def _lines(answer: "answers.Answer") -> "Iterator[str]":
     decision = answer.decision
-    yield f"pod {answer.pod}: {_verdict(decision)}"
+    yield f"pod {answer.pod}: {_outcome_text(decision)}"
     if decision.placement is not None:
         yield from _placement(decision.placement)
     if decision.message is not None:
@@ -42,16 +42,16 @@ def _lines(answer: "answers.Answer") -> "Iterator[str]":
         yield f"partial: {gap}"
 
 
-def _verdict(decision: "answers.PodDecision") -> str:
+def _outcome_text(decision: "answers.PodDecision") -> str:
     asks = f"{units(decision.units)} of {decision.resource}"
     match decision.verdict:
-        case answers.Verdict.PLACED:
+        case answers.DecisionKind.PLACED:
             return f"would be placed now ({asks})"
-        case answers.Verdict.WAITS:
+        case answers.DecisionKind.WAITS:
             return f"would wait: no node takes it now ({asks})"
-        case answers.Verdict.DENIED:
+        case answers.DecisionKind.DENIED:
             return f"would be denied at admission: {decision.reason}"
-        case answers.Verdict.NO_POOL:  # pragma: no branch  # mypy proves that none is missing
+        case answers.DecisionKind.NO_POOL:  # pragma: no branch  # mypy proves that none is missing
             return "names no GPU pool, so any node with CPU and memory takes it"
 
 

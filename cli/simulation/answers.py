@@ -8,7 +8,7 @@ import msgspec
 from pool.what_if.explanation import AnyRemedy
 
 
-class Verdict(Enum):
+class DecisionKind(Enum):
     PLACED = "Placed"
     """A node takes the pod now."""
     WAITS = "Waits"
@@ -38,7 +38,7 @@ class RefusedNodes(AnswerModel, frozen=True):
     count: int
     examples: Sequence[str]
     may_change: bool = False
-    """Whether pods that end could make room."""
+    """Whether pods that end could free capacity."""
 
 
 class Placement(AnswerModel, frozen=True, kw_only=True):
@@ -58,7 +58,7 @@ class Placement(AnswerModel, frozen=True, kw_only=True):
 class PodDecision(AnswerModel, frozen=True):
     """What the control plane and the limits of the nodes say of one pod."""
 
-    verdict: Verdict
+    verdict: DecisionKind
     pool: str | None = None
     resource: str | None = None
     units: int = 0

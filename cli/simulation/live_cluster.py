@@ -86,11 +86,11 @@ def _projection(kind: "ListedKind") -> "Any":  # noqa: ANN401  # of the kind's o
 
 def _useless(found: ClusterObjects, needed: "list[str]") -> str:
     pods = [pod for pod in found.pods if not isinstance(pod, UnitlessPod)]
-    known = (
+    suffix = (
         f" (partial: of {len(found.pods)} pods {len(pods)} name a pool,"
         f" {sum(pod.node is None for pod in pods)} of them wait)"
         if found.pods
         else ""
     )
     cure = "grant `list` on them, or give their objects as files with --cluster"
-    return f"{'; '.join(found.gaps)}{known}; a simulation needs {' and '.join(needed)}: {cure}"
+    return f"{'; '.join(found.gaps)}{suffix}; a simulation needs {' and '.join(needed)}: {cure}"

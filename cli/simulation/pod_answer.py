@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Final
 
-from cli.simulation.answers import Answer, Verdict
+from cli.simulation.answers import Answer, DecisionKind
 from cli.simulation.errors import BadInputError
 from cli.simulation.pod_decision import decide
 from cli.simulation.pod_scheduling import question_of
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from cli.simulation.snapshot import Snapshot
     from pool.what_if.explanation import AnyRemedy
 
-_FINAL: Final = frozenset({Verdict.PLACED, Verdict.NO_POOL})
+_FINAL: Final = frozenset({DecisionKind.PLACED, DecisionKind.NO_POOL})
 
 
 def answer_for(asked: "NewPod", snapshot: "Snapshot", caller: "PodCreator") -> Answer:
@@ -37,7 +37,7 @@ def answer_for(asked: "NewPod", snapshot: "Snapshot", caller: "PodCreator") -> A
         if decision.verdict not in _FINAL:
             remedies = remedies_for(asked, decision, snapshot, caller=caller)
             question = question_of(asked, snapshot)
-            if question is not None and (remedies or decision.verdict is Verdict.WAITS):
+            if question is not None and (remedies or decision.verdict is DecisionKind.WAITS):
                 new_node = new_node_for(question, snapshot)
     except InvariantViolatedError as error:
         raise BadInputError(

@@ -7,10 +7,10 @@ from admission.decision import Denied
 from api.names import PodUid
 from cli.simulation.answers import (
     ChosenDevice,
+    DecisionKind,
     Placement,
     PodDecision,
     RefusedNodes,
-    Verdict,
 )
 from cli.simulation.pod_scheduling import admit, choose_node, question_of, trial_of
 from pool.placement.topology import TopologyQuality, quality_of, topology_of
@@ -36,7 +36,7 @@ def decide(asked: "NewPod", snapshot: "Snapshot", caller: "PodCreator") -> PodDe
         if isinstance(decision, Denied):
             return _denied(decision, question, snapshot)
         if question is None:
-            return PodDecision(verdict=Verdict.NO_POOL)
+            return PodDecision(verdict=DecisionKind.NO_POOL)
         return _scheduled(question, snapshot, warnings=list(decision.warnings))
 
 
@@ -55,7 +55,7 @@ def _tried(snapshot: "Snapshot", asked: "NewPod") -> "Iterator[None]":
 
 def _denied(denied: Denied, question: "PoolQuestion | None", snapshot: "Snapshot") -> PodDecision:
     return PodDecision(
-        verdict=Verdict.DENIED,
+        verdict=DecisionKind.DENIED,
         pool=question.pool.name if question is not None else None,
         resource=question.demand.resource if question is not None else None,
         units=question.demand.units if question is not None else 0,
@@ -70,7 +70,7 @@ def _scheduled(
 ) -> PodDecision:
     placement = _placement(question, snapshot)
     return PodDecision(
-        verdict=Verdict.PLACED if placement is not None else Verdict.WAITS,
+        verdict=DecisionKind.PLACED if placement is not None else DecisionKind.WAITS,
         pool=question.pool.name,
         resource=question.demand.resource,
         units=question.demand.units,

@@ -45,7 +45,7 @@ class PodCreator:
 
     @classmethod
     def of(cls, asked: "NewPod", *, username: str, groups: "Sequence[str]") -> Self:
-        """Return the creator of a pod: a controller's account for a template, unless told otherwise."""
+        """Return the creator of a pod: a controller's account for a template, unless given otherwise."""
         if asked.is_template and not username and not groups:
             return cls("", CONTROLLER_GROUPS)
         return cls(username, tuple(groups))

@@ -76,13 +76,13 @@ def _wait_question(asked: "NewPod", snapshot: "Snapshot", caller: "PodCreator") 
 def new_node_for(question: "PoolQuestion", snapshot: "Snapshot") -> NewNode:
     """Return the smallest kind of node in the pool that would take the pod if it were new."""
     index, pool = snapshot.index, question.pool
-    wanted = (pool, question.demand)
+    requested = (pool, question.demand)
     kinds: dict[object, NodeName] = {}
     for name in sorted(index.state(pool.name).devices_by_node):
         products = tuple(sorted(_products(pool, name, snapshot).items()))
         kinds.setdefault((products, index.device_rules(pool.name, name)), name)
     for name in sorted(kinds.values(), key=lambda name: len(index.devices_on(pool.name, name))):
-        if fits_when_empty(index, wanted, name):
+        if fits_when_empty(index, requested, name):
             return NewNode(like=name, devices=dict(_products(pool, name, snapshot)))
     per_device = max(1, pool.slices_per_device)
     return NewNode(

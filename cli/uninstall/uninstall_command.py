@@ -26,8 +26,8 @@ def run_uninstall(arguments: "Sequence[str]") -> int:
     Raises:
         CommandLineError: flags or credentials cannot be used.
     """
-    known = _parser().parse_flags(arguments)
-    if known.keep_crds and known.delete_crds:
+    flags = _parser().parse_flags(arguments)
+    if flags.keep_crds and flags.delete_crds:
         raise CommandLineError("--keep-crds and --delete-crds contradict each other")
     import asyncio
 
@@ -37,7 +37,7 @@ def run_uninstall(arguments: "Sequence[str]") -> int:
 
     configure_logs("error")
     try:
-        asyncio.run(_remove(known))
+        asyncio.run(_remove(flags))
     except BadConfigurationError as error:
         raise CommandLineError(str(error)) from error
     except RemovalError as error:
@@ -85,7 +85,7 @@ def _parser() -> CommandParser:
     return parser
 
 
-async def _remove(known: argparse.Namespace) -> None:
+async def _remove(flags: argparse.Namespace) -> None:
     from cli.uninstall.removal import Removal
     from http_edge.system_clock import SystemClock
     from kube.client import KubeClient
@@ -93,26 +93,26 @@ async def _remove(known: argparse.Namespace) -> None:
 
     clock = SystemClock()
     configuration = await load_configuration(
-        clock, kubeconfig=known.kubeconfig, context=known.context
+        clock, kubeconfig=flags.kubeconfig, context=flags.context
     )
     async with KubeClient(configuration, clock, user_agent="gpu-control-plane-uninstall") as client:
-        await Removal(client, clock, _options_of(known), report=_report).run()
+        await Removal(client, clock, _options_of(flags), report=_report).run()
 
 
-def _options_of(known: argparse.Namespace) -> "RemovalOptions":
+def _options_of(flags: argparse.Namespace) -> "RemovalOptions":
     from cli.uninstall.own_kinds import RemovalOptions
     from manifests.install.server_policy import OwnObjects
 
     return RemovalOptions(
         own=OwnObjects(
-            namespace=known.namespace,
+            namespace=flags.namespace,
             runs_node_software=True,
         ),
-        with_applied=not known.keep_applied,
-        with_crds=known.delete_crds,
-        is_forced=known.force,
-        is_dry_run=known.dry_run,
-        timeout_s=known.timeout,
+        with_applied=not flags.keep_applied,
+        with_crds=flags.delete_crds,
+        is_forced=flags.force,
+        is_dry_run=flags.dry_run,
+        timeout_s=flags.timeout,
     )
 
 

@@ -40,7 +40,7 @@ def split_target(target: str) -> tuple[str, str]:
     return path, query
 
 
-def parse_query(text: str, *known: str) -> Query:
+def parse_query(text: str, *parameters: str) -> Query:
     """Return the values by parameter.
 
     Raises:
@@ -52,14 +52,14 @@ def parse_query(text: str, *known: str) -> Query:
             keep_blank_values=True,
             strict_parsing=bool(text),
             errors="strict",
-            max_num_fields=MAX_CORDONED + len(known),
+            max_num_fields=MAX_CORDONED + len(parameters),
         )
     except ValueError as error:
         raise _bad("the query of the address cannot be read") from error
     found: defaultdict[str, list[str]] = defaultdict(list)
     for name, value in pairs:
-        if name not in known:
-            takes = f"takes {', '.join(known)}" if known else "takes none"
+        if name not in parameters:
+            takes = f"takes {', '.join(parameters)}" if parameters else "takes none"
             raise _bad(f"no such parameter {_quoted(name)}; this path {takes}")
         if not value:
             raise _bad(f"parameter {name} has no value")
@@ -68,7 +68,7 @@ def parse_query(text: str, *known: str) -> Query:
 
 
 def namespace_in(query: Query) -> str | None:
-    """Return the namespace whose pods the viewer looks at."""
+    """Return the namespace whose pods the viewer has open."""
     value = _single(query, "namespace")
     return None if value is None else namespace_name(value)
 

@@ -101,5 +101,5 @@ class StaticFiles:
 
 def _is_known(tag: str, if_none_match: str) -> bool:
     """Compare weakly, as RFC 9110 wants it here: proxies that compress make weak tags of strong ones."""
-    known = {part.strip().removeprefix("W/") for part in if_none_match.split(",")}
-    return tag in known or "*" in known
+    tags = {part.strip().removeprefix("W/") for part in if_none_match.split(",")}
+    return tag in tags or "*" in tags

@@ -102,16 +102,16 @@ class TokenLogin:
                 "log in with a token of Kubernetes, for instance of `kubectl create token`",
                 {"WWW-Authenticate": "Bearer"},
             )
-        verdict = await self._tokens.verdict(token)
-        if isinstance(verdict, TokenRefusal):
-            raise _refused(verdict)
-        known = verdict.value
-        if known.pods or namespace is None:
-            return _logged_in(known, None, until=verdict.until)
-        until = await self._may_list_until(token, known.user, namespace)
+        result = await self._tokens.review(token)
+        if isinstance(result, TokenRefusal):
+            raise _refused(result)
+        user = result.value
+        if user.pods or namespace is None:
+            return _logged_in(user, None, until=result.until)
+        until = await self._may_list_until(token, user.user, namespace)
         if until is None:
-            return _logged_in(known, None, until=verdict.until)
-        return _logged_in(known, namespace, until=min(verdict.until, until))
+            return _logged_in(user, None, until=result.until)
+        return _logged_in(user, namespace, until=min(result.until, until))
 
     async def _may_list_until(
         self, token: bytes, user: "TokenUser", namespace: str
@@ -122,14 +122,14 @@ class TokenLogin:
             is_allowed = await self._reviews.may_list_pods(user, namespace)
             return user.username if is_allowed else TokenRefusal.FORBIDDEN
 
-        verdict = await self._namespaces.find(
+        result = await self._namespaces.find(
             b"%b %b" % (token, namespace.encode()), ask, user=user.username
         )
-        if verdict is TokenRefusal.FORBIDDEN:
+        if result is TokenRefusal.FORBIDDEN:
             return None
-        if isinstance(verdict, TokenRefusal):
-            raise _refused(verdict)
-        return verdict.until
+        if isinstance(result, TokenRefusal):
+            raise _refused(result)
+        return result.until
 
 
 def _logged_in(viewer: ReviewedViewer, namespace: str | None, *, until: float) -> LoggedIn:

@@ -62,7 +62,7 @@ class LocalSettings:
 
 
 class LocalProgress(Protocol):
-    """Is told how far the start is."""
+    """Receives how far the start is."""
 
     def reading(self, gaps: "Sequence[str]") -> None:
         """Take what the page will be without, a sentence each, while the rest is being read."""

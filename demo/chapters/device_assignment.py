@@ -36,22 +36,22 @@ BIG_DEVICES = len(NODES) * DEVICES_PER_NODE - SMALL_DEVICES
 
 async def discovery(story: Narrator) -> None:
     """Let the other nodes join, and become ready."""
-    known = {inventory.metadata.name for inventory in await story.cluster.inventories()}
-    joining = [node for node in NODES if node not in known]
+    joined = {inventory.metadata.name for inventory in await story.cluster.inventories()}
+    joining = [node for node in NODES if node not in joined]
     story.title(
         f"Nodes {' and '.join(joining)} join in the same way, each with {DEVICES_PER_NODE} GPUs"
     )
     for node in joining:
         await story.cluster.join(node)
-    wanted = {
+    expected = {
         name_of(gpu, node): gpu.product.replace(" ", "-")
         for node in NODES
         for gpu in device_table(node)
     }
     devices = await story.until(
-        f"there are {len(wanted)} GPUDevices with the right products",
+        f"there are {len(expected)} GPUDevices with the right products",
         story.cluster.devices,
-        lambda found: {name: item.status.product for name, item in found.items()} == wanted,
+        lambda found: {name: item.status.product for name, item in found.items()} == expected,
     )
     story.say("  $ kubectl get gdev")
     _show(story, devices)

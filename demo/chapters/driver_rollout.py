@@ -134,7 +134,7 @@ async def new_driver_version(story: Narrator) -> None:
 @final
 @dataclass(slots=True)
 class _Rollout:
-    """What is seen of an upgrade; each step is told once."""
+    """What is seen of an upgrade; each step is reported once."""
 
     story: Narrator
     finished: list[str] = field(default_factory=list)

@@ -28,7 +28,7 @@ _GOAWAY: Final = 0x7
 _CONTINUATION: Final = 0x9
 _END_HEADERS: Final = 0x4
 _SETTING_SIZE: Final = 6
-_KNOWN_SETTINGS: Final = range(1, 10)
+_SUPPORTED_SETTINGS: Final = range(1, 10)
 _KIB: Final = 1024
 _FRAMES_A_KIB: Final = 16
 """Frames for each KiB of a body or an answer. Go's client opens windows twice for each 4 KiB that it reads."""
@@ -101,7 +101,7 @@ class FrameReader:
             frame = bytes(data[at : at + size])
             at += size
             self._count(frame)
-            yield _with_known_settings(frame) if frame[3] == _SETTINGS else frame
+            yield _with_supported_settings(frame) if frame[3] == _SETTINGS else frame
         else:
             self.is_behind = at < len(data)
         del data[:at]
@@ -149,15 +149,15 @@ class FrameReader:
             self._block_bytes = 0 if is_end else self._block_bytes + len(frame)
 
 
-def _with_known_settings(frame: bytes) -> bytes:
+def _with_supported_settings(frame: bytes) -> bytes:
     """Return a frame SETTINGS without those that no protocol has a meaning for, which are to be ignored."""
     head, payload = frame[3:_HEAD_SIZE], frame[_HEAD_SIZE:]
     if len(payload) % _SETTING_SIZE:
         return frame  # h2 refuses it
     starts = range(0, len(payload), _SETTING_SIZE)
-    known = b"".join(
+    supported = b"".join(
         payload[at : at + _SETTING_SIZE]
         for at in starts
-        if int.from_bytes(payload[at : at + 2], "big") in _KNOWN_SETTINGS
+        if int.from_bytes(payload[at : at + 2], "big") in _SUPPORTED_SETTINGS
     )
-    return len(known).to_bytes(3, "big") + head + known
+    return len(supported).to_bytes(3, "big") + head + supported

@@ -30,7 +30,7 @@ REVIEWS_A_S: Final = 5.0
 """Reviews a second of each user, and of all that is unknown, in the long run; each is a few requests to the API
 server."""
 BURST: Final = 20
-MAX_UNDER_WAY: Final = 16
+MAX_IN_FLIGHT: Final = 16
 """Most reviews at a time of each user, and of all that is unknown: an API server that does not answer keeps each
 for the client's time-out."""
 
@@ -57,7 +57,7 @@ class Accepted(Generic[T]):
     """Monotonic time until which the answer is kept."""
 
 
-Verdict = Accepted[T] | TokenRefusal
+ReviewResult = Accepted[T] | TokenRefusal
 
 
 @final
@@ -86,7 +86,7 @@ class ReviewCache(Generic[T]):
         ask: "Callable[[], Awaitable[T | TokenRefusal]]",
         *,
         user: str | None = None,
-    ) -> Verdict[T]:
+    ) -> ReviewResult[T]:
         """Return what is known of a secret, or what the API server says now.
 
         `ask` asks the API server, and raises KubeError where it does not answer; `user` is whose secret it is, where
@@ -117,7 +117,7 @@ class ReviewCache(Generic[T]):
             return self._of_others
         return self._by_user.setdefault(user, _ReviewRate())
 
-    def _keep(self, digest: bytes, answer: T | TokenRefusal) -> Verdict[T]:
+    def _keep(self, digest: bytes, answer: T | TokenRefusal) -> ReviewResult[T]:
         self._accepted.pop(digest, None)
         self._refused.pop(digest, None)
         if not isinstance(answer, TokenRefusal):
@@ -135,14 +135,14 @@ class _ReviewRate:
 
     def __init__(self) -> None:
         self._bucket = TokenBucket(a_second=REVIEWS_A_S, burst=BURST)
-        self._under_way = 0
+        self._in_flight = 0
 
     def begin(self, now: float) -> bool:
         """Take one, if there is one."""
-        if self._under_way >= MAX_UNDER_WAY or not self._bucket.take(now):
+        if self._in_flight >= MAX_IN_FLIGHT or not self._bucket.take(now):
             return False
-        self._under_way += 1
+        self._in_flight += 1
         return True
 
     def end(self) -> None:
-        self._under_way -= 1
+        self._in_flight -= 1

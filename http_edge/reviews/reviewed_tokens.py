@@ -1,9 +1,9 @@
-"""Bearer tokens and what the API server says of them, from a header to a verdict that is kept for a short time."""
+"""Bearer tokens and what the API server says of them, from a header to a result that is kept for a short time."""
 
 import re
 from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar, final
 
-from http_edge.reviews.review_cache import ReviewCache, TokenRefusal, Verdict
+from http_edge.reviews.review_cache import ReviewCache, ReviewResult, TokenRefusal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,7 +34,7 @@ class ReviewedTokens(Generic[T]):
         self._reviews = reviews
         self._cache: ReviewCache[T] = ReviewCache(clock, user_of)
 
-    async def verdict(self, token: bytes) -> Verdict[T]:
+    async def review(self, token: bytes) -> ReviewResult[T]:
         """Return what is known of a token, or what the API server says now."""
         return await self._cache.find(token, lambda: self._reviews.review(token.decode("latin-1")))
 

@@ -166,7 +166,7 @@ class _NodeDecisions:
             return _held(device, None)
         target, refusal = self._target(device)
         out = list(exclusion_obstacles(device))
-        obstacles = [*out, *self._not_yet(device, target)]
+        obstacles = [*out, *self._postponements(device, target)]
         if refusal is not None:
             obstacles.append(refusal)
         if target is not None and not obstacles:
@@ -189,7 +189,7 @@ class _NodeDecisions:
         )
 
     def with_contenders(self, decision: Decision, device: "GPUDevice") -> Decision:
-        """Add the other pools that want the device; called once all decisions have shown which pools have room."""
+        """Add the other pools that want the device; called once all decisions have shown which pools have capacity."""
         if decision.owner is None or decision.action is Action.HOLD:
             return decision
         if decision.action is Action.DRAIN:
@@ -209,8 +209,8 @@ class _NodeDecisions:
             return ()
         return tuple(
             pool.name
-            for pool in self._takers(device)
-            if pool.name != owner and self._has_room(pool)
+            for pool in self._selecting_pools(device)
+            if pool.name != owner and self._has_capacity(pool)
         )
 
     def _leaving(self, device: "GPUDevice", owner: PoolName) -> AssignmentObstacle | None:
@@ -233,7 +233,7 @@ class _NodeDecisions:
         yield from terminating(pool)
         assignment = device.assignment
         if assignment is not None and assignment != pool.name:
-            yield self._moved(device)
+            yield self._reassigned(device)
         elif assignment is None and pool.spec.assignment.require_annotation:
             text = (
                 f"it has no annotation {ASSIGNMENT_ANNOTATION}{decided_by(device)}, and the pool takes devices by"
@@ -247,7 +247,7 @@ class _NodeDecisions:
         if self._view.labels is not None:
             yield from node_selector_obstacles(pool, self._view.node, self._view.labels)
 
-    def _moved(self, device: "GPUDevice") -> AssignmentObstacle:
+    def _reassigned(self, device: "GPUDevice") -> AssignmentObstacle:
         """Return why a device leaves an owner that its annotation does not name."""
         target, refusal = self._target(device)
         if refusal is not None:
@@ -263,8 +263,8 @@ class _NodeDecisions:
         if device.assignment is not None:
             return self._annotated_target(device, device.assignment)
         full: GPUPool | None = None
-        for pool in self._takers(device):
-            if self._has_room(pool):
+        for pool in self._selecting_pools(device):
+            if self._has_capacity(pool):
                 return pool, None
             full = full or pool
         if full is not None:
@@ -279,17 +279,17 @@ class _NodeDecisions:
         if pool is None:
             return None, pool_not_found(assignment)
         obstacles = (
-            *self._against(pool),
+            *self._pool_obstacles(pool),
             *selector_obstacles(pool, device),
-            *self._node_against(pool),
-            *(() if self._has_room(pool) else (_too_many(pool),)),
+            *self._node_obstacles(pool),
+            *(() if self._has_capacity(pool) else (_too_many(pool),)),
         )
         if not obstacles:
             return pool, None
         first = obstacles[0]
         return None, AssignmentObstacle(first.reason, f"not in pool {pool.name}: {first.text}")
 
-    def _not_yet(
+    def _postponements(
         self, device: "GPUDevice", target: "GPUPool | None"
     ) -> "Iterator[AssignmentObstacle]":
         """Yield the obstacles that a free device waits for."""
@@ -316,19 +316,19 @@ class _NodeDecisions:
             text = f"pods {listed(pods)} have it by NVIDIA's device plugin: it joins pool {target.name} once they end"
             yield AssignmentObstacle(Reason.OTHER_PLUGIN, text)
 
-    def _against(self, pool: "GPUPool") -> "Iterator[AssignmentObstacle]":
+    def _pool_obstacles(self, pool: "GPUPool") -> "Iterator[AssignmentObstacle]":
         yield from terminating(pool)
         yield from validity_obstacles(self._candidates.validity_of(pool.name))
 
-    def _node_against(self, pool: "GPUPool") -> "Iterator[AssignmentObstacle]":
+    def _node_obstacles(self, pool: "GPUPool") -> "Iterator[AssignmentObstacle]":
         if self._view.labels is not None:
             yield from node_selector_obstacles(pool, self._view.node, self._view.labels)
         elif pool.spec.node_selector is not None:
             text = f"node {self._view.node} is unknown, and the pool has a nodeSelector"
             yield AssignmentObstacle(Reason.NODE_SELECTOR_MISMATCH, text)
 
-    def _takers(self, device: "GPUDevice") -> "Iterator[GPUPool]":
-        """Yield the valid pools that take the device without an annotation, with or without room."""
+    def _selecting_pools(self, device: "GPUDevice") -> "Iterator[GPUPool]":
+        """Yield the valid pools that take the device without an annotation, with or without capacity."""
         for pool in self._open_pools(device):
             if is_approved(pool, device):
                 yield pool
@@ -340,7 +340,7 @@ class _NodeDecisions:
         return tuple(
             pool.name
             for pool in self._open_pools(device)
-            if not is_approved(pool, device) and self._has_room(pool)
+            if not is_approved(pool, device) and self._has_capacity(pool)
         )
 
     def _open_pools(self, device: "GPUDevice") -> "Iterator[GPUPool]":
@@ -348,12 +348,12 @@ class _NodeDecisions:
         for pool in self._candidates.selecting(device):
             is_open = self._open.get(pool.name)
             if is_open is None:
-                obstacles = (*self._against(pool), *self._node_against(pool))
+                obstacles = (*self._pool_obstacles(pool), *self._node_obstacles(pool))
                 is_open = self._open[pool.name] = not obstacles
             if is_open:
                 yield pool
 
-    def _has_room(self, pool: "GPUPool") -> bool:
+    def _has_capacity(self, pool: "GPUPool") -> bool:
         cap = pool.spec.allocation.max_devices_per_node
         return cap is None or self._members[pool.name] < cap
 
@@ -375,7 +375,7 @@ def _in_pool(device: "GPUDevice", pool: PoolName, action: Action) -> Decision:
 
 
 _NOT_APPROVED: Final = frozenset({Reason.NO_POOL_WANTS_IT, Reason.MAX_DEVICES_PER_NODE})
-"""Obstacles of a device that waits for a decision alone: no pool takes it by itself, or has room for it."""
+"""Obstacles of a device that waits for a decision alone: no pool takes it by itself, or has capacity for it."""
 
 
 def _awaits_decision(device: "GPUDevice", candidates: tuple[PoolName, ...]) -> AssignmentObstacle:
@@ -387,12 +387,12 @@ def _awaits_decision(device: "GPUDevice", candidates: tuple[PoolName, ...]) -> A
 
 
 def _held(device: "GPUDevice", owner: PoolName | None) -> Decision:
-    wanted = None if device.assignment is None else PoolName(device.assignment)
+    assigned = None if device.assignment is None else PoolName(device.assignment)
     return Decision(
         device=device.name,
         action=Action.HOLD,
         owner=owner,
-        meant_for=wanted or owner,
+        meant_for=assigned or owner,
         reason=Reason.POOL_NOT_FOUND if owner is None else Reason.ASSIGNED,
         message="its pool exists, and cannot be read by this version",
     )

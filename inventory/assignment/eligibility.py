@@ -74,8 +74,8 @@ def node_labels_of(device: "GPUDevice") -> "dict[str, str]":
         "memoryMiB": str(status.memory_mib or ""),
         "mig.capable": "true" if status.mig.capable else "false",
     }
-    known = {names.DEVICE_LABEL_PREFIX + fact: value for fact, value in facts.items() if value}
-    return {**(device.metadata.labels or {}), **known}
+    labels = {names.DEVICE_LABEL_PREFIX + fact: value for fact, value in facts.items() if value}
+    return {**(device.metadata.labels or {}), **labels}
 
 
 def decided_by(device: "GPUDevice") -> str:
@@ -178,4 +178,4 @@ def is_approved(pool: "GPUPool", device: "GPUDevice") -> bool:
 
 def _described(check: "Check") -> str:
     has = f'"{truncate(check.actual)}"' if check.actual else "no known value yet"
-    return f"{check.category.value} is {listed(check.wanted)}, the device has {has}"
+    return f"{check.category.value} is {listed(check.required)}, the device has {has}"

@@ -34,7 +34,7 @@ class Check:
     """One category compared with a device."""
 
     category: Category
-    wanted: tuple[str, ...]
+    required: tuple[str, ...]
     actual: str
     """Value of the device; empty where unknown."""
     is_met: bool
@@ -97,8 +97,8 @@ def _checks(criteria: "DeviceCriteria", device: "GPUDeviceStatus") -> "Iterator[
     mig = device.mig
     if criteria.mig_capable is not None:
         is_met = mig.capable is criteria.mig_capable
-        wanted = (_yes_or_no(criteria.mig_capable),)
-        yield Check(Category.MIG_CAPABLE, wanted, _yes_or_no(mig.capable), is_met)
+        required = (_yes_or_no(criteria.mig_capable),)
+        yield Check(Category.MIG_CAPABLE, required, _yes_or_no(mig.capable), is_met)
     if criteria.mig_profiles:
         have = mig.profiles or ()
         is_met = not set(have).isdisjoint(criteria.mig_profiles)
@@ -117,19 +117,19 @@ def _identity_checks(criteria: "DeviceCriteria", device: "GPUDeviceStatus") -> "
     if criteria.inventory_ids:
         yield _among(Category.INVENTORY_IDS, criteria.inventory_ids, device.inventory_id)
     if criteria.products:
-        wanted = tuple(criteria.products)
-        known = {canonical_product(name) for name in wanted}
-        is_met = bool(device.product) and canonical_product(device.product) in known
-        yield Check(Category.PRODUCTS, wanted, device.product, is_met)
+        required = tuple(criteria.products)
+        products = {canonical_product(name) for name in required}
+        is_met = bool(device.product) and canonical_product(device.product) in products
+        yield Check(Category.PRODUCTS, required, device.product, is_met)
     if criteria.pci_vendors:
         yield _among(Category.PCI_VENDORS, criteria.pci_vendors, device.pci.vendor)
     if criteria.pci_devices:
         yield _among(Category.PCI_DEVICES, criteria.pci_devices, device.pci.device)
 
 
-def _among(category: Category, wanted: "Iterable[str]", actual: str) -> Check:
+def _among(category: Category, required: "Iterable[str]", actual: str) -> Check:
     """Compare case-insensitively: hex digits come in both cases."""
-    values = tuple(wanted)
+    values = tuple(required)
     is_met = bool(actual) and actual.lower() in {value.lower() for value in values}
     return Check(category, values, actual, is_met)
 

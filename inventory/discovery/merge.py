@@ -75,7 +75,7 @@ def merge(
     labels: LabelReport,
     features: Sequence[FeatureReport],
     *,
-    known: Collection[str],
+    addresses: Collection[str],
     now: dt.datetime,
     fresh_for: dt.timedelta,
 ) -> MergedReport:
@@ -84,7 +84,7 @@ def merge(
     Args:
         labels: of the node, and those that NodeFeatures ask for.
         features: the report of each NodeFeature of the node; the first one with a value wins.
-        known: addresses of the node's GPUDevices.
+        addresses: addresses of the node's GPUDevices.
         now: for the age of heartbeats.
         fresh_for: maximum age of a heartbeat; also the maximum distance into the future, since a clock
             that is off by more proves nothing.
@@ -97,7 +97,9 @@ def merge(
     instances = _union([feature.instances for feature in features])
     lists = ((Source.AGENT, agent, not is_silent), (Source.INSTANCES, instances, True))
     listed, is_whole = _presence(agent if not is_silent else None, instances, labels)
-    reported: dict[str, list[DeviceReport]] = {address: [] for address in sorted({*listed, *known})}
+    reported: dict[str, list[DeviceReport]] = {
+        address: [] for address in sorted({*listed, *addresses})
+    }
     for source, devices, is_fresh in lists:
         for device in devices.devices if devices is not None else ():
             if device.address in reported:
@@ -177,7 +179,7 @@ def _add_labels(reported: Mapping[str, list[DeviceReport]], labels: LabelReport)
     """Add the facts of labels, where the devices they mean are certain."""
     numbered = [labels.slots[number] for number in sorted(labels.slots)]
     pairs = list(zip(reported.values(), numbered, strict=False))
-    if len(numbered) == len(reported) and all(_agree(known, slot) for known, slot in pairs):
+    if len(numbered) == len(reported) and all(_agree(reports, slot) for reports, slot in pairs):
         for reports, slot in pairs:
             reports.append(DeviceReport(source=Source.SLOTS, is_fresh=True, facts=slot))
     if labels.common != _NOTHING and _is_of_one_model(reported, labels):
@@ -186,10 +188,10 @@ def _add_labels(reported: Mapping[str, list[DeviceReport]], labels: LabelReport)
             reports.append(common)
 
 
-def _agree(known: Sequence[DeviceReport], slot: ReportedDevice) -> bool:
+def _agree(reports: Sequence[DeviceReport], slot: ReportedDevice) -> bool:
     """Whether a numbered device may be this one: no id contradicts."""
     for field in ("vendor", "device"):
-        expected, actual = _first(known, field), getattr(slot, field)
+        expected, actual = _first(reports, field), getattr(slot, field)
         if expected is not None and actual is not None and expected != actual:
             return False
     return True

@@ -125,25 +125,25 @@ def incompleteness_of(
     return None
 
 
-def versions_of(merged: MergedReport, known: DriverVersions) -> DriverVersions:
+def versions_of(merged: MergedReport, current: DriverVersions) -> DriverVersions:
     """Return the versions of the node's software; a version that no source reports keeps its last value."""
     reported = merged.versions
     return DriverVersions(
-        version=reported.driver or known.version,
-        cuda_version=reported.cuda or known.cuda_version,
-        toolkit_version=reported.toolkit or known.toolkit_version,
+        version=reported.driver or current.version,
+        cuda_version=reported.cuda or current.cuda_version,
+        toolkit_version=reported.toolkit or current.toolkit_version,
     )
 
 
-def system_of(merged: MergedReport, known: NodeSystem, *, kernel: str) -> NodeSystem:
+def system_of(merged: MergedReport, current: NodeSystem, *, kernel: str) -> NodeSystem:
     """Return kernel and operating system of the node; what no source reports keeps its last value.
 
     `kernel` is what kubelet says, which is the running one; labels may be of the last start.
     """
     reported = merged.system
-    system = reported if reported.os else known
+    system = reported if reported.os else current
     return NodeSystem(
-        kernel=kernel or reported.kernel or known.kernel,
+        kernel=kernel or reported.kernel or current.kernel,
         os=system.os,
         os_version=system.os_version,
     )

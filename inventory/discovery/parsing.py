@@ -158,8 +158,8 @@ def profile(text: str) -> str | None:
 def profiles(text: str) -> tuple[str, ...] | None:
     """Return the profiles of a comma-separated list; one invalid profile makes the whole list invalid."""
     found = [profile(part.strip()) for part in text.split(",") if part.strip()]
-    known = [item for item in found if item is not None]
-    return tuple(sorted(set(known))) if len(known) == len(found) else None
+    parsed = [item for item in found if item is not None]
+    return tuple(sorted(set(parsed))) if len(parsed) == len(found) else None
 
 
 def links(text: str) -> tuple[PeerLink, ...] | None:

@@ -49,7 +49,7 @@ class Staleness:
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WantedDevice:
+class DesiredDevice:
     """The desired GPUDevice."""
 
     name: DeviceName
@@ -75,8 +75,8 @@ class DevicePlan:
     """Changes of a node's GPUDevices."""
 
     delete: tuple[tuple[GPUDevice, MissingDevice], ...] = ()
-    create: tuple[WantedDevice, ...] = ()
-    keep: tuple[tuple[GPUDevice, WantedDevice], ...] = ()
+    create: tuple[DesiredDevice, ...] = ()
+    keep: tuple[tuple[GPUDevice, DesiredDevice], ...] = ()
     refused: tuple[RejectedDevice, ...] = ()
 
 
@@ -95,8 +95,8 @@ def uuids_of(devices: Sequence[GPUDevice], merged: MergedReport) -> frozenset[st
     facts = [report.facts for reports in merged.by_address.values() for report in reports]
     reported = (fact.uuid or "" for fact in facts)
     instances = (instance.uuid for fact in facts for instance in fact.mig_instances or ())
-    known = (uuid for device in devices for uuid in _uuids(device.status))
-    return frozenset({*reported, *instances, *known}) - {""}
+    current = (uuid for device in devices for uuid in _uuids(device.status))
+    return frozenset({*reported, *instances, *current}) - {""}
 
 
 def plan_inventory(
@@ -133,23 +133,23 @@ def plan_inventory(
         is_listed = addresses.get(name) in merged.listed
         if name not in leaving and uuids.is_duplicate(device, is_listed=is_listed):
             leaving[name] = MissingDevice.CLAIMED
-    create: list[WantedDevice] = []
-    keep: list[tuple[GPUDevice, WantedDevice]] = []
+    create: list[DesiredDevice] = []
+    keep: list[tuple[GPUDevice, DesiredDevice]] = []
     for name, address in sorted(addresses.items()):
         is_listed = address in merged.listed
         kept = ours.get(name) if name not in leaving else None
         if kept is None and not is_listed:
             continue
-        known = kept.status if kept is not None else GPUDeviceStatus()
+        current = kept.status if kept is not None else GPUDeviceStatus()
         resolved = resolve_facts(
-            known,
+            current,
             merged.by_address[address],
             node=node,
             address=address,
             withheld=merged.withheld,
         )
-        status = uuids.without_others(name, resolved.status, known=known)
-        wanted = WantedDevice(
+        status = uuids.without_others(name, resolved.status, current=current)
+        desired = DesiredDevice(
             name=name,
             status=msgspec.structs.replace(
                 status, managed=is_managed and not merged.is_passed_through(address)
@@ -157,9 +157,9 @@ def plan_inventory(
             staleness=_staleness(resolved.unreported, is_listed=is_listed),
         )
         if kept is not None:
-            keep.append((kept, wanted))
+            keep.append((kept, desired))
         elif status.uuid == resolved.status.uuid:
-            create.append(wanted)
+            create.append(desired)
     return DevicePlan(
         delete=tuple((ours[name], why) for name, why in sorted(leaving.items())),
         create=tuple(create),
@@ -188,13 +188,13 @@ class _UuidOwners:
         return not is_kept and self._owner(device.status.uuid) not in {None, device.name}
 
     def without_others(
-        self, name: DeviceName, status: GPUDeviceStatus, *, known: GPUDeviceStatus
+        self, name: DeviceName, status: GPUDeviceStatus, *, current: GPUDeviceStatus
     ) -> GPUDeviceStatus:
         """Return the status without UUIDs of other GPUDevices; the device's own known UUID stays."""
         taken = set()
         for uuid in _uuids(status):
             owner = self._owner(uuid) or self._planned.setdefault(uuid, name)
-            if owner != name and uuid != known.uuid:
+            if owner != name and uuid != current.uuid:
                 taken.add(uuid)
                 self.refused.add(RejectedDevice(status.pci.address, uuid, owner))
         if not taken:
@@ -260,9 +260,9 @@ def _staleness(unreported: Collection[str], *, is_listed: bool) -> Staleness:
     return Staleness(is_stale=False, message="")
 
 
-def own_status(wanted: WantedDevice, conditions: Sequence[Condition]) -> Mapping[str, object]:
+def own_status(desired: DesiredDevice, conditions: Sequence[Condition]) -> Mapping[str, object]:
     """Return the inventory's part of the status as it is applied, with every field that has a value."""
-    status = wanted.status
+    status = desired.status
     own = {
         field.encode_name: value
         for field in msgspec.structs.fields(status)
@@ -272,8 +272,8 @@ def own_status(wanted: WantedDevice, conditions: Sequence[Condition]) -> Mapping
     return own | {"conditions": list(conditions)}
 
 
-def device_shows(status: GPUDeviceStatus, wanted: GPUDeviceStatus) -> bool:
+def device_shows(status: GPUDeviceStatus, desired: GPUDeviceStatus) -> bool:
     """Whether the inventory's fields of a status are as wanted."""
     theirs = {name: getattr(status, name) for name in _OF_OTHERS}
-    ours = msgspec.structs.replace(wanted, **theirs, links=wanted.links or None)
+    ours = msgspec.structs.replace(desired, **theirs, links=desired.links or None)
     return ours == msgspec.structs.replace(status, links=status.links or None)

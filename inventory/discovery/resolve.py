@@ -50,7 +50,7 @@ class ResolvedFacts:
 
 
 def resolve_facts(
-    known: GPUDeviceStatus,
+    current: GPUDeviceStatus,
     reports: Sequence[DeviceReport],
     *,
     node: NodeName,
@@ -60,7 +60,7 @@ def resolve_facts(
     """Return the resolved facts of a device.
 
     Args:
-        known: its current status; empty for a new GPUDevice.
+        current: its current status; empty for a new GPUDevice.
         reports: on its place, the most trusted first.
         node: its node.
         address: its place there.
@@ -68,9 +68,9 @@ def resolve_facts(
     """
     # Only a fresh source may replace a known device by another one.
     fresh = [report for report in reports if report.is_fresh]
-    uuid = present_uuid(fresh) or known.uuid or present_uuid(reports)
+    uuid = present_uuid(fresh) or current.uuid or present_uuid(reports)
     about_it = [report for report in reports if report.facts.uuid in {None, uuid}]
-    facts = _known_facts(known)
+    facts = _current_facts(current)
     unreported = set()
     for field in _REPORTED:
         winner = _winner(field, about_it)
@@ -97,20 +97,20 @@ def present_uuid(reports: Sequence[DeviceReport]) -> str:
 _NOTHING: Final = ("", 0, None, False, (), -1)
 
 
-def _known_facts(known: GPUDeviceStatus) -> dict[str, Any]:
-    pci, mig = known.pci, known.mig
+def _current_facts(current: GPUDeviceStatus) -> dict[str, Any]:
+    pci, mig = current.pci, current.mig
     # A product from the table of PCI ids gives way to any source.
-    is_guess = known.product != "" and known.product == product_by_id(pci.vendor, pci.device)
+    is_guess = current.product != "" and current.product == product_by_id(pci.vendor, pci.device)
     return {
-        "uuid": known.uuid,
+        "uuid": current.uuid,
         "vendor": pci.vendor,
         "device": pci.device,
         "class_": pci.class_,
-        "product": "" if is_guess else known.product,
-        "memory_mib": known.memory_mib,
-        "compute_capability": known.compute_capability,
-        "numa_node": -1 if known.numa_node is None else known.numa_node,
-        "links": tuple(known.links or ()),
+        "product": "" if is_guess else current.product,
+        "memory_mib": current.memory_mib,
+        "compute_capability": current.compute_capability,
+        "numa_node": -1 if current.numa_node is None else current.numa_node,
+        "links": tuple(current.links or ()),
         "mig_capable": mig.capable,
         "mig_mode": mig.mode,
         "mig_profiles": tuple(mig.profiles or ()),
@@ -123,32 +123,32 @@ def _winner(field: str, reports: Sequence[DeviceReport]) -> DeviceReport | None:
     return next((report for report in reports if getattr(report.facts, field) is not None), None)
 
 
-def _resolved(known: Any, field: str, winner: DeviceReport) -> Any:  # noqa: ANN401  # of the field's type
+def _resolved(current: Any, field: str, winner: DeviceReport) -> Any:  # noqa: ANN401  # of the field's type
     """Return the value of a field that has one spelling."""
     reported = getattr(winner.facts, field)
-    return reported if known in _NOTHING or winner.source in _OF_EACH_DEVICE else known
+    return reported if current in _NOTHING or winner.source in _OF_EACH_DEVICE else current
 
 
-def _product(known: str, field: str, winner: DeviceReport) -> str:
+def _product(current: str, field: str, winner: DeviceReport) -> str:
     reported = display_product(winner.facts.product or "", winner.facts.vendor or "")
-    if not known or not reported:
-        return reported or known
-    is_other = winner.source in _OF_EACH_DEVICE and not is_same_product(known, reported)
-    return reported if is_other else known
+    if not current or not reported:
+        return reported or current
+    is_other = winner.source in _OF_EACH_DEVICE and not is_same_product(current, reported)
+    return reported if is_other else current
 
 
-def _memory(known: int, field: str, winner: DeviceReport) -> int:
+def _memory(current: int, field: str, winner: DeviceReport) -> int:
     reported = winner.facts.memory_mib or 0
-    if winner.source is Source.AGENT or not known:
+    if winner.source is Source.AGENT or not current:
         return reported
-    is_other = abs(reported - known) * _SAME_SIZE > max(reported, known)
-    return reported if winner.source is Source.INSTANCES and is_other else known
+    is_other = abs(reported - current) * _SAME_SIZE > max(reported, current)
+    return reported if winner.source is Source.INSTANCES and is_other else current
 
 
-def _profiles(known: tuple[str, ...], field: str, winner: DeviceReport) -> tuple[str, ...]:
+def _profiles(current: tuple[str, ...], field: str, winner: DeviceReport) -> tuple[str, ...]:
     """Return the possible profiles; labels show only those of the instances that exist now."""
     reported = winner.facts.mig_profiles or ()
-    return reported if winner.source in _OF_EACH_DEVICE else tuple(sorted({*known, *reported}))
+    return reported if winner.source in _OF_EACH_DEVICE else tuple(sorted({*current, *reported}))
 
 
 _RESOLVERS: Final[Mapping[str, Callable[[Any, str, DeviceReport], Any]]] = {

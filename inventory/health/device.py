@@ -17,7 +17,7 @@ from inventory.health.recovery import (
     DOUBLE_BIT_XID,
     RecoveryAction,
     XidActions,
-    judge_xid,
+    action_of_xid,
 )
 
 if TYPE_CHECKING:
@@ -204,9 +204,9 @@ def _read(
     is_hot = _grew(before.figures, figures, "thermal_violation")
     hot_samples = before.hot_samples + 1 if is_hot else 0
     is_too_hot = hot_samples >= limits.hot_samples
-    is_action_known = report is not None and report.action != ""
-    xid_fault = None if is_action_known else _xid_fault(figures, before.xid_fault, limits)
-    ecc_fault = None if is_action_known else _ecc_fault(before.figures, figures)
+    is_action_reported = report is not None and report.action != ""
+    xid_fault = None if is_action_reported else _xid_fault(figures, before.xid_fault, limits)
+    ecc_fault = None if is_action_reported else _ecc_fault(before.figures, figures)
     return replace(
         before,
         read_at=seen.at,
@@ -229,18 +229,18 @@ def _xid_fault(
 ) -> Fault | None:
     """Return the fault of the lowest fatal Xid; one that is harmless says nothing of those before it."""
     for code in sorted(figures.xids):
-        verdict = judge_xid(code, actions=limits.xid_actions)
-        if verdict.action is not RecoveryAction.NONE:
+        xid_action = action_of_xid(code, actions=limits.xid_actions)
+        if xid_action.action is not RecoveryAction.NONE:
             text = (
                 f"Xid {code} of the DCGM exporter, which shows it until the driver is loaded again"
             )
-            return _fault(verdict.action, f"{text}; action {verdict.source.value}")
+            return _fault(xid_action.action, f"{text}; action {xid_action.source.value}")
     return before if figures.xids else None
 
 
 def _ecc_fault(before: "DeviceReading | None", figures: "DeviceReading") -> Fault | None:
     if _grew(before, figures, "volatile_errors") or _grew(before, figures, "aggregate_errors"):
-        action = judge_xid(DOUBLE_BIT_XID).action
+        action = action_of_xid(DOUBLE_BIT_XID).action
         return _fault(action, "a new double-bit ECC error")
     return None
 

@@ -133,20 +133,20 @@ class ActionSource(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class XidVerdict:
+class XidAction:
     """The action after an Xid, and its source."""
 
     action: RecoveryAction
     source: ActionSource
 
 
-def judge_xid(
+def action_of_xid(
     code: int,
     *,
     reported: RecoveryAction | None = None,
     driver_version: str = "",
     actions: XidActions = NO_SETTING,
-) -> XidVerdict:
+) -> XidAction:
     """Return what a device needs after an Xid.
 
     Args:
@@ -156,13 +156,13 @@ def judge_xid(
         actions: of the setting.
     """
     if code in actions:
-        return XidVerdict(actions[code], ActionSource.SETTING)
+        return XidAction(actions[code], ActionSource.SETTING)
     is_derived = _release_of(driver_version) >= _RELEASES.get(code, 0)
     if reported is not None and (is_derived or reported is not RecoveryAction.NONE):
-        return XidVerdict(reported, ActionSource.DRIVER)
+        return XidAction(reported, ActionSource.DRIVER)
     action = _CATALOG.get(code, RecoveryAction.UNKNOWN)
-    known = action is not RecoveryAction.UNKNOWN
-    return XidVerdict(action, ActionSource.CATALOG if known else ActionSource.NOBODY)
+    is_cataloged = action is not RecoveryAction.UNKNOWN
+    return XidAction(action, ActionSource.CATALOG if is_cataloged else ActionSource.NOBODY)
 
 
 def _release_of(driver_version: str) -> float:

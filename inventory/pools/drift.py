@@ -79,7 +79,7 @@ class LayoutHistory:
 
 
 def is_confirmed(pool: "GPUPool") -> bool:
-    """Say whether an operator has confirmed the present generation of a pool whose condition tells of drift."""
+    """Say whether an operator has confirmed the present generation of a pool whose condition reports drift."""
     confirmed = pool.metadata.annotation(CONFIRM_ANNOTATION)
     return pool.drift is not None and confirmed == str(pool.metadata.generation)
 

@@ -70,13 +70,13 @@ class MaintenanceStep(Enum):
     """Pods finish by themselves, and bindings in progress complete."""
     EVICT = "evict"
     SWITCH = "switch"
-    """The pool is empty: the wanted allocation is recorded."""
+    """The pool is empty: the desired allocation is recorded."""
     REBUILD = "rebuild"
     """The new allocation is recorded, and the nodes are still partitioning the devices."""
     DRIFT = "drift"
     """Others partition its devices: an operator ends that, and confirms it."""
     BLOCKED = "blocked"
-    """The wanted allocation is invalid for the pool: nothing is evicted for it."""
+    """The desired allocation is invalid for the pool: nothing is evicted for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,7 +151,7 @@ def maintenance_text(pool: "GPUPool") -> str:
 
 def change_text(pool: "GPUPool") -> str:
     """Return the text of the change that a pool makes."""
-    before, after = allocation_text(pool.allocation), allocation_text(pool.wanted_allocation)
+    before, after = allocation_text(pool.allocation), allocation_text(pool.desired_allocation)
     return f"changes from {before} to {after}"
 
 

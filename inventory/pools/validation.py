@@ -92,7 +92,7 @@ def validate_pool(
         unsupported=_unsupported(pool),
         misconfigured=(
             *_bad_spec(pool),
-            *_taken(pool, pools),
+            *_label_conflicts(pool, pools),
             *_no_layout(pool, layouts or {}),
         ),
     )
@@ -108,7 +108,7 @@ def layout_fault(pool: "GPUPool", device: "GPUDevice") -> str | None:
 
     A device without MIG holds none.
     """
-    status, shares = device.status, pool.wanted_allocation.shares
+    status, shares = device.status, pool.desired_allocation.shares
     product, mig = status.product or device.name, status.mig
     capacities = tuple((mig.capacities or {}).items())
     if capacities:
@@ -157,7 +157,7 @@ def _bad_spec(pool: "GPUPool") -> "Iterator[PoolFault]":
         yield PoolFault(PoolFaultReason.BAD_SPEC, str(fault))
 
 
-def _taken(pool: "GPUPool", pools: "Iterable[GPUPool]") -> "Iterator[PoolFault]":
+def _label_conflicts(pool: "GPUPool", pools: "Iterable[GPUPool]") -> "Iterator[PoolFault]":
     older = [
         other
         for other in pools

@@ -130,7 +130,7 @@ def assess_readiness(
     """
     if facts.is_managed:
         states = {
-            check: _after(before.states[check], finding, parameters, now=now)
+            check: _next_state(before.states[check], finding, parameters, now=now)
             for check, finding in findings(facts, parameters)
         }
         is_up = all(state.counter.state is DebouncedState.UP for state in states.values())
@@ -151,7 +151,7 @@ def assess_readiness(
     )
 
 
-def _after(
+def _next_state(
     before: CheckState, finding: "Finding", parameters: "BootstrapParameters", *, now: float
 ) -> CheckState:
     is_undecided = before.counter.state is DebouncedState.UNDECIDED

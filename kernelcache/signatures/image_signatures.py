@@ -1,4 +1,4 @@
-"""The verdict about an image by all that a registry shows of its signatures.
+"""The verification of an image by all signatures that a registry has of it.
 
 Called in a thread: a keyless bundle takes some milliseconds, and an image can have 64. The caller passes all that
 it has read, of both forms, and the problems of signatures that it could not read, for their size or their faults.
@@ -7,7 +7,7 @@ it has read, of both forms, and the problems of signatures that it could not rea
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from kernelcache.signatures import verdict
+from kernelcache.signatures import verification
 from kernelcache.signatures.material import (
     MAX_SIGNATURE_BYTES,
     MAX_SIGNATURES,
@@ -30,32 +30,36 @@ def verify_signatures(
     *,
     policy: "SignaturePolicy",
     trust_root: "TrustRoot | None",
-    unread: Sequence[verdict.SignatureProblem] = (),
-) -> verdict.SignatureVerdict:
+    unread: Sequence[verification.SignatureProblem] = (),
+) -> verification.VerificationResult:
     """Return the first listed signer who has signed the image with this digest, or why there is none.
 
     `unread` are the problems of signatures that are no material; they count where none is accepted. Total: no content of a registry raises. The digest is that of the manifest which the image's reference
     resolved to, the index where there is one, as cosign signs it.
     """
     if len(signatures) > MAX_SIGNATURES:
-        problem = verdict.SignatureProblem(
-            verdict.SignatureFault.TOO_MANY,
+        problem = verification.SignatureProblem(
+            verification.SignatureFault.TOO_MANY,
             f"it has {len(signatures)} signatures; at most {MAX_SIGNATURES} are possible: remove"
             " those that are not needed",
         )
-        return verdict.refusal(digest, [problem])
+        return verification.refusal(digest, [problem])
     problems = [*unread]
     for material in signatures:
         try:
             signer = _signer(material, digest, policy=policy, trust_root=trust_root)
-        except verdict.SignatureProblem as problem:
+        except verification.SignatureProblem as problem:
             problems.append(problem)
         else:
-            return verdict.SignatureVerified(digest=digest, signer=signer)
-    return verdict.refusal(
+            return verification.SignatureVerified(digest=digest, signer=signer)
+    return verification.refusal(
         digest,
         problems
-        or [verdict.SignatureProblem(verdict.SignatureFault.NONE_AT_ALL, "it has no signature")],
+        or [
+            verification.SignatureProblem(
+                verification.SignatureFault.NONE_AT_ALL, "it has no signature"
+            )
+        ],
     )
 
 
@@ -65,10 +69,10 @@ def _signer(
     *,
     policy: "SignaturePolicy",
     trust_root: "TrustRoot | None",
-) -> verdict.Signer:
+) -> verification.Signer:
     if material.size_bytes > MAX_SIGNATURE_BYTES:
-        raise verdict.SignatureProblem(
-            verdict.SignatureFault.TOO_LARGE,
+        raise verification.SignatureProblem(
+            verification.SignatureFault.TOO_LARGE,
             f"it has {material.size_bytes} bytes; at most {MAX_SIGNATURE_BYTES} are possible",
         )
     match material:

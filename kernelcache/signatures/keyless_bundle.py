@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar, final
 
 from kernelcache.signatures.signing_certificate import check_validity
-from kernelcache.signatures.verdict import SignatureFault, SignatureProblem
+from kernelcache.signatures.verification import SignatureFault, SignatureProblem
 
 if TYPE_CHECKING:
     import datetime as dt

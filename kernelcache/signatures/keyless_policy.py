@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from kernelcache.signatures.verdict import SignatureFault, SignatureProblem
+from kernelcache.signatures.verification import SignatureFault, SignatureProblem
 
 if TYPE_CHECKING:
     from kernelcache.signatures.policy import SignaturePolicy

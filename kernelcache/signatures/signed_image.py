@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from kernelcache.signatures.verdict import SignatureFault, SignatureProblem, Signer
+from kernelcache.signatures.verification import SignatureFault, SignatureProblem, Signer
 
 if TYPE_CHECKING:
     from api.image_reference import Digest

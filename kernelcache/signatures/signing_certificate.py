@@ -19,7 +19,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from api.text import listed
 from kernelcache.signatures.public_keys import PublicKeyError, VerificationKey
-from kernelcache.signatures.verdict import (
+from kernelcache.signatures.verification import (
     KeylessSigner,
     SignatureFault,
     SignatureProblem,

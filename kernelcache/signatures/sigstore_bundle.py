@@ -13,7 +13,7 @@ from kernelcache.signatures import certificate_parsing, signing_certificate
 from kernelcache.signatures.keyless_bundle import verify_keyless_envelope, verify_keyless_message
 from kernelcache.signatures.keyless_policy import trust_root_for_keyless
 from kernelcache.signatures.signed_image import check_image, check_statement
-from kernelcache.signatures.verdict import (
+from kernelcache.signatures.verification import (
     KeySigner,
     SignatureFault,
     SignatureProblem,

@@ -14,7 +14,7 @@ from kernelcache.signatures.certificate_parsing import read_pem_certificate
 from kernelcache.signatures.keyless_policy import trust_root_for_keyless
 from kernelcache.signatures.signed_image import check_payload
 from kernelcache.signatures.transparency_log import logged_at
-from kernelcache.signatures.verdict import (
+from kernelcache.signatures.verification import (
     KeySigner,
     SignatureFault,
     SignatureProblem,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import msgspec
 
 from kernelcache.signatures.certificate_parsing import read_pem_certificate
-from kernelcache.signatures.verdict import SignatureFault, SignatureProblem
+from kernelcache.signatures.verification import SignatureFault, SignatureProblem
 
 if TYPE_CHECKING:
     from cryptography import x509

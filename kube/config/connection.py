@@ -41,7 +41,7 @@ class Connection(Protocol):
 
     @property
     def verify_ssl(self) -> bool:
-        """Whether the server's certificate is looked at."""
+        """Whether the server's certificate is examined."""
 
     @property
     def disable_strict_ssl_verification(self) -> bool:

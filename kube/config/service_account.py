@@ -1,7 +1,7 @@
 """The connection of a pod to the API server: its service account, read without a library.
 
 Kubernetes' own contract: the address is in KUBERNETES_SERVICE_HOST and _PORT, the files are in a projected
-volume. kubelet writes a new token at four fifths of its life and swaps the volume's link, so that a look at
+volume. kubelet writes a new token at four fifths of its life and swaps the volume's link, so that a reading of
 the file before each request finds it with the very next one; such a look takes two microseconds.
 """
 

@@ -242,7 +242,7 @@ class _Reading:
         self,
         query: ListQuery,
         item_type: type[T],
-        is_wanted: "Callable[[T], object]" = lambda _: True,
+        is_selected: "Callable[[T], object]" = lambda _: True,
     ) -> "list[T] | None":
         """Return a list; None where it may not be read, or is of a kind that the API server does not serve."""
         try:
@@ -250,7 +250,7 @@ class _Reading:
                 self.source,
                 query,
                 item_type,
-                keep=lambda item: item if is_wanted(item) else None,
+                keep=lambda item: item if is_selected(item) else None,
             )
         except (ForbiddenError, NotFoundError) as error:
             self.cluster.unread[query.resource.plural] = str(error)

@@ -217,7 +217,7 @@ def _readiness(
     *,
     without_one: "Callable[..., CheckFinding]" = fault,
 ) -> "CheckFinding":
-    name, ready, wanted = (
+    name, ready, desired = (
         workload.metadata.name,
         workload.status.ready_replicas,
         workload.spec.replicas,
@@ -227,12 +227,12 @@ def _readiness(
         f"kubectl -n {cluster.namespace} describe pods -l app.kubernetes.io/name={constants.NAME}"
     )
     if not ready:
-        text = f"0 of {wanted} replicas are ready"
+        text = f"0 of {desired} replicas are ready"
         return without_one((CONTROL_PLANE, subject), text, cure=cure)
-    if ready < wanted:
-        text = f"{ready} of {wanted} replicas are ready"
+    if ready < desired:
+        text = f"{ready} of {desired} replicas are ready"
         return warning((CONTROL_PLANE, subject), text, cure=cure)
-    return good((CONTROL_PLANE, subject), f"{ready} of {wanted} replicas are ready")
+    return good((CONTROL_PLANE, subject), f"{ready} of {desired} replicas are ready")
 
 
 def _skew(server: "CheckedWorkload") -> "CheckFinding":
@@ -336,13 +336,13 @@ def _agents(cluster: "CheckedCluster") -> "Iterator[CheckFinding]":
     if cluster.node_daemons is None:
         yield unread(cluster, CONTROL_PLANE, "daemonsets")
     for item in sorted(cluster.daemon_sets, key=lambda set_: set_.metadata.name):
-        ready, wanted = item.status.number_ready, item.status.desired_number_scheduled
+        ready, desired = item.status.number_ready, item.status.desired_number_scheduled
         subject = f"DaemonSet {item.metadata.name}"
-        if ready < wanted:
+        if ready < desired:
             yield warning(
                 (CONTROL_PLANE, subject),
-                f"{ready} of {wanted} pods are ready",
+                f"{ready} of {desired} pods are ready",
                 cure=f"kubectl -n {cluster.namespace} get pods -o wide | grep {item.metadata.name}",
             )
         else:
-            yield good((CONTROL_PLANE, subject), f"{ready} of {wanted} pods are ready")
+            yield good((CONTROL_PLANE, subject), f"{ready} of {desired} pods are ready")

@@ -26,7 +26,7 @@ class Words(Enum):
 
 @final
 @dataclass(frozen=True, slots=True)
-class KnownFlag:
+class FlagWords:
     """A flag of a verb, as its help shows it."""
 
     names: tuple[str, ...]
@@ -63,16 +63,16 @@ _OF_VERB: Final = {
 }
 
 
-def flags_in(help_text: str) -> tuple[KnownFlag, ...]:
+def flags_in(help_text: str) -> tuple[FlagWords, ...]:
     """Return the flags that a verb's help lists."""
-    found: list[KnownFlag] = []
+    found: list[FlagWords] = []
     for line in help_text.splitlines():
         if not re.match(r"  -", line):
             continue
         names, _, text = line.strip().partition("  ")
         parts = [part.split(" ", 1) for part in names.split(", ")]
         found.append(
-            KnownFlag(
+            FlagWords(
                 tuple(part[0] for part in parts), any(len(part) > 1 for part in parts), text.strip()
             )
         )
@@ -80,7 +80,7 @@ def flags_in(help_text: str) -> tuple[KnownFlag, ...]:
 
 
 def complete(
-    words: "Sequence[str]", verbs: "Mapping[str, str]", flags: "Mapping[str, Sequence[KnownFlag]]"
+    words: "Sequence[str]", verbs: "Mapping[str, str]", flags: "Mapping[str, Sequence[FlagWords]]"
 ) -> Completed:
     """Return what may stand in place of the last word.
 
@@ -93,19 +93,19 @@ def complete(
     verb = next((word for word in before if word in verbs), None)
     if verb is None:
         return Completed(_starting(last, verbs))
-    known = flags.get(verb, ())
-    by_name = {name: flag for flag in known for name in flag.names}
+    verb_flags = flags.get(verb, ())
+    by_name = {name: flag for flag in verb_flags for name in flag.names}
     asked = before[-1] if before else ""
     if asked in by_name and by_name[asked].has_value:
         return _values(asked, last, verb=verb)
     if last.startswith("-"):
         return Completed(
-            _starting(last, {flag.names[-1]: flag.text for flag in known if flag.names})
+            _starting(last, {flag.names[-1]: flag.text for flag in verb_flags if flag.names})
         )
-    wanted = _OF_VERB.get(verb, Words.NONE)
-    if wanted is Words.DEVICES and asked != verb and not asked.startswith("-"):
-        wanted = Words.POOLS if verb in {"approve", "move"} else Words.NONE
-    return Completed({}, wanted)
+    kind = _OF_VERB.get(verb, Words.NONE)
+    if kind is Words.DEVICES and asked != verb and not asked.startswith("-"):
+        kind = Words.POOLS if verb in {"approve", "move"} else Words.NONE
+    return Completed({}, kind)
 
 
 def _values(flag: str, last: str, *, verb: str) -> Completed:

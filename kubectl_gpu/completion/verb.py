@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from kubectl_gpu.cluster_source import ReadableSource
-    from kubectl_gpu.completion.completed_words import KnownFlag
+    from kubectl_gpu.completion.completed_words import FlagWords
 
     RunVerb = Callable[[Sequence[str], Terminal], int]
 
@@ -69,7 +69,7 @@ def run_completion(
     return ANSWERED
 
 
-def _flags_of(run: "RunVerb", terminal: Terminal) -> "tuple[KnownFlag, ...]":
+def _flags_of(run: "RunVerb", terminal: Terminal) -> "tuple[FlagWords, ...]":
     """Return the flags of a verb: those that its help shows."""
     printed = io.StringIO()
     with contextlib.suppress(SystemExit), contextlib.redirect_stdout(printed):
@@ -77,7 +77,7 @@ def _flags_of(run: "RunVerb", terminal: Terminal) -> "tuple[KnownFlag, ...]":
     return flags_in(printed.getvalue())
 
 
-def _names(wanted: Words, before: "Sequence[str]") -> "list[str]":
+def _names(kind: Words, before: "Sequence[str]") -> "list[str]":
     """Return names of the cluster that the words name; none where it cannot be read."""
     parser = CommandParser("__complete", "", program=PROGRAM)
     verb_flags.add_dump_flag(parser)
@@ -86,7 +86,7 @@ def _names(wanted: Words, before: "Sequence[str]") -> "list[str]":
     try:
         given = _parsed(parser, before)
         with verb_flags.open_source(given) as source:
-            return sorted(_listed(wanted, source, given))
+            return sorted(_listed(kind, source, given))
     except (CommandLineError, UnreadableError):
         return []
 
@@ -99,16 +99,14 @@ def _parsed(parser: CommandParser, words: "Sequence[str]") -> "argparse.Namespac
         return parser.parse_known_args(list(words[:-1]))[0]
 
 
-def _listed(
-    wanted: Words, source: "ReadableSource", given: "argparse.Namespace"
-) -> "Sequence[str]":
-    if wanted is Words.PODS:
+def _listed(kind: Words, source: "ReadableSource", given: "argparse.Namespace") -> "Sequence[str]":
+    if kind is Words.PODS:
         namespace = None if given.all_namespaces else source.namespace()
         query = ListQuery(PODS, namespace, POOL_LABEL)
         return read_list(
             source, query, Pod, keep=lambda pod: None if pod.has_ended else pod.metadata.name
         ).items
-    query = ListQuery(_RESOURCES[wanted])
+    query = ListQuery(_RESOURCES[kind])
     return read_list(
         source, query, PartialObjectMetadata, keep=lambda item: item.metadata.name
     ).items

@@ -39,10 +39,10 @@ _REPORTERS: Final = (REPORTING_CONTROLLER, f"{GROUP}/agent")
 @final
 @dataclass(frozen=True, slots=True)
 class DumpedList:
-    """The objects of one resource; what the selectors of the API cannot say, `is_wanted` does."""
+    """The objects of one resource; what the selectors of the API cannot say, `is_selected` does."""
 
     queries: tuple[ListQuery, ...]
-    is_wanted: Callable[[Json], bool] = lambda _: True
+    is_selected: Callable[[Json], bool] = lambda _: True
 
     @property
     def resource(self) -> "resources.Resource":
@@ -50,7 +50,7 @@ class DumpedList:
 
     def kept(self, item: Json) -> Json | None:
         """Return the fields that a dump has of an object; None for one that is left out."""
-        return reduced(self.resource, item) if self.is_wanted(item) else None
+        return reduced(self.resource, item) if self.is_selected(item) else None
 
 
 def dumped_lists(namespace: str) -> "tuple[DumpedList, ...]":

@@ -129,7 +129,7 @@ def fields_match(selector: str) -> "Callable[[Json], bool]":
     Raises:
         UnreadableError: the text is no selector.
     """
-    wanted: list[tuple[list[str], str, bool]] = []
+    terms: list[tuple[list[str], str, bool]] = []
     for part in filter(None, map(str.strip, selector.split(","))):
         name, is_equal, value = part.partition("=")
         if not is_equal or not name:
@@ -137,10 +137,10 @@ def fields_match(selector: str) -> "Callable[[Json], bool]":
                 f"{truncate(part)!r} is no requirement of a selector of fields, such as spec.nodeName=n1"
             )
         path = name.removesuffix("!").split(".")
-        wanted.append((path, value.removeprefix("="), not name.endswith("!")))
+        terms.append((path, value.removeprefix("="), not name.endswith("!")))
 
     def matches(item: "Json") -> bool:
-        return all((_at(item, path) == value) is is_equal for path, value, is_equal in wanted)
+        return all((_at(item, path) == value) is is_equal for path, value, is_equal in terms)
 
     return matches
 

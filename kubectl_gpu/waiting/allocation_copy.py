@@ -40,7 +40,7 @@ class PoolObjects:
     are_pods_whole: bool = True
     """Whether all pods of the nodes are read, those without units included."""
     caches: "CacheIndex" = field(default_factory=CacheIndex)
-    """Kernel caches that the pods in question mount; those that may not be read are told as a gap."""
+    """Kernel caches that the pods in question mount; those that may not be read are reported as a gap."""
 
 
 def allocation_of(objects: PoolObjects, now: Instant) -> AllocationState:

@@ -8,7 +8,7 @@ from api.kinds.gpudevice import GPUDevice
 from api.kinds.gpunodeinventory import GPUNodeInventory
 from api.kinds.gpupool import GPUPool
 from api.names import POOL_LABEL, pool_node_label
-from kernelcache.cache_index import known_cache
+from kernelcache.cache_index import resolved_cache
 from kube.resources import (
     CLUSTER_GKM_CACHES,
     GKM_CACHES,
@@ -58,10 +58,10 @@ def read_pool(lists: "ClusterLists", pool: GPUPool, objects: "PoolObjects") -> N
     Raises:
         ForbiddenError: devices, or pods of all namespaces, may not be listed.
     """
-    known = {device.name for device in objects.devices}
+    read_names = {device.name for device in objects.devices}
     objects.pools.append(pool)
     objects.devices += [
-        device for device in read_devices(lists, pool.name, _facts) if device.name not in known
+        device for device in read_devices(lists, pool.name, _facts) if device.name not in read_names
     ]
     pods = lists.read(ListQuery(PODS, labels=f"{POOL_LABEL}={pool.name}"), Pod, pod_facts)
     objects.pods |= {pod.uid: pod for pod in pods}
@@ -115,18 +115,18 @@ def _queries(resource: "Resource", field: str, nodes: "Collection[NodeName]") ->
 def read_caches(lists: "ClusterLists", pods: "Iterable[PodFacts]", objects: "PoolObjects") -> bool:
     """Add the kernel caches that the pods mount; False where some may not be read."""
     is_whole = True
-    wanted = {name for pod in pods for name in pod.demand.caches}
+    cache_names = {name for pod in pods for name in pod.demand.caches}
 
     def keep(cache: GKMCache) -> GKMCache | None:
-        return cache if cache.cache_name in wanted else None
+        return cache if cache.cache_name in cache_names else None
 
     for resource, type_ in ((GKM_CACHES, GKMCache), (CLUSTER_GKM_CACHES, ClusterGKMCache)):
-        if not any(bool(name.namespace) is (resource is GKM_CACHES) for name in wanted):
+        if not any(bool(name.namespace) is (resource is GKM_CACHES) for name in cache_names):
             continue
         found = lists.read_if_allowed(ListQuery(resource), type_, keep, without=CACHES_NOT_READ)
         is_whole = is_whole and found is not None
         for cache in found or ():
-            objects.caches.set_cache(cache.cache_name, known_cache(cache))
+            objects.caches.set_cache(cache.cache_name, resolved_cache(cache))
     return is_whole
 
 

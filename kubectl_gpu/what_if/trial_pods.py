@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, final
 
-from cli.simulation.answers import Answer, Placement, Verdict
+from cli.simulation.answers import Answer, DecisionKind, Placement
 from cli.simulation.pod_answer import answer_for
 from cli.simulation.pod_scheduling import admit, bind, choose_node, question_of
 from pool.errors import InvariantViolatedError
@@ -53,7 +53,7 @@ def try_pods(
         pod = asked if count == 1 else _numbered(asked, number, snapshot)
         trial.last = answer_for(pod, snapshot, caller)
         decision = trial.last.decision
-        if decision.verdict is not Verdict.PLACED or decision.placement is None:
+        if decision.verdict is not DecisionKind.PLACED or decision.placement is None:
             break
         trial.placed.append(TriedPod(pod.ref, decision.units, decision.placement))
         if number < count:

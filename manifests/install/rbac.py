@@ -124,7 +124,7 @@ def build_user_roles() -> list[dict[str, Any]]:
 
 
 def _console_viewer(view: PolicyRule) -> dict[str, Any]:
-    """Return the role of people who look at the console, without a binding; pods are a matter of `view`."""
+    """Return the role of people who read the console, without a binding; pods are a matter of `view`."""
     nodes = PolicyRule(resources=("nodes",), verbs=_READ)
     return _cluster_role(constants.CONSOLE_VIEWER, [view, nodes])
 

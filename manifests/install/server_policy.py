@@ -337,7 +337,7 @@ def _object_rules(own: OwnObjects) -> list[dict[str, str]]:
     rules = [
         {
             "expression": (
-                f"{_software_or(with_software)}[object, oldObject].filter(one, one != null).all(one, {named})"
+                f"{_software_prefix(with_software)}[object, oldObject].filter(one, one != null).all(one, {named})"
             ),
             "message": "the GPU control plane writes objects of its own names only",
             "reason": "Forbidden",
@@ -374,7 +374,9 @@ def _object_rules(own: OwnObjects) -> list[dict[str, str]]:
         )
         rules.append(
             {
-                "expression": (f"!({is_daemon_set}) || {_software_or(with_software)}{containers}"),
+                "expression": (
+                    f"!({is_daemon_set}) || {_software_prefix(with_software)}{containers}"
+                ),
                 "messageExpression": (
                     "'containers in DaemonSets of the GPU control plane run '"
                     + (f" + {images}.join(' or ')" if own.images else " + 'nothing'")
@@ -386,6 +388,6 @@ def _object_rules(own: OwnObjects) -> list[dict[str, str]]:
     return rules
 
 
-def _software_or(with_software: bool) -> str:  # noqa: FBT001  # a setting
+def _software_prefix(with_software: bool) -> str:  # noqa: FBT001  # a setting
     """Return the begin of an expression that holds for objects of node software."""
     return f"{software.OF_NODE_SOFTWARE} || " if with_software else ""

@@ -248,7 +248,7 @@ def _pods_webhook(settings: WebhookSettings, path: str) -> dict[str, Any]:
             "not-a-mirror-pod": f"!{MIRRORED_EXPRESSION}",
         },
     )
-    return webhook | _outside(settings.excluded_namespaces)
+    return webhook | _other_namespaces(settings.excluded_namespaces)
 
 
 def _workload_webhooks(settings: WebhookSettings) -> list[dict[str, Any]]:
@@ -291,10 +291,10 @@ def workload_webhook(
     )
     webhook["rules"] += others
     webhook |= {"sideEffects": "None", "reinvocationPolicy": "IfNeeded"}
-    return webhook | _outside(settings.excluded_namespaces)
+    return webhook | _other_namespaces(settings.excluded_namespaces)
 
 
-def _outside(namespaces: "Sequence[str]") -> dict[str, Any]:
+def _other_namespaces(namespaces: "Sequence[str]") -> dict[str, Any]:
     """Return the selector of all other namespaces."""
     expression = {
         "key": "kubernetes.io/metadata.name",

@@ -54,7 +54,7 @@ def build_node_agent(settings: "WorkloadSettings") -> list[Json]:
             settings.namespace,
             "--roles",
             ",".join(roles),
-            *settings.hand_out_arguments(),
+            *settings.allocation_arguments(),
             *settings.agent.xid_arguments(),
             "--driver-root",
             HOST_ROOT,

@@ -1,4 +1,4 @@
-"""The node detector: one pod on each node, which tells whether the node has a device.
+"""The node detector: one pod on each node, which reports whether the node has a device.
 
 The node agent runs where a device is; the detector finds out where that is, in clusters without NFD. It has no
 privilege, no directory of the node and no port: the PCI bus is in every container's /sys, read-only. It has no

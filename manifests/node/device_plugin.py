@@ -194,7 +194,7 @@ class WorkloadSettings:
         agent = {self.agent_image} if self.agent.is_enabled else set()
         return tuple(sorted(plugin | agent))
 
-    def hand_out_arguments(self) -> list[str]:
+    def allocation_arguments(self) -> list[str]:
         """Return the agents' arguments for the way in which containers get their devices."""
         kind = ["--cdi-kind", self.cdi_kind] if self.cdi_kind else []
         return ["--hand-out", self.hand_out.value, *kind]
@@ -395,7 +395,7 @@ def _own_container(pool: "PoolName", settings: WorkloadSettings, mounts: "Sequen
             f"{CONFIG_DIRECTORY}/{CONFIG_KEY}",
             "--pool",
             pool,
-            *settings.hand_out_arguments(),
+            *settings.allocation_arguments(),
         ],
         mounts=[
             *mounts,

@@ -140,11 +140,11 @@ def _of_selector(pool: "GPUPool") -> tuple[dict[str, str], list[SelectorRequirem
     selector = pool.spec.node_selector
     if selector is None:
         return {}, []
-    wanted = [_is_in(key, value) for key, value in (selector.match_labels or {}).items()]
-    wanted += selector.match_expressions or []
+    requirements = [_is_in(key, value) for key, value in (selector.match_labels or {}).items()]
+    requirements += selector.match_expressions or []
     labels: dict[str, str] = {}
     required: list[SelectorRequirement] = []
-    for item in wanted:
+    for item in requirements:
         if _is_karpenters(item.key):
             required.append(item)
         elif item.operator is SelectorOperator.IN and item.values:

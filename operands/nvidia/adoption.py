@@ -52,7 +52,7 @@ def component_of(daemon_set: Json) -> str:
 def running_duplicate(
     objects: "Iterable[Json]", others: "Iterable[Json]", labels_by_node: Labels
 ) -> tuple[Json, str] | None:
-    """Return a DaemonSet of another client that runs the component of a wanted one on the same nodes, and where; or None.
+    """Return a DaemonSet of another client that runs the component of a desired one on the same nodes, and where; or None.
 
     A DaemonSet of ours that lost its label does not count.
 
@@ -61,9 +61,9 @@ def running_duplicate(
         others: DaemonSets without the label of a state.
         labels_by_node: all nodes with a GPU, of those that have no label of a ClusterPolicy yet, too.
     """
-    wanted = [item for item in objects if item["kind"] == "DaemonSet" and component_of(item)]
+    desired = [item for item in objects if item["kind"] == "DaemonSet" and component_of(item)]
     for item in others:
-        same = [own for own in wanted if component_of(own) == component_of(item)]
+        same = [own for own in desired if component_of(own) == component_of(item)]
         if not same or CONFIG_HASH_ANNOTATION in _annotations(item):
             continue
         if where := _contended(item, same, labels_by_node):
@@ -118,8 +118,8 @@ def is_operators(found: Json) -> bool:
 
 def has_operators_pods(found: Json) -> bool:
     """Say whether a DaemonSet is the operator's, on nodes, so that it stays although nothing takes it over yet."""
-    wanted = (found.get("status") or {}).get("desiredNumberScheduled", 0)
-    return is_operators(found) and bool(wanted)
+    desired = (found.get("status") or {}).get("desiredNumberScheduled", 0)
+    return is_operators(found) and bool(desired)
 
 
 def is_finished(found: Json, successor: Json) -> bool:
@@ -131,15 +131,15 @@ def is_finished(found: Json, successor: Json) -> bool:
 
 
 def successors(
-    found: "Iterable[Json]", wanted: "Sequence[Json]", labels_by_node: Labels
+    found: "Iterable[Json]", desired: "Sequence[Json]", labels_by_node: Labels
 ) -> dict[str, Json]:
-    """Return by name the wanted DaemonSet that takes over each of the operator's: the one with most of its nodes."""
+    """Return by name the desired DaemonSet that takes over each of the operator's: the one with most of its nodes."""
     taken: dict[str, Json] = {}
     for old in found:
         nodes = set(selected_nodes(old, labels_by_node))
         fitting = [
             (len(nodes.intersection(selected_nodes(new, labels_by_node))), new)
-            for new in wanted
+            for new in desired
             if component_of(new) == component_of(old) and new not in taken.values()
         ]
         name = old["metadata"]["name"]
@@ -151,11 +151,11 @@ def successors(
     return taken
 
 
-def nodes_to_lose(found: Json, wanted: "Iterable[Json]", labels_by_node: Labels) -> list[str]:
-    """Return the nodes whose pods would go at once, since no wanted DaemonSet selects them."""
+def nodes_to_lose(found: Json, desired: "Iterable[Json]", labels_by_node: Labels) -> list[str]:
+    """Return the nodes whose pods would go at once, since no desired DaemonSet selects them."""
     selected = {
         node
-        for new in wanted
+        for new in desired
         if component_of(new) == component_of(found)
         for node in selected_nodes(new, labels_by_node)
     }
@@ -163,18 +163,18 @@ def nodes_to_lose(found: Json, wanted: "Iterable[Json]", labels_by_node: Labels)
 
 
 def taken_over(
-    found: Json, successor: Json, *, wanted: "Iterable[Json]", labels_by_node: Labels
+    found: Json, successor: Json, *, desired: "Iterable[Json]", labels_by_node: Labels
 ) -> Json:
     """Return the operator's DaemonSet as it is to be, under its own name and selector.
 
     Args:
         found: as it is.
-        successor: the wanted one that takes it over.
-        wanted: all that the state wants.
+        successor: the desired one that takes it over.
+        desired: all that the state wants.
         labels_by_node: nodes with a GPU.
     """
     meta, spec, template = successor["metadata"], found["spec"], successor["spec"]["template"]
-    held = _held(found, successor, wanted=wanted, labels_by_node=labels_by_node)
+    held = _held(found, successor, desired=desired, labels_by_node=labels_by_node)
     strategy = ON_DELETE if held else successor["spec"].get("updateStrategy", ON_DELETE)
     labels = {**template["metadata"]["labels"], **spec["selector"].get("matchLabels", {})}
     is_kept = held and component_of(found) in NAMED_AFTER_DRIVERS
@@ -202,7 +202,9 @@ def _tolerating_every_taint(template: Json) -> Json:
     return {**template, "spec": {**template["spec"], "tolerations": [*tolerations, _EVERY_TAINT]}}
 
 
-def _held(found: Json, successor: Json, *, wanted: "Iterable[Json]", labels_by_node: Labels) -> str:
+def _held(
+    found: Json, successor: Json, *, desired: "Iterable[Json]", labels_by_node: Labels
+) -> str:
     """Return the digest or hash until whose change its pods stay; empty: they are replaced as those of any DaemonSet."""
     before = _annotations(found).get(ADOPTED_ANNOTATION)
     if component_of(found) not in NAMED_AFTER_DRIVERS:
@@ -214,7 +216,7 @@ def _held(found: Json, successor: Json, *, wanted: "Iterable[Json]", labels_by_n
     nodes = set(selected_nodes(found, labels_by_node))
     others = (
         item
-        for item in wanted
+        for item in desired
         if component_of(item) == component_of(found) and item is not successor
     )
     is_alone = not any(nodes.intersection(selected_nodes(item, labels_by_node)) for item in others)

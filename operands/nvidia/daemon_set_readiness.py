@@ -1,7 +1,7 @@
 """Readiness of a DaemonSet of node software, with the nodes that miss it and why. Pure.
 
 The status of a DaemonSet counts pods of its last template whatever its strategy is. Where it does not say that all of
-them are there, pods are looked at: to name nodes, and for strategy OnDelete, since the pods of a driver are replaced one
+them are there, pods are examined: to name nodes, and for strategy OnDelete, since the pods of a driver are replaced one
 by one, against the newest ControllerRevision.
 """
 

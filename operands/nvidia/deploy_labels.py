@@ -174,8 +174,8 @@ def _desired(
         desired.note(OS_LABEL, LabelReason.OS_UNSUPPORTED, why)
         return desired
     desired.workload = _workload(node, parameters, desired)
-    wanted = operands_of(desired.workload, parameters.mode)
-    desired.values |= {f"{DEPLOY_LABEL_PREFIX}{name}": DEPLOYED for name in wanted}
+    operands = operands_of(desired.workload, parameters.mode)
+    desired.values |= {f"{DEPLOY_LABEL_PREFIX}{name}": DEPLOYED for name in operands}
     if desired.workload is WorkloadType.CONTAINER:
         _add_mig(node, parameters, desired)
     if node.is_in_pool:
@@ -208,9 +208,9 @@ def _workload(
     try:
         return WorkloadType(given)
     except ValueError:
-        known = ", ".join(item.value for item in WorkloadType)
+        values = ", ".join(item.value for item in WorkloadType)
         message = (
-            f"label {WORKLOAD_CONFIG_LABEL}={truncate(given)} names no workload type: set it to one of {known};"
+            f"label {WORKLOAD_CONFIG_LABEL}={truncate(given)} names no workload type: set it to one of {values};"
             f" until then it is {parameters.default_workload.value}, of spec.sandboxWorkloads.defaultWorkload"
         )
         desired.note(WORKLOAD_CONFIG_LABEL, LabelReason.WORKLOAD_UNKNOWN, message)

@@ -35,7 +35,7 @@ DERIVED_LABELS: Final = (NVIDIA_PRESENT_LABEL, DRIVER_OWNER_LABEL, *SOFTWARE_LAB
 LABELS: Final = (*DEPLOY_LABELS, *DERIVED_LABELS, MIG_CONFIG_LABEL)
 """All that may be recorded, but for one annotation."""
 KEYS: Final = (*LABELS, UPGRADE_ENABLED_ANNOTATION)
-_KNOWN: Final = frozenset(KEYS)
+_RECORDED_KEYS: Final = frozenset(KEYS)
 _DEPLOY: Final = frozenset(DEPLOY_LABELS)
 _OURS: Final = {MIG_CONFIG_LABEL: ALL_DISABLED, UPGRADE_ENABLED_ANNOTATION: DEPLOYED}
 _OF_OUR_DOMAIN: Final = frozenset(SOFTWARE_LABELS)
@@ -49,7 +49,7 @@ def parse_record(annotation: str) -> dict[str, str]:
     found: dict[str, str] = {}
     for part in annotation.split(","):
         key, _, value = part.partition("=")
-        if key in _KNOWN or key.startswith(DEPLOY_LABEL_PREFIX):
+        if key in _RECORDED_KEYS or key.startswith(DEPLOY_LABEL_PREFIX):
             found[key] = value or DEPLOYED
     return found
 
@@ -75,10 +75,10 @@ def record_text(recorded: "Mapping[str, str]") -> str:
 
 def is_ours(key: str, value: str, recorded: "Mapping[str, str]") -> bool:
     """Say whether a key of a node with this value may be changed or removed."""
-    known = recorded.get(key)
-    if known is None or not value:
+    recorded_value = recorded.get(key)
+    if recorded_value is None or not value:
         return False
-    if key in _OF_OUR_DOMAIN or value == known:
+    if key in _OF_OUR_DOMAIN or value == recorded_value:
         return True
     return key in _DEPLOY and value.startswith(PAUSED_PREFIX)
 

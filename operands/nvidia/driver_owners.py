@@ -2,7 +2,7 @@
 
 A driver with a nodeSelector owns the nodes that it selects, one without owns every node, and the default owns those that
 no other selects. Two that would own one node leave it alone: the label that names its owner stays as it is. So does one
-that cannot be read, on every node. A driver that is being deleted owns nothing, so that its deletion settles a conflict.
+that cannot be read, on every node. A driver that is being deleted owns nothing, so that its deletion ends a conflict.
 """
 
 import hashlib
@@ -217,10 +217,10 @@ def idle_text(claim: DriverClaim) -> str:
     """Return why a driver has no node, and the cure."""
     if not claim.selector:
         return f"no node with a GPU is left for {KIND} {claim.name}"
-    wanted = ", ".join(f"{key}={value}" for key, value in claim.selector)
+    selector = ", ".join(f"{key}={value}" for key, value in claim.selector)
     return (
         f"spec.nodeSelector of {KIND} {claim.name} selects no node with a GPU: change it, or label a node with"
-        f" {wanted}"
+        f" {selector}"
     )
 
 

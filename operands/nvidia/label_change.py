@@ -1,7 +1,7 @@
-"""The change that makes the labels of a node those that are wished: values, notes, and who has which label.
+"""The change that makes the labels of a node the desired ones: values, notes, and who has which label.
 
-What is wished is decided in `operands.nvidia.deploy_labels`; here the rules of several writers hold. A value of another
-writer stays. One of ours follows the wish; where another writer took one away, or gave a derived one another value, it is
+What is desired is decided in `operands.nvidia.deploy_labels`; here the rules of several writers hold. A value of another
+writer stays. One of ours follows the desired value; where another writer took one away, or gave a derived one another value, it is
 put back.
 """
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 _TRUE: Final = "true"
 _SET_ONCE: Final = frozenset({MIG_CONFIG_LABEL, UPGRADE_ENABLED_ANNOTATION})
-"""What others set there is their choice, and nothing to tell."""
+"""What others set there is their choice, and nothing to report."""
 
 
 class LabelReason(Enum):
@@ -105,7 +105,7 @@ class LabelNote:
 
     @property
     def is_reported(self) -> bool:
-        """Whether it is a mistake, which an Event tells."""
+        """Whether it is a mistake, which an Event reports."""
         return self.reason in _REPORTED
 
 
@@ -194,21 +194,21 @@ class DesiredLabels:
 
 
 def change_of(node: LabelledNode, desired: DesiredLabels) -> LabelChange:
-    """Compare a node with what is wished of it."""
+    """Compare a node with its desired labels."""
     recorded = node.record
     changed: dict[str, str | None] = {}
     record: dict[str, str] = {}
     restored: list[str] = []
     notes = list(desired.notes)
     for key in KEYS:
-        value, wanted = node.value(key), desired.values.get(key)
+        value, desired_value = node.value(key), desired.values.get(key)
         if key in desired.kept:
             final, owned = value, recorded.get(key) if is_ours(key, value, recorded) else None
         else:
-            final, owned = _resolve(key, value, wanted, recorded=recorded)
-            if wanted is not None and final != value and recorded.get(key, value) != value:
+            final, owned = _resolve(key, value, desired_value, recorded=recorded)
+            if desired_value is not None and final != value and recorded.get(key, value) != value:
                 restored.append(key)
-            note = None if desired.is_removal else _note(key, final, wanted)
+            note = None if desired.is_removal else _note(key, final, desired_value)
             notes += [note] if note is not None else []
         if owned is not None:
             record[key] = owned
@@ -251,33 +251,33 @@ def _carry_over(
 
 
 def _resolve(
-    key: str, value: str, wanted: str | None, *, recorded: Mapping[str, str]
+    key: str, value: str, desired_value: str | None, *, recorded: Mapping[str, str]
 ) -> tuple[str, str | None]:
     """Return the value of a key after the change, and what the record says of it; None: it is not ours."""
     is_own = is_ours(key, value, recorded)
-    if wanted is None:
+    if desired_value is None:
         return ("", None) if is_own else (value, None)
     if not value:
-        return wanted, wanted
+        return desired_value, desired_value
     if key not in DERIVED_LABELS:
         # An operator's tools pause it, and its users override it.
         return value, (recorded[key] if is_own else None)
-    return (wanted, wanted) if key in recorded else (value, None)
+    return (desired_value, desired_value) if key in recorded else (value, None)
 
 
-def _note(key: str, value: str, wanted: str | None) -> LabelNote | None:
-    """Say why a label has another value than is wished, if it has."""
-    if value == (wanted or "") or key in _SET_ONCE:
+def _note(key: str, value: str, desired_value: str | None) -> LabelNote | None:
+    """Say why a label has another value than the desired one, if it has."""
+    if value == (desired_value or "") or key in _SET_ONCE:
         return None
     found = f"label {key}={truncate(value)}"
-    if wanted is None:
+    if desired_value is None:
         if key not in DEPLOY_LABELS or value != DEPLOYED:
             return None
         message = f"{found} of another writer brings an operand that the node is not to have: remove the label"
         return LabelNote(key=key, reason=LabelReason.FOREIGN, message=message)
     if key in DERIVED_LABELS:
         message = (
-            f"{found} of another writer stays, and {truncate(wanted)} would be right: remove the label, and it is"
+            f"{found} of another writer stays, and {truncate(desired_value)} would be right: remove the label, and it is"
             " set so"
         )
         return LabelNote(key=key, reason=LabelReason.FOREIGN, message=message)

@@ -129,8 +129,8 @@ def _os_tag(system: str, version: str, major_version: str = "") -> str:
 
 def _runtime(version: str) -> str:
     name = version.partition("://")[0]
-    known = {item.value for item in RuntimeName}
-    return name if name in known else ""
+    values = {item.value for item in RuntimeName}
+    return name if name in values else ""
 
 
 def _label_value(text: str) -> str:

@@ -434,6 +434,8 @@ def _not_selected(node: _Labelled, built: _BuiltState) -> StateOnNode:
         text = f"the node's container runtime is not known: set {RUNTIME_LABEL} to containerd, cri-o or docker"
         return StateOnNode(state=built.name, reason=unknown, message=text)
     absent = min(selected, key=len, default={})
-    wanted = ", ".join(f"{key}={value}" for key, value in sorted(absent.items()))
-    text = f"the node does not have the label {wanted}" if wanted else "it has no DaemonSet"
+    labels_text = ", ".join(f"{key}={value}" for key, value in sorted(absent.items()))
+    text = (
+        f"the node does not have the label {labels_text}" if labels_text else "it has no DaemonSet"
+    )
     return StateOnNode(state=built.name, reason=PlanReason.NOT_SELECTED.value, message=text)

@@ -41,7 +41,7 @@ class OwnOperands:
     """Whether ours runs, in the image of `spec.validator`; otherwise nothing waits for it."""
     exports_nvml: bool = False
     """Whether the node agents serve the metrics of devices, so that a Service leads to them."""
-    hand_out_arguments: tuple[str, ...] = ()
+    allocation_arguments: tuple[str, ...] = ()
     """How containers get their devices: what the runtime needs for it is validated."""
     library_arguments: tuple[str, ...] = ()
     """Where the driver's libraries are searched first."""

@@ -257,7 +257,7 @@ def set_host_paths(daemon_set: Json, paths: "HostPaths") -> None:
         elif volume["name"] == _DEV_CHAR_VOLUME:
             host["path"] = f"{paths.root.rstrip('/')}/dev/char"
         elif volume["name"] != _FIRMWARE_VOLUME:
-            host["path"] = _moved(host["path"], paths)
+            host["path"] = _moved_path(host["path"], paths)
 
 
 def _set_paths(daemon_set: Json, paths: "HostPaths") -> None:
@@ -288,7 +288,7 @@ def _set_driver_root(container: Json, root: str) -> None:
             mount["mountPath"] = root
 
 
-def _moved(path: str, paths: "HostPaths") -> str:
+def _moved_path(path: str, paths: "HostPaths") -> str:
     for before, after in ((DRIVER_ROOT, paths.driver_root), (KUBELET_ROOT, paths.kubelet_root_dir)):
         if path == before or path.startswith(f"{before}/"):
             return f"{after}{path.removeprefix(before)}"

@@ -137,7 +137,7 @@ class ReturnAgent:
 @final
 @dataclass(frozen=True, slots=True)
 class WaitUntil:
-    """Look again at this time, if no fact changes before."""
+    """Reconcile again at this time, if no fact changes before."""
 
     node: "NodeName"
     until: "dt.datetime"
@@ -146,7 +146,7 @@ class WaitUntil:
 @final
 @dataclass(frozen=True, slots=True)
 class ReportReason:
-    """Tell the reason, as an Event on the node: it is new."""
+    """Report the reason, as an Event on the node: it is new."""
 
     node: "NodeName"
     reason: "UpgradeReason"

@@ -62,7 +62,7 @@ class OwnerUpgrade:
     counts: UpgradeCounts = field(default_factory=UpgradeCounts)
 
     def entries(self) -> "list[NodeUpgradeStatus]":
-        """Return `status.upgrade` of the owner: nodes that are done, or not looked at, are left out."""
+        """Return `status.upgrade` of the owner: nodes that are done, or not examined, are left out."""
         return [node.progress.entry() for node in self.nodes if not node.progress.state.is_idle]
 
 
@@ -94,8 +94,8 @@ def _plan(
     owner: str,
     times: "UpgradeTimes",
 ) -> OwnerUpgrade:
-    wanted = [member for member in members if member.node.is_wanted]
-    slots = choose(parameters, wanted) if parameters.auto_upgrade else {}
+    desired = [member for member in members if member.node.is_selected]
+    slots = choose(parameters, desired) if parameters.auto_upgrade else {}
     answers: list[NodeUpgrade] = []
     for item in sorted(members, key=lambda member: member.node.name):
         slot = slots.get(item.node.name, _NO_SLOT)
@@ -104,7 +104,7 @@ def _plan(
         )
         if answer := step(case):
             answers.append(answer)
-    counts = _counts(parameters, wanted) if parameters.auto_upgrade else UpgradeCounts()
+    counts = _counts(parameters, desired) if parameters.auto_upgrade else UpgradeCounts()
     return OwnerUpgrade(tuple(answers), counts)
 
 

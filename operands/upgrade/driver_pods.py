@@ -71,7 +71,7 @@ def current_pod(recorded: "RecordedNode") -> "DriverPod | None":
 
 
 def is_still_needed(recorded: "RecordedNode") -> bool:
-    """Return whether anything is left for an upgrade that has begun, or is wanted, to replace or to load."""
+    """Return whether anything is left for an upgrade that has begun, or is requested, to replace or to load."""
     node = recorded.node
     return bool(stale_pods(recorded)) or waits_for_safe_load(node) or is_requested(node)
 

@@ -49,7 +49,7 @@ def users_of(node: "UpgradeNode") -> "list[PodOnNode]":
     drivers = {pod.uid for pod in node.driver_pods}
     return [
         pod
-        for pod in node.known_pods
+        for pod in node.identified_pods
         if pod.uses
         and not pod.is_agent
         and not pod.deploy_label
@@ -63,7 +63,7 @@ def operands_of(node: "UpgradeNode") -> "list[PodOnNode]":
     drivers = {pod.uid for pod in node.driver_pods}
     return [
         pod
-        for pod in node.known_pods
+        for pod in node.identified_pods
         if pod.uses and pod.deploy_label and not pod.is_agent and pod.uid not in drivers
     ]
 
@@ -93,7 +93,7 @@ def occupants_for_drain(node: "UpgradeNode", limits: EvictionLimits) -> Occupant
     drivers = {pod.uid for pod in node.driver_pods}
     selected = [
         pod
-        for pod in node.known_pods
+        for pod in node.identified_pods
         if pod.is_active
         and not pod.is_agent
         and pod.uid not in drivers
@@ -109,7 +109,7 @@ def awaited_pods(node: "UpgradeNode", awaited: "AwaitedPods") -> "list[PodOnNode
     selector = awaited.selector
     return [
         pod
-        for pod in node.known_pods
+        for pod in node.identified_pods
         if pod.is_active
         and (pod.pools & awaited.pools or (selector is not None and selector.matches(pod.labels)))
     ]

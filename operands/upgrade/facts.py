@@ -167,7 +167,7 @@ class UpgradeNode:
     is_ready: bool = True
     is_leaving: bool = False
     """It is being deleted, or its autoscaler is about to remove it."""
-    is_wanted: bool = True
+    is_selected: bool = True
     """Whether a driver DaemonSet selects the node."""
     driver_pods: tuple[DriverPod, ...] = ()
     """Driver pods of all driver DaemonSets, and those without one."""
@@ -188,7 +188,7 @@ class UpgradeNode:
     """`reason` of its entry in `status.upgrade`, as last written; empty without an entry. Texts behind a colon are ignored."""
 
     @property
-    def known_pods(self) -> tuple[PodOnNode, ...]:
+    def identified_pods(self) -> tuple[PodOnNode, ...]:
         """Return `pods` of a node whose pods are read.
 
         Raises:

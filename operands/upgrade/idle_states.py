@@ -1,4 +1,4 @@
-"""States in which nothing happens on the node: not looked at, done, failed; and nodes without a policy.
+"""States in which nothing happens on the node: not examined, done, failed; and nodes without a policy.
 
 A node at rest that is out of service was changed by hand in the middle of an upgrade: it goes back into service if its
 driver is in order, and is a failed one otherwise.
@@ -75,14 +75,14 @@ def failed(case: "UpgradeCase") -> "UpgradeMove":
 def retired(case: "UpgradeCase") -> "UpgradeMove | None":
     """No policy upgrades the node: give it back, and then remove what upgrades have written; None: nothing is left."""
     node = case.node
-    if node.is_wanted:
+    if node.is_selected:
         reason, text = UpgradeReason.AUTO_UPGRADE_OFF, f"autoUpgrade is off for {_owner_text(case)}"
     else:
         reason, text = UpgradeReason.UNMANAGED, "no driver DaemonSet selects the node"
     resumed = out_of_service.load_driver(node) if driver_pods.is_held_off(node) else ()
     if (
         out_of_service.is_out_of_service(node)
-        and node.is_wanted
+        and node.is_selected
         and not driver_pods.serves_old_driver(case.recorded)
     ):
         text = f"{text}; the node returns to service once its"

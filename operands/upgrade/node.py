@@ -95,7 +95,7 @@ def _move(case: "UpgradeCase") -> "UpgradeMove | None":
         return Stay(UpgradeReason.REQUESTOR_MODE, text)
     if case.node.pods is None and is_decided_by_pods(case.recorded):
         return Stay(UpgradeReason.PODS_UNREAD, "the pods on the node are not read yet")
-    if not case.parameters.auto_upgrade or not case.node.is_wanted:
+    if not case.parameters.auto_upgrade or not case.node.is_selected:
         return idle_states.retired(case)
     return _STATES[case.record.state](case)
 

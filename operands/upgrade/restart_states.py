@@ -117,7 +117,7 @@ def _emptied(case: "UpgradeCase") -> "UpgradeMove | None":
         text = f"{listed(pod.ref for pod in operands)} leave by {listed(labels)}"
         return Stay(UpgradeReason.OPERANDS_LEAVE, text, (*kept_out, *paused))
     released = () if is_agent_released(node) else (ReleaseAgent(node.name),)
-    agents = [pod.ref for pod in node.known_pods if pod.is_agent]
+    agents = [pod.ref for pod in node.identified_pods if pod.is_agent]
     if released or agents:
         text = f"the node agent leaves: {listed(agents) or 'its label is set'}"
         return Stay(UpgradeReason.AGENT_LEAVES, text, (*kept_out, *released))
@@ -127,7 +127,7 @@ def _emptied(case: "UpgradeCase") -> "UpgradeMove | None":
 def _replaced(case: "UpgradeCase", stale: "list[DriverPod]") -> Stay:
     node, kept_out = case.node, keep_out(case.node)
     if stale:
-        held = (pod for pod in node.known_pods if pod.is_held and not pod.deploy_label)
+        held = (pod for pod in node.identified_pods if pod.is_held and not pod.deploy_label)
         gone: list[DriverPod | PodOnNode] = [*stale, *held]
         deleted = tuple(DeletePod(node.name, pod.namespace, pod.name, pod.uid) for pod in gone)
         text = f"deletes driver pod {listed(pod.name for pod in stale)}"

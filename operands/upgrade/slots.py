@@ -89,15 +89,15 @@ def choose(
             candidates.append(item)
         else:
             slots[item.node.name] = obstacle
-    room = _Room(parameters, nodes)
+    budget = _SlotBudget(parameters, nodes)
     for item in sorted(candidates, key=lambda candidate: _urgency(parameters, candidate)):
-        slots[item.node.name] = room.take(item)
+        slots[item.node.name] = budget.take(item)
     return slots
 
 
 def available_slots(parameters: "UpgradeParameters", nodes: "Sequence[RecordedNode]") -> int:
     """Return how many nodes that are in service could start now, if as many waited."""
-    return 0 if parameters.faults else _Room(parameters, nodes).left()
+    return 0 if parameters.faults else _SlotBudget(parameters, nodes).left()
 
 
 def _obstacle(recorded: "RecordedNode") -> SlotRefused | None:
@@ -115,10 +115,10 @@ def _obstacle(recorded: "RecordedNode") -> SlotRefused | None:
         return SlotRefused(UpgradeReason.NO_DRIVER_POD, text)
     if text := kept_away(recorded):
         return SlotRefused(UpgradeReason.DRIVER_KEPT_AWAY, text)
-    return None if is_still_needed(recorded) else _nothing_known(recorded)
+    return None if is_still_needed(recorded) else _unreadable(recorded)
 
 
-def _nothing_known(recorded: "RecordedNode") -> SlotRefused:
+def _unreadable(recorded: "RecordedNode") -> SlotRefused:
     unknown = [
         pod.name for pod in recorded.node.driver_pods if pod.revision is DriverRevision.UNKNOWN
     ]
@@ -157,7 +157,7 @@ def _urgency(
     )
 
 
-class _Room:
+class _SlotBudget:
     """What is left of the policy's two numbers while slots are given.
 
     A node that has no driver, and is to get none as things are, is not among those of which a share may be away.

@@ -136,14 +136,14 @@ def _options(arguments: "Sequence[str]") -> Options:
     parser.add_argument("--cache", type=Path, default=PROJECT / "build/image", metavar="DIRECTORY")
     parser.add_argument("--uv", type=Path, default=PROJECT / "build/uv/bin/uv", metavar="FILE")
     parser.add_argument("--project", type=Path, default=PROJECT, metavar="DIRECTORY")
-    known = parser.parse_args(arguments)
+    flags = parser.parse_args(arguments)
     return Options(
-        out=known.out.absolute(),
-        project=known.project.absolute(),
-        cache=known.cache.absolute(),
-        uv=known.uv.absolute(),
-        architectures=tuple(sorted(set(known.architecture or (debian.native(),)))),
-        revision=known.revision,
+        out=flags.out.absolute(),
+        project=flags.project.absolute(),
+        cache=flags.cache.absolute(),
+        uv=flags.uv.absolute(),
+        architectures=tuple(sorted(set(flags.architecture or (debian.native(),)))),
+        revision=flags.revision,
     )
 
 
@@ -214,7 +214,7 @@ class _Assembly:
         wheels.drop_generated(libraries)
         layers = {
             f"Debian {debian.RELEASE}: {', '.join(debian.PACKAGES)}": layout.build_layer(
-                [layout.Tree(root, is_wanted=debian.is_wanted)], directories=_EMPTY
+                [layout.Tree(root, is_selected=debian.is_selected)], directories=_EMPTY
             ),
             "requirements.lock": layout.build_layer([layout.Tree(libraries, SITE)]),
             "gpu-control-plane": ours,

@@ -215,7 +215,7 @@ def unpacked(root: "Path") -> "list[Mapping[str, str]]":
     return [dict(HeaderParser().parsestr(file.read_text(encoding="utf-8"))) for file in files]
 
 
-def is_wanted(path: str) -> bool:
+def is_selected(path: str) -> bool:
     """Return whether a file of the packages is part of the image; the path has no leading slash."""
     return _UNWANTED.match(path) is None
 

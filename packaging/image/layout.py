@@ -78,7 +78,7 @@ class Tree:
     source: "Path"
     at: str = ""
     """Path in the image, without slashes at its ends; the root by default."""
-    is_wanted: "Callable[[str], bool]" = lambda _: True
+    is_selected: "Callable[[str], bool]" = lambda _: True
     """Called for each path relative to the source; an unwanted directory is not entered."""
 
 
@@ -200,7 +200,7 @@ def _files_of(tree: Tree) -> "dict[str, Path | None]":
     while waiting:
         for entry in waiting.pop().iterdir():
             path = entry.relative_to(tree.source).as_posix()
-            if not tree.is_wanted(path):
+            if not tree.is_selected(path):
                 continue
             found[f"{tree.at}/{path}".lstrip("/")] = entry
             if entry.is_dir() and not entry.is_symlink():

@@ -53,7 +53,7 @@ def labels(project: "Mapping[str, Any]", origin: Origin) -> dict[str, str]:
     """
     urls = {name.lower(): url for name, url in project.get("urls", {}).items()}
     license_ = project.get("license")
-    known = {
+    values = {
         "title": project["name"],
         "description": project["description"],
         "version": project["version"],
@@ -62,7 +62,7 @@ def labels(project: "Mapping[str, Any]", origin: Origin) -> dict[str, str]:
         "licenses": license_ if isinstance(license_, str) else None,
         "source": next((urls[name] for name in _SOURCES if name in urls), None),
     }
-    return {f"{_PREFIX}{name}": value for name, value in known.items() if value}
+    return {f"{_PREFIX}{name}": value for name, value in values.items() if value}
 
 
 def _rfc3339(seconds: str | None) -> str | None:

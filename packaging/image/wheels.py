@@ -57,14 +57,14 @@ def runtime_requirements(lock: str, project: str) -> str:
     """
     entries, needed_by = _entries(lock)
     direct = tomllib.loads(project)["project"]["dependencies"]
-    wanted = {normal(_SPECIFIER.split(item)[0]) for item in direct}
-    if unlocked := sorted(wanted - entries.keys()):
+    selected = {normal(_SPECIFIER.split(item)[0]) for item in direct}
+    if unlocked := sorted(selected - entries.keys()):
         raise ImageBuildError(f"{', '.join(unlocked)} is not in requirements.lock: run make lock")
-    frontier = set(wanted)
+    frontier = set(selected)
     while frontier:
-        frontier = {name for name, parents in needed_by.items() if parents & frontier} - wanted
-        wanted |= frontier
-    return "".join(entries[name] for name in sorted(wanted))
+        frontier = {name for name, parents in needed_by.items() if parents & frontier} - selected
+        selected |= frontier
+    return "".join(entries[name] for name in sorted(selected))
 
 
 def _entries(lock: str) -> tuple[dict[str, str], dict[str, set[str]]]:
@@ -89,7 +89,7 @@ def normal(name: str) -> str:
 def install(requirements: Path, into: Path, *, uv: Path, python: str, architecture: str) -> None:
     """Install the wheels into a directory, for the image's Python and architecture, by digest.
 
-    Wheels are neither resolved nor built, and what is not wanted of them is removed.
+    Wheels are neither resolved nor built, and what is not needed of them is removed.
 
     Raises:
         ImageBuildError: a wheel is not available, or has another digest.
@@ -128,7 +128,7 @@ def trim(directory: Path) -> None:
         if path.is_dir() and not path.is_symlink():
             if not any(path.iterdir()):
                 path.rmdir()
-        elif not is_wanted(path.relative_to(directory).as_posix()):
+        elif not is_selected(path.relative_to(directory).as_posix()):
             path.unlink()
 
 
@@ -154,7 +154,7 @@ def installed(directory: Path) -> "dict[Path, Message]":
     }
 
 
-def is_wanted(path: str) -> bool:
+def is_selected(path: str) -> bool:
     """Return whether an installed file is part of the image; the path is relative to the target."""
     if _TRACES.match(path):
         return False

@@ -64,17 +64,17 @@ def main(arguments: "Sequence[str]") -> int:
     parser.add_argument("--url", default=_URL, help=f"directory of the archive ({_URL})")
     parser.add_argument("--revision", metavar="TEXT", help="instead of the checkout's commit")
     parser.add_argument("--project", type=Path, default=PROJECT, metavar="DIRECTORY")
-    known = parser.parse_args(arguments)
+    flags = parser.parse_args(arguments)
     try:
-        archive = build(known.out.absolute(), known.project.absolute(), known.revision)
+        archive = build(flags.out.absolute(), flags.project.absolute(), flags.revision)
     except (ImageBuildError, OSError) as error:
         print(f"krew: {error}", file=sys.stderr)  # noqa: T201  # the command line
         return 1
-    manifest = known.out / f"{PLUGIN}.yaml"
-    version = Project.at(known.project).about["version"]
-    url = known.url.rstrip("/")
+    manifest = flags.out / f"{PLUGIN}.yaml"
+    version = Project.at(flags.project).about["version"]
+    url = flags.url.rstrip("/")
     manifest.write_text(plugin_manifest(version, [archive], url=url), encoding="utf-8")
-    path = known.out / archive.name
+    path = flags.out / archive.name
     say(f"{path}  {path.stat().st_size / 1e6:.1f} MB  sha256:{archive.sha256}\n{manifest}")
     return 0
 

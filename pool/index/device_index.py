@@ -112,9 +112,9 @@ class DeviceIndex(IndexReader):
         self._notify_devices(entry, None)
 
     def replace_node(self, facts: "NodeFacts") -> None:
-        known = self._nodes.get(facts.name)
+        current = self._nodes.get(facts.name)
         self._nodes[facts.name] = facts  # always: equal facts may be of a newer object
-        if known == facts:
+        if current == facts:
             return
         self._spreading.clear()
         self.changes.nodes.add(facts.name)

@@ -27,7 +27,7 @@ from pool.index.peers import Peers
 from pool.index.pool_state import PoolState
 from pool.index.unaccounted import UnaccountedPods
 from pool.placement.device_rules import DeviceRules, device_rules
-from pool.placement.fragmentation.placement_costs import RemainingRoom
+from pool.placement.fragmentation.placement_costs import RemainingCapacity
 from pool.placement.fragmentation.recent_demand import RecentDemands, unit_milli
 from pool.refusal import NodeReason
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from api.names import DeviceName, NodeName, PodUid, PoolName
-    from pool.device_limit import DeviceLimit, KnownCaches
+    from pool.device_limit import DeviceLimit, ResolvedCaches
     from pool.index.node_view import PoolNode
     from pool.model import KubeletTopology, NodeFacts, PoolFacts
 
@@ -47,12 +47,12 @@ class IndexFigures:
         self,
         demands: RecentDemands | None = None,
         *,
-        caches: "KnownCaches | None" = None,
+        caches: "ResolvedCaches | None" = None,
         has_all_pods: bool = True,
     ) -> None:
         self.demands = demands if demands is not None else RecentDemands()
         """What pods have asked for lately, for which free units should stay useful."""
-        self.caches: KnownCaches = caches if caches is not None else NoCaches()
+        self.caches: ResolvedCaches = caches if caches is not None else NoCaches()
         """The kernel caches that pods may mount."""
         self._subscribers: list[Callable[[Collection[NodeName]], None]] = []
         self.generation = 0
@@ -131,7 +131,7 @@ class IndexFigures:
         without: "PodUid | None" = None,
         freed: ComputeResources = NOTHING,
     ) -> tuple[int | None, int | None]:
-        """Return the CPU and memory of a node that no pod requests; None where the node does not tell.
+        """Return the CPU and memory of a node that no pod requests; None where the node does not say.
 
         0 where pods request more than it has, as kubelet may reserve more later: a pod that requests none goes there.
 
@@ -185,7 +185,7 @@ class IndexFigures:
             free = sorted(entry.free.bit_count() for entry in entries)
             unit = unit_milli(pool_facts)
             milli = tuple(count * unit for count in free)
-            remaining = RemainingRoom(milli, *self.free_cpu_and_memory(node))
+            remaining = RemainingCapacity(milli, *self.free_cpu_and_memory(node))
         resources = pool_facts.resources if pool_facts is not None else ()
         pods = self.unaccounted.at_any(resources, node)
         found = summarize(

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from api.names import NodeName
     from pool.index.node_view import PoolNode
-    from pool.placement.fragmentation.placement_costs import PlacementCosts, RemainingRoom
+    from pool.placement.fragmentation.placement_costs import PlacementCosts, RemainingCapacity
     from pool.placement.fragmentation.target_workload import TargetShape
     from pool.placement.unit_request import UnitRequest
 
@@ -51,7 +51,7 @@ class NodeRanking:
         found.refresh(nodes, self.costs)
         return (name for _, _, name in found.places)
 
-    def value_lost(self, request: "UnitRequest", remaining: "RemainingRoom") -> int:
+    def value_lost(self, request: "UnitRequest", remaining: "RemainingCapacity") -> int:
         """Return the milli by which the request lowers the value of what is left of a node."""
         return STEP * self.costs.lost(remaining, self.costs.shape(request))
 

@@ -12,7 +12,7 @@ import msgspec
 
 from api.kinds.gpupool import Strategy
 from pool.placement.device_choice import fits, is_split
-from pool.placement.room import Room, fault_of
+from pool.placement.unit_counts import UnitCounts, fault_of
 from pool.refusal import NodeReason, NodeRefusal
 
 if TYPE_CHECKING:
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from api.names import NodeName
     from pool.index.devices import DeviceEntry
     from pool.placement.device_rules import Counts, DeviceRules
-    from pool.placement.fragmentation.placement_costs import RemainingRoom
-    from pool.placement.room import RoomFault
+    from pool.placement.fragmentation.placement_costs import RemainingCapacity
+    from pool.placement.unit_counts import UnitShortage
     from pool.placement.unit_request import UnitRequest
     from pool.refusal import CacheIncompatibility
 
@@ -56,9 +56,9 @@ class PoolNode(msgspec.Struct, frozen=True, gc=False):
     """Units on faulted devices, taken or not: no eviction makes them available."""
     closed: NodeReason | None = None
     """Why the whole pool, or a node that starts, leaves or gets a new driver, allocates no units."""
-    room: "Room | None" = None
+    unit_counts: "UnitCounts | None" = None
     """Units by device, where more than their number decides."""
-    remaining: "RemainingRoom | None" = None
+    remaining: "RemainingCapacity | None" = None
     """What decides the value of the node, with strategy LeastFragmentation (`pool.index.node_ranking`)."""
     incompatibility: "CacheIncompatibility | None" = None
     """Why further devices of the node have no units for the pods in question (`pool.index.cache_fit`)."""
@@ -70,11 +70,15 @@ class PoolNode(msgspec.Struct, frozen=True, gc=False):
         """
         units = sum(available) - self.free - self.unconfirmed
         closed = None if self.closed is NodeReason.NODE_STARTING else self.closed
-        room = self.room
-        if room is not None:
-            room = msgspec.structs.replace(room, available=available)
+        unit_counts = self.unit_counts
+        if unit_counts is not None:
+            unit_counts = msgspec.structs.replace(unit_counts, available=available)
         return msgspec.structs.replace(
-            self, reserved=self.reserved - units, free=self.free + units, room=room, closed=closed
+            self,
+            reserved=self.reserved - units,
+            free=self.free + units,
+            unit_counts=unit_counts,
+            closed=closed,
         )
 
     @property
@@ -118,7 +122,7 @@ def summarize(
     is_placeable: bool,
     closed: NodeReason | None = None,
     devices: "DeviceRules | None" = None,
-    remaining: "RemainingRoom | None" = None,
+    remaining: "RemainingCapacity | None" = None,
 ) -> PoolNode | None:
     """Return a node's figures; None when its devices have no units.
 
@@ -165,14 +169,14 @@ def summarize(
         is_placeable=is_placeable,
         unusable=unusable,
         closed=closed,
-        room=_room_of(entries, devices) if devices is not None else None,
+        unit_counts=_unit_counts(entries, devices) if devices is not None else None,
         remaining=remaining,
     )
 
 
-def _room_of(entries: "Sequence[DeviceEntry]", devices: "DeviceRules") -> Room:
+def _unit_counts(entries: "Sequence[DeviceEntry]", devices: "DeviceRules") -> UnitCounts:
     usable = [entry.layout.full if entry.is_usable else 0 for entry in entries]
-    return Room(
+    return UnitCounts(
         devices,
         free=tuple(
             (full & ~item.taken).bit_count() for full, item in zip(usable, entries, strict=True)
@@ -188,9 +192,9 @@ def _room_of(entries: "Sequence[DeviceEntry]", devices: "DeviceRules") -> Room:
 def refusal_of(node: PoolNode, request: "UnitRequest") -> NodeRefusal | None:
     """Return why the node cannot serve the request, or None when it can."""
     size = request.units
-    fault: RoomFault | None = None
+    fault: UnitShortage | None = None
     if node.available >= size:
-        fault = fault_of(node.room, request) if node.room is not None else None
+        fault = fault_of(node.unit_counts, request) if node.unit_counts is not None else None
         if fault is None:
             return None
     unhealthy = node.unhealthy
@@ -212,7 +216,7 @@ def refusal_of(node: PoolNode, request: "UnitRequest") -> NodeRefusal | None:
         reason = NodeReason.INSUFFICIENT_UNITS
     return NodeRefusal(
         reason=reason,
-        wanted=size,
+        requested=size,
         free=node.free + node.unconfirmed,
         reserved=node.reserved,
         used=node.used + node.unaccounted,
@@ -227,14 +231,24 @@ def refusal_of(node: PoolNode, request: "UnitRequest") -> NodeRefusal | None:
 def score_of(node: PoolNode, request: "UnitRequest", strategy: Strategy) -> int:
     """Return 0..9, higher is better, for a node that fits; 0 where it would take a unit of a reservation."""
     left = node.free - request.units
-    if left < 0 or not (node.room is None or fits(node.room.devices, node.room.free, request)):
+    if left < 0 or not (
+        node.unit_counts is None or fits(node.unit_counts.devices, node.unit_counts.free, request)
+    ):
         return 0
     score = _score_by_strategy(node, left, strategy)
-    if node.room is None or request.units == 1 or not node.room.devices.prefers_aligned:
+    if (
+        node.unit_counts is None
+        or request.units == 1
+        or not node.unit_counts.devices.prefers_aligned
+    ):
         return score
     # A node with an aligned set goes before one without, whatever the strategy says.
     score = score * (MAX_SCORE // 2) // MAX_SCORE
-    return score if is_split(node.room.devices, node.room.free, request) else score + _ALIGNED
+    return (
+        score
+        if is_split(node.unit_counts.devices, node.unit_counts.free, request)
+        else score + _ALIGNED
+    )
 
 
 _ALIGNED: Final = MAX_SCORE - MAX_SCORE // 2

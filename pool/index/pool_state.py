@@ -17,7 +17,7 @@ from pool.layout import layout_of, most_units_of_a_device
 from pool.model import Capacity
 from pool.placement.device_choice import fits, is_split
 from pool.placement.device_rules import DeviceRules
-from pool.placement.room import most_aligned
+from pool.placement.unit_counts import most_aligned
 from pool.placement.unit_request import UnitRequest, request_by_containers
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class PoolState:
         self._totals = list(_NOTHING)
         self._sizes: Counter[int] = Counter()
         # units that a node has, taken or not -> how many nodes have as many
-        self._rooms: Counter[int] = Counter()
+        self._nodes_by_available: Counter[int] = Counter()
         # units that a stored pod may get on a placeable node -> number of such nodes
         self.sizes_moved = 0
         """Counts changes of a node's number of units; read it after `nodes`, which updates it."""
@@ -202,10 +202,10 @@ class PoolState:
         self._refresh()
         return max(self._sizes, default=0)
 
-    def rooms(self) -> "Counter[int]":
+    def nodes_by_available(self) -> "Counter[int]":
         """Return units available to a pod that exists -> number of placeable nodes with as many; to be read only."""
         self._refresh()
-        return self._rooms
+        return self._nodes_by_available
 
     def is_constrained(self) -> bool:
         """Say whether more than the number of free units decides on some node whether a pod fits."""
@@ -217,7 +217,7 @@ class PoolState:
         """Return the largest number of units of one node that a pod that exists may get now."""
         if self.parts:  # a pod has units of one profile
             return max(part.largest_free() for part in self.parts)
-        return max(self.rooms(), default=0)
+        return max(self.nodes_by_available(), default=0)
 
     def largest_possible(self) -> int:
         """Return the largest number of units that one node has, or can have once its devices are partitioned."""
@@ -263,10 +263,10 @@ class PoolState:
             return None
         split: NodeName | None = None
         for name in self._in_order(request, self.facts.strategy):
-            room = self._nodes[name].room
-            if room is not None and not fits(room.devices, room.free, request):
+            unit_counts = self._nodes[name].unit_counts
+            if unit_counts is not None and not fits(unit_counts.devices, unit_counts.free, request):
                 continue
-            if room is None or not is_split(room.devices, room.free, request):
+            if unit_counts is None or not is_split(unit_counts.devices, unit_counts.free, request):
                 if accepts(name):
                     return name
             elif split is None and accepts(name):
@@ -321,7 +321,11 @@ class PoolState:
             self._views.clear()
 
     def _note_policy(self, name: NodeName, node: PoolNode | None) -> None:
-        if node is not None and node.room is not None and node.room.devices.kubelet is not None:
+        if (
+            node is not None
+            and node.unit_counts is not None
+            and node.unit_counts.devices.kubelet is not None
+        ):
             self._with_policy.add(name)
         else:
             self._with_policy.discard(name)
@@ -353,7 +357,7 @@ class PoolState:
         for place, share in enumerate(new):
             # Exact: shares are whole numbers, and the one taken away is the one that was added.
             self._totals[place] += share - old[place]
-        _move_count(self._rooms, old[_AVAILABLE], new[_AVAILABLE])
+        _move_count(self._nodes_by_available, old[_AVAILABLE], new[_AVAILABLE])
         if before is not None and after is not None and before.total == after.total:
             return
         self.sizes_moved += 1

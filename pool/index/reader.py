@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from pool.compute_resources import NOTHING, OTHER_PODS, TOO_MANY_PODS, ComputeResources
 from pool.index.figures import IndexFigures
 from pool.index.pool_state import PoolState
-from pool.placement.fragmentation.placement_costs import RemainingRoom
+from pool.placement.fragmentation.placement_costs import RemainingCapacity
 from pool.placement.fragmentation.recent_demand import unit_milli
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class IndexReader(IndexFigures):
-    """Views, scores and room for a pod; changes nothing."""
+    """Views, scores and capacity for a pod; changes nothing."""
 
     def state_for(self, name: "PoolName", demand: "Demand") -> PoolState:
         """Return a pool's nodes, views and capacity for a pod: devices that its kernel caches do not fit have no units."""
@@ -37,13 +37,13 @@ class IndexReader(IndexFigures):
         return state.view(state.request_of(demand))
 
     def free_pods(self, node: "NodeName", *, without: "PodUid | None" = None) -> int | None:
-        """Return how many more pods kubelet runs on a node, one pod left out; None where the node does not tell."""
+        """Return how many more pods kubelet runs on a node, one pod left out; None where the node does not say."""
         facts = self._nodes.get(node)
         if facts is None or facts.most_pods is None:
             return None
         return facts.most_pods - self.requests.on(node, without=without).pods
 
-    def has_room(
+    def has_capacity(
         self, pod: "PodFacts", node: "NodeName", *, freed: ComputeResources = NOTHING
     ) -> bool:
         """Say whether a node has what the pod requests, which does not count itself; `freed` is what others give back."""
@@ -51,7 +51,7 @@ class IndexReader(IndexFigures):
 
     def shortage(
         self,
-        wanted: ComputeResources,
+        requested: ComputeResources,
         node: "NodeName",
         *,
         freed: ComputeResources = NOTHING,
@@ -59,22 +59,22 @@ class IndexReader(IndexFigures):
     ) -> str:
         """Return which of CPU, memory and places for pods does not suffice, with its figures; empty where all do.
 
-        A node that does not tell what it has is taken to have enough. Where not all pods of nodes are read, it is not
-        known what is left: no node has room for a pod that requests CPU or memory.
+        A node that does not say what it has is taken to have enough. Where not all pods of nodes are read, it is not
+        known what is left: no node has capacity for a pod that requests CPU or memory.
 
         Args:
-            wanted: what a pod requests.
+            requested: what a pod requests.
             node: that has to have it.
             freed: what other pods give back.
             without: the pod, which does not count itself.
         """
-        if not self.requests.is_whole and (wanted.cpu_milli or wanted.memory_mib):
+        if not self.requests.is_whole and (requested.cpu_milli or requested.memory_mib):
             return "free cpu and memory are unknown: not all pods are read"
         cpu, memory = self.free_cpu_and_memory(node, without=without, freed=freed)
-        if cpu is not None and cpu < wanted.cpu_milli:
-            return f"insufficient cpu: {wanted.cpu_milli}m requested, {cpu}m free"
-        if memory is not None and memory < wanted.memory_mib:
-            return f"insufficient memory: {wanted.memory_mib} MiB requested, {memory} MiB free"
+        if cpu is not None and cpu < requested.cpu_milli:
+            return f"insufficient cpu: {requested.cpu_milli}m requested, {cpu}m free"
+        if memory is not None and memory < requested.memory_mib:
+            return f"insufficient memory: {requested.memory_mib} MiB requested, {memory} MiB free"
         places = self.free_pods(node, without=without)
         return TOO_MANY_PODS if places is not None and places + freed.pods < 1 else ""
 
@@ -86,14 +86,14 @@ class IndexReader(IndexFigures):
         )
         return (OTHER_PODS,) if keeps_away else ()
 
-    def remaining_room(
+    def remaining_capacity(
         self,
         pool: "PoolFacts",
         node: "NodeName",
         *,
         own: "Mapping[DeviceName, int]",
         uid: "PodUid",
-    ) -> RemainingRoom:
+    ) -> RemainingCapacity:
         """Return what is left of a node to a pod that has these masks of its devices already."""
         free = sorted(
             (entry.free | own.get(entry.facts.name, 0)).bit_count()
@@ -101,7 +101,7 @@ class IndexReader(IndexFigures):
         )
         unit = unit_milli(pool)
         milli = (count * unit for count in free)
-        return RemainingRoom(tuple(milli), *self.free_cpu_and_memory(node, without=uid))
+        return RemainingCapacity(tuple(milli), *self.free_cpu_and_memory(node, without=uid))
 
     def can_spread(self, pool: "PoolName", key: str) -> bool:
         """Say whether the pool's pods can go to every value that a label has on its nodes.

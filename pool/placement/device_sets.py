@@ -63,7 +63,7 @@ def best_set(
     Args:
         topology: of the pool's devices on the node.
         free: devices of which units may be taken.
-        count: devices wanted.
+        count: devices requested.
         idle: devices of which no unit is taken, whose sets are kept whole; all free ones unless given. A device that
             shares its units goes before an idle one of equal quality; with 0 the preference alone decides among
             sets of equal quality.
@@ -171,13 +171,13 @@ def _splits(topology: "Topology", count: int, state: _State) -> "Iterator[tuple[
     classes = _alike(topology).classes
     for region in regions:
         found = [(count, 0, idle & ~region)]
-        room = region.bit_count()
+        unit_counts = region.bit_count()
         for devices, first in classes:
             members = devices & region
             if not members:
                 continue
             inside = members.bit_count()
-            room -= inside
+            unit_counts -= inside
             most = min(inside, count)
             if members & idle == members:  # most often; the same in less time
                 options = [(item, first[item], first[inside - item]) for item in range(most + 1)]
@@ -190,7 +190,7 @@ def _splits(topology: "Topology", count: int, state: _State) -> "Iterator[tuple[
                 (shortfall - item, mask | taken, left | kept)
                 for shortfall, mask, left in found
                 for item, taken, kept in options
-                if 0 <= shortfall - item <= room
+                if 0 <= shortfall - item <= unit_counts
             ]
         for _, mask, left in found:
             yield mask, left

@@ -157,7 +157,7 @@ def plan_same_device(
         inside = [units if region >> at & 1 else 0 for at, units in enumerate(free)]
         chosen = _choose(groups.groups, inside, choice)
         if chosen is not None:
-            return tuple(_taken(groups, chosen))
+            return tuple(_taken_units(groups, chosen))
     return None
 
 
@@ -175,8 +175,8 @@ def _regions(groups: "Sequence[Group]", free: "Sequence[int]", choice: _Choice) 
     everything = sum(1 << at for at, units in enumerate(free) if units)
     topology = choice.topology
     if topology is not None and len(groups) > 1:
-        wanted = sum(group.units for group in groups)
-        devices = [1 << at for at in choice.order if free[at] >= wanted]
+        requested = sum(group.units for group in groups)
+        devices = [1 << at for at in choice.order if free[at] >= requested]
         devices.sort(key=lambda device: free[device.bit_length() - 1])
         several = sorted(
             aligned_regions(topology, everything),
@@ -271,7 +271,7 @@ class _Packing:
         return [found[remaining] for remaining in free]
 
 
-def _taken(groups: Groups, chosen: "Mapping[int, Sequence[int]]") -> "Iterator[Taken]":
+def _taken_units(groups: Groups, chosen: "Mapping[int, Sequence[int]]") -> "Iterator[Taken]":
     """Yield what each container takes: a group's units fill its devices in order."""
     used = [0] * len(groups.groups)
     for group, units in groups.parts:

@@ -1,4 +1,4 @@
-"""Pods that the watch has shown: the last state of each, waiting pods, and nominated pods.
+"""Pods that the watch has delivered: the last state of each, waiting pods, and nominated pods.
 
 Membership is all that `PendingPods` keeps; the pods themselves are `ObservedPods`'.
 """
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pool.model import PodFacts
 
 NOMINATED_FOR_S: Final = 60.0
-"""How long room is kept for a nominated pod: twice the 30 s that its victims have to end, unless they ask for more.
+"""How long capacity is kept for a nominated pod: twice the 30 s that its victims have to end, unless they ask for more.
 kube-scheduler does not take back each nomination: where an extender leaves it no node to preempt on, the pod keeps
 the last one and waits. Units that come free later go by the order of waiting pods.
 """
@@ -195,7 +195,7 @@ class ObservedPods:
         return min(filter(None, times), default="")
 
     def nominated(self, resource: str, node: "NodeName", now: float) -> "list[PodFacts]":
-        """Return pending pods for which preemption recently made room on the node."""
+        """Return pending pods for which preemption recently freed capacity on the node."""
         return [self._by_uid[uid] for uid in self.pending.nominated(resource, node, now)]
 
     def is_capacity_awaited(self, resource: str) -> bool:

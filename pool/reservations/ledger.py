@@ -65,8 +65,8 @@ class ReservationLedger:
         """Return each pool's oldest reservation with units; one pass over all of them."""
         oldest: dict[PoolName, Reservation] = {}
         for item in self._by_id.values():
-            known = oldest.get(item.pool)
-            if item.has_units and (known is None or item.created_at < known.created_at):
+            earlier = oldest.get(item.pool)
+            if item.has_units and (earlier is None or item.created_at < earlier.created_at):
                 oldest[item.pool] = item
         return oldest
 

@@ -3,7 +3,7 @@
     HELD ─tie→ TIED ─observe→ CONFIRMED ─┐
       │          │                │      ├─commit→ COMMITTED ─written→ BOUND ─observe→ ended: bound
       └──────────┴────────────────┴──────┘             │
-         not observed, expired, released               └─doubt→ DOUBTFUL ─settled by a read→ …
+         not observed, expired, released               └─doubt→ DOUBTFUL ─resolved by read→ …
 
 Before commit the deadline is the pool's TTL; from commit on there is none, because the API server
 may have bound the pod: only the watch, or a read of the pod, ends it.
@@ -32,7 +32,7 @@ class ReservationPhase(Enum):
     DOUBTFUL = "doubtful"
     """The Binding's answer never came; the API server may have bound the pod."""
     BOUND = "bound"
-    """The API server accepted the Binding; the watch has not shown it yet."""
+    """The API server accepted the Binding; the watch has not delivered it yet."""
 
     is_uncommitted: bool
     """Whether it may be released without asking the API server."""

@@ -1,4 +1,4 @@
-"""Devices of one node that would make room for a waiting pod: those that are withheld, and those in no pool.
+"""Devices of one node that would free capacity for a waiting pod: those that are withheld, and those in no pool.
 
 Which devices are few enough to be named is found by trying: the first ones that suffice, without those among them that
 are not needed. The rules of some nodes (kubelet's policy) can make more devices worse than fewer, so that small sets

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pool.index.reader import IndexReader
     from pool.model import Demand, PodFacts, PoolFacts
 
-    HasRoom = Callable[[NodeName, Collection[PodUid]], bool]
+    HasCapacity = Callable[[NodeName, Collection[PodUid]], bool]
     """Says whether a node has CPU and memory for the pod once these pods have ended."""
 
 _MOST_CHECKS: Final = 2_000
@@ -30,7 +30,7 @@ _MOST_SETS_OF_A_NODE: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class NodeEviction:
-    """Pods whose end makes room for another one on their node."""
+    """Pods whose end frees capacity for another one on their node."""
 
     node: "NodeName"
     pods: "tuple[PodFacts, ...]"
@@ -46,28 +46,28 @@ class NodeEviction:
 def cheapest_eviction(
     reader: "AllocationReader",
     index: "IndexReader",
-    wanted: "tuple[PoolFacts, Demand]",
+    requested: "tuple[PoolFacts, Demand]",
     *,
     nodes: "Iterable[NodeName]",
-    has_room: "HasRoom",
+    has_capacity: "HasCapacity",
     uid: "PodUid | None" = None,
 ) -> NodeEviction | None:
-    """Return the cheapest set of one node's pods whose end makes room for the pod; None where none would do.
+    """Return the cheapest set of one node's pods whose end frees capacity for the pod; None where none would do.
 
     Args:
         reader: the allocation state.
         index: its index.
-        wanted: the pod's pool and demand.
+        requested: the pod's pool and demand.
         nodes: nodes that the pod may go to.
-        has_room: whether a node has CPU and memory for the pod without these pods.
+        has_capacity: whether a node has CPU and memory for the pod without these pods.
         uid: the pod's, whose own reservation counts as free.
     """
     own = reader.ledger.of_pod(uid) if uid is not None else None
     candidates: list[tuple[NodeEviction, list[PodFacts], int]] = []
     for node in nodes:
-        pods = reader.pods_of_pool(wanted[0], node)
+        pods = reader.pods_of_pool(requested[0], node)
         own_units = len(own.units) if own is not None and own.node == node else 0
-        smallest = _smallest_set(index, wanted, node=node, pods=pods, own_units=own_units)
+        smallest = _smallest_set(index, requested, node=node, pods=pods, own_units=own_units)
         if smallest is not None:
             chosen, missing = smallest
             candidates.append((NodeEviction(node, chosen), pods, missing))
@@ -82,7 +82,7 @@ def cheapest_eviction(
         for chosen in _sets_from(least, pods):
             checks += 1
             uids = [pod.uid for pod in chosen]
-            if reader.fits_without(uids, least.node, wanted, uid=uid) and has_room(
+            if reader.fits_without(uids, least.node, requested, uid=uid) and has_capacity(
                 least.node, uids
             ):
                 found = NodeEviction(least.node, chosen)
@@ -92,10 +92,10 @@ def cheapest_eviction(
 
 
 def fits_when_empty(
-    index: "IndexReader", wanted: "tuple[PoolFacts, Demand]", node: "NodeName"
+    index: "IndexReader", requested: "tuple[PoolFacts, Demand]", node: "NodeName"
 ) -> bool:
     """Say whether the pod would fit the node if every unit were free and every device healthy."""
-    pool, demand = wanted
+    pool, demand = requested
     devices = index.device_rules(pool.name, node)
     capacity = tuple(
         device.layout.count for device in devices_for(index, pool.name, demand, node=node)
@@ -110,7 +110,7 @@ def is_closed(node: "PoolNode", *, is_own: bool) -> bool:
 
 def _smallest_set(
     index: "IndexReader",
-    wanted: "tuple[PoolFacts, Demand]",
+    requested: "tuple[PoolFacts, Demand]",
     *,
     node: "NodeName",
     pods: "list[PodFacts]",
@@ -120,7 +120,7 @@ def _smallest_set(
 
     None where no set suffices.
     """
-    pool, demand = wanted
+    pool, demand = requested
     summary = index.state_for(pool.name, demand).node(node)
     if summary is None or not pods or is_closed(summary, is_own=own_units > 0):
         return None

@@ -34,7 +34,7 @@ _BY_CACHES: Final = frozenset({NodeReason.CACHE_FITS_NO_DEVICE, NodeReason.CACHE
 _BY_RULES: Final = frozenset(
     {
         NodeReason.NOT_ALIGNED,
-        NodeReason.NO_DEVICE_WITH_ROOM,
+        NodeReason.NO_DEVICE_WITH_CAPACITY,
         NodeReason.KUBELET_WOULD_REJECT,
         NodeReason.KUBELET_CHOOSES,
     }
@@ -56,8 +56,8 @@ def wait_reason(figures: "Sequence[NodeExplanation]", units: int) -> UnitWaitRea
     if not figures:
         return UnitWaitReason.UNITS_EXHAUSTED
     judged = list(refused(figures))
-    lacks_room = any(figure.shortage and figure.refusal is None for figure in figures)
-    if lacks_room or not judged:
+    lacks_capacity = any(figure.shortage and figure.refusal is None for figure in figures)
+    if lacks_capacity or not judged:
         return UnitWaitReason.NODES_EXCLUDED
     return _reason_of_refusals(judged, units)
 

@@ -59,7 +59,7 @@ class NodeCopy:
         facts = change.node or self.index.nodes.get(node)
         if facts is None or exclusion_of(facts, self.constraints):
             return False
-        if not self.index.has_room(self.pod, node, freed=change.freed):
+        if not self.index.has_capacity(self.pod, node, freed=change.freed):
             return False
         copy = self._copy(node, facts, change)
         state = copy.state_for(self.pool.name, self.demand)
@@ -83,8 +83,8 @@ class NodeCopy:
         for device in change.joined:
             joined = replace(device, pool=owner, is_faulted=False, is_draining=False)
             copy.replace_device(joined)
-            known = source.devices.get(device.name)
-            entries = entries if known is None else [*entries, known]
+            current = source.devices.get(device.name)
+            entries = entries if current is None else [*entries, current]
         for entry in entries:
             self._copy_claims(entry, copy, ended=change.ended)
         unaccounted = source.unaccounted.at(self.pool.resource, node)

@@ -257,14 +257,14 @@ class RemedySearch:
         )
 
     def _ending_pods(self) -> PodsEnd | None:
-        """Return the fewest pods of one node whose end makes room, CPU and memory included."""
+        """Return the fewest pods of one node whose end frees capacity, CPU and memory included."""
         nodes = (NodeName(figure.node) for figure in self.figures if _may_change(figure))
         found = cheapest_eviction(
             self.reader,
             self.index,
             (self.pool, self._demand),
             nodes=itertools.islice(nodes, _MOST_NODES),
-            has_room=self._has_room,
+            has_capacity=self._has_capacity,
             uid=self.question.pod.uid,
         )
         if found is None:
@@ -281,9 +281,9 @@ class RemedySearch:
         is_short = node is None or node.total - node.unusable - node.used < self._demand.units
         return is_short and all(pod.priority < self.question.pod.priority for pod in found.pods)
 
-    def _has_room(self, node: "NodeName", without: "Collection[PodUid]") -> bool:
+    def _has_capacity(self, node: "NodeName", without: "Collection[PodUid]") -> bool:
         freed = self._freed_by(without)
-        return self.index.has_room(self.question.pod, node, freed=freed)
+        return self.index.has_capacity(self.question.pod, node, freed=freed)
 
     def _freed_by(self, ended: "Iterable[PodUid | ReservationId]") -> ComputeResources:
         """Return the CPU, memory and places of other pods that these are, or that these reservations are for."""

@@ -61,7 +61,7 @@ class NodeFault:
     limit: str = ""
     refusal: "NodeRefusal | None" = None
     ends_with_pods: bool = False
-    """Whether pods that end can make room."""
+    """Whether pods that end can free capacity."""
 
 
 def nothing_freed(_: "NodeName") -> "ComputeResources":
@@ -96,12 +96,12 @@ class Trial:
                 reserved = Choice(placed, is_reserved=True, fitting_nodes=1, equal_nodes=1)
         if reserved is not None and self.pod.pool.reserve is Reserve.NODE:
             return reserved
-        known = dict(self._scores())
+        current = dict(self._scores())
         if reserved is not None:
-            known.setdefault(reserved.placed.node, 0)
+            current.setdefault(reserved.placed.node, 0)
         scores = {
             name: score
-            for name, score in known.items()
+            for name, score in current.items()
             if (nodes is None or name in nodes) and not self.limit(name, freed)
         }
         if not scores:

@@ -22,7 +22,7 @@ def usable_pools(
     service_account: str,
     largest_free: "Callable[[GPUPool], int]",
 ) -> "list[GPUPool]":
-    """Return pools that the pod may certainly use and that seem to have room, the one with most room first.
+    """Return pools that the pod may certainly use and that seem to have capacity, the one with the most first.
 
     Args:
         pools: all that are known.

@@ -4,7 +4,7 @@
 resourceVersion that was decided on, so that one of two writers gets a Conflict and decides again. Every write
 contains poolRef: an apply removes the fields that it leaves out.
 
-    free ──claim──> Assigned ──not wanted──> Draining=True (index first) ──no longer used──> poolRef off ──> free
+    free ──claim──> Assigned ──not desired─> Draining=True (index first) ──no longer used──> poolRef off ──> free
 """
 
 from dataclasses import replace
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from api.names import DeviceName, PoolName
     from inventory.assignment.decide import Decision
     from kube.client import KubeClient
-    from reconciler.assignment.pool_conflicts import Conflicts, Wanted
+    from reconciler.assignment.pool_conflicts import Candidate, Conflicts
     from reconciler.assignment.view import AssignmentSources
 
 RBAC: Final = (
@@ -53,7 +53,7 @@ FIELD_MANAGER: Final = "gpu-control-plane/device-assignment"
 RETRY_S: Final = 1.0
 """Seconds after a Conflict, should the watch not bring the node here sooner."""
 AGAIN_S: Final = 0.05
-"""Seconds after a Conflict whose newer object the watch has shown meanwhile."""
+"""Seconds after a Conflict whose newer object the watch has delivered meanwhile."""
 JUDGED_WITHIN_S: Final = 5.0
 """How long devices that have just been found wait for their health and their node's readiness."""
 CHECK_S: Final = 30.0
@@ -116,7 +116,7 @@ class DeviceAssignment:
             devices, decisions = self._decided(node, plugin)
             self._withhold(decisions)
         self._record_conflicts(node, decisions)
-        wait_s = self._wait_for_judgement(node, devices)
+        wait_s = self._wait_for_validation(node, devices)
         if wait_s > 0:
             return wait_s
         if not await self._carry_out_all(node, zip(devices, decisions, strict=True)):
@@ -147,21 +147,21 @@ class DeviceAssignment:
             view = replace(view, plugin=view.plugin or plugin)
         return devices, decide(view, self._current_candidates())
 
-    def _wait_for_judgement(self, node: "NodeName", devices: "Sequence[GPUDevice]") -> float:
+    def _wait_for_validation(self, node: "NodeName", devices: "Sequence[GPUDevice]") -> float:
         """Return the seconds for which nothing is written of devices that have just been found.
 
         Their node's readiness and their health follow, and bring the node here. Conditions written before would be
         written again, and a claim beside the write of a device's health has a Conflict.
         """
         is_new = not any(current_condition(device, DeviceCondition.ASSIGNED) for device in devices)
-        if not is_new or not self._sources.awaits_judgement(node, devices):
+        if not is_new or not self._sources.awaits_validation(node, devices):
             self._new_since.pop(node, None)
             return 0.0
         now = self._now().monotonic
         return self._new_since.setdefault(node, now) + JUDGED_WITHIN_S - now
 
     def _are_newer(self, devices: "Iterable[GPUDevice]") -> bool:
-        """Say whether the watch has shown a newer device while these were written."""
+        """Say whether the watch has delivered a newer device while these were written."""
         stored = ((device, self._sources.devices.get(device.name)) for device in devices)
         return any(
             now is not None and now.metadata.resource_version != item.metadata.resource_version
@@ -169,7 +169,7 @@ class DeviceAssignment:
         )
 
     def _devices_of(self, node: "NodeName") -> "list[GPUDevice]":
-        """Return the node's devices by name, with writes that the watch has not shown yet."""
+        """Return the node's devices by name, with writes that the watch has not delivered yet."""
         devices = self._sources.devices.on_node(node)
         return [
             self._expected_devices.unseen(device.name, device.metadata) or device
@@ -194,7 +194,7 @@ class DeviceAssignment:
                 index.readmit(decision.device)
 
     def _record_conflicts(self, node: "NodeName", decisions: "Iterable[Decision]") -> None:
-        found: dict[PoolName, tuple[Wanted, ...]] = {}
+        found: dict[PoolName, tuple[Candidate, ...]] = {}
         for decision in decisions:
             for pool in (*decision.contenders, *decision.candidates):
                 found[pool] = (*found.get(pool, ()), (decision.device, decision.owner))
@@ -229,7 +229,7 @@ class DeviceAssignment:
         if decision.action is not Action.RELEASE and our_part(after) == our_part(device):
             return True
         if self._expected_devices.unseen(device.name, device.metadata) is not None:
-            # Its resourceVersion is known only when the watch has shown our last write.
+            # Its resourceVersion is known only when the watch has delivered our last write.
             return False
         if decision.action is Action.RELEASE and self._sources.is_used(node, device):
             return False
@@ -271,19 +271,19 @@ class DeviceAssignment:
             return
         unseen = self._expected_members.unseen(node, inventory.metadata)
         current = unseen or inventory.status.pools
-        wanted = membership_of(decisions)
-        pooled = sum(len(item.devices) for item in wanted.assigned or ())
+        desired = membership_of(decisions)
+        pooled = sum(len(item.devices) for item in desired.assigned or ())
         is_counted = unseen is not None or inventory.status.device_counts.pooled == pooled
-        if is_counted and wanted == PoolMembership(
+        if is_counted and desired == PoolMembership(
             candidates=current.candidates or [],
             pending=current.pending or [],
             assigned=current.assigned or [],
         ):
             return
-        status = {"pools": wanted, "deviceCounts": {"pooled": pooled}}
+        status = {"pools": desired, "deviceCounts": {"pooled": pooled}}
         written = await self._inventory_writer.apply(node, status)
         if written is not None:
-            self._expected_members.expect(node, wanted, written)
+            self._expected_members.expect(node, desired, written)
 
 
 WORKERS: Final = 8

@@ -53,7 +53,7 @@ def label_fault(facts: "NodeFacts") -> str:
 def plugin_users(
     inventory: "GPUNodeInventory | None", devices: "Iterable[GPUDevice]"
 ) -> "dict[DeviceName, frozenset[str]]":
-    """Return the pods that have devices by NVIDIA's own device plugin, as kubelet tells the node's agent."""
+    """Return the pods that have devices by NVIDIA's own device plugin, as kubelet reports to the node's agent."""
     pods: dict[str, set[str]] = {}
     for entry in plugin_allocations(inventory):
         for unit in entry.units:

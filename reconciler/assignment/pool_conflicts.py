@@ -41,7 +41,7 @@ ACTION: Final = "Assign"
 DELAY_S: Final = 1.0
 """Seconds after a change, to collect more of them: overlapping pools conflict on many nodes."""
 
-Wanted = tuple["DeviceName", "PoolName | None"]
+Candidate = tuple["DeviceName", "PoolName | None"]
 """A device that a pool wants, and its owner; None while it waits for a decision."""
 Contested = tuple["DeviceName", "PoolName"]
 """A device that a pool wants, and its owner."""
@@ -52,13 +52,13 @@ class Conflicts:
     """Devices that each pool wants and does not have, by node."""
 
     def __init__(self) -> None:
-        self._by_pool: dict[PoolName, dict[NodeName, tuple[Wanted, ...]]] = defaultdict(dict)
+        self._by_pool: dict[PoolName, dict[NodeName, tuple[Candidate, ...]]] = defaultdict(dict)
         self._pools_by_node: dict[NodeName, frozenset[PoolName]] = {}
         self.changes: EventSource[PoolName] = EventSource()
         """Pools for which assignment found another conflict."""
 
     def replace(
-        self, node: "NodeName", found: "Mapping[PoolName, tuple[Wanted, ...]]"
+        self, node: "NodeName", found: "Mapping[PoolName, tuple[Candidate, ...]]"
     ) -> "set[PoolName]":
         """Replace the conflicts of a node; return the pools whose conflicts changed."""
         changed: set[PoolName] = set()
@@ -88,13 +88,15 @@ class Conflicts:
 
     def of(self, pool: "PoolName") -> "list[Contested]":
         """Return the devices that the pool wants and other pools have."""
-        return sorted((device, owner) for device, owner in self._wanted(pool) if owner is not None)
+        return sorted(
+            (device, owner) for device, owner in self._candidates(pool) if owner is not None
+        )
 
     def candidates(self, pool: "PoolName") -> int:
         """Return the number of devices that wait for a decision to join the pool."""
-        return sum(1 for _, owner in self._wanted(pool) if owner is None)
+        return sum(1 for _, owner in self._candidates(pool) if owner is None)
 
-    def _wanted(self, pool: "PoolName") -> "Iterator[Wanted]":
+    def _candidates(self, pool: "PoolName") -> "Iterator[Candidate]":
         return chain.from_iterable(self._by_pool.get(pool, {}).values())
 
 
@@ -140,7 +142,7 @@ class PoolConflicts:
         contested = self._conflicts.of(name)
         current, counted = self._current(pool)
         candidates = self._conflicts.candidates(name)
-        wanted = new_condition(
+        desired = new_condition(
             PoolCondition.CONFLICT,
             PoolConflict.OWNED_BY_OTHER_POOL if contested else PoolConflict.NONE,
             _text(contested) if contested else "no other pool has a device that this one selects",
@@ -150,15 +152,15 @@ class PoolConflicts:
             generation=pool.metadata.generation,
             now=self._now().utc,
         )
-        if (wanted, candidates) == (current, counted):
+        if (desired, candidates) == (current, counted):
             return None
-        status = {"conditions": [wanted], "candidates": candidates}
+        status = {"conditions": [desired], "candidates": candidates}
         written = await self._writer.apply(name, status)
         if written is None:
             return None
-        self._expected.expect(name, (wanted, candidates), written)
-        if contested and (current is None or current.message != wanted.message):
-            self._record(pool, contested, wanted.message)
+        self._expected.expect(name, (desired, candidates), written)
+        if contested and (current is None or current.message != desired.message):
+            self._record(pool, contested, desired.message)
         return None
 
     def _current(self, pool: "GPUPool") -> "_Written":

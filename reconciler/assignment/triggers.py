@@ -101,8 +101,8 @@ class AssignmentRouter:
         self._inventories: dict[NodeName, _InventoryView] = {}
         self._awaited: set[NodeName] = set()
         # nodes of which any newer device is waited for
-        self._unsettled: dict[DeviceName, bool] = {}
-        # device -> was it a duplicate; of those that were draining or duplicates when last looked at
+        self._unresolved: dict[DeviceName, bool] = {}
+        # device -> was it a duplicate; of those that were draining or duplicates when last read
         for pool in sources.pools.values():
             self._pools[pool.name] = self._view_of(pool)
         for node in sources.devices.nodes():
@@ -155,11 +155,11 @@ class AssignmentRouter:
     def units_changed(self, name: "DeviceName") -> None:
         """Handle a change of a device in the index: use of a draining device, and duplicates."""
         entry = self._sources.index.devices.get(name)
-        was_duplicate = self._unsettled.pop(name, False)
+        was_duplicate = self._unresolved.pop(name, False)
         if entry is None:
             return
         if entry.is_draining or entry.is_duplicate:
-            self._unsettled[name] = entry.is_duplicate
+            self._unresolved[name] = entry.is_duplicate
         if entry.is_draining or entry.is_duplicate != was_duplicate:
             self.nodes.publish(entry.facts.node)
 

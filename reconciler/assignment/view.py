@@ -80,7 +80,7 @@ class AssignmentSources:
         entry = self.index.devices.get(device.name)
         return entry is None or bool(self._users(entry) | self._strangers(node, device))
 
-    def awaits_judgement(self, node: "NodeName", devices: "Sequence[GPUDevice]") -> bool:
+    def awaits_validation(self, node: "NodeName", devices: "Sequence[GPUDevice]") -> bool:
         """Say whether the node's readiness with these devices, or their health, has still to be judged."""
         found = [device for device in devices if device.metadata.label(DEVICE_NODE_LABEL)]
         if not found:

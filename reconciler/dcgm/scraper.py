@@ -61,9 +61,9 @@ class _Pace:
         self._apart_s = 1 / per_second
         self._last = 0.0
 
-    def slot(self, wanted: float) -> float:
-        """Return the first free time from the wanted one on."""
-        self._last = max(wanted, self._last + self._apart_s)
+    def slot(self, desired: float) -> float:
+        """Return the first free time from the desired one on."""
+        self._last = max(desired, self._last + self._apart_s)
         return self._last
 
 
@@ -161,8 +161,8 @@ class DcgmScraper:
             _log.info("exporter is read again", node=node)
         followed.backoff.succeed()
         now = self._now()
-        wanted = now.monotonic + self._limits.period_s * self._rng.uniform(0.8, 1.0)
-        followed.due = self._later.slot(wanted)
+        desired = now.monotonic + self._limits.period_s * self._rng.uniform(0.8, 1.0)
+        followed.due = self._later.slot(desired)
         is_first = followed.seen is None
         followed.seen = ExporterSample(now.monotonic, page)
         self._heard[node] = now.utc

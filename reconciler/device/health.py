@@ -191,12 +191,12 @@ class DeviceHealthController:
 
     async def _write(self, device: "GPUDevice", health: DeviceHealth) -> None:
         current = self._current(device)
-        wanted = _condition(device, health, current, now=self._now().utc)
-        if wanted == current:
+        desired = _condition(device, health, current, now=self._now().utc)
+        if desired == current:
             return
-        written = await self._writer.apply(device.name, {"conditions": [wanted]})
+        written = await self._writer.apply(device.name, {"conditions": [desired]})
         if written is not None:
-            self._expected.expect(device.name, wanted, written)
+            self._expected.expect(device.name, desired, written)
 
     def _record(self, device: "GPUDevice", before: DeviceHealth, after: DeviceHealth) -> None:
         fault = after.present_fault
@@ -206,7 +206,7 @@ class DeviceHealthController:
             self._events.recovered(device)
 
     def _current(self, device: "GPUDevice") -> "Condition | None":
-        """Return the condition at the API server, with a write that the watch has not shown yet."""
+        """Return the condition at the API server, with a write that the watch has not delivered yet."""
         return self._expected.unseen(device.name, device.metadata) or _condition_of(device)
 
     def _forget_missing(self, node: NodeName, devices: "list[GPUDevice]") -> None:

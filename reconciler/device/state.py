@@ -68,14 +68,14 @@ class DeviceStatus:
         entry, device = self._index.devices.get(name), self._devices.get(name)
         if entry is None or device is None or entry.facts.pool in self._index.unread_pools:
             return None
-        wanted, status = state_of(entry), device.status
+        desired, status = state_of(entry), device.status
         current = self._expected.unseen(name, device.metadata) or (status.state, status.units)
-        if current == wanted:
+        if current == desired:
             return None
-        state, units = wanted
+        state, units = desired
         written = await self._writer.apply(name, {"state": state, "units": units})
         if written is not None:
-            self._expected.expect(name, wanted, written)
+            self._expected.expect(name, desired, written)
         return None
 
 

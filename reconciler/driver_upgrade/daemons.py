@@ -205,14 +205,14 @@ def unselected(
     """Return why no driver DaemonSet makes a pod on a node that none selects."""
     text = "no driver DaemonSet selects the node"
     for daemon in (daemons[uid] for uid in sorted(owners) if uid in daemons):
-        wanted = sorted((daemon.constraints.node_selector or {}).items())
-        missing = [f"{key}={value}" for key, value in wanted if labels.get(key) != value]
+        desired = sorted((daemon.constraints.node_selector or {}).items())
+        missing = [f"{key}={value}" for key, value in desired if labels.get(key) != value]
         cause = f"has not label {listed(missing)}" if missing else "does not match its affinity"
         return f"{text}: for {daemon.name} the node {cause}"
     return text
 
 
-def is_wanted(labels: "Mapping[str, str]", daemon: DriverDaemon | None) -> bool:
+def is_selected(labels: "Mapping[str, str]", daemon: DriverDaemon | None) -> bool:
     """Return whether a driver is to be on the node: also while its DaemonSet is replaced by another one."""
     return daemon is not None or labels.get(DRIVER_DEPLOY_LABEL) == DEPLOYED
 

@@ -42,7 +42,7 @@ def with_driver_open(
         found: `status.driverProcesses` of the node's inventory.
         drivers: UIDs of driver pods, which keep no driver from being replaced.
     """
-    known = {pod.uid: pod for pod in pods}
+    pod_by_uid = {pod.uid: pod for pod in pods}
     mirrors = {(pod.namespace, pod.name): pod for pod in pods if pod.owner is PodOwner.MIRROR}
     processes: list[HostProcess] = []
     for item in found:
@@ -51,12 +51,12 @@ def with_driver_open(
             processes.append(HostProcess(item.pid, item.command))
         elif uid not in drivers:
             # The cgroup of a static pod has another UID than the pod that shows it.
-            pod = known.get(uid) or mirrors.get((item.namespace, item.pod)) or _over(item)
-            known[pod.uid] = replace(pod, uses=pod.uses | {DriverUse.OPEN})
-    return tuple(known.values()), tuple(processes)
+            pod = pod_by_uid.get(uid) or mirrors.get((item.namespace, item.pod)) or _ended_pod(item)
+            pod_by_uid[pod.uid] = replace(pod, uses=pod.uses | {DriverUse.OPEN})
+    return tuple(pod_by_uid.values()), tuple(processes)
 
 
-def _over(process: "DriverProcess") -> PodOnNode:
+def _ended_pod(process: "DriverProcess") -> PodOnNode:
     return PodOnNode(
         namespace=process.namespace or "pod",
         name=process.pod or process.uid,

@@ -270,11 +270,11 @@ def _difference(
 ) -> Json:
     """Return the part of `metadata` that is to be written; empty where all is there."""
     changed: Json = {}
-    for kind, wanted, current in (
+    for kind, desired, current in (
         ("labels", labels or {}, seen.metadata.labels or {}),
         ("annotations", annotations or {}, seen.metadata.annotations or {}),
     ):
-        different = {key: value for key, value in wanted.items() if current.get(key) != value}
+        different = {key: value for key, value in desired.items() if current.get(key) != value}
         if different:
             changed[kind] = different
     return changed

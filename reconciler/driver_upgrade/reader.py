@@ -209,13 +209,16 @@ class UpgradeReader:
             if not pod.is_active and not pod.is_terminating:
                 continue
             has_claim = await self._has_claim(pod)
-            known = await budgets.of(meta.namespace)
+            namespace_budgets = await budgets.of(meta.namespace)
 
             def ask(
-                asked: UpgradePod, known: "Sequence[DisruptionBudget]" = known
+                asked: UpgradePod,
+                namespace_budgets: "Sequence[DisruptionBudget]" = namespace_budgets,
             ) -> "tuple[EvictionAnswer, str]":
                 reported = refusal(_uid(asked))
-                return reported if reported is not None else eviction_answer(asked, known)
+                return (
+                    reported if reported is not None else eviction_answer(asked, namespace_budgets)
+                )
 
             agent = self._agents.get(owner_uid(pod))
             found.append(

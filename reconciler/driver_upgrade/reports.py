@@ -44,16 +44,16 @@ class UpgradeReports:
         counts: "Mapping[str, UpgradeCounts]",
     ) -> None:
         """Take over the outcome of a pass."""
-        before, was_known = self._entries, self.is_known
+        before, was_recorded = self._entries, self.is_known
         self._entries = {owner: item[:MOST_ENTRIES] for owner, item in entries.items() if item}
         self.counts = dict(counts)
         self.is_known = True
         for owner in sorted(before.keys() | self._entries.keys() | counts.keys()):
-            if not was_known or before.get(owner) != self._entries.get(owner):
+            if not was_recorded or before.get(owner) != self._entries.get(owner):
                 self.changes.publish(owner)
 
     def seed(self, entries: "Mapping[str, tuple[NodeUpgradeStatus, ...]]") -> None:
-        """Take over what an earlier leader wrote, so that no reason is told twice."""
+        """Take over what an earlier leader wrote, so that no reason is reported twice."""
         self._entries = {owner: item for owner, item in entries.items() if item}
 
 

@@ -67,17 +67,17 @@ class UpgradeStatus:
         current: "Sequence[NodeUpgradeStatus] | None",
         entries: "Sequence[NodeUpgradeStatus]",
     ) -> None:
-        wanted = _fitting(entries)
-        if wanted == self._written.get(meta.uid, list(current or ())):
+        desired = _fitting(entries)
+        if desired == self._written.get(meta.uid, list(current or ())):
             return
         try:
-            await writer.apply(meta.name, {"upgrade": wanted} if wanted else {}, uid=meta.uid)
+            await writer.apply(meta.name, {"upgrade": desired} if desired else {}, uid=meta.uid)
         except Conflict:
             return
         except KubeError as error:
             _log.warning("status of upgrades not written", object=meta.name, error=str(error))
             return
-        self._written[meta.uid] = wanted
+        self._written[meta.uid] = desired
 
 
 def _fitting(entries: "Sequence[NodeUpgradeStatus]") -> "list[NodeUpgradeStatus]":

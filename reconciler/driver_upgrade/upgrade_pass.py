@@ -1,4 +1,4 @@
-"""`driver.upgrade`: one pass over all nodes, which reads, decides (`operands.upgrade`), writes and tells, in this order.
+"""`driver.upgrade`: one pass over all nodes, which reads, decides (`operands.upgrade`), writes and reports, in this order.
 
 Nothing is kept from pass to pass but what may be forgotten: which evictions were refused a moment ago, and which pods a node
 that waits had. A read that fails ends the pass before anything is written. A node whose write fails rests for a growing

@@ -22,7 +22,7 @@ from api.names import DRIVER_OWNER_LABEL, NodeName
 from operands.upgrade.facts import PodOwner, UpgradeNode
 from operands.upgrade.out_of_service import is_out_of_service
 from pool.compute_resources import CPU, MEMORY, NOTHING, ComputeResources, allocatable
-from reconciler.driver_upgrade.daemons import daemon_of, is_wanted, unselected
+from reconciler.driver_upgrade.daemons import daemon_of, is_selected, unselected
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -53,13 +53,13 @@ class UpgradingNode:
     requests: ComputeResources = NOTHING
     """What the driver pod requests."""
     cpu_milli: int | None = None
-    """CPU that pods can be given; None where the Node does not tell."""
+    """CPU that pods can be given; None where the Node does not say."""
     memory_mib: int | None = None
 
     def shortage(self, pods: "Iterable[PodOnNode]") -> str:
         """Return what of the pods that stay on the node leave too little for its driver pod; empty: nothing."""
         staying = [pod for pod in pods if pod.is_active and pod.owner in _STAYING]
-        for resource, unit, wanted, all_, taken in (
+        for resource, unit, requested, all_, taken in (
             (
                 CPU,
                 "m",
@@ -75,9 +75,9 @@ class UpgradingNode:
                 sum(pod.memory_mib for pod in staying),
             ),
         ):
-            if all_ is not None and wanted > max(0, all_ - taken):
+            if all_ is not None and requested > max(0, all_ - taken):
                 return (
-                    f"its pod requests {wanted}{unit} of {resource}, and DaemonSets and static pods leave"
+                    f"its pod requests {requested}{unit} of {resource}, and DaemonSets and static pods leave"
                     f" {all_ - taken}{unit} of {all_}{unit}: lower the requests"
                 )
         return ""
@@ -125,7 +125,7 @@ def upgrading_node(
         is_ready=node.is_ready,
         is_leaving=meta.deletion_timestamp is not None
         or any(taint.key == DISRUPTED_TAINT for taint in all_taints),
-        is_wanted=is_wanted(selected, daemon),
+        is_selected=is_selected(selected, daemon),
         desired_revision="" if daemon is None else daemon.revision,
         desired_digest="" if daemon is None else daemon.digest,
         driver_obstacle=unselected(selected, daemons, owners=owners)

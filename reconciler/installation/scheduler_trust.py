@@ -121,11 +121,11 @@ class SchedulerTrust:
             self._log_absence(name)
             return CHECK_EVERY_S
         self._is_absence_logged = False
-        wanted = hash_of(authorities)
-        if deployment.trust_hash == wanted:
+        desired = hash_of(authorities)
+        if deployment.trust_hash == desired:
             return CHECK_EVERY_S
         left_s = self._left_s(deployment)
-        return left_s if left_s > 0 else await self._restart(deployment, wanted)
+        return left_s if left_s > 0 else await self._restart(deployment, desired)
 
     async def _authorities(self) -> bytes:
         """Return the CAs as PEM; nothing where there are none yet."""
@@ -151,9 +151,9 @@ class SchedulerTrust:
             return 0.0
         return self._restarted_at + RESTART_INTERVAL_S - self._now().monotonic
 
-    async def _restart(self, deployment: Deployment, wanted: str) -> float:
+    async def _restart(self, deployment: Deployment, desired: str) -> float:
         meta = deployment.metadata
-        annotations = {TRUST_HASH_ANNOTATION: wanted}
+        annotations = {TRUST_HASH_ANNOTATION: desired}
         patch = {
             "metadata": {"resourceVersion": meta.resource_version},
             "spec": {"template": {"metadata": {"annotations": annotations}}},
@@ -168,7 +168,7 @@ class SchedulerTrust:
             self._restarted_at = self._now().monotonic
         self._annotated_uid = meta.uid
         text = "kube-scheduler restarts: it reads the CAs of the GPU control plane when it starts"
-        _log.info(text, deployment=meta.name, authorities=wanted)
+        _log.info(text, deployment=meta.name, authorities=desired)
         self._recorder.normal(
             ObjectReference.to(DEPLOYMENTS, meta),
             EventReason.SCHEDULER_RESTARTED,

@@ -36,7 +36,7 @@ from reconciler.inventory.events import InventoryEvents
 from reconciler.inventory.gauges import InventoryGauges
 from reconciler.inventory.label_sources import source_labels
 from reconciler.inventory.status import (
-    Judged,
+    CompletenessFacts,
     device_body,
     inventory_body,
     inventory_status,
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from api.kinds.gpunodeinventory import GPUNodeInventory
     from api.meta import ObjectMeta
     from inventory.discovery.merge import MergedReport
-    from inventory.discovery.plan import DevicePlan, WantedDevice
+    from inventory.discovery.plan import DesiredDevice, DevicePlan
     from kube.client import KubeClient
     from kube.event_recorder import EventRecorder
     from kube.store import Store
@@ -87,7 +87,7 @@ REFUSED_AGAIN_S: Final = 10.0
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KnownDevices:
+class DeviceStores:
     """Stores that the controller reads."""
 
     index: "IndexFigures"
@@ -104,17 +104,17 @@ class NodeInventory:
     def __init__(
         self,
         client: "KubeClient",
-        known: KnownDevices,
+        stores: DeviceStores,
         recorder: "EventRecorder",
         *,
         now: "Callable[[], Instant]",
         parameters: InventoryParameters,
     ) -> None:
-        self._known = known
+        self._stores = stores
         self._now = now
         self._parameters = parameters
-        self._writer = InventoryWriter(client, known.devices, known.inventories, now=now)
-        self._events = InventoryEvents(recorder, known.index, known.devices)
+        self._writer = InventoryWriter(client, stores.devices, stores.inventories, now=now)
+        self._events = InventoryEvents(recorder, stores.index, stores.devices)
         self._gauges = InventoryGauges()
         self._gone_since: dict[NodeName, float] = {}
         # node that is gone and left something -> when that was seen
@@ -125,9 +125,9 @@ class NodeInventory:
 
     async def reconcile(self, name: "NodeName") -> float | None:
         """Write devices and inventory; reconcile again when a source may have gone silent."""
-        node = self._known.index.nodes.get(name)
-        devices = self._known.devices.on_node(name)
-        inventory = self._known.inventories.by_name.get(name)
+        node = self._stores.index.nodes.get(name)
+        devices = self._stores.devices.on_node(name)
+        inventory = self._stores.inventories.by_name.get(name)
         if not self._writer.are_written(name):
             return SEEN_WITHIN_S
         self._gauges.show(name, devices, inventory)
@@ -143,7 +143,7 @@ class NodeInventory:
             devices,
             merged,
             is_managed=managed,
-            claimants={uuid: self._known.index.devices.with_part(uuid) for uuid in uuids},
+            claimants={uuid: self._stores.index.devices.with_part(uuid) for uuid in uuids},
         )
         if has_inventory(merged, devices, plan, is_visible=inventory is not None):
             await self._write_devices(node, plan)
@@ -159,16 +159,16 @@ class NodeInventory:
         self._events.silent(metadata, newly_stale(plan))
         self._events.bad(metadata, merged.bad)
         self._events.refused(metadata, plan.refused)
-        wanted = (*(item for _, item in plan.keep), *plan.create)
-        self._events.contradictory_links(metadata, wanted)
+        desired = (*(item for _, item in plan.keep), *plan.create)
+        self._events.contradictory_links(metadata, desired)
 
     def _merge(self, node: "NodeFacts", devices: "Sequence[GPUDevice]") -> "MergedReport":
-        features = self._known.features.on_node(node.name)
+        features = self._stores.features.on_node(node.name)
         labels = source_labels(node)
         return merge(
             label_report(merged_labels(labels, features)),
             features,
-            known=addresses_of(devices),
+            addresses=addresses_of(devices),
             now=self._now().utc,
             fresh_for=FRESH_FOR,
         )
@@ -179,7 +179,7 @@ class NodeInventory:
         """Return the devices, and those elsewhere whose name one of this node would get."""
         names = {device_name(node, address) for address in merged.listed}
         others = names - {device.name for device in devices}
-        found = (self._known.devices.get(name) for name in sorted(others))
+        found = (self._stores.devices.get(name) for name in sorted(others))
         return [*devices, *(item for item in found if item is not None)]
 
     async def _write_devices(self, node: "NodeFacts", plan: "DevicePlan") -> None:
@@ -187,23 +187,23 @@ class NodeInventory:
         for device, why in plan.delete:
             await self._writer.delete_device(node.name, device)
             self._events.removed(node, device, why)
-        made: dict[str, tuple[ObjectMeta, WantedDevice]] = {}
+        made: dict[str, tuple[ObjectMeta, DesiredDevice]] = {}
 
-        async def create(wanted: "WantedDevice") -> None:
-            metadata = await self._writer.create_device(node.name, wanted.name)
+        async def create(desired: "DesiredDevice") -> None:
+            metadata = await self._writer.create_device(node.name, desired.name)
             if metadata is None:
                 return
-            status = device_body(wanted, metadata, now=now)
-            await self._writer.apply_device(node.name, wanted.name, status)
-            made[wanted.name] = (metadata, wanted)
+            status = device_body(desired, metadata, now=now)
+            await self._writer.apply_device(node.name, desired.name, status)
+            made[desired.name] = (metadata, desired)
 
-        async def update(kept: "tuple[GPUDevice, WantedDevice]") -> None:
-            device, wanted = kept
+        async def update(kept: "tuple[GPUDevice, DesiredDevice]") -> None:
+            device, desired = kept
             await self._writer.disown(GPU_DEVICES, device.metadata)
-            if not shows_device(device, wanted, now):
+            if not shows_device(device, desired, now):
                 current = device.status.conditions
-                status = device_body(wanted, device.metadata, current=current, now=now)
-                await self._writer.apply_device(node.name, wanted.name, status)
+                status = device_body(desired, device.metadata, current=current, now=now)
+                await self._writer.apply_device(node.name, desired.name, status)
 
         await write_in_order(plan.create, create, at_a_time=DEVICES_AT_A_TIME)
         await write_in_order(plan.keep, update, at_a_time=DEVICES_AT_A_TIME)
@@ -218,7 +218,7 @@ class NodeInventory:
         devices: "Sequence[GPUDevice]",
     ) -> "ObjectMeta | None":
         """Create or update the node's inventory; return its metadata, None of one that cannot be read."""
-        inventory = self._known.inventories.by_name.get(node.name)
+        inventory = self._stores.inventories.by_name.get(node.name)
         if inventory is None:
             created = await self._writer.create_inventory(node.name)
             if created is None:
@@ -229,11 +229,11 @@ class NodeInventory:
             metadata, current = inventory.metadata, inventory.status
             await self._writer.disown(GPU_NODE_INVENTORIES, metadata)
         by_hand = [device for device in devices if not is_ours(device) and device.node == node.name]
-        wanted = [*(item for _, item in plan.keep), *plan.create]
-        statuses = [*(item.status for item in wanted), *(item.status for item in by_hand)]
+        desired = [*(item for _, item in plan.keep), *plan.create]
+        statuses = [*(item.status for item in desired), *(item.status for item in by_hand)]
         incomplete = incompleteness_of(merged, statuses, plan.refused)
-        names = [*(item.name for item in wanted), *(item.name for item in by_hand)]
-        judged = Judged(
+        names = [*(item.name for item in desired), *(item.name for item in by_hand)]
+        completeness_facts = CompletenessFacts(
             names=names,
             faulted=sum(device.is_faulted for device in devices if device.name in names),
             managed=is_managed(node.labels, self._parameters),
@@ -243,7 +243,9 @@ class NodeInventory:
             passed_through=passed_through(merged, statuses),
         )
         now = self._now().utc
-        status = inventory_status(judged, merged, current, generation=metadata.generation, now=now)
+        status = inventory_status(
+            completeness_facts, merged, current, generation=metadata.generation, now=now
+        )
         if inventory is None or not shows_inventory(current, status, merged):
             await self._writer.apply_inventory(node.name, inventory_body(status))
             self._events.conditions(metadata, current=current, written=status)
@@ -303,7 +305,7 @@ def _build(context: ControllerContext) -> "Reconcile":
     stores = context.stores
     inventory = NodeInventory(
         context.client,
-        KnownDevices(
+        DeviceStores(
             index=context.index,
             devices=stores.devices,
             inventories=stores.inventories,

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from api.kinds.gpunodeinventory import GPUNodeInventoryStatus
     from api.names import DeviceName
-    from inventory.discovery.plan import MissingDevice, RejectedDevice, WantedDevice
+    from inventory.discovery.plan import DesiredDevice, MissingDevice, RejectedDevice
     from inventory.discovery.sources import BadFeature
     from kube.event_recorder import EventRecorder
     from pool.index.figures import IndexFigures
@@ -62,12 +62,12 @@ class InventoryEvents:
         for source in Source:
             BAD_FEATURES.labels(source.value)
 
-    def detected(self, found: "Sequence[tuple[ObjectMeta, WantedDevice]]") -> None:
+    def detected(self, found: "Sequence[tuple[ObjectMeta, DesiredDevice]]") -> None:
         """Record new devices one by one, unless they are many (`detected_many`)."""
         if len(found) > _NAMED_ONE_BY_ONE:
             return
-        for metadata, wanted in found:
-            text = f"found {wanted.status.product or 'a device'} at {wanted.status.pci.address}"
+        for metadata, desired in found:
+            text = f"found {desired.status.product or 'a device'} at {desired.status.pci.address}"
             self._recorder.normal(
                 ObjectReference.to(GPU_DEVICES, metadata),
                 EventReason.DEVICE_DETECTED,
@@ -75,7 +75,7 @@ class InventoryEvents:
                 action=ACTION,
             )
 
-    def detected_many(self, inventory: ObjectMeta, found: "Sequence[WantedDevice]") -> None:
+    def detected_many(self, inventory: ObjectMeta, found: "Sequence[DesiredDevice]") -> None:
         """Record many new devices of a node."""
         if len(found) <= _NAMED_ONE_BY_ONE:
             return
@@ -97,7 +97,7 @@ class InventoryEvents:
             action=ACTION,
         )
 
-    def silent(self, inventory: ObjectMeta, found: "Sequence[WantedDevice]") -> None:
+    def silent(self, inventory: ObjectMeta, found: "Sequence[DesiredDevice]") -> None:
         """Record that devices became stale."""
         if not found:
             return
@@ -150,7 +150,9 @@ class InventoryEvents:
         else:
             self._bad.pop(node, None)
 
-    def contradictory_links(self, inventory: ObjectMeta, devices: "Iterable[WantedDevice]") -> None:
+    def contradictory_links(
+        self, inventory: ObjectMeta, devices: "Iterable[DesiredDevice]"
+    ) -> None:
         """Record links that only one of two devices reports, or that they report differently, and that are new."""
         node = NodeName(inventory.name)
         linked = sorted((item for item in devices if item.status.links), key=lambda item: item.name)
@@ -158,11 +160,11 @@ class InventoryEvents:
             device_facts(GPUDevice(metadata=ObjectMeta(name=item.name), status=item.status))
             for item in linked
         ]
-        known = self._contradictions.pop(node, frozenset())
+        reported_before = self._contradictions.pop(node, frozenset())
         found = frozenset(topology_of(facts).conflicts)
         if found:
             self._contradictions[node] = found
-        new = sorted(found - known, key=lambda item: (item.device, item.link.peer))
+        new = sorted(found - reported_before, key=lambda item: (item.device, item.link.peer))
         if not new:
             return
         text = (
@@ -179,10 +181,10 @@ class InventoryEvents:
     def refused(self, inventory: ObjectMeta, refused: "Sequence[RejectedDevice]") -> None:
         """Record reported UUIDs that other devices have, and that are new."""
         node = NodeName(inventory.name)
-        known = self._refused.pop(node, frozenset())
+        reported_before = self._refused.pop(node, frozenset())
         if refused:
             self._refused[node] = frozenset(refused)
-        new = sorted(self._refused.get(node, frozenset()) - known)
+        new = sorted(self._refused.get(node, frozenset()) - reported_before)
         if not new:
             return
         claims = listing(f"{item.uuid} at {item.address} (of {item.owner})" for item in new)
@@ -209,10 +211,10 @@ class InventoryEvents:
                 if entry is not None and is_duplicate
                 else frozenset()
             )
-            known = self._duplicates.pop(device.name, frozenset())
+            reported_before = self._duplicates.pop(device.name, frozenset())
             if owners:
                 self._duplicates[device.name] = owners
-            for owner in sorted(owners - known):
+            for owner in sorted(owners - reported_before):
                 uuid = device.status.uuid or "a UUID of it"
                 text = (
                     f"{owner} had {uuid} first: this device is not allocated;"

@@ -1,4 +1,4 @@
-"""Gauges of nodes and their devices: shown by the leader, removed with the node."""
+"""Gauges of nodes and their devices: exported by the leader, removed with the node."""
 
 from collections import Counter
 from typing import TYPE_CHECKING, final

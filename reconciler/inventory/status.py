@@ -1,4 +1,4 @@
-"""Status fields and conditions of `node.inventory`, and their comparison with the shown ones. Pure."""
+"""Status fields and conditions of `node.inventory`, and their comparison with the current ones. Pure."""
 
 import datetime as dt
 import functools
@@ -26,36 +26,36 @@ if TYPE_CHECKING:
     from api.meta import Condition, ObjectMeta
     from inventory.discovery.merge import MergedReport
     from inventory.discovery.node import IncompleteInventory
-    from inventory.discovery.plan import DevicePlan, WantedDevice
+    from inventory.discovery.plan import DesiredDevice, DevicePlan
 
 
 def device_body(
-    wanted: "WantedDevice",
+    desired: "DesiredDevice",
     metadata: "ObjectMeta",
     *,
     current: "Sequence[Condition] | None" = None,
     now: dt.datetime,
 ) -> dict[str, object]:
     """Return our part of a device's status, given the conditions that it shows."""
-    return dict(own_status(wanted, [_stale(wanted, metadata, current=current, now=now)]))
+    return dict(own_status(desired, [_stale(desired, metadata, current=current, now=now)]))
 
 
-def shows_device(device: "GPUDevice", wanted: "WantedDevice", now: dt.datetime) -> bool:
-    """Say whether the device shows the wanted status."""
+def shows_device(device: "GPUDevice", desired: "DesiredDevice", now: dt.datetime) -> bool:
+    """Say whether the device shows the desired status."""
     current = device.status.conditions or ()
-    stale = _stale(wanted, device.metadata, current=current, now=now)
-    return device_shows(device.status, wanted.status) and stale in current
+    stale = _stale(desired, device.metadata, current=current, now=now)
+    return device_shows(device.status, desired.status) and stale in current
 
 
-def newly_stale(plan: "DevicePlan") -> "list[WantedDevice]":
+def newly_stale(plan: "DevicePlan") -> "list[DesiredDevice]":
     """Return the devices of which a source went silent since the last write.
 
     A node that opts out has no node agent, so silence about its devices is as asked for.
     """
     return [
-        wanted
-        for device, wanted in plan.keep
-        if wanted.staleness.is_stale and wanted.status.managed and not is_stale(device)
+        desired
+        for device, desired in plan.keep
+        if desired.staleness.is_stale and desired.status.managed and not is_stale(device)
     ]
 
 
@@ -65,7 +65,7 @@ def is_stale(device: "GPUDevice") -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judged:
+class CompletenessFacts:
     """Findings about a node as a whole."""
 
     names: "Sequence[str]"
@@ -83,7 +83,7 @@ class Judged:
 
 
 def inventory_status(
-    judged: Judged,
+    completeness_facts: CompletenessFacts,
     merged: "MergedReport",
     current: GPUNodeInventoryStatus,
     *,
@@ -91,11 +91,13 @@ def inventory_status(
     now: dt.datetime,
 ) -> GPUNodeInventoryStatus:
     """Return our part of the status that a node's inventory should show, given what it shows."""
-    beat, incomplete = merged.heartbeat, judged.incomplete
+    beat, incomplete = merged.heartbeat, completeness_facts.incomplete
     dated = functools.partial(
         new_condition, current=current.conditions, generation=generation, now=now
     )
-    opted_out = f"label {judged.managed_label} of the node keeps its devices out of every pool"
+    opted_out = (
+        f"label {completeness_facts.managed_label} of the node keeps its devices out of every pool"
+    )
     # The API server keeps the order in which conditions were first written: the most important one comes first,
     # and readiness, which writes it, has not seen the object yet.
     unjudged = dated(
@@ -105,79 +107,85 @@ def inventory_status(
         status="Unknown",
     )
     return GPUNodeInventoryStatus(
-        devices=sorted(judged.names),
-        device_counts=DeviceCounts(total=len(judged.names), faulted=judged.faulted),
+        devices=sorted(completeness_facts.names),
+        device_counts=DeviceCounts(
+            total=len(completeness_facts.names), faulted=completeness_facts.faulted
+        ),
         driver=versions_of(merged, current.driver),
-        system=system_of(merged, current.system, kernel=judged.kernel),
+        system=system_of(merged, current.system, kernel=completeness_facts.kernel),
         kubelet=merged.kubelet,
-        managed=judged.managed,
+        managed=completeness_facts.managed,
         last_heartbeat=current.last_heartbeat if beat is None else format_time(beat),
         conditions=[
             *(() if current.conditions else (unjudged,)),
             dated(
                 InventoryCondition.MANAGED_DISABLED,
-                InventoryManaged.MANAGED if judged.managed else InventoryManaged.DISABLED,
-                "no label of the node opts out" if judged.managed else opted_out,
-                status=not judged.managed,
-                keeps_text=judged.managed,
+                InventoryManaged.MANAGED
+                if completeness_facts.managed
+                else InventoryManaged.DISABLED,
+                "no label of the node opts out" if completeness_facts.managed else opted_out,
+                status=not completeness_facts.managed,
+                keeps_text=completeness_facts.managed,
             ),
             dated(
                 InventoryCondition.INVENTORY_INCOMPLETE,
-                *_completeness(judged),
+                *_completeness(completeness_facts),
                 status=incomplete is not None,
-                keeps_text=incomplete is None and not judged.passed_through,
+                keeps_text=incomplete is None and not completeness_facts.passed_through,
             ),
         ],
     )
 
 
-def _completeness(judged: Judged) -> tuple[InventoryIncomplete, str]:
+def _completeness(completeness_facts: CompletenessFacts) -> tuple[InventoryIncomplete, str]:
     """Return reason and text of the condition InventoryIncomplete."""
-    if judged.incomplete is not None:
-        return InventoryIncomplete[judged.incomplete.reason.name], judged.incomplete.message
-    if not judged.passed_through:
+    if completeness_facts.incomplete is not None:
+        return InventoryIncomplete[
+            completeness_facts.incomplete.reason.name
+        ], completeness_facts.incomplete.message
+    if not completeness_facts.passed_through:
         return InventoryIncomplete.COMPLETE, "every device is reported completely"
     text = (
-        f"{listed(judged.passed_through)} is bound to a VFIO driver, for virtual machines, and joins no pool;"
+        f"{listed(completeness_facts.passed_through)} is bound to a VFIO driver, for virtual machines, and joins no pool;"
         " every other device is reported completely"
     )
     return InventoryIncomplete.PASSED_THROUGH, text
 
 
 def shows_inventory(
-    current: GPUNodeInventoryStatus, wanted: GPUNodeInventoryStatus, merged: "MergedReport"
+    current: GPUNodeInventoryStatus, desired: GPUNodeInventoryStatus, merged: "MergedReport"
 ) -> bool:
-    """Say whether the inventory shows the wanted status.
+    """Say whether the inventory shows the desired status.
 
     A newer heartbeat alone is no difference until the source is silent: a quiet node must not cost a write a
     minute.
     """
     return (
-        sorted(current.devices or ()) == (wanted.devices or [])
-        and _our_counts(current) == _our_counts(wanted)
-        and current.driver == wanted.driver
-        and current.system == wanted.system
-        and current.kubelet == wanted.kubelet
-        and current.managed is wanted.managed
-        and (not merged.is_silent or current.last_heartbeat == wanted.last_heartbeat)
-        and all(condition in (current.conditions or ()) for condition in wanted.conditions or ())
+        sorted(current.devices or ()) == (desired.devices or [])
+        and _our_counts(current) == _our_counts(desired)
+        and current.driver == desired.driver
+        and current.system == desired.system
+        and current.kubelet == desired.kubelet
+        and current.managed is desired.managed
+        and (not merged.is_silent or current.last_heartbeat == desired.last_heartbeat)
+        and all(condition in (current.conditions or ()) for condition in desired.conditions or ())
     )
 
 
-def inventory_body(wanted: GPUNodeInventoryStatus) -> dict[str, object]:
+def inventory_body(desired: GPUNodeInventoryStatus) -> dict[str, object]:
     """Return our part of an inventory's status as it is applied."""
     body: dict[str, object] = {
-        "devices": wanted.devices,
-        "deviceCounts": _our_counts(wanted),
-        "driver": wanted.driver,
-        "system": wanted.system,
-        "managed": wanted.managed,
-        "conditions": wanted.conditions,
+        "devices": desired.devices,
+        "deviceCounts": _our_counts(desired),
+        "driver": desired.driver,
+        "system": desired.system,
+        "managed": desired.managed,
+        "conditions": desired.conditions,
     }
-    if wanted.kubelet is not None:
-        body["kubelet"] = wanted.kubelet
-    if wanted.last_heartbeat is not None:
-        body["lastHeartbeat"] = wanted.last_heartbeat
+    if desired.kubelet is not None:
+        body["kubelet"] = desired.kubelet
+    if desired.last_heartbeat is not None:
+        body["lastHeartbeat"] = desired.last_heartbeat
     return body
 
 
@@ -187,13 +195,13 @@ def _our_counts(status: GPUNodeInventoryStatus) -> dict[str, int]:
 
 
 def _stale(
-    wanted: "WantedDevice",
+    desired: "DesiredDevice",
     metadata: "ObjectMeta",
     *,
     current: "Sequence[Condition] | None",
     now: dt.datetime,
 ) -> "Condition":
-    staleness = wanted.staleness
+    staleness = desired.staleness
     return new_condition(
         DeviceCondition.STALE,
         DeviceStale.SOURCE_SILENT if staleness.is_stale else DeviceStale.FRESH,

@@ -50,7 +50,7 @@ class InventoryWriter:
         self._expected: dict[NodeName, Expectations[_Object, None]] = {}
 
     def are_written(self, node: NodeName) -> bool:
-        """Say whether the watches have shown every write for the node."""
+        """Say whether the watches have delivered every write for the node."""
         expected = self._expected.get(node)
         if expected is not None and not expected.are_seen(self._metadata):
             return False

@@ -100,10 +100,10 @@ def _state(
 
 
 def _warm_below(cache: "gkmcache.GKMCache", fitting: "set[NodeName]") -> str:
-    wanted = cache.spec.warm_nodes
-    if isinstance(wanted, gkmcache.WarmPolicy):
+    warm_nodes = cache.spec.warm_nodes
+    if isinstance(warm_nodes, gkmcache.WarmPolicy):
         return ""
-    return warm_below(cache.metadata.uid, fitting, wanted)
+    return warm_below(cache.metadata.uid, fitting, warm_nodes)
 
 
 def _pools(resolution: CacheResolution, around: CacheSurroundings) -> list[gkmcache.PoolWarmth]:

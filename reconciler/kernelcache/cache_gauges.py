@@ -1,4 +1,4 @@
-"""Gauges of kernel caches: shown by the leader, sums over all caches kept by differences."""
+"""Gauges of kernel caches: exported by the leader, sums over all caches kept by differences."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, final

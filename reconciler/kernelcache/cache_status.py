@@ -270,7 +270,7 @@ class CacheStatusReconciler:
         return max(SIGNED_WITHIN_S, asked.again_at - now) if asked is not None else CHECK_S
 
     def _current(self, cache: "GKMCache") -> "GKMCacheStatus":
-        """Return the status at the API server, with a write that the watch has not shown yet."""
+        """Return the status at the API server, with a write that the watch has not delivered yet."""
         return self._expected.unseen(cache.cache_name, cache.metadata) or cache.status
 
     async def _write_status(self, cache: "GKMCache", resolution: CacheResolution) -> bool:

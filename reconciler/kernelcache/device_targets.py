@@ -78,15 +78,15 @@ def fitting_nodes(
     nodes: "Mapping[NodeName, Targets]", targets: "Iterable[KernelTarget]"
 ) -> "set[NodeName]":
     """Return the nodes with a device that runs one of the targets; equal sets are compared once."""
-    wanted = tuple(targets)
-    verdicts: dict[Targets, bool] = {}
+    desired = tuple(targets)
+    fits_by_targets: dict[Targets, bool] = {}
     found: set[NodeName] = set()
     for node, there in nodes.items():
-        verdict = verdicts.get(there)
-        if verdict is None:
-            verdict = any(isinstance(device_fit(wanted, item), Fits) for item in there)
-            verdicts[there] = verdict
-        if verdict:
+        fits = fits_by_targets.get(there)
+        if fits is None:
+            fits = any(isinstance(device_fit(desired, item), Fits) for item in there)
+            fits_by_targets[there] = fits
+        if fits:
             found.add(node)
     return found
 

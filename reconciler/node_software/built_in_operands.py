@@ -13,9 +13,9 @@ from kube.event_recorder import ObjectReference
 from manifests import constants
 from operands.nvidia.built_in import telemetry
 from operands.nvidia.policy_states import BUILT_IN_STATES, STATE_NAMES
+from reconciler.node_software.desired_states import desired_state
 from reconciler.node_software.objects import RESOURCES
 from reconciler.node_software.state_outcomes import cure_of
-from reconciler.node_software.wanted_states import wanted_state
 from reconciler.runtime.object_applier import ACTION
 from reconciler.runtime.rolling_update import Rollouts
 from telemetry.metrics import BOOTSTRAP_HANDLER_ERRORS
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from operands.nvidia.policy_operands import PolicyOperands
     from operands.operand_state import ServedKinds
     from pool.model import NodeFacts
-    from reconciler.node_software.state_outcomes import StateOutcome, WantedState
+    from reconciler.node_software.state_outcomes import DesiredState, StateOutcome
     from reconciler.runtime.object_applier import Refusal
 
 _NAMES: Final = frozenset(state.name for state in BUILT_IN_STATES)
@@ -56,9 +56,9 @@ class BuiltInOperands:
         self._reported = ""
         self._rollouts = Rollouts(recorder)
 
-    def wanted(
+    def desired(
         self, served: "ServedKinds", *, beside: "ClusterPolicySpec | None" = None
-    ) -> "list[WantedState]":
+    ) -> "list[DesiredState]":
         """Return the states to apply, beside those of the ClusterPolicy with this spec."""
         if beside is None:
             states = BUILT_IN_STATES
@@ -66,7 +66,7 @@ class BuiltInOperands:
             states = ()
         else:
             states = (telemetry.STATE,)
-        return [wanted_state(state, self._policy, served, without={}) for state in states]
+        return [desired_state(state, self._policy, served, without={}) for state in states]
 
     def report(self, outcomes: "Mapping[str, StateOutcome]", nodes: "Sequence[NodeFacts]") -> None:
         """Count every refusal, report the first one once, and show how far roll-outs are."""

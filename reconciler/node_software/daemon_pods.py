@@ -163,7 +163,7 @@ class DaemonSetRollouts:
         self._namespace = namespace
         self._now = now
         self._readings: dict[str, _PodReading] = {}
-        # uid of a DaemonSet that is not ready -> the last look at its pods
+        # uid of a DaemonSet that is not ready -> the last reading of its pods
 
     async def readiness(
         self, daemon_sets: "Sequence[Json]", labels_by_node: Mapping[str, Mapping[str, str]]

@@ -4,7 +4,7 @@ What a node gets is pure (`operands.nvidia.deploy_labels`). It is written by one
 that was read, since users and the driver's and MIG's programs write the same labels. The times of holds are kept in
 memory: after a change of leaders they begin again, so that a removal comes later, and never too early. No label changes
 while a ClusterPolicy exists that this version cannot read, and no owner of a driver while an NVIDIADriver does.
-A label that another client keeps removing is put back every `RESTORE_PAUSE_S` at most, and told once.
+A label that another client keeps removing is put back every `RESTORE_PAUSE_S` at most, and reported once.
 """
 
 from typing import TYPE_CHECKING, Final, final
@@ -142,9 +142,9 @@ class NodeDeployLabels:
         self._held_since: dict[NodeName, dict[Hold, float]] = {}
         # node with a removal that waits -> since when
         self._restored: dict[NodeName, tuple[float, frozenset[str]]] = {}
-        # node -> when labels were put back last, and the keys that were told
+        # node -> when labels were put back last, and the keys that were reported
         self._noted: dict[NodeName, frozenset[str]] = {}
-        # node with a mistake -> messages that were told
+        # node with a mistake -> messages that were reported
         self._expected: Expectations[NodeName, dict[str, object]] = Expectations(now)
 
     async def reconcile(self, name: "NodeName") -> float | None:
@@ -179,8 +179,8 @@ class NodeDeployLabels:
         return await self._write(node, change)
 
     def _forget(self, name: "NodeName") -> None:
-        for known in (self._held_since, self._restored, self._noted):
-            known.pop(name, None)
+        for entries in (self._held_since, self._restored, self._noted):
+            entries.pop(name, None)
 
     def _expired(self, name: "NodeName", now: float) -> frozenset[Hold]:
         since = self._held_since.get(name, {})
@@ -191,10 +191,10 @@ class NodeDeployLabels:
         self, name: "NodeName", change: LabelChange, expired: frozenset[Hold], *, now: float
     ) -> None:
         """Remember when holds began; one that is over is remembered until its change is written."""
-        known = self._held_since.pop(name, {})
-        since = {hold: known.get(hold, now) for hold in change.held}
+        held_since = self._held_since.pop(name, {})
+        since = {hold: held_since.get(hold, now) for hold in change.held}
         if change:
-            since |= {hold: at for hold, at in known.items() if hold in expired}
+            since |= {hold: at for hold, at in held_since.items() if hold in expired}
         if since:
             self._held_since[name] = since
 
@@ -209,23 +209,23 @@ class NodeDeployLabels:
         return self._restored[name][0] + RESTORE_PAUSE_S - now
 
     async def _write(self, node: "NodeFacts", change: LabelChange) -> float | None:
-        wanted: dict[str, object] = {}
+        desired: dict[str, object] = {}
         if change.labels:
-            wanted["labels"] = dict(change.labels)
+            desired["labels"] = dict(change.labels)
         if change.annotations:
-            wanted["annotations"] = dict(change.annotations)
+            desired["annotations"] = dict(change.annotations)
         current = ObjectMeta(name=node.name, uid=node.uid, resource_version=node.resource_version)
-        if self._expected.unseen(node.name, current) == wanted:
+        if self._expected.unseen(node.name, current) == desired:
             return self._next_s(node.name, self._now().monotonic)
         # Of a newer object another writer may have changed the labels.
-        body = {"metadata": {**wanted, "resourceVersion": node.resource_version}}
+        body = {"metadata": {**desired, "resourceVersion": node.resource_version}}
         try:
             await self._client.merge_patch(NODES, body, name=node.name)
         except NotFound:
             return None
         except Conflict:
             return CONFLICT_RETRY_S
-        self._expected.expect_newer(node.name, wanted, current)
+        self._expected.expect_newer(node.name, desired, current)
         now = self._now().monotonic
         since = self._held_since.pop(node.name, {})
         if held := {hold: since.get(hold, now) for hold in change.held}:
@@ -251,7 +251,7 @@ class NodeDeployLabels:
         )
 
     def _record(self, node: "NodeFacts", change: LabelChange) -> None:
-        """Tell mistakes in labels, each once as long as it stays."""
+        """Report mistakes in labels, each once as long as it stays."""
         found = frozenset(note.message for note in change.notes if note.is_reported)
         before = self._noted.pop(node.name, frozenset())
         if found:

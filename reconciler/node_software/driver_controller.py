@@ -44,11 +44,11 @@ from operands.nvidia.policy_status import (
 from reconciler.controller_spec import ControllerSpec, Trigger
 from reconciler.node_software.config_map_keys import ConfigMapKeys
 from reconciler.node_software.daemon_pods import DaemonSetRollouts
+from reconciler.node_software.desired_states import desired_state
 from reconciler.node_software.gpu_nodes import gpu_nodes, software_groups
 from reconciler.node_software.objects import RESOURCES, SoftwareObjects
 from reconciler.node_software.operator_status_writer import OperatorStatusWriter
 from reconciler.node_software.state_outcomes import StateOutcome, refusal_text
-from reconciler.node_software.wanted_states import wanted_state
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable
@@ -89,7 +89,7 @@ _NO_POLICY: Final = (
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _OfDriver:
+class _DriverSoftware:
     """What is kept of one NVIDIADriver."""
 
     software: SoftwareObjects
@@ -125,28 +125,30 @@ class DriverController:
             namespace=parameters.namespace,
             now=now,
         )
-        self._drivers: dict[str, _OfDriver] = {}
+        self._drivers: dict[str, _DriverSoftware] = {}
 
     async def reconcile(self, name: str) -> float | None:
-        """Take the next step; return when to look again."""
+        """Take the next step; return when to reconcile again."""
         if self._objects.unread:
             return None
         driver = self._objects.drivers.get(name)
         if driver is None:
             self._drivers.pop(name, None)
             return None
-        of_driver = self._drivers.setdefault(name, self._new(name))
+        driver_software = self._drivers.setdefault(name, self._new_software(name))
         try:
-            return await self._reconcile(driver, of_driver)
+            return await self._reconcile(driver, driver_software)
         except Conflict:
             return CONFLICT_RETRY_S
 
-    async def _reconcile(self, driver: "NVIDIADriver", of_driver: _OfDriver) -> float | None:
+    async def _reconcile(
+        self, driver: "NVIDIADriver", driver_software: _DriverSoftware
+    ) -> float | None:
         policy = self._objects.active
         if driver.metadata.deletion_timestamp is not None:
             if not self._status.has_finalizer(driver):
                 return None
-            pause = await self._remove(driver, of_driver, propagation="Foreground")
+            pause = await self._remove(driver, driver_software, propagation="Foreground")
             if pause is None:
                 await self._status.remove_finalizer(driver)
             return pause
@@ -155,7 +157,7 @@ class DriverController:
             return await self._refuse(driver, overall)
         if policy.metadata.deletion_timestamp is not None:
             text = f"ClusterPolicy {policy.metadata.name} is being deleted"
-            return await self._switch_off(driver, of_driver, text, propagation="Foreground")
+            return await self._switch_off(driver, driver_software, text, propagation="Foreground")
         if not policy.spec.driver.is_left_to_driver_objects:
             text = (
                 f"ClusterPolicy {policy.metadata.name} describes the driver of all nodes: set its"
@@ -164,7 +166,7 @@ class DriverController:
             # The pods stay for the ClusterPolicy's driver, which replaces them node by node.
             takes_over = policy.spec.driver.is_enabled
             how: Propagation = "Orphan" if takes_over else "Foreground"
-            return await self._switch_off(driver, of_driver, text, propagation=how)
+            return await self._switch_off(driver, driver_software, text, propagation=how)
         await self._status.add_finalizer(driver)
         labels = self._nodes.labels_by_node()
         owners = driver_owners(self._objects.drivers.values())
@@ -174,13 +176,13 @@ class DriverController:
                 reason=BadReason.CONFLICTING_NODE_SELECTOR, message=conflict.text
             )
             return await self._refuse(driver, overall)
-        return await self._serve(driver, policy, of_driver, owners=owners)
+        return await self._serve(driver, policy, driver_software, owners=owners)
 
     async def _serve(
         self,
         driver: "NVIDIADriver",
         policy: "ClusterPolicy",
-        of_driver: _OfDriver,
+        driver_software: _DriverSoftware,
         *,
         owners: "DriverOwners",
     ) -> float:
@@ -190,12 +192,12 @@ class DriverController:
             node: item for node, item in labels.items() if item.get(DRIVER_OWNER_LABEL) == value
         }
         operands = await self._operands(driver, policy, software_groups(owned))
-        live = await of_driver.software.read()
-        wanted = wanted_state(
+        live = await driver_software.software.read()
+        desired = desired_state(
             DRIVER_STATE, operands, live.served, without=nodes_without_driver(operands)
         )
-        outcomes = await of_driver.software.apply(
-            [wanted],
+        outcomes = await driver_software.software.apply(
+            [desired],
             live,
             propagation=lambda _state: "Foreground",
             keeps=lambda kind, found: kind == "DaemonSet" and _is_in_use(found, labels),
@@ -233,7 +235,7 @@ class DriverController:
         overall = with_unsupported(overall, f"{KIND} {name}", unsupported)
         state = NVIDIADriverState.READY if overall.is_good else NVIDIADriverState.NOT_READY
         await self._status.write(driver, state=state, overall=overall, states=states)
-        return _pause_s(outcome, of_driver.refused, is_good=overall.is_good)
+        return _pause_s(outcome, driver_software.refused, is_good=overall.is_good)
 
     async def _operands(
         self,
@@ -269,12 +271,12 @@ class DriverController:
     async def _switch_off(
         self,
         driver: "NVIDIADriver",
-        of_driver: _OfDriver,
+        driver_software: _DriverSoftware,
         cause: str,
         *,
         propagation: "Propagation",
     ) -> float | None:
-        pause = await self._remove(driver, of_driver, propagation=propagation)
+        pause = await self._remove(driver, driver_software, propagation=propagation)
         if pause is None:
             overall = OverallReadiness(reason=BadReason.PREREQUISITE_NOT_MET, message=cause)
             state = NVIDIADriverState.DISABLED
@@ -282,19 +284,23 @@ class DriverController:
         return pause
 
     async def _remove(
-        self, driver: "NVIDIADriver", of_driver: _OfDriver, *, propagation: "Propagation"
+        self,
+        driver: "NVIDIADriver",
+        driver_software: _DriverSoftware,
+        *,
+        propagation: "Propagation",
     ) -> float | None:
         """Take the next step of removing its objects; None once nothing is left."""
-        live = await of_driver.software.read()
-        left, refusals = await of_driver.software.remove_all(
+        live = await driver_software.software.read()
+        left, refusals = await driver_software.software.remove_all(
             live,
             owner=ObjectReference.to(NVIDIA_DRIVERS, driver.metadata),
             propagation=propagation,
         )
         if refusals:
             await self._report_removal(driver, refusal_text(refusals[0]))
-            return of_driver.refused.fail()
-        of_driver.refused.succeed()
+            return driver_software.refused.fail()
+        driver_software.refused.succeed()
         if left:
             await self._report_removal(driver, f"still there: {listed(left)}")
         return REMOVAL_S if live.objects else None
@@ -305,8 +311,8 @@ class DriverController:
         )
         await self._refuse(driver, overall)
 
-    def _new(self, name: str) -> _OfDriver:
-        return _OfDriver(
+    def _new_software(self, name: str) -> _DriverSoftware:
+        return _DriverSoftware(
             software=SoftwareObjects(
                 self._client,
                 self._recorder,
@@ -359,7 +365,7 @@ def driver_claims(context: "ControllerContext") -> DriverClaims:
     return DriverClaims(context.stores.operator_objects)
 
 
-def _all(context: "ControllerContext") -> "tuple[Hashable, ...]":
+def _all_drivers(context: "ControllerContext") -> "tuple[Hashable, ...]":
     return tuple(sorted(context.stores.operator_objects.drivers))
 
 
@@ -383,11 +389,11 @@ SPEC: Final = ControllerSpec(
         ),
         Trigger(
             source=lambda context: context.shared(gpu_nodes).changes,
-            keys=lambda context, _node: _all(context),
+            keys=lambda context, _node: _all_drivers(context),
             delay_s=NODES_GATHER_S,
         ),
     ),
-    initial=_all,
+    initial=_all_drivers,
     is_enabled=lambda settings: settings.node_software.is_enabled,
     build=_build,
 )

@@ -45,7 +45,7 @@ class GpuNodes:
 
     def __init__(self, index: "IndexFigures") -> None:
         self._index = index
-        self._known: dict[NodeName, _GpuNode] = {}
+        self._current: dict[NodeName, _GpuNode] = {}
         self.changes: EventSource[NodeName] = EventSource()
         """Nodes of which a fact of this class changed."""
 
@@ -85,7 +85,7 @@ class GpuNodes:
 
     def node_changed(self, name: "NodeName") -> None:
         """Publish the node if one of the facts changed."""
-        before = self._known.get(name)
+        before = self._current.get(name)
         node = self._index.nodes.get(name)
         after = None
         if node is not None and (
@@ -100,9 +100,9 @@ class GpuNodes:
         if after == before:
             return
         if after is None:
-            del self._known[name]
+            del self._current[name]
         else:
-            self._known[name] = after
+            self._current[name] = after
         self.changes.publish(name)
 
 

@@ -1,7 +1,7 @@
 """Objects of a policy or of an NVIDIADriver: applied where they differ, removed where no state wants them.
 
 An object counts as ours by the label of its state, or by a field manager of ours where that label was taken off, unless another
-controller owns it. Every other object of a wanted name is another client's: it is neither changed nor removed, and its
+controller owns it. Every other object of a desired name is another client's: it is neither changed nor removed, and its
 state says so. Names are those of NVIDIA's GPU Operator, so that its objects may well be there.
 
 DaemonSets name their ClusterPolicy or NVIDIADriver as controller, by which NVIDIA's validator knows the driver for ours.
@@ -39,8 +39,8 @@ from operands.nvidia.policy_status import StateReason
 from operands.rollout import step_to_selector
 from reconciler.node_software.operator_daemon_sets import OperatorDaemonSets
 from reconciler.node_software.state_outcomes import (
+    DesiredState,
     StateOutcome,
-    WantedState,
     state_of,
     unobserved,
 )
@@ -154,7 +154,7 @@ class SoftwareObjects:
 
     async def apply(
         self,
-        wanted: Sequence[WantedState],
+        desired: Sequence[DesiredState],
         live: LiveObjects,
         *,
         propagation: "Callable[[str], Propagation]",
@@ -165,7 +165,7 @@ class SoftwareObjects:
         """Write differences, and remove what no state wants; a refusal stops nothing else.
 
         Args:
-            wanted: every state.
+            desired: every state.
             live: what was read.
             propagation: how the DaemonSets of a state are deleted.
             keeps: says of kind and object whether one that no state wants stays for now.
@@ -176,28 +176,28 @@ class SoftwareObjects:
             KubeError: it is not known whether an object was written.
         """
         if owner is not None:
-            wanted = await self._operators.without_running_duplicates(wanted, nodes)
+            desired = await self._operators.without_running_duplicates(desired, nodes)
         work = _Pass(
             live=live,
-            outcomes={item.name: StateOutcome(fault=item.fault) for item in wanted},
+            outcomes={item.name: StateOutcome(fault=item.fault) for item in desired},
             propagation=propagation,
             keeps=keeps,
             owner=owner,
             nodes=nodes,
         )
 
-        async def apply_state(state: WantedState) -> None:
+        async def apply_state(state: DesiredState) -> None:
             for body in await self._not_taken_over(work, state):
                 work.names.add((body["kind"], body["metadata"]["name"]))
                 refusal = await self._apply_one(work, state.name, body)
                 if refusal is not None:
                     work.outcomes[state.name].note(refusal)
 
-        failures = await write_until_failure(wanted, apply_state, at_a_time=STATES_AT_A_TIME)
+        failures = await write_until_failure(desired, apply_state, at_a_time=STATES_AT_A_TIME)
         if failures:
             raise failures[0]
-        await self._prune(work, {item.name: item for item in wanted})
-        _note_unreadable(live, wanted, work.outcomes)
+        await self._prune(work, {item.name: item for item in desired})
+        _note_unreadable(live, desired, work.outcomes)
         return work.outcomes
 
     async def remove_all(
@@ -219,7 +219,7 @@ class SoftwareObjects:
         refusals += [Refusal("", kind, "", error) for kind, error in live.unreadable.items()]
         return left, refusals
 
-    async def _not_taken_over(self, work: _Pass, state: WantedState) -> list[Json]:
+    async def _not_taken_over(self, work: _Pass, state: DesiredState) -> list[Json]:
         """Take over what NVIDIA's GPU Operator made; return the objects that are to be applied as usual."""
         found = [
             item
@@ -340,20 +340,20 @@ class SoftwareObjects:
         managers = meta.get("managedFields") or ()
         return not any(item.get("manager", "").startswith(f"{NAME}/") for item in managers)
 
-    async def _prune(self, work: _Pass, wanted: Mapping[str, WantedState]) -> None:
+    async def _prune(self, work: _Pass, desired: Mapping[str, DesiredState]) -> None:
         """Remove what no state wants; what states have that cannot be built stays, and the operator's that have pods."""
         outcomes = work.outcomes
-        unwanted: dict[str, dict[ObjectName, Json]] = {}
+        surplus: dict[str, dict[ObjectName, Json]] = {}
         for name, found in work.live.objects.items():
             state = state_of(found)
             if name in work.names or _is_foreign(found, work.owner):
                 continue
-            kept = state in wanted and (
-                wanted[state].fault is not None
+            kept = state in desired and (
+                desired[state].fault is not None
                 or work.keeps(name[0], found)
                 or (
                     name[0] == "DaemonSet"
-                    and wanted[state].is_enabled
+                    and desired[state].is_enabled
                     and has_operators_pods(found)
                 )
             )
@@ -362,8 +362,8 @@ class SoftwareObjects:
                 if name[0] == "DaemonSet":
                     outcomes[state].daemon_sets.append(found)
                 continue
-            unwanted.setdefault(state, {})[name] = found
-        for state, objects in unwanted.items():
+            surplus.setdefault(state, {})[name] = found
+        for state, objects in surplus.items():
             left, refusals = await self._remove(objects, propagation=work.propagation)
             outcome = outcomes.get(state)
             if outcome is None:
@@ -394,11 +394,11 @@ class SoftwareObjects:
 
 
 def _note_unreadable(
-    live: LiveObjects, wanted: "Iterable[WantedState]", outcomes: Mapping[str, StateOutcome]
+    live: LiveObjects, desired: "Iterable[DesiredState]", outcomes: Mapping[str, StateOutcome]
 ) -> None:
     """A state that is off may have left objects of a kind that cannot be read."""
     for kind, error in live.unreadable.items():
-        for state in wanted:
+        for state in desired:
             if not state.is_enabled:
                 outcomes[state.name].note(Refusal(state.name, kind, "", error))
 

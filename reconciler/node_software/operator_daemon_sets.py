@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kube.client import KubeClient
-    from reconciler.node_software.state_outcomes import StateOutcome, WantedState
+    from reconciler.node_software.state_outcomes import DesiredState, StateOutcome
     from reconciler.runtime.object_applier import ObjectApplier
 
 Json = dict[str, Any]
@@ -46,8 +46,8 @@ class OperatorDaemonSets:
         self._namespace = namespace
 
     async def without_running_duplicates(
-        self, wanted: "Sequence[WantedState]", nodes: Mapping[str, Mapping[str, str]]
-    ) -> "list[WantedState]":
+        self, desired: "Sequence[DesiredState]", nodes: Mapping[str, Mapping[str, str]]
+    ) -> "list[DesiredState]":
         """Leave out the objects of states whose component a DaemonSet of another client, of any namespace, runs on the same nodes.
 
         While the API server refuses the list, states with a DaemonSet stay as they are, and say so.
@@ -66,18 +66,18 @@ class OperatorDaemonSets:
                 replace(item, objects=(), fault=item.fault or fault)
                 if any(body["kind"] == "DaemonSet" for body in item.objects)
                 else item
-                for item in wanted
+                for item in desired
             ]
         return [
             item
             if (found := running_duplicate(item.objects, listing.items, nodes)) is None
             else replace(item, objects=(), fault=(StateReason.ALREADY_RUNS, _already_runs(*found)))
-            for item in wanted
+            for item in desired
         ]
 
     async def take_over(
         self,
-        state: "WantedState",
+        state: "DesiredState",
         found: "Sequence[Json]",
         outcome: "StateOutcome",
         *,
@@ -97,17 +97,17 @@ class OperatorDaemonSets:
             KubeError: it is not known whether a step was taken.
         """
         old = {item["metadata"]["name"]: item for item in found if is_operators(item)}
-        wanted = [item for item in state.objects if item["kind"] == "DaemonSet"]
-        taken = successors(old.values(), wanted, nodes)
+        desired = [item for item in state.objects if item["kind"] == "DaemonSet"]
+        taken = successors(old.values(), desired, nodes)
         held = list(taken.values())
         for name, successor in taken.items():
-            body = taken_over(old[name], successor, wanted=wanted, labels_by_node=nodes)
+            body = taken_over(old[name], successor, desired=desired, labels_by_node=nodes)
             body["metadata"]["ownerReferences"] = owners(body)
-            lost = nodes_to_lose(old[name], wanted, nodes)
+            lost = nodes_to_lose(old[name], desired, nodes)
             if lost and _node_selector(body) != _node_selector(old[name]):
                 text = f"DaemonSet {name} stays as it is until nodes {listed(lost)} have the labels by which ours selects them"
                 outcome.fault = outcome.fault or (StateReason.ADOPTION_WAITS, text)
-                held = wanted
+                held = desired
                 continue
             is_over = is_finished(old[name], successor)
             refusal = await self._step(

@@ -46,7 +46,7 @@ class OperatorStatusWriter:
         self._expected: Expectations[str, Json] = Expectations(now)
 
     def current_states(self, item: "OperatorObject") -> "Sequence[StateStatus]":
-        """Return the states at the API server, with a write that the watch has not shown yet."""
+        """Return the states at the API server, with a write that the watch has not delivered yet."""
         current = self._expected.unseen(item.metadata.name, item.metadata) or _current(item)
         states: Sequence[StateStatus] = current["states"]
         return states

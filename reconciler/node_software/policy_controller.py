@@ -3,7 +3,7 @@
     which policy counts -> its finalizer -> states are built -> applied, pruned -> how far their pods are -> status
 
 States do not wait for each other: order on a node is kept by init containers. A state that cannot be built, an object of
-another client and a refusal are told in the status of that state, and the others go on.
+another client and a refusal are reported in the status of that state, and the others go on.
 Nothing is removed for the absence of every ClusterPolicy: kinds that are not served for a moment look the same, and a
 policy that is deleted is kept by its finalizer until its objects are gone. The built-in policy waits for that, too.
 Nothing changes while a ClusterPolicy exists that this version cannot read, since that one may be the one that counts.
@@ -41,11 +41,11 @@ from reconciler.node_software import built_in_rights
 from reconciler.node_software.built_in_operands import OF_CLUSTER_POLICIES, BuiltInOperands
 from reconciler.node_software.daemon_pods import DaemonSetRollouts
 from reconciler.node_software.deploy_labels_controller import nodes_with_labels
+from reconciler.node_software.desired_states import PolicyStates
 from reconciler.node_software.gpu_nodes import gpu_nodes, is_upgrading, software_groups
 from reconciler.node_software.objects import BUILT_IN_RESOURCES, RESOURCES, SoftwareObjects
 from reconciler.node_software.operator_status_writer import OperatorStatusWriter
-from reconciler.node_software.state_outcomes import StateOutcome, WantedState, refusal_text
-from reconciler.node_software.wanted_states import PolicyStates
+from reconciler.node_software.state_outcomes import DesiredState, StateOutcome, refusal_text
 from reconciler.operator_gauges import (
     PolicyFigures,
     ReconcileOutcome,
@@ -146,7 +146,7 @@ class PolicyController:
         self._refused = Backoff(base_s=NOT_READY_S, cap_s=MOST_REFUSED_S, jitter=0)
 
     async def reconcile(self, _key: str) -> float | None:
-        """Take the next step; return when to look again."""
+        """Take the next step; return when to reconcile again."""
         try:
             return await self._reconcile()
         except Conflict:
@@ -184,23 +184,23 @@ class PolicyController:
                 states=left,
             )
             return RECHECK_S
-        wanted = self._allowing_for_unready_nodes(self._built_in.wanted(live.served), live)
-        outcomes = await self._software.apply(wanted, live, propagation=lambda _: "Background")
+        desired = self._allowing_for_unready_nodes(self._built_in.desired(live.served), live)
+        outcomes = await self._software.apply(desired, live, propagation=lambda _: "Background")
         self._built_in.report(outcomes, self._nodes.all())
-        if live.states - {item.name for item in wanted if item.objects}:
+        if live.states - {item.name for item in desired if item.objects}:
             return REMOVAL_S
-        has_more = any(item.objects for item in wanted) or any(
+        has_more = any(item.objects for item in desired) or any(
             outcome.refusals for outcome in outcomes.values()
         )
         return RECHECK_S if has_more else None
 
     def _allowing_for_unready_nodes(
-        self, wanted: "Sequence[WantedState]", live: "LiveObjects"
-    ) -> list[WantedState]:
+        self, desired: "Sequence[DesiredState]", live: "LiveObjects"
+    ) -> list[DesiredState]:
         nodes, sets = self._nodes.all(), live.of_kind(DAEMON_SETS.kind)
         return [
             replace(item, objects=allowing_for_unready_nodes(item.objects, nodes, live=sets))
-            for item in wanted
+            for item in desired
         ]
 
     async def _serve(self, policy: "ClusterPolicy") -> float:
@@ -208,12 +208,12 @@ class PolicyController:
         if policy.spec.psa.is_enabled:
             await self._pod_security.reconcile(self._parameters.namespace)
         live = await self._software.read()
-        wanted = self._allowing_for_unready_nodes(
-            await self._states.wanted(policy, software_groups(labels), live.served), live
+        desired = self._allowing_for_unready_nodes(
+            await self._states.desired(policy, software_groups(labels), live.served), live
         )
-        own = self._built_in.wanted(live.served, beside=policy.spec)
+        own = self._built_in.desired(live.served, beside=policy.spec)
         outcomes = await self._software.apply(
-            [*wanted, *own],
+            [*desired, *own],
             live,
             propagation=lambda state: _propagation(policy, state),
             owner=ObjectReference.to(CLUSTER_POLICIES, policy.metadata),
@@ -223,7 +223,7 @@ class PolicyController:
         current = self._status.current_states(policy)
         states = [
             await self._state_status(item, outcomes[item.name], labels, current=current)
-            for item in wanted
+            for item in desired
         ]
         drivers = policy.spec.driver
         upgrading = [name for name, item in labels.items() if is_upgrading(item)]
@@ -241,15 +241,15 @@ class PolicyController:
 
     async def _state_status(
         self,
-        wanted: WantedState,
+        desired: DesiredState,
         outcome: StateOutcome,
         labels: Mapping[str, Mapping[str, str]],
         *,
         current: "Sequence[StateStatus]",
     ) -> "StateStatus":
         facts = StateFacts(
-            name=wanted.name,
-            is_enabled=wanted.is_enabled or wanted.fault is not None,
+            name=desired.name,
+            is_enabled=desired.is_enabled or desired.fault is not None,
             objects=outcome.objects,
             fault=outcome.fault,
             left=tuple(outcome.left),
@@ -351,7 +351,7 @@ class PolicyController:
         self._show(ReconcileOutcome.READY if is_good else ReconcileOutcome.NOT_READY, states)
 
     def _pause_s(self, overall: OverallReadiness, outcomes: "Collection[StateOutcome]") -> float:
-        """Return when to look again: after growing pauses while the API server refuses an object."""
+        """Return when to reconcile again: after growing pauses while the API server refuses an object."""
         if any(outcome.refusals for outcome in outcomes):
             return self._refused.fail()
         self._refused.succeed()

@@ -18,7 +18,7 @@ Json = dict[str, Any]
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WantedState:
+class DesiredState:
     """What a state is to have."""
 
     name: str

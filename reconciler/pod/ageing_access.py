@@ -1,7 +1,7 @@
-"""`pod.access`: tells of workloads whose inherited access ends, from half of its validity on.
+"""`pod.access`: reports workloads whose inherited access ends, from half of its validity on.
 
 Its end is seen by the next pod alone, perhaps at a drain a year later. So pods that run are asked, whose annotations
-say until when their like are admitted; a workload without pods is not seen. Each signature is told of once a term.
+say until when their like are admitted; a workload without pods is not seen. Each signature is reported once a term.
 """
 
 import asyncio
@@ -50,7 +50,7 @@ class AgeingAccess:
         self._catalog = catalog
         self._recorder = recorder
         self._now = now
-        self._told: set[_Signature] = set()
+        self._notified: set[_Signature] = set()
 
     async def run(self) -> NoReturn:
         """Work until cancelled."""
@@ -72,9 +72,9 @@ class AgeingAccess:
         for pool in self._catalog.pools:
             AGEING_ACCESS.labels(pool).set(counts[pool])
         for (_, note), pod in ageing.items():
-            if (pod.namespace, note) not in self._told:
-                self._tell(pod, note)
-        self._told = set(ageing)
+            if (pod.namespace, note) not in self._notified:
+                self._notify(pod, note)
+        self._notified = set(ageing)
 
     def _is_ageing(self, pod: "PodFacts", note: "AccessNote", now: dt.datetime) -> bool:
         """Say whether to tell of it; users may write the annotation, so that of a pool which the pod does not use says nothing."""
@@ -83,7 +83,7 @@ class AgeingAccess:
             pool is not None and pool.resource_name == pod.demand.resource and now >= note.ages_at
         )
 
-    def _tell(self, pod: "PodFacts", note: "AccessNote") -> None:
+    def _notify(self, pod: "PodFacts", note: "AccessNote") -> None:
         self._recorder.warning(
             ObjectReference.to(PODS, pod),
             EventReason.ACCESS_AGEING,

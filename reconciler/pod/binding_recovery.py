@@ -57,7 +57,7 @@ class BindingRecovery:
             self._put_off(reservation)
 
     def _due(self) -> "list[Reservation]":
-        """Return doubtful bindings, and written ones that the watch has not shown for long."""
+        """Return doubtful bindings, and written ones that the watch has not delivered for long."""
         now = self._context.now().monotonic
         unresolved = self._context.reader.ledger.unresolved()
         proven = {item.id: self._proven[item.id] for item in unresolved if item.id in self._proven}

@@ -85,7 +85,7 @@ class NominationWriter:
         self._now = now
         self._head = head
         self._seen: frozenset[PodUid] = frozenset()
-        # the queue when it was last looked at
+        # the queue when it was last read
         self._departures: deque[tuple[float, int]] = deque()
         # when pods were seen to have left it, and how many
         self._sent: set[PodUid] = set()

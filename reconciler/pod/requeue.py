@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from pool.model import PodFacts, PoolFacts
     from pool.placement.unit_request import UnitRequest
 
-    _Wanted = tuple[UnitRequest, tuple[CacheName, ...]]
-    _Fits = dict[tuple[PoolName, _Wanted], frozenset[NodeName]]
+    _Request = tuple[UnitRequest, tuple[CacheName, ...]]
+    _Fits = dict[tuple[PoolName, _Request], frozenset[NodeName]]
 
 RBAC: Final = (PolicyRule(resources=("pods",), verbs=("patch",)),)
 
@@ -147,7 +147,7 @@ class SchedulerRequeue:
             return
         state = self._index.state(pool.name)
         left = available = state.capacity().available
-        more: dict[_Wanted, bool] = {}
+        more: dict[_Request, bool] = {}
         again: list[tuple[float, PodFacts]] = []
         for pod in waiting:
             units, candidate = pod.demand.units, self._candidates.get(pod.uid)

@@ -54,10 +54,10 @@ class SharedExplanations:
     def explain(self, pod: "PodFacts") -> WaitText:
         """Return why a waiting pod waits; it changes nothing."""
         key = _like_of(pod)
-        known = self._texts.get(key)
-        if known is None:
-            known = self._texts[key] = (pod.selection, self._text_of(pod))
-        return known[1]
+        cached = self._texts.get(key)
+        if cached is None:
+            cached = self._texts[key] = (pod.selection, self._text_of(pod))
+        return cached[1]
 
     def _text_of(self, pod: "PodFacts") -> WaitText:
         # Without details of nodes: their holders may be pods of other namespaces.

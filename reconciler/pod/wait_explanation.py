@@ -82,12 +82,12 @@ def satisfied(
     pod: "PodFacts", reservation: "Reservation | None"
 ) -> "tuple[PodUnitsAvailable, str] | None":
     """Return reason and message of a pod that does not wait any more; None where it has no units."""
-    wanted = f"{units(pod.demand.units)} of {pod.demand.resource}"
+    requested = f"{units(pod.demand.units)} of {pod.demand.resource}"
     if pod.phase is not PodPhase.PENDING and pod.node is not None:
-        return PodUnitsAvailable.ALLOCATED, f"{wanted} are allocated on node {pod.node}"
+        return PodUnitsAvailable.ALLOCATED, f"{requested} are allocated on node {pod.node}"
     if reservation is not None and reservation.has_units:
         node = reservation.node
-        return PodUnitsAvailable.RESERVED, f"{wanted} are reserved on node {node}"
+        return PodUnitsAvailable.RESERVED, f"{requested} are reserved on node {node}"
     return None
 
 

@@ -65,11 +65,11 @@ class PoolAllocations:
 
         A new pool gets its allocation recorded with that.
 
-        With `switches` the wanted allocation becomes the effective one, only over the version that was read: a
+        With `switches` the desired allocation becomes the effective one, only over the version that was read: a
         changed spec, or another leader, makes it a Conflict.
         """
-        allocation = pool.wanted_allocation if switches else pool.allocation
-        wanted = new_condition(
+        allocation = pool.desired_allocation if switches else pool.allocation
+        desired = new_condition(
             PoolCondition.MAINTENANCE,
             reason,
             text,
@@ -78,15 +78,15 @@ class PoolAllocations:
             generation=pool.metadata.generation,
             now=self._now().utc,
         )
-        if (pool.status.allocation, maintenance_of(pool)) == (allocation, wanted):
+        if (pool.status.allocation, maintenance_of(pool)) == (allocation, desired):
             return True
         metadata = pool.metadata
-        status = {"allocation": _body(allocation), "conditions": [wanted]}
+        status = {"allocation": _body(allocation), "conditions": [desired]}
         version = metadata.resource_version if switches else None
         written = await self._writer.apply(pool.name, status, version=version, uid=metadata.uid)
         if written is None:
             return False
-        self._expected.expect(pool.name, _Written(allocation, wanted), written)
+        self._expected.expect(pool.name, _Written(allocation, desired), written)
         return True
 
 

@@ -1,4 +1,4 @@
-"""Gauges of pools, pods and reservations: shown by the leader only, or sums over replicas would be wrong."""
+"""Gauges of pools, pods and reservations: exported by the leader only, or sums over replicas would be wrong."""
 
 import datetime as dt
 from collections import Counter
@@ -8,10 +8,10 @@ from api.names import owner_of
 from kube.batches import steps
 from pool.fitting_pods import SIZES
 from pool.reservations.reservation import ReservationPhase
+from reconciler.pool.fragmentation_gauges import ALIGNED, ANY
 from reconciler.pool.namespace_usage import forget_namespace_usage
 from reconciler.pool.unit_seconds import forget_unit_seconds
 from reconciler.pool.usage import waiting_pods
-from reconciler.pool.useful_devices import ALIGNED, ANY
 from scheduler.outcome import PlacementQuality
 from telemetry import metrics
 from telemetry.conditions import PoolCondition
@@ -85,7 +85,7 @@ def show_conditions(pool: "PoolName", conditions: "Iterable[Condition]") -> None
 def show_slots(
     pool: "PoolName", units: "Mapping[NodeName, int]", before: "Mapping[NodeName, int]"
 ) -> None:
-    """Set the gauges of a pool's units by node, given the shown ones; removed nodes lose theirs."""
+    """Set the gauges of a pool's units by node, given the exported ones; removed nodes lose theirs."""
     for node in before.keys() - units.keys():
         metrics.POOL_NODE_SLOTS.remove(pool, node)
     for node, count in units.items():

@@ -12,13 +12,13 @@ from kube.batches import steps
 from kube.event_source import EventSource
 from pool.index.change_log import Changes
 from pool.placement.fragmentation.placement_costs import PlacementCosts
-from pool.value_ranking import demand_on, free_room
+from pool.value_ranking import demand_on, free_capacity
 from reconciler.controller_spec import ControllerContext, TaskSpec, Trigger
+from reconciler.pool.fragmentation_gauges import FragmentationGauges
 from reconciler.pool.gauges import showing_sums
 from reconciler.pool.namespace_usage import NamespaceUsage
 from reconciler.pool.unit_seconds import UnitSeconds
 from reconciler.pool.usage import waiting_pods
-from reconciler.pool.useful_devices import UsefulDevices
 from telemetry.metrics import DEVICE_INFO
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class NodeValues:
         self._index = index
 
     async def refresh(self) -> None:
-        """Rank again the nodes of pools whose demand has changed, or the price of room for large pods."""
+        """Rank again the nodes of pools whose demand has changed, or the price of capacity for large pods."""
         for pool in self._index.pools():
             if pool.strategy is Strategy.LEAST_FRAGMENTATION:
                 await self._refresh(pool)
@@ -65,14 +65,14 @@ class NodeValues:
             self._index.rank(costs)
 
     async def _is_repriced(self, costs: PlacementCosts) -> bool:
-        free, rooms = 0, costs.no_room()
+        free, pod_counts = 0, costs.no_capacity()
         nodes = list(self._index.state(costs.pool.name).nodes().values())
         for node in steps(nodes, NODES_A_STEP):
-            node_free, node_rooms = free_room(costs, node)
+            node_free, node_counts = free_capacity(costs, node)
             free += node_free
-            rooms = [a + b for a, b in zip(rooms, node_rooms, strict=True)]
+            pod_counts = [a + b for a, b in zip(pod_counts, node_counts, strict=True)]
             await asyncio.sleep(0)
-        return costs.reprice(free, rooms)
+        return costs.reprice(free, pod_counts)
 
 
 @final
@@ -141,7 +141,7 @@ class IndexChangeDispatcher:
         self._waiting: dict[PoolName, int] = {}
         # pool -> the number that was published last
         self._values = NodeValues(index)
-        self._useful = UsefulDevices(index)
+        self._useful = FragmentationGauges(index)
         self._unit_seconds = UnitSeconds(index)
         self._usage = NamespaceUsage(index, reader)
         self._device_info = DeviceInfo(index, device_of)

@@ -241,7 +241,7 @@ class PoolLifecycle:
         if pool.is_in_maintenance:
             allocation_state.release_reservations(pool.name)
         if pool.is_changing or (began is not None and pool.drift is None):
-            if not self._is_known_to_allocation_state(pool):
+            if not self._is_in_allocation_state(pool):
                 return CHECK_S
             usage = usage_of(allocation_state.reader, self._context.index, pool.name)
         plan = plan_allocation(
@@ -288,7 +288,7 @@ class PoolLifecycle:
         }
         await self._client.merge_patch(GPU_POOLS, {"metadata": metadata}, name=pool.name)
 
-    def _is_known_to_allocation_state(self, pool: "GPUPool") -> bool:
+    def _is_in_allocation_state(self, pool: "GPUPool") -> bool:
         """Say whether the index counts units by the pool's status: it lags behind our own writes."""
         facts, allocation = self._context.index.pool(pool.name), pool.allocation
         return facts is not None and (
@@ -309,12 +309,12 @@ class PoolLifecycle:
         progress.recorded = _Recorded.NOTHING
 
     async def _switch(self, pool: "GPUPool", progress: _Progress, usage: PoolUsage) -> float | None:
-        """Make the wanted allocation the effective one."""
-        wanted = pool.wanted_allocation
-        before, after = allocation_text(pool.allocation), allocation_text(wanted)
-        if AllocationMode.MIG in {wanted.mode, pool.allocation.mode} and usage.devices:
+        """Make the desired allocation the effective one."""
+        desired = pool.desired_allocation
+        before, after = allocation_text(pool.allocation), allocation_text(desired)
+        if AllocationMode.MIG in {desired.mode, pool.allocation.mode} and usage.devices:
             reason = PoolMaintenance.REBUILDING
-            doing = "partitioned again" if wanted.mode is AllocationMode.MIG else "made whole"
+            doing = "partitioned again" if desired.mode is AllocationMode.MIG else "made whole"
             text = f"changed from {before} to {after}: {usage.devices} devices are {doing}"
         else:
             reason = PoolMaintenance.NONE

@@ -1,6 +1,6 @@
 """Namespaces and pods with units: the series of /metrics/usage.
 
-Only devices that have changed are looked at, a quarter of a second after they did. Pods whose devices are unknown
+Only devices that have changed are examined, a quarter of a second after they did. Pods whose devices are unknown
 (`gpu_pods_unaccounted`) have none of these series.
 """
 

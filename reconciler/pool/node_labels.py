@@ -47,21 +47,21 @@ _TaintKey = tuple[str, str]
 """Key and effect: a node has one taint of each."""
 
 
-def label_changes(labels: "Mapping[str, str]", wanted: set[str]) -> dict[str, str | None]:
-    """Return the merge patch that makes the wanted keys the only ones with our prefix."""
+def label_changes(labels: "Mapping[str, str]", desired: set[str]) -> dict[str, str | None]:
+    """Return the merge patch that makes the desired keys the only ones with our prefix."""
     current = {key for key in labels if key.startswith(POOL_NODE_LABEL_PREFIX)}
-    added: dict[str, str | None] = dict.fromkeys(sorted(wanted - current), "")
-    return {**added, **dict.fromkeys(sorted(current - wanted))}
+    added: dict[str, str | None] = dict.fromkeys(sorted(desired - current), "")
+    return {**added, **dict.fromkeys(sorted(current - desired))}
 
 
-def taints_of(node: "NodeFacts", wanted: "Iterable[Taint]") -> "tuple[list[NodeTaint], str]":
+def taints_of(node: "NodeFacts", desired: "Iterable[Taint]") -> "tuple[list[NodeTaint], str]":
     """Return the taints that the node should have, and which of them are ours.
 
-    A taint of another owner stays theirs, wanted or not: it stays when the pool goes.
+    A taint of another owner stays theirs, desired or not: it stays when the pool goes.
     """
     ours = set(_taint_keys(node.pool_taints))
     by_key: dict[_TaintKey, NodeTaint] = {}
-    for taint in wanted:
+    for taint in desired:
         by_key.setdefault((taint.key, taint.effect), _as_node_taint(taint))
     kept: list[NodeTaint] = []
     foreign: set[_TaintKey] = set()
@@ -133,8 +133,8 @@ class PoolNodeLabels:
     def _patch(self, node: "NodeFacts", pools: "list[PoolName]") -> dict[str, object]:
         metadata: dict[str, object] = {}
         patch: dict[str, object] = {}
-        wanted = {pool_node_label(pool) for pool in pools} | self._labels_before_devices(node)
-        labels = label_changes(node.labels, wanted)
+        desired = {pool_node_label(pool) for pool in pools} | self._labels_before_devices(node)
+        labels = label_changes(node.labels, desired)
         if labels:
             metadata["labels"] = labels
         taints, ours = taints_of(node, self._taints(pools))
@@ -161,8 +161,8 @@ class PoolNodeLabels:
         return {pool_node_label(pool.name) for pool in scaling if pool.scales}
 
     def _taints(self, pools: "Iterable[PoolName]") -> "list[Taint]":
-        known = (self._catalog.pools.get(name) for name in pools)
-        return [taint for pool in known if pool is not None for taint in pool.taints]
+        found = (self._catalog.pools.get(name) for name in pools)
+        return [taint for pool in found if pool is not None for taint in pool.taints]
 
 
 def _taint_keys(annotation: str) -> "Iterable[_TaintKey]":

@@ -81,11 +81,11 @@ class PluginConfigFacts:
     def read_node(self, node: "NodeName") -> "set[PoolName]":
         """Read the devices of a node; return the pools whose devices changed."""
         devices = self._devices.on_node(node)
-        wanted = {pool for device in devices if (pool := device_facts(device).pool) is not None}
+        desired = {pool for device in devices if (pool := device_facts(device).pool) is not None}
         before = self._pools_on.get(node, set())
-        changed = {pool for pool in wanted | before if self._refresh(pool, node, devices)}
-        if wanted:
-            self._pools_on[node] = wanted
+        changed = {pool for pool in desired | before if self._refresh(pool, node, devices)}
+        if desired:
+            self._pools_on[node] = desired
         else:
             self._pools_on.pop(node, None)
         return changed
@@ -120,17 +120,17 @@ def _devices_of(name: "PoolName", pool: "GPUPool | None", devices: "list[GPUDevi
     gpus: dict[str, ConfiguredDevice] = {}
     # by UUID: two objects that claim one are one device
     for device in devices:
-        known = device_facts(device)
-        if known.pool != name or not known.uuid:
+        facts_of_device = device_facts(device)
+        if facts_of_device.pool != name or not facts_of_device.uuid:
             continue
-        units = {} if facts is None else units_by_resource(layout_of(known, facts), facts)
+        units = {} if facts is None else units_by_resource(layout_of(facts_of_device, facts), facts)
         instances: list[str] = [] if parts else list(chain.from_iterable(units.values()))
-        gpus[known.uuid] = ConfiguredDevice(
-            uuid=known.uuid,
-            instances=instances if is_mig or known.is_partitioned else None,
+        gpus[facts_of_device.uuid] = ConfiguredDevice(
+            uuid=facts_of_device.uuid,
+            instances=instances if is_mig or facts_of_device.is_partitioned else None,
             parts={name: list(ids) for name, ids in units.items()} if parts else None,
             numa_node=device.status.numa_node,
-            is_withheld=known.is_faulted or known.is_draining,
+            is_withheld=facts_of_device.is_faulted or facts_of_device.is_draining,
         )
     return tuple(gpus.values())
 

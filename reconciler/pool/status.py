@@ -148,7 +148,7 @@ class PoolStatus:
         )
 
     def _current(self, pool: "GPUPool") -> GPUPoolStatus:
-        """Return the status at the API server, with a write that the watch has not shown yet."""
+        """Return the status at the API server, with a write that the watch has not delivered yet."""
         return self._expected.unseen(pool.name, pool.metadata) or pool.status
 
     def _show(self, pool: "GPUPool", state: "PoolState", status: GPUPoolStatus) -> None:

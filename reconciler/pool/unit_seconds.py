@@ -45,8 +45,8 @@ class UnitSeconds:
             del self._since[gone]
         for name in pools:
             capacity = self._index.state(name).capacity()
-            known = self._since.get(name)
-            if known is None or known[1] != capacity:
+            current = self._since.get(name)
+            if current is None or current[1] != capacity:
                 self._count(name, now)
                 self._since[name] = now, capacity
 

@@ -145,7 +145,7 @@ class PoolWorkloads:
         self._recorded: dict[PoolName, str] = {}
 
     async def reconcile(self, name: "PoolName") -> float | None:
-        """Write differences and delete surplus objects; reconcile again while the watch has not shown them.
+        """Write differences and delete surplus objects; reconcile again while the watch has not delivered them.
 
         The objects of a pool that cannot be read stay as they are.
         """
@@ -163,12 +163,12 @@ class PoolWorkloads:
             (CONFIG_MAPS, self._config_maps.of(name)),
             (DAEMON_SETS, self._daemon_sets.of(name)),
         ):
-            wanted = {
+            desired_objects = {
                 item["metadata"]["name"]: item for item in desired if item["kind"] == resource.kind
             }
-            for key in sorted(wanted.keys() | live.keys()):
+            for key in sorted(desired_objects.keys() | live.keys()):
                 found = _Found(key, live.get(key))
-                is_waiting |= await self._make(resource, found, wanted.get(key))
+                is_waiting |= await self._make(resource, found, desired_objects.get(key))
         return SEEN_WITHIN_S if is_waiting else None
 
     async def _desired(self, name: "PoolName") -> list[Json]:
@@ -206,18 +206,21 @@ class PoolWorkloads:
             return _build_all(pool, devices, self._settings)
         return await asyncio.to_thread(_build_all, pool, devices, self._settings)
 
-    async def _make(self, resource: "Resource", found: _Found, wanted: Json | None) -> bool:
+    async def _make(self, resource: "Resource", found: _Found, body: Json | None) -> bool:
         """Reconcile one object; say whether the watch has yet to show a write."""
         live = None if found.live is None else msgspec.to_builtins(found.live)
         if live is not None and resource is DAEMON_SETS:
             self._rollouts.report(live, list(self._nodes.values()))
-        if wanted is not None and not self._applier.differs(wanted, live):
+        if body is not None and not self._applier.differs(body, live):
             return False
-        key, digest = (resource.kind, found.name), "" if wanted is None else digest_of(wanted)
+        key, digest = (
+            (resource.kind, found.name),
+            "" if body is None else digest_of(body),
+        )
         if self._expected.unseen(key, found.metadata) == digest:
             return True
-        if wanted is not None:
-            if (written := await self._applier.put(wanted, live)) is not None:
+        if body is not None:
+            if (written := await self._applier.put(body, live)) is not None:
                 self._expected.expect(key, digest, written)
         elif found.live is not None:
             meta = found.live.metadata

@@ -228,7 +228,7 @@ class NodeBootstrap:
         self._gauges.forget_all()
 
     async def reconcile(self, node: NodeName) -> float | None:
-        """Take one more look at the node; a node without inventory is none of ours."""
+        """Read the node once more; a node without inventory is none of ours."""
         inventory = self._sources.inventories.by_name.get(node)
         if inventory is None:
             self._forget(node)
@@ -251,7 +251,7 @@ class NodeBootstrap:
         operands = (
             _dated(operand, current.operands, now=now.utc) for operand in readiness.operands
         )
-        wanted = _Part(
+        desired = _Part(
             phase=readiness.phase,
             operands=_by_name(operands),
             monitoring=current.monitoring,
@@ -259,18 +259,18 @@ class NodeBootstrap:
         )
         heard_at = self._sources.dcgm_heard_at(node)
         if heard_at is not None and (
-            wanted != current or self._is_due(current.monitoring, heard_at, now.utc)
+            desired != current or self._is_due(current.monitoring, heard_at, now.utc)
         ):
             monitoring = Monitoring(last_heartbeat=format_time(heard_at))
-            wanted = replace(wanted, monitoring=monitoring)
+            desired = replace(desired, monitoring=monitoring)
         self._gauges.show(node, readiness, conditions)
-        if wanted != current and await self._write(node, wanted):
+        if desired != current and await self._write(node, desired):
             record_changes(
                 self._recorder,
                 ObjectReference.to(GPU_NODE_INVENTORIES, inventory.metadata),
                 _EVENTS,
                 current=current.conditions,
-                written=wanted.conditions,
+                written=desired.conditions,
                 action=ACTION,
             )
         return readiness.recheck_after_s
@@ -279,22 +279,22 @@ class NodeBootstrap:
         freshness_s = self._parameters.heartbeat_freshness_s
         return is_heartbeat_due(current.last_heartbeat, heard_at, now=now, freshness_s=freshness_s)
 
-    async def _write(self, node: NodeName, wanted: "_Part") -> bool:
+    async def _write(self, node: NodeName, desired: "_Part") -> bool:
         """Write our part; return False where the inventory is gone."""
         status: dict[str, object] = {
-            "phase": wanted.phase,
-            "operands": [_operand_body(operand) for operand in wanted.operands],
-            "conditions": wanted.conditions,
+            "phase": desired.phase,
+            "operands": [_operand_body(operand) for operand in desired.operands],
+            "conditions": desired.conditions,
         }
-        if wanted.monitoring != Monitoring():
-            status["monitoring"] = wanted.monitoring
+        if desired.monitoring != Monitoring():
+            status["monitoring"] = desired.monitoring
         written = await self._writer.apply(node, status)
         if written is not None:
-            self._expected.expect(node, wanted, written)
+            self._expected.expect(node, desired, written)
         return written is not None
 
     def _current(self, node: NodeName, inventory: "GPUNodeInventory") -> "_Part":
-        """Return our part of the status, with a write that the watch has not shown yet."""
+        """Return our part of the status, with a write that the watch has not delivered yet."""
         unseen = self._expected.unseen(node, inventory.metadata)
         if unseen is not None:
             return unseen

@@ -48,7 +48,7 @@ def record_changes(
 ) -> None:
     """Record the conditions that the last write turned bad, or good again."""
     for item in events:
-        before, after = (find_condition(shown, item.type) for shown in (current, written))
+        before, after = (find_condition(conditions, item.type) for conditions in (current, written))
         status = "" if before is None else before.status
         if after is None or after.status == status:
             continue

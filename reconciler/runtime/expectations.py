@@ -1,4 +1,4 @@
-"""Expectations: values that a controller wrote and the watch has not shown yet.
+"""Expectations: values that a controller wrote and the watch has not delivered yet.
 
 Comparing with the object as it is shown would write everything a second time, and move the times of
 conditions. A write is seen once the watch shows the version that it made, or a later one: another writer's

@@ -46,29 +46,29 @@ def first_difference(desired: Mapping[str, Any], current: Mapping[str, Any]) -> 
     return _difference(fields, current, "").removeprefix(".")
 
 
-def _difference(wanted: object, current: object, path: str) -> str:
+def _difference(desired: object, current: object, path: str) -> str:
     """Return the path of the first difference.
 
     Items of keyed lists are found by their key, since an apply leaves those of others there; all other
     lists are one value.
     """
-    match wanted, current:
+    match desired, current:
         case dict(), dict():
-            pairs = [(f".{key}", value, current.get(key)) for key, value in wanted.items()]
+            pairs = [(f".{key}", value, current.get(key)) for key, value in desired.items()]
             if path.endswith(_AMOUNTS):
                 pairs = [(key, _stored(value), amount) for key, value, amount in pairs]
         case list(), list():
-            key = _key_of(wanted)
+            key = _key_of(desired)
             if key is None:
-                is_same = len(wanted) == len(current) and not any(
+                is_same = len(desired) == len(current) and not any(
                     _difference(item, other, "[]")
-                    for item, other in zip(wanted, current, strict=True)
+                    for item, other in zip(desired, current, strict=True)
                 )
                 return "" if is_same else path
             by_key = {item.get(key): item for item in current}
-            pairs = [(f"[{item[key]}]", item, by_key.get(item[key])) for item in wanted]
+            pairs = [(f"[{item[key]}]", item, by_key.get(item[key])) for item in desired]
         case _:
-            return "" if wanted == current else path
+            return "" if desired == current else path
     found = (_difference(value, other, path + key) for key, value, other in pairs)
     return next(filter(None, found), "")
 
@@ -129,7 +129,7 @@ class Refusal:
 
 @final
 @dataclass(slots=True)
-class _Known:
+class _Applied:
     """The last version of an object that is as it should be, or as the API server stored it."""
 
     digest: str
@@ -181,31 +181,31 @@ class ObjectApplier:
         self._recorder = recorder
         self._now = now
         self._source = source
-        self._known: dict[ObjectName, _Known] = {}
+        self._applied: dict[ObjectName, _Applied] = {}
 
     def differs(self, body: Json, found: Json | None) -> bool:
         """Say whether an object has to be written, of which `found` is there."""
         if found is None:
             return True
         name, digest, meta = _name_of(body), _digest_of(body), found["metadata"]
-        known = self._known.get(name)
-        if known is None or known.digest != digest:
-            if known is not None and known.is_newer_than(meta):
-                # Another write of ours followed, which the watch has not shown yet.
+        applied = self._applied.get(name)
+        if applied is None or applied.digest != digest:
+            if applied is not None and applied.is_newer_than(meta):
+                # Another write of ours followed, which the watch has not delivered yet.
                 return True
-            known = _Known(digest, meta["uid"], "")
-        if known.version == meta["resourceVersion"]:
+            applied = _Applied(digest, meta["uid"], "")
+        if applied.version == meta["resourceVersion"]:
             return False
-        if first_difference(body, found) and known.stored != _content(body, found):
+        if first_difference(body, found) and applied.stored != _content(body, found):
             return True
-        known.version = meta["resourceVersion"]
-        self._known[name] = known
+        applied.version = meta["resourceVersion"]
+        self._applied[name] = applied
         return False
 
     def uid_of(self, name: "ObjectName") -> str:
         """Return the uid that an object had in the last answer; empty where there was none."""
-        known = self._known.get(name)
-        return known.uid if known is not None else ""
+        applied = self._applied.get(name)
+        return applied.uid if applied is not None else ""
 
     async def put(self, body: Json, found: Json | None) -> "ObjectMeta | None":
         """Apply an object that differs; return the answer's metadata.
@@ -216,7 +216,7 @@ class ObjectApplier:
             KubeError: it was not written, or that is not known.
         """
         name, digest = _name_of(body), _digest_of(body)
-        before = self._known.get(name)
+        before = self._applied.get(name)
         is_same = before is not None and before.digest == digest
         if before is not None and is_same and self._now().monotonic < before.until:
             return None
@@ -224,13 +224,13 @@ class ObjectApplier:
             self._resources[name[0]], body, field_manager=self._field_manager
         )
         meta, stored = answer.decode(PartialObjectMetadata).metadata, answer.decode(dict[str, Any])
-        known = self._known[name] = _Known(digest, meta.uid, meta.resource_version)
+        applied = self._applied[name] = _Applied(digest, meta.uid, meta.resource_version)
         if before is not None and is_same:
-            known.conflict, known.until = before.conflict, before.until
+            applied.conflict, applied.until = before.conflict, before.until
             if was := before.undone(found, meta):
-                self._note_conflict(name[0], meta, known=known, was=was)
+                self._note_conflict(name[0], meta, applied=applied, was=was)
         if difference := first_difference(body, stored):
-            known.stored = _content(body, stored)
+            applied.stored = _content(body, stored)
             if before is None or not is_same or before.stored is None:
                 self._report(
                     name[0],
@@ -274,7 +274,7 @@ class ObjectApplier:
         kind, meta = name[0], found["metadata"]
         if meta.get("deletionTimestamp"):
             return None
-        self._known.pop(name, None)
+        self._applied.pop(name, None)
         try:
             with contextlib.suppress(NotFound):
                 await self._client.delete(
@@ -289,14 +289,14 @@ class ObjectApplier:
         _log.info("operand deleted", operand=state, kind=kind, object=name[1])
         return None
 
-    def _note_conflict(self, kind: str, meta: "ObjectMeta", *, known: _Known, was: str) -> None:
+    def _note_conflict(self, kind: str, meta: "ObjectMeta", *, applied: _Applied, was: str) -> None:
         """Have the object wait before it is put back again; report the first time in a row."""
         if was == "deleted" and kind in OPTIONAL_KINDS:
             return  # together with its definition
         now = self._now().monotonic
-        if now > known.until + MOST_PAUSE_S:
-            known.conflict.succeed()
-        if known.conflict.failures:
+        if now > applied.until + MOST_PAUSE_S:
+            applied.conflict.succeed()
+        if applied.conflict.failures:
             OBJECT_CONFLICTS.labels(kind).inc()
         else:
             self._report(
@@ -305,7 +305,7 @@ class ObjectApplier:
                 f"another client {was} this object: it is put back, later each time while that goes on. Change"
                 f" {self._source} instead, or stop that client",
             )
-        known.until = now + known.conflict.fail()
+        applied.until = now + applied.conflict.fail()
 
     def _report(self, kind: str, meta: "ObjectMeta", note: str) -> None:
         OBJECT_CONFLICTS.labels(kind).inc()

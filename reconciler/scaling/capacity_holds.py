@@ -2,7 +2,7 @@
 
 Units come free as pods end, with or without an autoscaler. The waiting pods of a pool are taken in their order: a
 gated pod that fits gets a reservation, and then loses its gate with the reservation in its annotation. Pods without
-a gate are kube-scheduler's; those that fit and come first keep their room for a while, since something else than
+a gate are kube-scheduler's; those that fit and come first keep their capacity for a while, since something else than
 units may keep them from their node. Nodes that are starting are left out: `node.handover` gives away their units.
 
 A pool that does not scale any more, or is gone, ungates its pods: they wait as everywhere else.
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from reconciler.scaling.gated_pods import GatedPods
 
 AGAIN_S: Final = 5.0
-"""A pool with gated pods is looked at so often, whatever changes."""
+"""A pool with gated pods is examined so often, whatever changes."""
 HEAD_START_S: Final = 10.0
-"""How long pods without a gate keep their room: kube-scheduler requeues a pod within this (`pod.waking`)."""
+"""How long pods without a gate keep their capacity: kube-scheduler requeues a pod within this (`pod.waking`)."""
 MOST_AT_ONCE: Final = 200
 """Pods reserved before they are written: their reservations last, at 100 writes a second, much longer."""
 
@@ -93,13 +93,13 @@ class CapacityHolds:
                 if not self._gated.is_gated(pod):
                     self._let_go_first(pod, pool, ahead=ahead, fits_since=fits_since)
                     continue
-                wanted = (pod.demand, id(pod.selection), pod.requests)
-                if wanted in refused:
+                requested = (pod.demand, id(pod.selection), pod.requests)
+                if requested in refused:
                     continue
                 if self._reserve(pod, pool, ahead):
                     count += 1
                 else:
-                    refused.add(wanted)
+                    refused.add(requested)
             if count >= MOST_AT_ONCE:
                 return False
             await asyncio.sleep(0)
@@ -118,8 +118,8 @@ class CapacityHolds:
         if not self._index.view(pool.name, pod.demand).scores:
             return
         now = self._now().monotonic
-        known = self._fits_since.get(pool.name, {})
-        since = fits_since[pod.uid] = known.get(pod.uid, now)
+        earlier = self._fits_since.get(pool.name, {})
+        since = fits_since[pod.uid] = earlier.get(pod.uid, now)
         if now - since < HEAD_START_S:
             ahead[pod.priority, pod.demand.units] += 1
 

@@ -46,7 +46,7 @@ _SHAPES: Final = (
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScalingFacts:
-    """What conditions tell about."""
+    """What conditions describe."""
 
     supply: "Supply"
     plan: "ScalingPlan"

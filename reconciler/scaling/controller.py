@@ -2,7 +2,7 @@
 
 `autoscaling.node_planner` decides, from stores alone; the API server has all state, so that a process that ends at any
 await leaves nothing that the next one does not see: requests by their signals, NodeClaims and Nodes, their phases
-and the history of shapes by the pool's status. A pool that does not scale costs a look at its spec, and no write.
+and the history of shapes by the pool's status. A pool that does not scale costs a read of its spec, and no write.
 """
 
 from dataclasses import replace
@@ -135,7 +135,7 @@ class PoolScaler:
         waiting = [pod for pod in self._waiting(parameters.pool) if pod.uid in read]
         name, backend, now = pool.name, self._backends[chosen.backend], self._now().utc
         # Nothing is awaited from here on until the plan is made: it is of one moment.
-        observed = backend.observe(parameters, now=now, known=self._record.known(pool))
+        observed = backend.observe(parameters, now=now, recorded=self._record.recorded(pool))
         counted = self._record.count(
             pool, parameters, observed, waiting=waiting, fault=chosen.fault
         )
@@ -154,7 +154,9 @@ class PoolScaler:
         self._show(name, decided, observed)
         failure = await self._carry_out(backend, parameters, decided, observed=observed)
         record_cancels(self._recorder, pool, decided.cancels)
-        record_short_nodes(self._recorder, pool, observed=observed, known=self._record.known(pool))
+        record_short_nodes(
+            self._recorder, pool, observed=observed, recorded=self._record.recorded(pool)
+        )
         self._events.record(name, waiting, plan=decided, observed=observed, now=now)
         daemons = await self._daemons.daemons()
         await self._record.write(
@@ -182,13 +184,13 @@ class PoolScaler:
             for item in observed:
                 if item.id in cancelled or _is_left_over(item):
                     await backend.cancel(item)
-            for wanted in decided.requests:
+            for request in decided.requests:
                 try:
-                    await backend.ensure(wanted, parameters)
+                    await backend.ensure(request, parameters)
                 except ForeignObjectError as error:
                     refused = refused or error
                 else:
-                    gauges.count_signal(wanted.pool)
+                    gauges.count_signal(request.pool)
             await backend.reconcile(parameters)
         except (ForeignObjectError, KubeError) as error:
             return refused or error
@@ -250,9 +252,9 @@ class PoolScaler:
     def _narrowed(self, name: PoolName, waiting: "list[PodFacts]") -> "list[PodFacts]":
         """Return the waiting pods without what kube-scheduler passed over for them; pods that are bound are forgotten."""
         passed_over = self._passed_over.setdefault(name, PassedOverNodes(self._index))
-        known = (self._reader.pods.get(uid) for uid in passed_over.uids())
+        observed_pods = (self._reader.pods.get(uid) for uid in passed_over.uids())
         passed_over.forget(
-            pod.uid for pod in known if pod is not None and pod.phase is PodPhase.PENDING
+            pod.uid for pod in observed_pods if pod is not None and pod.phase is PodPhase.PENDING
         )
         return passed_over.narrowed(waiting)
 

@@ -102,7 +102,7 @@ class GatedPods:
         await write_in_order(pods, self._ungate, at_a_time=WRITERS)
 
     def forget_ungated(self) -> None:
-        """Forget the pods whose removed gate the watch has shown, and those that are gone."""
+        """Forget the pods whose removed gate the watch has delivered, and those that are gone."""
         for uid in (*self._ungated, *self._refused):
             pod = self._reader.pods.get(uid)
             if pod is None or not pod.awaits_capacity:
@@ -116,8 +116,8 @@ class GatedPods:
         await self._write(pod, {"metadata": _metadata(pod, note)})
 
     async def _ungate(self, pod: "PodFacts") -> None:
-        known = self._reader.pods.get(pod.uid)
-        if known is None or not self.is_gated(known):
+        current = self._reader.pods.get(pod.uid)
+        if current is None or not self.is_gated(current):
             return
         note = self._note_of(pod)
         patch = {"metadata": _metadata(pod, note), "spec": {"schedulingGates": None}}

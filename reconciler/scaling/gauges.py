@@ -1,4 +1,4 @@
-"""Metrics of autoscaling: shown by the leader, removed with the pool."""
+"""Metrics of autoscaling: exported by the leader, removed with the pool."""
 
 from collections import Counter
 from typing import TYPE_CHECKING, Final

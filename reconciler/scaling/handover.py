@@ -135,9 +135,9 @@ class NodeHandover:
         self, node: "NodeFacts", pools: "Sequence[PoolFacts]", request: RequestId
     ) -> bool:
         """Return whether the units of the pools can be used, or no pod is left that waits for them."""
-        wanted = names.PoolName(pool_in_id(request)) if request else None
-        if wanted is not None and self._index.pool(wanted) is None:
-            return not any(name.startswith(wanted) for name in self._index.unread_pools)
+        requested_pool = names.PoolName(pool_in_id(request)) if request else None
+        if requested_pool is not None and self._index.pool(requested_pool) is None:
+            return not any(name.startswith(requested_pool) for name in self._index.unread_pools)
         return (
             node.is_ready
             and bool(pools)
@@ -167,8 +167,8 @@ class NodeHandover:
         pools = [pool for pool in here if pool is not None]
         if not request:
             return pools
-        known = self._view.pools
-        if any(pool.scales and pool.name not in known for pool in pools):
+        scaling_pools = self._view.pools
+        if any(pool.scales and pool.name not in scaling_pools for pool in pools):
             return None
         return [pool for pool in pools if is_id_of(pool, request)]
 
@@ -193,9 +193,9 @@ class NodeHandover:
         for pool in pools:
             if names.pool_node_label(pool.name) not in node.labels:
                 return False
-            known = self._catalog.pools.get(pool.name)
-            if known is not None and any(
-                (item.key, item.effect) not in there for item in known.taints
+            facts = self._catalog.pools.get(pool.name)
+            if facts is not None and any(
+                (item.key, item.effect) not in there for item in facts.taints
             ):
                 return False
         opened = without_startup_taint(node)

@@ -53,9 +53,9 @@ RBAC: Final = (
 )
 
 LEAST_WATCH_S: Final = 120.0
-"""Seconds before the first deletion of a term: stores, clocks and agents settle."""
+"""Seconds before the first deletion of a term: stores, clocks and agents become stable."""
 VIEW_AGAIN_S: Final = 2.0
-"""Seconds until `pool.scaling` has looked at a NodeClaim that is new."""
+"""Seconds until `pool.scaling` has processed a NodeClaim that is new."""
 VIEW_WITHIN_S: Final = 60.0
 MOST_PODS: Final = 20
 """Pods that get an Event about one node."""
@@ -223,7 +223,7 @@ class NodeClaimWatch:
         return next((item for item in self._claims.deleted() if item.uid == claim.uid), claim)
 
     def _report_foreign(self, watched: _Watched, parameters: "ScalingParameters") -> float | None:
-        """Record a NodeClaim without a request, once `pool.scaling` has seen it; return when to look again."""
+        """Record a NodeClaim without a request, once `pool.scaling` has seen it; return when to reconcile again."""
         claim = watched.facts
         seen = self._view.pools.get(parameters.pool.name)
         if claim.request is None or watched.is_foreign_reported:

@@ -59,10 +59,10 @@ def record_short_nodes(
     pool: "GPUPool",
     *,
     observed: "Iterable[ObservedRequest]",
-    known: "Sequence[ScaleRequestStatus]",
+    recorded: "Sequence[ScaleRequestStatus]",
 ) -> None:
     """Record the nodes that are seen for the first time to have failed with fewer units than promised."""
-    for request in new_failures(observed, known):
+    for request in new_failures(observed, recorded):
         if request.failure is Failure.FEWER_DEVICES:
             event = node_with_fewer_devices(request)
             event.record(recorder, ObjectReference.to(GPU_POOLS, pool.metadata))

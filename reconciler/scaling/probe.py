@@ -71,24 +71,24 @@ class BackendProbe:
         Raises:
             KubeError: the API server did not answer, so that nothing is known.
         """
-        wanted = parameters.backend
-        if wanted is ScalingBackend.NONE:
+        backend = parameters.backend
+        if backend is ScalingBackend.NONE:
             return _NOTHING
-        if wanted in REMOVED_BACKENDS:
+        if backend in REMOVED_BACKENDS:
             return await self._lesser(
                 BackendReady.REMOVED,
-                f"backend {wanted.value} was removed: set spec.autoscaling.backend to"
+                f"backend {backend.value} was removed: set spec.autoscaling.backend to"
                 f" {ScalingBackend.KARPENTER_SIGNAL.value}",
             )
-        if wanted not in self._enabled:
+        if backend not in self._enabled:
             return await self._lesser(
                 BackendReady.NOT_ENABLED,
-                f"backend {wanted.value} is not in the server's setting autoscaling.backends: add it there,"
+                f"backend {backend.value} is not in the server's setting autoscaling.backends: add it there,"
                 " and render the server's rights again",
             )
-        if wanted is ScalingBackend.KARPENTER_SIGNAL and not await self._serves(NODE_POOLS):
+        if backend is ScalingBackend.KARPENTER_SIGNAL and not await self._serves(NODE_POOLS):
             return _NO_KARPENTER
-        return ChosenBackend(wanted)
+        return ChosenBackend(backend)
 
     async def _lesser(self, reason: BackendReady, message: str) -> ChosenBackend:
         """Return signals where these are possible, otherwise nothing."""

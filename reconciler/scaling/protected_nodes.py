@@ -186,7 +186,7 @@ def _of_node(context: "ControllerContext", name: "NodeName") -> "Iterable[PoolNa
 
 
 def _without_pool(context: "ControllerContext") -> "Iterable[PoolName]":
-    """Have nodes that were kept before this term looked at, whether they have a pool or not."""
+    """Have nodes that were kept before this term examined, whether they have a pool or not."""
     return {key for name in context.index.nodes for key in _of_node(context, name)}
 
 

@@ -58,14 +58,14 @@ _PHASES: Final = {item.value: item for item in RequestPhase}
 def count_changes(
     pool: "PoolName",
     observed: "Sequence[ObservedRequest]",
-    known: "Sequence[ScaleRequestStatus]",
+    recorded: "Sequence[ScaleRequestStatus]",
 ) -> None:
     """Count phases that ended, nodes that came, requests that failed or were withdrawn.
 
     Each change counts once, by the status of the pass before.
     """
-    before = {item.id: item for item in known}
-    for request in new_failures(observed, known):
+    before = {item.id: item for item in recorded}
+    for request in new_failures(observed, recorded):
         if request.failure is not None:
             count_failure(pool, request.failure)
     for request in observed:
@@ -128,10 +128,10 @@ class ScalingRecord:
         # pool -> its nodes of the last hour, when each was asked for
 
     def current(self, pool: "GPUPool") -> "AutoscalingStatus | None":
-        """Return the status at the API server, with a write that the watch has not shown yet."""
+        """Return the status at the API server, with a write that the watch has not delivered yet."""
         return self._expected.unseen(pool.name, pool.metadata) or pool.status.autoscaling
 
-    def known(self, pool: "GPUPool") -> "Sequence[ScaleRequestStatus]":
+    def recorded(self, pool: "GPUPool") -> "Sequence[ScaleRequestStatus]":
         """Return the requests of the pass before."""
         current = self.current(pool)
         return (current.requests if current is not None else None) or ()
@@ -158,7 +158,7 @@ class ScalingRecord:
             history_from(current.shapes if current is not None else None),
             parameters,
             observed,
-            known=self.known(pool),
+            recorded=self.recorded(pool),
             capabilities=usage.capabilities,
             now=now,
         )
@@ -222,15 +222,15 @@ class ScalingRecord:
             totals=counted.totals,
             conditions=conditions,
         )
-        known = self.known(pool)
-        status = autoscaling_status(outcome, known=known, now=now.utc)
+        recorded = self.recorded(pool)
+        status = autoscaling_status(outcome, recorded=recorded, now=now.utc)
         after_s = write_after_s(current, status)
         if after_s is None or _age_s(current, now.utc) < after_s:
             return
         written = await self._writer.apply(pool.name, {"autoscaling": status})
         if written is not None:
             self._expected.expect(pool.name, status, written)
-            count_changes(pool.name, counted.observed, known)
+            count_changes(pool.name, counted.observed, recorded)
             before = current.conditions if current is not None else None
             record_conditions(self._recorder, pool, before=before or (), after=conditions)
 

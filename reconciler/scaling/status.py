@@ -59,20 +59,20 @@ class ScalingOutcome:
 
 
 def autoscaling_status(
-    outcome: ScalingOutcome, *, known: "Sequence[ScaleRequestStatus]", now: dt.datetime
+    outcome: ScalingOutcome, *, recorded: "Sequence[ScaleRequestStatus]", now: dt.datetime
 ) -> AutoscalingStatus:
     """Return the status that the pool should show.
 
     Args:
         outcome: what the pass saw, decided and counted.
-        known: `requests` of the status that it shows.
+        recorded: `requests` of the status that it shows.
         now: the time.
     """
     has_prices = bool(outcome.totals.micro_ms)
     return AutoscalingStatus(
         phase=_phase(outcome),
         backend=outcome.backend,
-        requests=list(_requests(outcome, known, now))[:MOST_REQUESTS] or None,
+        requests=list(_requests(outcome, recorded, now))[:MOST_REQUESTS] or None,
         shapes=shape_statuses(outcome.history) or None,
         nodes_of_last_hour=counted_statuses(outcome.nodes_of_last_hour) or None,
         usage=usage_statuses(outcome.totals, outcome.usage),
@@ -105,19 +105,19 @@ def _phase(outcome: ScalingOutcome) -> str:
 
 
 def _requests(
-    outcome: ScalingOutcome, known: "Sequence[ScaleRequestStatus]", now: dt.datetime
+    outcome: ScalingOutcome, recorded: "Sequence[ScaleRequestStatus]", now: dt.datetime
 ) -> "Iterator[ScaleRequestStatus]":
     assigned = outcome.plan.assigned
     ids = {item.id for item in outcome.observed}
-    by_id = {item.id: item for item in known}
+    by_id = {item.id: item for item in recorded}
     for request in outcome.observed:
-        yield request_status(request, assigned, known=by_id.get(request.id))
+        yield request_status(request, assigned, recorded=by_id.get(request.id))
     for planned in outcome.plan.requests:
         if planned.id not in ids:
             last = by_id.get(planned.id)
             yield _planned(planned, last.since if last is not None else format_time(now))
     ids |= {item.id for item in outcome.plan.requests}
-    for before in known:
+    for before in recorded:
         if before.id not in ids and before.phase in _UNANSWERED and not before.node_claim:
             was_withdrawn = before.phase == RequestPhase.SUPERSEDED.value
             at = (parse_time(before.since) if was_withdrawn else None) or now
@@ -135,7 +135,7 @@ def request_status(
     request: "ObservedRequest",
     assigned: "Mapping[RequestId, tuple[PodUid, ...]]",
     *,
-    known: ScaleRequestStatus | None = None,
+    recorded: ScaleRequestStatus | None = None,
 ) -> ScaleRequestStatus:
     """Return an observed request as the status shows it; the next pass reads it again."""
     shape, claim, node = request.shape, request.claim, request.node
@@ -144,7 +144,7 @@ def request_status(
         message = f"{request.failure.value}: {message}"
     return ScaleRequestStatus(
         id=request.id,
-        shape=shape.name if shape is not None else _former_shape(request, known),
+        shape=shape.name if shape is not None else _former_shape(request, recorded),
         phase=request.phase.value,
         node_claim=claim.name if claim is not None else "",
         node=node.name if node is not None else (claim.node if claim is not None else ""),
@@ -155,10 +155,10 @@ def request_status(
     )
 
 
-def _former_shape(request: "ObservedRequest", known: ScaleRequestStatus | None) -> str:
+def _former_shape(request: "ObservedRequest", recorded: ScaleRequestStatus | None) -> str:
     """Return the name of a shape that is not in the spec any more: it may come back."""
     named = next((signal.shape for signal in request.signals if signal.shape), "")
-    return named or (known.shape if known is not None else "")
+    return named or (recorded.shape if recorded is not None else "")
 
 
 def _planned(request: "NodeRequest", since: str) -> ScaleRequestStatus:

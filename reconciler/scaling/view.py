@@ -1,4 +1,4 @@
-"""The latest look at each scaling pool: written by `pool.scaling`, read by the other controllers and `/debug/scale`."""
+"""The latest reading of each scaling pool: written by `pool.scaling`, read by the other controllers and `/debug/scale`."""
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, final

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from reconciler.scaling.events import ScalingEvent
 
 MOST_A_PASS: Final = 100
-"""Events about pods of one pool in one pass: the recorder's queue has room for ten such pools."""
+"""Events about pods of one pool in one pass: the recorder's queue has capacity for ten such pools."""
 REPEAT_S: Final = 1800.0
 """The API server deletes an Event after an hour: a pod that still waits has another one by then."""
 

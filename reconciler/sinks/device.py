@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, final
 
 from api.names import GROUP, DeviceName
 from kube.batches import steps
-from kube.unread_objects import known_state
+from kube.unread_objects import last_read_state
 from manifests.install.rbac import PolicyRule
 from pool.facts import device_facts
 from reconciler.runtime.device_store import DeviceStore
@@ -63,8 +63,8 @@ class DeviceSink:
                 self._take_over(item, is_event=False)
             yield
 
-    def known(self, unread: "UnreadObject") -> ObservedDevice | None:
-        device = known_state(self.store.get(DeviceName(unread.name)), unread)
+    def last_read(self, unread: "UnreadObject") -> ObservedDevice | None:
+        device = last_read_state(self.store.get(DeviceName(unread.name)), unread)
         return observe_device(device) if device is not None else None
 
     def upsert(self, item: ObservedDevice) -> None:

@@ -11,7 +11,7 @@ import msgspec
 from api.cache_name import CacheName
 from api.kinds.gkmcache import GKMCache
 from api.names import GKM_ANNOTATIONS
-from kernelcache.cache_index import known_cache
+from kernelcache.cache_index import resolved_cache
 from kube import resources
 from kube.event_source import EventSource
 from kube.store import IndexedStore
@@ -86,7 +86,7 @@ class GKMCacheSink:
 
     def _take_over(self, name: CacheName) -> None:
         cache = self.get(name)
-        self._index.set_cache(name, known_cache(cache) if cache is not None else None)
+        self._index.set_cache(name, resolved_cache(cache) if cache is not None else None)
         self.changes.publish(name)
 
 

@@ -93,7 +93,7 @@ class GKMCacheNodeSink:
         """Sink of GKMCacheNodes."""
         self.cluster = _store()
         """Sink of ClusterGKMCacheNodes."""
-        self._known: dict[CacheNodeKey, CacheNodeFacts] = {}
+        self._current: dict[CacheNodeKey, CacheNodeFacts] = {}
         self._of_node: dict[NodeName, set[CacheNodeKey]] = {}
         self._of_cache: dict[CacheName, dict[NodeName, DigestsOnNode]] = {}
         self.changes: EventSource[CacheName] = EventSource()
@@ -104,10 +104,10 @@ class GKMCacheNodeSink:
             store.changes.subscribe(self._take_over)
 
     def __len__(self) -> int:
-        return len(self._known)
+        return len(self._current)
 
     def get(self, key: CacheNodeKey) -> CacheNodeFacts | None:
-        return self._known.get(key)
+        return self._current.get(key)
 
     def of_cache(self, name: CacheName) -> "Mapping[NodeName, DigestsOnNode]":
         """Return the digests of a cache by node: read it, don't keep it."""
@@ -115,7 +115,7 @@ class GKMCacheNodeSink:
 
     def of_node(self, node: NodeName) -> "list[CacheNodeFacts]":
         """Return the objects of a node, that of the cluster first."""
-        return [self._known[key] for key in sorted(self._of_node.get(node, ()))]
+        return [self._current[key] for key in sorted(self._of_node.get(node, ()))]
 
     def caches(self) -> "Iterator[CacheName]":
         """Return the caches of which a node has something, whether these exist or not."""
@@ -126,9 +126,9 @@ class GKMCacheNodeSink:
 
     def _take_over(self, key: CacheNodeKey) -> None:
         store = self.namespaced if key.namespace else self.cluster
-        before, now = self._known.pop(key, None), store.get(_text(key))
+        before, now = self._current.pop(key, None), store.get(_text(key))
         if now is not None:
-            self._known[key] = now
+            self._current[key] = now
             self._of_node.setdefault(key.node, set()).add(key)
         elif before is not None:
             self._forget(key)

@@ -108,18 +108,18 @@ class InventorySink:
                 self.upsert(item)
             yield
 
-    def known(self, unread: "UnreadObject") -> "GPUNodeInventory | None":
-        return self.store.known(unread)
+    def last_read(self, unread: "UnreadObject") -> "GPUNodeInventory | None":
+        return self.store.last_read(unread)
 
     def upsert(self, item: "GPUNodeInventory") -> None:
         name = item.metadata.name
         self._allocation_state.index.replace_kubelet(NodeName(name), kubelet_of(item))
         before = self.store.by_name.get(name)
-        known = before.status if before is not None else GPUNodeInventoryStatus()
-        has_allocated = (known.allocations or []) != (item.status.allocations or [])
+        current = before.status if before is not None else GPUNodeInventoryStatus()
+        has_allocated = (current.allocations or []) != (item.status.allocations or [])
         if has_allocated:
             self._observe(NodeName(name), item)
-        is_report = has_allocated or known.driver_processes != item.status.driver_processes
+        is_report = has_allocated or current.driver_processes != item.status.driver_processes
         if (
             before is not None
             and is_report

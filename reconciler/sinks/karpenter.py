@@ -135,7 +135,7 @@ class NodeClaimSink:
         self.changes = store.changes
         """Names of NodeClaims that came, changed or went."""
         self.get = store.get
-        self.known = store.known
+        self.last_read = store.last_read
         self.replace_unread = store.replace_unread
 
     def __iter__(self) -> "Iterator[scaling_model.ClaimFacts]":
@@ -166,21 +166,21 @@ class NodeClaimSink:
         uids = {item.uid for item in items}
         for key in steps(sorted(self._store.keys())):
             for name in key:
-                known = self._store.get(name)
-                if known is not None and known.uid not in uids:
-                    self.discard(known)
+                current = self._store.get(name)
+                if current is not None and current.uid not in uids:
+                    self.discard(current)
             yield
         yield from self._store.replace_in_steps(items)
 
     def upsert(self, item: scaling_model.ClaimFacts) -> None:
-        known = self._store.get(item.name)
-        if known is not None and known.uid != item.uid:
-            self._keep(known)
+        current = self._store.get(item.name)
+        if current is not None and current.uid != item.uid:
+            self._keep(current)
         self._store.upsert(item)
 
     def discard(self, item: scaling_model.ClaimFacts) -> None:
-        known = self._store.get(item.name)
-        if known is None or known.uid != item.uid:
+        current = self._store.get(item.name)
+        if current is None or current.uid != item.uid:
             return
         self._keep(item)
         self._store.remove(item.name)

@@ -23,7 +23,7 @@ class NodeSink:
 
     def __init__(self, index: "DeviceIndex") -> None:
         self._index = index
-        self._known: set[NodeName] = set()
+        self._current: set[NodeName] = set()
 
     def replace_all(self, items: "Sequence[NodeFacts]") -> None:
         """Take over a full list: nodes that are not in it are gone."""
@@ -32,7 +32,7 @@ class NodeSink:
 
     def replace_in_steps(self, items: "Sequence[NodeFacts]") -> "Iterator[None]":
         """Take over a full list in steps; removals come first."""
-        for gone in steps(sorted(self._known - {node.name for node in items})):
+        for gone in steps(sorted(self._current - {node.name for node in items})):
             for name in gone:
                 self._forget(name)
             yield
@@ -41,12 +41,12 @@ class NodeSink:
                 self.upsert(node)
             yield
 
-    def known(self, unread: "UnreadObject") -> "NodeFacts | None":
+    def last_read(self, unread: "UnreadObject") -> "NodeFacts | None":
         return self._index.nodes.get(NodeName(unread.name))
 
     def upsert(self, item: "NodeFacts") -> None:
         """Take over a node that is new or changed."""
-        self._known.add(item.name)
+        self._current.add(item.name)
         self._index.replace_node(item)
 
     def discard(self, item: "NodeFacts") -> None:
@@ -54,5 +54,5 @@ class NodeSink:
         self._forget(item.name)
 
     def _forget(self, name: "NodeName") -> None:
-        self._known.discard(name)
+        self._current.discard(name)
         self._index.discard_node(name)

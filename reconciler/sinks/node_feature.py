@@ -79,7 +79,7 @@ class NodeFeatureSink:
         self.replace_in_steps = store.replace_in_steps
         self.upsert = store.upsert
         self.discard = store.discard
-        self.known = store.known
+        self.last_read = store.last_read
 
     def on_node(self, node: NodeName) -> "list[FeatureReport]":
         """Return the node's reports by key; NFD's own, which has the node's name, comes last.
@@ -89,8 +89,8 @@ class NodeFeatureSink:
         """
         newest: dict[str, ObservedFeature] = {}
         for _, feature in sorted(self._store.of(node).items()):
-            known = newest.setdefault(feature.name, feature)
-            if feature.created > known.created:
+            current = newest.setdefault(feature.name, feature)
+            if feature.created > current.created:
                 newest[feature.name] = feature
         order = sorted(newest.values(), key=lambda feature: (feature.name == node, feature.key))
         return [feature.report for feature in order]

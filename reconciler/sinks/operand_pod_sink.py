@@ -60,7 +60,7 @@ class OperandPodSink:
                 self._remove(ref)
             yield
 
-    def known(self, unread: "UnreadObject") -> "OperandPod | None":
+    def last_read(self, unread: "UnreadObject") -> "OperandPod | None":
         return self._store.get(f"{unread.namespace}/{unread.name}")
 
     def upsert(self, item: "OperandPod") -> None:

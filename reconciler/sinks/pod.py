@@ -91,7 +91,7 @@ class PodSink:
                 self._allocation_state.observe_unitless(pod)
             yield
 
-    def known(self, unread: "UnreadObject") -> "AnyPod | None":
+    def last_read(self, unread: "UnreadObject") -> "AnyPod | None":
         """Return the last known state of the pod; none of one that was pending and is bound by now."""
         uid = PodUid(unread.uid)
         pod = self._reader.pods.get(uid) or self._reader.unitless_pod(uid)

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Final, final
 
 from api.names import GROUP, RESOURCE_PREFIX, PoolName
-from kube.unread_objects import known_state
+from kube.unread_objects import last_read_state
 from manifests.install.rbac import PolicyRule
 from pool.facts import pool_facts
 
@@ -36,8 +36,8 @@ class PoolSink:
         for pool in items:
             self.upsert(pool)
 
-    def known(self, unread: "UnreadObject") -> "GPUPool | None":
-        return known_state(self._catalog.pools.get(PoolName(unread.name)), unread)
+    def last_read(self, unread: "UnreadObject") -> "GPUPool | None":
+        return last_read_state(self._catalog.pools.get(PoolName(unread.name)), unread)
 
     def replace_unread(self, unread: "Collection[UnreadObject]") -> None:
         """Take over the pools that exist and of which no state is known."""

@@ -101,7 +101,7 @@ def _own(bootstrap: "BootstrapSettings", workloads: "WorkloadSettings") -> OwnOp
         },
         runs_validator=bootstrap.operands == "Own" and is_validating,
         exports_nvml=bootstrap.exports_nvml and agent.is_enabled,
-        hand_out_arguments=tuple(workloads.hand_out_arguments()),
+        allocation_arguments=tuple(workloads.allocation_arguments()),
         library_arguments=tuple(agent.library_arguments()),
         validates_nvidia_fs=validator.enable_nvidia_fs_validation,
         validates_gdrcopy=validator.enable_gdrcopy_validation,

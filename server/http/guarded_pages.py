@@ -64,9 +64,7 @@ class UsagePage:
 
     async def show(self, transport: "asyncio.BaseTransport | None", headers: "Headers") -> Reply:
         token = bearer_token(headers.get(b"authorization", b""))
-        verdict = (
-            TokenRefusal.UNAUTHENTICATED if token is None else await self._tokens.verdict(token)
-        )
-        if isinstance(verdict, TokenRefusal):
-            return _REFUSALS[verdict]
+        result = TokenRefusal.UNAUTHENTICATED if token is None else await self._tokens.review(token)
+        if isinstance(result, TokenRefusal):
+            return _REFUSALS[result]
         return await self._page.show(transport, headers)

@@ -80,7 +80,7 @@ class ServingCertificate:
             namespace=settings.namespace,
             secret_name=constants.SERVING_SECRET,
             client_secret_name=constants.SCHEDULER_SECRET,
-            wanted=Requirements.for_service(
+            required=Requirements.for_service(
                 constants.SERVICE_NAME,
                 settings.namespace,
                 extra_dns_names=tls.dns_names,

@@ -17,7 +17,7 @@ from admission.caches.images import (
     ImageQuestion,
     ResolvedImage,
     VerificationOutcome,
-    judge,
+    decide,
 )
 from api.version import VERSION
 from kernelcache.admitted_image import AdmittedImage
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from api.clock import Clock
     from api.image_reference import Digest, ImageReference
     from api.kinds.gkmcache import CacheImageFacts
-    from kernelcache.signatures.verdict import SignatureVerdict
+    from kernelcache.signatures.verification import VerificationResult
     from kube.client import KubeClient
     from oci.signature_reading import FoundSignatures
     from pool.catalog import Catalog
@@ -131,7 +131,7 @@ class RegistryImages:
         found = await self._within_time(question)
         outcome = _FAILED
         if isinstance(found, ResolvedImage):
-            outcome = judge(question, found).outcome.value
+            outcome = decide(question, found).outcome.value
         VERIFICATIONS.labels(outcome).inc()
         RESOLUTION_DURATION.labels(outcome).observe(self._clock.monotonic() - started)
         return found
@@ -180,11 +180,11 @@ class RegistryImages:
         reference = question.reference
         digest = reference.digest or await self._digest(client, reference)
         facts, signatures = await _both(client, reference, digest, is_signed=bool(question.signers))
-        verdicts: list[SignatureVerdict] = []
+        results: list[VerificationResult] = []
         if signatures is not None:
-            verdicts = await self._verify(question, digest, signatures)
+            results = await self._verify(question, digest, signatures)
         image = AdmittedImage(digest=digest, facts=facts)
-        return ResolvedImage(image=image, verdicts=tuple(verdicts))
+        return ResolvedImage(image=image, results=tuple(results))
 
     async def _digest(self, client: RegistryClient, reference: "ImageReference") -> "Digest":
         try:
@@ -197,7 +197,7 @@ class RegistryImages:
 
     async def _verify(
         self, question: ImageQuestion, digest: "Digest", signatures: "FoundSignatures"
-    ) -> "list[SignatureVerdict]":
+    ) -> "list[VerificationResult]":
         trust_root = await self._trust_root.current()
         return [
             await asyncio.to_thread(

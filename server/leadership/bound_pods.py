@@ -1,7 +1,7 @@
 """Read of all bound pods at a takeover, because the watch may be behind the bindings of earlier leaders.
 
 The watch continues meanwhile, so the read may be older than the watch. A pod's phase only goes forward in the
-allocation state, so an older state changes nothing. A pod that the watch has shown deleted must not come back:
+allocation state, so an older state changes nothing. A pod that the watch has reported as deleted must not come back:
 deletions during a read are kept and left out of its result.
 
 The informer may relist at the same time, page after page as of the first one. Its list may be older than the
@@ -74,8 +74,8 @@ class BoundPods:
         yield from self._sink.replace_in_steps(self._with_later(items))
         self._drop_unread(*outdated)
 
-    def known(self, unread: "UnreadObject") -> "AnyPod | None":
-        return self._sink.known(unread) if isinstance(self._sink, UnreadSink) else None
+    def last_read(self, unread: "UnreadObject") -> "AnyPod | None":
+        return self._sink.last_read(unread) if isinstance(self._sink, UnreadSink) else None
 
     def replace_unread(self, unread: "Collection[UnreadObject]") -> None:
         self._watch_unread = tuple(unread)
@@ -110,7 +110,7 @@ class BoundPods:
         for facts in sorted(listing.items, key=lambda facts: facts.phase is not PodPhase.ENDED):
             self._sink.upsert(facts)
         self._read_unread = {
-            PodUid(item.uid): item for item in listing.unread if self.known(item) is None
+            PodUid(item.uid): item for item in listing.unread if self.last_read(item) is None
         }
         self._publish_unread()
         if self._is_listing:

@@ -87,7 +87,7 @@ class SharedKeys:
             _log.error(
                 "Secret without a key: delete it, and a new one is created",
                 secret=f"{self._namespace}/{self._secret}",
-                wanted=self._signing,
+                requested=self._signing,
             )
             return
         self._keys = usable

@@ -179,14 +179,14 @@ def stale(resource: NamedResource, name: str) -> StatusError:
     )
 
 
-def other_uid(resource: NamedResource, name: str, *, wanted: object, actual: str) -> StatusError:
+def other_uid(resource: NamedResource, name: str, *, requested: object, actual: str) -> StatusError:
     """Return the 409 of a write that names a uid which the stored object does not have."""
     key = "/registry/" + "/".join(filter(None, (resource.group, resource.plural, name)))
     return conflict(
         resource.plural,
         name,
         f"StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: "
-        f"Precondition failed: UID in precondition: {wanted}, UID in object meta: {actual}",
+        f"Precondition failed: UID in precondition: {requested}, UID in object meta: {actual}",
         group=resource.group,
     )
 

@@ -113,7 +113,7 @@ def check_preconditions(body: Json, stored: "Stored", resource: "ResourceType") 
     metadata = body["metadata"]
     actual = stored.body["metadata"]
     if metadata.get("uid") and metadata["uid"] != actual["uid"]:
-        raise other_uid(resource, actual["name"], wanted=metadata["uid"], actual=actual["uid"])
+        raise other_uid(resource, actual["name"], requested=metadata["uid"], actual=actual["uid"])
     check_version(body, stored, resource)
 
 
@@ -123,8 +123,8 @@ def check_version(body: Json, stored: "Stored", resource: "ResourceType") -> Non
     Raises:
         StatusError: 409.
     """
-    wanted = body["metadata"].get("resourceVersion")
-    if wanted and wanted != str(stored.version):
+    requested = body["metadata"].get("resourceVersion")
+    if requested and requested != str(stored.version):
         raise stale(resource, stored.body["metadata"]["name"])
 
 

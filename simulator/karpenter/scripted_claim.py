@@ -48,8 +48,8 @@ def claim_of(name: str, signal: "Pod", pool: "karpenter.NodePool") -> Json | Non
     for labels, type_ in _offerings():
         values, has = {**labels, **own}, type_.allocatable_milli
         matched = _matched(values, signal, pool)
-        has_room = all(has.get(key, 0) >= amount for key, amount in requests.items())
-        if matched is None or not has_room or values != {**own, **labels}:
+        has_capacity = all(has.get(key, 0) >= amount for key, amount in requests.items())
+        if matched is None or not has_capacity or values != {**own, **labels}:
             continue
         keys = {*own, karpenter.CAPACITY_TYPE_LABEL, INSTANCE_TYPE_LABEL, *matched} & values.keys()
         spec = {

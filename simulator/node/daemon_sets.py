@@ -171,18 +171,18 @@ class FakeDaemonSets:
             if item.metadata.deletion_timestamp is None
         }
         await self._keep_revisions(live)
-        wanted = self._wanted(live)
+        desired = self._desired(live)
         for name, pod in list(self._pods.by_name.items()):
-            if pod.owner and (name not in wanted or wanted[name][0].metadata.uid != pod.owner):
+            if pod.owner and (name not in desired or desired[name][0].metadata.uid != pod.owner):
                 await self._delete(pod)
-        for name in sorted(wanted.keys() - self._pods.by_name.keys()):
-            await self._create(name, *wanted[name])
+        for name in sorted(desired.keys() - self._pods.by_name.keys()):
+            await self._create(name, *desired[name])
         pods: defaultdict[str, list[_DaemonPod]] = defaultdict(list)
         for name, pod in sorted(self._pods.by_name.items()):
-            if name in wanted:
+            if name in desired:
                 pods[pod.owner].append(pod)
         for uid, item in live.items():
-            total = sum(owner.metadata.uid == uid for owner, _ in wanted.values())
+            total = sum(owner.metadata.uid == uid for owner, _ in desired.values())
             await self._replace_one(item, pods[uid])
             await self._write_status(item, pods[uid], total)
 
@@ -214,7 +214,7 @@ class FakeDaemonSets:
         except NotFound:
             return
 
-    def _wanted(self, live: dict[str, DaemonSet]) -> dict[str, tuple[DaemonSet, str]]:
+    def _desired(self, live: dict[str, DaemonSet]) -> dict[str, tuple[DaemonSet, str]]:
         """Return DaemonSet and node of every pod that should be there, by the pod's name."""
         return {
             f"{item.metadata.name}-{node}": (item, node)

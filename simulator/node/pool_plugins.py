@@ -112,8 +112,8 @@ class PoolPlugins:
     async def _offer(self, node: str, offer: Offer) -> None:
         """Write differences; a resource without a plugin stays, with zero units."""
         before = self._offered[node]
-        wanted = dict.fromkeys(before, (0, 0)) | offer
-        news = {name: counts for name, counts in wanted.items() if before.get(name) != counts}
+        requested = dict.fromkeys(before, (0, 0)) | offer
+        news = {name: counts for name, counts in requested.items() if before.get(name) != counts}
         if not news:
             return
         status = {

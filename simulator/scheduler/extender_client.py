@@ -70,7 +70,7 @@ class ExtenderClient:
     async def preempt(
         self, pod: msgspec.Raw, victims: "Mapping[str, Sequence[str]]"
     ) -> dict[str, list[str]]:
-        """Return the nodes where evicting these pods (uids by node) makes room."""
+        """Return the nodes where evicting these pods (uids by node) frees capacity."""
         meta = {
             node: {"Pods": [{"UID": uid} for uid in uids], "NumPDBViolations": 0}
             for node, uids in victims.items()

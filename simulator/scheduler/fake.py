@@ -233,10 +233,10 @@ class FakeScheduler:
         passing: list[str] = []
         reasons: list[str] = []
         demand = demand_of(pod.spec)
-        known = {name: node_facts(node.node) for name, node in self._nodes.by_name.items()}
-        spread = nodes_left(pod, known, self._pods.values())
+        current = {name: node_facts(node.node) for name, node in self._nodes.by_name.items()}
+        spread = nodes_left(pod, current, self._pods.values())
         for name, node in sorted(self._nodes.by_name.items()):
-            facts = known[name]
+            facts = current[name]
             if not facts.is_placeable or not may_go_to(facts, _constraints(pod)):
                 reasons.append("node(s) didn't match Pod's node affinity/selector")
             elif isinstance(demand, Demand) and self._free(node, demand.resource) < demand.units:

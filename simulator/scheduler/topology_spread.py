@@ -84,11 +84,11 @@ def nodes_left(
 def _eligible(
     pod: "Pod", nodes: "Mapping[NodeName, NodeFacts]", spreads: "Sequence[_Spread]"
 ) -> "dict[NodeName, NodeFacts]":
-    wanted = Constraints(node_selector=pod.spec.node_selector, affinity=pod.spec.affinity)
+    constraints = Constraints(node_selector=pod.spec.node_selector, affinity=pod.spec.affinity)
     return {
         name: node
         for name, node in nodes.items()
-        if may_go_to(replace(node, taints=()), wanted)
+        if may_go_to(replace(node, taints=()), constraints)
         and all(spread.key in node.labels for spread in spreads)
     }
 

@@ -80,7 +80,7 @@ class Stock:
             self._bound.append((body["metadata"]["name"], body))
 
     async def change_steadily(self) -> None:
-        """Make as many changes a second as are wanted now."""
+        """Make as many changes a second as are required now."""
         owed, before = 0.0, time.perf_counter()
         while True:
             await asyncio.sleep(STEP_S)

@@ -2,7 +2,7 @@
 
 Every pod is another one and takes a unit, given back five seconds later. So the ledger is as busy as it
 gets, and does not grow. Once more with 1,000 pods that wait: what they could use is not held for others,
-which is looked at for every pod.
+which is examined for every pod.
 """
 
 import base64

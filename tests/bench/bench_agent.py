@@ -43,7 +43,7 @@ ALIVE = 64
 UNITS = 4
 """A pod asks for at most so many."""
 SEEN_WITHIN_S = 0.05
-"""The watch has shown a pod by then; kubelet's and ours bring it at the same time."""
+"""The watch has delivered a pod by then; kubelet's and ours bring it at the same time."""
 STABLE_S = 5.0
 """After work, until what follows from it is done."""
 PROBES = {"/readyz": 5.0, "/livez": 20.0, "/metrics": 15.0}
@@ -294,12 +294,12 @@ async def _faults(node: "Node", agent: "AgentProcess", form: Form) -> Result:
     """From the driver's event until kubelet knows; one device after the other."""
     took = []
     for number, device in enumerate(node.devices):
-        wanted = (number + 1) * form.slices
+        expected = (number + 1) * form.slices
         node.driver.emit_xid(device.uuid, XID)
-        took.append(await agent.wait(lambda: node.faulty() >= wanted, "told of the fault"))  # noqa: B023
+        took.append(await agent.wait(lambda: node.faulty() >= expected, "told of the fault"))  # noqa: B023
         unhealthy = [item.ID for item in node.kubelet.devices[RESOURCE] if item.health != HEALTHY]
         faulty = {item.uuid for item in node.devices[: number + 1]}
-        assert len(unhealthy) == wanted
+        assert len(unhealthy) == expected
         assert {item.partition("::")[0] for item in unhealthy} == faulty
         checked("fault")
     p50_ms, p99_ms = in_ms(took)
@@ -318,9 +318,9 @@ async def _changes(node: "Node", agent: "AgentProcess", form: Form, sizes: "Size
     took, memory = [], []
     for number in range(sizes.agent_changes):
         faulty = node.devices[number // 2 % len(node.devices)].uuid if number % 2 == 0 else ""
-        wanted = form.slices if faulty else 0
+        expected = form.slices if faulty else 0
         node.publish_health(faulty)
-        took.append(await agent.wait(lambda: node.faulty() == wanted, "told of health"))  # noqa: B023
+        took.append(await agent.wait(lambda: node.faulty() == expected, "told of health"))  # noqa: B023
         memory.append(footprint(agent.pid).rss)
     tenth = max(1, len(memory) // 10)
     p50_ms, p99_ms = in_ms(took)

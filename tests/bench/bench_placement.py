@@ -186,11 +186,11 @@ def _published(folder: Path, sizes: "Sizes") -> list[Result]:
     found = replay_all(
         [Replay(str(folder), DEFAULT, name, seed) for name in STRATEGIES for seed in seeds]
     )
-    for name, wanted in PUBLISHED.items():
+    for name, published in PUBLISHED.items():
         got = tuple(round(item.allocation_pct, 2) for item in found if item.replay.strategy == name)
         # One curve of fifty differs in the last digit: floats are added in another order.
-        near = [abs(mine - theirs) < 0.015 for mine, theirs in zip(got, wanted, strict=False)]
-        assert all(near), (name, got, wanted)
+        near = [abs(mine - theirs) < 0.015 for mine, theirs in zip(got, published, strict=False)]
+        assert all(near), (name, got, published)
         assert len(near) == len(seeds)
         checked("published allocation of a policy")
     mean = statistics.mean(

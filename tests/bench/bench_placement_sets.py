@@ -127,8 +127,8 @@ def _same_device(count: int, rng: random.Random) -> list[float]:
         assert isinstance(groups, Groups)
         found = plan_same_device(groups, free, strategy=Strategy.BIN_PACK, topology=topology)
         samples.append(time.thread_time() - began)
-        wanted, whole = (units, 1) if units <= SLICES else (SLICES, units // SLICES)
-        assert (found is not None) is (sum(item >= wanted for item in free) >= whole)
+        requested, whole = (units, 1) if units <= SLICES else (SLICES, units // SLICES)
+        assert (found is not None) is (sum(item >= requested for item in free) >= whole)
         checked("devices of a SameDevice pod")
     return samples
 

@@ -20,7 +20,7 @@ KINDS = ("pools", "devices", "nodes", "namespaces", "pods")
 TURNS_A_SECOND = 1_000
 PATIENCE_S = 60.0
 PAUSE_S = 3.0
-"""The start is another subject: its lists, and every device looked at once."""
+"""The start is another subject: its lists, and every device read once."""
 
 
 async def measure(sizes: "Sizes") -> list[Result]:

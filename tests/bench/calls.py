@@ -62,11 +62,13 @@ def calls_of_successive_pods(nodes: list[str], candidates: int) -> Call:
     some nodes come and go.
     """
     rng = random.Random(world.SEED)
-    known = nodes[: candidates + CHANGED]
+    candidates_and_changed = nodes[: candidates + CHANGED]
     requests: list[bytes] = []
     for number in range(NEW_LISTS):
-        left_out = set(rng.sample(known, CHANGED))
-        names = _as_workers_find(rng, [name for name in known if name not in left_out])
+        left_out = set(rng.sample(candidates_and_changed, CHANGED))
+        names = _as_workers_find(
+            rng, [name for name in candidates_and_changed if name not in left_out]
+        )
         body = arguments(names, 1, f"successive-{number}")
         requests += [_to("filter", body), _to("prioritize", body)]
         if number == 0:

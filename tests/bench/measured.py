@@ -39,12 +39,12 @@ async def print_turns() -> None:
         now, used = time.perf_counter(), time.thread_time()
         gap_s, cpu_s = max(gap_s, now - came), max(cpu_s, used - spent)
         if now >= until:
-            known = sum(
+            recorded = sum(
                 len(plane.allocation_state.ledger)
                 + len(list(plane.allocation_state.reader.pods.all()))
                 for plane in _planes
             )
-            reported = {"gap_ms": gap_s * 1e3, "cpu_ms": cpu_s * 1e3, "known": known}
+            reported = {"gap_ms": gap_s * 1e3, "cpu_ms": cpu_s * 1e3, "recorded": recorded}
             sys.stdout.write(json.dumps(reported) + "\n")
             sys.stdout.flush()
             until, gap_s, cpu_s = now + 1, 0.0, 0.0

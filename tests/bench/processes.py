@@ -42,12 +42,12 @@ def cpu_s(pid: int) -> float:
 
 def make_certificates(directory: "Path") -> "ssl.SSLContext":
     """Write tls.crt, tls.key and ca.crt; return the TLS of a client that may call the extender."""
-    wanted = Requirements.for_service("bench", "bench", extra_ip_addresses=["127.0.0.1"])
+    required = Requirements.for_service("bench", "bench", extra_ip_addresses=["127.0.0.1"])
     now = dt.datetime.now(dt.UTC)  # noqa: TID251  # a benchmark's own clock
     empty = Bundle.from_secret({})
-    needed = needs_renewal(empty, wanted, now)
+    needed = needs_renewal(empty, required, now)
     assert isinstance(needed, RenewalNeeded)
-    bundle = renew(empty, needed, wanted=wanted, now=now)
+    bundle = renew(empty, needed, required=required, now=now)
     (directory / "ca.crt").write_bytes(bundle.trust_pem)
     (directory / "tls.crt").write_bytes(bundle.serving.certificate_pem)
     (directory / "tls.key").write_bytes(bundle.serving.key_pem)
@@ -150,7 +150,7 @@ class Turns:
     """Longest gap between two turns of a task that asks for one every millisecond."""
     cpu_ms: float
     """Most processor time of the loop's thread between two turns."""
-    known: int
+    recorded: int
     """Reservations, and pods that are kept."""
 
 
@@ -210,17 +210,17 @@ class MeasuredServer:
             for kind in ("total", "used", "reserved", "available")
         }
 
-    async def wait_capacity(self, **wanted: int) -> None:
+    async def wait_capacity(self, **expected: int) -> None:
         """Wait until the gauges show these sums."""
         deadline = time.perf_counter() + 30
         seen: dict[str, int] = {}
         while time.perf_counter() < deadline:
             seen = await self.capacity()
-            if seen.items() >= wanted.items():
+            if seen.items() >= expected.items():
                 checked("capacity")
                 return
             await asyncio.sleep(0.1)
-        raise AssertionError(f"capacity is {seen}, wanted {wanted}")
+        raise AssertionError(f"capacity is {seen}, wanted {expected}")
 
     def log(self) -> str:
         return (self._directory / "server.log").read_text(encoding="utf-8")

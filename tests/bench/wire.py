@@ -32,7 +32,7 @@ class Connection(asyncio.Protocol):
     def __init__(self) -> None:
         self._transport: asyncio.Transport
         self._buffer = bytearray()
-        self._wanted = -1
+        self._desired = -1
         self._answer: asyncio.Future[bytes] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -50,20 +50,20 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._buffer += data
-        if self._wanted < 0:
+        if self._desired < 0:
             end = self._buffer.find(b"\r\n\r\n")
             if end < 0:
                 return
             head = bytes(self._buffer[:end])
             lowered = head.lower()
             at = lowered.index(b"content-length:") + 15
-            self._wanted = end + 4 + int(lowered[at:].split(b"\r\n", 1)[0])
+            self._desired = end + 4 + int(lowered[at:].split(b"\r\n", 1)[0])
             self._body_at = end + 4
             self._ok = head.startswith(b"HTTP/1.1 200")
-        if len(self._buffer) >= self._wanted and self._answer is not None:
-            body = bytes(self._buffer[self._body_at : self._wanted])
-            del self._buffer[: self._wanted]
-            self._wanted = -1
+        if len(self._buffer) >= self._desired and self._answer is not None:
+            body = bytes(self._buffer[self._body_at : self._desired])
+            del self._buffer[: self._desired]
+            self._desired = -1
             if self._ok:
                 self._answer.set_result(body)
             else:

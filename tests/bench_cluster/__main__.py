@@ -63,10 +63,10 @@ def main() -> int:
         "--nodes", type=int, default=None, help="only the sizes of so many nodes; nothing written"
     )
     options = parser.parse_args()
-    known = QUICK if options.quick else SIZES
-    sizes = [size for size in known if options.nodes in {None, size.nodes}]
+    choices = QUICK if options.quick else SIZES
+    sizes = [size for size in choices if options.nodes in {None, size.nodes}]
     if not sizes:
-        parser.error(f"--nodes: one of {sorted({size.nodes for size in known})}")
+        parser.error(f"--nodes: one of {sorted({size.nodes for size in choices})}")
     rounds = options.rounds or (1 if options.quick else 2)
     results = uvloop.run(run(sizes, rounds=rounds))
     if tuple(sizes) == SIZES:

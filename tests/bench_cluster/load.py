@@ -44,7 +44,7 @@ class Load:
         # name -> when, by time.perf_counter
 
     async def burst(self) -> Burst:
-        """Create all pods; return when a watch has shown all of them bound."""
+        """Create all pods; return when a watch has delivered all of them bound."""
         async with self._seeing_them_bound(), asyncio.TaskGroup() as group:
             group.create_task(self.create())
         return self._outcome(start=min(self._created.values()))

@@ -239,11 +239,11 @@ def _extender(port: int, directory: "Path") -> "JsonObject":
 
 
 def _make_certificates(directory: "Path") -> None:
-    wanted = Requirements.for_service("bench", "bench", extra_ip_addresses=["127.0.0.1"])
+    required = Requirements.for_service("bench", "bench", extra_ip_addresses=["127.0.0.1"])
     now = dt.datetime.now(dt.UTC)  # noqa: TID251  # a benchmark's own clock
     empty = Bundle.from_secret({})
-    needed = needs_renewal(empty, wanted, now)
+    needed = needs_renewal(empty, required, now)
     assert isinstance(needed, RenewalNeeded)
     directory.mkdir(mode=0o700)
-    for name, content in renew(empty, needed, wanted=wanted, now=now).as_secret().items():
+    for name, content in renew(empty, needed, required=required, now=now).as_secret().items():
         (directory / name).write_bytes(content)

@@ -9,7 +9,7 @@ import pytest
 from tests.cluster.environment import binaries
 
 
-# It starts a control plane of its own, which a cluster of somebody else's is no place for.
+# It starts a control plane of its own, which a cluster of another client's is no place for.
 @pytest.mark.usefixtures("control_plane")
 async def test_every_contender_binds_all_pods_and_passes_its_checks():
     command = [sys.executable, "-m", "tests.bench_cluster", "--quick"]

@@ -95,12 +95,12 @@ def assert_walked(title: str, called: list[str]) -> None:
 def entered_modules(called: list[str]) -> set[str]:
     """Return the modules of the product whose functions are called."""
     product = set(PACKAGES) - {"simulator"}
-    known = {name_of(path).removesuffix(".py").replace("/", ".") for path in files_of(*product)}
+    existing = {name_of(path).removesuffix(".py").replace("/", ".") for path in files_of(*product)}
     return {
         module
         for function in called
         for module in itertools.accumulate(function.split("."), "{}.{}".format)
-        if module in known
+        if module in existing
     }
 
 

@@ -74,7 +74,7 @@ class Replica:
         self.proxy = proxy
         self.is_ready = False
         """What the Service last heard."""
-        self.is_wanted = False
+        self.should_run = False
         """Whether it is to run: then it is started again when it ends."""
         self.ends = 0
         """How often it ended."""
@@ -137,7 +137,7 @@ class Fleet:
         self.set_clock(0)
         self.replicas: list[Replica] = []
         self.probes = Counter[bool]()
-        """How often somebody was ready, and nobody."""
+        """How often a replica was ready, and nobody."""
         self._served_since: float | None = None
         self.armed.may_end = self._has_served
         self._forks = ForkServer(control_plane.run)
@@ -187,7 +187,7 @@ class Fleet:
         for number in range(self._count):
             self.replicas.append(await self._new_replica(number))
         for replica in self.replicas:
-            replica.is_wanted = True
+            replica.should_run = True
             await replica.proxy.start()
             replica.process.start()
         await self._wait_until_ready(60)
@@ -205,7 +205,7 @@ class Fleet:
 
     async def _end(self) -> None:
         for replica in self.replicas:
-            replica.is_wanted = False
+            replica.should_run = False
             replica.kill9()
             await replica.proxy.close()
         self._forks.close()
@@ -229,7 +229,7 @@ class Fleet:
             while True:
                 for replica in self.replicas:
                     process = replica.process
-                    if process.running or not replica.is_wanted:
+                    if process.running or not replica.should_run:
                         ended_at.pop(replica.number, None)
                     elif loop.time() > ended_at.setdefault(replica.number, loop.time()) + (
                         RESTARTED_AFTER_S
@@ -248,7 +248,7 @@ class Fleet:
                 await asyncio.sleep(PROBED_EVERY_S)
 
     def _has_served(self) -> bool:
-        """Say whether somebody has been ready for a while."""
+        """Say whether a replica has been ready for a while."""
         since = self._served_since
         return since is not None and asyncio.get_running_loop().time() > since + CALM_S
 

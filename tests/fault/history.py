@@ -54,7 +54,7 @@ class History:
         }
         self._selectors = {kind: {"labelSelector": DRIVERS} for kind in ("drivers", "driversets")}
         self._versions: dict[str, str] = {}
-        self._known: dict[str, dict[str, Thing]] = {kind: {} for kind in self._paths}
+        self._recorded: dict[str, dict[str, Thing]] = {kind: {} for kind in self._paths}
         # kind -> uid -> what was seen last
         self._began = asyncio.get_running_loop().time()
         self._may_ask = asyncio.Event()
@@ -79,7 +79,7 @@ class History:
         """Take what the API server has now as all that ever was, and follow it."""
         for kind in self._paths:
             self._versions.pop(kind, None)
-            self._known[kind].clear()
+            self._recorded[kind].clear()
             await self._list(kind)
         self._may_ask.set()
 
@@ -96,7 +96,7 @@ class History:
             thing = thing_of(kind, item)
             if thing is not None and self._is_ours(thing):
                 reported[item["metadata"]["uid"]] = thing
-        return reported == self._known[kind]
+        return reported == self._recorded[kind]
 
     async def _follow(self, kind: str) -> NoReturn:
         while True:
@@ -118,13 +118,13 @@ class History:
         listing = await self._api.get(self._paths[kind], **self._selectors.get(kind, {}))
         version = int(listing["metadata"]["resourceVersion"])
         uids = {item["metadata"]["uid"] for item in listing["items"]}
-        for uid, thing in list(self._known[kind].items()):
+        for uid, thing in list(self._recorded[kind].items()):
             if uid not in uids:
                 self._note(kind, uid, thing, version=version, is_gone=True, is_exact=False)
         for item in sorted(listing["items"], key=_version_of):
             thing_now = thing_of(kind, item)
             uid = item["metadata"]["uid"]
-            if thing_now is not None and self._known[kind].get(uid) != thing_now:
+            if thing_now is not None and self._recorded[kind].get(uid) != thing_now:
                 version_now = _version_of(item)
                 self._note(kind, uid, thing_now, version=version_now, is_gone=False, is_exact=False)
         self._versions[kind] = str(version)
@@ -157,13 +157,13 @@ class History:
     ) -> None:
         if not self._is_ours(thing):
             return
-        known = self._known[kind]
+        current = self._recorded[kind]
         if is_gone:
-            known.pop(uid, None)
-        elif known.get(uid) == thing:
+            current.pop(uid, None)
+        elif current.get(uid) == thing:
             return
         else:
-            known[uid] = thing
+            current[uid] = thing
         observation = Observation(
             at=self.now(), version=version, is_gone=is_gone, thing=thing, is_exact=is_exact
         )

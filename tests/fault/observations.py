@@ -39,7 +39,7 @@ class Pod:
     node: str = ""
     phase: str = "Pending"
     is_gated: bool = False
-    """Somebody else's gate keeps it; one of ours is for us to take away."""
+    """Another client's gate keeps it; one of ours is for us to take away."""
     is_deleted: bool = False
     """Deletion was asked for; until it is gone it is there."""
     devices: str = ""
@@ -73,7 +73,7 @@ class Pod:
         return given if is_readable else {}
 
     @property
-    def wanted(self) -> int:
+    def least_units(self) -> int:
         """Return how many distinct units it needs at least."""
         return max([sum(self.asked.values()), *self.asked_first.values()])
 

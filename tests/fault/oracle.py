@@ -243,7 +243,7 @@ class Oracle:
             if nodes:
                 yield Violation(
                     rule="every pod that fits is bound in the end",
-                    text=f"pod {pod.name} of {pod.wanted} of pool {pod.pool} waits, and fits "
+                    text=f"pod {pod.name} of {pod.least_units} of pool {pod.pool} waits, and fits "
                     f"{', '.join(sorted(nodes))}",
                     about=frozenset({pod.name}),
                 )
@@ -255,11 +255,11 @@ class Oracle:
             if device.node == node and self._is_usable(device)
         )
         counted = sum(
-            other.wanted
+            other.least_units
             for other in self._pods.values()
             if other.is_live and (other.node, other.pool) == (node, pod.pool)
         )
-        return min(free, self._nodes[node].offers.get(pool.name, 0) - counted) >= pod.wanted
+        return min(free, self._nodes[node].offers.get(pool.name, 0) - counted) >= pod.least_units
 
     def _wrong_pools(self) -> "Iterator[Violation]":
         for pool in self._pools.values():

@@ -83,7 +83,7 @@ class Report:
     most_away: int = 0
     """How many nodes were away at once when an upgrade took one more away."""
     served: float = 0.0
-    """The share of the steps' time in which somebody was ready."""
+    """The share of the steps' time in which a replica was ready."""
 
     def story(self) -> str:
         """Return the part of the history that belongs to the first violation."""
@@ -279,14 +279,14 @@ class Run:
             self._note(history, f"another upgrade of {name} is asked for")
         await self._until_stable("given everything back", history, self._remains)
         self._note(history, "every unit is asked for")
-        wanted = 0
+        requested = 0
         for index, name in enumerate(self._arena.pools):
             for _ in range(self._units_of(name)):
                 await self._arena.create_pod(
-                    _FILL_FROM + wanted, index, "1", is_important=False, is_gated=False
+                    _FILL_FROM + requested, index, "1", is_important=False, is_gated=False
                 )
-                wanted += 1
-        await self._until_stable("given every unit out", history, lambda: self._unfilled(wanted))
+                requested += 1
+        await self._until_stable("given every unit out", history, lambda: self._unfilled(requested))
 
     def _note(self, history: History, text: str) -> None:
         self._report.carried_out.append((history.now(), text))
@@ -366,15 +366,15 @@ class Run:
                 )
         return found
 
-    async def _unfilled(self, wanted: int) -> "Sequence[Violation]":
+    async def _unfilled(self, requested: int) -> "Sequence[Violation]":
         pods = self._oracle.pods()
         bound = sum(pod.is_live for pod in pods)
         found = list(self._oracle.expectations())
-        if bound != wanted:
+        if bound != requested:
             found.append(
                 Violation(
                     rule="nothing has leaked",
-                    text=f"{wanted} units are asked for one by one, {len(pods)} pods are there, "
+                    text=f"{requested} units are asked for one by one, {len(pods)} pods are there, "
                     f"{bound} are bound",
                     about=frozenset(pod.name for pod in pods if not pod.node),
                 )

@@ -23,7 +23,11 @@ DEMANDS = (
     a_demand(1, 4, roles=(INIT, MAIN)),
 )
 LATE = ("doubtful", "bound")
-NODE_FIGURES = inspect.get_annotations(PoolNode).keys() - {"room", "remaining", "incompatibility"}
+NODE_FIGURES = inspect.get_annotations(PoolNode).keys() - {
+    "unit_counts",
+    "remaining",
+    "incompatibility",
+}
 CAPACITY_FIGURES = inspect.get_annotations(Capacity)
 
 
@@ -46,8 +50,8 @@ def agree_on_figures(
     capacity = state.capacity()
     sums = {key: getattr(capacity, key) for key in CAPACITY_FIGURES}
     assert sums == model.capacity(pool, want)
-    rooms = [model.room(node) for node in want.values()]
-    assert state.largest_free() == max(rooms, default=0)
+    capacities = [model.available_on(node) for node in want.values()]
+    assert state.largest_free() == max(capacities, default=0)
     assert state.largest_node() == max((node["total"] for node in want.values()), default=0)
     preferring = {
         name: model.free_counts(pool, name) for name in want if model.prefers_aligned(pool, name)
@@ -82,7 +86,8 @@ def split_nodes(allocation_state: AllocationState, pool: str, demand: Demand) ->
     return {
         str(name)
         for name, node in state.nodes().items()
-        if node.room is not None and is_split(node.room.devices, node.room.free, request)
+        if node.unit_counts is not None
+        and is_split(node.unit_counts.devices, node.unit_counts.free, request)
     }
 
 

@@ -21,12 +21,12 @@ from kernelcache.admitted_image import AdmittedImage
 from kernelcache.signatures.mutation import MutationKeys
 from kernelcache.signatures.policy import SignaturePolicy, read_signature_policy
 from kernelcache.signatures.public_keys import VerificationKey
-from kernelcache.signatures.verdict import (
+from kernelcache.signatures.verification import (
     KeySigner,
     SignatureFault,
     SignatureProblem,
-    SignatureVerdict,
     SignatureVerified,
+    VerificationResult,
     refusal,
 )
 from tests.support.reviews import Reply, a_review
@@ -59,7 +59,7 @@ def a_verification(*names: str, mode: str = "Enforce") -> dict[str, Any]:
 
 
 @dataclass
-class HandMadeImages:
+class ScriptedImages:
     """What tags stand for, and who has signed what; `fault` is answered to everything."""
 
     tags: dict[str, Digest] = field(default_factory=lambda: {IMAGE: a_digest()})
@@ -74,10 +74,10 @@ class HandMadeImages:
         digest = question.reference.digest or self.tags[str(question.reference)]
         return ResolvedImage(
             image=AdmittedImage(digest=digest, facts=FACTS),
-            verdicts=tuple(self._verdict(digest, signer.policy) for signer in question.signers),
+            results=tuple(self._result(digest, signer.policy) for signer in question.signers),
         )
 
-    def _verdict(self, digest: Digest, policy: SignaturePolicy) -> SignatureVerdict:
+    def _result(self, digest: Digest, policy: SignaturePolicy) -> VerificationResult:
         for name in sorted(self.signed.get(digest, ())):
             key = VerificationKey.from_pem(SIGNERS[name])
             if key.fingerprint in {item.fingerprint for item in policy.keys}:
@@ -91,7 +91,7 @@ class HandMadeImages:
 class CacheAdmissionSetup:
     """A control plane's admission of caches."""
 
-    images: HandMadeImages = field(default_factory=HandMadeImages)
+    images: ScriptedImages = field(default_factory=ScriptedImages)
     keys: MutationKeys | None = KEYS
     verification: ClusterVerification = field(
         default_factory=lambda: ClusterVerification(allows_unsigned=True)

@@ -7,7 +7,7 @@ from api.cache_name import CacheName
 from api.image_reference import Digest
 from api.kinds.gkmcache import KernelTarget
 from api.names import NodeName
-from kernelcache.cache_index import CacheIndex, KnownCache
+from kernelcache.cache_index import CacheIndex, ResolvedCache
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -18,10 +18,10 @@ SHARED = CacheName(namespace="", name="shared")
 DIGEST = Digest("sha256:" + "1" * 64)
 
 
-def a_known_cache(*archs: int, digest: Digest = DIGEST) -> KnownCache:
+def a_resolved_cache(*archs: int, digest: Digest = DIGEST) -> ResolvedCache:
     """A cache with kernels for these architectures, as 90."""
     targets = tuple(KernelTarget(backend="cuda", arch=str(arch), warp_size=32) for arch in archs)
-    return KnownCache(digest=digest, targets=targets)
+    return ResolvedCache(digest=digest, targets=targets)
 
 
 def set_warm(

@@ -188,9 +188,9 @@ class ConsoleWorld:
 
     def _change_node(self) -> None:
         node = self._one(NODES)
-        known = self.objects.get(("Node", node))
-        if known is not None and self._chance.random() < 0.3:
-            self._remove(known)
+        current = self.objects.get(("Node", node))
+        if current is not None and self._chance.random() < 0.3:
+            self._remove(current)
             return
         changed = a_node_object(node, unschedulable=self._one((True, False, False)))
         ready = self._one(("True", "True", "False"))
@@ -199,9 +199,9 @@ class ConsoleWorld:
 
     def _change_device(self) -> None:
         node, number = self._one(NODES), self._one(range(DEVICES))
-        known = self.objects.get(("GPUDevice", f"{node}-{number}"))
-        if known is not None and self._chance.random() < 0.2:
-            self._remove(known)
+        current = self.objects.get(("GPUDevice", f"{node}-{number}"))
+        if current is not None and self._chance.random() < 0.2:
+            self._remove(current)
             return
         device = self._device(node, number)
         change: Callable[[Object], None] = self._one(
@@ -212,9 +212,9 @@ class ConsoleWorld:
 
     def _change_pool(self) -> None:
         name = self._one(POOLS)
-        known = self.objects.get(("GPUPool", name))
-        if known is not None and self._chance.random() < 0.3:
-            self._remove(known)
+        current = self.objects.get(("GPUPool", name))
+        if current is not None and self._chance.random() < 0.3:
+            self._remove(current)
             return
         pool = self._pool(name)
         pool["status"] = {

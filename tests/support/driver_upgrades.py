@@ -29,24 +29,24 @@ ON_NODE = (facts.HostProcess(4242, "nvtop"),)
 
 
 def the_parameters(**fields: Any) -> UpgradeParameters:
-    known: dict[str, Any] = {"auto_upgrade": True, "pod_deletion": EvictionLimits()}
-    return UpgradeParameters(**known | fields)
+    defaults: dict[str, Any] = {"auto_upgrade": True, "pod_deletion": EvictionLimits()}
+    return UpgradeParameters(**defaults | fields)
 
 
 def a_driver(revision: facts.DriverRevision = CURRENT, **fields: Any) -> facts.DriverPod:
     name = f"driver-{revision.value}"
-    known: dict[str, Any] = {
+    defaults: dict[str, Any] = {
         "namespace": "gpu",
         "name": name,
         "uid": PodUid(name),
         "is_ready": True,
     }
-    return facts.DriverPod(revision=revision, **known | fields)
+    return facts.DriverPod(revision=revision, **defaults | fields)
 
 
 def a_pod(name: str = "train", **fields: Any) -> facts.PodOnNode:
-    known = {"namespace": "team", "uid": PodUid(name), "uses": frozenset({facts.DriverUse.POOL})}
-    return facts.PodOnNode(name=name, **known | fields)
+    defaults = {"namespace": "team", "uid": PodUid(name), "uses": frozenset({facts.DriverUse.POOL})}
+    return facts.PodOnNode(name=name, **defaults | fields)
 
 
 def a_node(state: str = "", **fields: Any) -> facts.UpgradeNode:
@@ -61,8 +61,8 @@ def a_node(state: str = "", **fields: Any) -> facts.UpgradeNode:
     annotations: dict[str, str] = {}
     seconds, record = fields.pop("seconds", 0), fields.pop("record", {})
     if record is not None and state in {item.value for item in driver_upgrade.UpgradeState}:
-        known = {"since": NOW - dt.timedelta(seconds=seconds), "attempt": 1} | record
-        text = UpgradeRecord(driver_upgrade.UpgradeState(state), **known).encode()
+        defaults = {"since": NOW - dt.timedelta(seconds=seconds), "attempt": 1} | record
+        text = UpgradeRecord(driver_upgrade.UpgradeState(state), **defaults).encode()
         annotations[driver_upgrade.UPGRADE_RECORD_ANNOTATION] = text
     if fields.pop("cordoned", False):
         fields |= {"is_schedulable": False, "owns_cordon": True}
@@ -72,14 +72,14 @@ def a_node(state: str = "", **fields: Any) -> facts.UpgradeNode:
         labels[driver_upgrade.AGENT_DEPLOY_LABEL] = driver_upgrade.PAUSED_FOR_UPGRADE
     labels |= fields.pop("labels", {})
     annotations |= fields.pop("annotations", {})
-    known = {
+    defaults = {
         "name": NodeName("n1"),
         "driver_pods": (a_driver(),),
         "desired_revision": "rev-2",
         "validators": READY,
         "pods": (),
     }
-    return facts.UpgradeNode(labels=labels, annotations=annotations, **known | fields)
+    return facts.UpgradeNode(labels=labels, annotations=annotations, **defaults | fields)
 
 
 def out_of_service(state: str, **fields: Any) -> facts.UpgradeNode:

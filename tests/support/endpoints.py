@@ -171,13 +171,13 @@ class Served(Generic[P]):
     """Routes with one endpoint of each kind, and connections to them."""
 
     def __init__(self, open_: "Callable[..., P]", page: bytes) -> None:
-        self.known = AnsweredBy()
+        self.recorded = AnsweredBy()
         self.finish = asyncio.Event()
         """Lets `/awaited` answer."""
         self.state: PortState
         self.routes = Routes(
             endpoints={
-                "/known": self.known,
+                "/known": self.recorded,
                 "/open": AnsweredBy(knows_callers=False),
                 "/awaited": AnsweredBy(awaited(self.finish.wait)),
                 "/failing": AnsweredBy(_fail),  # type: ignore[arg-type]  # a defect

@@ -115,9 +115,9 @@ def _episode(
     source: random.Random, count: int, history: list[Step], new_cluster: type[Played]
 ) -> None:
     # Some actions are rare in an episode and others frequent, so that what they hide is seen too.
-    known = actions_of(new_cluster)
-    weights = [weight * source.choice((0.1, 1, 1, 3)) for weight in known.values()]
-    actions = source.choices(list(known), weights, k=count)
+    weight_by_action = actions_of(new_cluster)
+    weights = [weight * source.choice((0.1, 1, 1, 3)) for weight in weight_by_action.values()]
+    actions = source.choices(list(weight_by_action), weights, k=count)
     dice = Dice(source)
     cluster = new_cluster(dice)
     history.append(Step("start", tuple(dice.picks)))

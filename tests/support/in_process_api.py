@@ -102,9 +102,9 @@ class InProcessApi:
         metadata = msgspec.json.decode(request.body or b"{}")["metadata"]
         token = metadata.get("annotations", {}).get(LEADER_ANNOTATION)
         knows_at = _now() - self._rng.uniform(0, FENCE_LAG_S)
-        known = [term for since, term in self._terms if since <= knows_at]
-        if token is not None and known[-1:] != [token]:
-            raise Forbidden(403, "Forbidden", f"{token} does not lead, but {known[-1:]}")
+        terms = [term for since, term in self._terms if since <= knows_at]
+        if token is not None and terms[-1:] != [token]:
+            raise Forbidden(403, "Forbidden", f"{token} does not lead, but {terms[-1:]}")
         await asyncio.sleep(self._rng.uniform(0, FENCE_LAG_S))
         answer = await self._transport.call(request)
         self.on_bound()

@@ -18,9 +18,9 @@ def a_cache(
 ) -> gkmcache.GKMCache:
     """Return a cache whose status has the digest; without a namespace a ClusterGKMCache."""
     kind = gkmcache.GKMCache if namespace else gkmcache.ClusterGKMCache
-    known: dict[str, Any] = {"uid": f"uid-{namespace}-{name}", "generation": 1, **meta}
+    defaults: dict[str, Any] = {"uid": f"uid-{namespace}-{name}", "generation": 1, **meta}
     return kind(
-        metadata=ObjectMeta(name=name, namespace=namespace, **known),
+        metadata=ObjectMeta(name=name, namespace=namespace, **defaults),
         spec=gkmcache.GKMCacheSpec(image="registry.example/llama:1"),
         status=gkmcache.GKMCacheStatus(resolved_digest=digest, image=IMAGE if digest else None),
     )
@@ -62,8 +62,8 @@ def a_cache_node(
     **meta: Any,
 ) -> gkmcachenode.GKMCacheNode:
     kind = gkmcachenode.GKMCacheNode if namespace else gkmcachenode.ClusterGKMCacheNode
-    known: dict[str, Any] = {"uid": f"uid-{namespace}-{node}", **meta}
+    defaults: dict[str, Any] = {"uid": f"uid-{namespace}-{node}", **meta}
     return kind(
-        metadata=ObjectMeta(name=node, namespace=namespace, **known),
+        metadata=ObjectMeta(name=node, namespace=namespace, **defaults),
         status=gkmcachenode.GKMCacheNodeStatus(node_name=node, caches=caches or None),
     )

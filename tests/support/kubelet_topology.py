@@ -147,15 +147,15 @@ class Kubelet:
         first = sorted(
             self.machine, key=lambda node: (nodes is not None and node not in nodes, node)
         )
-        wanted = self.cpus_each
+        cpus = self.cpus_each
         for source in (reusable, free):
             for node in first:
-                taken = min(wanted, source[node])
-                wanted -= taken
+                taken = min(cpus, source[node])
+                cpus -= taken
                 source[node] -= taken
                 if container.role is ContainerRole.INIT:
                     reusable[node] += taken
-        if wanted:
+        if cpus:
             raise RejectedError("not enough cpus available to satisfy request")
 
     def _merge(self, *providers: list[Hint] | None) -> Hint:

@@ -7,7 +7,7 @@ from kube.unread_objects import UnreadSink
 
 
 def replace_listed(sink: Any, listing: Listing[Any]) -> None:
-    known = [sink.known(item) for item in listing.unread]
-    sink.replace_all([*listing.items, *(item for item in known if item is not None)])
+    last_reads = [sink.last_read(item) for item in listing.unread]
+    sink.replace_all([*listing.items, *(item for item in last_reads if item is not None)])
     if isinstance(sink, UnreadSink):
-        sink.replace_unread([item for item in listing.unread if sink.known(item) is None])
+        sink.replace_unread([item for item in listing.unread if sink.last_read(item) is None])

@@ -445,12 +445,12 @@ class NaiveAllocationState:
             "total": sum(node["total"] for node in nodes),
             "reserved": sum(node["reserved"] for node in nodes),
             "used": sum(node["used"] + min(node["unaccounted"], node["free"]) for node in nodes),
-            "available": sum(map(self.room, nodes)),
+            "available": sum(map(self.available_on, nodes)),
         }
         remaining = found["total"] - found["reserved"] - found["used"] - found["available"]
         return {**found, "unhealthy": remaining}
 
-    def room(self, node: dict[str, Any]) -> int:
+    def available_on(self, node: dict[str, Any]) -> int:
         """Units that a pod which exists may be given on a node where new pods may go."""
         if not node["is_placeable"] or node["unaccounted"] or node["closed"] is not None:
             return 0
@@ -500,12 +500,12 @@ class NaiveAllocationState:
             claimed = {name: self.nominated_units(pod["resource"], name, now) for name in nodes}
             fits = [
                 node["unconfirmed"]
-                and self.room(node) - claimed[name] >= size
+                and self.available_on(node) - claimed[name] >= size
                 and not self.fault(pool, name, self.available_counts(pool, name), pod["containers"])
                 for name, node in nodes.items()
             ]
             return "unconfirmed" if any(fits) else None
-        if self.would_be_passed(pod, [self.room(node) for node in nodes.values()]):
+        if self.would_be_passed(pod, [self.available_on(node) for node in nodes.values()]):
             return "waiting_pods"
         held = sum(
             len(reservation["units"])
@@ -517,15 +517,18 @@ class NaiveAllocationState:
             return "share"
         return "backoff" if self.absences.get((pool, pod["ns"]), (0, now))[1] > now else None
 
-    def would_be_passed(self, pod: dict[str, Any], rooms: list[int]) -> bool:
+    def would_be_passed(self, pod: dict[str, Any], pod_counts: list[int]) -> bool:
         """Whether a pod that waits and comes first might not fit beside the incoming any more."""
         sizes = [
             item["size"]
             for item in (self.pods[uid] for uid in self.waiting(pod["resource"]))
-            if item["priority"] >= pod["priority"] and any(room >= item["size"] for room in rooms)
+            if item["priority"] >= pod["priority"]
+            and any(available_on >= item["size"] for available_on in pod_counts)
         ]
         for size in set(sizes):
-            places = sum(room // size for room in rooms) - math.ceil(pod["size"] / size)
+            places = sum(available_on // size for available_on in pod_counts) - math.ceil(
+                pod["size"] / size
+            )
             if places < sizes.count(size) + sum(item for item in sizes if item != size):
                 return True
         return False
@@ -624,7 +627,7 @@ class NaiveAllocationState:
         return set(one["units"]) <= free
 
     def is_taken(self, one: dict[str, Any] | None) -> bool:
-        """Say whether somebody else has a unit of a reservation: a bound pod, or another reservation."""
+        """Say whether another client has a unit of a reservation: a bound pod, or another reservation."""
         return one is not None and any(
             self.slots(device, owned)
             & (self.observed_slots(device) | self.confirmed_slots(device, {one["id"]}))

@@ -69,8 +69,8 @@ def _scores(request: "CandidatesRequest", allocation_state: "AllocationState") -
     for name in request.names:
         node = state.node(name)
         fits = node is not None and node.available >= asked.demand.units
-        wanted = UnitRequest(asked.demand.units)
-        scores.append(score_of(node, wanted, asked.pool.strategy) if fits else 0)  # type: ignore[arg-type]  # it fits, so it is there
+        requested = UnitRequest(asked.demand.units)
+        scores.append(score_of(node, requested, asked.pool.strategy) if fits else 0)  # type: ignore[arg-type]  # it fits, so it is there
     best = _own(asked, allocation_state)
     if best in request.names:
         scores[request.names.index(best)] = 10
@@ -99,8 +99,8 @@ def _refusal(
     refusal = allocation_state.reader.refusal_on(name, asked.pool, asked.demand, uid=asked.uid)
     if refusal is None or refusal.reason is not NodeReason.NODE_NOT_IN_POOL:
         return refusal
-    known = allocation_state.index.knows_node(name)
-    return NodeRefusal(reason=refusal.reason if known else NodeReason.UNKNOWN_NODE)
+    is_in_index = allocation_state.index.knows_node(name)
+    return NodeRefusal(reason=refusal.reason if is_in_index else NodeReason.UNKNOWN_NODE)
 
 
 def _reply(

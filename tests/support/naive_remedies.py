@@ -57,7 +57,7 @@ class NaivePlacement:
 
     def takes(self, node: str) -> bool:
         """Whether the node takes the pod: units, constraints, CPU, memory and a place."""
-        return self.may_go_to(node) and self.has_units(node) and self.has_room(node)
+        return self.may_go_to(node) and self.has_units(node) and self.has_capacity(node)
 
     def taking(self) -> list[str]:
         return [node for node in self.world.nodes if self.takes(node)]
@@ -101,7 +101,7 @@ class NaivePlacement:
             for count, device in zip(counts, devices, strict=True)
         ]
 
-    def has_room(self, node: str) -> bool:
+    def has_capacity(self, node: str) -> bool:
         facts, world = self.world.nodes[node], self.world
         pods = [item for item in world.bound.values() if item.node == node]
         pods += [
@@ -111,10 +111,10 @@ class NaivePlacement:
         ]
         cpu = sum(item.requests.cpu_milli for item in [*pods, world.pod])
         memory = sum(item.requests.memory_mib for item in [*pods, world.pod])
-        wanted = world.pod.requests
+        requested = world.pod.requests
         return (
-            (facts.cpu_milli is None or not wanted.cpu_milli or cpu <= facts.cpu_milli)
-            and (facts.memory_mib is None or not wanted.memory_mib or memory <= facts.memory_mib)
+            (facts.cpu_milli is None or not requested.cpu_milli or cpu <= facts.cpu_milli)
+            and (facts.memory_mib is None or not requested.memory_mib or memory <= facts.memory_mib)
             and (facts.most_pods is None or len(pods) < facts.most_pods)
         )
 
@@ -224,8 +224,8 @@ class NaiveSearch:
         """Pools that the pod may use for as many units, and the nodes that take it."""
         demand = self.world.pod.demand
         for pool in self.world.usable_pools:
-            known = self.world.serving(pool.resource)
-            if known is None or known.name != pool.name or pool.resource == demand.resource:
+            serving = self.world.serving(pool.resource)
+            if serving is None or serving.name != pool.name or pool.resource == demand.resource:
                 continue
             if len(demand.containers) == 1 and may_ask(pool, demand.units):
                 for node in NaivePlacement(asking_pool(self.world, pool)).taking():
@@ -372,9 +372,9 @@ def restored(world: WaitingWorld, names: Collection[str]) -> WaitingWorld:
 
 def partitioned(device: DeviceFacts) -> DeviceFacts:
     """The device with the instances that fit."""
-    wanted = dict(device.mig_capacities)[PROFILE]
+    count = dict(device.mig_capacities)[PROFILE]
     uuids = [uuid for profile, uuid in device.mig_instances if profile == PROFILE]
-    uuids += [f"{device.uuid}-new-{number}" for number in range(wanted - len(uuids))]
+    uuids += [f"{device.uuid}-new-{number}" for number in range(count - len(uuids))]
     return replace(device, mig_instances=tuple((PROFILE, uuid) for uuid in uuids))
 
 

@@ -37,8 +37,8 @@ def _serves(
             and _serves(remaining, free, _left(handed_on, pick, role), slices)
             for pick in picks
         )
-    wanted = units - len(handed_on)
-    for fresh in itertools.combinations_with_replacement(range(len(free)), wanted):
+    requested = units - len(handed_on)
+    for fresh in itertools.combinations_with_replacement(range(len(free)), requested):
         has = (*handed_on, *fresh)
         if not is_valid(has, slices) or any(fresh.count(at) > free[at] for at in fresh):
             continue

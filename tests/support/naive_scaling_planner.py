@@ -3,23 +3,23 @@
 from collections.abc import Sequence
 from functools import cache
 
-Room = tuple[int, int]
+Capacity = tuple[int, int]
 """Units and CPU milli."""
 
 
 def fewest_new_nodes(
-    pods: Sequence[Room], rooms: Sequence[Room], shapes: Sequence[Room]
+    pods: Sequence[Capacity], pod_counts: Sequence[Capacity], shapes: Sequence[Capacity]
 ) -> int | None:
     """Return the fewest nodes of any shapes without which not all pods have room; None where no number does.
 
     Args:
         pods: what each pod needs.
-        rooms: what is left of the nodes that there are.
+        pod_counts: what is left of the nodes that there are.
         shapes: what an empty node of each shape has.
     """
 
     @cache
-    def search(at: int, left: tuple[Room, ...]) -> int | None:
+    def search(at: int, left: tuple[Capacity, ...]) -> int | None:
         if at == len(pods):
             return 0
         best: int | None = None
@@ -36,16 +36,16 @@ def fewest_new_nodes(
                 best = _less(best, None if found is None else found + 1)
         return best
 
-    return search(0, tuple(sorted(rooms)))
+    return search(0, tuple(sorted(pod_counts)))
 
 
-def all_fit(pods: Sequence[Room], rooms: Sequence[Room]) -> bool:
+def all_fit(pods: Sequence[Capacity], pod_counts: Sequence[Capacity]) -> bool:
     """Say whether all pods have room at the same time."""
-    return fewest_new_nodes(pods, rooms, ()) == 0
+    return fewest_new_nodes(pods, pod_counts, ()) == 0
 
 
-def _minus(room: Room, pod: Room) -> Room | None:
-    units, cpu = room[0] - pod[0], room[1] - pod[1]
+def _minus(capacity: Capacity, pod: Capacity) -> Capacity | None:
+    units, cpu = capacity[0] - pod[0], capacity[1] - pod[1]
     return (units, cpu) if units >= 0 and cpu >= 0 else None
 
 

@@ -138,20 +138,20 @@ def _affinity_holds(spec: Object, labels: Mapping[str, str], name: str) -> bool:
 
 
 def _holds(expression: Object, values: Mapping[str, str]) -> bool:
-    value, wanted = values.get(expression["key"]), expression.get("values", [])
+    value, requested = values.get(expression["key"]), expression.get("values", [])
     match expression["operator"]:
         case "In":
-            return value in wanted
+            return value in requested
         case "NotIn":
-            return value not in wanted
+            return value not in requested
         case "Exists":
             return value is not None
         case "DoesNotExist":
             return value is None
         case "Gt":
-            return value is not None and int(value) > int(wanted[0])
+            return value is not None and int(value) > int(requested[0])
         case _:
-            return value is not None and int(value) < int(wanted[0])
+            return value is not None and int(value) < int(requested[0])
 
 
 def _required(rules: Object) -> Any:

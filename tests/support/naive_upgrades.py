@@ -111,7 +111,7 @@ class NaiveUpgrades:
         nodes = [
             _Node(item, before[name], self.world, numbers)
             for name, item in self.world.machines.items()
-            if item.is_wanted
+            if item.is_selected
         ]
         limit = numbers.limit(len(nodes))
         if not numbers.is_on or limit is None:
@@ -260,10 +260,10 @@ class _Node:
         state = self.memory.state
         if self.is_external:
             return state
-        if not self.numbers.is_on or not self.machine.is_wanted:
+        if not self.numbers.is_on or not self.machine.is_selected:
             has_agent = AGENT not in self.machine.labels and self.is_agent_ready
             is_free = self.old_serves or (self.new_is_ready and has_agent)
-            return state if self.is_out and self.machine.is_wanted and not is_free else ""
+            return state if self.is_out and self.machine.is_selected and not is_free else ""
         if state in IDLE:
             return self._from_remaining()
         if state == "upgrade-required":
@@ -294,8 +294,8 @@ class _Node:
             return state
         if not any(driver.is_scheduled for driver in self.machine.drivers):
             return ""
-        known = self.newest or any(driver.is_orphan for driver in self.machine.drivers)
-        return "upgrade-done" if known else ""
+        has_driver = self.newest or any(driver.is_orphan for driver in self.machine.drivers)
+        return "upgrade-done" if has_driver else ""
 
     def _from_required(self, starts: bool) -> str:
         if self.newest and not self.is_needed:
@@ -432,7 +432,7 @@ class _Node:
             return replace(after, attempt=1)
         if state == "upgrade-required" and before.state == "upgrade-failed":
             is_first = self.is_requested or before.revision not in {"", str(self.world.revision)}
-            is_first = is_first and self._is_wanted_again()
+            is_first = is_first and self._is_selected_again()
             return replace(after, attempt=1 if is_first else before.attempt + 1)
         ends = {"upgrade-done", "validation-required", "uncordon-required"}
         is_end = state in ends and not (
@@ -441,7 +441,7 @@ class _Node:
         is_back = before.state == "uncordon-required" and state == "validation-required"
         return replace(after, replaces="") if is_end and not is_back else after
 
-    def _is_wanted_again(self) -> bool:
+    def _is_selected_again(self) -> bool:
         return (
             self.is_requested
             or self.waits_to_load

@@ -23,10 +23,10 @@ def labels_of(
     """Return the labels that a NodeFeatureRule gives a node with these features."""
     found: dict[str, str] = {}
     for item in rule["spec"]["rules"]:
-        known = {**attributes, **{key: dict.fromkeys(names, "") for key, names in flags.items()}}
-        known["rule.matched"] = found
+        features = {**attributes, **{key: dict.fromkeys(names, "") for key, names in flags.items()}}
+        features["rule.matched"] = found
         matched: dict[str, list[dict[str, str]]] = {}
-        if all(_matches(term, instances, known, matched) for term in item["matchFeatures"]):
+        if all(_matches(term, instances, features, matched) for term in item["matchFeatures"]):
             labels = {**_expanded(item.get("labelsTemplate", ""), matched), **item["labels"]}
             found |= {key: _value(text, attributes) for key, text in labels.items()}
     return found
@@ -35,7 +35,7 @@ def labels_of(
 def _matches(
     term: Json,
     instances: dict[str, list[dict[str, str]]],
-    known: dict[str, dict[str, str]],
+    features: dict[str, dict[str, str]],
     matched: dict[str, list[dict[str, str]]],
 ) -> bool:
     feature, expressions = term["feature"], term["matchExpressions"]
@@ -43,7 +43,7 @@ def _matches(
         fitting = [instance for instance in instances[feature] if _all_hold(expressions, instance)]
         matched[feature] = fitting
         return bool(fitting)
-    return feature in known and _all_hold(expressions, known[feature])
+    return feature in features and _all_hold(expressions, features[feature])
 
 
 def _all_hold(expressions: Json, elements: dict[str, str]) -> bool:

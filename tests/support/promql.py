@@ -53,12 +53,12 @@ def selectors(expression: promql.Expr) -> list[promql.VectorSelector]:
     return found
 
 
-def labels_in(expression: promql.Expr, known: Mapping[str, Labels]) -> Labels:
+def labels_in(expression: promql.Expr, labels_by_series: Mapping[str, Labels]) -> Labels:
     """Return the labels that the result may have.
 
     Args:
         expression: of any kind.
-        known: name of a series -> its labels.
+        labels_by_series: name of a series -> its labels.
 
     Raises:
         UnknownNameError: it asks for a series that is not known, or for a label that is not there.
@@ -67,17 +67,17 @@ def labels_in(expression: promql.Expr, known: Mapping[str, Labels]) -> Labels:
         case promql.NumberLiteral() | promql.StringLiteral():
             return NONE
         case promql.VectorSelector():
-            return _of_selector(expression, known)
+            return _of_selector(expression, labels_by_series)
         case promql.MatrixSelector():
-            return _of_selector(expression.vector_selector, known)
+            return _of_selector(expression.vector_selector, labels_by_series)
         case promql.ParenExpr() | promql.UnaryExpr() | promql.SubqueryExpr():
-            return labels_in(expression.expr, known)
+            return labels_in(expression.expr, labels_by_series)
         case promql.AggregateExpr():
-            return _of_aggregation(expression, known)
+            return _of_aggregation(expression, labels_by_series)
         case promql.Call():
-            return _of_call(expression, known)
+            return _of_call(expression, labels_by_series)
         case promql.BinaryExpr():
-            return _of_operation(expression, known)
+            return _of_operation(expression, labels_by_series)
         case _:
             raise NotImplementedError(f"{type(expression)}: {expression}")
 
@@ -112,16 +112,20 @@ def groupings(expression: promql.Expr) -> list[tuple[str, Labels]]:
     return found
 
 
-def _of_selector(selector: promql.VectorSelector, known: Mapping[str, Labels]) -> Labels:
+def _of_selector(selector: promql.VectorSelector, labels_by_series: Mapping[str, Labels]) -> Labels:
     name = selector.name or ""
-    if name not in known:
+    if name not in labels_by_series:
         raise UnknownNameError(f"no series {name}")
-    _check({matcher.name for matcher in selector.matchers.matchers}, known[name], selector)
-    return known[name]
+    _check(
+        {matcher.name for matcher in selector.matchers.matchers}, labels_by_series[name], selector
+    )
+    return labels_by_series[name]
 
 
-def _of_aggregation(aggregation: promql.AggregateExpr, known: Mapping[str, Labels]) -> Labels:
-    inner = labels_in(aggregation.expr, known)
+def _of_aggregation(
+    aggregation: promql.AggregateExpr, labels_by_series: Mapping[str, Labels]
+) -> Labels:
+    inner = labels_in(aggregation.expr, labels_by_series)
     by = frozenset(aggregation.modifier.labels) if aggregation.modifier else NONE
     if aggregation.modifier is not None:
         assert aggregation.modifier.type == promql.AggModifierType.By, "`without` is not checked"
@@ -129,8 +133,8 @@ def _of_aggregation(aggregation: promql.AggregateExpr, known: Mapping[str, Label
     return inner if str(aggregation.op) in _KEEPING else by
 
 
-def _of_call(call: promql.Call, known: Mapping[str, Labels]) -> Labels:
-    inner = NONE.union(*(labels_in(arg, known) for arg in call.args))
+def _of_call(call: promql.Call, labels_by_series: Mapping[str, Labels]) -> Labels:
+    inner = NONE.union(*(labels_in(arg, labels_by_series) for arg in call.args))
     match call.func.name:
         case "histogram_quantile":
             _check({"le"}, inner, call)
@@ -143,8 +147,8 @@ def _of_call(call: promql.Call, known: Mapping[str, Labels]) -> Labels:
             return inner
 
 
-def _of_operation(operation: promql.BinaryExpr, known: Mapping[str, Labels]) -> Labels:
-    left, right = (labels_in(item, known) for item in (operation.lhs, operation.rhs))
+def _of_operation(operation: promql.BinaryExpr, labels_by_series: Mapping[str, Labels]) -> Labels:
+    left, right = (labels_in(item, labels_by_series) for item in (operation.lhs, operation.rhs))
     modifier = operation.modifier
     if modifier is None or modifier.matching is None:
         return left | right
@@ -159,6 +163,6 @@ def _of_operation(operation: promql.BinaryExpr, known: Mapping[str, Labels]) -> 
     return left if str(operation.op) in _SETS else on
 
 
-def _check(asked: "set[str] | Labels", known: Labels, where: promql.Expr) -> None:
-    if not asked <= known:
-        raise UnknownNameError(f"no label {', '.join(sorted(asked - known))} in {where}")
+def _check(asked: "set[str] | Labels", labels_by_series: Labels, where: promql.Expr) -> None:
+    if not asked <= labels_by_series:
+        raise UnknownNameError(f"no label {', '.join(sorted(asked - labels_by_series))} in {where}")

@@ -52,7 +52,7 @@ class PublishedFile:
     """Or a tag."""
     path: str
     kind: str
-    verdict: str
+    result: str
     """Of their schema and of ours."""
     remark: str
     """Of a NodePool: the parts to add, each of which the condition NodePoolValid names, and what it warns of."""
@@ -74,7 +74,7 @@ def structural(crd: Json) -> StructuralSchema:
     return StructuralSchema(crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"])
 
 
-def verdict(body: Json, schema: StructuralSchema) -> str:
+def result(body: Json, schema: StructuralSchema) -> str:
     """Return the unknown fields, and those that are missing or have a value that the schema refuses."""
     judged = copy.deepcopy(body)
     unknown = [f"unknown {path}" for path in schema.prune(judged)]
@@ -88,9 +88,9 @@ def verdict(body: Json, schema: StructuralSchema) -> str:
     return "; ".join((*unknown, *refused)) or ACCEPTED
 
 
-def verdicts(body: Json) -> set[str]:
+def results(body: Json) -> set[str]:
     """Return what both schemas say: one text where they agree."""
-    return {verdict(body, schema) for schema in schemas_of(body["kind"])}
+    return {result(body, schema) for schema in schemas_of(body["kind"])}
 
 
 def remark_on(body: Json, schema: StructuralSchema) -> str:
@@ -126,9 +126,9 @@ def judge(file: PublishedFile, checkouts: Path) -> PublishedFile:
     if file.kind == "NodePool":
         (crd,) = read(checkouts, *NODE_POOL_SCHEMA, "CustomResourceDefinition")
         schema = structural(crd)
-        found, remark = {verdict(body, schema)}, remark_on(body, schema)
+        found, remark = {result(body, schema)}, remark_on(body, schema)
     else:
-        found, remark = verdicts(body), ""
+        found, remark = results(body), ""
     return PublishedFile(
         file.repository, file.commit, file.path, file.kind, " | ".join(sorted(found)), remark
     )
@@ -147,6 +147,5 @@ if __name__ == "__main__":
     with TABLE.open("w", encoding="utf-8") as output:
         writer = csv.writer(output, delimiter="\t", lineterminator="\n")
         writer.writerows(
-            (row.repository, row.commit, row.path, row.kind, row.verdict, row.remark)
-            for row in rows
+            (row.repository, row.commit, row.path, row.kind, row.result, row.remark) for row in rows
         )

@@ -111,7 +111,7 @@ class RequestHistory:
     """Looks at one pool in a row; each knows the status of the one before."""
 
     parameters: ScalingParameters = dataclasses.field(default_factory=the_parameters)
-    known: tuple[ScaleRequestStatus, ...] = ()
+    recorded: tuple[ScaleRequestStatus, ...] = ()
 
     def observe(
         self,
@@ -128,10 +128,10 @@ class RequestHistory:
             claims=claims,
             nodes={node.request: node for node in nodes},
             now=after(at_s),
-            known=self.known,
+            recorded=self.recorded,
             deleted=deleted,
         )
-        self.known = tuple(map(current, found))
+        self.recorded = tuple(map(current, found))
         return found
 
     def one(self, at_s: float, **objects: Any) -> ObservedRequest:

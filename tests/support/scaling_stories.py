@@ -1,4 +1,4 @@
-"""Stories of pools that scale, told once for Karpenter's double and for Karpenter itself.
+"""Stories of pools that scale, reported once for Karpenter's double and for Karpenter itself.
 
 A story is a coroutine that plays in a `ScalingCluster`. It names its objects after itself, so that stories share one
 cluster, and leaves nothing behind: `ends_clean` is the last thing that each one checks.

@@ -100,7 +100,7 @@ async def demand_that_vanishes_before_the_launch(cluster: ScalingCluster) -> Non
 async def demand_that_vanishes_after_the_launch(cluster: ScalingCluster) -> None:
     """The pod is deleted while its node comes: the node is taken over, serves another pod, and goes when empty."""
     pool = ScalingPool(cluster, "late")
-    # The empty node stays for as long as a look at it takes on a busy machine.
+    # The empty node stays for as long as a reading of it takes on a busy machine.
     node_pool = await pool.create_node_pool("any", "gpu-1x", consolidate_after="90s")
     await cluster.set_nodes(node_pool, devices_after_s=3.0)
     await pool.create([shape("one", 1, "gpu-1x", nodePool=node_pool)])
@@ -310,7 +310,7 @@ async def a_signal_that_is_tampered_with(cluster: ScalingCluster) -> None:
     await pool.ends_clean()
 
 
-async def a_node_claim_of_somebody_else(cluster: ScalingCluster) -> None:
+async def a_foreign_node_claim(cluster: ScalingCluster) -> None:
     """A NodeClaim with our label that no signal caused is told of, and breaks nothing."""
     pool = ScalingPool(cluster, "foreign")
     node_pool = await pool.create_node_pool("any", "gpu-1x")
@@ -343,5 +343,5 @@ TROUBLE: Final[tuple[Story, ...]] = (
     a_pool_deleted_while_a_node_comes,
     a_pool_closed_while_a_node_comes,
     a_signal_that_is_tampered_with,
-    a_node_claim_of_somebody_else,
+    a_foreign_node_claim,
 )

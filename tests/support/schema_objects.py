@@ -8,18 +8,18 @@ TIMES = st.just("2026-11-23T00:00:00Z")
 
 
 def objects_of(
-    schema: dict[str, Any], known: dict[str, st.SearchStrategy[Any]], path: str = ""
+    schema: dict[str, Any], strategies: dict[str, st.SearchStrategy[Any]], path: str = ""
 ) -> st.SearchStrategy[Any]:
-    """Return objects with any of the optional fields; `known` replaces those at a path such as `.spec.image`."""
-    if path in known:
-        return known[path]
+    """Return objects with any of the optional fields; `strategies` replaces those at a path such as `.spec.image`."""
+    if path in strategies:
+        return strategies[path]
     if "enum" in schema:
         return st.sampled_from(schema["enum"])
     match schema["type"]:
         case "object":
-            return _fields(schema, known, path)
+            return _fields(schema, strategies, path)
         case "array":
-            return _lists(schema["items"], objects_of(schema["items"], known, f"{path}[]"))
+            return _lists(schema["items"], objects_of(schema["items"], strategies, f"{path}[]"))
         case "integer":
             return st.integers(min_value=0, max_value=2**31)
         case "boolean":
@@ -29,14 +29,14 @@ def objects_of(
 
 
 def _fields(
-    schema: dict[str, Any], known: dict[str, st.SearchStrategy[Any]], path: str
+    schema: dict[str, Any], strategies: dict[str, st.SearchStrategy[Any]], path: str
 ) -> st.SearchStrategy[Any]:
     if "additionalProperties" in schema:
-        values = objects_of(schema["additionalProperties"], known, f"{path}[]")
+        values = objects_of(schema["additionalProperties"], strategies, f"{path}[]")
         return st.dictionaries(st.sampled_from(["a", "b.c"]), values, max_size=2)
     required = set(schema.get("required", ()))
     fields = {
-        name: objects_of(nested, known, f"{path}.{name}")
+        name: objects_of(nested, strategies, f"{path}.{name}")
         for name, nested in schema.get("properties", {}).items()
     }
     return st.fixed_dictionaries(

@@ -51,19 +51,19 @@ class TestAuthority:
     def __init__(self) -> None:
         self._serials = itertools.count(1)
         self._now = dt.datetime.now(dt.UTC)  # noqa: TID251  # OpenSSL compares with the real clock
-        wanted = _wanted()
+        required = _requirements()
         pair = issue_authority(
             new_key(),
             serial=next(self._serials),
             now=self._now,
-            lifetime=wanted.authority_lifetime,
+            lifetime=required.authority_lifetime,
         )
         self.trust_pem = pair.certificate_pem
         decoded = decode_pair(pair)
         assert isinstance(decoded, DecodedPair)
         self._authority = decoded
         self.serving = issue_serving(
-            decoded, new_key(), serial=next(self._serials), now=self._now, wanted=wanted
+            decoded, new_key(), serial=next(self._serials), now=self._now, required=required
         )
 
     def client(self, name: str) -> KeyPair:
@@ -72,11 +72,11 @@ class TestAuthority:
             new_key(),
             serial=next(self._serials),
             now=self._now,
-            wanted=_wanted(client_name=name),
+            required=_requirements(client_name=name),
         )
 
 
-def _wanted(client_name: str = "gpu-scheduler") -> Requirements:
+def _requirements(client_name: str = "gpu-scheduler") -> Requirements:
     return Requirements.for_service(
         "test", "default", extra_ip_addresses=["127.0.0.1"], client_name=client_name
     )
@@ -100,10 +100,10 @@ class Reply:
 
 
 class CannedReviews:
-    """Knows the verdicts on some tokens; others are not accepted. Raises `fault` instead, where there is one."""
+    """Knows the results on some tokens; others are not accepted. Raises `fault` instead, where there is one."""
 
     def __init__(self) -> None:
-        self.verdicts: dict[str, TokenUser | TokenRefusal] = {}
+        self.results: dict[str, TokenUser | TokenRefusal] = {}
         self.fault: KubeError | None = None
         self.asked: list[str] = []
         self.gate = asyncio.Event()
@@ -115,7 +115,7 @@ class CannedReviews:
         await self.gate.wait()
         if self.fault is not None:
             raise self.fault
-        return self.verdicts.get(token, TokenRefusal.UNAUTHENTICATED)
+        return self.results.get(token, TokenRefusal.UNAUTHENTICATED)
 
 
 @dataclass
@@ -133,7 +133,7 @@ class ServedApp:
     scaling: bytes | None = None
     """What /debug/scale shows; None as on a replica that does not lead."""
     reviews: CannedReviews = field(default_factory=CannedReviews)
-    """The API server's verdicts on tokens."""
+    """The API server's results on tokens."""
     webhook_callers: tuple[str, ...] = ()
     """Common names that may call webhooks; anybody where there is none."""
 

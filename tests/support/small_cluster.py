@@ -191,7 +191,7 @@ class SmallCluster(ClusterState):
         self.answer(uid, pick(("written", "doubt", "release")))
 
     def nominate(self, pick: Pick) -> None:
-        """Preemption makes room for a pod, or kube-scheduler withdraws the nomination."""
+        """Preemption frees capacity for a pod, or kube-scheduler withdraws the nomination."""
         if self.stored:
             uid = pick(sorted(self.stored))
             if self.truth(uid)["phase"] == "pending":
@@ -462,7 +462,7 @@ class SmallCluster(ClusterState):
             self.moved.setdefault(uid, set()).update(given, promised)
 
     def preempt(self, pick: Pick) -> None:
-        """kube-scheduler asks whether evicting some pods makes room."""
+        """kube-scheduler asks whether evicting some pods frees capacity."""
         facts = self.allocation_state.index.pool(PoolName(pick(POOLS)))
         if facts is None or not self.stored:
             return

@@ -44,7 +44,7 @@ ACTIONS: Final[dict[str, int]] = {
     "node_readiness": 2,
     "node_deleted": 1,
     "node_added": 1,
-    "node_unwanted": 1,
+    "node_not_selected": 1,
     "pod": 8,
     "pod_ends": 3,
     "budget": 4,
@@ -158,13 +158,13 @@ class UpgradeHistory:
             machine.name for machine in machines.values() if self._is_moving(machine)
         }
         assert not self.numbers.parallel or len(moving) <= self.numbers.parallel
-        wanted = [machine for machine in machines.values() if machine.is_wanted]
+        selected = [machine for machine in machines.values() if machine.is_selected]
         gone = {
-            item.name for item in wanted if item.cordoner or not item.is_ready or item.is_withheld
+            item.name for item in selected if item.cordoner or not item.is_ready or item.is_withheld
         }
-        more = started - gone - {item.name for item in wanted if self._is_moving(item)}
-        total = gone | {item.name for item in wanted if self._is_moving(item)} | started
-        assert not more or len(total) <= (self.numbers.limit(len(wanted)) or 0)
+        more = started - gone - {item.name for item in selected if self._is_moving(item)}
+        total = gone | {item.name for item in selected if self._is_moving(item)} | started
+        assert not more or len(total) <= (self.numbers.limit(len(selected)) or 0)
 
     def numbers_without_limits(self) -> Numbers:
         return replace(self.numbers, parallel=0, unavailable="100%")
@@ -172,7 +172,7 @@ class UpgradeHistory:
     @staticmethod
     def _is_moving(machine: upgrade_world.Machine) -> bool:
         is_external = REQUESTOR_MODE_ANNOTATION in machine.annotations
-        return machine.is_wanted and machine.state in MOVING and not is_external
+        return machine.is_selected and machine.state in MOVING and not is_external
 
     def _apply(self, actions: Sequence[acts.UpgradeAction], expected: dict[str, Memory]) -> None:
         """Carry out actions in their order; the first of a node that is refused ends the pass for it."""
@@ -260,10 +260,10 @@ class UpgradeHistory:
         if len(self.world.machines) < max(LARGE):
             self.world.add_node()
 
-    def node_unwanted(self, pick: Pick) -> None:
+    def node_not_selected(self, pick: Pick) -> None:
         if machine := self._node(pick):
-            machine.is_wanted = pick((True, True, False))
-            if not machine.is_wanted:
+            machine.is_selected = pick((True, True, False))
+            if not machine.is_selected:
                 machine.drivers.clear()
 
     def pod(self, pick: Pick) -> None:
@@ -346,7 +346,7 @@ class UpgradeHistory:
     # Other clients
 
     def other_cordon(self, pick: Pick) -> None:
-        """Somebody cordons or uncordons a node, by hand."""
+        """A user cordons or uncordons a node, by hand."""
         machine = self._node(pick)
         if machine is None:
             return
@@ -363,7 +363,7 @@ class UpgradeHistory:
                 machine.labels[UPGRADE_STATE_LABEL] = label
 
     def record_by_hand(self, pick: Pick) -> None:
-        """Somebody removes what upgrades have written, or writes nonsense."""
+        """A user removes what upgrades have written, or writes nonsense."""
         machine = self._node(pick)
         if machine is None:
             return
@@ -410,7 +410,7 @@ class UpgradeHistory:
             validates=pick((True, True, False)),
         )
 
-    # What is looked at after each action
+    # What is examined after each action
 
     def holds(self) -> None:
         for machine in self.world.machines.values():
@@ -455,7 +455,7 @@ class UpgradeHistory:
         self.offset = 0
         self.leading_since = min(self.leading_since, self.world.seconds)
         for machine in self.world.machines.values():
-            machine.is_ready = machine.is_wanted = True
+            machine.is_ready = machine.is_selected = True
             machine.breaks_driver = machine.breaks_validator = machine.hides_pod = False
             machine.breaks_agent = False
             machine.taint = ""

@@ -12,6 +12,6 @@ def owner(uid: str = "ds", kind: str = "DaemonSet") -> list[dict[str, Any]]:
 
 
 def a_pod(*, spec: Any = None, status: Any = None, **meta: Any) -> UpgradePod:
-    known = {"name": "p", "namespace": "gpu", "uid": "u"}
-    body = {"metadata": known | meta, "spec": spec or {}, "status": status or {}}
+    defaults = {"name": "p", "namespace": "gpu", "uid": "u"}
+    body = {"metadata": defaults | meta, "spec": spec or {}, "status": status or {}}
     return msgspec.convert(body, UpgradePod)

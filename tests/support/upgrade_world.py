@@ -1,7 +1,7 @@
 """A cluster whose drivers are upgraded, in plain values: nodes, driver pods, users of the driver, and what moves them.
 
 It carries out actions as an API server and controllers do, refuses what they refuse, and fails at once where an action does
-what none may do: uncordon a node of somebody else, delete a pod beside a budget, unload a driver that is in use.
+what none may do: uncordon a node of another client, delete a pod beside a budget, unload a driver that is in use.
 """
 
 import datetime as dt
@@ -82,7 +82,7 @@ class Machine:
     cordoner: str = ""
     """What cordoned it: `us`, `other`, or nothing."""
     is_ready: bool = True
-    is_wanted: bool = True
+    is_selected: bool = True
     drivers: list[Driver] = field(default_factory=list)
     pods: dict[str, Workload] = field(default_factory=dict)
     processes: int = 0
@@ -93,7 +93,7 @@ class Machine:
     breaks_validator: bool = False
     breaks_agent: bool = False
     hides_pod: bool = False
-    """The scheduler has no room for its driver pod."""
+    """The scheduler has no place for its driver pod."""
     taint: str = ""
     """Keeps new driver pods from it, and lets those stay that run."""
 
@@ -261,7 +261,7 @@ class UpgradeWorld:
             driver.is_terminating |= is_held_off and not driver.is_orphan
         machine.drivers = [driver for driver in machine.drivers if not driver.is_terminating]
         is_free = not (machine.drivers or is_held_off or machine.taint)
-        if is_free and machine.is_wanted:
+        if is_free and machine.is_selected:
             machine.drivers.append(
                 Driver(
                     self.new_uid("driver"),
@@ -317,7 +317,7 @@ class UpgradeWorld:
             is_schedulable=not machine.cordoner,
             owns_cordon=machine.cordoner == "us",
             is_ready=machine.is_ready,
-            is_wanted=machine.is_wanted,
+            is_selected=machine.is_selected,
             driver_pods=tuple(self._driver_facts(driver) for driver in machine.drivers),
             desired_revision=str(self.revision),
             desired_digest=self.digest,

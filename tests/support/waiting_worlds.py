@@ -33,7 +33,7 @@ from pool.model import (
 from pool.placement.planner import Placed
 from pool.reservations.reservation import ReservationPhase
 from tests.support.builders import a_demand, a_device, a_node, a_pod_facts, a_pool, at
-from tests.support.cache_demands import LLAMA, a_known_cache
+from tests.support.cache_demands import LLAMA, a_resolved_cache
 
 Option = TypeVar("Option")
 
@@ -102,7 +102,7 @@ class WaitingWorld:
         state, caches = AllocationState(), CacheIndex()
         state.index.caches = caches
         if self.archs is not None:
-            caches.set_cache(LLAMA, a_known_cache(*sorted(self.archs)))
+            caches.set_cache(LLAMA, a_resolved_cache(*sorted(self.archs)))
         for pool in self.pools.values():
             state.index.replace_pool(pool)
         for node in self.nodes.values():
@@ -163,8 +163,8 @@ def is_drifted(device: DeviceFacts, pool: PoolFacts | None) -> bool:
     """Whether others partitioned a device of the pool."""
     if pool is None or pool.mode is not AllocationMode.MIG or not device.mig_capacities:
         return False
-    wanted = dict(device.mig_capacities)[PROFILE]
-    return [profile for profile, _ in device.mig_instances] != [PROFILE] * wanted
+    count = dict(device.mig_capacities)[PROFILE]
+    return [profile for profile, _ in device.mig_instances] != [PROFILE] * count
 
 
 def a_waiting_world(seed: int) -> WaitingWorld:
@@ -274,15 +274,15 @@ class _Drawing:
             node = replace(node, is_ready=False)
             taints += [UNREADY] if self._is(0.8) else []
         state = "" if self._is(0.9) else self._one_of(("leaving", "starting", "withheld"))
-        known = 8000 if self._is(0.3) else None
+        amount = 8000 if self._is(0.3) else None
         return replace(
             node,
             taints=tuple(taints),
             is_leaving=state == "leaving",
             is_starting=state == "starting",
             is_withheld=state == "withheld",
-            cpu_milli=known,
-            memory_mib=known,
+            cpu_milli=amount,
+            memory_mib=amount,
             most_pods=self._one_of((*[None] * 9, 1, 2, 3)),
         )
 
@@ -339,8 +339,8 @@ class _Drawing:
         selector: tuple[tuple[str, str], ...] = ()
         if zones is not None and self._is(0.5):
             (zone,) = zones
-            wanted = SelectorRequirement(key="zone", operator=SelectorOperator.IN, values=[zone])
-            terms = (NodeSelectorTerm(match_expressions=[wanted]),)
+            in_zone = SelectorRequirement(key="zone", operator=SelectorOperator.IN, values=[zone])
+            terms = (NodeSelectorTerm(match_expressions=[in_zone]),)
         elif zones is not None:
             selector = tuple(("zone", zone) for zone in zones)
         selection = PodSelection(

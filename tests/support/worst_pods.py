@@ -39,7 +39,7 @@ def a_large_setup() -> AdmissionSetup:
 
 
 def _many(item: Any, count: int | None = None) -> list[Any]:
-    """So many of them, or as many as a request has room for."""
+    """So many of them, or as many as a request has capacity for."""
     return [item] * (count or REQUEST_BYTES // (len(msgspec.json.encode(item)) + 1))
 
 

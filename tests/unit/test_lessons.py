@@ -47,14 +47,14 @@ def with_tests(page: str) -> str:
 
 def test_lessons_are_numbered_in_order_and_each_has_a_test():
     page = PAGE.read_text(encoding="utf-8")
-    wanted = with_tests(page)
+    expected = with_tests(page)
     if os.environ.get("UPDATE_GOLDEN"):
-        PAGE.write_text(wanted, encoding="utf-8")
-        page = wanted
+        PAGE.write_text(expected, encoding="utf-8")
+        page = expected
     entries = ENTRY.findall(page)
     assert [int(number) for number, _, _ in entries] == list(range(1, len(entries) + 1))
     assert {int(number) for number, _, tests in entries if not tests} == WITHOUT_TESTS
-    assert page == wanted, "`make golden` renews the lists of tests"
+    assert page == expected, "`make golden` renews the lists of tests"
 
 
 def test_every_lesson_that_is_named_is_in_the_list():

@@ -159,10 +159,10 @@ def test_reader_ignores_fields_of_a_newer_writer(file: str):
 
 def test_today_has_no_fact_of_a_device_that_the_newest_release_does_not_write():
     """A new attribute of agents needs a golden file of its own: the release's folder is incomplete."""
-    known = {value for key, value in vars(AgentDevice).items() if key.isupper()}
+    attributes = {value for key, value in vars(AgentDevice).items() if key.isupper()}
     elements = written(NEWEST, "node-feature.json")["spec"]["features"]["instances"]
     (device,) = elements["gpu.deckhouse.io/device"]["elements"]
-    assert known - device["attributes"].keys() == set()
+    assert attributes - device["attributes"].keys() == set()
 
 
 def test_record_of_an_upgrade_survives_a_reason_of_the_next_version():

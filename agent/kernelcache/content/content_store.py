@@ -77,9 +77,9 @@ class ContentStore:
         """Return the names of caches that are bound to a content."""
         return self._names.copy()
 
-    def room(self, floor: FreeSpaceFloor) -> int:
+    def free_bytes(self, floor: FreeSpaceFloor) -> int:
         """Return the bytes that its file system has for further content. Blocking."""
-        return floor.room(self._lock)
+        return floor.free_bytes(self._lock)
 
     def files_of(self, digest: "Digest") -> "Path":
         """Return the directory that pods mount.
@@ -175,10 +175,10 @@ class ContentStore:
                         f"{name} is not bound to {digest}: it is not in the store",
                     )
             self._refuse_if_lost()
-            wanted = dict(names)
+            desired = dict(names)
             with store_errors(self.root):
-                await asyncio.to_thread(store_layout.write_names, self.root, wanted)
-            self._names = wanted
+                await asyncio.to_thread(store_layout.write_names, self.root, desired)
+            self._names = desired
 
     def mark_used(self, digest: "Digest") -> None:
         """Note that a volume uses the content now, or did until now.

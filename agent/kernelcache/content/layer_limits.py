@@ -43,7 +43,7 @@ class FreeSpaceFloor:
     read: Callable[[int], os.statvfs_result] = os.fstatvfs
     """Return what the file system of an open directory has."""
 
-    def room(self, directory: int) -> int:
+    def free_bytes(self, directory: int) -> int:
         """Return the bytes that may still be taken; below 0 where others have taken of what is kept."""
         found = self.read(directory)
         return found.f_bavail * found.f_frsize - self._least_bytes(found)

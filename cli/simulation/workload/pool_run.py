@@ -142,7 +142,9 @@ def drawn(
     random = Random(seed)  # noqa: S311  # its seed repeats it
     by_name = sorted(pods, key=lambda pod: pod.name)
     arrivals = random.sample(by_name, len(by_name))
-    openb.tune(arrivals, by_name, wanted=inflate * devices * WHOLE_DEVICE, below=random.randrange)
+    openb.tune(
+        arrivals, by_name, requested=inflate * devices * WHOLE_DEVICE, below=random.randrange
+    )
     return arrivals
 
 
@@ -263,9 +265,9 @@ class _PodWriter:
         products = {name: self._product(name) for name in sorted(self._snapshot.index.nodes)}
         for model in pod.models:
             if model not in products.values():
-                known = sorted({product for product in products.values() if product})
-                meant = nearest(model, known)
-                hint = f"did you mean {meant}?" if meant else f"there are {', '.join(known)}"
+                models = sorted({product for product in products.values() if product})
+                meant = nearest(model, models)
+                hint = f"did you mean {meant}?" if meant else f"there are {', '.join(models)}"
                 raise BadInputError(
                     f"{self._file}: pod {pod.name} takes model {model}, which no node has; {hint}"
                 )

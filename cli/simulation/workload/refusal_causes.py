@@ -74,13 +74,13 @@ def shortage_of(question: "PoolQuestion", node: "NodeName", snapshot: "Snapshot"
 
 
 def shortage_of_resources(
-    index: "IndexReader", node: "NodeName", wanted: "ComputeResources"
+    index: "IndexReader", node: "NodeName", requested: "ComputeResources"
 ) -> Shortage:
     """Return which resource of a node does not suffice; one of unknown size has all."""
     cpu, memory = index.free_cpu_and_memory(node)
-    if cpu is not None and cpu < wanted.cpu_milli:
+    if cpu is not None and cpu < requested.cpu_milli:
         return Shortage.CPU
-    if memory is not None and memory < wanted.memory_mib:
+    if memory is not None and memory < requested.memory_mib:
         return Shortage.MEMORY
     places = index.free_pods(node)
     return Shortage.PODS if places is not None and places < 1 else Shortage.NOTHING

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pool.placement.simulation.placing_cluster import PlacingCluster
 
     Progress = Callable[[str, int, int], None]
-    """Told the strategy, how many pods have arrived, and of how many."""
+    """Called with the strategy, how many pods have arrived, and of how many."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,17 +34,17 @@ class Scenario:
     notes: "Sequence[str]" = ()
 
 
-def check_strategies(names: "Sequence[str]", known: "Collection[str]") -> None:
+def check_strategies(names: "Sequence[str]", strategies: "Collection[str]") -> None:
     """Refuse unknown strategies, with the nearest name.
 
     Raises:
         BadInputError: a strategy is unknown.
     """
     for name in names:
-        if name in known:
+        if name in strategies:
             continue
-        meant = nearest(name, known)
-        hint = f"did you mean {meant}?" if meant else f"there are {', '.join(known)}"
+        meant = nearest(name, strategies)
+        hint = f"did you mean {meant}?" if meant else f"there are {', '.join(strategies)}"
         raise BadInputError(f"no such strategy {name}; {hint}")
 
 

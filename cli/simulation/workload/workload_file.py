@@ -176,6 +176,6 @@ def _amount(value: str | float, where: str) -> "Decimal":
 def _hinted(message: str) -> str:
     """Add the nearest field to msgspec's message about an unknown one."""
     field = message.partition("unknown field `")[2].partition("`")[0]
-    known = [item.encode_name for item in msgspec.structs.fields(PodGroup)]
-    meant = nearest(field, known) if field else None
+    fields = [item.encode_name for item in msgspec.structs.fields(PodGroup)]
+    meant = nearest(field, fields) if field else None
     return f"{message}; did you mean {meant}?" if meant else message

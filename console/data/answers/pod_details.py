@@ -33,9 +33,9 @@ def pod_detail(
     at = cluster.now().monotonic
     explanation = rows.explanations.explain(seen, most_nodes=_MOST_NODES, is_quick=True)
     explained = explained_wait(explanation, at)
-    known = rows.explanations.get(seen.facts.uid)
-    if not explained.remedies and known is not None and known.reason == explained.reason:
-        explained = replace(explained, remedies=known.remedies, at=known.at)
+    shared = rows.explanations.get(seen.facts.uid)
+    if not explained.remedies and shared is not None and shared.reason == explained.reason:
+        explained = replace(explained, remedies=shared.remedies, at=shared.at)
     entry = wait_entry(cluster, seen, explained, position=position)
     pool = pool_name_of(cluster, seen.facts)
     row = viewer.wait(entry) or entry.row

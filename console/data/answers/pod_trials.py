@@ -126,8 +126,8 @@ def _cordoned(cluster: "ClusterState", names: "Sequence[str]") -> "Iterator[None
 
 def _pod_of(cluster: "ClusterState", pool: model.PoolFacts, count: int) -> model.PodFacts:
     """Return the pod as admission lets it be: it tolerates the taints of the pool."""
-    known = cluster.catalog.pools.get(owner_of(pool.name))
-    taints = known.taints if known is not None else ()
+    owner = cluster.catalog.pools.get(owner_of(pool.name))
+    taints = owner.taints if owner is not None else ()
     tolerations = missing_tolerations(PodSpec(), taints)
     return model.PodFacts(
         uid=PodUid("what-if"),

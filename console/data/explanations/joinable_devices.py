@@ -31,7 +31,7 @@ class JoinableDevices:
         # pool -> when it was looked for, and what was found
 
     def update(self, devices: "Iterable[DeviceName]") -> None:
-        """Look again at devices that have changed."""
+        """Read again the devices that have changed."""
         for name in devices:
             node = self._node_of.pop(name, None)
             if node is not None:
@@ -45,10 +45,10 @@ class JoinableDevices:
 
     def of(self, pool: "GPUPool", now: float) -> list[JoinableDevice]:
         """Return those of the first nodes by name."""
-        known = self._found.get(pool.name)
-        if known is None or now - known[0] >= KEPT_S:
-            known = self._found[pool.name] = (now, self._find(pool))
-        return known[1]
+        cached = self._found.get(pool.name)
+        if cached is None or now - cached[0] >= KEPT_S:
+            cached = self._found[pool.name] = (now, self._find(pool))
+        return cached[1]
 
     def _find(self, pool: "GPUPool") -> list[JoinableDevice]:
         found: list[JoinableDevice] = []

@@ -120,16 +120,16 @@ class WaitExplanations:
         """Let pods that wait for the resource be explained again."""
         self._changed_at[resource] = self._monotonic()
 
-    def work(self, sees: "Callable[[str], bool]") -> float:
+    def work(self, is_viewed: "Callable[[str], bool]") -> float:
         """Explain pods whose turn it is, for a moment; return how long to pause.
 
         Args:
-            sees: whether a viewer looks at the pods of a namespace: others keep their turns.
+            is_viewed: whether a viewer has the pods of a namespace open: others keep their turns.
         """
         began = self._monotonic()
         spent_s = 0.0
         while spent_s < MOST_S:
-            self._started = self._started or self._next(sees)
+            self._started = self._started or self._next(is_viewed)
             if self._started is None:
                 return IDLE_S
             self._go_on(self._started)
@@ -141,7 +141,7 @@ class WaitExplanations:
 
         Args:
             seen: the pod.
-            most_nodes: nodes whose holders are told.
+            most_nodes: nodes whose holders are reported.
             is_quick: whether to leave out remedies in a large pool, where they take more than a moment.
         """
         question = self._question(seen, self._monotonic(), most_nodes=most_nodes)
@@ -164,14 +164,14 @@ class WaitExplanations:
             most_nodes=most_nodes,
         )
 
-    def _next(self, sees: "Callable[[str], bool]") -> _Started | None:
+    def _next(self, is_viewed: "Callable[[str], bool]") -> _Started | None:
         """Start to explain the first pod that has a turn."""
         now = self._monotonic()
         for _ in range(min(MOST_CHECKED, len(self._turns))):
             uid = next(iter(self._turns))
             self._turns.move_to_end(uid)
             seen = self._cluster.pods.get(uid)
-            if seen is not None and sees(seen.facts.namespace) and self._is_due(seen, now):
+            if seen is not None and is_viewed(seen.facts.namespace) and self._is_due(seen, now):
                 return self._start(seen, now)
         return None
 

@@ -65,8 +65,8 @@ class WatchedDevices:
         self._sink = sink
         self._changed = changed
 
-    def known(self, unread: "UnreadObject") -> "ObservedDevice | None":
-        return self._sink.known(unread)
+    def last_read(self, unread: "UnreadObject") -> "ObservedDevice | None":
+        return self._sink.last_read(unread)
 
     def replace_all(self, items: "Sequence[ObservedDevice]") -> None:
         """Take over a full list; devices that are not in it are gone."""
@@ -93,10 +93,10 @@ class WatchedDevices:
         self._sink.discard(item)
 
     def _is_news(self, item: "ObservedDevice") -> bool:
-        known = self._sink.store.get(item.facts.name)
-        if known is None:
+        current = self._sink.store.get(item.facts.name)
+        if current is None:
             return True
-        before, after = known.status, item.device.status
+        before, after = current.status, item.device.status
         return (before.conditions, before.product, before.pci) != (
             after.conditions,
             after.product,
@@ -193,8 +193,8 @@ class ClusterState:
             if facts is not None and facts.closed is not None:
                 self.allocation_state.release_reservations(pool)
         for node in changes.nodes:
-            known = self.index.nodes.get(node)
-            if known is None or known.is_leaving:
+            current = self.index.nodes.get(node)
+            if current is None or current.is_leaving:
                 self.allocation_state.release_on(node)
 
     @contextmanager

@@ -82,7 +82,7 @@ class WatchedPods:
         uid = self._uid_by_ref.get(ref)
         return self._seen.get(uid) if uid is not None else None
 
-    def known(self, unread: "UnreadObject") -> WatchedPod | UnitlessPod | None:
+    def last_read(self, unread: "UnreadObject") -> WatchedPod | UnitlessPod | None:
         uid = PodUid(unread.uid)
         return self._seen.get(uid) or self._state.reader.unitless_pod(uid)
 
@@ -145,13 +145,13 @@ class WatchedPods:
         before = self._state.reader.pods.get(facts.uid)
         if before is None or facts.phase is not PodPhase.PENDING:
             return
-        known, note = before.reservation, facts.reservation
-        if note == known:
+        current, note = before.reservation, facts.reservation
+        if note == current:
             return
         if (
             note is None
-            or known is None
-            or _place_of(note) != _place_of(known)
+            or current is None
+            or _place_of(note) != _place_of(current)
             or self._state.reader.ledger.of_pod(facts.uid) is None
         ):
             self._state.discard_pod(facts.uid)

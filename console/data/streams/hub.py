@@ -37,7 +37,7 @@ class StreamHub:
         return self._count
 
     def sees(self, namespace: str) -> bool:
-        """Say whether a viewer looks at the pods of a namespace."""
+        """Say whether a viewer has the pods of a namespace open."""
         return any(visibility.sees(namespace) for visibility in self._groups)
 
     def open(

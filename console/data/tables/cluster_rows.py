@@ -72,7 +72,7 @@ class NamespaceShares:
         # key of the row -> pods, used, reserved, waiting; whole numbers, so that what is taken away is what was added
 
     def update(self, uid: "PodUid") -> set[str]:
-        """Look again at a pod that has changed; return the keys of rows that change."""
+        """Update a pod that has changed; return the keys of rows that change."""
         before, after = self._by_pod.get(uid), units_of_pod(self._cluster, uid)
         if before == after:
             return set()
@@ -147,7 +147,7 @@ class ClusterRows:
 
     @property
     def has_moved(self) -> bool:
-        """Whether pods may wait at other positions than the shown ones."""
+        """Whether pods may wait at other positions than the published ones."""
         return self._waiting.has_moved
 
     def step(
@@ -181,7 +181,7 @@ class ClusterRows:
         return self._waiting.position(uid)
 
     def explain(self, sees: "Callable[[str], bool]") -> float:
-        """Explain some of the pods that wait in namespaces that a viewer looks at; return how long to pause.
+        """Explain some of the pods that wait in namespaces that a viewer has open; return how long to pause.
 
         Their rows are made in the next step.
         """
@@ -209,7 +209,7 @@ class ClusterRows:
         self._cluster.changed.nodes |= self._unaccounted
 
     def _note_resource(self, name: "PoolName", row: "PoolRow | None") -> None:
-        """Look again at pods that another pool serves now, and have pods of the pool explained again."""
+        """Update pods that another pool serves now, and have pods of the pool explained again."""
         before = self._served.pop(name, frozenset())
         after = frozenset(row.resource.split(", ")) if row is not None else frozenset[str]()
         if after:

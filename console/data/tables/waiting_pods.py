@@ -28,7 +28,7 @@ class _Comparison:
     """Positions behind the first ones, compared with those that are shown."""
 
     place: int = FIRST
-    is_again: bool = False
+    is_repeated: bool = False
     """Whether the order has changed meanwhile."""
 
 
@@ -58,11 +58,11 @@ class WaitingPods:
 
     def resource_of(self, uid: "PodUid") -> str | None:
         """Return what a pod waits for; None where it does not wait."""
-        known = self._places.get(uid)
-        return known[0] if known is not None else None
+        current = self._places.get(uid)
+        return current[0] if current is not None else None
 
     def update(self, uid: "PodUid") -> None:
-        """Look again at a pod that has changed."""
+        """Update a pod that has changed."""
         pod = self._cluster.reader.pods.get(uid)
         before = self._places.get(uid)
         after = None
@@ -77,8 +77,8 @@ class WaitingPods:
 
     def position(self, uid: "PodUid") -> int:
         """Return the position of a pod, from 1; 0 where it does not wait."""
-        known = self._places.get(uid)
-        return 0 if known is None else bisect_left(self._order[known[0]], known[1]) + 1
+        current = self._places.get(uid)
+        return 0 if current is None else bisect_left(self._order[current[0]], current[1]) + 1
 
     def show(self, uid: "PodUid") -> int:
         """Return the position of a pod that waits; from now on it is the one that is shown."""
@@ -86,7 +86,7 @@ class WaitingPods:
         return position
 
     def moved(self) -> "list[PodUid]":
-        """Return pods with another position than the shown one: of the first ones all, and some of the others."""
+        """Return pods with another position than the published one: of the first ones all, and some of the others."""
         found: list[PodUid] = []
         for resource, comparison in list(self._comparisons.items()):
             order = self._order.get(resource, [])
@@ -95,7 +95,7 @@ class WaitingPods:
             found += self._differing(order, comparison.place, end)
             comparison.place = end
             if end >= len(order):
-                if comparison.is_again:
+                if comparison.is_repeated:
                     self._comparisons[resource] = _Comparison()
                 else:
                     del self._comparisons[resource]
@@ -109,11 +109,11 @@ class WaitingPods:
         ]
 
     def _remove(self, uid: "PodUid") -> None:
-        known = self._places.pop(uid, None)
+        current = self._places.pop(uid, None)
         self._positions.pop(uid, None)
-        if known is None:
+        if current is None:
             return
-        resource, place = known
+        resource, place = current
         order = self._order[resource]
         del order[bisect_left(order, place)]
         if not order:
@@ -121,11 +121,11 @@ class WaitingPods:
         self._note_move(resource)
 
     def _note_move(self, resource: str) -> None:
-        known = self._comparisons.get(resource)
-        if known is None:
+        current = self._comparisons.get(resource)
+        if current is None:
             self._comparisons[resource] = _Comparison()
         else:
-            known.is_again = True
+            current.is_repeated = True
 
 
 def _place_of(pod: "PodFacts") -> "_Place":

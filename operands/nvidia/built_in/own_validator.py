@@ -17,18 +17,18 @@ def _build(settings: PolicyOperands) -> list[dict[str, Any]]:
     objects, own = load_assets(NAME), settings.own
     assert own is not None
     daemon_set = the(objects, "DaemonSet")
-    for name, is_wanted in (
+    for name, is_selected in (
         ("nvidia-fs-validation", own.validates_nvidia_fs),
         ("gdrcopy-validation", own.validates_gdrcopy),
     ):
-        if not is_wanted:
+        if not is_selected:
             without_container(daemon_set, name)
     spec = pod_spec_of(daemon_set)
     checks = spec["initContainers"]
     steps = [container["name"].removesuffix(_SUFFIX) for container in checks]
     container_of(daemon_set, NAME)["args"] += ["--steps", ",".join(steps)]
     for name in (_TOOLKIT, NAME):
-        container_of(daemon_set, name)["args"] += own.hand_out_arguments
+        container_of(daemon_set, name)["args"] += own.allocation_arguments
     for container in (*checks, *spec["containers"]):
         container["args"] += own.library_arguments
     set_block(daemon_set, NAME, settings.spec.validator, field="validator", settings=settings)

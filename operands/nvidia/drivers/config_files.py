@@ -153,17 +153,17 @@ def _repositories(driver: "DriverDescription", group: "DriverGroup") -> list[Con
         ("repo-config", _named(driver, driver.repo_config, "repoConfig")),
         ("cert-config", _named(driver, driver.spec.cert_config.name, "certConfig")),
     )
-    wanted = [(place, volume, item) for place, (volume, item) in enumerate(named) if item.name]
+    named_files = [(place, volume, item) for place, (volume, item) in enumerate(named) if item.name]
     directories = _DIRECTORIES.get(group.system)
-    if wanted and directories is None:
+    if named_files and directories is None:
         raise StateSettingsError(
             StateFault.SPEC_INVALID,
-            f"{wanted[0][2].where}: it is not known where nodes of {group.os_tag} have such files, only where those"
+            f"{named_files[0][2].where}: it is not known where nodes of {group.os_tag} have such files, only where those"
             f" of {', '.join(sorted(_DIRECTORIES))} have them: leave the field out, and put them into the image",
         )
     return [
         item.files(volume, directories[place], _BUILDING)
-        for place, volume, item in wanted
+        for place, volume, item in named_files
         if directories is not None
     ]
 

@@ -1,6 +1,6 @@
 """State `state-node-status-exporter`: metrics of the state of the node's GPU software, from the validator's files.
 
-It waits for nothing: that a component is missing is what it tells.
+It waits for nothing: it reports that a component is missing.
 """
 
 from typing import Any, Final

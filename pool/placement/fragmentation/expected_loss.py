@@ -37,23 +37,23 @@ class _ModelLoss:
     """F of the nodes of one model."""
 
     def __init__(self, shapes: "Sequence[tuple[TargetShape, float]]", model: str) -> None:
-        self._wanted = [
+        self._demands = [
             (shape.cpu_milli, shape.milli, shape.devices, p, shape.takes(model))
             for shape, p in shapes
         ]
         self._cpu_steps = sorted({shape.cpu_milli for shape, _ in shapes})
         self._sizes = sorted({shape.milli for shape, _ in shapes if shape.milli})
-        self._known: dict[tuple[int, ...], float] = {}
+        self._cached: dict[tuple[int, ...], float] = {}
 
     def of(self, cpu_milli: int, free: "Sequence[int]") -> float:
         # More CPU makes no difference until one more shape has enough of it.
         key = (bisect_right(self._cpu_steps, cpu_milli), *sorted(free))
-        known = self._known.get(key)
-        if known is None:
-            if len(self._known) >= _CACHED:
-                self._known.clear()
-            known = self._known[key] = self._sum(cpu_milli, free)
-        return known
+        cached = self._cached.get(key)
+        if cached is None:
+            if len(self._cached) >= _CACHED:
+                self._cached.clear()
+            cached = self._cached[key] = self._sum(cpu_milli, free)
+        return cached
 
     def _sum(self, cpu_milli: int, free: "Sequence[int]") -> float:
         total = sum(free)
@@ -64,7 +64,7 @@ class _ModelLoss:
         }
         enough = {size: sum(remaining >= size for remaining in free) for size in self._sizes}
         both = gpu = cpu = with_cpu = without_cpu = no_access = 0.0
-        for needed_cpu, size, devices, p, is_taken in self._wanted:
+        for needed_cpu, size, devices, p, is_taken in self._demands:
             has_cpu = cpu_milli >= needed_cpu
             if not size:
                 if has_cpu:

@@ -5,9 +5,9 @@
     S = E[(X - c)+] / r: what will be stranded because CPU runs out; X ~ Normal(r H, s^2 H) is the CPU that pods
         filling H ask, c the free CPU, r the target workload's CPU per device, s its deviation; the same with memory,
         and S is the larger of both
-    B = room for pods of several devices (`room_prices`), which becomes rare first
+    B = capacity for pods of several devices (`capacity_weights`), which becomes rare first
 
-Everything is in closed form or in tables that one target workload and one model have; no node is looked at but the
+Everything is in closed form or in tables that one target workload and one model have; no node is examined but the
 one that is asked for.
 """
 
@@ -15,7 +15,7 @@ from collections import defaultdict
 from math import erfc, exp, gcd, pi, sqrt
 from typing import TYPE_CHECKING, Final
 
-from pool.placement.fragmentation.room_prices import RoomPrices
+from pool.placement.fragmentation.capacity_weights import CapacityWeights
 from pool.placement.fragmentation.target_workload import WHOLE_DEVICE
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class NodeValue:
         self,
         target: "TargetWorkload",
         model: str,
-        prices: RoomPrices | None = None,
+        prices: CapacityWeights | None = None,
         *,
         whole: int = WHOLE_DEVICE,
     ) -> None:
@@ -49,7 +49,7 @@ class NodeValue:
         Args:
             target: the demand.
             model: of the nodes.
-            prices: of room in the pool, which may move; without them they are fixed.
+            prices: of capacity in the pool, which may move; without them they are fixed.
             whole: milli of a free device, where its units do not make up 1000.
         """
         shapes = [
@@ -60,10 +60,10 @@ class NodeValue:
         """v by free milli of one device."""
         self._cpu = _Beside(shapes, lambda shape: shape.cpu_milli)
         self._memory = _Beside(shapes, lambda shape: shape.memory_mib)
-        rooms = RoomPrices(target) if prices is None else prices
-        takes = [shape for shape in rooms.shapes if not shape.models or model in shape.models]
-        self._rooms = sorted(takes, key=lambda shape: shape.devices)
-        self._least = self._rooms[0].devices if self._rooms else whole + 1
+        weights = CapacityWeights(target) if prices is None else prices
+        takes = [shape for shape in weights.shapes if not shape.models or model in shape.models]
+        self._shapes = sorted(takes, key=lambda shape: shape.devices)
+        self._least = self._shapes[0].devices if self._shapes else whole + 1
 
     def of_state(
         self, free: "Sequence[int]", cpu_milli: int | None, memory_mib: int | None = None
@@ -83,15 +83,15 @@ class NodeValue:
         if memory_mib is not None and filled > 0:
             value = min(value, filled - self._memory.stranded(filled, memory_mib))
         if idle >= self._least:
-            for shape in self._rooms:  # RoomShape.room, without its call
-                room = idle // shape.devices
-                if not room:
+            for shape in self._shapes:  # WeightedShape.pod_count, without its call
+                pod_count = idle // shape.devices
+                if not pod_count:
                     break
-                if cpu_milli is not None and cpu_milli < room * shape.cpu_milli:
-                    room = cpu_milli // shape.cpu_milli
-                if memory_mib is not None and memory_mib < room * shape.memory_mib:
-                    room = memory_mib // shape.memory_mib
-                value += shape.price * room
+                if cpu_milli is not None and cpu_milli < pod_count * shape.cpu_milli:
+                    pod_count = cpu_milli // shape.cpu_milli
+                if memory_mib is not None and memory_mib < pod_count * shape.memory_mib:
+                    pod_count = memory_mib // shape.memory_mib
+                value += shape.price * pod_count
         return value
 
 

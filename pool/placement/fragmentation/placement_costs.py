@@ -11,9 +11,9 @@ import msgspec
 
 from api.kinds.gpupool import SlicePlacement
 from pool.layout import most_units_of_a_device
+from pool.placement.fragmentation.capacity_weights import CapacityWeights
 from pool.placement.fragmentation.node_value import NodeValue
 from pool.placement.fragmentation.recent_demand import RequestedShape, target_shape, unit_milli
-from pool.placement.fragmentation.room_prices import RoomPrices
 from pool.placement.fragmentation.target_workload import TargetShape, TargetWorkload
 from pool.placement.unit_request import UnitRequest
 
@@ -39,7 +39,7 @@ _STATES: Final = 1 << 14
 _USUAL_SIZES: Final = (1, 2, 4, 8)
 
 
-class RemainingRoom(msgspec.Struct, frozen=True, gc=False):
+class RemainingCapacity(msgspec.Struct, frozen=True, gc=False):
     """What is left of a node."""
 
     devices: "FreeMilli"
@@ -58,7 +58,7 @@ class PlacementCosts:
         self.pool = pool
         self.target = target
         self._whole = unit_milli(pool) * most_units_of_a_device(pool)
-        self._prices = RoomPrices(target)
+        self._prices = CapacityWeights(target)
         self._value = NodeValue(target, _ANY_MODEL, self._prices, whole=self._whole)
         self._means = _means_by_size(target)
         self._of_state = functools.lru_cache(maxsize=_STATES)(self._value.of_state)
@@ -70,26 +70,26 @@ class PlacementCosts:
         cpu, memory = self._means.get((shape.milli, shape.devices), (0, 0))
         return TargetShape(cpu, shape.milli, shape.devices, memory_mib=memory)
 
-    def no_room(self) -> list[int]:
-        """Return zeros for the sizes of `rooms`."""
+    def no_capacity(self) -> list[int]:
+        """Return zeros for the sizes of `pod_counts`."""
         return [0] * len(self._prices.shapes)
 
-    def rooms(self, remaining: RemainingRoom) -> tuple[int, ...]:
-        """Return how many pods of each size of several devices a node has room for."""
+    def pod_counts(self, remaining: RemainingCapacity) -> tuple[int, ...]:
+        """Return how many pods of each size of several devices a node has capacity for."""
         idle = remaining.devices.count(self._whole)
-        return self._prices.rooms(
+        return self._prices.pod_counts(
             _ANY_MODEL, idle, remaining.cpu_milli, memory_mib=remaining.memory_mib
         )
 
-    def reprice(self, free_milli: int, rooms: "Iterable[int]") -> bool:
-        """Price the room that all nodes have together; say whether costs have changed by that."""
-        if not self._prices.observe(free_milli, rooms):
+    def reprice(self, free_milli: int, pod_counts: "Iterable[int]") -> bool:
+        """Price the capacity that all nodes have together; say whether costs have changed by that."""
+        if not self._prices.observe(free_milli, pod_counts):
             return False
         self._of_state.cache_clear()
         self._lost.cache_clear()
         return True
 
-    def lost(self, remaining: RemainingRoom, shape: TargetShape) -> int:
+    def lost(self, remaining: RemainingCapacity, shape: TargetShape) -> int:
         """Return what the value of a node loses by a pod, in steps of `STEP` milli."""
         cpu, memory = remaining.cpu_milli, remaining.memory_mib
         return self._lost(
@@ -99,7 +99,7 @@ class PlacementCosts:
             shape,
         )
 
-    def of(self, remaining: RemainingRoom, shape: TargetShape) -> int:
+    def of(self, remaining: RemainingCapacity, shape: TargetShape) -> int:
         """Return the cost by which nodes are ordered: the loss, and whether CPU and memory are enough."""
         cpu, memory = remaining.cpu_milli, remaining.memory_mib
         is_enough = (cpu is None or cpu >= shape.cpu_milli) and (

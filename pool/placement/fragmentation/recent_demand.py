@@ -72,10 +72,10 @@ class RecentDemand:
 
     def workload(self, pool: "PoolFacts") -> TargetWorkload:
         """Return the shapes with their weights; the same object while little has changed."""
-        known = self._workload
+        cached = self._workload
         is_current = self._total <= self._derived * (1 + _RENEWED_BY)
-        if known is not None and is_current and known[0] == pool:
-            return known[1]
+        if cached is not None and is_current and cached[0] == pool:
+            return cached[1]
         workload = _workload(pool, self._weights.items())
         self._workload, self._derived = (pool, workload), self._total
         return workload

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pool.placement.simulation.placing_cluster import PlacingCluster
 
     Progress = Callable[[int, int], None]
-    """Told how many pods have arrived, and of how many."""
+    """Called with how many pods have arrived, and of how many."""
 
 _REPORTED_EVERY = 256
 """Events between two calls of the progress callback."""
@@ -156,7 +156,7 @@ class _Run:
             (_, number), kind = heapq.heappop(heads)
             placed = self._cluster.place_on(number, node)
             if placed is None:
-                continue  # what is placed meanwhile makes no room for this kind
+                continue  # what is placed meanwhile frees no capacity for this kind
             self._note(number, placed)
             self._waiting_count -= 1
             pods = self._waiting[kind]

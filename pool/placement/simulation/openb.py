@@ -47,7 +47,7 @@ def tune(
     arrivals: list[TracePod],
     trace: "Sequence[TracePod]",
     *,
-    wanted: float,
+    requested: float,
     below: "Callable[[int], int]",
 ) -> None:
     """Add pods of the trace, or remove some, until the arrivals ask for a demand.
@@ -57,20 +57,20 @@ def tune(
     Args:
         arrivals: changed in place.
         trace: what is drawn from.
-        wanted: milli of devices.
+        requested: milli of devices.
         below: draws a number from 0 to below its argument.
     """
     demand = sum(pod.shape.demand for pod in arrivals)
-    if demand > wanted:
-        while demand > wanted:
+    if demand > requested:
+        while demand > requested:
             demand -= arrivals.pop(below(len(arrivals))).shape.demand
         return
-    if demand == wanted or not any(pod.milli for pod in trace):
+    if demand == requested or not any(pod.milli for pod in trace):
         return
     while True:
         pod = trace[below(len(trace))]
         # The published program compares with the demand on one device.
-        if demand + pod.milli > wanted:
+        if demand + pod.milli > requested:
             return
         demand += pod.shape.demand
         arrivals.append(pod)

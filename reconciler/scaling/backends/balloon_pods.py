@@ -52,12 +52,12 @@ class BalloonPods:
         parameters: "ScalingParameters",
         *,
         now: dt.datetime,
-        known: "Sequence[ScaleRequestStatus]",
+        recorded: "Sequence[ScaleRequestStatus]",
     ) -> tuple[ObservedRequest, ...]:
-        before: dict[str, ScaleRequestStatus] = {item.id: item for item in known}
+        before: dict[str, ScaleRequestStatus] = {item.id: item for item in recorded}
         signals = self._stores.scale_signals.of(parameters.pool.name).values()
         found = [
-            self._request(parameters, signal, known=before.get(signal.request), now=now)
+            self._request(parameters, signal, recorded=before.get(signal.request), now=now)
             for signal in signals
             if not signal.is_terminating
         ]
@@ -83,14 +83,16 @@ class BalloonPods:
         parameters: "ScalingParameters",
         signal: "SignalFacts",
         *,
-        known: "ScaleRequestStatus | None",
+        recorded: "ScaleRequestStatus | None",
         now: dt.datetime,
     ) -> ObservedRequest:
         phase, message = self._phase(parameters, signal)
         since = min(signal.created, now)
         if phase is not RequestPhase.SIGNALLED:
-            is_same = known is not None and known.phase == phase.value
-            since = (parse_time(known.since) if known is not None and is_same else None) or now
+            is_same = recorded is not None and recorded.phase == phase.value
+            since = (
+                parse_time(recorded.since) if recorded is not None and is_same else None
+            ) or now
         within = _WITHIN.get(phase, parameters.devices_within)
         deadline = min(since, now) + within
         failure = None

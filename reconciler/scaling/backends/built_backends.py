@@ -28,7 +28,7 @@ class NoAutoscaler:
         parameters: "ScalingParameters",
         *,
         now: "dt.datetime",
-        known: "Sequence[ScaleRequestStatus]",
+        recorded: "Sequence[ScaleRequestStatus]",
     ) -> "tuple[ObservedRequest, ...]":
         return ()
 

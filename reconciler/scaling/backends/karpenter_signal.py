@@ -52,7 +52,7 @@ class KarpenterSignal:
         parameters: "ScalingParameters",
         *,
         now: "dt.datetime",
-        known: "Sequence[ScaleRequestStatus]",
+        recorded: "Sequence[ScaleRequestStatus]",
     ) -> "tuple[ObservedRequest, ...]":
         return observed_requests(
             parameters,
@@ -60,7 +60,7 @@ class KarpenterSignal:
             claims=self._stores.node_claims,
             nodes=requested_nodes(self._stores, parameters.pool),
             now=now,
-            known=known,
+            recorded=recorded,
             deleted=self._stores.node_claims.deleted(),
         )
 

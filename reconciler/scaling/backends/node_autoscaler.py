@@ -26,7 +26,7 @@ class NodeAutoscaler(Protocol):
         parameters: "ScalingParameters",
         *,
         now: "dt.datetime",
-        known: "Sequence[ScaleRequestStatus]",
+        recorded: "Sequence[ScaleRequestStatus]",
     ) -> "tuple[ObservedRequest, ...]":
         """Return the requests of a pool that left a trace in the API, from stores alone."""
 

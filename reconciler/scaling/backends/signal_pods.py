@@ -118,12 +118,12 @@ class SignalPods:
         name = signal_name(request.id)
         pod = await self._client.get(PODS, Pod, name, namespace=self._namespace)
         labels = pod.metadata.labels or {}
-        wanted = {
+        desired = {
             COMPONENT_LABEL: SCALE_SIGNAL,
             SCALING_POOL_LABEL: request.pool,
             SCALE_REQUEST_LABEL: request.id,
         }
-        if not wanted.items() <= labels.items():
+        if not desired.items() <= labels.items():
             raise ForeignObjectError(
                 f"pod {self._namespace}/{name} is no signal of pool {request.pool}, and has its name:"
                 f" kubectl delete pod -n {self._namespace} {name}"

@@ -26,7 +26,7 @@ class DemandBatch:
     _grown: float = 0.0
 
     def wait_s(self, waiting: "AbstractSet[PodUid]", now: float) -> float:
-        """Return after which time to look again; 0 where the pods are to be planned now.
+        """Return after which time to reconcile again; 0 where the pods are to be planned now.
 
         Pods that stop waiting neither open a batch nor prolong it.
         """

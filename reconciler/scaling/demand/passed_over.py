@@ -69,34 +69,34 @@ class PassedOverNodes:
             now: Clock.monotonic() seconds.
         """
         for pod in waiting:
-            wait, known = plan.waits.get(pod.uid), self._pods.get(pod.uid)
+            wait, record = plan.waits.get(pod.uid), self._pods.get(pod.uid)
             if wait is None or wait.reason is not WaitReason.NOT_DEVICES:
-                if known is not None:
-                    known.since = None
+                if record is not None:
+                    record.since = None
                 continue
-            known = self._pods.setdefault(pod.uid, _PassedOver())
-            if known.since is None:
-                known.since = now
-            elif now - known.since >= PASSED_OVER_S:
-                self._leave_out(known, pool, pod)
+            record = self._pods.setdefault(pod.uid, _PassedOver())
+            if record.since is None:
+                record.since = now
+            elif now - record.since >= PASSED_OVER_S:
+                self._leave_out(record, pool, pod)
 
     def forget(self, pending: "Iterable[PodUid]") -> None:
         """Forget all pods but these."""
         kept = frozenset(pending)
-        self._pods = {uid: known for uid, known in self._pods.items() if uid in kept}
+        self._pods = {uid: record for uid, record in self._pods.items() if uid in kept}
 
     def uids(self) -> "tuple[PodUid, ...]":
         return tuple(self._pods)
 
-    def _leave_out(self, known: _PassedOver, pool: "PoolFacts", pod: "PodFacts") -> None:
-        nodes = list(self._with_room(pool, pod))
+    def _leave_out(self, record: _PassedOver, pool: "PoolFacts", pod: "PodFacts") -> None:
+        nodes = list(self._with_capacity(pool, pod))
         for key in (ZONE_LABEL, INSTANCE_TYPE_LABEL):
             if nodes and all(key in node.labels for node in nodes):
-                known.left_out.setdefault(key, set()).update(node.labels[key] for node in nodes)
-                known.since = None
+                record.left_out.setdefault(key, set()).update(node.labels[key] for node in nodes)
+                record.since = None
                 return
 
-    def _with_room(self, pool: "PoolFacts", pod: "PodFacts") -> "Iterator[NodeFacts]":
+    def _with_capacity(self, pool: "PoolFacts", pod: "PodFacts") -> "Iterator[NodeFacts]":
         constraints = constraints_of_selection(pod.selection or PodSelection())
         for name, figures in self._index.state_for(pool.name, pod.demand).nodes().items():
             node = self._index.nodes.get(name)
@@ -105,18 +105,18 @@ class PassedOverNodes:
                 and figures.is_reservable
                 and figures.free >= pod.demand.units
                 and may_go_to(node, constraints)
-                and self._index.has_room(pod, name)
+                and self._index.has_capacity(pod, name)
             ):
                 yield node
 
     def _narrowed(self, pod: "PodFacts") -> "PodFacts":
-        known = self._pods.get(pod.uid)
-        if known is None or not known.left_out:
+        record = self._pods.get(pod.uid)
+        if record is None or not record.left_out:
             return pod
         selection = pod.selection or PodSelection()
         excluded = [
             SelectorRequirement(key=key, operator=SelectorOperator.NOT_IN, values=sorted(values))
-            for key, values in sorted(known.left_out.items())
+            for key, values in sorted(record.left_out.items())
         ]
         texts = tuple(
             f"nodes with {item.key} {listed(item.values or ())}, where units are free and kube-scheduler does not bind the pod"

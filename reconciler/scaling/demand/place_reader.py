@@ -68,29 +68,29 @@ class PlaceReader:
         self._client = client
         self._catalog = catalog
         self._index = index
-        self._known: dict[_Key, tuple[float, Place | _Nodes]] = {}
+        self._cached: dict[_Key, tuple[float, Place | _Nodes]] = {}
         # until when it counts, and what it says
 
     async def read(self, waiting: "Iterable[PodFacts]", *, now: float) -> None:
         """Read what is old, or not known, of the pods' volumes and of other pods; `now` is Clock.monotonic() seconds."""
-        known = {key: known for key, known in self._known.items() if known[0] > now - KEPT_S}
-        self._known = known
+        cached = {key: cached for key, cached in self._cached.items() if cached[0] > now - KEPT_S}
+        self._cached = cached
         by_age = sorted(
             dict.fromkeys(key for pod in waiting for key in _keys(pod)),
-            key=lambda key: known[key][0] if key in known else 0.0,
+            key=lambda key: cached[key][0] if key in cached else 0.0,
         )
-        wanted: dict[str, list[_Key]] = {}
+        stale_keys: dict[str, list[_Key]] = {}
         for key in by_age:
-            if key not in known or known[key][0] <= now:
-                wanted.setdefault(key[0], []).append(key)
+            if key not in cached or cached[key][0] <= now:
+                stale_keys.setdefault(key[0], []).append(key)
         turns = asyncio.Semaphore(AT_A_TIME)
         async with asyncio.TaskGroup() as group:
-            for key in itertools.islice(in_turn(wanted.values()), MOST_READ):
+            for key in itertools.islice(in_turn(stale_keys.values()), MOST_READ):
                 group.create_task(self._read(key, now, turns), name=f"place by {key[1]}")
 
     def zones(self) -> "frozenset[str]":
         """Return the zones in which volumes are, or may be made."""
-        places = [found for _, found in self._known.values() if isinstance(found, Place)]
+        places = [found for _, found in self._cached.values() if isinstance(found, Place)]
         terms = [term for place in places for term in place.terms]
         expressions = [expression for term in terms for expression in term.match_expressions or ()]
         return frozenset(
@@ -113,7 +113,7 @@ class PlaceReader:
 
     def _place(self, pool: "PoolFacts", selection: PodSelection, key: _Key) -> Place:
         _, asked = key
-        _, found = self._known.get(key, (0.0, None))
+        _, found = self._cached.get(key, (0.0, None))
         if isinstance(found, Place):
             return found
         if found is None or isinstance(asked, str):
@@ -158,7 +158,7 @@ class PlaceReader:
                     seconds = BOUND_S if is_bound else FRESH_S
             except KubeError:  # counted by the client
                 found = Place(untold=_words(asked))
-        self._known[key] = (now + seconds, found)
+        self._cached[key] = (now + seconds, found)
 
     async def _place_of_claim(self, namespace: str, name: str) -> tuple[Place, bool]:
         """Return where a claim's volume is or may be, and whether it is there."""
@@ -176,12 +176,14 @@ class PlaceReader:
         unbound = Place(undecided=f"claim {name} of the pod is not bound to a volume yet")
         if not class_name:
             return unbound, False
-        known = await self._client.get(STORAGE_CLASSES, StorageClass, class_name)
-        if not known.waits_for_pod:
+        storage_class = await self._client.get(STORAGE_CLASSES, StorageClass, class_name)
+        if not storage_class.waits_for_pod:
             return unbound, False
-        if known.provisioner == _NO_PROVISIONER:  # one of the volumes that exist, on any node
+        if (
+            storage_class.provisioner == _NO_PROVISIONER
+        ):  # one of the volumes that exist, on any node
             return Place(untold=_words(name)), False
-        return place_of_class(name, known.allowed_topologies or ()), False
+        return place_of_class(name, storage_class.allowed_topologies or ()), False
 
     async def _nodes_of(self, rule: PeerRule) -> _Nodes:
         if rule.selector is None:
@@ -212,8 +214,8 @@ class PlaceReader:
         selected: set[str] = set()
         if rule.namespace_selector is not None:
             matches = parse_label_selector(rule.namespace_selector).matches
-            known = self._catalog.labels_by_namespace
-            selected = {name for name, labels in known.items() if matches(labels)}
+            namespaces = self._catalog.labels_by_namespace
+            selected = {name for name, labels in namespaces.items() if matches(labels)}
         return selected.union(rule.namespaces)
 
 

@@ -49,12 +49,12 @@ class Place:
 
 def place_of_volume(claim: str, terms: "Sequence[NodeSelectorTerm]") -> Place:
     """Return the place of a volume by the node affinity that it has."""
-    known = [_known(term) for term in terms]
+    supported = [_with_supported_keys(term) for term in terms]
     is_whole = all(
-        found == term for found, term in zip(known, map(_with_zones, terms), strict=True)
+        found == term for found, term in zip(supported, map(_with_zones, terms), strict=True)
     )
     return Place(
-        tuple(known) if all(term.match_expressions for term in known) else (),
+        tuple(supported) if all(term.match_expressions for term in supported) else (),
         "" if is_whole else f"a part of the place of claim {claim}",
     )
 
@@ -151,14 +151,14 @@ def _place(key: str, operator: SelectorOperator, values: "Collection[str]") -> P
     return Place((NodeSelectorTerm(match_expressions=[_requirement(key, operator, values)]),))
 
 
-def _known(term: NodeSelectorTerm) -> NodeSelectorTerm:
+def _with_supported_keys(term: NodeSelectorTerm) -> NodeSelectorTerm:
     """Return what an autoscaler can be asked for of a term."""
-    known = [
+    supported = [
         expression
         for expression in _with_zones(term).match_expressions or ()
         if _can_be_asked_for(expression.key)
     ]
-    return NodeSelectorTerm(match_expressions=known)
+    return NodeSelectorTerm(match_expressions=supported)
 
 
 def _with_zones(term: NodeSelectorTerm) -> NodeSelectorTerm:

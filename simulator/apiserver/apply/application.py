@@ -39,9 +39,9 @@ def apply(application: Application, live: Json, owners: Ownership) -> tuple[Json
         StatusError: 409, other managers set fields of the configuration to other values.
     """
     manager, shape = application.manager, application.shape
-    wanted = fields.ownable(without_nulls(application.config))
-    applied = frozenset(fields.leaves(wanted, shape)) if wanted else frozenset[Path]()
-    merged = _merge(live, wanted, shape)
+    requested = fields.ownable(without_nulls(application.config))
+    applied = frozenset(fields.leaves(requested, shape)) if requested else frozenset[Path]()
+    merged = _merge(live, requested, shape)
     assert isinstance(merged, dict)
 
     changed = fields.Difference(fields.ownable(live), fields.ownable(merged), shape).changed
@@ -78,25 +78,25 @@ def _strip(value: object) -> object:
     return value
 
 
-def _merge(live: object, wanted: object, shape: "Mapping[str, Any]") -> object:
-    if isinstance(live, dict) and isinstance(wanted, dict) and shapes.is_granular_map(shape):
+def _merge(live: object, requested: object, shape: "Mapping[str, Any]") -> object:
+    if isinstance(live, dict) and isinstance(requested, dict) and shapes.is_granular_map(shape):
         merged = dict(live)
-        for key, value in wanted.items():
+        for key, value in requested.items():
             merged[key] = _merge(live.get(key), value, shapes.child(shape, key))
         return merged
-    if isinstance(live, list) and isinstance(wanted, list):
+    if isinstance(live, list) and isinstance(requested, list):
         if keys := shapes.list_keys(shape):
-            return _merge_keyed(live, wanted, keys, item_shape=shapes.item(shape))
+            return _merge_keyed(live, requested, keys, item_shape=shapes.item(shape))
         if shapes.is_set(shape):
-            return live + [entry for entry in wanted if entry not in live]
-    return wanted
+            return live + [entry for entry in requested if entry not in live]
+    return requested
 
 
 def _merge_keyed(
-    live: list[Any], wanted: list[Any], keys: tuple[str, ...], *, item_shape: "Mapping[str, Any]"
+    live: list[Any], requested: list[Any], keys: tuple[str, ...], *, item_shape: "Mapping[str, Any]"
 ) -> list[Any]:
     merged = {fields.item_element(item, keys, item_shape): item for item in live}
-    for item in wanted:
+    for item in requested:
         element = fields.item_element(item, keys, item_shape)
         merged[element] = _merge(merged.get(element), item, item_shape)
     return list(merged.values())

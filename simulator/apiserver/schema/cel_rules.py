@@ -124,8 +124,8 @@ def _validate(
         older = old if isinstance(old, list) and rules.keys else []
         by_key = {rules.key_of(item): item for item in older}
         for index, item in enumerate(value):
-            known = by_key.get(rules.key_of(item), _ABSENT)
-            yield from _validate(rules.items, item, known, path=f"{path}[{index}]")
+            current = by_key.get(rules.key_of(item), _ABSENT)
+            yield from _validate(rules.items, item, current, path=f"{path}[{index}]")
 
 
 def _fault(rule: "Mapping[str, Any]", value: object, old: object) -> str | None:

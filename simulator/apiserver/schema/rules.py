@@ -80,9 +80,9 @@ def _type_name(value: object) -> str:
             return "object"
 
 
-def _has_type(value: object, wanted: str) -> bool:
+def _has_type(value: object, allowed: str) -> bool:
     found = _type_name(value)
-    return found == wanted or (found == "integer" and wanted == "number")
+    return found == allowed or (found == "integer" and allowed == "number")
 
 
 def validate(value: object, schema: "Mapping[str, Any]", path: str) -> "Iterator[InvalidField]":
@@ -102,13 +102,13 @@ def validate(value: object, schema: "Mapping[str, Any]", path: str) -> "Iterator
 
 def _type_fault(value: object, schema: "Mapping[str, Any]", path: str) -> InvalidField | None:
     if schema.get("x-kubernetes-int-or-string"):
-        wanted = ["integer", "string"]
+        allowed = ["integer", "string"]
     else:
-        wanted = [schema["type"]] if "type" in schema else []
-    if not wanted or any(_has_type(value, item) for item in wanted):
+        allowed = [schema["type"]] if "type" in schema else []
+    if not allowed or any(_has_type(value, item) for item in allowed):
         return None
     name = _type_name(value)
-    return wrong_type(path, name, f'{path} in body must be of type {",".join(wanted)}: "{name}"')
+    return wrong_type(path, name, f'{path} in body must be of type {",".join(allowed)}: "{name}"')
 
 
 def _validate_content(
@@ -255,12 +255,12 @@ _TYPED: Final = {
 
 def typed_faults(value: object, schema: "Mapping[str, Any]", path: str) -> "Iterator[str]":
     """Yield why a configuration cannot be applied: wrong types, unknown fields, duplicate keys."""
-    wanted = schema.get("type")
-    if value is None or schema.get("x-kubernetes-int-or-string") or wanted is None:
+    allowed = schema.get("type")
+    if value is None or schema.get("x-kubernetes-int-or-string") or allowed is None:
         return
     found = _type_name(value)
-    if not _has_type(value, wanted) and not {found, wanted} <= {"integer", "number"}:
-        yield f"{path}: expected {_TYPED[wanted]}, got {found}"
+    if not _has_type(value, allowed) and not {found, allowed} <= {"integer", "number"}:
+        yield f"{path}: expected {_TYPED[allowed]}, got {found}"
     elif isinstance(value, dict):
         for key, item in value.items():
             inner = allowed_field(schema, key)

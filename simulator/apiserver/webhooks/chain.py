@@ -315,20 +315,20 @@ def _matches_rules(
     )
 
 
-def _has(values: list[str] | None, wanted: str) -> bool:
-    return values is not None and not {wanted, "*"}.isdisjoint(values)
+def _has(values: list[str] | None, requested: str) -> bool:
+    return values is not None and not {requested, "*"}.isdisjoint(values)
 
 
 def _is_path(pattern: str, path: str) -> bool:
     """Compare as Kubernetes does: `*` is every main resource, `*/*` everything."""
     plural, _, subresource = path.partition("/")
-    wanted_plural, slash, wanted_subresource = pattern.partition("/")
-    if wanted_plural not in {"*", plural}:
+    plural_pattern, slash, subresource_pattern = pattern.partition("/")
+    if plural_pattern not in {"*", plural}:
         return False
     if not slash:
         return not subresource
     # `pods/*` is pods and all their subresources.
-    return wanted_subresource in {"*", subresource}
+    return subresource_pattern in {"*", subresource}
 
 
 def _selects(selector: "Mapping[str, Any] | None", labels: "Mapping[str, str]") -> bool:

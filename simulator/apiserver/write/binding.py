@@ -94,10 +94,10 @@ class PodBinder:
 def _check_preconditions(stored: "Stored", binding: Json) -> None:
     """Refuse a Binding with another uid or version; the older path checks neither."""
     found, name = stored.body["metadata"], stored.key[1]
-    wanted = binding["metadata"]
-    if (uid := wanted.get("uid")) and uid != found["uid"]:
-        raise errors.other_uid(PODS, name, wanted=uid, actual=found["uid"])
-    version = wanted.get("resourceVersion")
+    requested = binding["metadata"]
+    if (uid := requested.get("uid")) and uid != found["uid"]:
+        raise errors.other_uid(PODS, name, requested=uid, actual=found["uid"])
+    version = requested.get("resourceVersion")
     if version and version != str(stored.version):
         raise errors.conflict(
             "pods",

@@ -133,18 +133,18 @@ class Deleter:
         """Return the object's last state and whether it is gone."""
         if resource is NAMESPACES:
             return self._end_namespace(stored)
-        wanted_s = pod.deletion_grace_s(stored.body, grace_s) if resource is PODS else 0
+        grace_period_s = pod.deletion_grace_s(stored.body, grace_s) if resource is PODS else 0
         found = stored.body["metadata"]
         if "deletionTimestamp" in found:
             # A grace can only be shortened.
-            wanted_s = min(wanted_s, found.get("deletionGracePeriodSeconds", 0))
-            if wanted_s == found.get("deletionGracePeriodSeconds") and (
-                wanted_s or found.get("finalizers")
+            grace_period_s = min(grace_period_s, found.get("deletionGracePeriodSeconds", 0))
+            if grace_period_s == found.get("deletionGracePeriodSeconds") and (
+                grace_period_s or found.get("finalizers")
             ):
                 return stored, False
-        body = self._mark(stored, resource, wanted_s)
+        body = self._mark(stored, resource, grace_period_s)
         collection = self._store.collection(resource)
-        if wanted_s or found.get("finalizers"):
+        if grace_period_s or found.get("finalizers"):
             marked = collection.replace(resource, stored, body, ownership=stored.ownership)
             self._effects.stored(resource, marked)
             return marked, False

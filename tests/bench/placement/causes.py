@@ -47,7 +47,7 @@ def _cause(node: "NodeState", remaining: int, pending: "Sequence[Ask]") -> IdleC
     nearest = Met.NOTHING
     for ask in pending:
         reached = met(node, ask)
-        # The node may have room for this pod on another device than this one.
+        # The node may have capacity for this pod on another device than this one.
         if reached > Met.MODEL and ask.devices and remaining < ask.milli:
             reached = Met.MODEL
         nearest = max(nearest, reached)

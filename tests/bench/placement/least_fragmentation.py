@@ -2,8 +2,8 @@
 
 from typing import TYPE_CHECKING, Final
 
+from pool.placement.fragmentation.capacity_weights import CapacityWeights
 from pool.placement.fragmentation.node_value import NodeValue
-from pool.placement.fragmentation.room_prices import RoomPrices
 from tests.bench.placement.node_state import UNKNOWN, choices
 
 if TYPE_CHECKING:
@@ -27,8 +27,8 @@ class LeastFragmentation:
         self._targets = targets
         self._values: dict[tuple[str, str], NodeValue] = {}
         self._before: dict[tuple[str, int], _Before] = {}
-        self._rooms = {
-            pool: _PoolRooms(target, pool, [node for node in nodes if node.remaining.get(pool)])
+        self._capacities = {
+            pool: _PoolCapacity(target, pool, [node for node in nodes if node.remaining.get(pool)])
             for pool, target in targets.items()
         }
 
@@ -36,7 +36,7 @@ class LeastFragmentation:
         """Note that a node has changed; return the indices of all nodes whose scores have."""
         indices = {node.index}
         for pool in node.remaining:
-            for index in self._rooms[pool].changed(node):
+            for index in self._capacities[pool].changed(node):
                 indices.add(index)
                 self._before.pop((pool, index), None)
         return indices
@@ -79,39 +79,39 @@ class LeastFragmentation:
 
     def _state(self, node: "NodeState", pool: str) -> _Before:
         key = pool, node.index
-        known = self._before.get(key)
-        if known is None or known[0] != node.generation:
+        cached = self._before.get(key)
+        if cached is None or cached[0] != node.generation:
             value = self._value(pool, node.model)
             left = node.remaining[pool]
             filled = sum(value.fill[remaining] for remaining in left)
             idle = left.count(node.wholes[pool])
             cpu = None if node.cpu == UNKNOWN else node.cpu
-            known = node.generation, filled, idle, value.of(filled, idle, cpu)
-            self._before[key] = known
-        return known
+            cached = node.generation, filled, idle, value.of(filled, idle, cpu)
+            self._before[key] = cached
+        return cached
 
     def _value(self, pool: str, model: str) -> NodeValue:
         key = pool, model
         value = self._values.get(key)
         if value is None:
-            rooms = self._rooms[pool]
-            value = NodeValue(self._targets[pool], model, rooms.prices, whole=rooms.whole)
+            capacity = self._capacities[pool]
+            value = NodeValue(self._targets[pool], model, capacity.prices, whole=capacity.whole)
             self._values[key] = value
         return value
 
 
-class _PoolRooms:
-    """Room for large pods on the nodes of a pool."""
+class _PoolCapacity:
+    """Capacity for large pods on the nodes of a pool."""
 
     def __init__(self, target: "TargetWorkload", pool: str, nodes: "Sequence[NodeState]") -> None:
         self._pool = pool
-        self.prices = RoomPrices(target)
+        self.prices = CapacityWeights(target)
         self.whole = nodes[0].wholes[pool] if nodes else 1
         self._by_node = {node.index: self._of(node) for node in nodes}
         self._free = {node.index: sum(node.remaining[pool]) for node in nodes}
         self._all_free = sum(self._free.values())
         self._total = [
-            sum(rooms[index] for rooms in self._by_node.values())
+            sum(capacity[index] for capacity in self._by_node.values())
             for index in range(len(self.prices.shapes))
         ]
         self.prices.observe(self._all_free, self._total)
@@ -124,18 +124,18 @@ class _PoolRooms:
         before, after = self._by_node[node.index], self._of(node)
         if before != after:
             self._by_node[node.index] = after
-            for index, room in enumerate(after):
-                self._total[index] += room - before[index]
+            for index, capacity in enumerate(after):
+                self._total[index] += capacity - before[index]
         changed = self.prices.observe(self._all_free, self._total)
         if not changed:
             return ()
         return [
             index
-            for index, rooms in self._by_node.items()
-            if any(rooms[shape] for shape in changed)
+            for index, capacity in self._by_node.items()
+            if any(capacity[shape] for shape in changed)
         ]
 
     def _of(self, node: "NodeState") -> tuple[int, ...]:
         idle = node.remaining[self._pool].count(self.whole)
         cpu = None if node.cpu == UNKNOWN else node.cpu
-        return self.prices.rooms(node.model, idle, cpu)
+        return self.prices.pod_counts(node.model, idle, cpu)

@@ -165,22 +165,22 @@ class Asks:
 
     def __init__(self, cluster: "Cluster") -> None:
         self.pools = {pool.name: PoolRules.of(pool) for pool in cluster.pools}
-        self._known: dict[tuple[str, int, int, tuple[str, ...]], Ask] = {}
+        self._cached: dict[tuple[str, int, int, tuple[str, ...]], Ask] = {}
 
     def of(self, pod: "SimulatedPod") -> Ask:
         """Return the kind of a pod."""
         key = (pod.pool, pod.units, pod.cpu_milli, pod.models)
-        known = self._known.get(key)
-        if known is None:
-            known = self._known[key] = self._new(pod)
-        return known
+        cached = self._cached.get(key)
+        if cached is None:
+            cached = self._cached[key] = self._new(pod)
+        return cached
 
     def all(self) -> list[Ask]:
         """Return all kinds so far, by index."""
-        return list(self._known.values())
+        return list(self._cached.values())
 
     def _new(self, pod: "SimulatedPod") -> Ask:
-        index = len(self._known)
+        index = len(self._cached)
         if not pod.pool:
             return Ask(index, None, 0, 0, pod.cpu_milli, pod.models)
         rules = self.pools[pod.pool]

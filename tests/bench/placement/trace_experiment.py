@@ -82,7 +82,7 @@ def experiment(
     """
     random = GoRandom(seed)
     devices = sum(node.devices for node in nodes)
-    arrivals = _drawn(pods, wanted=inflate * devices * WHOLE_DEVICE, random=random)
+    arrivals = _drawn(pods, requested=inflate * devices * WHOLE_DEVICE, random=random)
     for _ in range(_INFORMERS):
         random.int63()
     ordered = sorted(nodes, key=lambda node: node.name)
@@ -123,12 +123,12 @@ def cluster_of(nodes: "Sequence[TraceNode]", unit: int) -> Cluster:
     )
 
 
-def _drawn(pods: "Sequence[TracePod]", *, wanted: float, random: GoRandom) -> list[TracePod]:
+def _drawn(pods: "Sequence[TracePod]", *, requested: float, random: GoRandom) -> list[TracePod]:
     random.int63()
     by_name = sorted(pods, key=lambda pod: pod.name)
     arrivals = list(by_name)
     random.shuffle(arrivals)
-    tune(arrivals, by_name, wanted=wanted, below=random.below)
+    tune(arrivals, by_name, requested=requested, below=random.below)
     return arrivals
 
 

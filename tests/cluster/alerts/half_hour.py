@@ -235,11 +235,11 @@ class HalfHour:
 
         await polling.eventually(has, what=f"{type_}={status} of {node}")
 
-    async def _figures(self, pool: str, **wanted: int) -> None:
+    async def _figures(self, pool: str, **expected: int) -> None:
         async def has() -> bool:
             current = await self.api.get(f"{objects.POOLS}/{pool}")
             seen = objects.capacity(current)
-            assert {key: seen.get(key) for key in wanted} == wanted, f"{current.get('status')}"
+            assert {key: seen.get(key) for key in expected} == expected, f"{current.get('status')}"
             return True
 
-        await polling.eventually(has, what=f"{pool} with {wanted}", every=0.2)
+        await polling.eventually(has, what=f"{pool} with {expected}", every=0.2)

@@ -65,7 +65,7 @@ def find_binaries(progress: "Callable[[str], None]") -> Binaries:
 
 
 def find_kubectl(progress: "Callable[[str], None]") -> Path:
-    """Return kubectl alone, which is all that somebody else's cluster needs."""
+    """Return kubectl alone, which is all that another client's cluster needs."""
     return _find(["kubectl"], progress)["kubectl"]
 
 

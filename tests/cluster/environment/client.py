@@ -80,7 +80,7 @@ class ApiClient:
             return {}
 
     async def status(self, path: str) -> JsonObject:
-        """Return the status of the object; an empty one until somebody has written it.
+        """Return the status of the object; an empty one until a user has written it.
 
         A status is always a second write: an object is there before it has one.
         """
@@ -88,7 +88,7 @@ class ApiClient:
         return status
 
     async def conditions(self, path: str) -> dict[str, JsonObject]:
-        """Return type -> condition of the object; none until somebody has written them."""
+        """Return type -> condition of the object; none until a user has written them."""
         current: list[JsonObject] = (await self.status(path)).get("conditions") or []
         return {item["type"]: item for item in current}
 

@@ -58,8 +58,8 @@ class Credentials:
         self.service_account_key.write_bytes(_key_pem(ec.generate_private_key(ec.SECP256R1())))
 
         groups = {ADMIN: _MASTERS, KUBELETS: _MASTERS}
-        known = [ADMIN, CONTROLLER_MANAGER, SCHEDULER, KUBELETS, AUDIT_MARKER, *plain_users]
-        self._tokens = {user: secrets.token_hex(16) for user in known}
+        users = [ADMIN, CONTROLLER_MANAGER, SCHEDULER, KUBELETS, AUDIT_MARKER, *plain_users]
+        self._tokens = {user: secrets.token_hex(16) for user in users}
         self.token_file = directory / "tokens.csv"
         self.token_file.write_text(
             "".join(

@@ -66,27 +66,27 @@ class DriverFleet:
     """Path of the ClusterPolicy."""
 
     async def nodes(self, names: Iterable[str]) -> dict[str, Json]:
-        wanted = set(names)
+        expected = set(names)
         listing = await self.api.get(nodes.NODES)
         found = {item["metadata"]["name"]: item for item in listing["items"]}
-        return {name: item for name, item in found.items() if name in wanted}
+        return {name: item for name, item in found.items() if name in expected}
 
     async def states(self, names: Iterable[str]) -> dict[str, str]:
         return {name: state_of(node) for name, node in (await self.nodes(names)).items()}
 
-    async def until(self, names: Iterable[str], *wanted: str, within: float = 120) -> None:
+    async def until(self, names: Iterable[str], *expected: str, within: float = 120) -> None:
         """Return when every node is in one of the states."""
         names = list(names)
 
         async def are_there() -> bool:
             found = await self.states(names)
-            odd = {name: found.get(name) for name in names if found.get(name) not in wanted}
+            odd = {name: found.get(name) for name in names if found.get(name) not in expected}
             assert not odd, (
                 f"{len(odd)} nodes: {dict(list(odd.items())[:5])}; {await self.entries()}"
             )
             return True
 
-        await polling.eventually(are_there, what=f"nodes are {wanted}", within=within, every=0.5)
+        await polling.eventually(are_there, what=f"nodes are {expected}", within=within, every=0.5)
 
     async def until_driven(
         self, names: Iterable[str], version: str, *, within: float = 120

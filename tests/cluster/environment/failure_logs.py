@@ -40,11 +40,11 @@ def logged_since(directory: "Path", before: Sizes) -> str:
 def _worth_printing(lines: "Iterable[str]") -> list[str]:
     """Return lines of a log in JSON; other programs write too much that is of no interest here."""
     levels = [(line, _level(line)) for line in lines]
-    known = [(line, level) for line, level in levels if level is not None]
-    first_of_last = len(known) - _LAST
+    with_level = [(line, level) for line, level in levels if level is not None]
+    first_of_last = len(with_level) - _LAST
     current = [
         line[:_WIDTH]
-        for number, (line, level) in enumerate(known)
+        for number, (line, level) in enumerate(with_level)
         if level in _WORSE or number >= first_of_last
     ]
     return current[-_MOST_LINES:]

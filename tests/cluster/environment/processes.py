@@ -153,7 +153,7 @@ class ChildProcess:
         return self._process
 
     def _signal(self, number: signal.Signals) -> None:
-        # Once swept, the number of the group may be somebody else's.
+        # Once swept, the number of the group may be another client's.
         if not self._swept:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._require_process().pid, number)

@@ -90,7 +90,7 @@ class Prometheus:
         ]
 
     async def has_values(self, expression: str, *, since: float, until: float) -> bool:
-        """Say whether an expression had a number at any time between, looked at each second; NaN is none."""
+        """Say whether an expression had a number at any time between, examined each second; NaN is none."""
         asked = {"query": expression, "start": f"{since}", "end": f"{until}", "step": "1s"}
         async with (
             aiohttp.ClientSession() as session,

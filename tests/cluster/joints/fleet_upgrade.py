@@ -245,14 +245,14 @@ class FleetUpgrade:
 
     async def _begun(self, names: "Iterable[str]") -> str:
         """Return the first of these nodes that an upgrade has cordoned."""
-        wanted = list(names)
+        expected = list(names)
 
         async def is_begun() -> str:
-            found = await self.fleet.nodes(wanted)
-            return next((name for name in wanted if is_cordoned(found[name])), "")
+            found = await self.fleet.nodes(expected)
+            return next((name for name in expected if is_cordoned(found[name])), "")
 
         return await polling.eventually(
-            is_begun, what=f"one of {wanted} is cordoned", within=PATIENCE_S
+            is_begun, what=f"one of {expected} is cordoned", within=PATIENCE_S
         )
 
     async def _karpenter_is_away(self) -> None:
@@ -309,8 +309,8 @@ class FleetUpgrade:
             status = await self.cluster.api.status(path)
             assert status.get("state") == "disabled", f"{status}"
             texts = [item["message"] for item in status["conditions"]]
-            wanted = f"ClusterPolicy {POLICY} describes the driver of all nodes"
-            assert any(wanted in text for text in texts), f"{texts}"
+            expected = f"ClusterPolicy {POLICY} describes the driver of all nodes"
+            assert any(expected in text for text in texts), f"{texts}"
             return True
 
         await polling.eventually(is_off, what=f"NVIDIADriver {DRIVER_OBJECT} says why it is off")

@@ -177,9 +177,9 @@ async def apply(kubectl, api: client.ApiClient, crds: list[Json]) -> None:
                 item for key, item in served["schemas"].items() if key.endswith(f".{kind}")
             )
             for part in ("spec", "status"):
-                wanted = schema_of(crd)["properties"].get(part, {}).get("properties", {})
+                expected = schema_of(crd)["properties"].get(part, {}).get("properties", {})
                 current = schema["properties"].get(part, {}).get("properties", {})
-                assert wanted.keys() == current.keys(), kind
+                assert expected.keys() == current.keys(), kind
             assert schema.get("description") == schema_of(crd).get("description"), kind
         return True
 

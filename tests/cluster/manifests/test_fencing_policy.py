@@ -136,7 +136,7 @@ async def until_refused(api, namespace, leader: str) -> None:
     await polling.eventually(is_refused_now, what=f"a fence that refuses {leader}")
 
 
-async def until_known(api, namespace, leader: str) -> float:
+async def until_served(api, namespace, leader: str) -> float:
     """Return after how many seconds the fence lets this term pass."""
     since = time.monotonic()
 
@@ -193,7 +193,7 @@ async def test_term_that_is_over_is_refused_as_soon_as_the_next_is_known(fence, 
     lags = []
     for number in range(2, 52):
         await begin_term(api, "second", number)
-        lags.append(await until_known(api, namespace, leadership_token("second", number)))
+        lags.append(await until_served(api, namespace, leadership_token("second", number)))
         with is_refused(f"led by second/{number}"):
             await bind(api, namespace, leadership_token("second", number - 1), dryRun="All")
     print("fence knows a new term after ms:", sorted(round(1000 * lag, 1) for lag in lags))
@@ -219,7 +219,7 @@ async def test_term_that_is_deleted_lets_nothing_pass_until_there_is_one_again(
         await bind(api, namespace, "first/1")
     assert refused.value.status == 422
     await api.create(TERMS, a_term("first", 2))
-    await until_known(api, namespace, "first/2")
+    await until_served(api, namespace, "first/2")
     with is_refused("led by first/2"):
         await bind(api, namespace, "first/1")
 
@@ -232,9 +232,9 @@ async def test_policy_that_is_deleted_and_applied_again_knows_later_terms(fence,
         await begin_term(api, "second", 2 * number)
         await apply_policy(api)
         await until_enforced(api, namespace)
-        await until_known(api, namespace, f"second/{2 * number}")
+        await until_served(api, namespace, f"second/{2 * number}")
         await begin_term(api, "second", 2 * number + 1)
-        await until_known(api, namespace, f"second/{2 * number + 1}")
+        await until_served(api, namespace, f"second/{2 * number + 1}")
         with is_refused(f"led by second/{2 * number + 1}"):
             await bind(api, namespace, f"second/{2 * number}")
 
@@ -260,10 +260,12 @@ async def test_definition_that_is_deleted_and_applied_again_is_followed_again(
         since = time.monotonic()
         term = a_term("first", number)
         await polling.eventually(functools.partial(is_served, term), what="the kind, served again")
-        known = await until_known(api, namespace, f"first/{number}")
-        print(f"served after {time.monotonic() - since - known:.1f} s, known {known:.1f} s later")
+        served_after_s = await until_served(api, namespace, f"first/{number}")
+        print(
+            f"served after {time.monotonic() - since - served_after_s:.1f} s, known {served_after_s:.1f} s later"
+        )
         await begin_term(api, "second", number + 10)
-        await until_known(api, namespace, f"second/{number + 10}")
+        await until_served(api, namespace, f"second/{number + 10}")
         with is_refused(f"led by second/{number + 10}"):
             await bind(api, namespace, f"first/{number}")
         await api.delete(f"{TERMS}/{TERM}")

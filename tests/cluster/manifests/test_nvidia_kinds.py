@@ -156,20 +156,20 @@ async def changed(api: client.ApiClient, crd: Json, change: Json, part: str = ""
 async def test_status_is_judged_as_the_published_definition_judges_it(api, both):
     rng = random.Random(SEED)
     schema = schema_of(published(both))
-    verdicts = set()
+    results = set()
     for body in published_objects(both, seed=SEED + 2, count=OBJECTS // 3):
         status = {"status": body.get("status", {"state": "ready"})}
         for item in (status, rng.choice(list(damages(schema, status))).applied(status)):
             theirs = await changed(api, THEIRS[both], item, "/status")
             ours = await changed(api, OURS[both], item, "/status")
-            verdicts.add(bool(theirs))
+            results.add(bool(theirs))
             if theirs:
                 assert ours, theirs
                 continue
             broken = [rule.text for rule in RULES if rule.is_broken({"kind": both, **item})]
             assert [rule.text for rule in RULES if rule.says(ours)] == broken
             assert bool(ours) == bool(broken), ours
-    assert verdicts == {True, False}
+    assert results == {True, False}
 
 
 async def test_status_may_name_every_state_and_every_upgraded_node(api, both):

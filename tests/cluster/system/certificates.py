@@ -19,16 +19,16 @@ async def data_of(api: client.ApiClient) -> dict[str, str]:
     return data
 
 
-async def make_again(api: client.ApiClient, missing: str, wanted: str) -> dict[str, str]:
+async def make_again(api: client.ApiClient, missing: str, expected: str) -> dict[str, str]:
     """Take one key from the Secret; return the data once another one has changed for it."""
     before = await data_of(api)
     await api.patch(installation.SECRET, {"data": {missing: ""}})
 
     async def changed() -> dict[str, str] | None:
         data = await data_of(api)
-        return data if data[missing] and data[wanted] != before[wanted] else None
+        return data if data[missing] and data[expected] != before[expected] else None
 
-    return await polling.eventually(changed, what=f"a new {wanted}")
+    return await polling.eventually(changed, what=f"a new {expected}")
 
 
 async def retire_old_authorities(api: client.ApiClient) -> None:

@@ -115,13 +115,13 @@ async def stranger(control_plane: "ControlPlane") -> "AsyncIterator[client.ApiCl
 def figures(api: client.ApiClient) -> "Callable[..., Awaitable[dict[str, int]]]":
     """`await figures(pool, used=3)`: wait until the pool's status says so; return all figures."""
 
-    async def wait(pool: Pool, **wanted: int) -> dict[str, int]:
+    async def wait(pool: Pool, **expected: int) -> dict[str, int]:
         async def current() -> dict[str, int] | None:
             found = capacity(await api.get(pool.path))
-            assert {key: found.get(key) for key in wanted} == wanted, f"{found}"
+            assert {key: found.get(key) for key in expected} == expected, f"{found}"
             return found
 
-        return await polling.eventually(current, what=f"status of {pool.name} with {wanted}")
+        return await polling.eventually(current, what=f"status of {pool.name} with {expected}")
 
     return wait
 

@@ -398,11 +398,11 @@ class Metrics:
 
     def total(self, name: str, **labels: str) -> float:
         """Return the sum of the samples with these labels; 0 where there is none yet."""
-        wanted = set(labels.items())
+        expected = set(labels.items())
         return sum(
             value
             for (found, given), value in self._samples.items()
-            if found == name and wanted <= given
+            if found == name and expected <= given
         )
 
 

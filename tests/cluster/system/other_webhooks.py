@@ -1,4 +1,4 @@
-"""Somebody else's webhook: a small HTTPS server, called for the pods of one namespace."""
+"""Another client's webhook: a small HTTPS server, called for the pods of one namespace."""
 
 import base64
 import contextlib

@@ -57,16 +57,16 @@ class PoolRun:
     async def current(self) -> "JsonObject":
         return await self.api.get(f"{objects.POOLS}/{self.pool}")
 
-    async def figures(self, **wanted: int) -> None:
+    async def figures(self, **expected: int) -> None:
         """Wait until the pool's status has these figures."""
 
         async def has() -> bool:
             pool = await self.current()
             seen = objects.capacity(pool)
-            assert {key: seen.get(key) for key in wanted} == wanted, f"{pool.get('status')}"
+            assert {key: seen.get(key) for key in expected} == expected, f"{pool.get('status')}"
             return True
 
-        await polling.eventually(has, what=f"{self.pool} with {wanted}", every=0.2)
+        await polling.eventually(has, what=f"{self.pool} with {expected}", every=0.2)
 
     async def condition(self, type_: str, status: str) -> str:
         """Wait until a condition of the pool has a status; return its message."""
@@ -274,9 +274,9 @@ async def _is_described(pool_run: PoolRun, kubectl: "Kubectl") -> None:
         assert [line for line in lines if line.strip() in {"Message:", "Mig Profile:"}] == []
 
 
-async def _counts_devices(pool_run: PoolRun, node: str, **wanted: int) -> bool:
+async def _counts_devices(pool_run: PoolRun, node: str, **expected: int) -> bool:
     counts = (await pool_run.api.status(f"{INVENTORIES}/{node}")).get("deviceCounts", {})
-    assert {key: counts.get(key) for key in wanted} == wanted, f"{counts}"
+    assert {key: counts.get(key) for key in expected} == expected, f"{counts}"
     return True
 
 

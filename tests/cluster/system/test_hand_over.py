@@ -1,6 +1,6 @@
 """Three replicas behind a Service: the lead passes on, and nothing is lost or given twice.
 
-Times are measured and printed (`-s`); the limits asserted leave room for a machine that does much else.
+Times are measured and printed (`-s`); the limits asserted leave time for a machine that does much else.
 """
 
 import asyncio

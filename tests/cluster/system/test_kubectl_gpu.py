@@ -293,8 +293,8 @@ async def test_check_judges_what_the_user_may_see(pool, alice, carol, kubectl_gp
     assert "‼ gpupools: not checked: " in nothing.stdout
     before = await kubectl_gpu("check", "--pre", user=alice)
     assert before.returncode == 1
-    wanted = "create customresourcedefinitions.apiextensions.k8s.io: this user may not\n"
-    assert wanted in before.stdout
+    expected = "create customresourcedefinitions.apiextensions.k8s.io: this user may not\n"
+    assert expected in before.stdout
 
 
 async def test_a_watch_shows_the_next_pod(pool, api, namespace, control_plane, plugin_environment):

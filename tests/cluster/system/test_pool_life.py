@@ -22,17 +22,17 @@ async def _condition(api: client.ApiClient, pool: Pool, type_: str) -> dict[str,
     return (await api.conditions(pool.path)).get(type_, {})
 
 
-async def _says(api: client.ApiClient, pool: Pool, type_: str, **wanted: str) -> dict[str, Any]:
+async def _says(api: client.ApiClient, pool: Pool, type_: str, **expected: str) -> dict[str, Any]:
     """Wait until a condition has these fields; `text` is part of its message."""
-    text = wanted.pop("text", "")
+    text = expected.pop("text", "")
 
     async def said() -> dict[str, Any]:
         found = await _condition(api, pool, type_)
-        assert {key: found.get(key) for key in wanted} == wanted, f"{found}"
+        assert {key: found.get(key) for key in expected} == expected, f"{found}"
         assert text in found.get("message", ""), f"{found}"
         return found
 
-    return await polling.eventually(said, what=f"{type_} of {pool.name} with {wanted} {text}")
+    return await polling.eventually(said, what=f"{type_} of {pool.name} with {expected} {text}")
 
 
 async def test_running_pods_are_evicted_as_their_budget_allows(

@@ -33,15 +33,15 @@ async def test_pod_whose_annotations_just_leave_room_is_bound_and_its_status_can
     pool = await make_pool(devices=1)
     await api.create(pods.collection(namespace), a_pod("first", pool))
     await pods.wait_for_pod(api, namespace, "first")
-    room = MAX_ANNOTATIONS_BYTES - WRITTEN_BY_US - len("notes")
+    length = MAX_ANNOTATIONS_BYTES - WRITTEN_BY_US - len("notes")
     refused = await refusal_of(
-        api, namespace, a_pod("p", pool, annotations={"notes": "x" * (room + 1)})
+        api, namespace, a_pod("p", pool, annotations={"notes": "x" * (length + 1)})
     )
     assert refused.status == 422
     assert f"takes up to {WRITTEN_BY_US}: Kubernetes takes 262144 in all" in refused.message
 
     await api.create(
-        pods.collection(namespace), a_pod("waits", pool, annotations={"notes": "x" * room})
+        pods.collection(namespace), a_pod("waits", pool, annotations={"notes": "x" * length})
     )
     await pods.wait_for_pod(api, namespace, "waits", pods.is_unschedulable)
     await pods.finish_pod(api, namespace, "first")

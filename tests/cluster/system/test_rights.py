@@ -124,9 +124,9 @@ async def await_volumes(make_pool, api, namespace) -> list[str]:
         "awaited": {"storageClassName": name},
     }
     for claim, terms in claims.items():
-        wanted = {**spec, **terms, "resources": {"requests": size}}
+        pod_spec = {**spec, **terms, "resources": {"requests": size}}
         path = f"/api/v1/namespaces/{namespace}/persistentvolumeclaims"
-        await api.create(path, {"metadata": {"name": claim}, "spec": wanted})
+        await api.create(path, {"metadata": {"name": claim}, "spec": pod_spec})
     pod = a_pod("near-volumes", pool, units=2)
     pod["spec"]["volumes"] = [
         {"name": claim, "persistentVolumeClaim": {"claimName": claim}} for claim in claims
@@ -136,7 +136,7 @@ async def await_volumes(make_pool, api, namespace) -> list[str]:
 
 
 async def bind_what_is_gated(make_pool, system, api, namespace, *, folder: Path) -> None:
-    """A binding that the API server refuses is settled by a read of the pod."""
+    """A binding that the API server refuses is resolved by a read of the pod."""
     pool = await make_pool(devices=1)
     gated = a_pod("gated", pool)
     gated["spec"]["schedulingGates"] = [{"name": "example.com/quota"}]

@@ -55,14 +55,14 @@ async def test_what_is_said_of_a_pod_comes_true(
     pool = await make_pool(nodes=2, devices=4)
     await api.create(pods.collection(namespace), a_pod("before", pool, 3))
     await pods.wait_for_pods(api, namespace, lambda found: all_bound(found, 1))
-    wanted = a_pod("wanted", pool, 4)
-    wanted["metadata"]["namespace"] = namespace
+    incoming = a_pod("incoming", pool, 4)
+    incoming["metadata"]["namespace"] = namespace
     too_much = a_pod("too-much", pool, 4)
     too_much["metadata"]["namespace"] = namespace
 
     system.server.kill9()
     status, current, said = await simulate(
-        {"apiVersion": "v1", "kind": "Pod", **wanted},
+        {"apiVersion": "v1", "kind": "Pod", **incoming},
         control_plane.kubeconfig(),
         "--output",
         "json",
@@ -73,10 +73,10 @@ async def test_what_is_said_of_a_pod_comes_true(
     assert answer.get("partial", []) == []
     await system.restore()
 
-    await api.create(pods.collection(namespace), wanted)
+    await api.create(pods.collection(namespace), incoming)
     found = await pods.wait_for_pods(api, namespace, lambda found: all_bound(found, 2))
-    assert found["wanted"]["spec"]["nodeName"] == placement["node"]
-    assert sorted(devices_of(found["wanted"])["main"]) == sorted(
+    assert found["incoming"]["spec"]["nodeName"] == placement["node"]
+    assert sorted(devices_of(found["incoming"])["main"]) == sorted(
         unit for device in placement["devices"] for unit in device["units"]
     )
 
@@ -93,7 +93,7 @@ async def test_an_account_that_may_only_list_pods_learns_which_lists_it_lacks(
     make_pool, simulate, a_reader_of_pods
 ):
     pool = await make_pool()
-    pod = {"apiVersion": "v1", "kind": "Pod", **a_pod("wanted", pool)}
+    pod = {"apiVersion": "v1", "kind": "Pod", **a_pod("incoming", pool)}
     status, current, said = await simulate(pod, a_reader_of_pods)
     assert (status, current) == (1, "")
     assert "gpupools may not be listed with this account: no pool is known" in said

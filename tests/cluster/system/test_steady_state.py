@@ -38,13 +38,13 @@ async def test_kubectl_shows_the_figures_of_a_pool_right_after_a_load(
     await status_says(api, pool, waiting=0)
 
 
-async def status_says(api, pool, **wanted: int) -> None:
+async def status_says(api, pool, **expected: int) -> None:
     async def has() -> bool:
         status = await api.status(pool.path)
-        assert {key: status.get(key) for key in wanted} == wanted, f"{status}"
+        assert {key: status.get(key) for key in expected} == expected, f"{status}"
         return True
 
-    await polling.eventually(has, what=f"{pool.name} with {wanted}")
+    await polling.eventually(has, what=f"{pool.name} with {expected}")
 
 
 async def test_state_and_units_of_a_device_follow_its_pods(
@@ -56,8 +56,8 @@ async def test_state_and_units_of_a_device_follow_its_pods(
 
     async def shows(state: str, **units: int) -> bool:
         status = await api.status(f"{DEVICES}/{name}")
-        wanted = {"capacity": 4, "reserved": 0, "allocated": 0} | units
-        assert (status.get("state"), status.get("units")) == (state, wanted), f"{status}"
+        expected = {"capacity": 4, "reserved": 0, "allocated": 0} | units
+        assert (status.get("state"), status.get("units")) == (state, expected), f"{status}"
         return True
 
     await polling.eventually(lambda: shows("Assigned"), what="an assigned device")

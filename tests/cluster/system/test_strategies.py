@@ -20,13 +20,13 @@ async def _label(api: client.ApiClient, node: str, zone: str | None) -> None:
 async def _until_pods_get(api: client.ApiClient, namespace: str, pool: Pool, *, when: str) -> None:
     """Wait until admission knows the labels of the pool's nodes."""
 
-    async def known() -> bool:
+    async def has_node_labels() -> bool:
         probe = await api.create(f"{pods.collection(namespace)}?dryRun=All", a_pod("probe", pool))
         (constraint,) = probe["spec"]["topologySpreadConstraints"]
         assert constraint["whenUnsatisfiable"] == when
         return True
 
-    await polling.eventually(known, what=f"pods of {pool.name} with {when}")
+    await polling.eventually(has_node_labels, what=f"pods of {pool.name} with {when}")
 
 
 async def _nodes_of(

@@ -55,7 +55,7 @@ class Upgrades(DriverFleet):
     async def roll_out(self, *, tag: str = "", **policy: Any) -> str:
         """Give the driver a version that it never had; return it."""
         version = f"580.{next(self.versions)}{tag}"
-        known = {
+        defaults = {
             "autoUpgrade": True,
             "maxParallelUpgrades": 0,
             "maxUnavailable": "100%",
@@ -65,7 +65,7 @@ class Upgrades(DriverFleet):
             "repository": "registry.test",
             "image": "driver",
             "version": version,
-            "upgradePolicy": known | policy,
+            "upgradePolicy": defaults | policy,
         }
         body = {
             "apiVersion": "nvidia.com/v1",

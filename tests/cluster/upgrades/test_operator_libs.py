@@ -54,7 +54,7 @@ RECOVERED_OTHERWISE: dict[str, States] = {"crashing": (FAILED, DONE)}
 
 AGAIN: dict[str, States] = {"plain": (*EMPTIED, *RETURNED), "full": (FAILED,)}
 AGAIN_OTHERWISE: dict[str, States] = {"full": (FAILED, *EMPTIED[1:], *RETURNED)}
-"""A failed node gets the next driver; under NVIDIA's machine it waits for somebody who deletes the driver pod."""
+"""A failed node gets the next driver; under NVIDIA's machine it waits for a user who deletes the driver pod."""
 
 POLICY: Json = {
     "autoUpgrade": True,
@@ -106,20 +106,20 @@ class Twins:
         otherwise: dict[str, States],
     ) -> None:
         """Let nodes in these situations pass through the states, and ours in some of them otherwise."""
-        wanted = (states | otherwise, states)
+        expected = (states | otherwise, states)
 
         async def have_passed() -> bool:
             answer = await self.peer.step(POLICY)
             odd = {
                 side.nodes[situation]: seen
-                for side, observer, passages in zip(self.sides, observers, wanted, strict=True)
+                for side, observer, passages in zip(self.sides, observers, expected, strict=True)
                 for situation, passage in passages.items()
                 if (seen := tuple(observer.states[side.nodes[situation]])) != passage
             }
             assert not odd, f"{odd}; operator-libs said: {answer}"
             return True
 
-        await polling.eventually(have_passed, what=f"nodes pass {wanted}", within=WITHIN_S)
+        await polling.eventually(have_passed, what=f"nodes pass {expected}", within=WITHIN_S)
 
     async def roll_out(self, tag: str = "") -> str:
         version = await self.upgrades.roll_out(tag=tag, **POLICY)

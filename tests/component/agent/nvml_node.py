@@ -39,7 +39,7 @@ class NvmlNode:
         raise TimeoutError("no event")
 
     async def listen(self, *, again_after: int = 0) -> None:
-        """Return once events are waited for: those that were told before are not heard.
+        """Return once events are waited for: those that were reported before are not heard.
 
         With `again_after`, once that happened more often (see `FakeNvml.listened`).
         """

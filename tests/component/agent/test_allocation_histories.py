@@ -99,7 +99,7 @@ class History:
         self._watch.put_nowait((due, what, pod))
 
     async def _export(self) -> None:
-        """Somebody else lists all the time."""
+        """Another client lists all the time."""
         while True:
             await asyncio.sleep(self.chance.random() * 0.05)
             self.kubelet.list_pods()

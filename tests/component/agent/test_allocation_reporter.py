@@ -1,4 +1,4 @@
-"""What kubelet gave is asked for gently, told once, and kept while somebody does not answer."""
+"""What kubelet gave is asked for gently, reported once, and kept while a user does not answer."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -435,7 +435,7 @@ async def test_what_an_object_does_not_hold_is_left_out_and_that_is_said_once(
             await passes(5)
             assert [entry.pod for entry in await node.entries()] == ["p"]
     reported = [line for line in logs if line["event"].startswith("allocations truncated")]
-    assert [(line["reported"], line["known"]) for line in reported] == [(1, 2)]
+    assert [(line["reported"], line["recorded"]) for line in reported] == [(1, 2)]
 
 
 async def test_the_more_pods_a_node_has_the_longer_a_write_gathers(node: ReportingNode) -> None:

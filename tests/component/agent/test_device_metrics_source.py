@@ -10,8 +10,8 @@ from agent.device_metrics.holders import Holder
 from agent.device_metrics.process_readings import PROCESSES_EVERY_S, ProcessSources
 from agent.device_metrics.source import (
     FRESH_S,
-    KNOWN_S,
     UUID_CHANGED,
+    VALUES_KEPT_S,
     WITHIN_S,
     DeviceLabelSources,
     DeviceMetrics,
@@ -156,7 +156,7 @@ async def test_driver_that_hangs_leaves_the_known_values_for_a_minute(
     assert asyncio.get_running_loop().time() - began == pytest.approx(WITHIN_S)
     assert is_stale(text)
     assert "DCGM_FI_DEV_GPU_UTIL{" in text
-    await asyncio.sleep(KNOWN_S)
+    await asyncio.sleep(VALUES_KEPT_S)
     text = await page(metrics)
     assert is_stale(text)
     assert "DCGM" not in text
@@ -275,5 +275,5 @@ async def test_unaccounted_processes_go_with_the_known_values(
     driver.failure = HANGS
     await asyncio.sleep(PROCESSES_EVERY_S)
     assert unaccounted(await page(metrics)) == ['pool="whole",namespace="",pod="",container=""} 1']
-    await asyncio.sleep(KNOWN_S)
+    await asyncio.sleep(VALUES_KEPT_S)
     assert unaccounted(await page(metrics)) == []

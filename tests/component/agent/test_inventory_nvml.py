@@ -34,8 +34,8 @@ class NvmlInventory:
     def reason(self) -> AgentDegraded:
         return self.node.problems.summary().reason
 
-    async def publishes(self, wanted: dict[str, str]) -> None:
-        await until(lambda: self.uuids == wanted)
+    async def publishes(self, expected: dict[str, str]) -> None:
+        await until(lambda: self.uuids == expected)
 
 
 @pytest.fixture

@@ -365,7 +365,7 @@ async def test_another_program_that_reverts_the_layout_is_not_raced_without_end(
     node = PartitioningNode(a_mig_device(1), profile="7g.80gb")
 
     def undo(change: Change) -> None:
-        # Somebody else has MIG off again as soon as it is on: mig-manager, with a configuration of its own.
+        # Another client has MIG off again as soon as it is on: mig-manager, with a configuration of its own.
         if change.step == "create_gpu_instance":
             node.device.is_mig_enabled = False
             raise refused("MIG is not enabled")

@@ -222,7 +222,7 @@ async def test_units_assigned_to_others_are_allocated_last(agent: Agent):
 async def test_a_list_while_a_device_is_being_allocated_shares_nothing(
     agent: Agent, node: KubeletOfNode
 ):
-    """Somebody else lists, a pod has just ended, and kubelet forgets what it is giving out."""
+    """Another client lists, a pod has just ended, and kubelet forgets what it is giving out."""
     ended = a_bound_pod("ended", assigned={"main": ("GPU-0",)})
     first = a_bound_pod("first", assigned={"main": ("GPU-1",)})
     async with agent.running(whole_devices(3)):

@@ -135,8 +135,8 @@ async def test_agent_reports_what_it_finds_on_its_node(
             found = await client.get(GPU_NODE_INVENTORIES, GPUNodeInventory, "n1")
             return found.status.driver_processes
 
-        async def shows(*wanted: DriverProcess) -> bool:
-            return await current() == list(wanted)
+        async def shows(*expected: DriverProcess) -> bool:
+            return await current() == list(expected)
 
         context = AgentContext(settings, client, SystemClock())
         role = InventoryRole(context, None)

@@ -67,7 +67,7 @@ async def test_a_device_of_a_pod_that_kubelet_shows_no_more_is_free_though_the_w
 
 
 async def test_what_kubelet_says_that_a_pod_has_is_refused(agent: Agent, node: KubeletOfNode):
-    """Somebody listed in the middle of an Allocate, and kubelet has forgotten what it gave."""
+    """A user listed in the middle of an Allocate, and kubelet has forgotten what it gave."""
     async with agent.running(numa_devices(0, 0)):
         for name, unit in (("holder", "GPU-0"), ("other", "GPU-1")):
             await agent.admit(a_pod(name, unit))

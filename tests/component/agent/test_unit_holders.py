@@ -125,7 +125,7 @@ async def test_a_pod_that_is_over_is_told_until_its_processes_are_gone(node: Nod
         node.running = set()
         await until(lambda: node.reported() == {})
         assert (set(occupants.terminated()), node.over) == (set(), [True])
-        # Nobody is looked at any more.
+        # Nobody is examined any more.
         reads = node.reads
         await asyncio.sleep(60)
         assert node.reads == reads

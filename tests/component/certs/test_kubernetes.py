@@ -23,7 +23,7 @@ from kube.resources import (
 from simulator.apiserver.server import InMemoryApiServer
 from tests.component.certs.doubles import SettableClock
 from tests.support.client_of_api import a_client
-from tests.unit.certs.builders import NOW, WANTED, a_bundle
+from tests.unit.certs.builders import NOW, REQUIRED, a_bundle
 
 SECRET = ("default", "gpu-certificates")
 SECRET_PATH = SECRETS.path(*SECRET)
@@ -246,7 +246,7 @@ async def test_webhooks_reordered_since_the_read_are_left_alone(cluster: Cluster
 
 
 class Reordering:
-    """A client during whose read somebody reorders the webhooks."""
+    """A client during whose read a user reorders the webhooks."""
 
     def __init__(self, client: KubeClient) -> None:
         self._client = client
@@ -281,13 +281,13 @@ async def test_rotation_on_an_api_server_settles_after_one_pass(cluster: Cluster
         SettableClock(),
         namespace=SECRET[0],
         secret_name=SECRET[1],
-        wanted=WANTED,
+        required=REQUIRED,
     )
     await rotation.check()
     stored = await cluster.store.read_secret(*SECRET)
     assert stored is not None
     bundle = Bundle.from_secret(stored.data)
-    assert isinstance(needs_renewal(bundle, WANTED, NOW), StillGood)
+    assert isinstance(needs_renewal(bundle, REQUIRED, NOW), StillGood)
     assert serving.loaded == bundle.to_serve
     assert await cluster.ca_bundles(MUTATING_WEBHOOK_CONFIGURATIONS) == [bundle.trust_pem] * 2
     await rotation.check()

@@ -17,7 +17,7 @@ from tests.component.certs.doubles import KilledError, MemoryStore, SettableCloc
 from tests.unit.certs.builders import (
     DAY,
     NOW,
-    WANTED,
+    REQUIRED,
     a_bundle,
     certificate,
     certificates,
@@ -35,10 +35,10 @@ class Replica:
         self.clock = SettableClock(now)
         self.serving = ServingContext()
         self.store = store
-        self.rotation = self.with_wanted(WANTED)
+        self.rotation = self.with_required(REQUIRED)
 
-    def with_wanted(
-        self, wanted: Requirements, *, client_secret_name: str = ""
+    def with_required(
+        self, required: Requirements, *, client_secret_name: str = ""
     ) -> CertificateRotation:
         namespace, name = SECRET
         return CertificateRotation(
@@ -48,7 +48,7 @@ class Replica:
             namespace=namespace,
             secret_name=name,
             client_secret_name=client_secret_name,
-            wanted=wanted,
+            required=required,
         )
 
     async def check_at(self, now: dt.datetime) -> None:
@@ -69,14 +69,14 @@ async def test_first_pass_makes_stores_injects_and_serves():
     store = MemoryStore()
     replica = Replica(store)
     await replica.rotation.check()
-    assert isinstance(needs_renewal(store.bundle, WANTED, NOW), StillGood)
+    assert isinstance(needs_renewal(store.bundle, REQUIRED, NOW), StillGood)
     assert store.injected == store.bundle.trust_pem
     assert replica.is_in_step
     assert replica.rotation.ready.is_set()
 
 
 def with_client_secret(store: MemoryStore) -> CertificateRotation:
-    return Replica(store).with_wanted(WANTED, client_secret_name=CLIENT_SECRET[1])
+    return Replica(store).with_required(REQUIRED, client_secret_name=CLIENT_SECRET[1])
 
 
 async def test_schedulers_secret_has_what_it_needs_and_no_key_of_ours():
@@ -147,7 +147,7 @@ async def test_name_that_is_newly_wanted_makes_a_new_leaf():
     store = MemoryStore()
     replica = Replica(store)
     await replica.rotation.check()
-    await replica.with_wanted(requirements(dns_names=("new.example.org",))).check()
+    await replica.with_required(requirements(dns_names=("new.example.org",))).check()
     assert "new.example.org" in certificate(store.bundle.serving.certificate_pem).dns_names
     assert replica.is_in_step
 
@@ -176,7 +176,7 @@ async def test_foreign_keys_of_the_secret_stay():
     store.put(*SECRET, {"note": b"mine"})
     await Replica(store).rotation.check()
     assert store.secrets[SECRET].data["note"] == b"mine"
-    assert isinstance(needs_renewal(store.bundle, WANTED, NOW), StillGood)
+    assert isinstance(needs_renewal(store.bundle, REQUIRED, NOW), StillGood)
 
 
 async def test_new_authority_is_trusted_before_any_leaf_is_by_it():
@@ -294,7 +294,7 @@ async def test_crash_at_any_step_is_made_good_by_the_next_start(
         await Replica(store).rotation.check()
     successor = Replica(store)
     await successor.rotation.check()
-    assert isinstance(needs_renewal(store.bundle, WANTED, NOW), StillGood)
+    assert isinstance(needs_renewal(store.bundle, REQUIRED, NOW), StillGood)
     assert store.injected == store.bundle.trust_pem
     assert successor.is_in_step
     store.writes.clear()
@@ -307,7 +307,7 @@ async def test_damaged_secret_is_mended():
     store.put(*SECRET, {**a_bundle().as_secret(), "tls.key": b"junk", "ca.crt": b"junk"})
     replica = Replica(store)
     await replica.rotation.check()
-    assert isinstance(needs_renewal(store.bundle, WANTED, NOW), StillGood)
+    assert isinstance(needs_renewal(store.bundle, REQUIRED, NOW), StillGood)
     assert len(certificates(store.bundle.trust_pem)) == 1
 
 

@@ -16,7 +16,7 @@ from certs.errors import (
 from certs.validity import StillGood, needs_renewal
 from tests.component.certs.doubles import MemoryStore
 from tests.component.certs.test_rotating import SECRET, Replica
-from tests.unit.certs.builders import DAY, NOW, WANTED, a_bundle, certificate, certificates
+from tests.unit.certs.builders import DAY, NOW, REQUIRED, a_bundle, certificate, certificates
 
 FAILURES: list[tuple[str, type[CertificateError]]] = [
     ("read", StoreUnavailableError),
@@ -131,7 +131,7 @@ async def test_years_of_passes_in_any_order_never_serve_what_is_not_trusted(seed
             store.then_fail_next.clear()
             for item in replicas:
                 assert is_believed(item, store.injected or b"", now)
-    assert isinstance(needs_renewal(store.bundle, WANTED, now), StillGood)
+    assert isinstance(needs_renewal(store.bundle, REQUIRED, now), StillGood)
 
 
 def is_believed(replica: Replica, ca_bundle: bytes, now: dt.datetime) -> bool:

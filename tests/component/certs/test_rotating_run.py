@@ -34,7 +34,7 @@ def rotation(store: MemoryStore, **changes) -> CertificateRotation:
         namespace="gpu-system",
         secret_name="gpu-certificates",
         backoff=Backoff(base_s=1.0, cap_s=60.0, rng=random.Random(1)),
-        **{"wanted": requirements(), **changes},
+        **{"required": requirements(), **changes},
     )
 
 
@@ -66,8 +66,8 @@ async def test_first_pass_comes_at_once_and_the_next_each_minute():
 
 async def test_short_lived_leaves_are_renewed_in_time_for_ever():
     store = MemoryStore()
-    wanted = requirements(leaf_lifetime=dt.timedelta(hours=6), authority_lifetime=DAY)
-    subject = rotation(store, wanted=wanted, interval_s=600)
+    required = requirements(leaf_lifetime=dt.timedelta(hours=6), authority_lifetime=DAY)
+    subject = rotation(store, required=required, interval_s=600)
     clock = LoopClock()
     async with running(subject):
         await subject.ready.wait()

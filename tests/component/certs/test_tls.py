@@ -188,8 +188,8 @@ def test_same_content_is_no_reload():
 
 
 def test_ends_of_leaf_and_ca_are_shown():
-    wanted = builders.requirements(leaf_lifetime=30 * builders.DAY)
-    bundle = builders.a_bundle(wanted)
+    required = builders.requirements(leaf_lifetime=30 * builders.DAY)
+    bundle = builders.a_bundle(required)
     # another CA before it must not be taken for the leaf's own
     serving(replace(bundle, trust_pem=OTHER.trust_pem + bundle.trust_pem))
     for label, pem in (("leaf", bundle.serving.certificate_pem), ("ca", bundle.trust_pem)):

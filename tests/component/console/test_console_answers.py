@@ -288,8 +288,8 @@ async def test_files_are_compressed_once_and_not_sent_twice(
     assert gzip.decompress(packed.body) == PAGE[name]
     assert packed.headers["ETag"] != plain.headers["ETag"]
     assert packed.headers["Vary"] == plain.headers["Vary"] == "Accept-Encoding"
-    for known in (packed.headers["ETag"], f'"x", W/{packed.headers["ETag"]}', "*"):
-        heard = await console.ask(path, Accept_Encoding="gzip", If_None_Match=known)
+    for tag in (packed.headers["ETag"], f'"x", W/{packed.headers["ETag"]}', "*"):
+        heard = await console.ask(path, Accept_Encoding="gzip", If_None_Match=tag)
         assert (heard.status, heard.body) == (304, b"")
         assert heard.headers["ETag"] == packed.headers["ETag"]
     heard = await console.ask(path, Accept_Encoding="gzip", If_None_Match=plain.headers["ETag"])

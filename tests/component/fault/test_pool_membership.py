@@ -34,8 +34,8 @@ class Story:
 
 
 def a_device(pool: str, uuid: str = "GPU-0", assigned: str | None = None) -> Device:
-    wanted = pool if assigned is None else assigned
-    return Device(name="n-0", node="n", uuid=uuid, pool=pool, assigned=wanted)
+    expected = pool if assigned is None else assigned
+    return Device(name="n-0", node="n", uuid=uuid, pool=pool, assigned=expected)
 
 
 def a_pod(pool: str = "a", phase: str = "Running", unit: str = "GPU-0") -> Pod:

@@ -185,14 +185,14 @@ def test_node_that_was_away_already_may_be_upgraded_all_the_same(story):
 def test_node_that_was_away_a_moment_ago_may_be_taken_to_be_away_until_the_server_has_seen_it(
     story,
 ):
-    for known in (False, True):
+    for is_recorded in (False, True):
         story.mark("c", UpgradeMarks(state=DONE, is_ready=False))
         story.mark("c", IN_SERVICE)
-        if known:
+        if is_recorded:
             story.oracle.upgrades.all_is_known(story.at + 0.5)
         for name in "abc":
             story.mark(name, CHOSEN)
-        assert story.seen == ([upgrade_oracle.TOO_MANY_AWAY] if known else [])
+        assert story.seen == ([upgrade_oracle.TOO_MANY_AWAY] if is_recorded else [])
         for name in "abc":
             story.mark(name, IN_SERVICE)
 
@@ -247,7 +247,7 @@ def test_node_that_an_admin_cordoned_and_that_is_uncordoned_by_another_is_found(
 
 
 @pytest.mark.parametrize(
-    ("changes", "wanted"),
+    ("changes", "expected"),
     [
         pytest.param({}, [upgrade_oracle.PAST_A_BUDGET], id="deleted by a client"),
         pytest.param({"disrupted": "EvictionByEvictionAPI"}, [], id="evicted"),
@@ -255,10 +255,10 @@ def test_node_that_an_admin_cordoned_and_that_is_uncordoned_by_another_is_found(
         pytest.param({"is_guarded": False}, [], id="without a budget"),
     ],
 )
-def test_guarded_pod_may_be_evicted_and_not_deleted(story, changes, wanted):
+def test_guarded_pod_may_be_evicted_and_not_deleted(story, changes, expected):
     story.show(a_pod(is_guarded=True))
     story.show(a_pod(**({"is_guarded": True, "is_deleted": True} | changes)))
-    assert story.seen == wanted
+    assert story.seen == expected
 
 
 def test_guarded_pods_may_go_once_the_run_ends_them(story):

@@ -252,12 +252,12 @@ async def test_who_shows_the_own_namespace_where_others_may_not_be_read(cluster:
 
 
 async def test_kubernetes_1_30_cannot_select_by_fields(cluster: ListedCluster):
-    known = cluster.api.always
-    assert callable(known)
+    answer_of = cluster.api.always
+    assert callable(answer_of)
     cluster.api.always = lambda seen: (
         Json(status(400, "BadRequest", "field label not supported"), status=400)
         if "fieldSelector" in seen.query
-        else known(seen)
+        else answer_of(seen)
     )
     done = await cluster.run("nodes", "--pool", "training", "-o", "name")
     assert (done.returncode, done.stdout) == (ANSWERED, "node/gpu-0\nnode/gpu-1\n")

@@ -139,7 +139,7 @@ async def test_what_the_user_may_not_read_is_said_and_left_out(cluster: ListedCl
 
 
 async def test_an_api_server_that_goes_and_comes_back(cluster: ListedCluster):
-    known = cluster.api.always
+    answer_of = cluster.api.always
     async with console_of(cluster) as console, page_of(console) as stream:
         _, snapshot = await event_of(stream)
         assert WATCH not in snapshot["health"]
@@ -147,16 +147,16 @@ async def test_an_api_server_that_goes_and_comes_back(cluster: ListedCluster):
         await cluster.api.drop_connections()
         finding = await health_of(stream, WATCH)
         assert finding["text"].startswith("gpudevices are not watched at the moment")
-        cluster.api.always = known
+        cluster.api.always = answer_of
         assert await health_of(stream, WATCH) is None
         assert await console.end(signal.SIGINT) == (ANSWERED, "")
 
 
 async def test_what_takes_long_to_read_is_said(cluster: ListedCluster):
-    known = cluster.api.always
-    assert callable(known)
+    answer_of = cluster.api.always
+    assert callable(answer_of)
     cluster.api.always = lambda seen: (
-        Hang() if seen.path == "/api/v1/nodes" and seen.query["limit"] != "1" else known(seen)
+        Hang() if seen.path == "/api/v1/nodes" and seen.query["limit"] != "1" else answer_of(seen)
     )
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "kubectl_gpu", "console", "--server", cluster.api.url),

@@ -85,14 +85,14 @@ async def test_of_a_node_all_devices_are_decided_on_but_those_for_which_it_is_no
 async def test_words_of_admission_are_those_of_the_refusal_and_no_device_changes(
     queue: ListedCluster,
 ):
-    known = queue.api.always
-    assert callable(known)
+    answer_of = queue.api.always
+    assert callable(answer_of)
 
     def answer(seen):
         if seen.method == "PATCH" and seen.path.endswith("gpu-2-3"):
             text = 'admission webhook "devices" denied the request: pool not found'
             return Json(status(422, "Invalid", text), status=422)
-        return known(seen)
+        return answer_of(seen)
 
     queue.api.always = answer
     done = await queue.run("approve", "gpu-2", "no-such")

@@ -207,10 +207,10 @@ async def test_lists_come_in_pages(cluster: ListedCluster):
         "": {"metadata": {"resourceVersion": "1", "continue": "more=+"}, "items": [first]},
         "more=+": {"metadata": {"resourceVersion": "1"}, "items": [second]},
     }
-    known = cluster.api.always
-    assert callable(known)
+    answer_of = cluster.api.always
+    assert callable(answer_of)
     cluster.api.always = lambda seen: (
-        Json(pages[seen.query.get("continue", "")]) if seen.path == path else known(seen)
+        Json(pages[seen.query.get("continue", "")]) if seen.path == path else answer_of(seen)
     )
     assert (await cluster.run("pools", "-o", "name")).stdout.split() == [
         "gpupool.gpu.deckhouse.io/a",
@@ -221,14 +221,14 @@ async def test_lists_come_in_pages(cluster: ListedCluster):
 async def test_a_change_draws_the_table_again_and_an_interrupt_ends_it(cluster: ListedCluster):
     changed = json.loads(json.dumps(cluster.objects[0]))
     changed["status"]["phase"] = "Maintenance"
-    known = cluster.api.always
-    assert callable(known)
+    answer_of = cluster.api.always
+    assert callable(answer_of)
     watches = 0
 
     def answer(seen: object) -> object:
         nonlocal watches
         if "watch" not in seen.query:  # type: ignore[attr-defined]
-            return known(seen)  # type: ignore[arg-type]
+            return answer_of(seen)  # type: ignore[arg-type]
         if seen.path.endswith("gpupools"):  # type: ignore[attr-defined]
             watches += 1
             if watches == 1:

@@ -15,11 +15,11 @@ from kernelcache.signatures.material import (
     SIMPLE_SIGNING_TYPE,
 )
 from kernelcache.signatures.policy import read_signature_policy
-from kernelcache.signatures.verdict import (
+from kernelcache.signatures.verification import (
     SignatureFault,
     SignatureRefused,
-    SignatureVerdict,
     SignatureVerified,
+    VerificationResult,
 )
 from oci.errors import RegistryFailed
 from oci.registry_client import RegistryClient, referrers_tag, signature_tag
@@ -75,7 +75,7 @@ async def found_by(
     return await read_signatures(client, registry.reference(), image.digest)
 
 
-def verdict_of(current: FoundSignatures, image: BlobDescriptor) -> SignatureVerdict:
+def result_of(current: FoundSignatures, image: BlobDescriptor) -> VerificationResult:
     return verify_signatures(
         image.digest, current.materials, policy=POLICY, trust_root=None, unread=current.problems
     )
@@ -93,7 +93,7 @@ async def test_a_good_one_counts_beside_broken_ones(
     add_payloads(registry, image.digest, [missing, other, shorter, good])
     add_bundle(registry, image.digest, b"no bundle")
     current = await found_by(registry, client, image)
-    assert isinstance(verdict_of(current, image), SignatureVerified)
+    assert isinstance(result_of(current, image), SignatureVerified)
     assert [problem.fault for problem in current.problems] == [SignatureFault.MALFORMED] * 3
 
 
@@ -103,10 +103,10 @@ async def test_what_could_not_be_read_is_in_the_refusal(
     missing = payload_layer(registry, payload_of(image.digest))
     del registry.blobs[missing["digest"]]
     add_payloads(registry, image.digest, [missing])
-    verdict = verdict_of(await found_by(registry, client, image), image)
-    assert isinstance(verdict, SignatureRefused)
-    assert "404" in verdict.message
-    assert missing["digest"] in verdict.message
+    result = result_of(await found_by(registry, client, image), image)
+    assert isinstance(result, SignatureRefused)
+    assert "404" in result.message
+    assert missing["digest"] in result.message
 
 
 @pytest.mark.parametrize("part", [".sig", "/referrers/", "/blobs/"])

@@ -41,7 +41,7 @@ from kernelcache.signatures.image_signatures import verify_signatures
 from kernelcache.signatures.material import BUNDLE_ARTIFACT_TYPE, SIMPLE_SIGNING_TYPE
 from kernelcache.signatures.policy import read_signature_policy
 from kernelcache.signatures.signing_keys import SigningKey
-from kernelcache.signatures.verdict import SignatureVerified
+from kernelcache.signatures.verification import SignatureVerified
 from oci.docker_config import DockerConfig
 from oci.errors import RegistryError
 from oci.platforms import ImagePlatform
@@ -351,18 +351,18 @@ async def pull(connections: RegistryConnections, reference: ImageReference, sign
     client = RegistryClient(connections, DockerConfig(), SystemClock())
     found = await client.resolve(reference)
     current = await read_signatures(client, reference, found.digest)
-    verdict = verify_signatures(
+    result = verify_signatures(
         found.digest, current.materials, policy=POLICY, trust_root=None, unread=current.problems
     )
-    check_text(verdict.message)
-    if isinstance(verdict, SignatureVerified):
+    check_text(result.message)
+    if isinstance(result, SignatureVerified):
         assert found.digest == signed
     manifest = await client.image_manifest(reference, found.digest, ImagePlatform())
     config = await client.small_blob(reference, config_descriptor(manifest.content))
     image = read_cache_image(manifest.content, config)
     layer = b"".join([chunk async for chunk in client.blob(reference, image.layer)])
     assert sha256(layer) == image.layer.digest
-    return f"pulled, {type(verdict).__name__}"
+    return f"pulled, {type(result).__name__}"
 
 
 async def sign(connections: RegistryConnections, reference: ImageReference, signed: Digest) -> str:

@@ -98,14 +98,14 @@ class PlayedPods:
         meta, spec = item["metadata"], item["spec"]
         template = spec["template"]
         revision, selector = revision_hash(template), spec["selector"]["matchLabels"].items()
-        wanted = await self._nodes(template["spec"])
+        selected = await self._nodes(template["spec"])
         for pod in list(self.pods):
             if not pod.owner and selector <= pod.labels.items():
                 pod.owner = meta["uid"]
             is_old = pod.revision != revision and spec["updateStrategy"]["type"] != "OnDelete"
-            if pod.owner == meta["uid"] and (pod.node not in wanted or is_old):
+            if pod.owner == meta["uid"] and (pod.node not in selected or is_old):
                 self.end(pod)
-        for node in sorted(wanted - {pod.node for pod in self.pods if pod.owner == meta["uid"]}):
+        for node in sorted(selected - {pod.node for pod in self.pods if pod.owner == meta["uid"]}):
             component = component_of(item)
             # Of the same namespace no two driver pods are bound to one node.
             if component == "nvidia-driver" and self.of(node, component):
@@ -117,7 +117,7 @@ class PlayedPods:
         mine = [pod for pod in self.pods if pod.owner == meta["uid"]]
         status = {
             "observedGeneration": meta["generation"],
-            "desiredNumberScheduled": len(wanted),
+            "desiredNumberScheduled": len(selected),
             "currentNumberScheduled": len(mine),
             "updatedNumberScheduled": sum(pod.revision == revision for pod in mine),
             "numberMisscheduled": 0,

@@ -51,7 +51,7 @@ LEADER: Final = "leader"
 
 
 @dataclass
-class KnownKeys:
+class PublicKeys:
     """The proof as the server has it."""
 
     keys: MutationKeys | None = KEYS
@@ -77,7 +77,7 @@ class LeadingProcess:
 
     client: KubeClient
     time: Time
-    proof: KnownKeys
+    proof: PublicKeys
     recorder: RecordedEvents = field(default_factory=RecordedEvents)
 
     def __post_init__(self) -> None:
@@ -112,7 +112,7 @@ class CacheWorld:
     time: Time = field(default_factory=Time)
     admission_keys: MutationKeys | None = KEYS
     """None: the webhook does not answer, and nothing is signed."""
-    proof: KnownKeys = field(default_factory=KnownKeys)
+    proof: PublicKeys = field(default_factory=PublicKeys)
     after_step: Callable[[], Awaitable[None]] = _nothing
     terms: int = 1
 

@@ -139,9 +139,9 @@ class History:
         if not isinstance(placed, Placed):
             return
         held = state.ledger.of_pod(facts.uid)
-        known = state.index.nodes.get(node)
+        current = state.index.nodes.get(node)
         is_own = held is not None and held.node == node
-        assert is_own or known is None or not known.is_starting, "a stranger got a unit first"
+        assert is_own or current is None or not current.is_starting, "a stranger got a unit first"
         request = PlacementRequest(
             id=self.process.context.scheduling.new_id(),
             pool=pool,

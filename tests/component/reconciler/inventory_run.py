@@ -29,7 +29,7 @@ from kube.store import Store
 from manifests.install.crds import build_crds
 from pool.facts import node_facts
 from pool.index.device_index import DeviceIndex
-from reconciler.inventory.controller import KnownDevices, NodeInventory
+from reconciler.inventory.controller import DeviceStores, NodeInventory
 from reconciler.inventory.present_label import NodePresentLabel
 from reconciler.sinks.device import DeviceSink, observe_device
 from reconciler.sinks.node import NodeSink
@@ -70,7 +70,7 @@ class InventoryRun:
         self.inventories: Store[GPUNodeInventory] = Store()
         self.controller = NodeInventory(
             self.client,
-            KnownDevices(
+            DeviceStores(
                 index=self.index,
                 devices=self.devices.store,
                 inventories=self.inventories,

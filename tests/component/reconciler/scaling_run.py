@@ -111,7 +111,7 @@ class ScalingRun:
         stores.scale_signals.replace_all(signals.items)
 
     async def run_pass(self, pool: PoolName = POOL) -> float | None:
-        """Show the world and reconcile, until the waiting pods are planned; return when to look again."""
+        """Show the world and reconcile, until the waiting pods are planned; return when to reconcile again."""
         await self.observe()
         again_s = await self.reconcile(pool)
         await asyncio.sleep(BATCH_S)

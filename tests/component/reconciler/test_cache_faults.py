@@ -70,7 +70,7 @@ async def ends_well(world: cache_world.CacheWorld) -> None:
     assert cache.metadata.finalizers == [CACHE_FINALIZER]
     assert not await world.is_there(QWEN)
     assert await world.node_objects() == ["team/a"]
-    assert world.process.stores.kernel_caches.known().keys() == {cache_world.LLAMA}
+    assert world.process.stores.kernel_caches.resolved().keys() == {cache_world.LLAMA}
 
 
 async def fails_at(nth: int, way: str, *, changes_leader: bool) -> bool:

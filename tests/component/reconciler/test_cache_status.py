@@ -65,7 +65,7 @@ async def test_a_proven_cache_gets_its_finalizer_and_then_its_digest(world: Cach
         [CLUSTER_CACHE_FINALIZER],
         D2,
     )
-    assert world.process.stores.kernel_caches.known().keys() == {LLAMA, SHARED}
+    assert world.process.stores.kernel_caches.resolved().keys() == {LLAMA, SHARED}
     assert world.events() == [("Normal", "GPUKernelCacheResolved")] * 2
 
 
@@ -80,7 +80,7 @@ async def test_a_missing_annotation_has_a_condition(world: CacheWorld, annotatio
     kind, message = state_of(status)
     assert (kind, status.resolved_digest, status.image) == ("Error", "", None)
     assert f"annotation gkm.io/{annotation} is missing" in message
-    assert world.process.stores.kernel_caches.known() == {}
+    assert world.process.stores.kernel_caches.resolved() == {}
     assert world.events() == [("Warning", "GPUKernelCacheFailed")]
 
 
@@ -233,7 +233,7 @@ async def test_a_deleted_cache_waits_for_its_nodes_and_shows_their_pods(world: C
     status = await stable(world)
     assert (status.counts.pods_deleting, status.counts.pods_running) == (2, 0)
     assert status.resolved_digest == D1
-    assert world.process.stores.kernel_caches.known() == {}
+    assert world.process.stores.kernel_caches.resolved() == {}
     await world.report("a", {})
     await world.until_stable()
     assert not await world.is_there()

@@ -33,7 +33,7 @@ FEWEST = 2
 
 
 async def goes_on(setup: AdmissionSetup) -> None:
-    """The doubt is looked at and another pod is bound, while the write may be on its way; all settles."""
+    """The doubt is examined and another pod is bound, while the write may be on its way; all settles."""
     setup.no_commitment_is_forgotten()
     await setup.reconcile_all()
     setup.writes.late_s = 0

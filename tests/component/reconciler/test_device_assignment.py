@@ -114,7 +114,7 @@ async def test_refused_device_is_taken_once_the_pool_selects_it(run):
 
 
 async def test_free_device_leaves_its_pool_step_by_step(run):
-    """Lesson 7: a device that loses its annotation leaves; each step is told once."""
+    """Lesson 7: a device that loses its annotation leaves; each step is reported once."""
     await run.annotate("n1-0", "whole")
     await run.until_stable()
     run.heard.take()

@@ -70,9 +70,9 @@ class Repairs:
         self.world.time.seconds += later_s
         await self.world.process.observe()
         next_s = await self.controller.reconcile(N1)
-        return await self.shown(), next_s
+        return await self.repair_state(), next_s
 
-    async def shown(self, name: str = "n1-0") -> str:
+    async def repair_state(self, name: str = "n1-0") -> str:
         repair = (await self.device(name)).get("repair")
         return f"{repair['step']}{repair['attempt']}" if repair else ""
 
@@ -127,7 +127,7 @@ async def test_pods_are_evicted_only_where_the_pool_says_so(repairs: Repairs, po
     repairs.world.process.pods.upsert(a_bound_pod("trains", UUID))
     repairs.world.writes()
     await repairs.controller.reconcile(N1)
-    assert await repairs.shown() == "Draining1"
+    assert await repairs.repair_state() == "Draining1"
     evictions = [path for _, path in repairs.world.writes() if "eviction" in path]
     assert len(evictions) == (policy is RepairPolicy.EVICT)
     # A budget that refuses is asked again after some seconds only.
@@ -157,12 +157,18 @@ async def test_a_pool_repairs_so_many_devices_an_hour(repairs: Repairs):
     repairs.allow(RepairPolicy.IDLE, per_hour=1)
     await repairs.need("GPUReset", "n1-1")
     await repairs.step()
-    assert [await repairs.shown(name) for name in ("n1-0", "n1-1")] == ["Resetting1", "Waiting1"]
+    assert [await repairs.repair_state(name) for name in ("n1-0", "n1-1")] == [
+        "Resetting1",
+        "Waiting1",
+    ]
     await repairs.need("")
     await repairs.step()
-    assert [await repairs.shown(name) for name in ("n1-0", "n1-1")] == ["Repaired0", "Waiting1"]
+    assert [await repairs.repair_state(name) for name in ("n1-0", "n1-1")] == [
+        "Repaired0",
+        "Waiting1",
+    ]
     await repairs.step(later_s=3700)
-    assert await repairs.shown("n1-1") == "Resetting1"
+    assert await repairs.repair_state("n1-1") == "Resetting1"
 
 
 async def test_a_device_that_two_resets_do_not_help_is_given_up(repairs: Repairs):
@@ -236,7 +242,7 @@ async def test_a_node_that_somebody_else_cordoned_too_stays_cordoned(repairs: Re
     await repairs.need("")
     assert await repairs.step() == ("Repaired0", None)
     assert (await repairs.node()).spec.unschedulable
-    # One that somebody has uncordoned meanwhile is left alone.
+    # One that a user has uncordoned meanwhile is left alone.
     await repairs.need("NodeReboot")
     await repairs.step()
     uncordoned = {**cordoned, "spec": {"unschedulable": None}}

@@ -112,7 +112,7 @@ async def no_label(run: UpgradeRun) -> Json:
     return {}
 
 
-async def no_room(run: UpgradeRun) -> Json:
+async def no_capacity(run: UpgradeRun) -> Json:
     """A DaemonSet of others takes what the new driver pod requests more than the old one."""
     status = {"allocatable": {"cpu": "2"}}
     await run.client.merge_patch(NODES, {"status": status}, name="n0", subresource="status")
@@ -127,7 +127,7 @@ async def no_room(run: UpgradeRun) -> Json:
         (taint, "taint pool.gpu.deckhouse.io/elastic:NoSchedule"),
         (taint_of_a_pool, "taint pool.gpu.deckhouse.io/elastic:NoSchedule"),
         (no_label, "for driver the node has not label zone=b"),
-        (no_room, "its pod requests 1500m of cpu, and DaemonSets and static pods leave 1000m"),
+        (no_capacity, "its pod requests 1500m of cpu, and DaemonSets and static pods leave 1000m"),
     ],
 )
 async def test_a_node_keeps_its_driver_as_long_as_another_one_would_not_come(

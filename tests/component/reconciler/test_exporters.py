@@ -47,7 +47,7 @@ async def test_another_status_is_no_page(exporter: Exporter, status: int):
 
 
 async def test_no_redirect_is_followed(exporter: Exporter):
-    """A pod must not be able to have us ask somebody else."""
+    """A pod must not be able to have us ask another client."""
     exporter.status = 302
     exporter.headers = {"Location": f"http://127.0.0.1:{exporter.port}/metrics"}
     with pytest.raises(ExporterUnavailableError, match="answered 302"):

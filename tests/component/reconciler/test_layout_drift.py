@@ -77,7 +77,7 @@ async def confirm(cluster: Cluster, generation: object) -> None:
 
 
 async def fight(cluster: Cluster) -> None:
-    """Somebody takes an instance of a device three times, and three times its agent makes it again."""
+    """A user takes an instance of a device three times, and three times its agent makes it again."""
     for _ in range(3):
         for count in (6, 7):
             await cut(cluster, FIRST, *[PROFILE] * count)

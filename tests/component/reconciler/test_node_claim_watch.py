@@ -108,7 +108,7 @@ class Run:
             claims=self.context.stores.node_claims,
             nodes={},
             now=self.clock.utc,
-            known=(),
+            recorded=(),
         )
         view = self.context.shared(scaling_view)
         view.pools[POOL.name] = PoolScaling(

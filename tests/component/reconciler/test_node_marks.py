@@ -158,13 +158,13 @@ async def marked(cluster: Cluster) -> str:
     return found
 
 
-async def taint_node(cluster: Cluster, *wanted: dict[str, Any]) -> None:
-    await cluster.client.merge_patch(NODES, {"spec": {"taints": list(wanted)}}, name="n1")
+async def taint_node(cluster: Cluster, *taints: dict[str, Any]) -> None:
+    await cluster.client.merge_patch(NODES, {"spec": {"taints": list(taints)}}, name="n1")
     await cluster.observe()
 
 
-async def taint_pool(cluster: Cluster, *wanted: dict[str, Any], pool: str = "whole") -> None:
-    spec = {"spec": {"scheduling": {"taints": list(wanted)}}}
+async def taint_pool(cluster: Cluster, *taints: dict[str, Any], pool: str = "whole") -> None:
+    spec = {"spec": {"scheduling": {"taints": list(taints)}}}
     await cluster.client.merge_patch(GPU_POOLS, spec, name=pool)
     await cluster.observe()
 

@@ -77,9 +77,9 @@ async def cluster() -> AsyncIterator[Cluster]:
 
 
 async def test_every_object_is_written_once(cluster: Cluster):
-    wanted = names_of(ALL_ON)
-    assert await cluster.lead(ALL_ON) == len(wanted)
-    assert await cluster.names() == wanted
+    expected = names_of(ALL_ON)
+    assert await cluster.lead(ALL_ON) == len(expected)
+    assert await cluster.names() == expected
     assert await cluster.lead(ALL_ON, passes=3) == 0
     assert not cluster.events.events
 

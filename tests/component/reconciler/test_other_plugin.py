@@ -117,12 +117,12 @@ class Node:
 
     async def follow_label(self) -> None:
         """Let the DaemonSet controller make the plugin's pod, or delete it, which then ends."""
-        wanted = (await self.world.labels()).get(PLUGIN_LABEL) == "true"
-        if wanted and not self.has_plugin:
+        expected = (await self.world.labels()).get(PLUGIN_LABEL) == "true"
+        if expected and not self.has_plugin:
             body = a_pod("plugin", NAMESPACE, {"app": "nvidia-device-plugin-daemonset"})
             await self.world.client.create(PODS, body)
             self.has_plugin = True
-        elif not wanted and self.has_plugin:
+        elif not expected and self.has_plugin:
             await self.world.client.delete(PODS, "plugin", namespace=NAMESPACE)
 
     async def end_plugin(self) -> None:

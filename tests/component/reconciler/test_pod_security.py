@@ -1,4 +1,4 @@
-"""Our namespace admits our DaemonSets' pods, and a level that somebody else set stays and is reported."""
+"""Our namespace admits our DaemonSets' pods, and a level that another client set stays and is reported."""
 
 from collections.abc import AsyncIterator
 from typing import Any

@@ -11,7 +11,7 @@ from api.names import SCALE_REQUEST_LABEL
 from kube.resources import GPU_DEVICES, GPU_POOLS, NODE_CLAIMS, NODES
 from telemetry.metrics import REGISTRY
 from tests.component.reconciler.scaling_run import POOL, ScalingRun, a_scaling_run
-from tests.support.cache_demands import LLAMA, a_cache_volume, a_known_cache
+from tests.support.cache_demands import LLAMA, a_cache_volume, a_resolved_cache
 from tests.support.hand_made import a_device
 
 pytestmark = pytest.mark.looptime
@@ -89,7 +89,7 @@ async def test_devices_of_a_shape_that_a_kernel_cache_does_not_fit_are_not_bough
     await run.admin.delete(GPU_DEVICES, "n1-0")
     await run.admin.delete(NODES, "n1")
     run.start()
-    run.stores.kernel_caches.set_cache(LLAMA, a_known_cache(90))
+    run.stores.kernel_caches.set_cache(LLAMA, a_resolved_cache(90))
     await run.add_pods("p", volumes=[a_cache_volume()])
     await run.run_pass()
     (request,) = (await run.status())["requests"]

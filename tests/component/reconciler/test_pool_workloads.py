@@ -334,10 +334,10 @@ async def test_another_allocation_changes_the_list_once_it_is_in_effect(workload
     await workloads.cluster.report("n1-0", mig={"capable": True, "instances": instances})
     await workloads.until_stable()
     client = workloads.cluster.client
-    wanted = {"spec": {"allocation": {"mode": "MIG", "migProfile": "1g.10gb"}}}
+    change = {"spec": {"allocation": {"mode": "MIG", "migProfile": "1g.10gb"}}}
     now = {"status": {"allocation": {"mode": "Exclusive", "migProfile": "", "slicesPerDevice": 1}}}
     await client.merge_patch(GPU_POOLS, now, name="whole", subresource="status")
-    await client.merge_patch(GPU_POOLS, wanted, name="whole")
+    await client.merge_patch(GPU_POOLS, change, name="whole")
     assert await workloads.until_stable() == []
     now["status"]["allocation"] = {"mode": "MIG", "migProfile": "1g.10gb", "slicesPerDevice": 1}
     await client.merge_patch(GPU_POOLS, now, name="whole", subresource="status")

@@ -30,15 +30,15 @@ def a_probe(run: ScalingRun, *enabled: ScalingBackend) -> BackendProbe:
 
 
 async def chosen(
-    run: ScalingRun, wanted: ScalingBackend, *enabled: ScalingBackend
+    run: ScalingRun, backend: ScalingBackend, *enabled: ScalingBackend
 ) -> ChosenBackend:
-    return await a_probe(run, *enabled).choose(replace(PARAMETERS, backend=wanted))
+    return await a_probe(run, *enabled).choose(replace(PARAMETERS, backend=backend))
 
 
-@pytest.mark.parametrize("wanted", [SIGNAL, BALLOON])
-async def test_a_backend_that_the_cluster_offers_is_used(run: ScalingRun, wanted: ScalingBackend):
-    found = await chosen(run, wanted)
-    assert (found.backend, found.reason, found.fault) == (wanted, BackendReady.READY, "")
+@pytest.mark.parametrize("backend", [SIGNAL, BALLOON])
+async def test_a_backend_that_the_cluster_offers_is_used(run: ScalingRun, backend: ScalingBackend):
+    found = await chosen(run, backend)
+    assert (found.backend, found.reason, found.fault) == (backend, BackendReady.READY, "")
 
 
 async def test_without_karpenter_no_node_is_asked_for():

@@ -1,4 +1,4 @@
-"""Signal pods: one for each request whatever fails, none left over, and none of somebody else touched."""
+"""Signal pods: one for each request whatever fails, none left over, and none of another client touched."""
 
 import asyncio
 import contextlib

@@ -189,8 +189,8 @@ class UpgradeRun:
         **fields: Any,
     ) -> None:
         """Write the ClusterPolicy with an upgrade policy of these fields."""
-        known = {"autoUpgrade": True, "maxParallelUpgrades": 0, "podDeletion": {}}
-        spec = {"driver": {"upgradePolicy": known | fields}}
+        defaults = {"autoUpgrade": True, "maxParallelUpgrades": 0, "podDeletion": {}}
+        spec = {"driver": {"upgradePolicy": defaults | fields}}
         self.put_policy(spec, annotations=annotations, status=status)
 
     def put_policy(
@@ -494,16 +494,16 @@ class UpgradeRun:
             is_waiting = SAFE_LOAD_ANNOTATION in (node["metadata"].get("annotations") or {})
             if not is_ready(driver) and not is_waiting:
                 await self._start_driver(driver)
-        wanted = {
+        expected = {
             "validator": labels.get(VALIDATOR_LABEL) == "true",
             "agent": labels.get(AGENT_DEPLOY_LABEL) != PAUSED_FOR_UPGRADE,
         }
-        for kind, is_wanted in wanted.items():
+        for kind, is_expected in expected.items():
             found = [pod for pod in pods if pod["metadata"]["name"].startswith(kind)]
-            if is_wanted and not found and (kind != "agent" or name not in self.unstaffed):
+            if is_expected and not found and (kind != "agent" or name not in self.unstaffed):
                 await self._create_own(kind, name)
             for item in found:
-                if not is_wanted:
+                if not is_expected:
                     await self.client.delete(PODS, item["metadata"]["name"], namespace=NAMESPACE)
                 elif not is_ready(item) and (
                     is_loaded if kind != "agent" else name not in self.agentless

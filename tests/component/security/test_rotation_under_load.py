@@ -28,7 +28,7 @@ from tests.support.scheduling import a_wire_pod, extender_args
 from tests.support.served_app import ServedApp, TestAuthority, on_a_port
 
 SECRET = ("gpu-system", "gpu-certificates")
-WANTED = replace(
+REQUIRED = replace(
     Requirements.for_service("gpu", "gpu-system", extra_ip_addresses=["127.0.0.1"]),
     lookahead=dt.timedelta(seconds=6),
     leaf_lifetime=dt.timedelta(days=1),
@@ -110,7 +110,7 @@ async def served(folder: Path) -> AsyncIterator[Served]:
         SystemClock(),
         namespace=SECRET[0],
         secret_name=SECRET[1],
-        wanted=WANTED,
+        required=REQUIRED,
         interval_s=0.05,
     )
     app = ServedApp(TestAuthority(), folder / "no-token")

@@ -13,7 +13,7 @@ from certs.issuance import issue_client, new_key
 from manifests.constants import BIND_PATH, FILTER_PATH, PREEMPT_PATH, PRIORITIZE_PATH
 from tests.component.security.peers import post, tls
 from tests.support.scheduling import binding_args
-from tests.support.served_app import ServedApp, TestAuthority, _wanted
+from tests.support.served_app import ServedApp, TestAuthority, _requirements
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,7 +39,7 @@ def issued_at(authority: TestAuthority, *, days: int) -> KeyPair:
         new_key(),
         serial=4711,
         now=authority._now + dt.timedelta(days=days),
-        wanted=dataclasses.replace(_wanted(), leaf_lifetime=dt.timedelta(days=30)),
+        required=dataclasses.replace(_requirements(), leaf_lifetime=dt.timedelta(days=30)),
     )
 
 

@@ -23,7 +23,7 @@ from manifests.constants import (
 from tests.component.security.peers import post, tls
 from tests.support.reviews import a_pod_object, a_review
 from tests.support.scheduling import binding_args
-from tests.support.served_app import TOKEN, ServedApp, TestAuthority, _wanted
+from tests.support.served_app import TOKEN, ServedApp, TestAuthority, _requirements
 
 BINDING = binding_args()
 QUESTION = a_review(a_pod_object(gpus=None))
@@ -182,14 +182,14 @@ def signed_by_our_leaf(authority: TestAuthority) -> KeyPair:
     leaf = authority.client("gpu-scheduler")
     decoded = decode_pair(leaf)
     assert isinstance(decoded, DecodedPair)
-    made = issue_client(decoded, new_key(), serial=9, now=authority._now, wanted=_wanted())
+    made = issue_client(decoded, new_key(), serial=9, now=authority._now, required=_requirements())
     chain = made.certificate_pem + leaf.certificate_pem
     return KeyPair(certificate_pem=chain, key_pem=made.key_pem)
 
 
 def self_signed(authority: TestAuthority) -> KeyPair:
     return issue_authority(
-        new_key(), serial=9, now=authority._now, lifetime=_wanted().authority_lifetime
+        new_key(), serial=9, now=authority._now, lifetime=_requirements().authority_lifetime
     )
 
 

@@ -270,13 +270,13 @@ class ClusterRun:
     async def has_term_after(self, number: int) -> bool:
         return await self.term() > number
 
-    async def comes_to(self, wanted: Json) -> None:
+    async def comes_to(self, expected: Json) -> None:
         """Wait until the state is as wanted; the failure shows both."""
 
         async def is_so() -> bool:
-            return await state_of(self.cluster, self.server) == wanted
+            return await state_of(self.cluster, self.server) == expected
 
         try:
             await eventually(is_so)
         except TimeoutError:
-            assert await state_of(self.cluster, self.server) == wanted
+            assert await state_of(self.cluster, self.server) == expected

@@ -109,10 +109,10 @@ async def nodes_and_pools_are_exported(run: MetricsRun) -> None:
     """Every gauge of nodes, devices and pools says what their objects say."""
 
     async def differing() -> dict[str, tuple[Figures, Figures]]:
-        wanted = await as_objects_say(run)
+        expected = await as_objects_say(run)
         return {
             name: (figures, want)
-            for name, want in wanted.items()
+            for name, want in expected.items()
             if (figures := exported(name)) != want
         }
 

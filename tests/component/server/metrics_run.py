@@ -107,7 +107,7 @@ class MetricsRun:
         await self.ask("bind", constants.BIND_PATH, msgspec.json.encode(fields), outcome=outcome)
 
     async def bind_around(self, name: str, annotations: dict[str, str]) -> None:
-        """A Binding by somebody else."""
+        """A Binding by another client."""
         target = {"apiVersion": "v1", "kind": "Node", "name": "n1"}
         body = {"metadata": {"name": name, "annotations": annotations}, "target": target}
         await self.cluster.client.create(
@@ -172,7 +172,7 @@ async def requests_are_refused_and_malformed(run: MetricsRun) -> None:
     await run.server.call("POST", constants.MUTATE_PODS_PATH, b"no json")
     run.admission["malformed", "mutate-pods"] += 1
     run.refusals["MalformedRequest",] += 1
-    # A pod that somebody after us rejects: it is held for, and never seen.
+    # A pod that a user after us rejects: it is held for, and never seen.
     review = a_review(a_pod_object(1, "whole", "rejected"))
     await run.server.call("POST", constants.MUTATE_PODS_PATH, review)
     run.admission["patched", "mutate-pods"] += 1
@@ -232,10 +232,10 @@ async def a_pool_is_cut_again(run: MetricsRun) -> None:
     await comes_to(lambda: run.counted.growth("gpu_evictions_total"), {("evicted",): bound})
 
 
-async def comes_to(read: Callable[[], object], wanted: object) -> None:
+async def comes_to(read: Callable[[], object], expected: object) -> None:
     """Wait until it is so; the failure shows both."""
     try:
-        await until(lambda: read() == wanted)
+        await until(lambda: read() == expected)
     except TimeoutError:
         found = read()
-        assert found == wanted, f"{found} is not {wanted}"
+        assert found == expected, f"{found} is not {expected}"

@@ -86,12 +86,12 @@ async def test_malformed_review_is_answered_400_with_what_is_wrong(
 
 @every_path
 async def test_review_of_another_kind_is_answered_400(anonymous: ServedApp, path: str) -> None:
-    wanted = " ".join(
+    expected = " ".join(
         (KINDS[path][0]["group"] + "/" + KINDS[path][0]["version"], KINDS[path][0]["kind"])
     ).lstrip("/")
     kind = {"group": "apps", "version": "v1", "kind": "Deployment"}
     reply = await anonymous.post(path, a_question(path, kind=kind))
-    message = f"the review is about a apps/v1 Deployment; this path takes {wanted}"
+    message = f"the review is about a apps/v1 Deployment; this path takes {expected}"
     assert_status(reply, 400, "BadRequest", message)
 
 

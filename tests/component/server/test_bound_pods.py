@@ -27,7 +27,7 @@ class ReportedPods:
         self.pods: dict[str, PodFacts] = {}
         self.unread: set[str] = set()
 
-    def known(self, unread: UnreadObject) -> AnyPod | None:
+    def last_read(self, unread: UnreadObject) -> AnyPod | None:
         return self.pods.get(unread.name)
 
     def replace_unread(self, unread: Collection[UnreadObject]) -> None:
@@ -214,17 +214,17 @@ class Unreadable:
         return Listing(items=[], resource_version="7", unread=self._unread)
 
 
-async def read_unreadable(*names: str, known: str = "") -> tuple[BoundPods, ReportedPods]:
+async def read_unreadable(*names: str, last_read: str = "") -> tuple[BoundPods, ReportedPods]:
     current = ReportedPods()
     bound = BoundPods(Unreadable(*names), current)  # type: ignore[arg-type]  # lists alone
-    if known:
-        bound.upsert(a_pod_facts(name=known))
+    if last_read:
+        bound.upsert(a_pod_facts(name=last_read))
     await bound.read()
     return bound, current
 
 
 async def test_bound_pod_that_the_read_cannot_decode_is_unread_unless_it_is_known() -> None:
-    _, current = await read_unreadable("new", "old", known="old")
+    _, current = await read_unreadable("new", "old", last_read="old")
     assert current.unread == {"new"}
 
 

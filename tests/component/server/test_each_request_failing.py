@@ -274,9 +274,9 @@ def failing(kind: str, nth: int) -> list[InjectedError]:
 def codes_of(kind: str, counted: Counted) -> set[str]:
     """Return how requests of this kind ended, as the metrics say."""
     verb, _, remaining = kind.partition(" ")
-    wanted = ("GET" if verb == "LIST" else verb, remaining.split()[0])
+    expected = ("GET" if verb == "LIST" else verb, remaining.split()[0])
     ends = counted.growth("gpu_api_request_duration_seconds_count")
-    return {code for code, *of in ends if tuple(of) == wanted}
+    return {code for code, *of in ends if tuple(of) == expected}
 
 
 @pytest.mark.parametrize(("kind", "nth", "scenario"), every_failure())

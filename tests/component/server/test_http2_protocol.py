@@ -224,14 +224,14 @@ async def test_body_that_is_given_up_is_reported(how: str) -> None:
         else:
             peer.transport.close()
         await peer.exchange()
-        (unread,) = served.known.unread
+        (unread,) = served.recorded.unread
         assert unread.text == "the connection broke before the body's end"
         assert peer.answered[number].status == 0
 
 
 @pytest.mark.parametrize("how", ["hangs up", "resets", "breaks the protocol"])
 async def test_decision_goes_on_when_nobody_waits_for_it(how: str) -> None:
-    """It may have written already: a bind is settled."""
+    """It may have written already: a bind is resolved."""
     done: list[bytes] = []
 
     async def decide() -> None:

@@ -47,7 +47,7 @@ def test_no_unit_is_given_twice_and_every_pod_is_bound_in_the_end(
                 print(
                     f"{number} from {first}: {bindings} bindings, {takeovers} leaders, {spent:.0f} s"
                 )
-    # Somebody was bound by somebody; the oracle would be as content without any pod.
+    # A pod was bound by a client; the oracle would be as content without any pod.
     assert bindings >= 15 * count
     assert takeovers >= 2 * count
 

@@ -4,7 +4,7 @@ from tests.component.server.pod_lifecycles import BOUNDS, PodLifecycles, sizes
 
 FEW, MANY = 3_000, 100_000
 SLACK = 8
-"""What was looked at last; hundreds of pods, nodes and devices came and went between the two looks."""
+"""What was examined last; hundreds of pods, nodes and devices came and went between the two looks."""
 
 
 def test_nothing_is_left_of_what_is_gone(is_long: bool) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 from kernelcache.cache_index import CacheIndex
 from manifests.constants import BIND_PATH, FILTER_PATH, PRIORITIZE_PATH
 from tests.support.builders import a_device, a_node
-from tests.support.cache_demands import LLAMA, a_known_cache, mounting, set_warm
+from tests.support.cache_demands import LLAMA, a_resolved_cache, mounting, set_warm
 from tests.support.scheduling import a_wire_pod, binding_args, extender_args
 from tests.support.served_app import ServedApp, sample
 
@@ -19,7 +19,7 @@ def with_caches(served: ServedApp) -> CacheIndex:
         index.replace_node(a_node(node))
         for number in range(2):
             index.replace_device(a_device(node, number, compute_capability=capability))
-    caches.set_cache(LLAMA, a_known_cache(90))
+    caches.set_cache(LLAMA, a_resolved_cache(90))
     set_warm(caches, {LLAMA: ["warm"]})
     return caches
 

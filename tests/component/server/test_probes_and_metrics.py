@@ -103,14 +103,14 @@ async def test_metrics_are_compressed_where_the_scraper_takes_that(scheduler: Se
 
 
 @pytest.mark.parametrize(
-    ("header", "wanted"),
+    ("header", "expected"),
     [
         *(("gzip", True), ("deflate, gzip;q=0.5", True), ("GZIP", True), ("*", True)),
         *(("", False), ("identity", False), ("gzip;q=0", False), ("gzip; q=0.0, br", False)),
     ],
 )
-def test_what_a_scraper_accepts(header: str, wanted: bool) -> None:
-    assert accepts_gzip(header) is wanted
+def test_what_a_scraper_accepts(header: str, expected: bool) -> None:
+    assert accepts_gzip(header) is expected
 
 
 @pytest.mark.parametrize("path", [LIVENESS_PATH, READINESS_PATH, SYNCED_PATH, METRICS_PATH])

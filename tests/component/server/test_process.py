@@ -93,7 +93,7 @@ async def test_kubeconfig_that_is_missing_ends_the_process_with_a_line(tmp_path:
 
 
 async def test_image_without_a_registry_ends_the_process_with_a_line() -> None:
-    """Privileged pods of it would run what somebody has put on docker.io under that name."""
+    """Privileged pods of it would run what a user has put on docker.io under that name."""
     for image in ("", "gpu-control-plane", "gpu/control-plane:1", "gpu-control-plane@sha256:00"):
         async with a_process("serve", "--device_plugin.image", image) as process:
             status, _, err = await end_of(process)

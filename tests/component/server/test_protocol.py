@@ -202,13 +202,13 @@ async def test_body_of_a_peer_that_hangs_up_is_reported_and_not_answered() -> No
         await peer.feed(post("/known", b"body")[:-1])
         peer.transport.close()
         await peer.drain()
-        (unread,) = served.known.unread
+        (unread,) = served.recorded.unread
         assert unread.text == "the connection broke before the body's end"
         assert peer.written == b""
 
 
 async def test_decision_goes_on_when_its_peer_has_gone() -> None:
-    """It may have written already: a bind is settled."""
+    """It may have written already: a bind is resolved."""
     done: list[bytes] = []
 
     async def decide() -> None:
@@ -252,16 +252,16 @@ async def test_defect_is_answered_500_and_counted(path: str) -> None:
 
 async def test_large_bodies_of_strangers_take_turns() -> None:
     async with serving() as served:
-        first, second, small, known = (served.connect() for _ in range(4))
+        first, second, small, recorded = (served.connect() for _ in range(4))
         large = post("/open", b"x" * 200)
         await first.feed(large[:-1])
         await second.feed(large[:-1])
         assert not first.transport.is_held()
         assert second.transport.is_held()
         await small.feed(post("/open", b"x" * 100)[:-1])
-        await known.feed(large.replace(b"/open", b"/known")[:-1])
+        await recorded.feed(large.replace(b"/open", b"/known")[:-1])
         assert not small.transport.is_held()
-        assert not known.transport.is_held()
+        assert not recorded.transport.is_held()
         await first.feed(b"x")
         assert statuses(first.written) == [200]
         assert not second.transport.is_held()

@@ -142,15 +142,15 @@ class Fleet:
     cluster: Cluster
     agents: dict[str, FakeNodeAgent]
 
-    async def has(self, resource: Resource, name: str, *path: str, wanted: object) -> bool:
+    async def has(self, resource: Resource, name: str, *path: str, expected: object) -> bool:
         """Say whether the field of an object's status is so."""
         namespace = "default" if resource in {PODS, GKM_CACHES} else None
         found = await self.cluster.client.get(resource, Json, name, namespace=namespace)
-        return bool(at(found, "status", *path) == wanted)
+        return bool(at(found, "status", *path) == expected)
 
-    async def until(self, *arguments: Any, wanted: object) -> None:
+    async def until(self, *arguments: Any, expected: object) -> None:
         async with asyncio.timeout(WITHIN_S):
-            while not await self.has(*arguments, wanted=wanted):  # noqa: ASYNC110  # seen by reading
+            while not await self.has(*arguments, expected=expected):  # noqa: ASYNC110  # seen by reading
                 await asyncio.sleep(1)
 
 
@@ -236,20 +236,20 @@ async def test_ten_quiet_minutes_of_fifty_nodes_have_no_write_but_leases_and_hea
             body = {"assignment": {"requireAnnotation": False}, **spec}
             await client.create(GPU_POOLS, a_pool_object(name, **body))
         for pool, units in UNITS.items():
-            await fleet.until(GPU_POOLS, pool, "capacity", "available", wanted=units)
+            await fleet.until(GPU_POOLS, pool, "capacity", "available", expected=units)
         # Its node has to be rebooted; a device of a node with nothing else to do for repair.
         await fleet.agents[BROKEN].report_fault(devices_of(BROKEN)[0].uuid, "Xid 79")
-        await fleet.until(GPU_POOLS, "whole", "capacity", "unhealthy", wanted=2)
+        await fleet.until(GPU_POOLS, "whole", "capacity", "unhealthy", expected=2)
         for pool, resource in USED.items():
             pod = a_pod_object(1, resource, pool)
             pod["metadata"] = {"name": pool, "namespace": "default"}
             await client.create(PODS, pod)
         for pool in USED:
-            await fleet.until(PODS, pool, "phase", wanted="Running")
-        await fleet.until(GPU_POOLS, "elastic", "capacity", "used", wanted=1)
+            await fleet.until(PODS, pool, "phase", expected="Running")
+        await fleet.until(GPU_POOLS, "elastic", "capacity", "used", expected=1)
         policy = sample("ClusterPolicy")["metadata"]["name"]
-        await fleet.until(CLUSTER_POLICIES, policy, "state", wanted="ready")
-        await fleet.until(GKM_CACHES, "llama", "counts", "nodeCnt", wanted=len(WITH_CACHES))
+        await fleet.until(CLUSTER_POLICIES, policy, "state", expected="ready")
+        await fleet.until(GKM_CACHES, "llama", "counts", "nodeCnt", expected=len(WITH_CACHES))
         await asyncio.sleep(STABLE_S)
         fleet.cluster.api.requests.clear()
 

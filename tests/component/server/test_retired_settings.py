@@ -53,7 +53,7 @@ def test_a_setting_of_a_retired_section_is_refused_as_the_section():
 
 def test_what_is_retired_is_no_setting_and_what_takes_its_place_is_one():
     for name, advice in RETIRED.items():
-        assert not any(known == name or known.startswith(f"{name}.") for known in NAMES), name
+        assert not any(current == name or current.startswith(f"{name}.") for current in NAMES), name
         assert set(re.findall(r"`([a-z_.]+)`", advice)) <= NAMES
 
 

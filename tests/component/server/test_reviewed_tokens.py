@@ -1,4 +1,4 @@
-"""Verdicts on tokens: kept for a minute, asked for at a bounded rate, and never kept where nothing is known."""
+"""Reviews on tokens: kept for a minute, asked for at a bounded rate, and never kept where nothing is known."""
 
 import asyncio
 
@@ -8,8 +8,8 @@ from http_edge.reviews.kube_reviews import TokenUser
 from http_edge.reviews.review_cache import (
     ALLOWED_S,
     BURST,
+    MAX_IN_FLIGHT,
     MAX_TOKENS,
-    MAX_UNDER_WAY,
     REFUSED_S,
     REVIEWS_A_S,
     TokenRefusal,
@@ -28,80 +28,80 @@ USER = TokenUser(username="reader")
 class Setup:
     def __init__(self) -> None:
         self.reviews = CannedReviews()
-        self.reviews.verdicts = {"reader": USER, "stranger": TokenRefusal.FORBIDDEN}
+        self.reviews.results = {"reader": USER, "stranger": TokenRefusal.FORBIDDEN}
         self.tokens = ReviewedTokens(self.reviews, LoopClock(), lambda user: user.username)
 
-    async def verdict(self, token: str) -> TokenUser | TokenRefusal:
-        verdict = await self.tokens.verdict(token.encode())
-        return verdict if isinstance(verdict, TokenRefusal) else verdict.value
+    async def review(self, token: str) -> TokenUser | TokenRefusal:
+        result = await self.tokens.review(token.encode())
+        return result if isinstance(result, TokenRefusal) else result.value
 
     async def flood(self, count: int, prefix: str = "bad") -> list[TokenUser | TokenRefusal]:
-        return [await self.verdict(f"{prefix}-{number}") for number in range(count)]
+        return [await self.review(f"{prefix}-{number}") for number in range(count)]
 
 
 async def test_an_allowed_token_is_asked_about_once_a_minute() -> None:
     setup = Setup()
     for _ in range(5):
-        assert await setup.verdict("reader") == USER
+        assert await setup.review("reader") == USER
     assert setup.reviews.asked == ["reader"]
     await asyncio.sleep(ALLOWED_S)
-    assert await setup.verdict("reader") == USER
+    assert await setup.review("reader") == USER
     assert setup.reviews.asked == ["reader"] * 2
 
 
 async def test_a_verdict_says_until_when_it_is_kept() -> None:
     setup = Setup()
     await asyncio.sleep(7)
-    first = await setup.tokens.verdict(b"reader")
+    first = await setup.tokens.review(b"reader")
     assert not isinstance(first, TokenRefusal)
     assert first.until == pytest.approx(7 + ALLOWED_S)
     await asyncio.sleep(30)
-    assert await setup.tokens.verdict(b"reader") == first
+    assert await setup.tokens.review(b"reader") == first
 
 
 async def test_a_right_that_is_taken_away_ends_within_a_minute() -> None:
     setup = Setup()
-    assert await setup.verdict("reader") == USER
-    setup.reviews.verdicts["reader"] = TokenRefusal.FORBIDDEN
+    assert await setup.review("reader") == USER
+    setup.reviews.results["reader"] = TokenRefusal.FORBIDDEN
     await asyncio.sleep(ALLOWED_S)
-    assert await setup.verdict("reader") is TokenRefusal.FORBIDDEN
+    assert await setup.review("reader") is TokenRefusal.FORBIDDEN
 
 
 @pytest.mark.parametrize(
-    ("token", "verdict"),
+    ("token", "result"),
     [("stranger", TokenRefusal.FORBIDDEN), ("unknown", TokenRefusal.UNAUTHENTICATED)],
 )
-async def test_a_refusal_is_kept_for_seconds_only(token: str, verdict: TokenRefusal) -> None:
+async def test_a_refusal_is_kept_for_seconds_only(token: str, result: TokenRefusal) -> None:
     setup = Setup()
     for _ in range(5):
-        assert await setup.verdict(token) is verdict
+        assert await setup.review(token) is result
     assert len(setup.reviews.asked) == 1
-    setup.reviews.verdicts[token] = USER
+    setup.reviews.results[token] = USER
     await asyncio.sleep(REFUSED_S)
-    assert await setup.verdict(token) == USER
+    assert await setup.review(token) == USER
 
 
 async def test_nothing_is_kept_of_an_api_server_that_does_not_answer() -> None:
     setup = Setup()
     setup.reviews.fault = Unreachable("refused", request_sent=False)
-    assert await setup.verdict("reader") is TokenRefusal.UNAVAILABLE
+    assert await setup.review("reader") is TokenRefusal.UNAVAILABLE
     setup.reviews.fault = None
-    assert await setup.verdict("reader") == USER
+    assert await setup.review("reader") == USER
 
 
 async def test_an_api_server_that_is_away_ends_a_verdict_when_its_time_is_over() -> None:
     setup = Setup()
-    assert await setup.verdict("reader") == USER
+    assert await setup.review("reader") == USER
     setup.reviews.fault = Unreachable("refused", request_sent=False)
-    assert await setup.verdict("reader") == USER
+    assert await setup.review("reader") == USER
     await asyncio.sleep(ALLOWED_S)
-    assert await setup.verdict("reader") is TokenRefusal.UNAVAILABLE
+    assert await setup.review("reader") is TokenRefusal.UNAVAILABLE
 
 
 async def test_a_flood_of_bad_tokens_costs_the_api_server_a_few_reviews() -> None:
     setup = Setup()
-    verdicts = await setup.flood(1_000)
-    assert verdicts.count(TokenRefusal.UNAUTHENTICATED) == len(setup.reviews.asked) == BURST
+    results = await setup.flood(1_000)
+    assert results.count(TokenRefusal.UNAUTHENTICATED) == len(setup.reviews.asked) == BURST
     await asyncio.sleep(10)
     setup.reviews.asked.clear()
     await setup.flood(1_000, "worse")
@@ -110,25 +110,25 @@ async def test_a_flood_of_bad_tokens_costs_the_api_server_a_few_reviews() -> Non
 
 async def test_a_flood_keeps_no_reader_out_that_is_known() -> None:
     setup = Setup()
-    assert await setup.verdict("reader") == USER
+    assert await setup.review("reader") == USER
     for second in range(2 * int(ALLOWED_S)):
         await setup.flood(50, f"bad-{second}")
-        assert await setup.verdict("reader") == USER
+        assert await setup.review("reader") == USER
         await asyncio.sleep(1)
 
 
 async def test_many_tokens_of_a_user_keep_no_other_user_out() -> None:
     setup = Setup()
     many = [f"many-{number}" for number in range(400)]
-    setup.reviews.verdicts |= dict.fromkeys(many, TokenUser(username="many"))
+    setup.reviews.results |= dict.fromkeys(many, TokenUser(username="many"))
     for token in many:
-        await setup.verdict(token)
+        await setup.review(token)
         await asyncio.sleep(1 / REVIEWS_A_S)
-    assert await setup.verdict("reader") == USER
+    assert await setup.review("reader") == USER
     for _ in range(2 * int(ALLOWED_S)):
         for token in many[::8]:
-            await setup.verdict(token)
-        assert await setup.verdict("reader") == USER
+            await setup.review(token)
+        assert await setup.review("reader") == USER
         await asyncio.sleep(1)
 
 
@@ -136,10 +136,10 @@ async def test_rates_of_users_are_bounded_in_number() -> None:
     setup = Setup()
     for number in range(MAX_TOKENS + 10):
         user = f"reader-{number}"
-        setup.reviews.verdicts[user] = TokenUser(username=user)
-        await setup.verdict(user)
+        setup.reviews.results[user] = TokenUser(username=user)
+        await setup.review(user)
         await asyncio.sleep(ALLOWED_S)
-        assert await setup.verdict(user) == TokenUser(username=user)
+        assert await setup.review(user) == TokenUser(username=user)
     assert len(setup.tokens._cache._by_user) == MAX_TOKENS
 
 
@@ -147,31 +147,31 @@ async def test_reviews_under_way_are_bounded() -> None:
     setup = Setup()
     setup.reviews.gate.clear()
     async with asyncio.TaskGroup() as group:
-        asked = [group.create_task(setup.verdict(f"t-{number}")) for number in range(BURST)]
+        asked = [group.create_task(setup.review(f"t-{number}")) for number in range(BURST)]
         await asyncio.sleep(0.01)
-        assert len(setup.reviews.asked) == MAX_UNDER_WAY
+        assert len(setup.reviews.asked) == MAX_IN_FLIGHT
         setup.reviews.gate.set()
-    verdicts = [item.result() for item in asked]
-    assert verdicts.count(TokenRefusal.UNAVAILABLE) == BURST - MAX_UNDER_WAY
+    results = [item.result() for item in asked]
+    assert results.count(TokenRefusal.UNAVAILABLE) == BURST - MAX_IN_FLIGHT
     await asyncio.sleep(10)
-    assert await setup.verdict("reader") == USER
+    assert await setup.review("reader") == USER
 
 
 async def test_a_caller_that_goes_away_leaves_its_place() -> None:
     setup = Setup()
     setup.reviews.gate.clear()
-    for number in range(2 * MAX_UNDER_WAY):
+    for number in range(2 * MAX_IN_FLIGHT):
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(1):
-                await setup.verdict(f"t-{number}")
-    assert len(setup.reviews.asked) == 2 * MAX_UNDER_WAY
+                await setup.review(f"t-{number}")
+    assert len(setup.reviews.asked) == 2 * MAX_IN_FLIGHT
 
 
 async def test_tokens_are_bounded_in_number_and_kept_as_digests() -> None:
     setup = Setup()
     for number in range(MAX_TOKENS + 50):
-        setup.reviews.verdicts[f"reader-{number}"] = USER
-        assert await setup.verdict(f"reader-{number}") == USER
+        setup.reviews.results[f"reader-{number}"] = USER
+        assert await setup.review(f"reader-{number}") == USER
         await asyncio.sleep(1 / REVIEWS_A_S)
     kept = setup.tokens._cache._accepted
     assert len(kept) == MAX_TOKENS

@@ -312,7 +312,7 @@ async def a_pod_is_evicted(cluster: Cluster) -> None:
 
 
 async def bind_and_read(cluster: Cluster, client: KubeClient) -> None:
-    """A binding whose end is in doubt is settled by reading the pod."""
+    """A binding whose end is in doubt is resolved by reading the pod."""
     uid = (await cluster.stored_pod("bound")).metadata.uid
     binder = KubeBinder(client, 1.0)
     bound = await binder.bind(PodBinding("default", "bound", PodUid(uid), NodeName("n1"), {}))
@@ -387,8 +387,8 @@ async def serve_caches(cluster: Cluster, client: KubeClient) -> None:
 
 async def review(client: KubeClient) -> None:
     """A caller of /metrics/usage."""
-    verdict = await KubeReviews(client, constants.USAGE_METRICS_PATH).review(SERVER_TOKEN)
-    assert verdict is TokenRefusal.FORBIDDEN
+    result = await KubeReviews(client, constants.USAGE_METRICS_PATH).review(SERVER_TOKEN)
+    assert result is TokenRefusal.FORBIDDEN
 
 
 async def publish_twice(client: KubeClient) -> None:

@@ -1,4 +1,4 @@
-"""Metrics that are true: a run in a running server, and what somebody counts who was there.
+"""Metrics that are true: a run in a running server, and what an observer counts.
 
 Every metric of ours is compared with what this test counted itself or reads in the API server. One that
 nothing here moves fails.

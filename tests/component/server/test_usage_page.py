@@ -35,7 +35,7 @@ def some_usage() -> Iterator[None]:
 
 @pytest.fixture
 def page(anonymous: ServedApp) -> ServedApp:
-    anonymous.reviews.verdicts = {
+    anonymous.reviews.results = {
         "reader": TokenUser(username="prometheus"),
         "stranger": TokenRefusal.FORBIDDEN,
     }

@@ -128,8 +128,8 @@ async def test_the_server_follows_the_node_and_a_waiting_pod_gets_what_is_free(
         assert len(await mismatches(cluster)) == 1
 
 
-async def says(cluster: Cluster, wanted: list[int]) -> bool:
-    return await allocated(cluster) == wanted
+async def says(cluster: Cluster, expected: list[int]) -> bool:
+    return await allocated(cluster) == expected
 
 
 async def is_reported_in_use(cluster: Cluster, units: int) -> bool:

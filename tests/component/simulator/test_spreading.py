@@ -43,12 +43,12 @@ def admitted(setup: AdmissionSetup, name: str) -> dict[str, Any]:
 
 def placed(zones: dict[str, str | None], count: int) -> Counter[str]:
     """Place pods one by one, each on the first node that is left: nothing but the constraint spreads."""
-    setup, known = an_admission_setup(zones), nodes(zones)
+    setup, nodes_by_name = an_admission_setup(zones), nodes(zones)
     pods: list[Pod] = []
     for number in range(count):
         raw = admitted(setup, f"p{number}")
         pod = msgspec.convert(raw, Pod)
-        node = min(nodes_left(pod, known, pods))
+        node = min(nodes_left(pod, nodes_by_name, pods))
         pods.append(msgspec.convert({**raw, "spec": {**raw["spec"], "nodeName": node}}, Pod))
     return Counter(pod.spec.node_name for pod in pods)
 
@@ -74,8 +74,8 @@ def test_nodes_without_the_key_are_not_shut_out():
 
 def test_a_node_without_the_key_is_left_out_of_a_strict_constraint():
     pod = msgspec.convert(admitted(an_admission_setup(dict(ZONES)), "p"), Pod)
-    known = nodes({**ZONES, "n5": None})
-    assert nodes_left(pod, known, []) == set(ZONES)
+    nodes_by_name = nodes({**ZONES, "n5": None})
+    assert nodes_left(pod, nodes_by_name, []) == set(ZONES)
 
 
 def test_zone_that_is_away_holds_no_other_zone_down():
@@ -84,16 +84,16 @@ def test_zone_that_is_away_holds_no_other_zone_down():
     pod = msgspec.convert(raw, Pod)
     assert has_strict_spread(pod)
     away = a_node("n4", labels=_labels("b"), is_ready=False, taints=(UNREACHABLE,))
-    known = {**nodes(dict(ZONES)), NodeName("n4"): away}
+    nodes_by_name = {**nodes(dict(ZONES)), NodeName("n4"): away}
     others = [
         msgspec.convert({**raw, "spec": {**raw["spec"], "nodeName": node}}, Pod)
         for node in ("n1", "n2", "n3")
     ]
 
-    assert nodes_left(pod, known, others) >= {"n1", "n2", "n3"}
+    assert nodes_left(pod, nodes_by_name, others) >= {"n1", "n2", "n3"}
 
     tolerant = {**raw, "spec": {**raw["spec"], "tolerations": [{"operator": "Exists"}]}}
-    assert nodes_left(msgspec.convert(tolerant, Pod), known, others) == {"n4"}
+    assert nodes_left(msgspec.convert(tolerant, Pod), nodes_by_name, others) == {"n4"}
 
 
 def test_constraint_of_a_user_counts_tainted_nodes_unless_it_says_otherwise():
@@ -103,10 +103,10 @@ def test_constraint_of_a_user_counts_tainted_nodes_unless_it_says_otherwise():
         Pod,
     )
     away = a_node("n4", labels=_labels("b"), taints=(UNREACHABLE,))
-    known = {**nodes(dict(ZONES)), NodeName("n4"): away}
+    nodes_by_name = {**nodes(dict(ZONES)), NodeName("n4"): away}
     other = msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name="n1"))
 
-    assert nodes_left(pod, known, [other]) == {"n4"}
+    assert nodes_left(pod, nodes_by_name, [other]) == {"n4"}
 
 
 def test_pods_that_end_or_run_elsewhere_do_not_count():

@@ -455,7 +455,7 @@ async def test_the_console_goes_and_its_certificate_where_cert_manager_issued_it
     made = [
         object_
         for group in groups
-        if group.name.startswith("console") and group.is_wanted(values)
+        if group.name.startswith("console") and group.is_selected(values)
         for object_ in group.objects
     ]
     assert {"Deployment", "Service", "ClusterRole", "Role"} <= {item["kind"] for item in made}

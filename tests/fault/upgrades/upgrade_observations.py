@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 STATE_LABEL: Final = "nvidia.com/gpu-driver-upgrade-state"
 WITHHELD: Final = "gpu.deckhouse.io/units-withheld-by"
 ADMIN: Final = "example.test/admin"
-"""Annotation of a node that somebody cordoned or uncordoned himself: the run writes it with the cordon."""
+"""Annotation of a node that a user cordoned or uncordoned himself: the run writes it with the cordon."""
 CORDONED, UNCORDONED = "cordoned", "uncordoned"
 GUARDED: Final = "example.test/guarded"
 """Label of pods that a disruption budget guards, and that no step deletes."""
@@ -44,7 +44,7 @@ class UpgradeMarks:
     is_cordoned: bool = False
     is_withheld: bool = False
     admin: str = ""
-    """What somebody did to the node himself, last."""
+    """What a user did to the node himself, last."""
 
     @property
     def is_in_progress(self) -> bool:

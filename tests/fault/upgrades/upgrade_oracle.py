@@ -2,7 +2,7 @@
 
 At once, at each change of a node or pod:
     never more nodes are away because of upgrades than maxUnavailable allows, nor in progress than maxParallelUpgrades
-    a node that somebody cordoned himself stays cordoned until he uncordons it
+    a node that a user cordoned himself stays cordoned until he uncordons it
     a pod that a budget guards is ended by an eviction, which asks the budget
     a node that is withheld takes no pod of a pool
     no DaemonSet of drivers is deleted while there is a policy

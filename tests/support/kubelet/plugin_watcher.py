@@ -39,22 +39,22 @@ class PluginWatcher:
         """Registered driver -> the node id that it gave."""
         self.refusal = ""
         """Text with which every registration fails."""
-        self._known: dict[Path, tuple[FileIdentity, str]] = {}
+        self._recorded: dict[Path, tuple[FileIdentity, str]] = {}
         # Socket -> the socket and the driver that were registered.
 
     def restart(self) -> None:
         """Forget all; the sockets stay."""
-        self._known.clear()
+        self._recorded.clear()
         self.nodes.clear()
 
     async def scan(self) -> None:
         """Forget the plugins whose sockets went, then register those that are new."""
-        for path, (identity, name) in list(self._known.items()):
+        for path, (identity, name) in list(self._recorded.items()):
             if file_identity(path) != identity:
-                del self._known[path]
+                del self._recorded[path]
                 self.nodes.pop(name, None)
         for path in sorted(self.directory.iterdir()):
-            if path.is_socket() and not path.name.startswith(".") and path not in self._known:
+            if path.is_socket() and not path.name.startswith(".") and path not in self._recorded:
                 await self._register(path)
 
     async def _register(self, path: Path) -> None:
@@ -72,7 +72,7 @@ class PluginWatcher:
             )
             self.nodes[info.name] = node.node_id
             if identity is not None:
-                self._known[path] = (identity, info.name)
+                self._recorded[path] = (identity, info.name)
         status = RegistrationStatus(plugin_registered=not fault, error=fault)
         await CsiClient(path).call(
             NOTIFY_STATUS, status, RegistrationStatusResponse, service=PLUGIN_REGISTRATION_SERVICE

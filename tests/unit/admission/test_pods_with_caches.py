@@ -8,7 +8,7 @@ from api.annotations import decode_reservation
 from api.cache_name import CacheName
 from kernelcache.cache_index import CacheIndex
 from tests.support.builders import a_device, a_node
-from tests.support.cache_demands import LLAMA, a_cache_volume, a_known_cache, set_warm
+from tests.support.cache_demands import LLAMA, a_cache_volume, a_resolved_cache, set_warm
 from tests.support.reviews import AdmissionSetup, Reply, a_pod_object, stored
 
 RESERVATION = "gpu.deckhouse.io/reservation"
@@ -40,7 +40,7 @@ def note_of(reply: Reply, pod: dict[str, Any]) -> Any:
 
 def known_in_the_pods_namespace(caches: CacheIndex, *archs: int) -> CacheName:
     name = CacheName(namespace=a_pod()["metadata"]["namespace"], name="llama")
-    caches.set_cache(name, a_known_cache(*archs))
+    caches.set_cache(name, a_resolved_cache(*archs))
     return name
 
 

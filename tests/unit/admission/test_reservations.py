@@ -45,7 +45,7 @@ def mutate(setup: AdmissionSetup, pod: dict[str, Any], **review: Any) -> dict[st
 
 
 def current(setup: AdmissionSetup, pod: dict[str, Any], **review: Any) -> None:
-    """A pod that is admitted, and that the watch has shown."""
+    """A pod that is admitted, and that the watch has delivered."""
     pod = {"status": {}, **stored(mutate(setup, pod, **review))}
     facts = pod_facts(msgspec.convert(pod, Pod))
     assert facts is not None

@@ -150,9 +150,9 @@ def test_the_file_is_read_when_it_is_another_and_the_last_good_one_is_kept(tmp_p
     path = tmp_path / DEVICES_FILE
     path.write_bytes(msgspec.json.encode(CONTENT))
     assert file.reload()
-    known = file.devices
-    assert known is not None
-    assert known.shared == CONTENT.shared
+    devices = file.devices
+    assert devices is not None
+    assert devices.shared == CONTENT.shared
     assert not file.reload()
     for garbage in (
         b"",
@@ -168,10 +168,10 @@ def test_the_file_is_read_when_it_is_another_and_the_last_good_one_is_kept(tmp_p
         ):
             file.reload()
         assert not file.reload()
-        assert file.devices is known
+        assert file.devices is devices
     path.unlink()
     assert not file.reload()
-    assert file.devices is known
+    assert file.devices is devices
     path.mkdir()
     with pytest.raises(BadPoolConfigError, match="cannot be read"):
         file.reload()

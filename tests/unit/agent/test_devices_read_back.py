@@ -88,11 +88,11 @@ def discovered(draw):
         seen = tuple(
             replace(item, address=other.address) for item, other in zip(seen, bus, strict=False)
         )
-    known = draw(st.dictionaries(addresses, uuids, max_size=2))
+    remembered = draw(st.dictionaries(addresses, uuids, max_size=2))
     if bus and draw(st.booleans()):
-        known[bus[-1].address] = draw(uuids)
+        remembered[bus[-1].address] = draw(uuids)
     return DiscoveredNode(
-        bus=bus, snapshot=draw(st.sampled_from([None, snapshot(*seen)])), known=known
+        bus=bus, snapshot=draw(st.sampled_from([None, snapshot(*seen)])), remembered=remembered
     )
 
 

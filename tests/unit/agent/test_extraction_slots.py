@@ -46,4 +46,4 @@ def test_slots_are_by_namespace_and_one_is_kept_for_what_pods_wait_for(
         begun = an_extraction(namespace, is_awaited=is_awaited)
         extractions.running[begun.digest] = begun
     asked = an_extraction(next_[0], is_awaited=next_[1])
-    assert extractions.has_room_for(asked) is is_started
+    assert extractions.has_capacity_for(asked) is is_started

@@ -33,8 +33,8 @@ def a_device(number: int = 1, **changes: Any) -> DriverDevice:
 
 
 def lost_device(number: int = 1, **changes: Any) -> DriverDevice:
-    known: dict[str, Any] = {"address": f"0000:{number:02x}:00.0", "uuid": f"GPU-{number}"}
-    return DriverDevice(**{**known, "minor": number, "product": "", "is_lost": True, **changes})
+    tracked: dict[str, Any] = {"address": f"0000:{number:02x}:00.0", "uuid": f"GPU-{number}"}
+    return DriverDevice(**{**tracked, "minor": number, "product": "", "is_lost": True, **changes})
 
 
 def xid(code: int, uuid: str = "GPU-1") -> DriverEvent:
@@ -109,7 +109,9 @@ def said(action: RecoveryAction | None, code: int = 119, version: str = "570.1")
     return tracker
 
 
-def look(tracker: HealthTracker, action: RecoveryAction | None, at: float, **changes: Any) -> str:
+def reason_after(
+    tracker: HealthTracker, action: RecoveryAction | None, at: float, **changes: Any
+) -> str:
     snapshot = a_snapshot(a_device(recovery_action=action, **changes), version="570.1")
     tracker.observe(snapshot, at)
     return reason(tracker)
@@ -121,7 +123,7 @@ def test_an_xid_after_which_the_action_is_none_is_harmless(code: int):
     assert tracker.health("GPU-1") == HEALTHY
     assert tracker.effect_of(xid(code)) is EventEffect.IGNORED
     # The error of a contained Xid is counted, too.
-    assert look(tracker, RecoveryAction.NONE, 2.0, uncorrectable_errors=1) == ""
+    assert reason_after(tracker, RecoveryAction.NONE, 2.0, uncorrectable_errors=1) == ""
 
 
 @pytest.mark.parametrize("code", [109, 119, 31])
@@ -129,11 +131,11 @@ def test_a_fault_lasts_while_the_action_is_not_none(code: int):
     tracker = said(RecoveryAction.GPU_RESET, code)
     assert tracker.effect_of(xid(code)) is EventEffect.FAULT
     for at in (2.0, 1.0 + QUIET_S, 3 * QUIET_S):
-        assert look(tracker, RecoveryAction.GPU_RESET, at) == f"Xid{code}"
+        assert reason_after(tracker, RecoveryAction.GPU_RESET, at) == f"Xid{code}"
     assert tracker.health("GPU-1").action is RecoveryAction.GPU_RESET
-    assert look(tracker, RecoveryAction.NODE_REBOOT, 4 * QUIET_S) == f"Xid{code}"
+    assert reason_after(tracker, RecoveryAction.NODE_REBOOT, 4 * QUIET_S) == f"Xid{code}"
     assert tracker.health("GPU-1").action is RecoveryAction.NODE_REBOOT
-    assert look(tracker, RecoveryAction.NONE, 5 * QUIET_S) == ""
+    assert reason_after(tracker, RecoveryAction.NONE, 5 * QUIET_S) == ""
 
 
 def test_the_xid_that_is_a_fault_is_named_and_no_harmless_one_before_it():
@@ -153,10 +155,10 @@ def test_an_action_that_comes_after_its_xid_names_the_xid():
 @pytest.mark.parametrize("kind", [EventKind.RECOVERY_ACTION, None])
 def test_an_action_without_an_xid_is_a_fault(kind: EventKind | None):
     tracker = said(RecoveryAction.NONE)
-    assert look(tracker, RecoveryAction.NONE, 2.0) == ""
+    assert reason_after(tracker, RecoveryAction.NONE, 2.0) == ""
     event = kind and DriverEvent(uuid="GPU-1", kind=kind)
     if event is None:
-        look(tracker, RecoveryAction.DRAIN_P2P, 3.0)
+        reason_after(tracker, RecoveryAction.DRAIN_P2P, 3.0)
     else:
         tracker.record(event, 3.0, actions={"GPU-1": RecoveryAction.DRAIN_P2P})
         assert tracker.effect_of(event) is EventEffect.FAULT
@@ -168,8 +170,8 @@ def test_an_action_that_cannot_be_read_is_not_none(actions: dict[str, Any] | Non
     tracker = said(RecoveryAction.NONE)
     tracker.record(xid(31), 2.0, actions=actions)
     assert tracker.health("GPU-1").action is RecoveryAction.UNKNOWN
-    assert look(tracker, RecoveryAction.UNKNOWN, 2 * QUIET_S) != ""
-    assert look(tracker, RecoveryAction.NONE, 2 * QUIET_S + 10) == ""
+    assert reason_after(tracker, RecoveryAction.UNKNOWN, 2 * QUIET_S) != ""
+    assert reason_after(tracker, RecoveryAction.NONE, 2 * QUIET_S + 10) == ""
 
 
 @pytest.mark.parametrize(("version", "expected"), [("565.57", "Xid109"), ("570.1", "")])
@@ -181,7 +183,7 @@ def test_none_after_an_xid_from_which_this_driver_derives_no_action_proves_nothi
 
 def test_a_setting_hides_no_action_that_the_driver_asks_for():
     tracker = HealthTracker(HealthTrackingLimits(xid_actions={119: RecoveryAction.NONE}))
-    look(tracker, RecoveryAction.NONE, 0.0)
+    reason_after(tracker, RecoveryAction.NONE, 0.0)
     tracker.record(xid(119), 1.0, actions={"GPU-1": RecoveryAction.GPU_RESET})
     assert reason(tracker) == "GPUReset"
 
@@ -312,7 +314,7 @@ def test_a_momentary_fault_is_over_after_a_quiet_time_and_a_snapshot(tracker: He
     tracker.record(xid(79), 1.0)
     tracker.observe(a_snapshot(a_device(1), a_device(2)), 1.0 + QUIET_S - 0.1)
     assert reason(tracker) == "Xid79"
-    # Time alone does not heal: the device is looked at.
+    # Time alone does not heal: the device is examined.
     assert reason(tracker) == "Xid79"
     changes = tracker.observe(a_snapshot(a_device(1), a_device(2)), 1.0 + QUIET_S)
     assert [(change.before.reason, change.after) for change in changes] == [("Xid79", HEALTHY)]
@@ -464,18 +466,20 @@ def restarted(reason: str = "", action: str = "", version: str = "570.1") -> Hea
 )
 def test_a_momentary_fault_is_recalled(published: str, expected: str):
     tracker = restarted(published)
-    assert look(tracker, None, 11.0) == expected
-    assert look(tracker, None, 10.0 + QUIET_S) == ""
+    assert reason_after(tracker, None, 11.0) == expected
+    assert reason_after(tracker, None, 10.0 + QUIET_S) == ""
 
 
 @pytest.mark.parametrize("published", ["", "GPUReset", "Xid119"])
 def test_an_action_that_cannot_be_read_after_a_restart_is_never_none(published: str):
     """The driver had the field before: that it says nothing now is no sign of an older driver."""
     tracker = restarted(published, "GPUReset" if published else "None")
-    assert look(tracker, None, 11.0) == ("Xid119" if published == "Xid119" else "ActionUnknown")
+    assert reason_after(tracker, None, 11.0) == (
+        "Xid119" if published == "Xid119" else "ActionUnknown"
+    )
     assert tracker.health("GPU-1").action is RecoveryAction.UNKNOWN
-    assert look(tracker, None, 11.0 + 3 * QUIET_S)
-    assert look(tracker, RecoveryAction.NONE, 12.0 + 3 * QUIET_S) == ""
+    assert reason_after(tracker, None, 11.0 + 3 * QUIET_S)
+    assert reason_after(tracker, RecoveryAction.NONE, 12.0 + 3 * QUIET_S) == ""
 
 
 def test_before_the_first_snapshot_after_a_restart_the_action_is_as_it_was():
@@ -486,15 +490,15 @@ def test_before_the_first_snapshot_after_a_restart_the_action_is_as_it_was():
 
 def test_another_driver_after_a_restart_may_not_have_the_field():
     tracker = restarted("Xid119", "GPUReset", version="535.1")
-    assert look(tracker, None, 11.0) == ""
+    assert reason_after(tracker, None, 11.0) == ""
     assert tracker.action("GPU-1") is None
 
 
 def test_a_field_that_was_there_once_is_unknown_while_it_is_not_said():
     tracker = HealthTracker()
-    assert look(tracker, RecoveryAction.NONE, 1.0) == ""
-    assert look(tracker, None, 2.0) == "ActionUnknown"
-    assert look(tracker, RecoveryAction.NONE, 3.0) == ""
+    assert reason_after(tracker, RecoveryAction.NONE, 1.0) == ""
+    assert reason_after(tracker, None, 2.0) == "ActionUnknown"
+    assert reason_after(tracker, RecoveryAction.NONE, 3.0) == ""
 
 
 def test_a_device_that_is_known_is_not_taken_up(tracker: HealthTracker):

@@ -54,7 +54,7 @@ def facts_on(node: str) -> list[DeviceFacts]:
                 for at, item in enumerate(ADDRESSES)
             )
         ),
-        known={},
+        remembered={},
     )
     devices = discovered_devices(discovered, lambda _: HEALTHY)
     assert devices is not None
@@ -62,7 +62,7 @@ def facts_on(node: str) -> list[DeviceFacts]:
     merged = merge(
         LabelReport(),
         [report],
-        known=frozenset(),
+        addresses=frozenset(),
         now=EPOCH,
         fresh_for=dt.timedelta(minutes=2),
     )
@@ -101,9 +101,10 @@ def test_devices_of_one_node_share_the_links_to_a_device():
 )
 def test_a_peer_is_the_name_of_a_device_unless_that_is_a_digest(node: str, address: str):
     """A name of more than 253 characters is cut and ends in a digest: no link leads there."""
-    known = inventory_id(NodeName(node), address)
+    device_id = inventory_id(NodeName(node), address)
     device = GPUDevice(
-        metadata=ObjectMeta(name="x"), status=GPUDeviceStatus(links=[Link(peer=known, type="PIX")])
+        metadata=ObjectMeta(name="x"),
+        status=GPUDeviceStatus(links=[Link(peer=device_id, type="PIX")]),
     )
     (link,) = device_facts(device).links
-    assert (link.peer == device_name(NodeName(node), address)) is (len(known) <= 253)
+    assert (link.peer == device_name(NodeName(node), address)) is (len(device_id) <= 253)

@@ -61,8 +61,8 @@ def a_gpu(*instances: DriverInstance, **changes: Any) -> DriverDevice:
     )
 
 
-def step_of(device: DriverDevice, wanted: DesiredLayout, **changes: Any) -> Step:
-    return next_step(device, wanted, **{"health": HEALTHY, "in_use": (), **changes})
+def step_of(device: DriverDevice, desired: DesiredLayout, **changes: Any) -> Step:
+    return next_step(device, desired, **{"health": HEALTHY, "in_use": (), **changes})
 
 
 def blocked_by(step: Step) -> BlockReason:
@@ -76,7 +76,7 @@ SEVEN = tuple(an_instance(number) for number in range(7))
 
 
 @pytest.mark.parametrize(
-    ("device", "wanted", "expected"),
+    ("device", "desired", "expected"),
     [
         pytest.param(a_gpu(), CUT, EnableMode(), id="off"),
         pytest.param(a_gpu(**ON), CUT, Create("1g.10gb"), id="on and empty"),
@@ -121,12 +121,12 @@ SEVEN = tuple(an_instance(number) for number in range(7))
         ),
     ],
 )
-def test_the_next_step(device: DriverDevice, wanted: DesiredLayout, expected: Step):
-    assert step_of(device, wanted) == expected
+def test_the_next_step(device: DriverDevice, desired: DesiredLayout, expected: Step):
+    assert step_of(device, desired) == expected
 
 
 @pytest.mark.parametrize(
-    ("device", "wanted", "expected"),
+    ("device", "desired", "expected"),
     [
         pytest.param(
             a_gpu(is_mig_capable=False, profiles=()), CUT, BlockReason.NOT_SUPPORTED, id="no MIG"
@@ -163,9 +163,9 @@ def test_the_next_step(device: DriverDevice, wanted: DesiredLayout, expected: St
     ],
 )
 def test_an_impossible_layout_is_blocked(
-    device: DriverDevice, wanted: DesiredLayout, expected: BlockReason
+    device: DriverDevice, desired: DesiredLayout, expected: BlockReason
 ):
-    assert blocked_by(step_of(device, wanted)) is expected
+    assert blocked_by(step_of(device, desired)) is expected
 
 
 NEEDS_A_STEP = [
@@ -178,8 +178,8 @@ NEEDS_A_STEP = [
 ]
 
 
-@pytest.mark.parametrize(("device", "wanted"), NEEDS_A_STEP)
-def test_no_step_is_taken_while_the_device_is_in_use(device: DriverDevice, wanted: DesiredLayout):
+@pytest.mark.parametrize(("device", "desired"), NEEDS_A_STEP)
+def test_no_step_is_taken_while_the_device_is_in_use(device: DriverDevice, desired: DesiredLayout):
     uses: list[tuple[dict[str, Any], BlockReason]] = [
         ({"in_use": {"GPU-1"}}, BlockReason.IN_USE),
         ({"in_use": {"GPU-1::3"}}, BlockReason.IN_USE),
@@ -192,13 +192,13 @@ def test_no_step_is_taken_while_the_device_is_in_use(device: DriverDevice, wante
         if instance.uuid
     ]
     for given, expected in uses:
-        assert blocked_by(step_of(device, wanted, **given)) is expected, given
-    assert blocked_by(step_of(replace(device, processes=1), wanted)) is BlockReason.RUNNING
+        assert blocked_by(step_of(device, desired, **given)) is expected, given
+    assert blocked_by(step_of(replace(device, processes=1), desired)) is BlockReason.RUNNING
 
 
-@pytest.mark.parametrize(("device", "wanted"), NEEDS_A_STEP)
-def test_users_of_another_device_do_not_block(device: DriverDevice, wanted: DesiredLayout):
-    step = step_of(device, wanted, in_use={"GPU-11", "GPU-2::1", "MIG-77", ""})
+@pytest.mark.parametrize(("device", "desired"), NEEDS_A_STEP)
+def test_users_of_another_device_do_not_block(device: DriverDevice, desired: DesiredLayout):
+    step = step_of(device, desired, in_use={"GPU-11", "GPU-2::1", "MIG-77", ""})
     assert not isinstance(step, Blocked | Done)
 
 
@@ -279,6 +279,6 @@ MIG_POOL = recorded(a_gpupool(), AllocationMode.MIG, "1g.10gb")
     ],
 )
 def test_an_unmanaged_device_is_left_alone(device: GPUDevice, pools: dict[str, GPUPool]):
-    wanted = desired_layout(device, pools)
-    assert isinstance(wanted, Unmanaged)
-    assert wanted.text
+    desired = desired_layout(device, pools)
+    assert isinstance(desired, Unmanaged)
+    assert desired.text

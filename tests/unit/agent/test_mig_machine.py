@@ -54,12 +54,12 @@ def take(driver: FakeDriver, step: partition_planner.Step) -> None:
 
 
 def bring_on(
-    driver: FakeDriver, wanted: partition_planner.DesiredLayout, in_use: Callable[[], set[str]]
+    driver: FakeDriver, desired: partition_planner.DesiredLayout, in_use: Callable[[], set[str]]
 ) -> partition_planner.Done | partition_planner.Blocked:
     """What the shell does with one device: a fresh look before every step."""
     for _ in range(MOST_STEPS):
         (device,) = at_once(driver.read()).devices
-        step = partition_planner.next_step(device, wanted, health=HEALTHY, in_use=in_use())
+        step = partition_planner.next_step(device, desired, health=HEALTHY, in_use=in_use())
         if isinstance(step, partition_planner.Done | partition_planner.Blocked):
             return step
         take(driver, step)
@@ -73,14 +73,14 @@ class Cutting(RuleBasedStateMachine):
     def begin(self, needs_reset: bool) -> None:
         self.driver = FakeDriver(a_device(UUID, profiles=H100_PROFILES, needs_reset=needs_reset))
         self.device = self.driver.devices[0]
-        self.wanted = partition_planner.WHOLE
+        self.desired = partition_planner.WHOLE
         self.in_use: set[str] = set()
 
     # --- the world -------------------------------------------------------------------------------
 
     @rule(shares=st.sampled_from(list(LAYOUTS)))
     def the_pool_changes(self, shares: Shares) -> None:
-        self.wanted = partition_planner.DesiredLayout(shares)
+        self.desired = partition_planner.DesiredLayout(shares)
 
     @rule()
     def the_device_is_reset(self) -> None:
@@ -143,13 +143,13 @@ class Cutting(RuleBasedStateMachine):
         right = {
             instance.uuid
             for instance in before.instances
-            if instance.uuid and self.wanted.shares == ((instance.profile, None),)
+            if instance.uuid and self.desired.shares == ((instance.profile, None),)
         }
         done = len(self.driver.changes)
         if crash_at is not None:
             self.driver.fail_at(crash_at, crash())
         try:
-            end = bring_on(self.driver, self.wanted, lambda: self.in_use)
+            end = bring_on(self.driver, self.desired, lambda: self.in_use)
         except Crash:
             end = None
         self.driver.heal()
@@ -163,18 +163,18 @@ class Cutting(RuleBasedStateMachine):
         if end is None:
             assert not was_used
         elif isinstance(end, partition_planner.Done):
-            self.as_wanted()
+            self.as_desired()
         else:
             assert was_used or end.reason is partition_planner.BlockReason.RESET_NEEDED, end
 
-    def as_wanted(self) -> None:
-        assert self.seen.is_mig_enabled == bool(self.wanted.shares)
+    def as_desired(self) -> None:
+        assert self.seen.is_mig_enabled == bool(self.desired.shares)
         assert self.seen.is_mig_pending is None
-        assert Counter(self.device.layout) == LAYOUTS[self.wanted.shares]
+        assert Counter(self.device.layout) == LAYOUTS[self.desired.shares]
         assert len(self.device.instances) == len(self.device.layout)
         # And nothing more is done.
         done = len(self.driver.changes)
-        assert bring_on(self.driver, self.wanted, lambda: self.in_use) == partition_planner.Done()
+        assert bring_on(self.driver, self.desired, lambda: self.in_use) == partition_planner.Done()
         assert len(self.driver.changes) == done
 
     @invariant()
@@ -196,14 +196,14 @@ class Cutting(RuleBasedStateMachine):
             )
         )
         for _ in range(2):
-            end = bring_on(copy, self.wanted, set)
+            end = bring_on(copy, self.desired, set)
             if end == partition_planner.Done():
                 break
             assert isinstance(end, partition_planner.Blocked)
             assert end.reason is partition_planner.BlockReason.RESET_NEEDED
             copy.devices[0].reset()
-        assert bring_on(copy, self.wanted, set) == partition_planner.Done()
-        assert Counter(copy.devices[0].layout) == LAYOUTS[self.wanted.shares]
+        assert bring_on(copy, self.desired, set) == partition_planner.Done()
+        assert Counter(copy.devices[0].layout) == LAYOUTS[self.desired.shares]
 
 
 PROFILE = settings()

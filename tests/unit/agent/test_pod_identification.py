@@ -26,9 +26,9 @@ ALL = tuple(f"GPU-{n}" for n in range(8))
 
 
 def pods_of(*pods: Pod) -> NodePods:
-    known = NodePods()
-    known.replace_all([found for pod in pods if (found := node_pod(pod)) is not None])
-    return known
+    node_pods = NodePods()
+    node_pods.replace_all([found for pod in pods if (found := node_pod(pod)) is not None])
+    return node_pods
 
 
 def a_query(size: int = 1, must: tuple[str, ...] = (), available: tuple[str, ...] = ALL):

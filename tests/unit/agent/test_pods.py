@@ -109,9 +109,9 @@ def test_pod_of_an_operand_is_known_by_its_node_selector(selector: str | None, *
 @pytest.mark.parametrize("units", [0, 1])
 def test_a_pod_is_kept_over_a_list_that_cannot_read_it(units: int):
     pods = NodePods()
-    known = any_node_pod(a_bound_pod("a", main={"main": units}))
-    pods.upsert(known)
-    unread = UnreadObject("default", "a", known.uid)
+    pod = any_node_pod(a_bound_pod("a", main={"main": units}))
+    pods.upsert(pod)
+    unread = UnreadObject("default", "a", pod.uid)
     listing: Listing[NodePod] = Listing(items=[], resource_version="1", unread=[unread])
     replace_listed(pods, listing)
-    assert pods.get_any(known.uid) == known
+    assert pods.get_any(pod.uid) == pod

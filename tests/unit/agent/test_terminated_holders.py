@@ -134,11 +134,11 @@ def test_slices_of_a_device_are_apart_and_the_whole_device_is_not(here: Node) ->
 def test_what_the_agent_says_that_a_living_pod_was_given_is_asked_after(here: Node) -> None:
     here.show()
     here.publish("GPU-1", is_given=True)
-    known = [hold.source for hold in here.held_units.possible_holders("GPU-1", RESOURCE)]
-    assert known == [HolderSource.REPORTED]
+    holders = [hold.source for hold in here.held_units.possible_holders("GPU-1", RESOURCE)]
+    assert holders == [HolderSource.REPORTED]
     here.pods.upsert(node(a_bound_pod("q", assigned={"main": ("GPU-1",)})))
-    known = [hold.source for hold in here.held_units.possible_holders("GPU-1", RESOURCE)]
-    assert known == [HolderSource.REPORTED, HolderSource.ASSIGNED, HolderSource.ASSIGNED]
+    holders = [hold.source for hold in here.held_units.possible_holders("GPU-1", RESOURCE)]
+    assert holders == [HolderSource.REPORTED, HolderSource.ASSIGNED, HolderSource.ASSIGNED]
     here.delete()
     assert here.held_units.possible_holders("GPU-1", RESOURCE) == []
 

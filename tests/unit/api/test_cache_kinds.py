@@ -126,15 +126,15 @@ IMAGES = st.sampled_from(["quay.io/gkm/cache:v1", "host:5000/img", f"a@sha256:{'
 
 def published_objects(kind: str) -> st.SearchStrategy[dict[str, Any]]:
     schema = published(kind)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
-    known = {
+    defaults = {
         ".apiVersion": st.just(GKM_API_VERSION),
         ".kind": st.just(kind),
         ".metadata": st.fixed_dictionaries({"name": st.just("a")}),
         ".spec.image": IMAGES,
     }
     # 300 fields of a pod's affinity need no second generator: unknown fields are kept there.
-    known[".spec.podTemplate"] = st.just({"spec": {"tolerations": [{"key": "gpu"}]}})
-    return objects_of(schema | {"required": ["apiVersion", "kind", "metadata"]}, known)
+    defaults[".spec.podTemplate"] = st.just({"spec": {"tolerations": [{"key": "gpu"}]}})
+    return objects_of(schema | {"required": ["apiVersion", "kind", "metadata"]}, defaults)
 
 
 @pytest.mark.parametrize("kind", MODELS)

@@ -65,7 +65,7 @@ def test_better_words_alone_change_nothing(status, reason, text):
 
 
 @pytest.mark.parametrize(
-    ("current", "wanted"),
+    ("current", "expected"),
     [
         (None, None),
         (ready("False"), None),
@@ -74,8 +74,8 @@ def test_better_words_alone_change_nothing(status, reason, text):
         (ready(at=""), None),
     ],
 )
-def test_since_when_a_condition_is_true(current, wanted):
-    assert status_conditions.true_since(current) == wanted
+def test_since_when_a_condition_is_true(current, expected):
+    assert status_conditions.true_since(current) == expected
 
 
 def test_conditions_are_found_and_left_out_by_type():

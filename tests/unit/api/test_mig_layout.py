@@ -119,7 +119,7 @@ def test_what_is_there_keeps_its_place():
     assert planned is not None
     assert are_apart((small, *planned))
     assert len(planned) == 4
-    # In both halves, small instances leave no room for a large one.
+    # In both halves, small instances leave no capacity for a large one.
     assert plan_layout(shares, H100, [small, InstancePlacement("1g.10gb", 4, 1)]) is None
 
 

@@ -83,22 +83,22 @@ def test_what_the_published_schema_refuses_ours_refuses(kind, *, is_long):
         assert unknown or refused
         our_unknown, our_refused = judged(ours, SCHEMAS[kind])
         assert our_unknown == unknown
-        wanted = {(fault.field, fault.reason) for fault in refused}
-        assert wanted <= {(fault.field, fault.reason) for fault in our_refused}
-        remaining = [fault for fault in our_refused if (fault.field, fault.reason) not in wanted]
+        expected = {(fault.field, fault.reason) for fault in refused}
+        assert expected <= {(fault.field, fault.reason) for fault in our_refused}
+        remaining = [fault for fault in our_refused if (fault.field, fault.reason) not in expected]
         assert [fault for fault in remaining if not is_named(fault)] == []
         reasons.update({fault.reason for fault in refused} or {"unknown"})
     assert [reason for reason in REASONS if not reasons[reason]] == []
 
 
 def test_every_named_rule_has_a_reason_and_is_kept_and_broken_by_some_object():
-    verdicts: dict[str, set[bool]] = {rule.text: set() for rule in RULES if rule.why}
+    results: dict[str, set[bool]] = {rule.text: set() for rule in RULES if rule.why}
     for kind in MODELS:
         for body in published_objects(kind, seed=SEED, count=250):
             SCHEMAS[kind].default(body)
             for rule in RULES:
-                verdicts[rule.text].add(rule.is_broken(body))
-    assert [text for text, found in verdicts.items() if found != {True, False}] == []
+                results[rule.text].add(rule.is_broken(body))
+    assert [text for text, found in results.items() if found != {True, False}] == []
 
 
 @pytest.mark.parametrize("kind", MODELS)

@@ -15,7 +15,7 @@ from pool.compute_resources import ComputeResources
 from pool.model import Constraints
 from pool.placement.planner import Placed
 from tests.support.builders import a_demand, a_device, a_node, a_pool, a_slice_pool, at
-from tests.support.cache_demands import LLAMA, a_known_cache
+from tests.support.cache_demands import LLAMA, a_resolved_cache
 from tests.support.scaling_plans import (
     NOW,
     a_shape,
@@ -290,7 +290,7 @@ def test_a_pod_with_a_kernel_cache_gets_a_shape_that_fits_it(
     """Devices that the pool has say nothing of those that it can get."""
     state, caches = AllocationState(an_index()), CacheIndex()
     state.index.caches = caches
-    caches.set_cache(LLAMA, a_known_cache(90))
+    caches.set_cache(LLAMA, a_resolved_cache(90))
     state.index.replace_node(a_node("n1"))
     if present:
         state.index.replace_device(a_device("n1", 0, compute_capability=present))
@@ -309,7 +309,7 @@ def test_a_pod_with_a_kernel_cache_gets_a_shape_that_fits_it(
 def test_a_pod_with_a_kernel_cache_waits_for_no_node_on_its_way_that_it_does_not_fit():
     index, caches = an_index(), CacheIndex()
     index.caches = caches
-    caches.set_cache(LLAMA, a_known_cache(90))
+    caches.set_cache(LLAMA, a_resolved_cache(90))
     parameters = some_parameters(
         *(a_shape(name, compute_capability=value) for name, value in (A10, H100))
     )

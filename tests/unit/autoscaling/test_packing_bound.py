@@ -22,7 +22,7 @@ from pool.allocation_state import AllocationState
 from pool.compute_resources import ComputeResources
 from pool.model import PodFacts, PodSelection
 from tests.support.builders import a_slice_pool
-from tests.support.naive_scaling_planner import Room, all_fit, fewest_new_nodes
+from tests.support.naive_scaling_planner import Capacity, all_fit, fewest_new_nodes
 from tests.support.scaling_plans import (
     a_shape,
     a_waiting_pod,
@@ -51,18 +51,18 @@ class Case:
         return state
 
     @property
-    def shapes(self) -> list[Room]:
+    def shapes(self) -> list[Capacity]:
         return [(shape.units, shape.cpu_milli or AMPLE) for shape in self.parameters.shapes]
 
     def plan(self, **supply: Any) -> ScalingPlan:
         return planned(self.parameters, self.pods, self.state.index, **supply)
 
-    def needs(self, uids: Iterable[PodUid]) -> list[Room]:
+    def needs(self, uids: Iterable[PodUid]) -> list[Capacity]:
         by_uid = {pod.uid: pod for pod in self.pods}
         return [needs(by_uid[uid]) for uid in uids]
 
 
-def needs(pod: PodFacts) -> Room:
+def needs(pod: PodFacts) -> Capacity:
     return (pod.demand.units, pod.requests.cpu_milli)
 
 
@@ -102,8 +102,8 @@ def test_every_pod_has_a_node_of_its_own_units_or_a_reason(case: Case):
     assert len(assigned) == len(set(assigned))
     assert not set(assigned) & plan.waits.keys()
     for request in plan.requests:
-        room = (request.shape.units, request.shape.cpu_milli or AMPLE)
-        assert all_fit(case.needs(request.pods), [room])
+        capacity = (request.shape.units, request.shape.cpu_milli or AMPLE)
+        assert all_fit(case.needs(request.pods), [capacity])
         assert plan.assigned[request.id] == request.pods
     here = [pod for pod in case.pods if pod.uid not in {*assigned, *plan.waits}]
     # CPU of nodes that exist is kube-scheduler's affair.

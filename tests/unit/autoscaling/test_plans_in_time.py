@@ -64,7 +64,7 @@ class PlansInTime(stateful.RuleBasedStateMachine):
 
     @stateful.rule()
     def the_plan_is_carried_out(self) -> None:
-        """A plan without cancels is carried out once; each cancel of a node that nothing needs may make room."""
+        """A plan without cancels is carried out once; each cancel of a node that nothing needs may free capacity."""
         for _ in range(4):
             plan = self.world.plan()
             self.check(plan)
@@ -128,11 +128,11 @@ class PlansInTime(stateful.RuleBasedStateMachine):
             assert len(in_flight) + len(plan.requests) <= world.parameters.max_in_flight
         self.check_pods(plan)
         if plan.warm_wait is None and not plan.waits and not world.parameters.warm_units:
-            rooms = [(item.free, 0) for item in self.existing()]
-            rooms += [(self.room_of(item.id), 0) for item in in_flight]
+            pod_counts = [(item.free, 0) for item in self.existing()]
+            pod_counts += [(self.capacity_of(item.id), 0) for item in in_flight]
             needs = [(pod.demand.units, 0) for pod in world.waiting.values()]
             shapes = [(shape.units, 0) for shape in world.parameters.shapes]
-            least = fewest_new_nodes(needs, rooms, shapes)
+            least = fewest_new_nodes(needs, pod_counts, shapes)
             assert least is not None
             assert len(plan.requests) >= least
 
@@ -146,11 +146,11 @@ class PlansInTime(stateful.RuleBasedStateMachine):
         for id_, uids in plan.assigned.items():
             pods = [world.waiting[uid] for uid in uids]
             units = sum(pod.demand.units for pod in pods)
-            assert units <= (shapes[id_] if id_ in shapes else self.room_of(id_))
+            assert units <= (shapes[id_] if id_ in shapes else self.capacity_of(id_))
             assert len({_zone(pod) for pod in pods} - {""}) <= 1
         here = [pod for uid, pod in world.waiting.items() if uid not in {*assigned, *plan.waits}]
-        rooms = [(item.free, 0) for item in self.existing()]
-        assert all_fit([(pod.demand.units, 0) for pod in here], rooms)
+        pod_counts = [(item.free, 0) for item in self.existing()]
+        assert all_fit([(pod.demand.units, 0) for pod in here], pod_counts)
         assert not [pod for pod in here if _zone(pod)], "no node that exists has a zone"
         largest = max(item.units for item in world.parameters.shapes)
         for uid, wait in plan.waits.items():
@@ -162,7 +162,7 @@ class PlansInTime(stateful.RuleBasedStateMachine):
         nodes = self.world.state.index.state(self.world.parameters.pool.name).nodes()
         return [item for name, item in nodes.items() if name not in coming]
 
-    def room_of(self, id_: str) -> int:
+    def capacity_of(self, id_: str) -> int:
         one = next(item for item in self.world.in_flight if item.id == id_)
         assert one.shape is not None
         return one.shape.units

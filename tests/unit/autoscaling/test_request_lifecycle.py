@@ -291,7 +291,7 @@ def test_weak_point_12_a_restart_finds_a_node_whose_signal_is_gone_and_whose_tai
     status = ScaleRequestStatus(
         id=ID, shape="large", phase="AgentReady", since="2026-03-01T12:01:30Z"
     )
-    days = RequestHistory(known=(status,))
+    days = RequestHistory(recorded=(status,))
     found = days.one(100, claims=[REGISTERED], nodes=[a_requested_node(units=8)])
     assert (found.phase, found.since) == (RequestPhase.AGENT_READY, after(90))
     assert found.shape == the_parameters().shape("large")

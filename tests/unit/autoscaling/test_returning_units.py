@@ -17,7 +17,7 @@ from pool.allocation_state import AllocationState
 from pool.compute_resources import ComputeResources
 from pool.model import PodSelection
 from tests.support.builders import a_demand, a_device, a_node, a_pool
-from tests.support.cache_demands import LLAMA, a_known_cache
+from tests.support.cache_demands import LLAMA, a_resolved_cache
 from tests.support.scaling_plans import (
     NOW,
     a_shape,
@@ -39,14 +39,14 @@ def an_upgrade(
     """A node with four devices in the middle of an upgrade, which is out of service."""
     allocation = AllocationState(an_index(changes.pop("pool", None)))
     labels = {UPGRADE_STATE_LABEL: state, **changes.pop("labels", {})}
-    known: dict[str, Any] = {
+    recorded: dict[str, Any] = {
         "labels": labels,
         "is_cordoned": True,
         "is_withheld": True,
         "taints": (CORDONED,),
         "returns_by": NOW + minutes * MINUTE,
     }
-    add_node(allocation, "n1", devices=4, used=used, **known | changes)
+    add_node(allocation, "n1", devices=4, used=used, **recorded | changes)
     return allocation
 
 
@@ -121,7 +121,7 @@ def test_devices_that_are_aligned_are_aligned_after_the_upgrade():
 def test_a_pod_with_a_cache_waits_for_devices_that_its_cache_fits():
     state, caches = an_upgrade("pod-deletion-required", used=4), CacheIndex()
     state.index.caches = caches
-    caches.set_cache(LLAMA, a_known_cache(90))
+    caches.set_cache(LLAMA, a_resolved_cache(90))
     pod = a_waiting_pod(demand=msgspec.structs.replace(a_demand(1), caches=(LLAMA,)))
     state.index.replace_device(a_device("n1", 0, compute_capability="9.0"))
     for number in range(1, 4):

@@ -45,12 +45,12 @@ def failed(failure: Failure = Failure.INSUFFICIENT_CAPACITY, id_=ID, shape=SHAPE
     )
 
 
-def seen(history, *requests, at_s: float, known=(), parameters=None, capabilities=None):
+def seen(history, *requests, at_s: float, recorded=(), parameters=None, capabilities=None):
     return updated_history(
         history,
         parameters or the_parameters(),
         requests,
-        known=[current(item) for item in known],
+        recorded=[current(item) for item in recorded],
         capabilities=capabilities or {},
         now=after(at_s),
     )
@@ -77,7 +77,7 @@ def test_the_pause_is_told_apart_by_the_id_alone():
 
 def test_a_failure_counts_once_however_long_it_is_seen():
     history = seen((), failed(), at_s=0)
-    assert seen(history, failed(), at_s=5, known=[failed()]) == history
+    assert seen(history, failed(), at_s=5, recorded=[failed()]) == history
     assert new_failures([failed()], [current(failed())]) == ()
     assert new_failures([failed()], []) == (failed(),)
 
@@ -179,7 +179,7 @@ def test_the_hand_over_of_a_node_with_fewer_devices_is_no_success():
     short = failed(Failure.FEWER_DEVICES)
     history = seen((), short, at_s=0)
     node = a_requested_node(units=1, has_startup_taint=False)
-    for at_s, known in ((5, short), (10, None)):
+    for at_s, recorded in ((5, short), (10, None)):
         handed_over = ObservedRequest(
             id=ID,
             pool=POOL.name,
@@ -188,7 +188,10 @@ def test_the_hand_over_of_a_node_with_fewer_devices_is_no_success():
             since=after(at_s),
             node=node,
         )
-        assert seen(history, handed_over, at_s=at_s, known=[known] if known else ()) == history
+        assert (
+            seen(history, handed_over, at_s=at_s, recorded=[recorded] if recorded else ())
+            == history
+        )
 
 
 def test_devices_of_the_last_node_of_a_shape_are_remembered_until_the_spec_changes():

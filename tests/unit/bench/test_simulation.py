@@ -127,7 +127,7 @@ class NaiveNode:
             (node.memory_mib, sum(item.memory_mib for item in pods) + pod.memory_mib),
             (node.pods, len(pods) + 1),
         )
-        if any(limit is not None and wanted > limit for limit, wanted in limits):
+        if any(limit is not None and requested > limit for limit, requested in limits):
             return False
         if pod.models and node.model not in pod.models:
             return False

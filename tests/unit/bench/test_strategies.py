@@ -108,15 +108,15 @@ def test_random_takes_any_device_that_fits() -> None:
 
 
 def test_what_a_pod_takes_from_other_pools_of_the_node_counts() -> None:
-    roomy, scarce = a_state(100, cpu=96_000, whole=2), a_state(100, cpu=20_000, whole=2)
+    emptier, scarce = a_state(100, cpu=96_000, whole=2), a_state(100, cpu=20_000, whole=2)
     for name in ("LeastFragmentation", "FGD"):
-        strategy = scoring(name, roomy, scarce)
+        strategy = scoring(name, emptier, scarce)
         for units in (0, 50):
             ask = an_ask(units, 16_000)
-            roomy_score, scarce_score = (strategy.score(item, ask) for item in (roomy, scarce))
-            assert roomy_score >= scarce_score
-    values = LeastFragmentation({"gpu": TARGET, "whole": TARGET}, [roomy])
-    assert values.choose(roomy, an_ask(0, 16_000)) == ()
+            emptier_score, scarce_score = (strategy.score(item, ask) for item in (emptier, scarce))
+            assert emptier_score >= scarce_score
+    values = LeastFragmentation({"gpu": TARGET, "whole": TARGET}, [emptier])
+    assert values.choose(emptier, an_ask(0, 16_000)) == ()
     assert values.score(a_state(100, cpu=None, whole=1), an_ask(0, 16_000)) == 0
 
 

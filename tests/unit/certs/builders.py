@@ -26,25 +26,25 @@ DAY = dt.timedelta(days=1)
 
 
 def requirements(**changes: Any) -> Requirements:
-    wanted = Requirements.for_service(
+    required = Requirements.for_service(
         "gpu", "gpu-system", extra_ip_addresses=["127.0.0.1"], extra_dns_names=["localhost"]
     )
-    return replace(wanted, **changes)
+    return replace(required, **changes)
 
 
-WANTED = requirements()
+REQUIRED = requirements()
 
 
-def renewed(bundle: Bundle, wanted: Requirements = WANTED, now: dt.datetime = NOW) -> Bundle:
+def renewed(bundle: Bundle, required: Requirements = REQUIRED, now: dt.datetime = NOW) -> Bundle:
     """The bundle as a replica leaves it at this moment."""
-    needed = needs_renewal(bundle, wanted, now)
+    needed = needs_renewal(bundle, required, now)
     if isinstance(needed, RenewalNeeded):
-        return renew(bundle, needed, wanted=wanted, now=now)
+        return renew(bundle, needed, required=required, now=now)
     return bundle
 
 
-def a_bundle(wanted: Requirements = WANTED, now: dt.datetime = NOW) -> Bundle:
-    return renewed(Bundle(), wanted, now)
+def a_bundle(required: Requirements = REQUIRED, now: dt.datetime = NOW) -> Bundle:
+    return renewed(Bundle(), required, now)
 
 
 def certificates(pem: bytes) -> tuple[Certificate, ...]:

@@ -44,8 +44,8 @@ def test_no_repr_shows_key_material():
 
 
 def test_service_is_reachable_by_each_of_its_names():
-    wanted = Requirements.for_service("gpu", "gpu-system")
-    assert wanted.dns_names == (
+    required = Requirements.for_service("gpu", "gpu-system")
+    assert required.dns_names == (
         "gpu.gpu-system.svc",
         "gpu.gpu-system.svc.cluster.local",
         "gpu.gpu-system",
@@ -53,20 +53,20 @@ def test_service_is_reachable_by_each_of_its_names():
 
 
 def test_names_given_twice_or_in_capitals_stand_once():
-    wanted = Requirements.for_service(
+    required = Requirements.for_service(
         "gpu",
         "ns",
         cluster_domain="example.org",
         extra_dns_names=["GPU.ns.svc", "*.example.org"],
         extra_ip_addresses=["::1", "0:0:0:0:0:0:0:1"],
     )
-    assert wanted.dns_names == (
+    assert required.dns_names == (
         "gpu.ns.svc",
         "gpu.ns.svc.example.org",
         "gpu.ns",
         "*.example.org",
     )
-    assert [str(address) for address in wanted.ip_addresses] == ["::1"]
+    assert [str(address) for address in required.ip_addresses] == ["::1"]
 
 
 @pytest.mark.parametrize("name", ["", "a b", "-a", "a..b", "a.", "ä.de", "a" * 64, "a.*", "a\n"])

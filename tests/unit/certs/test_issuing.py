@@ -12,7 +12,7 @@ from cryptography.x509.verification import PolicyBuilder, Store, VerificationErr
 from certs.bundle import Bundle, Requirements
 from certs.issuance import issue_authority, issue_serving, new_key
 from certs.pem import Certificate
-from tests.unit.certs.builders import DAY, NOW, WANTED, a_bundle, certificate, decoded
+from tests.unit.certs.builders import DAY, NOW, REQUIRED, a_bundle, certificate, decoded
 
 BUNDLE = a_bundle()
 AUTHORITY = certificate(BUNDLE.trust_pem)
@@ -30,7 +30,7 @@ def policy(bundle: Bundle, at: dt.datetime = NOW) -> PolicyBuilder:
     return PolicyBuilder().store(store).time(at.replace(tzinfo=None))
 
 
-@pytest.mark.parametrize("name", WANTED.dns_names)
+@pytest.mark.parametrize("name", REQUIRED.dns_names)
 def test_serving_certificate_is_verified_for_every_dns_name(name: str):
     policy(BUNDLE).build_server_verifier(x509.DNSName(name)).verify(SERVING.parsed, [])
 
@@ -104,6 +104,8 @@ def test_two_authorities_have_different_names():
 
 def test_given_key_and_serial_are_used():
     key = new_key()
-    made = decoded(issue_serving(decoded(BUNDLE.authority), key, serial=42, now=NOW, wanted=WANTED))
+    made = decoded(
+        issue_serving(decoded(BUNDLE.authority), key, serial=42, now=NOW, required=REQUIRED)
+    )
     assert made.certificate.parsed.serial_number == 42
     assert made.key.private_numbers() == key.private_numbers()

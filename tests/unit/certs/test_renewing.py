@@ -12,7 +12,7 @@ from certs.validity import StillGood, needs_renewal
 from tests.unit.certs.builders import (
     DAY,
     NOW,
-    WANTED,
+    REQUIRED,
     a_bundle,
     a_pair_by,
     certificate,
@@ -28,7 +28,7 @@ OTHER = a_bundle()
 
 
 def test_empty_bundle_becomes_good():
-    assert isinstance(needs_renewal(a_bundle(), WANTED, NOW), StillGood)
+    assert isinstance(needs_renewal(a_bundle(), REQUIRED, NOW), StillGood)
 
 
 def test_good_bundle_stays_the_same():
@@ -78,7 +78,7 @@ def test_number_of_trusted_authorities_is_bounded_however_often_they_are_lost():
     for _ in range(8):
         bundle = renewed(replace(bundle, authority_key_pem=b""))
     assert len(certificates(bundle.trust_pem)) == 4
-    assert isinstance(needs_renewal(bundle, WANTED, NOW), StillGood)
+    assert isinstance(needs_renewal(bundle, REQUIRED, NOW), StillGood)
 
 
 @given(
@@ -105,7 +105,7 @@ def test_whatever_the_secret_held_one_renewal_mends_it(
     damage: dict[str, bytes], later: dt.timedelta
 ):
     made = renewed(Bundle.from_secret({**BUNDLE.as_secret(), **damage}), now=NOW + later)
-    assert isinstance(needs_renewal(made, WANTED, NOW + later), StillGood)
+    assert isinstance(needs_renewal(made, REQUIRED, NOW + later), StillGood)
 
 
 SHORT = requirements(authority_lifetime=30 * DAY, leaf_lifetime=7 * DAY)
@@ -141,7 +141,7 @@ def test_through_many_rotations_each_new_leaf_is_by_an_authority_trusted_before(
 
 @pytest.mark.parametrize("lifetime", [dt.timedelta(minutes=1), dt.timedelta(hours=2), 400 * DAY])
 def test_renewed_bundle_is_good_for_a_while_whatever_the_lifetimes(lifetime: dt.timedelta):
-    wanted = requirements(authority_lifetime=lifetime, leaf_lifetime=lifetime)
-    answer = needs_renewal(a_bundle(wanted), wanted, NOW)
+    required = requirements(authority_lifetime=lifetime, leaf_lifetime=lifetime)
+    answer = needs_renewal(a_bundle(required), required, NOW)
     assert isinstance(answer, StillGood)
     assert answer.until > NOW

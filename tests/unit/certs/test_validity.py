@@ -15,7 +15,7 @@ from certs.validity import Part, RenewalNeeded, StillGood, needs_renewal
 from tests.unit.certs.builders import (
     DAY,
     NOW,
-    WANTED,
+    REQUIRED,
     a_bundle,
     a_pair_by,
     decoded,
@@ -32,8 +32,8 @@ LEAF_END = NOW + 365 * DAY
 CA_END = NOW + 3650 * DAY
 
 
-def defects(bundle: Bundle, now: dt.datetime = NOW, wanted=WANTED) -> dict[Part, Defect]:
-    match needs_renewal(bundle, wanted, now):
+def defects(bundle: Bundle, now: dt.datetime = NOW, required=REQUIRED) -> dict[Part, Defect]:
+    match needs_renewal(bundle, required, now):
         case StillGood():
             return {}
         case RenewalNeeded(renewals):
@@ -42,12 +42,12 @@ def defects(bundle: Bundle, now: dt.datetime = NOW, wanted=WANTED) -> dict[Part,
 
 def test_fresh_bundle_is_good_until_ninety_days_before_the_leaves_end():
     lookahead_ends = LEAF_END - 90 * DAY
-    assert needs_renewal(BUNDLE, WANTED, NOW) == StillGood(lookahead_ends)
+    assert needs_renewal(BUNDLE, REQUIRED, NOW) == StillGood(lookahead_ends)
     assert defects(BUNDLE, lookahead_ends - SECOND) == {}
 
 
 def test_still_good_is_true_until_its_moment_and_no_longer():
-    answer = needs_renewal(BUNDLE, WANTED, NOW)
+    answer = needs_renewal(BUNDLE, REQUIRED, NOW)
     assert isinstance(answer, StillGood)
     assert defects(BUNDLE, answer.until - SECOND) == {}
     assert defects(BUNDLE, answer.until) != {}
@@ -131,10 +131,10 @@ def test_leaf_in_place_of_the_authority_is_no_authority():
 
 
 @pytest.mark.parametrize(
-    ("wanted", "want"),
+    ("required", "want"),
     [
         pytest.param(
-            requirements(dns_names=(*WANTED.dns_names, "new.example.org")),
+            requirements(dns_names=(*REQUIRED.dns_names, "new.example.org")),
             {Part.SERVING: Defect.NAMES_MISSING},
             id="DNS name",
         ),
@@ -146,11 +146,13 @@ def test_leaf_in_place_of_the_authority_is_no_authority():
         pytest.param(
             requirements(client_name="other"), {Part.CLIENT: Defect.NAMES_MISSING}, id="client"
         ),
-        pytest.param(requirements(dns_names=WANTED.dns_names[:1]), {}, id="fewer names are wanted"),
+        pytest.param(
+            requirements(dns_names=REQUIRED.dns_names[:1]), {}, id="fewer names are wanted"
+        ),
     ],
 )
-def test_names_that_are_wanted_must_be_there(wanted, want: dict[Part, Defect]):
-    assert defects(BUNDLE, wanted=wanted) == want
+def test_names_that_are_wanted_must_be_there(required, want: dict[Part, Defect]):
+    assert defects(BUNDLE, required=required) == want
 
 
 def test_missing_names_are_named():
@@ -192,9 +194,9 @@ def test_clock_an_hour_behind_is_good():
 
 @pytest.mark.parametrize("lifetime", [dt.timedelta(minutes=3), dt.timedelta(hours=6), 30 * DAY])
 def test_lookahead_is_at_most_a_third_of_the_lifetime(lifetime: dt.timedelta):
-    wanted = requirements(leaf_lifetime=lifetime)
-    bundle = a_bundle(wanted)
-    assert needs_renewal(bundle, wanted, NOW) == StillGood(NOW + lifetime * 2 / 3)
+    required = requirements(leaf_lifetime=lifetime)
+    bundle = a_bundle(required)
+    assert needs_renewal(bundle, required, NOW) == StillGood(NOW + lifetime * 2 / 3)
 
 
 class TestSuccession:
@@ -206,10 +208,10 @@ class TestSuccession:
     old = replace(
         BUNDLE,
         serving=issue_serving(
-            decoded(BUNDLE.authority), new_key(), serial=1, now=leaves_made, wanted=WANTED
+            decoded(BUNDLE.authority), new_key(), serial=1, now=leaves_made, required=REQUIRED
         ),
         client=issue_client(
-            decoded(BUNDLE.authority), new_key(), serial=2, now=leaves_made, wanted=WANTED
+            decoded(BUNDLE.authority), new_key(), serial=2, now=leaves_made, required=REQUIRED
         ),
     )
     both = renewed(old, now=start)
@@ -223,7 +225,7 @@ class TestSuccession:
 
     def test_leaves_of_the_old_one_are_good_for_thirty_days(self):
         switch = self.start + 30 * DAY
-        assert needs_renewal(self.both, WANTED, self.start) == StillGood(switch)
+        assert needs_renewal(self.both, REQUIRED, self.start) == StillGood(switch)
         assert defects(self.both, switch) == {
             Part.SERVING: Defect.RETIRING_ISSUER,
             Part.CLIENT: Defect.RETIRING_ISSUER,
@@ -234,7 +236,7 @@ class TestSuccession:
         aging = replace(
             self.both,
             serving=issue_serving(
-                decoded(BUNDLE.authority), new_key(), serial=3, now=made, wanted=WANTED
+                decoded(BUNDLE.authority), new_key(), serial=3, now=made, required=REQUIRED
             ),
         )
         lookahead_begins = made + 275 * DAY
@@ -246,14 +248,14 @@ class TestSuccession:
         ending = replace(
             self.both,
             serving=issue_serving(
-                decoded(BUNDLE.authority), new_key(), serial=3, now=made, wanted=WANTED
+                decoded(BUNDLE.authority), new_key(), serial=3, now=made, required=REQUIRED
             ),
         )
         assert defects(ending, self.start) == {Part.SERVING: Defect.EXPIRING}
 
     def test_old_authority_is_dropped_at_its_end(self):
         switched = renewed(self.both, now=self.start + 30 * DAY)
-        assert needs_renewal(switched, WANTED, self.start + 31 * DAY) == StillGood(CA_END)
+        assert needs_renewal(switched, REQUIRED, self.start + 31 * DAY) == StillGood(CA_END)
         assert defects(switched, CA_END) == {Part.RETIRED: Defect.RETIRED}
 
 
@@ -279,4 +281,4 @@ def test_foreign_leaf_among_the_trusted_is_dropped_at_once():
 )
 def test_whatever_a_secret_holds_there_is_an_answer(data: dict[str, bytes]):
     bundle = Bundle.from_secret({**BUNDLE.as_secret(), **data})
-    assert isinstance(needs_renewal(bundle, WANTED, NOW), RenewalNeeded | StillGood)
+    assert isinstance(needs_renewal(bundle, REQUIRED, NOW), RenewalNeeded | StillGood)

@@ -27,8 +27,8 @@ def objects_of(name: str, *, hooks: bool = False) -> list[dict[str, Any]]:
     installation = build_installation(values, namespace="gpu")
     objects = build_installed_objects(installation)
     if hooks:
-        wanted = [item for item in build_groups(installation) if item.is_wanted(values)]
-        objects += [object_ for group in wanted if group.is_hook for object_ in group.objects]
+        expected = [item for item in build_groups(installation) if item.is_selected(values)]
+        objects += [object_ for group in expected if group.is_hook for object_ in group.objects]
     return objects
 
 

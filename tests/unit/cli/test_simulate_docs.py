@@ -73,8 +73,8 @@ def test_the_answer_on_the_page_is_the_command_s(
 def test_the_commands_on_the_page_can_be_given(command: str):
     name, *flags = command.split()
     assert name == "simulate"
-    known = _parser().parse_flags(flags)
-    assert set(known.strategy or ()) <= set(POOL_STRATEGIES)
+    parsed = _parser().parse_flags(flags)
+    assert set(parsed.strategy or ()) <= set(POOL_STRATEGIES)
 
 
 def test_every_flag_of_the_command_is_on_the_page():

@@ -11,7 +11,7 @@ import pytest
 
 from api.annotations import encode_devices
 from api.names import API_VERSION, DEVICES_ANNOTATION
-from cli.simulation.answers import PodDecision, Verdict
+from cli.simulation.answers import DecisionKind, PodDecision
 from cli.simulation.cluster_objects import LISTED, ClusterObjects
 from cli.simulation.object_files import read_cluster
 from cli.simulation.pod_answer import answer_for
@@ -142,7 +142,7 @@ class Compared:
     def place(self, number: int) -> PlacedPod | RefusalCause:
         expected = self._asked(number)
         found = self._cluster.place(number)
-        assert (found is RefusalCause.DENIED) is (expected.verdict is Verdict.DENIED)
+        assert (found is RefusalCause.DENIED) is (expected.verdict is DecisionKind.DENIED)
         self._agree(number, expected)
         if found is not RefusalCause.DENIED:
             self._store(number, found)

@@ -107,7 +107,9 @@ def everything(feed: ConsoleFeed) -> dict[str, object]:
         },
         "nodes": dict(index.nodes),
         "figures": {pool.name: dict(index.state(pool.name).nodes()) for pool in index.pools()},
-        "rooms": {pool.name: dict(index.state(pool.name).rooms()) for pool in index.pools()},
+        "nodes_by_available": {
+            pool.name: dict(index.state(pool.name).nodes_by_available()) for pool in index.pools()
+        },
         "capacity": {pool.name: index.state(pool.name).capacity() for pool in index.pools()},
         "reservations": sorted(state.reader.ledger.all(), key=lambda reservation: reservation.id),
         "pods": {pod.uid: pod for pod in state.reader.pods.all()},

@@ -39,18 +39,18 @@ def test_each_pod_is_created_once_and_ends_once_after_that(seed: int):
 
 @pytest.mark.parametrize("seed", range(5))
 def test_pools_are_about_full_and_pods_wait_now_and_then(seed: int):
-    wanted: Counter[str] = Counter()
+    units_by_pool: Counter[str] = Counter()
     units: dict[str, CreatePod] = {}
     loads: list[float] = []
     for step, action in enumerate(life(seed)):
         if isinstance(action, CreatePod) and action.is_scheduled:
-            wanted[action.pool] += action.units
+            units_by_pool[action.pool] += action.units
             units[action.name] = action
         elif isinstance(action, EndPod) and action.name in units:
             ended = units.pop(action.name)
-            wanted[ended.pool] -= ended.units
+            units_by_pool[ended.pool] -= ended.units
         if step >= WARM_UP:
-            loads += [wanted[pool.name] / pool.units for pool in POOLS]
+            loads += [units_by_pool[pool.name] / pool.units for pool in POOLS]
     assert max(loads) < 1.7
     assert 0.8 < sum(loads) / len(loads) < 1.3
     assert 0.2 < sum(load > 1 for load in loads) / len(loads) < 0.95

@@ -44,11 +44,11 @@ def pod_spec_of(document: Object) -> Object | None:
 
 def unknown_fields(value: Any, schema: Object, path: str = "") -> Iterator[str]:
     for key, nested in value.items() if isinstance(value, dict) else ():
-        known = schema.get("properties")
-        if known is not None and key not in known:
+        properties = schema.get("properties")
+        if properties is not None and key not in properties:
             yield f"{path}.{key}"
-        elif known is not None:
-            yield from unknown_fields(nested, known[key], f"{path}.{key}")
+        elif properties is not None:
+            yield from unknown_fields(nested, properties[key], f"{path}.{key}")
 
 
 def test_every_kind_of_workload_is_shown():

@@ -1,7 +1,7 @@
 """What apt says of packages, and what of them goes into the image."""
 
 import pytest
-from image.debian import Package, is_wanted, packages_of
+from image.debian import Package, is_selected, packages_of
 from image.errors import ImageBuildError
 
 
@@ -22,7 +22,7 @@ def test_a_package_without_a_digest_is_refused():
 
 
 @pytest.mark.parametrize(
-    ("path", "wanted"),
+    ("path", "expected"),
     [
         ("usr/share/doc/libc6", True),
         ("usr/share/doc/libc6/copyright", True),
@@ -41,5 +41,5 @@ def test_a_package_without_a_digest_is_refused():
         ("home", False),
     ],
 )
-def test_manuals_and_other_locales_are_left_out(path: str, wanted: bool):
-    assert is_wanted(path) is wanted
+def test_manuals_and_other_locales_are_left_out(path: str, expected: bool):
+    assert is_selected(path) is expected

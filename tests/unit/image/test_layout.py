@@ -56,7 +56,7 @@ def test_a_layer_has_each_parent_before_what_is_in_it_and_nothing_of_the_machine
 
 
 def test_what_is_not_wanted_is_not_entered(tree: Path):
-    layer = build_layer([Tree(tree, is_wanted=lambda path: path != "b/deep")])
+    layer = build_layer([Tree(tree, is_selected=lambda path: path != "b/deep")])
     assert list(members(layer)) == ["a", "b", "b/link", "b/program"]
 
 

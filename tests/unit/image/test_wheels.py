@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from image.errors import ImageBuildError
-from image.wheels import GENERATED, drop_generated, is_wanted, runtime_requirements, trim
+from image.wheels import GENERATED, drop_generated, is_selected, runtime_requirements, trim
 
 ROOT = Path(__file__).parents[3]
 PROJECT = """
@@ -70,7 +70,7 @@ def test_a_dependency_that_is_not_locked_is_named():
 
 
 @pytest.mark.parametrize(
-    ("path", "wanted"),
+    ("path", "expected"),
     [
         ("aiohttp/web.py", True),
         ("aiohttp-3.dist-info/METADATA", True),
@@ -96,8 +96,8 @@ def test_a_dependency_that_is_not_locked_is_named():
         ("tzdata/zoneinfo/Europe/Berlin", True),
     ],
 )
-def test_what_names_the_machine_and_what_no_process_reads_is_left_out(path: str, wanted: bool):
-    assert is_wanted(path) is wanted
+def test_what_names_the_machine_and_what_no_process_reads_is_left_out(path: str, expected: bool):
+    assert is_selected(path) is expected
 
 
 def test_a_trimmed_directory_has_no_empty_directories(tmp_path: Path):

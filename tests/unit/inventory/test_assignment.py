@@ -111,7 +111,7 @@ def test_pool_that_needs_no_annotation_takes_every_device_that_it_selects():
 
 
 @pytest.mark.parametrize(
-    ("labels", "wanted"),
+    ("labels", "expected"),
     [
         ({"gpu.deckhouse.io/device.vendor": "10de"}, Action.CLAIM),
         ({"gpu.deckhouse.io/device.product": "NVIDIA-A100-SXM4-80GB"}, Action.CLAIM),
@@ -122,14 +122,14 @@ def test_pool_that_needs_no_annotation_takes_every_device_that_it_selects():
         ({"gpu.deckhouse.io/device.vendor": "1002"}, Action.NOTHING),
     ],
 )
-def test_approval_matches_labels_of_the_device_and_observed_facts(labels, wanted):
+def test_approval_matches_labels_of_the_device_and_observed_facts(labels, expected):
     pool = a_gpupool(
         "a",
         by_itself=True,
         assignment={"autoApproveSelector": {"matchLabels": labels}},
     )
 
-    assert decided_one(a_device(labels={"rack": "7"}), some_candidates(pool)).action is wanted
+    assert decided_one(a_device(labels={"rack": "7"}), some_candidates(pool)).action is expected
 
 
 def test_oldest_pool_that_approves_has_a_free_device():
@@ -463,7 +463,7 @@ def test_hex_ids_match_whatever_their_case():
 
 
 @pytest.mark.parametrize(
-    ("exclude", "wanted"),
+    ("exclude", "expected"),
     [
         ({"products": ["A100-SXM4-80GB"]}, Reason.SELECTOR_MISMATCH),
         ({"products": ["A100-SXM4-80GB"], "pciVendors": ["10DE"]}, Reason.SELECTOR_MISMATCH),
@@ -471,12 +471,12 @@ def test_hex_ids_match_whatever_their_case():
         ({"products": ["T4", "A100-SXM4-80GB"]}, Reason.SELECTOR_MISMATCH),
     ],
 )
-def test_exclude_leaves_out_devices_that_meet_all_categories(exclude, wanted):
+def test_exclude_leaves_out_devices_that_meet_all_categories(exclude, expected):
     """As documented in the field: ANDed over categories, ORed within, and it wins over include."""
     selector = {"include": {"products": ["A100-SXM4-80GB"]}, "exclude": exclude}
     candidates = some_candidates(a_gpupool(deviceSelector=selector))
 
-    assert decided_one(a_device(annotated="a"), candidates).reason is wanted
+    assert decided_one(a_device(annotated="a"), candidates).reason is expected
 
 
 def test_a_node_without_devices_has_nothing_to_decide():

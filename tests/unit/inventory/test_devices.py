@@ -34,7 +34,7 @@ def planned(*devices: GPUDevice, features: list[dict[str, Any]]) -> DevicePlan:
     merged = merge(
         LabelReport(),
         reports,
-        known=addresses_of(devices),
+        addresses=addresses_of(devices),
         now=EPOCH,
         fresh_for=dt.timedelta(minutes=2),
     )
@@ -60,15 +60,15 @@ def by_hand(name: str = "mine", **status: Any) -> GPUDevice:
 def test_a_new_device_is_made_and_a_known_one_kept():
     plan = planned(a_device(0), features=[gpu_feature("n1", 2)])
     assert [item.status.uuid for item in plan.create] == [uuid_of("n1", 1)]
-    assert [wanted.name for _, wanted in plan.keep] == [device_name(N1, address_of(0))]
+    assert [desired.name for _, desired in plan.keep] == [device_name(N1, address_of(0))]
     assert plan.delete == ()
 
 
 def test_without_a_source_everything_is_kept_and_nothing_made():
     plan = planned(a_device(0), features=[])
     assert (plan.create, plan.delete) == ((), ())
-    ((_, wanted),) = plan.keep
-    assert wanted.staleness.is_stale
+    ((_, desired),) = plan.keep
+    assert desired.staleness.is_stale
 
 
 @pytest.mark.parametrize("age", [dt.timedelta(), dt.timedelta(hours=1)], ids=["fresh", "silent"])
@@ -84,29 +84,29 @@ def test_a_device_that_a_virtual_machine_took_joins_no_pool_until_it_is_back(
         {} if driver is None else {"pci.driver": driver}
     )
     feature = agent_feature("n1", [bound], heartbeat=EPOCH - age)
-    ((_, wanted),) = planned(a_device(0), features=[feature]).keep
-    assert (wanted.status.uuid, wanted.status.managed) == (uuid_of("n1", 0), is_managed)
-    device = msgspec.structs.replace(a_device(0), status=wanted.status)
+    ((_, desired),) = planned(a_device(0), features=[feature]).keep
+    assert (desired.status.uuid, desired.status.managed) == (uuid_of("n1", 0), is_managed)
+    device = msgspec.structs.replace(a_device(0), status=desired.status)
     assert device_facts(device).is_draining is not is_managed
     assert bool(list(exclusion_obstacles(device))) is not is_managed
     back = agent_feature("n1", [agent_device("n1", 0)], heartbeat=EPOCH)
-    ((_, wanted),) = planned(device, features=[back]).keep
-    assert wanted.status.managed
+    ((_, desired),) = planned(device, features=[back]).keep
+    assert desired.status.managed
 
 
 def test_another_device_in_the_same_place_takes_the_name_over():
     device = a_device(0, uuid="GPU-old", product="NVIDIA-A30", memory_mib=24576)
     plan = planned(device, features=[gpu_feature("n1", 1)])
     assert plan.delete == ((device, MissingDevice.SWAPPED),)
-    (wanted,) = plan.create
-    assert wanted.name == device.name
-    assert wanted.status.product == "NVIDIA-H200"
+    (desired,) = plan.create
+    assert desired.name == device.name
+    assert desired.status.product == "NVIDIA-H200"
 
 
 def test_a_uuid_that_was_not_known_yet_is_no_other_device():
     plan = planned(a_device(0, uuid=""), features=[gpu_feature("n1", 1)])
-    ((_, wanted),) = plan.keep
-    assert wanted.status.uuid == uuid_of("n1", 0)
+    ((_, desired),) = plan.keep
+    assert desired.status.uuid == uuid_of("n1", 0)
 
 
 @pytest.mark.parametrize(
@@ -127,6 +127,6 @@ def test_a_device_with_a_gpudevice_made_by_hand_is_left_alone(device: GPUDevice)
 def test_a_spoiled_address_is_corrected():
     device = a_device(0, pci=PCI(address="nonsense"))
     plan = planned(device, features=[gpu_feature("n1", 1)])
-    ((_, wanted),) = plan.keep
-    assert wanted.status.pci.address == address_of(0)
+    ((_, desired),) = plan.keep
+    assert desired.status.pci.address == address_of(0)
     assert (plan.create, plan.delete) == ((), ())

@@ -106,11 +106,11 @@ class Inventories(RuleBasedStateMachine):
         plan = plan_inventory(N1, list(self.devices.values()), merged, is_managed=True)
         for device, _ in plan.delete:
             del self.devices[device.name]
-        for wanted in plan.create:
-            self.devices[wanted.name] = a_device(wanted.name, wanted.status)
-        for device, wanted in plan.keep:
-            self._nothing_is_lost(device.status, wanted.status)
-            self.devices[wanted.name] = a_device(wanted.name, wanted.status)
+        for desired in plan.create:
+            self.devices[desired.name] = a_device(desired.name, desired.status)
+        for device, desired in plan.keep:
+            self._nothing_is_lost(device.status, desired.status)
+            self.devices[desired.name] = a_device(desired.name, desired.status)
         self._nobody_goes_unsaid(before)
         self._again_is_no_change()
 
@@ -120,7 +120,7 @@ class Inventories(RuleBasedStateMachine):
         return merge(
             label_report(merged_labels(self.labels, reports)),
             reports,
-            known=addresses_of(list(self.devices.values())),
+            addresses=addresses_of(list(self.devices.values())),
             now=self.now,
             fresh_for=FRESH_FOR,
         )
@@ -135,8 +135,8 @@ class Inventories(RuleBasedStateMachine):
         assert after.inventory_id == before.inventory_id
         assert after.uuid == before.uuid or not before.uuid
         for field in ("product", "memory_mib", "compute_capability"):
-            known = getattr(before, field)
-            assert not known or getattr(after, field) == known
+            earlier = getattr(before, field)
+            assert not earlier or getattr(after, field) == earlier
         assert after.pci == before.pci
 
     def _nobody_goes_unsaid(self, before: dict[DeviceName, GPUDevice]) -> None:
@@ -155,7 +155,7 @@ class Inventories(RuleBasedStateMachine):
     def _again_is_no_change(self) -> None:
         plan = plan_inventory(N1, list(self.devices.values()), self._read(), is_managed=True)
         assert (plan.create, plan.delete) == ((), ())
-        assert all(device_shows(device.status, wanted.status) for device, wanted in plan.keep)
+        assert all(device_shows(device.status, desired.status) for device, desired in plan.keep)
 
     @invariant()
     def an_agent_that_speaks_now_is_followed(self) -> None:

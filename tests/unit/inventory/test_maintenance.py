@@ -25,10 +25,10 @@ SLICED = {"mode": "TimeSlice", "slicesPerDevice": 4}
 MIG = {"mode": "MIG", "migProfile": "1g.10gb"}
 
 
-def a_pool(wanted: dict[str, Any], present: dict[str, Any] | None, **spec: Any) -> GPUPool:
+def a_pool(desired: dict[str, Any], present: dict[str, Any] | None, **spec: Any) -> GPUPool:
     raw: dict[str, Any] = {
         "metadata": {"name": "p"},
-        "spec": {"allocation": wanted, **spec},
+        "spec": {"allocation": desired, **spec},
         "status": {} if present is None else {"allocation": present},
     }
     return msgspec.convert(raw, GPUPool)
@@ -65,15 +65,15 @@ def test_a_limit_of_devices_is_no_change_of_what_a_unit_is():
 
 
 @pytest.mark.parametrize(
-    ("wanted", "present"),
+    ("desired", "present"),
     [
         pytest.param(SLICED, WHOLE, id="mode"),
         pytest.param(SLICED, {**SLICED, "slicesPerDevice": 2}, id="slices"),
         pytest.param(MIG, {**MIG, "migProfile": "2g.20gb"}, id="profile"),
     ],
 )
-def test_an_empty_pool_is_switched(wanted, present):
-    assert planned(a_pool(wanted, present)).step is MaintenanceStep.SWITCH
+def test_an_empty_pool_is_switched(desired, present):
+    assert planned(a_pool(desired, present)).step is MaintenanceStep.SWITCH
 
 
 def test_a_binding_on_its_way_is_waited_for():

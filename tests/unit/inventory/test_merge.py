@@ -29,11 +29,11 @@ def reports(*features: dict[str, Any]) -> list[FeatureReport]:
 
 
 def seen(
-    *features: dict[str, Any], labels: dict[str, str] | None = None, known: tuple[str, ...] = ()
+    *features: dict[str, Any], labels: dict[str, str] | None = None, addresses: tuple[str, ...] = ()
 ) -> MergedReport:
     said = reports(*features)
     merged = merged_labels(labels or {}, said)
-    return merge(label_report(merged), said, known=known, now=EPOCH, fresh_for=FRESH_FOR)
+    return merge(label_report(merged), said, addresses=addresses, now=EPOCH, fresh_for=FRESH_FOR)
 
 
 def an_agent(*numbers: int, age_s: float = 0) -> dict[str, Any]:
@@ -129,7 +129,7 @@ def test_without_ids_gfd_is_heard_where_it_counts_all_devices(count: int, *, is_
 
 
 def test_a_known_device_that_no_source_lists_still_has_reports():
-    merged = seen(labels=gfd_labels(1), known=(address_of(3),))
+    merged = seen(labels=gfd_labels(1), addresses=(address_of(3),))
     assert sources(merged, 3) == [Source.NODE]
     assert merged.listed == frozenset()
 

@@ -58,7 +58,7 @@ class Found:
     merged: MergedReport
     devices: list[GPUDeviceStatus]
     incomplete: IncompleteInventory | None
-    is_shown: bool
+    is_published: bool
     is_present: bool
 
     @property
@@ -76,16 +76,16 @@ def found_by(node: DescribedNode, source: str, labels: Labels, asked: Iterable[J
     """Return what is found with these labels, and those that NodeFeatures ask for, where a source lists the devices."""
     features = [feature_report(msgspec.convert(item, NodeFeature)) for item in asked]
     features += reports_of(node.name, source)
-    known = merged_labels(labels, features)
-    merged = merge(label_report(known), features, known=(), now=EPOCH, fresh_for=FRESH_FOR)
+    addresses = merged_labels(labels, features)
+    merged = merge(label_report(addresses), features, addresses=(), now=EPOCH, fresh_for=FRESH_FOR)
     plan = plan_inventory(NodeName(node.name), [], merged, is_managed=True)
     devices = [item.status for item in plan.create]
     return Found(
         merged=merged,
         devices=devices,
         incomplete=incompleteness_of(merged, devices, plan.refused),
-        is_shown=has_inventory(merged, [], plan, is_visible=False),
-        is_present=has_device(known, features),
+        is_published=has_inventory(merged, [], plan, is_visible=False),
+        is_present=has_device(addresses, features),
     )
 
 
@@ -118,12 +118,12 @@ def test_labels_count_that_node_features_ask_for_and_nfd_master_has_not_written(
         return
     found, written = found_by(node, source, {}, asked), found_by(node, source, labels)
     assert (found.devices, found.incomplete) == (written.devices, written.incomplete)
-    assert (found.is_shown, found.is_present, found.merged.bad) == (True, True, frozenset())
+    assert (found.is_published, found.is_present, found.merged.bad) == (True, True, frozenset())
     # nfd-worker lists the bus, whatever it is configured to label.
     on_bus = found_by(
         node, source, {}, asked=[item | {"spec": {**item["spec"], "labels": {}}} for item in asked]
     )
-    assert (on_bus.is_shown, on_bus.is_present) == (True, True)
+    assert (on_bus.is_published, on_bus.is_present) == (True, True)
 
 
 @EACH_NODE
@@ -156,8 +156,8 @@ def test_a_source_of_each_device_is_right_whatever_the_labels_say(node: Describe
     assert [*wrong_facts(node, found.devices)] == []
     assert (found.incomplete, found.merged.bad) == (None, frozenset())
     for item, status in zip(node.devices, found.devices, strict=True):
-        shown = (status.product, status.memory_mib, status.compute_capability)
-        assert shown == (display_product(item.name), item.memory_mib, item.capability)
+        published_facts = (status.product, status.memory_mib, status.compute_capability)
+        assert published_facts == (display_product(item.name), item.memory_mib, item.capability)
 
 
 @EACH_NODE
@@ -186,7 +186,7 @@ def check(node: DescribedNode, found: Found, whole: Found, key: str) -> None:
     assert [*wrong_facts(node, found.devices)] == [], key
     assert len(found.devices) == len(whole.devices), key
     assert found.is_present, key
-    assert found.is_shown, key
+    assert found.is_published, key
     if found.devices:
         assert found.reason is whole.reason, key
     else:

@@ -22,7 +22,7 @@ from tests.support.node_features import agent_device, agent_feature, gfd_labels,
 
 
 def seen(labels: dict[str, str]) -> MergedReport:
-    return merge(label_report(labels), [], known=(), now=EPOCH, fresh_for=node.FRESH_FOR)
+    return merge(label_report(labels), [], addresses=(), now=EPOCH, fresh_for=node.FRESH_FOR)
 
 
 def gpus(*uuids: str) -> list[GPUDeviceStatus]:
@@ -101,11 +101,11 @@ def test_a_device_that_a_virtual_machine_has_is_not_incomplete(
         msgspec.structs.replace(status, pci=PCI(address=device["pci.address"]))
         for status, device in zip(gpus("a", ""), devices, strict=True)
     ]
-    known = [device["pci.address"] for device in devices]
+    addresses = [device["pci.address"] for device in devices]
     merged = merge(
         label_report({}),
         [feature_report(feature)],
-        known=known,
+        addresses=addresses,
         now=EPOCH + dt.timedelta(seconds=silent_s),
         fresh_for=node.FRESH_FOR,
     )
@@ -138,9 +138,9 @@ def test_the_label_that_opts_out_may_be_another():
 
 
 def test_versions_that_no_source_reports_any_more_stay():
-    known = DriverVersions(version="1", cuda_version="2", toolkit_version="3")
-    assert node.versions_of(seen({}), known) == known
-    reported = node.versions_of(seen(gfd_labels(1)), known)
+    versions = DriverVersions(version="1", cuda_version="2", toolkit_version="3")
+    assert node.versions_of(seen({}), versions) == versions
+    reported = node.versions_of(seen(gfd_labels(1)), versions)
     assert reported == DriverVersions(version="570.86.15", cuda_version="12.8", toolkit_version="3")
 
 

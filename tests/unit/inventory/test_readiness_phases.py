@@ -348,7 +348,7 @@ def test_pods_are_harmed_only_where_software_is_not_ready():
     assert not resolved(software_facts(operands=all_ready(), has_workloads=True)).harms_workloads
     harmed = resolved(software_facts(operands=failing(Operand.DCGM), has_workloads=True))
     assert harmed.harms_workloads
-    # Whether pods are there is reported by nobody, so the node is looked at again.
+    # Whether pods are there is reported by nobody, so the node is examined again.
     assert harmed.recheck_after_s == PARAMETERS.debounce.period_s
 
 

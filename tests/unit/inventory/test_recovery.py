@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from inventory.health.recovery import CURES, ActionSource, RecoveryAction, judge_xid
+from inventory.health.recovery import CURES, ActionSource, RecoveryAction, action_of_xid
 
 NONE, RESET, UNKNOWN = RecoveryAction.NONE, RecoveryAction.GPU_RESET, RecoveryAction.UNKNOWN
 REBOOT = RecoveryAction.NODE_REBOOT
@@ -15,14 +15,14 @@ REBOOT = RecoveryAction.NODE_REBOOT
     [(13, NONE), (63, NONE), (94, NONE), (48, RESET), (109, RESET), (119, RESET), (79, REBOOT)],
 )
 def test_the_catalog_counts_where_the_driver_has_no_action(code: int, expected: RecoveryAction):
-    verdict = judge_xid(code)
-    assert (verdict.action, verdict.source) == (expected, ActionSource.CATALOG)
+    xid_action = action_of_xid(code)
+    assert (xid_action.action, xid_action.source) == (expected, ActionSource.CATALOG)
 
 
 @pytest.mark.parametrize("code", [0, 1, 61, 65_535])
 def test_an_xid_that_no_table_knows_is_not_none(code: int):
-    assert judge_xid(code).action is UNKNOWN
-    assert judge_xid(code).source is ActionSource.NOBODY
+    assert action_of_xid(code).action is UNKNOWN
+    assert action_of_xid(code).source is ActionSource.NOBODY
 
 
 @pytest.mark.parametrize(
@@ -40,13 +40,13 @@ def test_an_xid_that_no_table_knows_is_not_none(code: int):
 def test_the_drivers_action_counts_more_than_the_catalog(
     code: int, version: str, reported: RecoveryAction, expected: RecoveryAction
 ):
-    assert judge_xid(code, reported=reported, driver_version=version).action is expected
+    assert action_of_xid(code, reported=reported, driver_version=version).action is expected
 
 
 @pytest.mark.parametrize("reported", [None, NONE, REBOOT])
 def test_a_setting_counts_more_than_both(reported: RecoveryAction | None):
-    verdict = judge_xid(94, reported=reported, actions={94: RESET})
-    assert (verdict.action, verdict.source) == (RESET, ActionSource.SETTING)
+    xid_action = action_of_xid(94, reported=reported, actions={94: RESET})
+    assert (xid_action.action, xid_action.source) == (RESET, ActionSource.SETTING)
 
 
 def test_each_action_has_a_cure_and_a_row():

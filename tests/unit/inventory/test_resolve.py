@@ -32,8 +32,8 @@ def report_of(
     return DeviceReport(source=source, is_fresh=is_fresh, facts=ReportedDevice(**facts))  # type: ignore[arg-type]
 
 
-def resolved(*statements: DeviceReport, known: GPUDeviceStatus = KNOWN) -> ResolvedFacts:
-    return resolve_facts(known, statements, node=NodeName("n1"), address=ADDRESS)
+def resolved(*statements: DeviceReport, current: GPUDeviceStatus = KNOWN) -> ResolvedFacts:
+    return resolve_facts(current, statements, node=NodeName("n1"), address=ADDRESS)
 
 
 def test_silence_loses_nothing_and_is_named():
@@ -90,7 +90,7 @@ def test_labels_do_not_change_a_known_fact(source: Source, want: str):
 
 def test_labels_fill_unknown_facts():
     label = report_of(Source.NODE, product="NVIDIA-H200", memory_mib=1, mig_profiles=("1g.18gb",))
-    status = resolved(label, known=GPUDeviceStatus()).status
+    status = resolved(label, current=GPUDeviceStatus()).status
     assert (status.product, status.memory_mib) == ("NVIDIA-H200", 1)
     assert status.mig.profiles == ["1g.18gb"]
 
@@ -116,7 +116,7 @@ def test_a_fresh_source_decides_on_the_uuid_and_a_silent_one_only_alone():
         report_of(Source.INSTANCES, uuid="GPU-2"),
     )
     assert resolved(silent, fresh).status.uuid == "GPU-2"
-    assert resolved(silent, known=GPUDeviceStatus()).status.uuid == "GPU-1"
+    assert resolved(silent, current=GPUDeviceStatus()).status.uuid == "GPU-1"
 
 
 def test_a_silent_source_makes_no_other_device_of_a_known_one():
@@ -127,15 +127,15 @@ def test_a_silent_source_makes_no_other_device_of_a_known_one():
 def test_reports_on_the_previous_device_are_ignored():
     old = report_of(is_fresh=False, uuid="GPU-1", product="NVIDIA A100-SXM4-80GB", memory_mib=81920)
     new = report_of(Source.INSTANCES, uuid="GPU-2", product="NVIDIA H200")
-    status = resolved(old, new, known=GPUDeviceStatus()).status
+    status = resolved(old, new, current=GPUDeviceStatus()).status
     assert (status.product, status.memory_mib) == ("NVIDIA-H200", 0)
 
 
 def test_the_table_of_ids_gives_way_to_any_name():
     ids = report_of(vendor="10de", device="20b2")
-    guess = resolved(ids, known=GPUDeviceStatus()).status
+    guess = resolved(ids, current=GPUDeviceStatus()).status
     assert guess.product == "NVIDIA-A100-SXM4-80GB"
-    named = resolved(ids, report_of(Source.NODE, product="NVIDIA-A100-CUSTOM"), known=guess)
+    named = resolved(ids, report_of(Source.NODE, product="NVIDIA-A100-CUSTOM"), current=guess)
     assert named.status.product == "NVIDIA-A100-CUSTOM"
 
 

@@ -112,9 +112,9 @@ def test_exclude_takes_out_what_meets_all_its_categories():
     ],
 )
 def test_compute_capabilities_are_compared_as_numbers(lowest, actual, expected):
-    wanted = selector(include={"computeCapability": lowest})
+    criteria = selector(include={"computeCapability": lowest})
 
-    assert selector_accepts(wanted, device(computeCapability=actual)) is expected
+    assert selector_accepts(criteria, device(computeCapability=actual)) is expected
 
 
 @pytest.mark.parametrize(
@@ -163,5 +163,5 @@ def test_product_of_any_length_is_read_once():
 
 
 def test_version_without_end_is_none():
-    wanted = {"include": {"computeCapability": "1" * 2_000_000 + ".0"}}
-    assert selector_accepts(selector(**wanted), device())
+    criteria = {"include": {"computeCapability": "1" * 2_000_000 + ".0"}}
+    assert selector_accepts(selector(**criteria), device())

@@ -7,7 +7,7 @@ from typing import Any
 from api.cache_name import CacheName
 from api.image_reference import Digest
 from kernelcache.store_plan import StorePlan
-from kernelcache.store_snapshot import DigestOnDisk, StoreSnapshot, WantedCache
+from kernelcache.store_snapshot import DesiredCache, DigestOnDisk, StoreSnapshot
 
 
 def a_digest(letter: str) -> Digest:
@@ -22,8 +22,8 @@ def named(name: str, namespace: str = "ml") -> CacheName:
     return CacheName(namespace=namespace, name=name)
 
 
-def a_wanted(digest: Digest, size: int = 10, *, is_awaited: bool = False) -> WantedCache:
-    return WantedCache(digest=digest, bytes=size, is_awaited=is_awaited)
+def a_desired_cache(digest: Digest, size: int = 10, *, is_awaited: bool = False) -> DesiredCache:
+    return DesiredCache(digest=digest, bytes=size, is_awaited=is_awaited)
 
 
 def on_disk(size: int = 10, *, used_at: float = 0.0) -> DigestOnDisk:
@@ -31,7 +31,7 @@ def on_disk(size: int = 10, *, used_at: float = 0.0) -> DigestOnDisk:
 
 
 def a_store(
-    wanted: Iterable[WantedCache] = (),
+    desired: Iterable[DesiredCache] = (),
     stored: Mapping[Digest, DigestOnDisk] | None = None,
     *,
     mounted: Iterable[Digest] = (),
@@ -39,7 +39,7 @@ def a_store(
 ) -> StoreSnapshot:
     """Return a snapshot in which each wanted cache has another name, and each mount is another volume."""
     return StoreSnapshot(
-        wanted={named(f"cache-{number}"): cache for number, cache in enumerate(wanted)},
+        desired={named(f"cache-{number}"): cache for number, cache in enumerate(desired)},
         stored=dict(stored or {}),
         references={f"volume-{number}": digest for number, digest in enumerate(mounted)},
         **more,
@@ -55,23 +55,23 @@ def carried_out(
 ) -> StoreSnapshot:
     """Return the snapshot after the plan; an extraction has the bytes that its image said, or those in `sizes`."""
     claims: dict[Digest, int] = {}
-    for cache in store.wanted.values():
+    for cache in store.desired.values():
         claims[cache.digest] = max(cache.bytes, claims.get(cache.digest, 0))
     gone = {removal.digest for removal in plan.removals}
     stored = {digest: item for digest, item in store.stored.items() if digest not in gone}
     for extraction in plan.extractions:
         size = (sizes or {}).get(extraction.digest, claims[extraction.digest])
         stored[extraction.digest] = DigestOnDisk(bytes=size, last_used_at=now)
-    return dataclasses.replace(store, stored=stored, wanted=_remembered(store))
+    return dataclasses.replace(store, stored=stored, desired=_remembered(store))
 
 
-def _remembered(store: StoreSnapshot) -> dict[CacheName, WantedCache]:
-    """Return the wanted caches with the bytes that the node knows from their extraction."""
+def _remembered(store: StoreSnapshot) -> dict[CacheName, DesiredCache]:
+    """Return the desired caches with the bytes that the node knows from their extraction."""
     return {
         name: dataclasses.replace(cache, bytes=store.stored[cache.digest].bytes)
         if cache.digest in store.stored
         else cache
-        for name, cache in store.wanted.items()
+        for name, cache in store.desired.items()
     }
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from api.cache_name import CacheName
 from api.image_reference import Digest
 from api.names import NodeName
-from kernelcache.cache_index import CacheIndex, KnownCache
+from kernelcache.cache_index import CacheIndex, ResolvedCache
 
 NAMES = [CacheName(namespace="team", name="a"), CacheName(namespace="", name="a")]
 DIGESTS = [Digest("sha256:" + letter * 64) for letter in "ab"]
@@ -40,7 +40,7 @@ def test_it_agrees_with_what_was_said_last(steps: list[Any]):
         before = index.generation, dict(caches), dict(nodes)
         if len(step) == 2:
             name, digest = step
-            index.set_cache(name, KnownCache(digest=digest, targets=()) if digest else None)
+            index.set_cache(name, ResolvedCache(digest=digest, targets=()) if digest else None)
             caches.pop(name, None)
             if digest:
                 caches[name] = digest

@@ -14,9 +14,9 @@ NOW = 100.0
 ONE = st.sampled_from(DIGESTS)
 SIZES = st.integers(0, 60)
 TIMES = st.integers(0, int(NOW)).map(float)
-WANTED = st.dictionaries(
+DESIRED = st.dictionaries(
     st.builds(named, st.sampled_from("xyz"), st.sampled_from(["", "m", "n"])),
-    st.builds(store_snapshot.WantedCache, digest=ONE, bytes=SIZES, is_awaited=st.booleans()),
+    st.builds(store_snapshot.DesiredCache, digest=ONE, bytes=SIZES, is_awaited=st.booleans()),
     max_size=7,
 )
 STORED = st.dictionaries(
@@ -39,7 +39,7 @@ def snapshots(draw: st.DrawFn) -> store_snapshot.StoreSnapshot:
     stored = draw(STORED)
     extracting = draw(st.dictionaries(ONE, SIZES, max_size=1))
     return store_snapshot.StoreSnapshot(
-        wanted=draw(WANTED),
+        desired=draw(DESIRED),
         stored=stored,
         references=draw(st.dictionaries(st.sampled_from("123"), ONE)),
         extracting={digest: size for digest, size in extracting.items() if digest not in stored},
@@ -53,7 +53,7 @@ def removed(plan: StorePlan) -> set[str]:
 
 
 def awaited(store: store_snapshot.StoreSnapshot) -> set[str]:
-    return {cache.digest for cache in store.wanted.values() if cache.is_awaited}
+    return {cache.digest for cache in store.desired.values() if cache.is_awaited}
 
 
 @given(snapshots(), LIMITS)
@@ -73,8 +73,8 @@ def test_every_digest_has_exactly_one_decision(store, parameters):
         *(item.digest for item in plan.kept),
         *(item.digest for item in plan.postponed),
     ]
-    wanted = {cache.digest for cache in store.wanted.values()}
-    assert sorted(decided) == sorted(wanted | store.stored.keys())
+    desired = {cache.digest for cache in store.desired.values()}
+    assert sorted(decided) == sorted(desired | store.stored.keys())
 
 
 @given(snapshots(), LIMITS)
@@ -83,7 +83,7 @@ def test_caches_of_one_digest_are_extracted_once(store, parameters):
     decided = {extraction.digest: extraction.caches for extraction in plan.extractions}
     decided |= {item.digest: item.caches for item in plan.postponed}
     for digest, caches in decided.items():
-        named_by = [name for name, cache in store.wanted.items() if cache.digest == digest]
+        named_by = [name for name, cache in store.desired.items() if cache.digest == digest]
         assert list(caches) == sorted(named_by)
     assert not {extraction.digest for extraction in plan.extractions} & store.stored.keys()
 
@@ -153,5 +153,5 @@ def test_without_a_quota_nothing_waits_for_room_and_only_the_unneeded_goes(store
     parameters = dataclasses.replace(parameters, quota_bytes=None)
     plan = plan_store(store, parameters, NOW)
     assert all(item.missing_bytes == 0 for item in plan.postponed)
-    wanted = {cache.digest for cache in store.wanted.values()}
-    assert not removed(plan) & wanted
+    desired = {cache.digest for cache in store.desired.values()}
+    assert not removed(plan) & desired

@@ -20,16 +20,16 @@ def a_cache(warm: WarmPolicy | int, below: str = "") -> GKMCache:
 
 
 @given(NODES, st.integers(1, 70))
-def test_as_many_nodes_as_wanted_keep_it(nodes: set[NodeName], wanted: int):
-    cache = a_cache(wanted, warm_below("u-1", nodes, wanted))
-    assert sum(keeps_warm(cache, node) for node in nodes) == min(wanted, len(nodes))
+def test_as_many_nodes_as_wanted_keep_it(nodes: set[NodeName], desired: int):
+    cache = a_cache(desired, warm_below("u-1", nodes, desired))
+    assert sum(keeps_warm(cache, node) for node in nodes) == min(desired, len(nodes))
 
 
 @given(NODES.filter(len), st.integers(1, 70))
-def test_a_node_that_comes_moves_at_most_one_other(nodes: set[NodeName], wanted: int):
+def test_a_node_that_comes_moves_at_most_one_other(nodes: set[NodeName], desired: int):
     new = NodeName("node-that-comes")
-    before = a_cache(wanted, warm_below("u-1", nodes, wanted))
-    after = a_cache(wanted, warm_below("u-1", nodes | {new}, wanted))
+    before = a_cache(desired, warm_below("u-1", nodes, desired))
+    after = a_cache(desired, warm_below("u-1", nodes | {new}, desired))
     kept = [{node for node in nodes if keeps_warm(item, node)} for item in (before, after)]
     assert len(kept[0] ^ kept[1]) <= 1
 

@@ -48,7 +48,7 @@ def test_parts_that_make_no_path_are_refused(
 
 
 def test_no_two_resources_share_a_path() -> None:
-    known = [value for value in vars(resources).values() if isinstance(value, Resource)]
-    assert len(known) > 10
-    assert len({resource.path() for resource in known}) == len(known)
-    assert all(resource.api_version for resource in known)
+    declared = [value for value in vars(resources).values() if isinstance(value, Resource)]
+    assert len(declared) > 10
+    assert len({resource.path() for resource in declared}) == len(declared)
+    assert all(resource.api_version for resource in declared)

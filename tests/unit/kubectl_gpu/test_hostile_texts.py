@@ -1,4 +1,4 @@
-"""Texts of a dump that somebody hands over steer no terminal, whatever verb prints them in whatever form."""
+"""Texts of a dump that a user hands over steer no terminal, whatever verb prints them in whatever form."""
 
 import dataclasses
 import io

@@ -89,9 +89,9 @@ class SelectedObjects(ListedObjects):
             (item,) = json.loads(page)["items"]
             labels = item["metadata"].get("labels") or {}
             is_labelled = not key or (key in labels and (not equals or labels[key] == value))
-            field, _, wanted = query.fields.partition("=")
+            field, _, expected = query.fields.partition("=")
             part, _, name = field.partition(".")
-            is_of_field = not name or part == "status" or item[part].get(name) == wanted
+            is_of_field = not name or part == "status" or item[part].get(name) == expected
             if is_labelled and is_of_field:
                 yield page
 

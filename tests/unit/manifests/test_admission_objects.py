@@ -217,7 +217,7 @@ def test_policy_of_the_servers_objects_leaves_the_leases_of_nodes_alone():
 
 
 def test_a_policy_is_only_evaluated_for_a_request_that_breaks_a_rule_of_it():
-    """The condition says no less than all validations: what it lets pass is not looked at."""
+    """The condition says no less than all validations: what it lets pass is not examined."""
     policies = (
         build_annotation_policy(["engine"])[0],
         build_annotation_policy(["engine"], server="engine")[0],

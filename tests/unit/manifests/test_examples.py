@@ -47,12 +47,12 @@ def unknown_fields(value: Any, schema: dict[str, Any], path: str = "") -> list[s
         ]
     if not isinstance(value, dict) or "properties" not in schema:
         return []
-    known = schema["properties"]
-    return [f"{path}.{key}" for key in value if key not in known] + [
+    properties = schema["properties"]
+    return [f"{path}.{key}" for key in value if key not in properties] + [
         fault
         for key, nested in value.items()
-        if key in known
-        for fault in unknown_fields(nested, known[key], f"{path}.{key}")
+        if key in properties
+        for fault in unknown_fields(nested, properties[key], f"{path}.{key}")
     ]
 
 

@@ -462,13 +462,13 @@ def test_cert_manager_issues_the_certificate_of_a_console_that_has_none():
 def test_each_group_is_there_exactly_when_it_is_asked_for(given: dict[str, Any]):
     installation = installation_of(given)
     groups = build_groups(installation)
-    wanted = [
+    expected = [
         object_
         for group in groups
-        if group.is_wanted(installation.values) and not group.is_hook
+        if group.is_selected(installation.values) and not group.is_hook
         for object_ in group.objects
     ]
-    assert wanted == build_installed_objects(installation)
+    assert expected == build_installed_objects(installation)
     assert len({group.name for group in groups}) == len(groups)
 
 

@@ -49,7 +49,7 @@ def test_arguments_are_those_of_the_settings():
     way = ("--hand-out", "Environment", "--cdi-kind", "nvidia.com/gpu")
     own = OwnOperands(
         runs_validator=True,
-        hand_out_arguments=way,
+        allocation_arguments=way,
         library_arguments=("--driver-libraries=/opt/vendor/lib",),
         validates_gdrcopy=True,
     )

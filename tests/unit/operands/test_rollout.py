@@ -66,20 +66,20 @@ def selecting(selector: dict[str, str], labels: dict[str, str], **status: int):
 
 
 OLD, NEW = {"name": "gfd", "component": "operand"}, {"app": "gfd"}
-WANTED = selecting(NEW, NEW)
+DESIRED = selecting(NEW, NEW)
 
 
 def test_pods_get_the_labels_of_both_selectors_before_they_are_handed_over():
     found = selecting(OLD, OLD, **ALL)
-    step = step_to_selector(WANTED, found)
+    step = step_to_selector(DESIRED, found)
     assert not isinstance(step, str)
     assert step["spec"]["selector"] == {"matchLabels": OLD}
     assert step["spec"]["template"]["metadata"]["labels"] == NEW | OLD
     rolling = selecting(OLD, NEW | OLD, **ALL | {"updatedNumberScheduled": 1})
-    assert step_to_selector(WANTED, rolling) == step
-    assert step_to_selector(WANTED, selecting(OLD, NEW | OLD, **ALL)) == "Orphan"
-    assert step_to_selector(WANTED, selecting(NEW, NEW | OLD, **ALL)) == WANTED
+    assert step_to_selector(DESIRED, rolling) == step
+    assert step_to_selector(DESIRED, selecting(OLD, NEW | OLD, **ALL)) == "Orphan"
+    assert step_to_selector(DESIRED, selecting(NEW, NEW | OLD, **ALL)) == DESIRED
 
 
 def test_pods_that_cannot_have_both_labels_go():
-    assert step_to_selector(WANTED, selecting({"app": "other"}, {"app": "other"})) == "Foreground"
+    assert step_to_selector(DESIRED, selecting({"app": "other"}, {"app": "other"})) == "Foreground"

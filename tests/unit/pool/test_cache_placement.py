@@ -24,7 +24,7 @@ from pool.reservations.restore import note_of
 from pool.what_if.evictions import fits_when_empty
 from telemetry.reasons import node_refusal_text
 from tests.support.builders import a_demand, a_device, a_node, a_pod_facts, a_pool, at
-from tests.support.cache_demands import LLAMA, MISTRAL, SHARED, a_known_cache, set_warm
+from tests.support.cache_demands import LLAMA, MISTRAL, SHARED, a_resolved_cache, set_warm
 
 ARCHS = {"8.0": 80, "9.0": 90, "": 0}
 CACHES = (LLAMA, MISTRAL, SHARED)
@@ -72,8 +72,8 @@ class World:
         return NodeReason.INSUFFICIENT_FITTING_UNITS
 
     def is_warm(self, node: str) -> bool:
-        known = [item for item in self.mounted if item in self.caches]
-        return bool(known) and all(node in self.warm[item] for item in known)
+        resolved = [item for item in self.mounted if item in self.caches]
+        return bool(resolved) and all(node in self.warm[item] for item in resolved)
 
     def score(self, node: str) -> int:
         left, total = self.free(node) - self.units, self.total(node)
@@ -115,7 +115,7 @@ def state_of(world: World) -> AllocationState:
     state, caches = AllocationState(), CacheIndex()
     state.index.caches = caches
     for name, archs in world.caches.items():
-        caches.set_cache(name, a_known_cache(*archs))
+        caches.set_cache(name, a_resolved_cache(*archs))
     set_warm(caches, dict(world.warm))
     sliced: dict[str, Any] = {"mode": AllocationMode.TIME_SLICE, "slices_per_device": world.slices}
     state.index.replace_pool(
@@ -230,15 +230,15 @@ def test_the_view_follows_devices_and_caches_that_change(before: World, after: W
         assert got.scores == want.scores
 
 
-@pytest.mark.parametrize("known", [True, False])
-def test_a_pool_of_one_product_keeps_its_views_for_pods_whose_caches_fit(known: bool):
+@pytest.mark.parametrize("resolved", [True, False])
+def test_a_pool_of_one_product_keeps_its_views_for_pods_whose_caches_fit(resolved: bool):
     state, caches = AllocationState(), CacheIndex()
     state.index.caches = caches
-    if known:
-        caches.set_cache(LLAMA, a_known_cache(90))
+    if resolved:
+        caches.set_cache(LLAMA, a_resolved_cache(90))
     state.index.replace_pool(a_pool())
     state.index.replace_node(a_node())
-    state.index.replace_device(a_device(compute_capability="9.0" if known else "8.0"))
+    state.index.replace_device(a_device(compute_capability="9.0" if resolved else "8.0"))
     pool, demand = a_pool().name, a_demand(1)
     mounting = msgspec.structs.replace(demand, caches=(LLAMA,))
     assert state.index.view(pool, mounting) is state.index.view(pool, demand)
@@ -248,7 +248,7 @@ def a_mixed_pool(**nodes: tuple[str, ...]) -> AllocationState:
     """Nodes with devices of these capabilities, and cache llama for 90."""
     state, caches = AllocationState(), CacheIndex()
     state.index.caches = caches
-    caches.set_cache(LLAMA, a_known_cache(90))
+    caches.set_cache(LLAMA, a_resolved_cache(90))
     state.index.replace_pool(a_pool(strategy=Strategy.BIN_PACK))
     for node, capabilities in nodes.items():
         state.index.replace_node(a_node(node))
@@ -318,14 +318,14 @@ def test_a_reservation_whose_cache_gets_another_image_is_planned_again():
     state = a_mixed_pool(n1=("8.0", "9.0"))
     caches = state.index.caches
     assert isinstance(caches, CacheIndex)
-    caches.set_cache(LLAMA, a_known_cache(80, 90))
+    caches.set_cache(LLAMA, a_resolved_cache(80, 90))
     pool = state.index.pools()[0]
     first = a_reservation(state, pool)
     assert first.devices == {"c0": ("GPU-n1-0",)}
     planned = state.reader.plan_bind(NodeName("n1"), pool, MOUNTING, uid=PodUid("uid-p"))
     assert isinstance(planned, Placed)
     assert planned.devices == first.devices
-    caches.set_cache(LLAMA, a_known_cache(90))
+    caches.set_cache(LLAMA, a_resolved_cache(90))
     planned = state.reader.plan_bind(NodeName("n1"), pool, MOUNTING, uid=PodUid("uid-p"))
     assert isinstance(planned, Placed)
     assert planned.devices == {"c0": ("GPU-n1-1",)}
@@ -360,9 +360,9 @@ def test_a_reservation_is_kept_over_a_restart_with_the_devices_that_fit():
 
 def test_a_node_without_pods_is_judged_by_the_devices_that_fit():
     state = a_mixed_pool(n1=("8.0", "9.0"))
-    wanted = state.index.pools()[0], msgspec.structs.replace(a_demand(2), caches=(LLAMA,))
-    assert not fits_when_empty(state.index, wanted, NodeName("n1"))
-    assert fits_when_empty(state.index, (wanted[0], MOUNTING), NodeName("n1"))
+    requested = state.index.pools()[0], msgspec.structs.replace(a_demand(2), caches=(LLAMA,))
+    assert not fits_when_empty(state.index, requested, NodeName("n1"))
+    assert fits_when_empty(state.index, (requested[0], MOUNTING), NodeName("n1"))
 
 
 def test_a_pool_without_a_device_that_fits_is_told_from_one_without_devices():
@@ -380,7 +380,7 @@ def test_caches_that_fit_different_devices_are_named_together():
     state = a_mixed_pool(n1=("8.0", "9.0"))
     caches = state.index.caches
     assert isinstance(caches, CacheIndex)
-    caches.set_cache(MISTRAL, a_known_cache(80))
+    caches.set_cache(MISTRAL, a_resolved_cache(80))
     both = msgspec.structs.replace(a_demand(1), caches=(LLAMA, MISTRAL))
     refusal = state.index.view(a_pool().name, both).refusals[NodeName("n1")]
     assert refusal is not None

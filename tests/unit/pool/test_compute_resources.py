@@ -161,7 +161,7 @@ def test_a_node_tells_what_it_can_give_to_pods():
         "metadata": {"name": "n1"},
         "status": {"allocatable": {"cpu": "95500m", "memory": "1023Ki"}},
     }
-    known = node_facts(msgspec.convert(body, Node))
-    assert (known.cpu_milli, known.memory_mib) == (95_500, 0), "rounded down"
+    facts = node_facts(msgspec.convert(body, Node))
+    assert (facts.cpu_milli, facts.memory_mib) == (95_500, 0), "rounded down"
     unknown = node_facts(msgspec.convert({"metadata": {"name": "n1"}}, Node))
     assert (unknown.cpu_milli, unknown.memory_mib) == (None, None)

@@ -217,17 +217,17 @@ def test_more_devices_than_are_searched_give_a_set_all_the_same(count: int, data
     )
     topology = topology_of(devices)
     free = data.draw(st.integers(0, (1 << count) - 1))
-    wanted = data.draw(st.integers(0, count + 1))
-    found = best_set(topology, free, wanted)
-    assert (found is None) is (wanted > free.bit_count())
-    assert found is None or (found & ~free == 0 and found.bit_count() == wanted)
+    requested = data.draw(st.integers(0, count + 1))
+    found = best_set(topology, free, requested)
+    assert (found is None) is (requested > free.bit_count())
+    assert found is None or (found & ~free == 0 and found.bit_count() == requested)
     machine = Machine(devices)
-    aligned = best_set(topology, free, wanted, aligned_only=True)
-    assert (aligned is None) is (wanted > largest_aligned(topology, free))
+    aligned = best_set(topology, free, requested, aligned_only=True)
+    assert (aligned is None) is (requested > largest_aligned(topology, free))
     if aligned is not None:
         chosen = [at for at in range(count) if aligned >> at & 1]
         assert machine.is_one_node(chosen) or machine.is_island(chosen)
-        assert aligned.bit_count() == wanted
+        assert aligned.bit_count() == requested
 
 
 def test_seventeen_devices_fill_bridges_of_one_socket() -> None:

@@ -164,7 +164,7 @@ def test_required_passes_over_a_node_without_an_aligned_set() -> None:
     take(allocation_state, 0, 2)
     found = refusal(allocation_state, 2)
     assert found is not None
-    assert (found.reason, found.wanted, found.free, found.largest) == (
+    assert (found.reason, found.requested, found.free, found.largest) == (
         NodeReason.NOT_ALIGNED,
         2,
         2,
@@ -253,10 +253,10 @@ def test_preemption_frees_an_aligned_set() -> None:
         take(allocation_state, index, name=name)
     take(allocation_state, 1, name="v1")
     fits = allocation_state.reader.fits_without
-    wanted = (pool_of(allocation_state), a_demand(2))
-    assert not fits([uid_of("v0")], N1, wanted)
-    assert fits([uid_of("v2")], N1, wanted)
-    assert fits([uid_of("v0"), uid_of("v1")], N1, wanted)
+    requested = (pool_of(allocation_state), a_demand(2))
+    assert not fits([uid_of("v0")], N1, requested)
+    assert fits([uid_of("v2")], N1, requested)
+    assert fits([uid_of("v0"), uid_of("v1")], N1, requested)
 
 
 def test_a_view_follows_links_and_numa_nodes() -> None:
@@ -347,7 +347,7 @@ def test_where_kubelet_chooses_it_must_find_a_place_for_each_container_in_turn()
     allocation_state.index.replace_kubelet(N1, structs.replace(SINGLE, knows_numa_nodes=True))
     found = refusal(allocation_state, 2, 3)
     assert found is not None
-    assert (found.reason, found.wanted, found.free) == (NodeReason.KUBELET_CHOOSES, 5, 5)
+    assert (found.reason, found.requested, found.free) == (NodeReason.KUBELET_CHOOSES, 5, 5)
 
 
 def test_what_kubelet_never_admits_is_final() -> None:

@@ -26,9 +26,9 @@ def a_gpupool(name: str = "a100", **spec: Any) -> GPUPool:
 
 
 def a_gpudevice(labels: dict[str, str] | None = None, **status: Any) -> GPUDevice:
-    known = {"nodeName": "n1", "uuid": "GPU-1", "poolRef": {"name": "a100"}}
+    raw = {"nodeName": "n1", "uuid": "GPU-1", "poolRef": {"name": "a100"}}
     return msgspec.convert(
-        {"metadata": {"name": "d1", "labels": labels}, "status": {**known, **status}}, GPUDevice
+        {"metadata": {"name": "d1", "labels": labels}, "status": {**raw, **status}}, GPUDevice
     )
 
 

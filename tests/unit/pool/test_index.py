@@ -314,7 +314,7 @@ def test_claims_are_what_was_said_last(writes: list[tuple[str, list[UnitId]]]) -
 
 
 @pytest.mark.parametrize(
-    ("left", "is_whole", "has_room"),
+    ("left", "is_whole", "has_capacity"),
     [
         pytest.param({}, True, True, id="nothing is told"),
         pytest.param({"cpu_milli": 3_000, "memory_mib": 30, "most_pods": 2}, True, True, id="all"),
@@ -325,10 +325,10 @@ def test_claims_are_what_was_said_last(writes: list[tuple[str, list[UnitId]]]) -
     ],
 )
 def test_a_node_has_room_for_a_pod_beside_those_that_it_has(
-    left: dict[str, int], *, is_whole: bool, has_room: bool
+    left: dict[str, int], *, is_whole: bool, has_capacity: bool
 ):
     index = DeviceIndex(has_all_pods=is_whole)
     index.replace_node(a_node("n1", **left))
     index.requests.replace(PodUid("other"), NodeName("n1"), ComputeResources(1_000, 10, 1))
     pod = a_pod_facts("p", requests=ComputeResources(2_000, 20, 1))
-    assert index.has_room(pod, NodeName("n1")) is has_room
+    assert index.has_capacity(pod, NodeName("n1")) is has_capacity

@@ -104,13 +104,13 @@ def test_without_numa_nodes_kubelet_gives_what_was_assigned_whatever_else_is_fre
                 assigned.admit(named)
             except RejectedError:
                 continue
-            wanted = _assigned(named, sorted(free, reverse=True))
-            answer = partial(_assigned_to, wanted)
+            requested = _assigned(named, sorted(free, reverse=True))
+            answer = partial(_assigned_to, requested)
             kubelet = Kubelet(policy.value, scope.value, numa, set(free), answer)
             given = kubelet.admit(named)
             for item in named:
-                if not wanted[item.name] & _of_init(named, wanted, before=item):
-                    assert given[item.name] == wanted[item.name]
+                if not requested[item.name] & _of_init(named, requested, before=item):
+                    assert given[item.name] == requested[item.name]
 
 
 def _assigned_to(

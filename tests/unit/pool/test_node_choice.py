@@ -123,7 +123,7 @@ def test_an_exhausted_pool_says_what_it_has() -> None:
     a_reserved_pod(allocation_state, units=2)
     answer = plan_reservation(allocation_state, a_demand(2))
     assert isinstance(answer, Exhausted)
-    assert (answer.wanted, answer.largest_node) == (2, 2)
+    assert (answer.requested, answer.largest_node) == (2, 2)
     assert (answer.capacity.total, answer.capacity.reserved, answer.capacity.available) == (3, 2, 1)
 
 

@@ -54,7 +54,7 @@ def test_a_node_with_too_few_free_units_says_who_has_them() -> None:
         a_pool_node(8, used=3, reserved=2, unhealthy=1, unusable=1), UnitRequest(4)
     ) == NodeRefusal(
         reason=NodeReason.INSUFFICIENT_UNITS,
-        wanted=4,
+        requested=4,
         free=2,
         reserved=2,
         used=3,
@@ -260,13 +260,13 @@ def test_a_node_outside_of_the_pool_says_so() -> None:
     refusal = some_allocation_state(devices=some_devices(1)).reader.refusal_on(
         NodeName("n9"), a_pool(), a_demand(1)
     )
-    assert refusal == NodeRefusal(reason=NodeReason.NODE_NOT_IN_POOL, wanted=1)
+    assert refusal == NodeRefusal(reason=NodeReason.NODE_NOT_IN_POOL, requested=1)
 
 
 def test_the_index_tells_unknown_nodes_from_nodes_without_devices() -> None:
     index = some_allocation_state(devices=some_devices(1, "only-devices"), nodes=("bare",)).index
-    known = [index.knows_node(NodeName(name)) for name in ("only-devices", "bare", "ghost")]
-    assert known == [True, True, False]
+    indexed = [index.knows_node(NodeName(name)) for name in ("only-devices", "bare", "ghost")]
+    assert indexed == [True, True, False]
 
 
 def test_slices_are_counted_one_by_one() -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from api.names import NodeName
 from pool.admission_planner import Exhausted
-from pool.admission_rules import Deferral, leaves_room
+from pool.admission_rules import Deferral, leaves_capacity
 from pool.allocation_state import AllocationState
 from pool.placement.planner import Placed
 from tests.support.allocation_state import (
@@ -121,25 +121,27 @@ sizes = st.integers(1, 4)
 
 
 @given(
-    rooms=st.lists(sizes, max_size=4),
+    pod_counts=st.lists(sizes, max_size=4),
     ahead=st.lists(sizes, max_size=3),
-    wanted=sizes,
+    requested=sizes,
     place=st.randoms(use_true_random=False),
 )
 def test_whatever_order_they_are_placed_in_no_waiting_pod_loses_its_place(
-    rooms, ahead, wanted, place
+    pod_counts, ahead, requested, place
 ) -> None:
     """Beside an incoming pod that may hold, first-fit in any order places what it places without it."""
-    counts = {size: rooms.count(size) for size in rooms}
+    counts = {size: pod_counts.count(size) for size in pod_counts}
     queue = {(0, size): ahead.count(size) for size in ahead}
-    if not any(room >= wanted for room in rooms) or not leaves_room(
-        counts, queue, wanted=wanted, priority=0
+    if not any(capacity >= requested for capacity in pod_counts) or not leaves_capacity(
+        counts, queue, requested=requested, priority=0
     ):
         return
-    left = list(rooms)
-    left[place.choice([n for n, room in enumerate(rooms) if room >= wanted])] -= wanted
-    fitting = [size for size in ahead if any(room >= size for room in rooms)]
+    left = list(pod_counts)
+    left[place.choice([n for n, capacity in enumerate(pod_counts) if capacity >= requested])] -= (
+        requested
+    )
+    fitting = [size for size in ahead if any(capacity >= size for capacity in pod_counts)]
     place.shuffle(fitting)
     for size in fitting:
-        node = place.choice([n for n, room in enumerate(left) if room >= size])
+        node = place.choice([n for n, capacity in enumerate(left) if capacity >= size])
         left[node] -= size

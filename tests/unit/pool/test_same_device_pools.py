@@ -100,8 +100,8 @@ def test_free_slices_that_are_on_no_single_device_are_no_room() -> None:
     assert refusal(allocation_state, 20) is None
     found = refusal(allocation_state, 21)
     assert found is not None
-    assert (found.reason, found.wanted, found.free, found.largest) == (
-        NodeReason.NO_DEVICE_WITH_ROOM,
+    assert (found.reason, found.requested, found.free, found.largest) == (
+        NodeReason.NO_DEVICE_WITH_CAPACITY,
         21,
         40,
         20,
@@ -117,7 +117,7 @@ def test_whole_devices_need_idle_ones() -> None:
     take(allocation_state, 1, 1, name="b1")
     found = refusal(allocation_state, 100)
     assert found is not None
-    assert found.reason is NodeReason.NO_DEVICE_WITH_ROOM
+    assert found.reason is NodeReason.NO_DEVICE_WITH_CAPACITY
 
 
 def test_containers_that_need_more_devices_than_the_node_has_are_refused_for_good() -> None:
@@ -154,10 +154,10 @@ def test_preemption_frees_one_device() -> None:
     allocation_state = a_state()
     take(allocation_state, 0, 30, name="v0")
     take(allocation_state, 1, 25, name="v1")
-    wanted = (pool_of(allocation_state, "slices"), a_demand(50, pool="slices"))
+    requested = (pool_of(allocation_state, "slices"), a_demand(50, pool="slices"))
     fits = allocation_state.reader.fits_without
-    assert not fits([], N1, wanted)
-    assert fits([uid_of("v0")], N1, wanted)
+    assert not fits([], N1, requested)
+    assert fits([uid_of("v0")], N1, requested)
 
 
 def test_whole_devices_are_on_one_numa_node() -> None:

@@ -100,7 +100,7 @@ def test_as_few_reservations_as_will_do_are_ended_the_longest_unseen_first() -> 
 
 
 def test_a_pod_that_lost_its_units_before_it_was_seen_waits_like_any_other() -> None:
-    """The race: it is stored, and the watch has not shown it yet."""
+    """The race: it is stored, and the watch has not delivered it yet."""
     allocation_state = some_allocation_state(devices=some_devices(1))
     reserved = reserve(allocation_state, a_demand(1), id_="r")
     late = a_pod_facts("late", reservation=note_of(reserved))

@@ -1,4 +1,4 @@
-"""A change costs a look at the nodes that it is about, and at no other."""
+"""A change costs a reading of the nodes that it is about, and at no other."""
 
 from typing import TYPE_CHECKING, Any
 

@@ -66,7 +66,7 @@ def a_confirmed_reservation(
     pool: str = "whole",
     seconds: float = 0,
 ) -> Reservation:
-    """A reservation whose pod the watch has shown: it lasts for the pool's TTL."""
+    """A reservation whose pod the watch has delivered: it lasts for the pool's TTL."""
     pod = a_pod_facts(name, units, pool)
     reservation = reserve(allocation_state, pod.demand, id_=f"r-{name}", seconds=seconds)
     allocation_state.tie(reservation.id, pod.uid, name=pod.name, now=at(seconds))

@@ -76,8 +76,8 @@ class TurnsRun:
         uid = PodUid(f"uid-{self.name(number)}")
         self.deleted[number] += 1
         self.waiting.discard(uid)
-        for known in (self.pods, self.said, self.sent):
-            known.pop(uid, None)
+        for by_uid in (self.pods, self.said, self.sent):
+            by_uid.pop(uid, None)
 
     def a_pool_changes(self, pool: str) -> None:
         self.queue.note_change(f"gpu.deckhouse.io/{pool}", self.now)

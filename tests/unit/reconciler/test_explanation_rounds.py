@@ -29,15 +29,15 @@ class SlowExplainer:
 
     def __init__(self, clock: SteppedClock, explained: Counter[PodUid]) -> None:
         self.clock, self.explained = clock, explained
-        self.known: set[Demand] = set()
+        self.explained_demands: set[Demand] = set()
 
     def knows(self, pod: PodFacts) -> bool:
-        return pod.demand in self.known
+        return pod.demand in self.explained_demands
 
     def explain(self, pod: PodFacts) -> WaitText:
         if not self.knows(pod):
             self.clock.seconds += COST_S
-        self.known.add(pod.demand)
+        self.explained_demands.add(pod.demand)
         self.explained[pod.uid] += 1
         return FREE
 
@@ -60,7 +60,7 @@ async def test_explanations_take_their_share_and_each_pod_has_its_turn():
         clock.seconds += 1
         explanation.note_change(pods[0].demand.resource)
         await explanation.explain()
-    spent = COST_S * sum(len(item.known) for item in made)
+    spent = COST_S * sum(len(item.explained_demands) for item in made)
     assert spent <= SHARE * (clock.seconds - began) + MOST_EXPLAINED_S + COST_S
     assert spent >= SHARE * (clock.seconds - began) / 2
     assert set(explained) == {pod.uid for pod in pods}

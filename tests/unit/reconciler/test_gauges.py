@@ -12,7 +12,7 @@ from pool.allocation_state import AllocationState
 from pool.catalog import Catalog
 from pool.model import Capacity
 from reconciler.pool import gauges
-from reconciler.pool.useful_devices import UsefulDevices
+from reconciler.pool.fragmentation_gauges import FragmentationGauges
 from telemetry.metrics import REGISTRY
 from tests.support.allocation_state import (
     a_bound_pod,
@@ -75,7 +75,7 @@ def a_fragmented_pool() -> AllocationState:
 
 
 def show_useful(allocation_state: AllocationState) -> None:
-    for _ in UsefulDevices(allocation_state.index).showing(a_catalog("whole")):
+    for _ in FragmentationGauges(allocation_state.index).showing(a_catalog("whole")):
         pass
 
 
@@ -112,7 +112,7 @@ def test_pods_that_fit_are_counted_in_units_of_the_pool() -> None:
     """Two devices of four slices each: a pod of eight gets some slices of both."""
     devices = [a_device("n1", 0, pool="small"), a_device("n1", 1, pool="small")]
     allocation_state = some_allocation_state(a_slice_pool("small", 4), devices=devices)
-    for _ in UsefulDevices(allocation_state.index).showing(a_catalog("small")):
+    for _ in FragmentationGauges(allocation_state.index).showing(a_catalog("small")):
         pass
     found = {
         size: gauge("gpupool_fitting_pods", pool="small", units=str(size)) for size in (1, 2, 4, 8)

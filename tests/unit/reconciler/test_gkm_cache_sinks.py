@@ -8,7 +8,7 @@ from api.kinds.gkmcache import CacheConditionType, GKMCacheStatus
 from api.kinds.gkmcachenode import CachedDigest, GKMCacheNode
 from api.meta import ObjectMeta
 from api.names import GKM_ANNOTATIONS, NodeName
-from kernelcache.cache_index import CacheIndex, KnownCache
+from kernelcache.cache_index import CacheIndex, ResolvedCache
 from reconciler.sinks.gkm_cache import GKMCacheSink, observe_cache
 from reconciler.sinks.gkm_cache_node import (
     CacheNodeKey,
@@ -28,24 +28,24 @@ def test_a_cache_is_known_by_its_status_and_until_it_is_deleted():
     index = CacheIndex()
     sink = GKMCacheSink(index)
     sink.namespaced.upsert(a_cache(digest=""))
-    assert index.known() == {}
+    assert index.resolved() == {}
     sink.namespaced.upsert(a_cache())
     sink.cluster.upsert(a_cache(namespace="", digest=D2))
-    assert index.known() == {
-        LLAMA: KnownCache(digest=D1, targets=(TARGET,)),
-        SHARED: KnownCache(digest=D2, targets=(TARGET,)),
+    assert index.resolved() == {
+        LLAMA: ResolvedCache(digest=D1, targets=(TARGET,)),
+        SHARED: ResolvedCache(digest=D2, targets=(TARGET,)),
     }
     sink.namespaced.upsert(a_cache(deletion_timestamp="2026-11-20T10:00:00Z"))
-    assert index.known().keys() == {SHARED}
+    assert index.resolved().keys() == {SHARED}
     sink.cluster.replace_all([])
-    assert (index.known(), list(sink.names())) == ({}, [LLAMA])
+    assert (index.resolved(), list(sink.names())) == ({}, [LLAMA])
 
 
 def test_an_annotation_alone_makes_no_cache_known():
     index = CacheIndex()
     sink = GKMCacheSink(index)
     sink.namespaced.upsert(a_cache(digest="", annotations=dict.fromkeys(GKM_ANNOTATIONS, D1)))
-    assert index.known() == {}
+    assert index.resolved() == {}
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_a_digest_without_its_image_or_that_is_none_is_not_known(status):
     index = CacheIndex()
     sink = GKMCacheSink(index)
     sink.namespaced.upsert(msgspec.structs.replace(a_cache(), status=status))
-    assert index.known() == {}
+    assert index.resolved() == {}
 
 
 def test_of_a_cache_only_our_annotations_are_kept():
@@ -66,7 +66,7 @@ def test_of_a_cache_only_our_annotations_are_kept():
 
 def on_nodes(*objects: GKMCacheNode) -> tuple[GKMCacheNodeSink, CacheIndex, list[CacheName]]:
     index = CacheIndex()
-    index.set_cache(LLAMA, KnownCache(digest=D1, targets=(TARGET,)))
+    index.set_cache(LLAMA, ResolvedCache(digest=D1, targets=(TARGET,)))
     sink = GKMCacheNodeSink(index)
     published: list[CacheName] = []
     for item in objects:

@@ -71,7 +71,7 @@ def test_what_cannot_be_read_stays_as_known_unless_it_is_another_object_of_the_n
         sink.replace_all([item])
         unread = UnreadObject("", "n", uid)
         replace_listed(sink, Listing(items=[], resource_version="2", unread=[unread]))
-        kept.append(sink.known(unread) == item)
+        kept.append(sink.last_read(unread) == item)
     assert kept == [uid == "u"] * 4 + [True]
 
 
@@ -80,7 +80,7 @@ class TestNodes:
         self.index = DeviceIndex()
         self.sink = NodeSink(self.index)
 
-    def known(self) -> set[str]:
+    def recorded(self) -> set[str]:
         return {
             name for name in ("n1", "n2", "n3") if self.index.nodes.get(NodeName(name)) is not None
         }
@@ -88,20 +88,20 @@ class TestNodes:
     def test_a_list_leaves_exactly_its_nodes(self):
         self.sink.replace_all([a_node("n1"), a_node("n2")])
         self.sink.replace_all([a_node("n2"), a_node("n3")])
-        assert self.known() == {"n2", "n3"}
+        assert self.recorded() == {"n2", "n3"}
 
     def test_a_node_that_only_an_event_showed_is_gone_with_the_next_list(self):
         self.sink.upsert(a_node("n1"))
         self.sink.replace_all([])
-        assert self.known() == set()
+        assert self.recorded() == set()
 
     def test_a_node_that_was_deleted_and_is_listed_again_is_there(self):
         self.sink.upsert(a_node("n1"))
         self.sink.discard(a_node("n1"))
         self.sink.discard(a_node("n1"))
-        assert self.known() == set()
+        assert self.recorded() == set()
         self.sink.replace_all([a_node("n1")])
-        assert self.known() == {"n1"}
+        assert self.recorded() == {"n1"}
 
     def test_a_changed_node_replaces_the_old_one(self):
         self.sink.upsert(a_node("n1"))
@@ -151,7 +151,7 @@ class TestPools:
         self.index, self.catalog = DeviceIndex(), Catalog()
         self.sink = PoolSink(self.index, self.catalog)
 
-    def known(self) -> tuple[set[str], set[str]]:
+    def recorded(self) -> tuple[set[str], set[str]]:
         return set(self.catalog.pools), {pool.name for pool in self.index.pools()}
 
     def checked(self) -> set[str]:
@@ -160,15 +160,15 @@ class TestPools:
     def test_a_list_leaves_exactly_its_pools_in_catalog_and_index(self):
         self.sink.replace_all([a_pool_object("a"), a_pool_object("b")])
         self.sink.replace_all([a_pool_object("b"), a_pool_object("c")])
-        assert self.known() == ({"b", "c"}, {"b", "c"})
+        assert self.recorded() == ({"b", "c"}, {"b", "c"})
 
     def test_a_deleted_pool_is_in_neither_and_may_come_back(self):
         self.sink.upsert(a_pool_object())
         self.sink.discard(a_pool_object())
         self.sink.discard(a_pool_object())
-        assert self.known() == (set(), set())
+        assert self.recorded() == (set(), set())
         self.sink.upsert(a_pool_object())
-        assert self.known() == ({"whole"}, {"whole"})
+        assert self.recorded() == ({"whole"}, {"whole"})
 
     def test_a_pool_that_goes_is_looked_at_so_that_its_gauges_can_go(self):
         self.sink.upsert(a_pool_object())
@@ -212,7 +212,7 @@ class TestDevices:
         self.sink = DeviceSink(self.index)
         self.index.changes.take()
 
-    def known(self) -> set[str]:
+    def recorded(self) -> set[str]:
         return {entry.facts.name for entry in self.index.devices.all()}
 
     def checked(self) -> set[str]:
@@ -221,7 +221,7 @@ class TestDevices:
     def test_a_list_leaves_exactly_its_devices(self):
         self.sink.replace_all([an_observed_device("n1-0"), an_observed_device("n1-1")])
         self.sink.replace_all([an_observed_device("n1-1"), an_observed_device("n2-0")])
-        assert self.known() == {"n1-1", "n2-0"}
+        assert self.recorded() == {"n1-1", "n2-0"}
         assert self.sink.store.names() == {"n1-1", "n2-0"}
         assert self.index.state(WHOLE).capacity().total == 2
 
@@ -229,10 +229,10 @@ class TestDevices:
         self.sink.upsert(an_observed_device())
         self.sink.discard(an_observed_device())
         self.sink.discard(an_observed_device())
-        assert self.known() == set()
+        assert self.recorded() == set()
         assert self.sink.store.names() == set()
         self.sink.upsert(an_observed_device())
-        assert self.known() == {"n1-0"}
+        assert self.recorded() == {"n1-0"}
 
     def test_the_whole_object_is_kept_beside_the_facts(self):
         units = gpudevice.DeviceUnits(capacity=1, reserved=1)

@@ -15,13 +15,18 @@ from inventory.discovery.labels import label_report
 from inventory.discovery.merge import merge
 from inventory.discovery.node import FRESH_FOR
 from inventory.discovery.sources import feature_report
-from reconciler.inventory.status import Judged, inventory_body, inventory_status, shows_inventory
+from reconciler.inventory.status import (
+    CompletenessFacts,
+    inventory_body,
+    inventory_status,
+    shows_inventory,
+)
 from tests.support.builders import EPOCH
 
 if TYPE_CHECKING:
     from inventory.discovery.merge import MergedReport
 
-JUDGED = Judged(
+COMPLETENESS_FACTS = CompletenessFacts(
     names=[], faulted=0, managed=True, kernel="", managed_label="enabled", incomplete=None
 )
 NONE = KubeletConfiguration()
@@ -40,7 +45,7 @@ def reported(**attributes: str) -> "MergedReport":
     return merge(
         label_report({}),
         [feature_report(feature)],
-        known=(),
+        addresses=(),
         now=EPOCH,
         fresh_for=FRESH_FOR,
     )
@@ -50,15 +55,15 @@ def status_after(
     merged: "MergedReport", current: GPUNodeInventoryStatus | None = None
 ) -> GPUNodeInventoryStatus:
     return inventory_status(
-        JUDGED, merged, current or GPUNodeInventoryStatus(), generation=1, now=EPOCH
+        COMPLETENESS_FACTS, merged, current or GPUNodeInventoryStatus(), generation=1, now=EPOCH
     )
 
 
 def test_what_the_agent_reports_is_shown():
     merged = reported(topologyManagerPolicy="single-numa-node", topologyManagerScope="pod")
-    wanted = status_after(merged)
-    assert wanted.kubelet == SINGLE
-    assert inventory_body(wanted)["kubelet"] == SINGLE
+    expected = status_after(merged)
+    assert expected.kubelet == SINGLE
+    assert inventory_body(expected)["kubelet"] == SINGLE
     assert msgspec.to_builtins(NONE) == {
         "topologyManagerPolicy": "none",
         "topologyManagerScope": "container",

@@ -28,7 +28,7 @@ def project(body: dict[str, Any], parameters: OperandParameters = PARAMETERS) ->
     return projection(parameters)(pod)
 
 
-def known(**changes: Any) -> OperandPod:
+def recorded(**changes: Any) -> OperandPod:
     pod = project(an_operand_pod(**changes))
     assert pod is not None
     return pod
@@ -38,7 +38,7 @@ def known(**changes: Any) -> OperandPod:
     ("app", "operand"), [(app, item) for item, apps in DEFAULT_APPS.items() for app in apps]
 )
 def test_an_operand_is_known_by_its_app_label(app: str, operand: Operand):
-    assert known(app=app).operand is operand
+    assert recorded(app=app).operand is operand
 
 
 def test_every_operand_has_a_name_of_ours_and_names_tell_operands_apart():
@@ -73,40 +73,42 @@ def test_the_selector_asks_for_operands_and_leaves_those_of_pools_out():
 
 
 def test_a_pod_that_is_being_deleted_is_not_ready():
-    assert known().is_ready
-    assert not known(deletionTimestamp="2026-01-01T00:00:00Z").is_ready
+    assert recorded().is_ready
+    assert not recorded(deletionTimestamp="2026-01-01T00:00:00Z").is_ready
 
 
 def test_what_holds_a_pod_up_is_named():
-    pod = known(ready=False, inits={"driver-validation": 0, "toolkit-validation": 1, "cuda": None})
+    pod = recorded(
+        ready=False, inits={"driver-validation": 0, "toolkit-validation": 1, "cuda": None}
+    )
     assert pod.passed == {"driver-validation"}
     assert (
         pod.message
         == "pod gpu-operator/gfd-n1: init container toolkit-validation has not succeeded"
     )
-    assert known(ready=False).message == "pod gpu-operator/gfd-n1 is not ready"
-    assert known().message == ""
+    assert recorded(ready=False).message == "pod gpu-operator/gfd-n1 is not ready"
+    assert recorded().message == ""
 
 
 def test_the_termination_message_of_what_holds_a_pod_up_is_its_cause():
     """It stays the same while kubelet starts the container again and again."""
     messages = {"driver-validation": "driver:\n no card", "main": "plugin: no units"}
-    failed = known(ready=False, inits={"driver-validation": None}, messages=messages)
+    failed = recorded(ready=False, inits={"driver-validation": None}, messages=messages)
     assert failed.message == (
         "pod gpu-operator/gfd-n1: init container driver-validation has not succeeded: driver: no card"
     )
-    assert known(ready=False, inits={"driver-validation": 1}, messages=messages) == failed
-    late = known(ready=False, inits={"driver-validation": 0}, messages=messages)
+    assert recorded(ready=False, inits={"driver-validation": 1}, messages=messages) == failed
+    late = recorded(ready=False, inits={"driver-validation": 0}, messages=messages)
     assert late.message == "pod gpu-operator/gfd-n1 is not ready: plugin: no units"
-    assert known(messages=messages) == known()
-    assert len(known(ready=False, messages={"main": "x" * 4096}).cause) == 256
+    assert recorded(messages=messages) == recorded()
+    assert len(recorded(ready=False, messages={"main": "x" * 4096}).cause) == 256
 
 
 def test_a_step_that_fails_after_its_init_container_has_succeeded_has_not_passed():
     inits = {"driver-validation": 0, "toolkit-validation": 0}
     messages = {"main": "toolkit: nvidia-container-runtime is not on the node"}
-    assert known(ready=False, inits=inits, messages=messages).passed == {"driver-validation"}
-    assert known(inits=inits, messages=messages).passed == inits.keys()
+    assert recorded(ready=False, inits=inits, messages=messages).passed == {"driver-validation"}
+    assert recorded(inits=inits, messages=messages).passed == inits.keys()
 
 
 @pytest.mark.parametrize(
@@ -120,7 +122,7 @@ def test_a_step_that_fails_after_its_init_container_has_succeeded_has_not_passed
     ],
 )
 def test_an_exporter_is_asked_at_its_metrics_port(ports: list[dict[str, Any]] | None, port: int):
-    pod = known(app="nvidia-dcgm-exporter", name="x", ports=ports)
+    pod = recorded(app="nvidia-dcgm-exporter", name="x", ports=ports)
     assert (pod.ip, pod.port) == ("10.0.0.7", port)
 
 
@@ -145,7 +147,7 @@ class Heard:
 
 def test_an_operand_is_seen_on_its_node_and_known_to_be_elsewhere():
     sink = OperandPodSink()
-    sink.replace_all([known(node="n1")])
+    sink.replace_all([recorded(node="n1")])
     assert sink.facts(NodeName("n1"))[Operand.GFD] == OperandFacts(
         is_anywhere=True, is_on_node=True, is_ready=True
     )
@@ -156,7 +158,7 @@ def test_an_operand_is_seen_on_its_node_and_known_to_be_elsewhere():
 def test_whoever_listens_is_told_the_node_and_the_operand_that_came_or_went():
     sink = OperandPodSink()
     heard = Heard(sink)
-    first, second = known(node="n1", name="a"), known(node="n2", name="b")
+    first, second = recorded(node="n1", name="a"), recorded(node="n2", name="b")
     sink.upsert(first)
     assert heard.taken() == (["n1"], ["gfd"])
     sink.upsert(second)
@@ -174,14 +176,16 @@ def test_whoever_listens_is_told_the_node_and_the_operand_that_came_or_went():
 def test_a_pod_without_a_node_shows_that_its_operand_exists_and_nothing_else():
     sink = OperandPodSink()
     heard = Heard(sink)
-    sink.upsert(known(node=""))
+    sink.upsert(recorded(node=""))
     assert heard.taken() == ([], ["gfd"])
     assert sink.facts(NodeName("n1"))[Operand.GFD] == OperandFacts(is_anywhere=True)
 
 
 def test_of_two_pods_in_a_rollout_the_ready_one_counts():
     sink = OperandPodSink()
-    sink.replace_all([known(name="a", ready=False), known(name="b"), known(name="c", ready=False)])
+    sink.replace_all(
+        [recorded(name="a", ready=False), recorded(name="b"), recorded(name="c", ready=False)]
+    )
     assert sink.facts(NodeName("n1"))[Operand.GFD].is_ready
 
 
@@ -191,12 +195,12 @@ def test_of_two_pods_in_a_rollout_the_ready_one_counts():
 )
 def test_only_a_ready_exporter_with_an_address_is_asked(changes: dict[str, Any], is_there: bool):
     sink = OperandPodSink()
-    sink.upsert(known(**{"app": "nvidia-dcgm-exporter", "name": "x", **changes}))
+    sink.upsert(recorded(**{"app": "nvidia-dcgm-exporter", "name": "x", **changes}))
     assert (sink.exporter(NodeName("n1")) is not None) is is_there
 
 
 PODS = st.builds(
-    known,
+    recorded,
     name=st.sampled_from("abcd"),
     node=st.sampled_from(["", "n1", "n2"]),
     app=st.sampled_from(["nvidia-dcgm", "gpu-feature-discovery"]),

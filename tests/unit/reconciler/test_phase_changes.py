@@ -25,10 +25,10 @@ class Counted:
         self._before = self._all()
 
     def observe(self, at_s: float, **objects: Any) -> None:
-        known = self.readings.known
+        recorded = self.readings.recorded
         observed = self.readings.observe(at_s, **objects)
-        count_changes(NAME, observed, known)
-        count_changes(NAME, observed, self.readings.known)  # a look that changes nothing
+        count_changes(NAME, observed, recorded)
+        count_changes(NAME, observed, self.readings.recorded)  # a look that changes nothing
 
     def grown(self) -> dict[str, float]:
         found = self._all()

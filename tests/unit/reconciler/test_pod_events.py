@@ -1,4 +1,4 @@
-"""Pods on devices that nobody knows, or that another pod has: told once, by the replica that leads."""
+"""Pods on devices that nobody knows, or that another pod has: reported once, by the replica that leads."""
 
 import re
 from dataclasses import replace

@@ -61,11 +61,11 @@ def test_the_zone_of_a_volume_is_required_whatever_its_driver_calls_it(key):
 
 
 def test_labels_of_a_volume_that_no_autoscaler_knows_are_named_and_keep_no_node_away():
-    known, own = expression(ZONE, "b"), expression("topology.example.com/rack", "r1")
-    assert place_of_volume("data", [term(known, own)]) == Place(
-        (term(known),), "a part of the place of claim data"
+    zone, own = expression(ZONE, "b"), expression("topology.example.com/rack", "r1")
+    assert place_of_volume("data", [term(zone, own)]) == Place(
+        (term(zone),), "a part of the place of claim data"
     )
-    assert place_of_volume("data", [term(known), term(own)]).terms == ()
+    assert place_of_volume("data", [term(zone), term(own)]).terms == ()
     assert place_of_volume("data", []) == Place()
 
 

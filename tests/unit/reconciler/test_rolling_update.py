@@ -30,10 +30,12 @@ class RollOut:
             "updatedNumberScheduled": max(0, scheduled - self.outdated),
         }
         live = {"gpu-node-detector": {**self.live, "status": status}}
-        (wanted,) = allowing_for_unready_nodes(build_node_detector(SETTINGS), nodes, live=live)
-        if wanted != self.live:
-            self.live = wanted
-            self.written.append(wanted["spec"]["updateStrategy"]["rollingUpdate"]["maxUnavailable"])
+        (rendered,) = allowing_for_unready_nodes(build_node_detector(SETTINGS), nodes, live=live)
+        if rendered != self.live:
+            self.live = rendered
+            self.written.append(
+                rendered["spec"]["updateStrategy"]["rollingUpdate"]["maxUnavailable"]
+            )
 
     def join(self, count: int, nodes: list[NodeFacts]) -> None:
         """Let nodes come, each not ready at first."""

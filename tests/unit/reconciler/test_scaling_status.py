@@ -75,8 +75,8 @@ def reported(**facts: Any) -> dict[str, tuple[str, str]]:
     }
 
 
-def status(at_s: float = 0, known: Any = (), **changes: Any) -> AutoscalingStatus:
-    return autoscaling_status(a_snapshot(at_s, **changes), known=known, now=after(at_s))
+def status(at_s: float = 0, recorded: Any = (), **changes: Any) -> AutoscalingStatus:
+    return autoscaling_status(a_snapshot(at_s, **changes), recorded=recorded, now=after(at_s))
 
 
 def requests(status: AutoscalingStatus) -> list[ScaleRequestStatus]:
@@ -124,7 +124,7 @@ def test_weak_point_11_an_answer_to_a_withdrawn_signal_is_still_ours():
     readings = RequestHistory()
     (signalled,) = readings.observe(1, signals=[a_signal()])
     first = status(1, observed=(signalled,))
-    readings.known = tuple(status(2, first.requests).requests or ())
+    readings.recorded = tuple(status(2, first.requests).requests or ())
     found = readings.one(3, claims=[a_claim()])
     assert (found.shape, found.is_in_flight) == (SHAPES[0], True)
 
@@ -133,7 +133,7 @@ def test_a_failure_is_read_again_from_the_status():
     readings = RequestHistory()
     readings.one(1, signals=[a_signal()], claims=[a_claim()])
     failed = readings.one(2, signals=[a_signal()], deleted=[a_claim()])
-    readings.known = tuple(status(2, observed=(failed,)).requests or ())
+    readings.recorded = tuple(status(2, observed=(failed,)).requests or ())
     again = readings.one(5, signals=[a_signal()])
     assert (again.failure, again.since) == (Failure.INSUFFICIENT_CAPACITY, after(2))
 
@@ -143,9 +143,9 @@ def test_a_shape_that_comes_back_into_the_spec_is_known_again():
     readings.one(1, signals=[a_signal()], claims=[a_claim()])
     readings.parameters = the_parameters(shapes=())
     for at_s in (2, 3):
-        readings.known = tuple(
+        readings.recorded = tuple(
             status(
-                at_s, readings.known, observed=readings.observe(at_s, claims=[a_claim()])
+                at_s, readings.recorded, observed=readings.observe(at_s, claims=[a_claim()])
             ).requests
             or ()
         )

@@ -31,14 +31,16 @@ def merged(
     return merge(
         label_report(merged_labels(node or {}, features)),
         features,
-        known=(),
+        addresses=(),
         now=EPOCH,
         fresh_for=FRESH_FOR,
     )
 
 
-def current(report: MergedReport, known: NodeSystem | None = None, kernel: str = "") -> list[str]:
-    found = system_of(report, known or NodeSystem(), kernel=kernel)
+def current(
+    report: MergedReport, addresses: NodeSystem | None = None, kernel: str = ""
+) -> list[str]:
+    found = system_of(report, addresses or NodeSystem(), kernel=kernel)
     return [found.kernel, found.os, found.os_version]
 
 
@@ -74,9 +76,9 @@ def test_most_trusted_source_counts(report: MergedReport, kernel: str, expected:
 
 
 def test_known_system_stays_when_its_source_is_gone():
-    known = NodeSystem(kernel="6.8.0", os="ubuntu", os_version="22.04")
-    assert system_of(merged(), known, kernel="") == known
-    assert current(merged(), known, kernel="6.8.1") == ["6.8.1", "ubuntu", "22.04"]
+    system = NodeSystem(kernel="6.8.0", os="ubuntu", os_version="22.04")
+    assert system_of(merged(), system, kernel="") == system
+    assert current(merged(), system, kernel="6.8.1") == ["6.8.1", "ubuntu", "22.04"]
 
 
 def test_invalid_text_is_left_out_and_reported():

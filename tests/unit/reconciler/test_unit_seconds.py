@@ -82,9 +82,11 @@ class Day:
     used: dict[str, str] = field(default_factory=dict)
     # unit -> namespace
     cordoned: set[str] = field(default_factory=set)
-    wanted: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
+    expected: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
     # state -> unit-seconds
-    wanted_by_namespace: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
+    expected_by_namespace: defaultdict[str, float] = field(
+        default_factory=lambda: defaultdict(float)
+    )
     used_until: dict[str, float] = field(default_factory=dict)
     # namespace without units -> when it had some last
 
@@ -102,7 +104,7 @@ class Day:
         self.usage.count(self.now)
         for namespace, last in list(self.used_until.items()):
             if self.now - last > KEPT_S:
-                self.wanted_by_namespace.pop(namespace, None)
+                self.expected_by_namespace.pop(namespace, None)
                 del self.used_until[namespace]
 
     def go_on(self, seconds: float) -> None:
@@ -110,9 +112,9 @@ class Day:
             for number in range(DEVICES):
                 unit = f"GPU-{node}-{number}"
                 idle = "withheld" if node in self.cordoned else "free"
-                self.wanted["used" if unit in self.used else idle] += seconds
+                self.expected["used" if unit in self.used else idle] += seconds
         for namespace in self.used.values():
-            self.wanted_by_namespace[namespace] += seconds
+            self.expected_by_namespace[namespace] += seconds
         self.now += seconds
 
     def toggle(self, node: str, number: int, namespace: str) -> None:
@@ -174,11 +176,11 @@ def test_states_of_units_add_up_to_capacity_times_time(steps: list[tuple[str, ob
         last = current
     day.count()
     assert {state: counted(state) for state in STATES} == {
-        state: day.wanted[state] for state in STATES
+        state: day.expected[state] for state in STATES
     }
     assert sum(counted(state) or 0 for state in STATES) == len(NODES) * DEVICES * day.now
     for namespace in "ab":
-        assert (by_namespace(namespace) or 0) == day.wanted_by_namespace[namespace]
+        assert (by_namespace(namespace) or 0) == day.expected_by_namespace[namespace]
         assert (units_of(namespace) or 0) == list(day.used.values()).count(namespace)
     assert {uuid: name for uuid, name, _ in holders()} == day.used
 

@@ -25,25 +25,25 @@ def setups(draw: st.DrawFn) -> ExtenderSetup:
         if draw(st.integers(0, 3)) == 0:
             setup.allocation_state.index.replace_device(replace(device, is_faulted=True))
     for number, node in enumerate(draw(st.lists(st.sampled_from(NODES[:3]), max_size=5))):
-        wanted = draw(units)
+        size = draw(units)
         free = setup.free(node)
         what = draw(st.sampled_from(["reserve", "bind", "stranger"]))
         if what == "stranger":
             setup.bound(f"p{number}", node)
-        elif free < wanted:
+        elif free < size:
             continue
         elif what == "reserve":
-            setup.reserve_and_observe(f"p{number}", wanted, node)
+            setup.reserve_and_observe(f"p{number}", size, node)
         else:
-            setup.bound(f"p{number}", node, *plan(setup, node, wanted).devices["c0"])
+            setup.bound(f"p{number}", node, *plan(setup, node, size).devices["c0"])
     return setup
 
 
-def plan(setup: ExtenderSetup, node: str, wanted: int) -> Placed:
+def plan(setup: ExtenderSetup, node: str, size: int) -> Placed:
     pool = setup.allocation_state.index.pool_of("gpu.deckhouse.io/whole")
     assert pool is not None
     placed = setup.allocation_state.reader.plan_bind(
-        NodeName(node), pool, a_demand(wanted), uid=PodUid("nobody")
+        NodeName(node), pool, a_demand(size), uid=PodUid("nobody")
     )
     assert isinstance(placed, Placed)
     return placed
@@ -62,8 +62,8 @@ requests = st.tuples(
 
 @given(setups(), requests)
 def test_every_name_is_in_exactly_one_part_of_the_reply(setup, request_):
-    name, wanted, names = request_
-    body = extender_args(a_wire_pod(name, whole=wanted), *names)
+    name, size, names = request_
+    body = extender_args(a_wire_pod(name, whole=size), *names)
     reply = json.loads(filter_nodes(body, setup.context).body)
     parts = [*reply["NodeNames"], *reply["FailedNodes"], *reply["FailedAndUnresolvableNodes"]]
     if reply["NodeNames"] != [held_node(setup, name)]:
@@ -73,16 +73,16 @@ def test_every_name_is_in_exactly_one_part_of_the_reply(setup, request_):
 
 @given(setups(), requests)
 def test_the_same_question_has_the_same_answer(setup, request_):
-    name, wanted, names = request_
-    body = extender_args(a_wire_pod(name, whole=wanted), *names)
+    name, size, names = request_
+    body = extender_args(a_wire_pod(name, whole=size), *names)
     assert filter_nodes(body, setup.context) == filter_nodes(body, setup.context)
     assert prioritize(body, setup.context) == prioritize(body, setup.context)
 
 
 @given(setups(), requests)
 def test_a_node_passes_exactly_when_bind_finds_devices_there(setup, request_):
-    name, wanted, names = request_
-    body = extender_args(a_wire_pod(name, whole=wanted), *names)
+    name, size, names = request_
+    body = extender_args(a_wire_pod(name, whole=size), *names)
     passing = json.loads(filter_nodes(body, setup.context).body)["NodeNames"]
     pool = setup.allocation_state.index.pool_of("gpu.deckhouse.io/whole")
     bound = setup.allocation_state.reader.bound_to(PodUid(f"uid-{name}"))
@@ -92,7 +92,7 @@ def test_a_node_passes_exactly_when_bind_finds_devices_there(setup, request_):
             assert (node in passing) == (node == bound.node)
             continue
         planned = setup.allocation_state.reader.plan_bind(
-            NodeName(node), pool, a_demand(wanted), uid=PodUid(f"uid-{name}")
+            NodeName(node), pool, a_demand(size), uid=PodUid(f"uid-{name}")
         )
         assert (node in passing) == isinstance(planned, Placed)
 
@@ -100,8 +100,8 @@ def test_a_node_passes_exactly_when_bind_finds_devices_there(setup, request_):
 @given(setups(), requests)
 def test_scores_are_ints_from_0_to_10_for_every_name_in_order(setup, request_):
     """Lesson 27: a float, more than 10 or less than 0."""
-    name, wanted, names = request_
-    body = extender_args(a_wire_pod(name, whole=wanted), *names)
+    name, size, names = request_
+    body = extender_args(a_wire_pod(name, whole=size), *names)
     scores = json.loads(prioritize(body, setup.context).body)
     assert [item["Host"] for item in scores] == names
     assert all(type(item["Score"]) is int and 0 <= item["Score"] <= 10 for item in scores)

@@ -150,10 +150,10 @@ def test_what_filter_answers_is_known_when_prioritize_brings_it():
     pod = a_wire_pod(whole=2)
     reply = json.loads(filter_nodes(extender_args(pod, "n1", "n2"), setup.context).body)
     assert reply["NodeNames"] == ["n2"]
-    known = setup.context.candidates._kept[0]
-    assert known.names == ["n2"]
+    kept = setup.context.candidates._kept[0]
+    assert kept.names == ["n2"]
     prioritize(extender_args(pod, "n2"), setup.context)
-    assert setup.context.candidates._kept[0] is known
+    assert setup.context.candidates._kept[0] is kept
 
 
 def test_few_lists_are_kept_and_no_long_ones():

@@ -14,7 +14,7 @@ from pool.placement.fragmentation.target_workload import TargetShape, TargetWork
 from scheduler.extender import bind, filter_nodes, preempt, prioritize
 from scheduler.outcome import Warmth
 from tests.support.builders import a_demand, a_device, a_node, a_pool
-from tests.support.cache_demands import LLAMA, SHARED, a_known_cache, mounting, set_warm
+from tests.support.cache_demands import LLAMA, SHARED, a_resolved_cache, mounting, set_warm
 from tests.support.scheduling import (
     ExtenderSetup,
     a_wire_pod,
@@ -40,7 +40,7 @@ def a_setup(
         index.replace_node(a_node(node))
         for number, capability in enumerate(capabilities):
             index.replace_device(a_device(node, number, compute_capability=capability))
-    caches.set_cache(LLAMA, a_known_cache(90))
+    caches.set_cache(LLAMA, a_resolved_cache(90))
     return setup, caches
 
 
@@ -91,16 +91,16 @@ def test_an_unknown_cache_demands_nothing_and_one_that_is_resolved_later_counts_
     setup, caches = a_setup(old=("8.0",))
     caches.set_cache(LLAMA, None)
     assert filtered(setup, a_pod(), "old")["NodeNames"] == ["old"]
-    caches.set_cache(LLAMA, a_known_cache(90))
+    caches.set_cache(LLAMA, a_resolved_cache(90))
     assert filtered(setup, a_pod(), "old")["FailedAndUnresolvableNodes"] == {"old": TEXT}
-    caches.set_cache(LLAMA, a_known_cache(80, 90))
+    caches.set_cache(LLAMA, a_resolved_cache(80, 90))
     assert filtered(setup, a_pod(), "old")["NodeNames"] == ["old"]
 
 
 def test_a_cache_of_another_namespace_demands_nothing():
     setup, caches = a_setup(old=("8.0",))
     other = CacheName(namespace="other", name="llama")
-    caches.set_cache(other, a_known_cache(90))
+    caches.set_cache(other, a_resolved_cache(90))
     assert filtered(setup, a_pod("p", 1, other), "old")["NodeNames"] == ["old"]
 
 
@@ -118,7 +118,7 @@ def test_warm_nodes_come_before_cold_ones_by_their_share_of_the_score():
 
 def test_a_node_is_warm_for_a_pod_that_finds_all_of_its_caches_there():
     setup, caches = a_setup(n1=("9.0",), n2=("9.0",))
-    caches.set_cache(SHARED, a_known_cache(90))
+    caches.set_cache(SHARED, a_resolved_cache(90))
     set_warm(caches, {LLAMA: ["n1", "n2"], SHARED: ["n2"]})
     assert scores(setup, a_pod("p", 1, LLAMA, SHARED), "n1", "n2") == {"n1": 7, "n2": 9}
 
@@ -144,7 +144,7 @@ def test_the_node_of_the_pods_own_reservation_passes_alone_while_its_cache_fits_
     set_warm(caches, {LLAMA: ["n2"]})
     assert filtered(setup, a_pod(), "n1", "n2")["NodeNames"] == ["n1"]
     assert scores(setup, a_pod(), "n1", "n2") == {"n1": 10, "n2": 9}
-    caches.set_cache(LLAMA, a_known_cache(80))
+    caches.set_cache(LLAMA, a_resolved_cache(80))
     assert filtered(setup, a_pod(), "n1", "n2")["NodeNames"] == []
 
 

@@ -33,8 +33,8 @@ def test_filter_remembers_stored_pods_that_may_be_bound_next():
         simulated,
     ):
         filter_nodes(extender_args(pod, "n1"), setup.context)
-    known = {uid: setup.context.recent.knows(PodUid(uid)) for uid in ("uid-plain", "uid-gpu")}
-    assert known == {"uid-plain": True, "uid-gpu": True}
+    is_recent = {uid: setup.context.recent.knows(PodUid(uid)) for uid in ("uid-plain", "uid-gpu")}
+    assert is_recent == {"uid-plain": True, "uid-gpu": True}
     assert setup.context.recent.demand(PodUid("uid-gpu")) == a_demand(1)
     assert not setup.context.recent.knows(PodUid("uid-lost"))
     assert not setup.context.recent.knows(PodUid(""))

@@ -28,7 +28,7 @@ TEXTS = {
         "GPU pool whole: 9 requested, but the pool requires one NUMA node or NVLink between all of the pod's devices,"
         " and node has at most 4 so"
     ),
-    NodeReason.NO_DEVICE_WITH_ROOM: (
+    NodeReason.NO_DEVICE_WITH_CAPACITY: (
         "GPU pool whole: 9 requested and 1 free, but at most 4 of one device; in this pool a container gets its"
         " slices on one device, or whole devices"
     ),
@@ -96,7 +96,7 @@ def test_event_reasons_fit_into_an_event():
 def test_every_refusal_of_a_node_is_one_exact_line(reason: NodeReason):
     refusal = NodeRefusal(
         reason=reason,
-        wanted=9,
+        requested=9,
         free=1,
         reserved=2,
         used=3,
@@ -112,8 +112,8 @@ def test_every_refusal_of_a_node_is_one_exact_line(reason: NodeReason):
 
 
 def test_figures_that_are_zero_are_left_out():
-    small = NodeRefusal(reason=NodeReason.NODE_TOO_SMALL, wanted=9, total=8)
-    full = NodeRefusal(reason=NodeReason.INSUFFICIENT_UNITS, wanted=2, free=0, used=8, total=8)
+    small = NodeRefusal(reason=NodeReason.NODE_TOO_SMALL, requested=9, total=8)
+    full = NodeRefusal(reason=NodeReason.INSUFFICIENT_UNITS, requested=2, free=0, used=8, total=8)
     pool = PoolName("whole")
     assert node_refusal_text(small, pool) == "GPU pool whole: 9 requested, node has 8"
     assert node_refusal_text(full, pool) == "GPU pool whole: 2 requested, 0 free (8 used of 8)"

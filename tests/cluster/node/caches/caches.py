@@ -248,12 +248,12 @@ class Caches:
             )
             wrong += [f"left in the store: {item}" for item in node_oracle.unfinished()]
             current = await self.uses()
-            wanted = Counter((f"{self.namespace}/{pod}", digests[pod]) for pod in digests)
+            expected = Counter((f"{self.namespace}/{pod}", digests[pod]) for pod in digests)
             wrong += [
-                f"shown, and no pod's: {element}" for element in (current - wanted).elements()
+                f"shown, and no pod's: {element}" for element in (current - expected).elements()
             ]
             wrong += [
-                f"a pod's, and not shown: {element}" for element in (wanted - current).elements()
+                f"a pod's, and not shown: {element}" for element in (expected - current).elements()
             ]
             assert not wrong, "\n".join(wrong)
             return True
@@ -262,14 +262,14 @@ class Caches:
 
     async def stores(self, *images: "CacheImage") -> None:
         """Wait until the store has the contents of exactly these images; others may be in their grace time."""
-        wanted = {image.digest for image in images}
+        expected = {image.digest for image in images}
 
         async def does() -> bool:
             found = node_oracle.stored_digests()
-            assert found == wanted, f"stored: {found}"
+            assert found == expected, f"stored: {found}"
             return True
 
-        await polling.eventually(does, what=f"stored: {wanted}")
+        await polling.eventually(does, what=f"stored: {expected}")
 
     async def _uid(self, pod: str) -> str:
         found = await self.api.find(f"{pods.collection(self.namespace)}/{pod}")

@@ -112,7 +112,7 @@ def _configuration(
         "containerRuntimeEndpoint": f"unix://{paths.CONTAINERD_SOCKET}",
         "port": ports.free_port(),
         "healthzPort": healthz_port,
-        # As clusters have it: the API server says who somebody is, and what they may do here.
+        # As clusters have it: the API server says who a user is, and what they may do here.
         "authentication": {
             "anonymous": {"enabled": False},
             "webhook": {"enabled": True},

@@ -58,7 +58,7 @@ def write_nvidia_image(tar: Path, ours: Path, busybox: Path, *, scratch: Path) -
     collectors = scratch / _COLLECTORS
     collectors.parent.mkdir(parents=True)
     collectors.write_bytes((_PACKAGE / collectors.name).read_bytes())
-    source = layout.Tree(_PACKAGE, at=f"{_SITE}/{_MODULES}", is_wanted=_is_source)
+    source = layout.Tree(_PACKAGE, at=f"{_SITE}/{_MODULES}", is_selected=_is_source)
     added = layout.build_layer([layout.Tree(scratch), source])
     config = json.loads(base["config"].content)
     image = layout.build_image(

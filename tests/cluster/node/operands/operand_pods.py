@@ -65,11 +65,11 @@ class OperandPods:
 
     async def gone(self, states: "Iterable[str]", *, within: float = polling.PATIENCE_S) -> None:
         """Wait until these states have neither a DaemonSet nor a pod."""
-        wanted = {DAEMON_SETS[state] for state in states}
+        expected = {DAEMON_SETS[state] for state in states}
 
         async def are_gone() -> bool:
             sets = (await self.api.get(_DAEMON_SETS))["items"]
-            left = {set_["metadata"]["name"] for set_ in sets} & wanted
+            left = {set_["metadata"]["name"] for set_ in sets} & expected
             pods = [
                 item["metadata"]["name"] for state in states for item in await self._every(state)
             ]
@@ -77,7 +77,7 @@ class OperandPods:
             assert not pods, f"{pods}"
             return True
 
-        await polling.eventually(are_gone, what=f"{wanted} gone", within=within)
+        await polling.eventually(are_gone, what=f"{expected} gone", within=within)
 
     async def current(self) -> "dict[str, Json]":
         """Return `status.operands` of the node's inventory, by name."""

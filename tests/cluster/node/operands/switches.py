@@ -59,10 +59,10 @@ class SwitchedSystem:
 
     async def switch(self, **bootstrap: Any) -> None:
         """Have all four operands but for these fields of `bootstrap`; restarts the server where that differs."""
-        wanted = settings(self.image, **bootstrap)
-        if wanted != self.now:
-            await self.system.reconfigure(**wanted)
-            self.now = wanted
+        expected = settings(self.image, **bootstrap)
+        if expected != self.now:
+            await self.system.reconfigure(**expected)
+            self.now = expected
 
     async def use_nvml(self) -> None:
         """Have the validator, and metrics of devices from the node agents."""

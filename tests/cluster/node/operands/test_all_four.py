@@ -83,9 +83,9 @@ async def test_a_label_of_the_node_chooses_the_configuration_of_gfd(
     await installed_with_operands.switch(gfd=gfd | chosen)
     pod = await operands.ready("gfd", other_than=before["metadata"]["uid"])
 
-    async def has_strategy(wanted: str) -> bool:
+    async def has_strategy(expected: str) -> bool:
         labels = (await operands.api.get(operands.node_feature))["spec"]["labels"]
-        return bool(labels["nvidia.com/mig.strategy"] == wanted)
+        return bool(labels["nvidia.com/mig.strategy"] == expected)
 
     await polling.eventually(lambda: has_strategy("single"), what="the default configuration")
     await label(operands, "mixed")

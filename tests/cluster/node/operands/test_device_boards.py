@@ -126,14 +126,14 @@ async def all_visible(
     prometheus: "Prometheus", pools: "Pools", used: dict[str, str], *, without: frozenset[str]
 ) -> None:
     """Wait until every panel has data but those of some fields, and pods have their own devices."""
-    wanted = {
+    expected = {
         name: text for name, text in EXPRESSIONS.items() if not set(_FIELD.findall(text)) & without
     }
-    absent = {name: text for name, text in EXPRESSIONS.items() if name not in wanted}
-    assert len(wanted) > 20
+    absent = {name: text for name, text in EXPRESSIONS.items() if name not in expected}
+    assert len(expected) > 20
 
     async def have_data() -> bool:
-        empty = [name for name, text in wanted.items() if not await answer(prometheus, text)]
+        empty = [name for name, text in expected.items() if not await answer(prometheus, text)]
         assert not empty, f"no data: {empty}; targets: {await prometheus.targets()}"
         return True
 

@@ -253,7 +253,7 @@ async def test_a_node_is_drained(pools: Pools, whole: str, kubectl: "Kubectl", n
 async def test_an_assignment_that_cannot_be_kept_is_told_and_the_allocation_state_follows(
     pools: Pools, whole: str, control_plane: "ControlPlane"
 ):
-    """The same device is assigned twice, by somebody who has the server's own rights."""
+    """The same device is assigned twice, by a user who has the server's own rights."""
     holds = await pools.run(pools.a_pod("holds", whole))
     (held,) = units_of(holds)
     await bind_by_hand(pools, control_plane, "late", whole, held)

@@ -80,7 +80,7 @@ async def test_a_pool_is_cut_again_once_nothing_runs_on_its_device(
 async def test_a_device_with_a_process_is_left_alone_until_it_ends(
     pools: Pools, devices: "NodeDevices"
 ):
-    """Somebody runs a program beside Kubernetes: NVML knows, nobody else does."""
+    """A user runs a program beside Kubernetes: NVML knows, nobody else does."""
     gpu = devices.uuids[10]
     devices.driver.run_process(gpu, 4242)
     try:

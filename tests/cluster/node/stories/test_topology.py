@@ -165,13 +165,13 @@ async def beside_cpus(
 async def test_beside_static_cpus_pods_get_what_they_were_bound_with_near_their_cpus(
     beside_cpus: "Pools", whole: str, agent: "Agent", *, is_long: bool
 ):
-    """One pod after the other; the oldest ones end where no NUMA node has room for the next one."""
+    """One pod after the other; the oldest ones end where no NUMA node has capacity for the next one."""
     pools, before = beside_cpus, agent.process.logs()
     running: dict[str, list[str]] = {}
     containers = 0
     for number in range(STATIC_PODS_IF_LONG if is_long else STATIC_PODS):
         shape, name = SHAPES[number % len(SHAPES)], f"static-{number}"
-        while not _has_room(pools, running.values(), sum(shape)):
+        while not _has_capacity(pools, running.values(), sum(shape)):
             oldest = next(iter(running))
             await pools.delete(oldest)
             del running[oldest]
@@ -207,7 +207,7 @@ async def test_beside_static_cpus_no_pod_of_many_short_ones_is_rejected(
     await _run_short_pods(beside_cpus, short)
 
 
-def _has_room(pools: "Pools", used: "Collection[list[str]]", units: int) -> bool:
+def _has_capacity(pools: "Pools", used: "Collection[list[str]]", units: int) -> bool:
     """Whether a NUMA node has so many devices that no pod has."""
     taken = Counter(_numa_node_of(pools, entry) for item in used for entry in item)
     return any(taken[node] + units <= ISLAND for node in range(numa.NODES))
@@ -307,10 +307,10 @@ def _is_of(event: "JsonObject", pools: "Pools", reasons: "tuple[str, ...]") -> b
     return is_here and event["reason"] in reasons
 
 
-async def _shows(pools: "Pools", wanted: "JsonObject") -> None:
+async def _shows(pools: "Pools", expected: "JsonObject") -> None:
     async def does() -> bool:
         status = await pools.api.status(f"{INVENTORIES}/{pools.node.name}")
-        assert status.get("kubelet") == wanted, f"{status.get('kubelet')}"
+        assert status.get("kubelet") == expected, f"{status.get('kubelet')}"
         return True
 
     await polling.eventually(does, what="the settings of kubelet in the inventory")

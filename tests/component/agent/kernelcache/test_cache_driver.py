@@ -136,7 +136,7 @@ async def test_writing_the_object_may_be_cancelled_at_any_moment(
         await node.until_state("Extracted", digest)
         report = node.role.writer._caches
     assert report is not None
-    wanted = {} if is_deleted else report
+    desired = {} if is_deleted else report
 
     async def attempt(number: int) -> bool:
         async with node.running(writes=False):
@@ -144,7 +144,7 @@ async def test_writing_the_object_may_be_cancelled_at_any_moment(
             # The state before: none, or the object of the last attempt.
             node.role.writer.report(report if is_deleted else {}, ())
             await node.role.writer.reconcile()
-            node.role.writer.report(wanted, ())
+            node.role.writer.report(desired, ())
             is_through = await runs_through(node.role.writer.reconcile(), cancel_at=number)
             for _ in range(3):
                 await node.role.writer.reconcile()

@@ -32,7 +32,7 @@ from kernelcache.signatures.material import (
 )
 from kernelcache.signatures.policy import SignaturePolicy, read_signature_policy
 from kernelcache.signatures.signing_keys import SigningKey, SigningKeyError
-from kernelcache.signatures.verdict import SignatureFault, SignatureRefused
+from kernelcache.signatures.verification import SignatureFault, SignatureRefused
 from tests.support.sigstore_instance import new_key, public_pem
 
 FILE = Path(__file__).parents[3] / "data" / "kernelcache" / "cosign-signatures.json"
@@ -86,10 +86,10 @@ def test_both_forms_are_accepted_by_the_key_and_by_no_other(name: str, form: Pri
     private = KEYS[name]()
     key = SigningKey.from_pem(pem_of(private, form=form))
     for material in both_forms(key):
-        verdict = verify_signatures(
+        result = verify_signatures(
             DIGEST, [material], policy=policy_of(new_key(), private), trust_root=None
         )
-        assert verdict.message == f"{DIGEST} is signed by key {key.public.fingerprint}"
+        assert result.message == f"{DIGEST} is signed by key {key.public.fingerprint}"
         other = verify_signatures(DIGEST, [material], policy=policy_of(new_key()), trust_root=None)
         assert isinstance(other, SignatureRefused)
         image = Digest("sha256:" + "b" * 64)

@@ -22,12 +22,12 @@ from kernelcache.signatures.policy import (
     read_signature_policy,
 )
 from kernelcache.signatures.trust_root import TrustRoot, read_trust_root
-from kernelcache.signatures.verdict import (
+from kernelcache.signatures.verification import (
     KeylessSigner,
     SignatureFault,
     SignatureRefused,
-    SignatureVerdict,
     SignatureVerified,
+    VerificationResult,
 )
 from tests.support.sigstore_instance import (
     ISSUER,
@@ -94,25 +94,25 @@ in_each_form = pytest.mark.parametrize(
 )
 
 
-def verdict_of(material: SignatureMaterial, policy: SignaturePolicy = POLICY) -> SignatureVerdict:
+def result_of(material: SignatureMaterial, policy: SignaturePolicy = POLICY) -> VerificationResult:
     return verify_signatures(DIGEST, [material], policy=policy, trust_root=trust_root())
 
 
 def refused(
     material: SignatureMaterial, policy: SignaturePolicy = POLICY
 ) -> tuple[SignatureFault, str]:
-    verdict = verdict_of(material, policy)
-    assert isinstance(verdict, SignatureRefused)
-    return verdict.fault, verdict.message.removeprefix(f"{DIGEST}: not accepted: ")
+    result = result_of(material, policy)
+    assert isinstance(result, SignatureRefused)
+    return result.fault, result.message.removeprefix(f"{DIGEST}: not accepted: ")
 
 
 @in_each_form
 def test_a_signature_by_a_listed_identity_is_accepted(form: Form):
-    verdict = verdict_of(form(INSTANCE.holder()))
-    assert verdict == SignatureVerified(
+    result = result_of(form(INSTANCE.holder()))
+    assert result == SignatureVerified(
         digest=DIGEST, signer=KeylessSigner(subject=SUBJECT, issuer=ISSUER)
     )
-    assert verdict.message == f'{DIGEST} is signed by "{SUBJECT}" of issuer "{ISSUER}"'
+    assert result.message == f'{DIGEST} is signed by "{SUBJECT}" of issuer "{ISSUER}"'
 
 
 @pytest.mark.parametrize(
@@ -135,8 +135,8 @@ def test_a_signature_by_a_listed_identity_is_accepted(form: Form):
 @in_each_form
 def test_every_kind_of_subject_is_read(form: Form, subject: str, name: x509.GeneralName):
     policy = listing(subject)
-    verdict = verdict_of(form(INSTANCE.holder(names=[name])), policy)
-    assert isinstance(verdict, SignatureVerified)
+    result = result_of(form(INSTANCE.holder(names=[name])), policy)
+    assert isinstance(result, SignatureVerified)
 
 
 @in_each_form
@@ -373,9 +373,9 @@ def test_without_listed_identities_a_keyless_signature_proves_nothing(form: Form
 @in_each_form
 def test_without_a_trust_root_a_keyless_signature_proves_nothing(form: Form):
     material = form(INSTANCE.holder())
-    verdict = verify_signatures(DIGEST, [material], policy=POLICY, trust_root=None)
-    assert isinstance(verdict, SignatureRefused)
-    assert verdict.fault is SignatureFault.NO_TRUST_ROOT
+    result = verify_signatures(DIGEST, [material], policy=POLICY, trust_root=None)
+    assert isinstance(result, SignatureRefused)
+    assert result.fault is SignatureFault.NO_TRUST_ROOT
 
 
 def test_a_signature_by_key_where_identities_are_listed_only_is_refused():
@@ -391,7 +391,7 @@ def test_a_signature_by_key_where_identities_are_listed_only_is_refused():
 def test_a_listed_key_needs_no_log_even_where_a_certificate_is_there(form: Form):
     holder = INSTANCE.holder("someone@example.com")
     policy = read_signature_policy(Verification(keys=[public_pem(holder.key)]))
-    assert isinstance(verdict_of(form(holder, log_key=new_key()), policy), SignatureVerified)
+    assert isinstance(result_of(form(holder, log_key=new_key()), policy), SignatureVerified)
 
 
 def test_an_authority_that_was_retired_before_the_signature_is_not_trusted():
@@ -400,14 +400,14 @@ def test_an_authority_that_was_retired_before_the_signature_is_not_trusted():
         "start": "2026-01-01T00:00:00Z",
         "end": "2026-02-01T00:00:00Z",
     }
-    verdict = verify_signatures(
+    result = verify_signatures(
         DIGEST,
         [older_form(INSTANCE.holder())],
         policy=POLICY,
         trust_root=read_trust_root(json.dumps(root).encode()),
     )
-    assert isinstance(verdict, SignatureRefused)
-    assert verdict.message.endswith("the trust root has no authority for 2026-05-01")
+    assert isinstance(result, SignatureRefused)
+    assert result.message.endswith("the trust root has no authority for 2026-05-01")
 
 
 def test_a_log_is_known_by_the_hash_of_its_key():

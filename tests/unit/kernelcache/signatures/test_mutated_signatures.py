@@ -28,7 +28,7 @@ from kernelcache.signatures.material import (
 )
 from kernelcache.signatures.policy import read_signature_policy
 from kernelcache.signatures.trust_root import TrustRoot, TrustRootError, read_trust_root
-from kernelcache.signatures.verdict import SignatureVerified
+from kernelcache.signatures.verification import SignatureVerified
 from tests.support import sigstore_instance
 from tests.support.strategies import json_values
 
@@ -64,9 +64,9 @@ def trust_root() -> TrustRoot:
 
 
 def is_accepted(material: SignatureMaterial) -> bool:
-    verdict = verify_signatures(DIGEST, [material], policy=POLICY, trust_root=trust_root())
-    assert verdict.message
-    return isinstance(verdict, SignatureVerified)
+    result = verify_signatures(DIGEST, [material], policy=POLICY, trust_root=trust_root())
+    assert result.message
+    return isinstance(result, SignatureVerified)
 
 
 @st.composite

@@ -20,11 +20,11 @@ from kernelcache.signatures.material import (
     SimpleSigning,
 )
 from kernelcache.signatures.policy import SignaturePolicy, read_signature_policy
-from kernelcache.signatures.verdict import (
+from kernelcache.signatures.verification import (
     SignatureFault,
     SignatureRefused,
-    SignatureVerdict,
     SignatureVerified,
+    VerificationResult,
 )
 from tests.support.sigstore_instance import (
     b64,
@@ -45,17 +45,17 @@ POLICY = read_signature_policy(Verification(keys=[public_pem(KEY)]))
 SIGNER = f"key {POLICY.keys[0].fingerprint}"
 
 
-def verdict_of(
+def result_of(
     *signatures: SignatureMaterial, policy: SignaturePolicy = POLICY
-) -> SignatureVerdict:
+) -> VerificationResult:
     return verify_signatures(DIGEST, signatures, policy=policy, trust_root=None)
 
 
 def refused(*signatures: SignatureMaterial) -> tuple[SignatureFault, str]:
-    verdict = verdict_of(*signatures)
-    assert isinstance(verdict, SignatureRefused)
-    assert verdict.digest == DIGEST
-    return verdict.fault, verdict.message.removeprefix(f"{DIGEST}: ")
+    result = result_of(*signatures)
+    assert isinstance(result, SignatureRefused)
+    assert result.digest == DIGEST
+    return result.fault, result.message.removeprefix(f"{DIGEST}: ")
 
 
 def simple(payload: bytes, key: Any = KEY) -> SimpleSigning:
@@ -88,7 +88,7 @@ GOOD = [
 
 @pytest.mark.parametrize("material", GOOD)
 def test_a_signature_by_a_listed_key_is_accepted(material: SignatureMaterial):
-    assert isinstance(verdict_of(material), SignatureVerified)
+    assert isinstance(result_of(material), SignatureVerified)
 
 
 @pytest.mark.parametrize("material", GOOD)
@@ -97,7 +97,7 @@ def test_one_good_signature_among_others_is_enough(material: SignatureMaterial):
         simple(payload_of(DIGEST), FOREIGN_KEY),
         SigstoreBundle(content=b"{"),
     ]
-    assert isinstance(verdict_of(*others, material, *others), SignatureVerified)
+    assert isinstance(result_of(*others, material, *others), SignatureVerified)
 
 
 def test_an_image_without_signatures_is_refused():
@@ -254,7 +254,7 @@ def test_a_refusal_is_exact(material: SignatureMaterial, fault: SignatureFault, 
 def test_a_statement_about_several_images_is_of_each_of_them():
     statement = json.loads(statement_of(OTHER))
     statement["subject"].append({"digest": {"sha256": DIGEST.removeprefix("sha256:")}})
-    assert isinstance(verdict_of(in_envelope(json.dumps(statement).encode())), SignatureVerified)
+    assert isinstance(result_of(in_envelope(json.dumps(statement).encode())), SignatureVerified)
 
 
 @pytest.mark.parametrize(
@@ -275,16 +275,16 @@ def test_ed25519_cannot_sign_a_digest_alone():
             "signature": b64(key.sign(content)),
         }
     )
-    verdict = verdict_of(
+    result = result_of(
         material_of(bundle), policy=read_signature_policy(Verification(keys=[public_pem(key)]))
     )
-    assert isinstance(verdict, SignatureRefused)
+    assert isinstance(result, SignatureRefused)
 
 
 def test_64_signatures_are_verified_and_65_are_not():
     foreign = simple(payload_of(DIGEST), FOREIGN_KEY)
     good = simple(payload_of(DIGEST))
-    assert isinstance(verdict_of(*[foreign] * (MAX_SIGNATURES - 1), good), SignatureVerified)
+    assert isinstance(result_of(*[foreign] * (MAX_SIGNATURES - 1), good), SignatureVerified)
     assert refused(*[foreign] * MAX_SIGNATURES, good) == (
         SignatureFault.TOO_MANY,
         "not accepted: it has 65 signatures; at most 64 are possible: remove those that are not"
@@ -308,6 +308,6 @@ def test_the_problem_that_came_closest_names_the_refusal_and_all_are_told_once()
 
 def test_a_message_fits_into_an_event():
     materials = [simple(payload_of(DIGEST, kind=f"{number} " * 80)) for number in range(60)]
-    verdict = verdict_of(*materials)
-    assert isinstance(verdict, SignatureRefused)
-    assert len(verdict.message) <= MAX_MESSAGE_LENGTH
+    result = result_of(*materials)
+    assert isinstance(result, SignatureRefused)
+    assert len(result.message) <= MAX_MESSAGE_LENGTH

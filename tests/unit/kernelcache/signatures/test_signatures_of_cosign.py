@@ -13,7 +13,7 @@ from kernelcache.signatures import material
 from kernelcache.signatures.image_signatures import verify_signatures
 from kernelcache.signatures.policy import SignaturePolicy, read_signature_policy
 from kernelcache.signatures.public_keys import VerificationKey
-from kernelcache.signatures.verdict import (
+from kernelcache.signatures.verification import (
     KeySigner,
     SignatureFault,
     SignatureRefused,
@@ -66,18 +66,18 @@ def test_every_kind_of_key_and_both_forms_are_in_the_samples():
 def test_its_signature_is_accepted_by_the_key_that_made_it(sample: dict[str, Any]):
     digest = Digest(sample["digest"])
     policy = keys_policy(public_pem(new_key()), sample["publicKey"])
-    verdict = verify_signatures(digest, [material_of(sample)], policy=policy, trust_root=None)
+    result = verify_signatures(digest, [material_of(sample)], policy=policy, trust_root=None)
     fingerprint = VerificationKey.from_pem(sample["publicKey"]).fingerprint
-    assert verdict == SignatureVerified(digest=digest, signer=KeySigner(fingerprint=fingerprint))
-    assert verdict.message == f"{digest} is signed by key {fingerprint}"
+    assert result == SignatureVerified(digest=digest, signer=KeySigner(fingerprint=fingerprint))
+    assert result.message == f"{digest} is signed by key {fingerprint}"
 
 
 @by_sample
 def test_a_key_that_was_taken_off_the_list_is_refused(sample: dict[str, Any]):
     digest = Digest(sample["digest"])
     policy = keys_policy(public_pem(new_key()))
-    verdict = verify_signatures(digest, [material_of(sample)], policy=policy, trust_root=None)
-    assert verdict == SignatureRefused(
+    result = verify_signatures(digest, [material_of(sample)], policy=policy, trust_root=None)
+    assert result == SignatureRefused(
         digest=digest,
         fault=SignatureFault.UNKNOWN_KEY,
         message=f"{digest}: not accepted: no listed key has made it",
@@ -87,9 +87,9 @@ def test_a_key_that_was_taken_off_the_list_is_refused(sample: dict[str, Any]):
 @by_sample
 def test_a_signature_of_another_image_is_refused(sample: dict[str, Any]):
     policy = keys_policy(sample["publicKey"])
-    verdict = verify_signatures(OTHER_IMAGE, [material_of(sample)], policy=policy, trust_root=None)
+    result = verify_signatures(OTHER_IMAGE, [material_of(sample)], policy=policy, trust_root=None)
     fingerprint = policy.keys[0].fingerprint
-    assert verdict == SignatureRefused(
+    assert result == SignatureRefused(
         digest=OTHER_IMAGE,
         fault=SignatureFault.OTHER_IMAGE,
         message=f"{OTHER_IMAGE}: not accepted: key {fingerprint} has signed another image,"
@@ -101,8 +101,8 @@ def test_a_signature_of_another_image_is_refused(sample: dict[str, Any]):
 def test_ed25519ph_which_cosign_uses_for_ed25519_keys_is_refused_by_name(sample: dict[str, Any]):
     digest = Digest(sample["digest"])
     policy = keys_policy(sample["publicKey"])
-    verdict = verify_signatures(digest, [material_of(sample)], policy=policy, trust_root=None)
-    assert verdict == SignatureRefused(
+    result = verify_signatures(digest, [material_of(sample)], policy=policy, trust_root=None)
+    assert result == SignatureRefused(
         digest=digest,
         fault=SignatureFault.UNKNOWN_KEY,
         message=f"{digest}: not accepted: no listed key has made it; of the listed Ed25519 key,"

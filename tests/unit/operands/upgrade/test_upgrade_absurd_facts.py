@@ -110,7 +110,7 @@ NODES = st.builds(
     owns_cordon=st.booleans(),
     is_ready=st.booleans(),
     is_leaving=st.booleans(),
-    is_wanted=st.booleans(),
+    is_selected=st.booleans(),
     driver_pods=st.lists(DRIVERS, max_size=3).map(tuple),
     desired_revision=TEXTS,
     desired_digest=TEXTS,

@@ -78,13 +78,13 @@ def evicted(answer: NodeUpgrade) -> list[str]:
 
 
 def deleting(*pods: Any, **fields: Any) -> UpgradeNode:
-    known = {"driver_pods": OLD, "pods": pods}
-    return out_of_service("pod-deletion-required", **known | fields)
+    defaults = {"driver_pods": OLD, "pods": pods}
+    return out_of_service("pod-deletion-required", **defaults | fields)
 
 
 def restarting(**fields: Any) -> UpgradeNode:
-    known = {"driver_pods": OLD, "released": True}
-    return out_of_service("pod-restart-required", **known | fields)
+    defaults = {"driver_pods": OLD, "released": True}
+    return out_of_service("pod-restart-required", **defaults | fields)
 
 
 # Out of service
@@ -455,17 +455,17 @@ def test_a_driver_pod_of_another_configuration_is_held_off_until_the_node_is_emp
     """Pods stayed, for a revision that was overtaken."""
     on = {DRIVER_DEPLOY_LABEL: "true"}
     record = {"reason": UpgradeReason.RESTART_ONLY, "digest": "d1"}
-    known = {"record": record, "desired_digest": "d3", "released": False, "pods": (a_pod(),)}
+    defaults = {"record": record, "desired_digest": "d3", "released": False, "pods": (a_pod(),)}
     for pods in ((), LOADING, (a_driver(OUTDATED, is_terminating=True, config_digest="d1"),)):
-        answer = step(restarting(driver_pods=pods, labels=on, **known))
+        answer = step(restarting(driver_pods=pods, labels=on, **defaults))
         assert PauseOperand(NodeName("n1"), DRIVER_DEPLOY_LABEL) in answer.actions
     off = {DRIVER_DEPLOY_LABEL: PAUSED_FOR_UPGRADE}
-    answer = step(restarting(driver_pods=(), labels=off, **known))
+    answer = step(restarting(driver_pods=(), labels=off, **defaults))
     assert answer.progress.state is UpgradeState.CORDON_REQUIRED
     held = {"driver_pods": (), "labels": off}
     assert evicted(step(deleting(a_pod(), **held))) == ["train"]
     assert names(step(restarting(**held))) == ["ResumeOperand"]
-    loaded = restarting(labels=on, **known | {"driver_pods": (a_driver(),)})
+    loaded = restarting(labels=on, **defaults | {"driver_pods": (a_driver(),)})
     assert step(loaded).progress.state is UpgradeState.VALIDATION_REQUIRED
 
 

@@ -32,8 +32,8 @@ def waiting(name: str, **fields: Any) -> UpgradeNode:
 
 
 def moving(name: str, state: str = "pod-deletion-required", **fields: Any) -> UpgradeNode:
-    known = {"name": NodeName(name), "driver_pods": OLD, "pods": (a_pod(),)}
-    return out_of_service(state, **known | fields)
+    defaults = {"name": NodeName(name), "driver_pods": OLD, "pods": (a_pod(),)}
+    return out_of_service(state, **defaults | fields)
 
 
 def idle(count: int) -> list[UpgradeNode]:

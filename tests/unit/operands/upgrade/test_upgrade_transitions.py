@@ -84,8 +84,8 @@ def draining(**fields: Any) -> UpgradeNode:
 
 
 def restarting(**fields: Any) -> UpgradeNode:
-    known = {"driver_pods": OLD, "released": True}
-    return out_of_service("pod-restart-required", **known | fields)
+    defaults = {"driver_pods": OLD, "released": True}
+    return out_of_service("pod-restart-required", **defaults | fields)
 
 
 def validating(**fields: Any) -> UpgradeNode:
@@ -93,12 +93,12 @@ def validating(**fields: Any) -> UpgradeNode:
 
 
 def failed(**fields: Any) -> UpgradeNode:
-    known = {"record": {"reason": R.DRIVER_HELD, "message": "held", "revision": "rev-2"}}
-    return a_node("upgrade-failed", **known | fields)
+    defaults = {"record": {"reason": R.DRIVER_HELD, "message": "held", "revision": "rev-2"}}
+    return a_node("upgrade-failed", **defaults | fields)
 
 
 TRANSITIONS = [
-    # Not looked at, and done
+    # Not examined, and done
     (a_node(), None, "upgrade-done", R.UP_TO_DATE),
     (a_node(driver_pods=LOADING), None, "upgrade-done", R.UP_TO_DATE),
     (a_node(driver_pods=OLD), None, "upgrade-required", R.OUTDATED),
@@ -492,7 +492,7 @@ TRANSITIONS = [
         R.AUTO_UPGRADE_OFF,
     ),
     (validating(validators=()), the_parameters(auto_upgrade=False), "", R.AUTO_UPGRADE_OFF),
-    (restarting(driver_pods=(), is_wanted=False), None, "", R.UNMANAGED),
+    (restarting(driver_pods=(), is_selected=False), None, "", R.UNMANAGED),
 ]
 
 
@@ -588,13 +588,13 @@ def test_a_node_whose_driver_pod_would_not_come_back_returns_to_service(state):
 
 
 def test_a_driver_pod_that_is_gone_when_the_taint_comes_is_missed_by_the_taints_name():
-    known: dict[str, Any] = {
+    defaults: dict[str, Any] = {
         "driver_pods": (),
         "driver_obstacle": "no toleration of taint a:NoSchedule",
     }
-    waiting_ = step(restarting(**known)).progress
+    waiting_ = step(restarting(**defaults)).progress
     assert waiting_.reason is R.NO_DRIVER_POD
-    late = step(restarting(seconds=1800, **known)).progress
+    late = step(restarting(seconds=1800, **defaults)).progress
     assert late.reason is R.RESTART_TIMED_OUT
-    for progress in (waiting_, late, step(a_node(**known)).progress):
+    for progress in (waiting_, late, step(a_node(**defaults)).progress):
         assert "taint a:NoSchedule" in progress.message

@@ -132,7 +132,7 @@ def test_stuck_upgrade_required_is_overdue_after_a_day_and_says_why():
 
 
 def test_stuck_failed_nodes_are_tried_again_after_pauses_that_grow():
-    """#2549, #316: a failed node stays failed until somebody edits labels."""
+    """#2549, #316: a failed node stays failed until a user edits labels."""
 
     def tries_again(attempt: int, minutes: int) -> bool:
         node = a_node(
@@ -254,7 +254,7 @@ def test_cleanup_leaves_no_label_and_no_cordoned_node_where_upgrades_are_switche
     assert names(halfway) == ["Uncordon", "ReturnUnits", "SetState"]
     (clean,) = plan([a_node(record=None)], off).values()
     assert clean.nodes == ()
-    gone = step(out_of_service("pod-restart-required", driver_pods=(), is_wanted=False))
+    gone = step(out_of_service("pod-restart-required", driver_pods=(), is_selected=False))
     assert names(gone) == ["Uncordon", "ReturnUnits", "SetState"]
 
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pool.placement.fragmentation.capacity_weights import CapacityWeights
 from pool.placement.fragmentation.node_value import NodeValue, expected_fill
-from pool.placement.fragmentation.room_prices import RoomPrices
 from pool.placement.fragmentation.target_workload import TargetShape, TargetWorkload
 
 HALVES = TargetWorkload.of([TargetShape(4000, 500, 1)])
@@ -81,13 +81,13 @@ def test_the_scarcer_of_cpu_and_memory_decides() -> None:
 
 def test_room_for_large_pods_ends_with_the_memory() -> None:
     target = TargetWorkload.of([TargetShape(1000, 1000, 2, memory_mib=100)])
-    prices = RoomPrices(target)
-    assert prices.rooms("a", 8, 8_000, memory_mib=None) == (4,)
-    assert prices.rooms("a", 8, 8_000, memory_mib=399) == (3,)
-    assert prices.rooms("a", 8, 2_000, memory_mib=399) == (2,)
+    prices = CapacityWeights(target)
+    assert prices.pod_counts("a", 8, 8_000, memory_mib=None) == (4,)
+    assert prices.pod_counts("a", 8, 8_000, memory_mib=399) == (3,)
+    assert prices.pod_counts("a", 8, 2_000, memory_mib=399) == (2,)
     value = NodeValue(target, "a", prices)
-    rooms = [value.of(0, 8, 8_000, memory_mib=memory) for memory in (400, 399, 99)]
-    assert rooms == [4 * prices.shapes[0].price, 3 * prices.shapes[0].price, 0]
+    pod_counts = [value.of(0, 8, 8_000, memory_mib=memory) for memory in (400, 399, 99)]
+    assert pod_counts == [4 * prices.shapes[0].price, 3 * prices.shapes[0].price, 0]
 
 
 def test_idle_devices_together_are_worth_more_than_apart_if_pods_ask_for_several() -> None:
@@ -104,28 +104,28 @@ def test_models_that_large_pods_do_not_take_have_no_room_for_them() -> None:
     picky = TargetShape(0, 1000, 8, ("b",))
     value = NodeValue(TargetWorkload.of([picky, WHOLE]), "a")
     assert value.of_state([1000] * 8, None) == pytest.approx(8 * value.fill[1000])
-    prices = RoomPrices(TargetWorkload.of([picky]))
-    assert prices.rooms("a", 16, None) == (0,)
-    assert prices.rooms("b", 16, None) == (2,)
+    prices = CapacityWeights(TargetWorkload.of([picky]))
+    assert prices.pod_counts("a", 16, None) == (0,)
+    assert prices.pod_counts("b", 16, None) == (2,)
 
 
 def test_room_becomes_dearer_as_it_becomes_rare() -> None:
-    prices = RoomPrices(TargetWorkload.of([LARGE, *[WHOLE] * 20]))
+    prices = CapacityWeights(TargetWorkload.of([LARGE, *[WHOLE] * 20]))
     seen = []
-    for rooms in (500, 100, 20, 0):
-        assert prices.observe(4_000_000, [rooms]) == [0]
+    for pod_counts in (500, 100, 20, 0):
+        assert prices.observe(4_000_000, [pod_counts]) == [0]
         seen.append(prices.shapes[0].price)
     assert seen == sorted(seen)
     assert prices.observe(4_000_000, [0]) == []
 
 
 def test_a_price_stays_while_scarcity_moves_little() -> None:
-    prices = RoomPrices(TargetWorkload.of([LARGE, WHOLE]))
+    prices = CapacityWeights(TargetWorkload.of([LARGE, WHOLE]))
     prices.observe(1_000_000, [100])
     assert prices.observe(1_000_000, [60]) == []
     assert prices.observe(1_000_000, [49]) == [0]
 
 
 def test_a_pool_without_demand_has_no_prices() -> None:
-    assert RoomPrices(TargetWorkload()).shapes == []
-    assert RoomPrices(TargetWorkload.of([TargetShape(1000, 0, 0)])).observe(1000, []) == []
+    assert CapacityWeights(TargetWorkload()).shapes == []
+    assert CapacityWeights(TargetWorkload.of([TargetShape(1000, 0, 0)])).observe(1000, []) == []

@@ -8,7 +8,7 @@ from api.kinds.gpupool import SlicePlacement
 from pool.placement.fragmentation.placement_costs import (
     INSUFFICIENT,
     PlacementCosts,
-    RemainingRoom,
+    RemainingCapacity,
     free_after,
     usual_workload,
 )
@@ -31,7 +31,7 @@ def cost(
     cpu: int | None = None,
     memory: int | None = None,
 ) -> int:
-    return found.of(RemainingRoom(remaining, cpu, memory), found.shape(UnitRequest(units)))
+    return found.of(RemainingCapacity(remaining, cpu, memory), found.shape(UnitRequest(units)))
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_a_node_without_the_memory_is_the_last_resort():
     assert cost(found, 1, *(1000,) * 8, cpu=16_000, memory=63) > INSUFFICIENT
     assert cost(found, 1, 1000, cpu=16_000, memory=64) < INSUFFICIENT
     assert cost(found, 1, 1000, memory=64) < INSUFFICIENT
-    lost = found.lost(RemainingRoom((1000,), 16_000, 63), found.shape(UnitRequest(1)))
+    lost = found.lost(RemainingCapacity((1000,), 16_000, 63), found.shape(UnitRequest(1)))
     assert lost < INSUFFICIENT, "a loss is one of the value alone"
 
 
@@ -95,8 +95,8 @@ def test_sizes_are_the_usual_ones_before_a_pool_has_pods():
 def test_room_for_large_pods_costs_more_when_it_is_scarce():
     found = costs((TargetShape(0, 1000, 1), 1), (TargetShape(0, 1000, 8), 1))
     empty = (1000,) * 8
-    assert found.rooms(RemainingRoom(empty, None)) == (1,)
-    assert found.rooms(RemainingRoom(empty, 0, 0)) == (1,)
+    assert found.pod_counts(RemainingCapacity(empty, None)) == (1,)
+    assert found.pod_counts(RemainingCapacity(empty, 0, 0)) == (1,)
     assert found.reprice(800_000, [100])
     plenty = cost(found, 1, *empty)
     assert not found.reprice(800_000, [100])

@@ -1,4 +1,4 @@
-"""The cheapest set of pods that makes room, against every set there is."""
+"""The cheapest set of pods that frees capacity, against every set there is."""
 
 import itertools
 
@@ -49,9 +49,9 @@ def _bound(name: str, node: str, numbers: list[int], *, priority: int) -> PodFac
 
 @given(states(), st.integers(1, DEVICES))
 def test_it_is_the_cheapest_of_all_sets(state: AllocationState, units: int):
-    wanted = (a_pool(), a_demand(units))
+    requested = (a_pool(), a_demand(units))
     nodes = [NodeName(node) for node in NODES]
-    if any(state.reader.refusal_on(node, *wanted) is None for node in nodes):
+    if any(state.reader.refusal_on(node, *requested) is None for node in nodes):
         return
     everything = [
         NodeEviction(node, chosen)
@@ -59,10 +59,10 @@ def test_it_is_the_cheapest_of_all_sets(state: AllocationState, units: int):
         for pods in [[pod for pod in state.reader.pods.all() if pod.node == node]]
         for size in range(1, len(pods) + 1)
         for chosen in itertools.combinations(pods, size)
-        if state.reader.fits_without([pod.uid for pod in chosen], node, wanted)
+        if state.reader.fits_without([pod.uid for pod in chosen], node, requested)
     ]
     found = cheapest_eviction(
-        state.reader, state.index, wanted, nodes=nodes, has_room=lambda *_: True
+        state.reader, state.index, requested, nodes=nodes, has_capacity=lambda *_: True
     )
     want = min((item.cost for item in everything), default=None)
     assert (found.cost if found else None) == want
@@ -80,7 +80,7 @@ def test_room_beyond_devices_decides_too():
         state.index,
         (a_pool(), a_demand(1)),
         nodes=[NodeName(node) for node in NODES],
-        has_room=lambda node, _: node == "n2",
+        has_capacity=lambda node, _: node == "n2",
     )
     assert found is not None
     assert [pod.name for pod in found.pods] == ["n2-p"]
@@ -109,12 +109,12 @@ def test_a_pool_that_requires_alignment_is_freed_an_aligned_set():
         state.index.replace_device(a_device("n1", number, numa_node=number % 2))
     for name, number in (("cheap", 0), ("dear", 1)):
         state.observe_pod(_bound(name, "n1", [number], priority=number), at(0))
-    wanted = (pool, a_demand(2))
-    assert state.reader.refusal_on(NodeName("n1"), *wanted) is not None
+    requested = (pool, a_demand(2))
+    assert state.reader.refusal_on(NodeName("n1"), *requested) is not None
     found = cheapest_eviction(
-        state.reader, state.index, wanted, nodes=[NodeName("n1")], has_room=lambda *_: True
+        state.reader, state.index, requested, nodes=[NodeName("n1")], has_capacity=lambda *_: True
     )
     assert found is not None
     assert [pod.name for pod in found.pods] == ["cheap"]
-    assert fits_when_empty(state.index, wanted, NodeName("n1"))
+    assert fits_when_empty(state.index, requested, NodeName("n1"))
     assert not fits_when_empty(state.index, (pool, a_demand(3)), NodeName("n1"))

@@ -139,7 +139,7 @@ def test_figures_of_a_node_add_up_and_its_holders_have_what_is_taken(states: Sta
             assert item.takes_pod == naive.takes(item.node), seed
             assert bool(item.exclusion) != naive.may_go_to(item.node), seed
             if not item.exclusion:
-                assert bool(item.shortage) != naive.has_room(item.node), seed
+                assert bool(item.shortage) != naive.has_capacity(item.node), seed
 
 
 def test_an_explanation_goes_through_json(states: States):

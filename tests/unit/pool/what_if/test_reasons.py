@@ -30,7 +30,7 @@ from pool.what_if.question import WaitQuestion
 from telemetry.explanation_texts import wait_summary
 from telemetry.remedy_texts import RemedyReader, remedy_text
 from tests.support.builders import a_device, a_node, a_pod_facts, a_pool, at
-from tests.support.cache_demands import LLAMA, a_known_cache
+from tests.support.cache_demands import LLAMA, a_resolved_cache
 
 DEVICES = 4
 Taken = dict[str, int]
@@ -161,7 +161,7 @@ def test_a_pod_on_unknown_devices_closes_its_node_until_it_ends():
 def test_a_cache_that_fits_no_device_is_the_reason():
     state, caches = a_state({"n1": 0}), CacheIndex()
     state.index.caches = caches
-    caches.set_cache(LLAMA, a_known_cache(90))
+    caches.set_cache(LLAMA, a_resolved_cache(90))
     pod = waiting(2)
     demand = msgspec.structs.replace(pod.demand, caches=(LLAMA,))
     found = why(state, waiting(demand=demand))

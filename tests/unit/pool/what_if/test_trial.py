@@ -112,7 +112,7 @@ def test_pods_that_request_more_cpu_than_a_node_has_keep_only_those_away_that_re
     trial = trial_of(question, snapshot)
     assert trial.limit(NodeName("n0")) == fault
     assert (trial.choose() is None) == bool(fault)
-    assert snapshot.index.has_room(question.pod.facts, NodeName("n0")) == (not fault)
+    assert snapshot.index.has_capacity(question.pod.facts, NodeName("n0")) == (not fault)
 
 
 def test_a_pod_that_requests_cpu_goes_nowhere_while_it_is_unknown_what_other_pods_request():

@@ -16,7 +16,7 @@ from reconciler.driver_upgrade.daemons import (
     daemon_of,
     driver_daemons,
     driver_pod,
-    is_wanted,
+    is_selected,
     node_of,
     observed_driver,
     observed_validator,
@@ -171,7 +171,7 @@ def test_a_node_belongs_to_the_daemon_set_that_selects_it_and_that_has_a_pod_the
     ],
 )
 def test_a_driver_is_wanted_also_while_its_daemon_set_is_replaced(labels, daemon, want):
-    assert is_wanted(labels, daemon) is want
+    assert is_selected(labels, daemon) is want
 
 
 @pytest.mark.parametrize(
@@ -306,5 +306,5 @@ def test_of_a_node_only_what_decides_is_kept():
     assert found.fact.labels.keys() == {"nvidia.com/gpu.deploy.driver", UPGRADE_STATE_LABEL}
     assert found.fact.annotations.keys() == {"gpu.deckhouse.io/units-withheld-by"}
     assert (found.fact.is_schedulable, found.fact.owns_cordon) == (False, False)
-    assert (found.fact.is_leaving, found.fact.is_wanted) == (True, True)
+    assert (found.fact.is_leaving, found.fact.is_selected) == (True, True)
     assert (found.fact.desired_revision, found.fact.desired_digest) == ("r2", "d2")

@@ -13,12 +13,12 @@ from tests.support.upgrade_objects import a_pod
 
 
 def a_budget(name: str = "b", *, policy: str = "", **status: Any) -> objects.DisruptionBudget:
-    known = {"disruptionsAllowed": 0, "currentHealthy": 2, "desiredHealthy": 2}
+    defaults = {"disruptionsAllowed": 0, "currentHealthy": 2, "desiredHealthy": 2}
     spec = {
         "selector": {"matchLabels": {"app": "web"}},
         "unhealthyPodEvictionPolicy": policy,
     }
-    body = {"metadata": {"name": name}, "spec": spec, "status": known | status}
+    body = {"metadata": {"name": name}, "spec": spec, "status": defaults | status}
     return msgspec.convert(body, objects.DisruptionBudget)
 
 

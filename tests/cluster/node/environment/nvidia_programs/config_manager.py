@@ -19,7 +19,7 @@ def main() -> None:
     # As process 1 of a container it would ignore the signal.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     while True:
-        has_changed = _link(_wanted())
+        has_changed = _link(_selected_config())
         if os.environ["ONESHOT"] == "true":
             return
         if has_changed and os.environ["SEND_SIGNAL"] == "true":
@@ -27,7 +27,7 @@ def main() -> None:
         time.sleep(_POLL_S)
 
 
-def _wanted() -> Path:
+def _selected_config() -> Path:
     node = call("GET", f"/api/v1/nodes/{os.environ['NODE_NAME']}")
     labels = node["metadata"]["labels"]
     name = labels.get(os.environ["NODE_LABEL"], "") or os.environ.get("DEFAULT_CONFIG", "")

@@ -93,17 +93,17 @@ def _publish(labels: dict[str, str]) -> None:
         "labels": {"nfd.node.kubernetes.io/node-name": node},
         "ownerReferences": _owners(namespace),
     }
-    wanted = {
+    expected = {
         "apiVersion": "nfd.k8s-sigs.io/v1alpha1",
         "kind": "NodeFeature",
         "metadata": metadata,
         "spec": {"features": {"attributes": {}, "flags": {}, "instances": {}}, "labels": labels},
     }
     if found is None:
-        call("POST", path, wanted)
+        call("POST", path, expected)
         return
     metadata["resourceVersion"] = found["metadata"]["resourceVersion"]
-    call("PUT", f"{path}/{name}", wanted)
+    call("PUT", f"{path}/{name}", expected)
 
 
 def _owners(namespace: str) -> list[dict[str, Any]]:

@@ -31,7 +31,7 @@ _ANY_MODEL: Final = ""
 
 
 @final
-class UsefulDevices:
+class FragmentationGauges:
     """Sets the gauges of all pools."""
 
     def __init__(self, index: "IndexFigures") -> None:
@@ -105,10 +105,10 @@ class UsefulDevices:
 
     def _loss(self, pool: "PoolFacts") -> ExpectedLoss:
         target = self._index.demands.of(pool)
-        known = self._losses.get(pool.name)
-        if known is None or known[0] is not target:
-            known = self._losses[pool.name] = target, ExpectedLoss(target)
-        return known[1]
+        cached = self._losses.get(pool.name)
+        if cached is None or cached[0] is not target:
+            cached = self._losses[pool.name] = target, ExpectedLoss(target)
+        return cached[1]
 
 
 @functools.lru_cache(maxsize=4096)

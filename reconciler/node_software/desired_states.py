@@ -6,7 +6,7 @@ from manifests.node.device_plugin import signed
 from operands.nvidia.policy_operands import PolicyOperands, StateFault, StateSettingsError
 from operands.nvidia.states import driver, vgpu_manager
 from reconciler.node_software.config_map_keys import ConfigMapKeys
-from reconciler.node_software.state_outcomes import WantedState
+from reconciler.node_software.state_outcomes import DesiredState
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 Settings = TypeVar("Settings")
 
 
-def wanted_state(
+def desired_state(
     state: "OperandState[Settings]",
     settings: Settings,
     served: "ServedKinds",
     *,
     without: "Mapping[HostSoftware, str]",
-) -> WantedState:
+) -> DesiredState:
     """Return the signed objects of a state.
 
     Args:
@@ -36,13 +36,13 @@ def wanted_state(
         without: software of nodes that get nothing of the state, and why, with the cure.
     """
     if not state.is_enabled(settings):
-        return WantedState(name=state.name, is_enabled=False)
+        return DesiredState(name=state.name, is_enabled=False)
     try:
         objects: list[dict[str, Any]] = state.objects(settings, served)
     except StateSettingsError as error:
-        return WantedState(name=state.name, fault=(error.fault, str(error)))
+        return DesiredState(name=state.name, fault=(error.fault, str(error)))
     texts = sorted(set(without.values()))
-    return WantedState(
+    return DesiredState(
         name=state.name,
         objects=[signed(object_) for object_ in objects],
         fault=(StateFault.OS_UNKNOWN, "; ".join(texts)) if texts else None,
@@ -62,12 +62,12 @@ class PolicyStates:
         self._parameters = parameters
         self._states = states
         self._config_maps = ConfigMapKeys(client, parameters.namespace)
-        self._built: tuple[tuple[object, ...], list[WantedState]] = ((), [])
-        # what the wanted states were built from, and they
+        self._built: tuple[tuple[object, ...], list[DesiredState]] = ((), [])
+        # what the desired states were built from, and they
 
-    async def wanted(
+    async def desired(
         self, policy: "ClusterPolicy", software: "tuple[HostSoftware, ...]", served: "ServedKinds"
-    ) -> list[WantedState]:
+    ) -> list[DesiredState]:
         """Return what every state is to have.
 
         Raises:
@@ -83,11 +83,11 @@ class PolicyStates:
                 driver.NAME: driver.nodes_without_driver(settings),
                 vgpu_manager.NAME: vgpu_manager.nodes_without_manager(settings),
             }
-            wanted = [
-                wanted_state(state, settings, served, without=without.get(state.name, {}))
+            desired = [
+                desired_state(state, settings, served, without=without.get(state.name, {}))
                 for state in self._states
             ]
-            self._built = inputs, wanted
+            self._built = inputs, desired
         return self._built[1]
 
     def _operands(

@@ -1,6 +1,6 @@
-"""Room on one node for pods that need more than a number of free units, and why a pod has none there.
+"""Units by device on one node, for pods that need more than a number of free units, and why a pod does not fit there.
 
-Only nodes on which sets of devices are constrained have a `Room`: by the pool's slicePlacement or deviceTopology, or
+Only nodes on which sets of devices are constrained have `UnitCounts`: by the pool's slicePlacement or deviceTopology, or
 by the policy of the node's kubelet.
 """
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pool.placement.unit_request import UnitRequest
 
 
-class Room(msgspec.Struct, frozen=True, gc=False):
+class UnitCounts(msgspec.Struct, frozen=True, gc=False):
     """Numbers of units of each device, by its position."""
 
     devices: "DeviceRules"
@@ -33,7 +33,7 @@ class Room(msgspec.Struct, frozen=True, gc=False):
     """Units of healthy devices, taken or not."""
 
 
-class RoomFault(msgspec.Struct, frozen=True):
+class UnitShortage(msgspec.Struct, frozen=True):
     """Why enough free units do not do."""
 
     reason: NodeReason
@@ -45,22 +45,22 @@ class RoomFault(msgspec.Struct, frozen=True):
     """Topology policy of kubelet, where it decides."""
 
 
-def fault_of(room: Room, request: "UnitRequest") -> RoomFault | None:
+def fault_of(unit_counts: UnitCounts, request: "UnitRequest") -> UnitShortage | None:
     """Return why a pod that exists cannot be placed there, or None when it can."""
-    if fits(room.devices, room.available, request):
+    if fits(unit_counts.devices, unit_counts.available, request):
         return None
-    return _fault(room, request)
+    return _fault(unit_counts, request)
 
 
 @functools.lru_cache(maxsize=1 << 12)
-def _fault(room: Room, request: "UnitRequest") -> RoomFault:
-    devices, available, healthy = room.devices, room.available, room.healthy
+def _fault(unit_counts: UnitCounts, request: "UnitRequest") -> UnitShortage:
+    devices, available, healthy = unit_counts.devices, unit_counts.available, unit_counts.healthy
     is_resolvable = fits(devices, healthy, request)
     units = available if is_resolvable else healthy
     if is_resolvable and fits(devices.without_choice_of_kubelet(), units, request):
-        return RoomFault(NodeReason.KUBELET_CHOOSES, most_aligned(devices, units))
+        return UnitShortage(NodeReason.KUBELET_CHOOSES, most_aligned(devices, units))
     if devices.kubelet is not None and fits(devices.without_kubelet(), units, request):
-        return RoomFault(
+        return UnitShortage(
             NodeReason.KUBELET_WOULD_REJECT if is_resolvable else NodeReason.KUBELET_REJECTS,
             most_aligned(devices, units),
             devices.kubelet.policy.value,
@@ -68,11 +68,11 @@ def _fault(room: Room, request: "UnitRequest") -> RoomFault:
     if devices.slices and not fits(
         structs.replace(devices, kubelet=None, device_topology=DeviceTopology.NONE), units, request
     ):
-        return RoomFault(
-            NodeReason.NO_DEVICE_WITH_ROOM if is_resolvable else NodeReason.TOO_FEW_DEVICES,
+        return UnitShortage(
+            NodeReason.NO_DEVICE_WITH_CAPACITY if is_resolvable else NodeReason.TOO_FEW_DEVICES,
             max(units, default=0),
         )
-    return RoomFault(
+    return UnitShortage(
         NodeReason.NOT_ALIGNED if is_resolvable else NodeReason.CANNOT_ALIGN,
         most_aligned(devices, units),
     )

@@ -1,7 +1,7 @@
-"""Room for pods of several devices: how many of each shape nodes could still take, and what that room is worth.
+"""Weights of free capacity for pods of several devices: how many of each shape nodes can still take, and its value.
 
-A price of room, in milli, grows with its scarcity: the pods of the shape, or of larger ones, that what is free in
-the pool is expected to be asked for, over the room that is left. Prices move in steps, so that nodes keep their
+A price of capacity, in milli, grows with its scarcity: the pods of the shape, or of larger ones, that what is free in
+the pool is expected to be asked for, over the capacity that is left. Prices move in steps, so that nodes keep their
 scores between them.
 """
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pool.placement.fragmentation.target_workload import TargetShape, TargetWorkload
 
 _PRICE: Final = 500.0
-"""Price in milli where as much is expected to be asked for as there is room; twice or half of it differ little."""
+"""Price in milli where as much is expected to be requested as is free; twice or half of it differ little."""
 _SCARCITY: Final = (0.01, 20.0)
 """Lower and upper bound of scarcity."""
 _STEP: Final = 2.0
@@ -22,7 +22,7 @@ _FIXED_PRICE: Final = 100.0
 _FIXED_EXPONENT: Final = 0.25
 
 
-class RoomShape:
+class WeightedShape:
     """A shape of several devices."""
 
     __slots__ = ("cpu_milli", "devices", "memory_mib", "models", "price")
@@ -33,9 +33,9 @@ class RoomShape:
         self.memory_mib = shape.memory_mib
         self.models = shape.models
         self.price = price
-        """Milli that room for one such pod is worth."""
+        """Value, in milli, of the capacity for one such pod."""
 
-    def room(self, idle: int, cpu_milli: int | None, memory_mib: int | None = None) -> int:
+    def pod_count(self, idle: int, cpu_milli: int | None, memory_mib: int | None = None) -> int:
         """Return how many such pods idle devices, CPU and memory are enough for; None: that is unknown."""
         pods = idle // self.devices
         if pods and cpu_milli is not None and cpu_milli < pods * self.cpu_milli:
@@ -45,8 +45,8 @@ class RoomShape:
         return pods
 
 
-class RoomPrices:
-    """Prices of room in one pool: fixed ones until `observe` is told what is left."""
+class CapacityWeights:
+    """Prices of capacity in one pool: fixed ones until `observe` gets what is left."""
 
     def __init__(self, target: "TargetWorkload") -> None:
         demand = sum(shape.demand * count for shape, count in target.shapes)
@@ -54,8 +54,8 @@ class RoomPrices:
         of_large = sum(shape.demand * count for shape, count in large)
         self._shares = [shape.demand * count / of_large for shape, count in large]
         fixed = _FIXED_PRICE * (of_large / demand) ** _FIXED_EXPONENT if demand else 0.0
-        self.shapes: Sequence[RoomShape] = [
-            RoomShape(shape, fixed * share)
+        self.shapes: Sequence[WeightedShape] = [
+            WeightedShape(shape, fixed * share)
             for (shape, _), share in zip(large, self._shares, strict=True)
         ]
         self._pods_per_milli = [
@@ -70,33 +70,33 @@ class RoomPrices:
         ]
         self._scarcity = [0.0] * len(large)
 
-    def rooms(
+    def pod_counts(
         self, model: str, idle: int, cpu_milli: int | None, *, memory_mib: int | None = None
     ) -> tuple[int, ...]:
-        """Return the room of a node by shape."""
+        """Return how many pods of each shape fit on a node."""
         return tuple(
             [
-                shape.room(idle, cpu_milli, memory_mib)
+                shape.pod_count(idle, cpu_milli, memory_mib)
                 if not shape.models or model in shape.models
                 else 0
                 for shape in self.shapes
             ]
         )
 
-    def observe(self, free_milli: int, rooms: "Iterable[int]") -> list[int]:
+    def observe(self, free_milli: int, pod_counts: "Iterable[int]") -> list[int]:
         """Renew the prices; return the indices of those that have changed.
 
         Args:
             free_milli: of all devices of the pool.
-            rooms: of all nodes together, by shape.
+            pod_counts: of all nodes together, by shape.
         """
         least, most = _SCARCITY
         changed = []
-        for index, room in enumerate(rooms):
+        for index, pod_count in enumerate(pod_counts):
             expected = free_milli * self._pods_per_milli[index]
-            scarcity = min(max(expected / room, least), most) if room > 0 else most
-            known = self._scarcity[index]
-            if known / _STEP <= scarcity <= known * _STEP:
+            scarcity = min(max(expected / pod_count, least), most) if pod_count > 0 else most
+            cached = self._scarcity[index]
+            if cached / _STEP <= scarcity <= cached * _STEP:
                 continue
             self._scarcity[index] = scarcity
             self.shapes[index].price = _PRICE * scarcity * self._shares[index]

@@ -1,4 +1,4 @@
-"""The verdict about an image: which signer is proven, or why none is.
+"""The result of verifying an image: which signer is proven, or why none is.
 
 One accepted signature is enough. Where none is, each one's problem is kept; the problem that came closest to
 acceptance names the refusal, so that "the certificate had expired" is not hidden by an older, foreign signature.
@@ -44,7 +44,7 @@ _RANKS: Final = {fault: rank for rank, fault in enumerate(SignatureFault)}
 
 
 @final
-class SignatureProblem(Exception):  # noqa: N818  # a value of every verdict; raised to end one signature's checks
+class SignatureProblem(Exception):  # noqa: N818  # a value of every result; raised to end one signature's checks
     """One signature is not accepted."""
 
     def __init__(self, fault: SignatureFault, detail: str) -> None:
@@ -105,7 +105,7 @@ class SignatureRefused:
     message: str
 
 
-SignatureVerdict = SignatureVerified | SignatureRefused
+VerificationResult = SignatureVerified | SignatureRefused
 
 
 def refusal(digest: "Digest", problems: list[SignatureProblem]) -> SignatureRefused:

@@ -9,7 +9,7 @@ from pool.compute_resources import ComputeResources
 from pool.model import UnitlessPod
 from pool.placement.planner import PlacementRefused
 from tests.support.builders import a_demand, a_device, a_node, at
-from tests.support.cache_demands import LLAMA, a_known_cache
+from tests.support.cache_demands import LLAMA, a_resolved_cache
 from tests.support.scaling_plans import (
     a_bound_pod,
     a_shape,
@@ -30,7 +30,7 @@ def a_mixed_pool() -> AllocationState:
     """An H100 that a pod has, and a free A100."""
     state, caches = AllocationState(an_index()), CacheIndex()
     state.index.caches = caches
-    caches.set_cache(LLAMA, a_known_cache(90))
+    caches.set_cache(LLAMA, a_resolved_cache(90))
     for node, capability in (("h100", "9.0"), ("a100", "8.0")):
         state.index.replace_node(a_node(node))
         state.index.replace_device(a_device(node, 0, compute_capability=capability))
