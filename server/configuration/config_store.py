@@ -139,6 +139,8 @@ async def _written(client: "KubeClient", source: "ConfigSource") -> StoredConfig
     try:
         written = await client.apply(GPU_CONTROL_PLANE_CONFIGS, body, field_manager=FIELD_MANAGER)
     except ApiError as error:
+        if error.is_transient:
+            raise
         # The definition is missing, or that of another version: the installation's values are in force then.
         _log.warning(
             "settings of the installation cannot be written into GPUControlPlaneConfig",

@@ -38,6 +38,7 @@ async def test_defaults_are_filled_in_where_an_operator_sees_them(api: Api, pool
         "scheduling": {
             "topologyKey": "topology.kubernetes.io/zone",
             "deviceTopology": "Preferred",
+            "reserve": "Node",
         },
     }
     assert "status" not in stored

@@ -108,6 +108,12 @@ async def test_the_installations_values_are_in_the_object_and_in_force(defined: 
     }
 
 
+async def test_the_values_are_written_once_the_api_server_takes_them(defined: Cluster) -> None:
+    defined.api.faults.fail("PATCH", "/gpucontrolplaneconfigs/", 503)
+    async with a_following_server(defined, health={"xid_actions": {13: "None"}}):
+        assert (await stored(defined)).spec["health"] == {"xid_actions": {"13": "None"}}
+
+
 async def test_a_setting_of_controllers_is_in_force_within_two_seconds(defined: Cluster) -> None:
     async with a_following_server(defined) as server:
         await change(defined, {"health": {"xid_actions": {"31": "None"}}})

@@ -18,6 +18,7 @@ from reconciler.pool.index_changes import index_changes
 from reconciler.pool.plugin_config import COALESCE_S, plugin_config_facts
 from reconciler.pool.validation_cache import validity_cache
 from server import binder, informers, rbac
+from server.configuration import config_store
 from server.controllers.all import CONTROLLERS
 from server.controllers.manager import ControllerManager
 from server.leadership import fence
@@ -125,6 +126,7 @@ def rules_of(*lists: tuple[PolicyRule, ...]) -> object:
 def test_rendered_permissions_are_the_union_of_the_declared_ones():
     own = (
         informers.RBAC,
+        config_store.RBAC,
         binder.RBAC,
         fence.RBAC,
         rbac.EVENTS,
