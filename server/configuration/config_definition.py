@@ -37,6 +37,7 @@ _KIND: Final = CustomResource(
     model=GPUControlPlaneConfig,
     plural="gpucontrolplaneconfigs",
     short_names=("gconfig",),
+    categories=(),  # users have no use for it
     columns=(
         condition_column("Applied", ConfigCondition.APPLIED.value),
         condition_column("Restart", ConfigCondition.RESTART_NEEDED.value),

@@ -174,6 +174,7 @@ async def a_fleet(folder: Path) -> AsyncIterator[Fleet]:
         running = a_server(
             cluster,
             clock=clock,
+            leadership={},
             listen={"advertised_address": "127.0.0.1"},
             tls={"ip_addresses": ["127.0.0.1"]},
             node_software={"enabled": True, "images": IMAGES},

@@ -7,13 +7,28 @@ import msgspec
 import pytest
 
 from api.foreign.nodefeature import NodeFeature
-from api.kinds.gpudevice import PCI, GPUDevice, GPUDeviceStatus
+from api.kinds.gpudevice import (
+    PCI,
+    DeviceRepair,
+    DeviceState,
+    DeviceUnits,
+    GPUDevice,
+    GPUDeviceStatus,
+    PoolRef,
+    RepairStep,
+)
 from api.meta import ObjectMeta
 from api.names import DEVICE_NODE_LABEL, NodeName
 from inventory.assignment.eligibility import exclusion_obstacles
 from inventory.discovery.labels import LabelReport
 from inventory.discovery.merge import merge
-from inventory.discovery.plan import DevicePlan, MissingDevice, addresses_of, plan_inventory
+from inventory.discovery.plan import (
+    DevicePlan,
+    MissingDevice,
+    addresses_of,
+    device_shows,
+    plan_inventory,
+)
 from inventory.discovery.sources import feature_report
 from inventory.identity import device_name
 from pool.facts import device_facts
@@ -130,3 +145,18 @@ def test_a_spoiled_address_is_corrected():
     ((_, desired),) = plan.keep
     assert desired.status.pci.address == address_of(0)
     assert (plan.create, plan.delete) == ((), ())
+
+
+@pytest.mark.parametrize(
+    "theirs",
+    [
+        {"state": DeviceState.FAULTED},
+        {"pool_ref": PoolRef(name="whole")},
+        {"units": DeviceUnits(capacity=1)},
+        {"repair": DeviceRepair(step=RepairStep.REBOOT_ASKED)},
+    ],
+    ids=lambda theirs: next(iter(theirs)),
+)
+def test_what_other_controllers_write_is_no_reason_to_write(theirs: dict[str, Any]):
+    wanted = GPUDeviceStatus(node_name="n1", uuid="GPU-1")
+    assert device_shows(msgspec.structs.replace(wanted, **theirs), wanted)
