@@ -158,5 +158,5 @@ def test_a_spoiled_address_is_corrected():
     ids=lambda theirs: next(iter(theirs)),
 )
 def test_what_other_controllers_write_is_no_reason_to_write(theirs: dict[str, Any]):
-    wanted = GPUDeviceStatus(node_name="n1", uuid="GPU-1")
-    assert device_shows(msgspec.structs.replace(wanted, **theirs), wanted)
+    desired = GPUDeviceStatus(node_name="n1", uuid="GPU-1")
+    assert device_shows(msgspec.structs.replace(desired, **theirs), desired)
