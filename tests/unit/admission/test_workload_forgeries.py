@@ -33,12 +33,17 @@ CLOSED: Json = {"groups": ["researchers"]}
 
 
 class Forgeries(RuleBasedStateMachine):
-    """Users, controllers and admission; a template's image says who wrote it."""
+    """Users, controllers and admission; a template's image says who wrote it.
+
+    A member who writes a stored template again signs it, whoever wrote it first.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.cluster = Cluster()
         self.stored: dict[Key, Json] = {}
+        self.signed: set[Key] = set()
+        """Templates of others that a member has written again."""
 
     @rule(
         key=KEYS,
@@ -69,6 +74,7 @@ class Forgeries(RuleBasedStateMachine):
     @rule(key=KEYS)
     def deletes(self, key: Key) -> None:
         self.stored.pop(key, None)
+        self.signed.discard(key)
 
     @rule(days=st.sampled_from([1, 50, 100]))
     def waits(self, days: int) -> None:
@@ -82,7 +88,9 @@ class Forgeries(RuleBasedStateMachine):
         made, reply = self.cluster.ask_beneath(owner, BENEATH[key[0]])
         if reply.allowed or not _names_pool(owner):
             made["metadata"]["uid"] = f"uid-{made['metadata']['name']}"
-            self.stored[BENEATH[key[0]], made["metadata"]["name"]] = made
+            beneath = BENEATH[key[0]], made["metadata"]["name"]
+            self.stored[beneath] = made
+            (self.signed.add if key in self.signed else self.signed.discard)(beneath)
 
     @rule(note=NOTES, key=KEYS, other=KEYS)
     def stranger_makes_pods(self, note: str, key: Key, other: Key) -> None:
@@ -94,9 +102,10 @@ class Forgeries(RuleBasedStateMachine):
 
     @invariant()
     def only_templates_of_members_have_pods(self) -> None:
-        for (kind, _), owner in self.stored.items():
-            image = template_of(owner)["spec"]["containers"][0]["image"]
-            if image != "member" and _names_pool(owner) and kind not in BENEATH:
+        for key, owner in self.stored.items():
+            image, names_pool = _content(owner)
+            is_members = image == "member" or key in self.signed
+            if not is_members and names_pool and key[0] not in BENEATH:
                 assert not self.cluster.ask_pod(owner).allowed
 
     def _note(self, source: str, key: Key, other: Key) -> str | None:
@@ -124,12 +133,21 @@ class Forgeries(RuleBasedStateMachine):
                 return
             workload = reply.applied_to(workload)
         workload["metadata"].setdefault("uid", f"uid-{key[0]}")
+        if writer == "member":
+            self.signed.add(key)
+        elif old is None or _content(old) != _content(workload):
+            self.signed.discard(key)
         self.stored[key] = workload
 
 
+def _content(workload: Json) -> tuple[str, bool]:
+    """Return the image of the template, and whether it names the pool."""
+    container = template_of(workload)["spec"]["containers"][0]
+    return container["image"], "gpu.deckhouse.io/whole" in container["resources"]["limits"]
+
+
 def _names_pool(workload: Json) -> bool:
-    limits = template_of(workload)["spec"]["containers"][0]["resources"]["limits"]
-    return "gpu.deckhouse.io/whole" in limits
+    return _content(workload)[1]
 
 
 TestForgeries = Forgeries.TestCase
