@@ -28,10 +28,12 @@ from kubectl_gpu.verbs.pools import fits_of
 from kubectl_gpu.waiting import pool_reading
 from kubectl_gpu.waiting.pod_wait import wait_of
 from kubectl_gpu.what_if.verb import copy_of
+from pool.compute_resources import OTHER_PODS
 from pool.facts import pod_facts
 from pool.fitting_pods import fitting_pods
 from pool.model import PodFacts
 from pool.placement.planner import Placed
+from pool.pods.selection import WEIGHED_AT_ADMISSION
 from pool.what_if.explain import explain
 from pool.what_if.explanation import Explanation, UnitWaitReason
 from pool.what_if.question import WaitQuestion
@@ -280,13 +282,19 @@ def test_all_tools_say_the_same_of_a_pod_that_waits(objects: list[Object], manif
     seen = feed.state.pods.named(f"{pod['metadata']['namespace']}/asked")
     assert seen is not None
     console = feed.rows.explanations.explain(seen, most_nodes=16, is_quick=True)
-    assert plugin == server == structs.replace(console, remedies=())
+    assert server == structs.replace(console, remedies=())
+    # The plugin reads pods of the pool's nodes, and none that keep others out of a zone from a node outside.
+    assert {*server.unweighed} - {*plugin.unweighed} <= {OTHER_PODS}
+    assert structs.replace(plugin, unweighed=server.unweighed) == server
     assert wait_summary(plugin) == wait_summary(server)
     asked = pod_of_object(manifest, where="the test")
     assert asked is not None
     trial = answer_for(asked, snapshot, PodCreator())
     of_api_server = {"ResourceQuota default/units"}  # which has admitted a pod that is there
-    assert set(trial.not_checked) - of_api_server == set(server.unweighed)
+    placement = trial.decision.placement
+    is_reserved = placement is not None and placement.is_reserved
+    weighed = WEIGHED_AT_ADMISSION if is_reserved else frozenset()
+    assert {*trial.not_checked} - of_api_server == {*server.unweighed} - weighed
     refused = {
         item.reason.removeprefix("GPU pool whole: "): item.count for item in trial.decision.refused
     }
