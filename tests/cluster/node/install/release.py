@@ -26,7 +26,10 @@ _OURS: Final = re.compile(
 )
 _GROUP: Final = "gpu.deckhouse.io"
 _KINDS: Final = {
-    _GROUP: ("gpupools", "gpudevices", "gpunodeinventories", "gpucontrolplaneterms"),
+    _GROUP: (
+        *("gpupools", "gpudevices", "gpunodeinventories"),
+        *("gpucontrolplaneconfigs", "gpucontrolplaneterms"),
+    ),
     GKM_GROUP: ("gkmcaches", "clustergkmcaches", "gkmcachenodes", "clustergkmcachenodes"),
 }
 _KEPT: Final = {

@@ -24,15 +24,8 @@ if TYPE_CHECKING:
 OURS = pods.collection(NAMESPACE)
 SERVERS = "app.kubernetes.io/component=server"
 OTHERS = "app.kubernetes.io/component!=server"
-ANCHOR = {"app": "anchor"}
-BESIDE_ANCHOR = {
-    "podAffinity": {
-        "requiredDuringSchedulingIgnoredDuringExecution": [
-            {"labelSelector": {"matchLabels": ANCHOR}, "topologyKey": "kubernetes.io/hostname"}
-        ]
-    }
-}
-"""Only kube-scheduler knows it: admission reserves units, and the pod waits until there is such a pod."""
+PORT = {"containerPort": 15999, "hostPort": 15999}
+"""Only kube-scheduler knows it: admission reserves units, and the pod waits until no other pod has the port."""
 
 
 async def test_helm_takes_over_what_kubectl_applied_and_no_reservation_is_lost(
@@ -42,7 +35,12 @@ async def test_helm_takes_over_what_kubectl_applied_and_no_reservation_is_lost(
     await release.rolled_out()
     resource = await pools.make(0, 1, 2, 3, reservation={"ttl": "1h"})
     first = await pools.run(pools.a_pod("runs", resource))
-    await pools.create(pools.a_pod("reserved", resource, 2, affinity=BESIDE_ANCHOR))
+    with_port = pools.node.a_pod("with-port")
+    with_port["spec"]["containers"][0]["ports"] = [PORT]
+    await pools.run(with_port)
+    reserved = pools.a_pod("reserved", resource, 2)
+    reserved["spec"]["containers"][0]["ports"] = [PORT]
+    await pools.create(reserved)
     promised = reservation_of(await pools.get("reserved"))
     # It would be bound at once to units that are not reserved any more.
     await pools.create(pools.a_pod("waits", resource, 2))
@@ -71,9 +69,7 @@ async def test_helm_takes_over_what_kubectl_applied_and_no_reservation_is_lost(
         await two_are_reserved(api, resource)
         over.set()
 
-    anchor = pools.node.a_pod("anchor")
-    anchor["metadata"]["labels"] = ANCHOR
-    await pools.create(anchor)
+    await pools.delete("with-port")
     bound = await pools.running("reserved")
     assert devices_of(bound) == promised["devices"]
     await check(pools, bound, "main")
