@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.cluster.environment import client
+from manifests.install.crds import build_crds
+from server.configuration.config_definition import build_config_crd
+from tests.cluster.environment import client, definitions
 from tests.cluster.system.conftest import make_pool  # noqa: F401  # a fixture
 from tests.cluster.system.installation import GpuSystem
 
@@ -30,6 +32,8 @@ async def system(
     installed = GpuSystem(control_plane, kubectl, prefix=prefix, settings=settings)
     try:
         await installed.install()
+        # Everything is searched, also kinds whose storage is being set up.
+        await definitions.until_served(kubectl, [*build_crds(), build_config_crd()])
         yield installed
     finally:
         # A test may have deleted the definitions, too.
