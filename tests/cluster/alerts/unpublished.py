@@ -15,6 +15,7 @@ _NO_SCALING: Final = "no pool scales: tests/cluster/autoscaling"
 _NOT_CHECKED: Final = "the bare node lacks a driver, and what comes after it is not checked: tests/component/reconciler"
 
 UNSEEN_SERIES: Final[dict[str, str]] = {
+    "gpu_control_plane_config_problem": "of servers that follow a GPUControlPlaneConfig: system/test_config_object.py",
     **dict.fromkeys(
         (
             "gpu_bootstrap_handler_errors_total",
