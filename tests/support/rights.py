@@ -14,6 +14,7 @@ from reconciler.scaling import node_claim_watch
 from reconciler.scaling.backends import signal_pods
 from reconciler.scaling.demand import place_reader
 from reconciler.sinks import gkm_cache
+from server.configuration import config_store
 from server.rbac import build_roles
 from simulator.apiserver.requestlog import LoggedRequest
 from tests.support.running_server import SERVER_USER
@@ -71,6 +72,11 @@ def rights_of_kernel_caches(_namespace: str = constants.DEFAULT_NAMESPACE) -> se
 def rights_of_reviews(_namespace: str = constants.DEFAULT_NAMESPACE) -> set[Right]:
     """Return the rights to ask who a reader of /metrics/usage is, and whether it may."""
     return rights_of([(kube_reviews.RBAC, "*")])
+
+
+def rights_of_settings(_namespace: str = constants.DEFAULT_NAMESPACE) -> set[Right]:
+    """Return the rights on the objects that have settings."""
+    return rights_of([(config_store.RBAC, "*")])
 
 
 def rights_of(of: Iterable[tuple[Iterable[PolicyRule], str]]) -> set[Right]:

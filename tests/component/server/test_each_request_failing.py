@@ -212,12 +212,12 @@ async def test_the_run_makes_every_kind_of_request(tmp_path: Path) -> None:
     assert {kind_of(request) for request in requests} == {*READS, *WRITES, *WAITING, *CHANGES}
     asked = rights.asked_in(requests)
     # What else operands may have, autoscaling, caches and reviews: test_rights.py, test_pool_scaling_faults.py,
-    # test_cache_faults.py, test_usage_page.py.
+    # test_cache_faults.py, test_usage_page.py, test_config_object.py.
     elsewhere = (
         rights.rights_of_operands() | rights.rights_of_autoscaling() | rights.rights_of_volumes()
     )
     elsewhere |= rights.rights_of_kernel_caches()
-    elsewhere |= rights.rights_of_reviews()
+    elsewhere |= rights.rights_of_reviews() | rights.rights_of_settings()
     ours = rights.our_rights() - elsewhere
     assert [right for right in ours if not any(rights.allows(right, item) for item in asked)] == []
 
