@@ -49,7 +49,7 @@ _encode: Final = msgspec.json.Encoder().encode
 class NodeSelection:
     """Node selector, required affinity and tolerations that pods have in common."""
 
-    __slots__ = ("apart", "constraints", "labels", "node_key", "terms")
+    __slots__ = ("anti_affinity", "constraints", "labels", "node_key", "terms")
 
     def __init__(self, selection: PodSelection) -> None:
         self.labels: Mapping[str, str] = dict(selection.node_selector)
@@ -64,8 +64,10 @@ class NodeSelection:
             tolerations=selection.tolerations,
         )
         """Constraints for nodes that exist."""
-        self.apart = frozenset(rule for rule in selection.peers if rule.forbids_two_on_a_node)
-        """Rules that keep each of the pods from a node with another one."""
+        self.anti_affinity = frozenset(
+            rule for rule in selection.peers if rule.forbids_two_on_a_node
+        )
+        """Rules that keep two of the pods from one node."""
 
     @property
     def is_pinned(self) -> bool:
@@ -135,12 +137,12 @@ class ShapeLabels:
             self._add(item.key, item.operator, item.values)
         for requirement in node_pool.requirements if node_pool is not None else ():
             self._add(requirement.key, SelectorOperator(requirement.operator), requirement.values)
-        of_node_pool = dict(node_pool.labels) if node_pool is not None else {}
-        for key, value in of_node_pool.items():
+        node_pool_labels = dict(node_pool.labels) if node_pool is not None else {}
+        for key, value in node_pool_labels.items():
             self._add(key, SelectorOperator.IN, [value])
         self.labels_by_key: Mapping[str, str] = (
             {NODE_POOL_LABEL: shape.node_pool}
-            | of_node_pool
+            | node_pool_labels
             | dict(shape.labels)
             | {
                 key: next(iter(values))

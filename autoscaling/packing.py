@@ -230,9 +230,9 @@ class Packing:
     def _may_take(self, node: PackedNode, pod_class: PodClass) -> bool:
         if node.free < pod_class.demand.units or not self._has_capacity(node, pod_class):
             return False
-        if pod_class.selection.apart and any(
+        if pod_class.selection.anti_affinity and any(
             pod.selection is not None
-            and not pod_class.selection.apart.isdisjoint(pod.selection.peers)
+            and not pod_class.selection.anti_affinity.isdisjoint(pod.selection.peers)
             for pod in node.pods
         ):
             return False

@@ -45,7 +45,7 @@ class Exposition:
     """Answers with every metric of a registry.
 
     A page is given to all who ask within a second of it, and one is written at a time: what it costs does not grow
-    with the callers, whom nobody knows.
+    with the callers, which are not known in advance.
     """
 
     def __init__(self, registry: "CollectorRegistry" = REGISTRY) -> None:

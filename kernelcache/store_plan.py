@@ -200,14 +200,14 @@ class _FreeSpace:
 
     def place(self, needs: "Sequence[_Need]", idle: "Sequence[Digest]") -> None:
         """Accept the needs that fit, in their order, once as much of the idle content as they require is gone."""
-        most = self.free + sum(map(self.survey.size, idle))
+        available_bytes = self.free + sum(map(self.survey.size, idle))
         accepted: list[_Need] = []
         for need in needs:
-            if need.bytes <= most:
+            if need.bytes <= available_bytes:
                 accepted.append(need)
-                most -= need.bytes
+                available_bytes -= need.bytes
             else:
-                self.shortage[need.digest] = need.bytes - max(most, 0)
+                self.shortage[need.digest] = need.bytes - max(available_bytes, 0)
         self.accepted += accepted
         self.free -= sum(need.bytes for need in accepted)
         reason = RemovalReason.SPACE if accepted else RemovalReason.QUOTA

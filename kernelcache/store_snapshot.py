@@ -94,8 +94,8 @@ class StoreSnapshot:
             return limits.quota_bytes
         taken = sum(content.bytes for content in self.stored.values())
         taken += sum(self.extracting.values())
-        most = taken + max(self.free_bytes, 0)
-        return most if limits.quota_bytes is None else min(most, limits.quota_bytes)
+        limit = taken + max(self.free_bytes, 0)
+        return limit if limits.quota_bytes is None else min(limit, limits.quota_bytes)
 
 
 def unneeded_since(store: StoreSnapshot, now: float) -> "dict[Digest, float]":

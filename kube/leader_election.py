@@ -187,7 +187,7 @@ class LeaderElection:
         """Whether the record is of a store that went back, or of another one, and names nobody who leads."""
         self.went_back: EventSource[str] = EventSource()
         """The Lease, each time that it is older than one that was read before."""
-        self._record_is_ours_and_current = False
+        self._can_reuse_record = False
         self._log = _log.bind(lease=f"{times.namespace}/{times.name}", identity=self.identity)
 
     def is_leading(self) -> bool:
@@ -222,7 +222,7 @@ class LeaderElection:
         self._is_disowned = True
         self._leads_until = -math.inf
         self._seen_at = self._clock.monotonic()
-        self._record_is_ours_and_current = False
+        self._can_reuse_record = False
 
     def report_restore(self, evidence: str) -> None:
         """End the term because the API server's store went back in time, and publish that."""
@@ -251,10 +251,10 @@ class LeaderElection:
 
     async def _give_up(self) -> None:
         try:
-            record = self._record if self._record_is_ours_and_current else await self._read()
+            record = self._record if self._can_reuse_record else await self._read()
             if record is None or not self._is_ours(record):
                 return
-            self._record_is_ours_and_current = False
+            self._can_reuse_record = False
             spec = msgspec.structs.replace(
                 record.spec, holder_identity="", renew_time=micro_time(self._clock.utc_now())
             )
@@ -269,9 +269,9 @@ class LeaderElection:
     async def _try(self) -> None:
         async with self._trying:
             if self._is_standing:
-                await self._try_in_turn()
+                await self._try_and_report()
 
-    async def _try_in_turn(self) -> None:
+    async def _try_and_report(self) -> None:
         started = self._clock.monotonic()
         try:
             await self._try_once()
@@ -296,9 +296,9 @@ class LeaderElection:
             self._seen_at = max(self._seen_at, least)
 
     async def _try_once(self) -> None:
-        record = self._record if self._record_is_ours_and_current else await self._read()
+        record = self._record if self._can_reuse_record else await self._read()
         # Whatever ends the write early leaves it open which version the server has: read again then.
-        self._record_is_ours_and_current = False
+        self._can_reuse_record = False
         if record is not None and self._is_ours(record):
             await self._claim(record)
             return
@@ -377,7 +377,7 @@ class LeaderElection:
         self._note_version(written)
         self._is_disowned = False
         self._seen_at = self._clock.monotonic()
-        self._record_is_ours_and_current = True
+        self._can_reuse_record = True
         # Also where the answer to the PUT that began the term was lost, and the record is found ours.
         if self.term is None or self.term.transitions != written.spec.lease_transitions:
             self.term = Term(

@@ -136,7 +136,7 @@ class RegistryAuthorization:
             return None
         return grant.header
 
-    async def answers(
+    async def authorization_headers(
         self, scope: AccessScope, challenges: "list[str]", *, refused: str | None
     ) -> "AsyncGenerator[str, None]":
         """Yield headers to try after a 401; the last that was yielded is kept.
@@ -161,19 +161,19 @@ class RegistryAuthorization:
         current = self.current(scope)
         if current is not None and current != refused:  # renewed meanwhile
             yield current
-        found = self._credentials.credentials_of(scope.reference)
+        credentials = self._credentials.credentials_of(scope.reference)
         denied: AccessDenied | None = None
-        has_answer = False
-        for item in found or self._anonymous(scope, challenge):
+        has_grant = False
+        for item in credentials or self._anonymous(scope, challenge):
             try:
                 grant = await self._grant(scope, challenge, item)
             except AccessDenied as error:
                 denied = error
                 continue
             self._keep(scope, grant)
-            has_answer = True
+            has_grant = True
             yield grant.header
-        if denied is not None and not has_answer:
+        if denied is not None and not has_grant:
             raise denied
 
     def _anonymous(self, scope: AccessScope, challenge: Challenge) -> tuple[None]:

@@ -98,8 +98,8 @@ class RegistryCalls:
         if response.status == 401 and is_same_host(response.url, registry):
             challenges = response.headers.getall("WWW-Authenticate", [])
             response.release()
-            answers = self._authorization.answers(scope, challenges, refused=header)
-            response = await self._answered(request, answers)
+            headers = self._authorization.authorization_headers(scope, challenges, refused=header)
+            response = await self._answered(request, headers)
         return await self._accepted(response, request, accepted)
 
     def deadline(self, name: str) -> "AbstractAsyncContextManager[None]":
@@ -111,13 +111,13 @@ class RegistryCalls:
         return _deadline(name, self.connections.settings.transfer_timeout_s)
 
     async def _answered(
-        self, request: RegistryRequest, answers: "AsyncGenerator[str, None]"
+        self, request: RegistryRequest, headers: "AsyncGenerator[str, None]"
     ) -> "aiohttp.ClientResponse":
         """Send the request with each header in turn, until one is not refused."""
         refusal: RegistryRefusal | None = None
-        async with aclosing(answers):
-            async for answer in answers:
-                response = await self.connections.send(request, answer)
+        async with aclosing(headers):
+            async for header in headers:
+                response = await self.connections.send(request, header)
                 if response.status not in {401, 403}:
                     return response
                 refusal = await refusal_of(response, request.name, self.clock.utc_now())

@@ -35,9 +35,9 @@ class ComputeResources(msgspec.Struct, frozen=True, gc=False):
     cpu_milli: int = 0
     memory_mib: int = 0
     pods: int = 0
-    apart: int = 0
+    anti_affinity_pods: int = 0
     """Number of these pods that keep others from their node or its zone by required podAntiAffinity."""
-    apart_beyond: int = 0
+    wide_anti_affinity_pods: int = 0
     """Number of those that keep others from more than their own node."""
 
 
@@ -49,10 +49,10 @@ def requested(pod: "Pod") -> ComputeResources:
     resizes = _resizes(pod)
     cpu, memory = (_requested(pod.spec, resource, resizes) for resource in (CPU, MEMORY))
     affinity = pod.spec.affinity
-    apart = affinity.pod_anti_affinity if affinity is not None else None
-    terms = (apart.required if apart is not None else None) or ()
-    is_beyond = any(term.topology_key != HOSTNAME_LABEL for term in terms)
-    return _shared(cpu, -(-memory // _MILLI_MIB), 1, int(bool(terms)), int(is_beyond))
+    anti_affinity = affinity.pod_anti_affinity if affinity is not None else None
+    terms = (anti_affinity.required if anti_affinity is not None else None) or ()
+    is_wide = any(term.topology_key != HOSTNAME_LABEL for term in terms)
+    return _shared(cpu, -(-memory // _MILLI_MIB), 1, int(bool(terms)), int(is_wide))
 
 
 def others_requested(spec: "PodSpec", *, ours: str) -> "tuple[tuple[str, int], ...]":

@@ -257,8 +257,8 @@ class NodeFacts:
 class PeerKind(Enum):
     """How the places of other pods decide about those of a pod."""
 
-    NEAR = "podAffinity"
-    APART = "podAntiAffinity"
+    AFFINITY = "podAffinity"
+    ANTI_AFFINITY = "podAntiAffinity"
     SPREAD = "topologySpreadConstraints"
 
 
@@ -289,7 +289,7 @@ class PeerRule(msgspec.Struct, frozen=True, gc=False):
     def forbids_two_on_a_node(self) -> bool:
         """Whether two pods with this rule are never on one node."""
         is_by_node = self.key == HOSTNAME_LABEL
-        return is_by_node and self.kind is PeerKind.APART and self.counts_itself
+        return is_by_node and self.kind is PeerKind.ANTI_AFFINITY and self.counts_itself
 
 
 class Peer(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
@@ -298,7 +298,7 @@ class Peer(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
     namespace: str
     labels: tuple[tuple[str, str], ...] = ()
     """Sorted."""
-    apart: tuple[PeerRule, ...] = ()
+    anti_affinity: tuple[PeerRule, ...] = ()
     """Its required podAntiAffinity."""
 
 

@@ -43,19 +43,19 @@ class PeerFit:
             return [_refuse]
         tests: list[Test] = []
         rules, peers = self.constraints.rules, self.index.peers
-        near = [rule for rule in rules if rule.kind is PeerKind.NEAR]
-        if near:
-            tests += self._near(near)
+        affinity = [rule for rule in rules if rule.kind is PeerKind.AFFINITY]
+        if affinity:
+            tests += self._affinity(affinity)
         for rule in rules:
-            if rule.kind is PeerKind.APART:
-                tests.append(self._apart(rule.key, peers.selected((rule,))))
+            if rule.kind is PeerKind.ANTI_AFFINITY:
+                tests.append(self._anti_affinity(rule.key, peers.selected((rule,))))
             elif rule.kind is PeerKind.SPREAD:
                 tests.append(self._spread(rule))
         if self.constraints.peer is not None:
-            for peer in peers.apart():
+            for peer in peers.with_anti_affinity():
                 tests += [
-                    self._apart(rule.key, peers.nodes_of(peer))
-                    for rule in peer.apart
+                    self._anti_affinity(rule.key, peers.nodes_of(peer))
+                    for rule in peer.anti_affinity
                     if selects(rule, self.constraints.peer)
                 ]
         return tests
@@ -75,14 +75,14 @@ class PeerFit:
         most = max(points.values(), default=0)
         return {name for name in fitting if points[name] == most}
 
-    def _near(self, rules: "Sequence[PeerRule]") -> "list[Test]":
+    def _affinity(self, rules: "Sequence[PeerRule]") -> "list[Test]":
         counts, own = self.index.peers.selected(rules), self.constraints.peer
         if not counts and own is not None and all(selects(rule, own) for rule in rules):
             # It is the first of its group.
             return [_has(rule.key) for rule in rules]
         return [_is_in(rule.key, self._domains(rule.key, counts)) for rule in rules]
 
-    def _apart(self, key: str, counts: "Mapping[NodeName, int]") -> "Test":
+    def _anti_affinity(self, key: str, counts: "Mapping[NodeName, int]") -> "Test":
         domains = self._domains(key, counts)
         return lambda node: node.labels.get(key) not in domains
 
@@ -137,7 +137,7 @@ class PeerFit:
         sums = dict.fromkeys(fitting, 0)
         for rule in rules:
             domains = self._domains(rule.key, self.index.peers.selected((rule,)))
-            weight = rule.weight if rule.kind is PeerKind.NEAR else -rule.weight
+            weight = rule.weight if rule.kind is PeerKind.AFFINITY else -rule.weight
             for name in sums:
                 sums[name] += weight * domains[self.index.nodes[name].labels.get(rule.key)]
         least, most = min(sums.values(), default=0), max(sums.values(), default=0)
@@ -167,7 +167,7 @@ class PeerFit:
 
 def peer_fit(index: "IndexReader", pool: "PoolName", constraints: "Constraints") -> PeerFit | None:
     """Return the fit of a pod; None for most pods, which say nothing of others, and nobody of them."""
-    if not (constraints.rules or constraints.has_preferences or index.peers.apart()):
+    if not (constraints.rules or constraints.has_preferences or index.peers.with_anti_affinity()):
         return None
     return PeerFit(index, pool, constraints, _is_comparable(index, constraints))
 

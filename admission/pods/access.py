@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def is_open(pool: "GPUPool", request: "PodRequest", catalog: "Catalog") -> bool:
-    """Say whether the pool is open to the pod, or a pod of a template, whoever creates it."""
+    """Say whether the pool is open to the pod, or a pod of a template, by any creator."""
     access = pool.spec.access
     return (
         access.is_open

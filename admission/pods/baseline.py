@@ -1,6 +1,6 @@
 """The baseline of a pool: what a pod may not have that reaches devices which it was not given.
 
-Rules of Kubernetes' pod security concern namespaces; these concern whoever is given a pool's units, in every namespace.
+Rules of Kubernetes' pod security concern namespaces; these concern all pods with units of a pool, in every namespace.
 """
 
 import re

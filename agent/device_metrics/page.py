@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 [_STALE] = DEVICE_METRICS_STALE.describe()
 [_UNACCOUNTED] = PROCESS_UNACCOUNTED.describe()
 _ESCAPES: Final = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
-_NOBODY: Final = Holders({})
+_NO_HOLDERS: Final = Holders({})
 
 
 class DevicePage(NamedTuple):
@@ -117,7 +117,7 @@ def _series(
     node: str,
 ) -> _Series:
     device = _device_labels(sample, node)
-    held = holders.get(sample.unit or sample.uuid, _NOBODY)
+    held = holders.get(sample.unit or sample.uuid, _NO_HOLDERS)
     own = Holder(pools.get(sample.uuid, ""), "", "", "")
     containers = list(held.containers) or [own]
     if held.is_shared:

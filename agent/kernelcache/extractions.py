@@ -98,11 +98,11 @@ class Extractions:
     def has_capacity_for(self, extraction: RunningExtraction) -> bool:
         """Say whether it may start: a namespace has one slot for what its pods wait for, and one for all else."""
         running = self.running.values()
-        most = MOST_AT_ONCE if extraction.is_awaited else MOST_WARM_AT_ONCE
-        if len(running) >= most:
+        limit = MOST_AT_ONCE if extraction.is_awaited else MOST_WARM_AT_ONCE
+        if len(running) >= limit:
             return False
-        alike = (other for other in running if other.is_awaited == extraction.is_awaited)
-        return not any(other.namespace == extraction.namespace for other in alike)
+        same_priority = (other for other in running if other.is_awaited == extraction.is_awaited)
+        return not any(other.namespace == extraction.namespace for other in same_priority)
 
     def start(
         self,

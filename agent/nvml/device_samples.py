@@ -23,7 +23,7 @@ _CLOCKS: Final = {
     DeviceField.SM_CLOCK: pynvml.NVML_CLOCK_SM,
     DeviceField.MEM_CLOCK: pynvml.NVML_CLOCK_MEM,
 }
-_TOGETHER: Final = {
+_FIELD_IDS: Final = {
     DeviceField.MEMORY_TEMP: pynvml.NVML_FI_DEV_MEMORY_TEMP,
     DeviceField.TOTAL_ENERGY_CONSUMPTION: pynvml.NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION,
     DeviceField.ECC_SBE_VOL_TOTAL: pynvml.NVML_FI_DEV_ECC_SBE_VOL_TOTAL,
@@ -77,28 +77,28 @@ def device_samples(
     Raises:
         DeviceLostError: it is lost.
     """
-    parts = instances()
+    mig_handles = instances()
     values = dict(_single_values(handle, queries))
-    together, nvlink_kib = _values_together(handle, queries)
-    values |= together
-    if parts is None:
+    field_values, nvlink_kib = _field_values(handle, queries)
+    values |= field_values
+    if mig_handles is None:
         values |= _memory(handle, queries)
     found = [
         replace(
             device,
-            values=_memory(part, queries),
+            values=_memory(mig_handle, queries),
             gpu_instance=instance.gpu_instance,
             profile=instance.profile,
             unit=instance.uuid,
-            processes=frozenset(processes_on(part, queries)) if reads_processes else None,
+            processes=frozenset(processes_on(mig_handle, queries)) if reads_processes else None,
         )
-        for instance, part in parts or ()
+        for instance, mig_handle in mig_handles or ()
     ]
     processes = None
     if reads_processes:
         # A partitioned device lists those of its instances, too.
-        of_parts = {pid for item in found for pid in item.processes or ()}
-        processes = frozenset(processes_on(handle, queries) - of_parts)
+        instance_pids = {pid for item in found for pid in item.processes or ()}
+        processes = frozenset(processes_on(handle, queries) - instance_pids)
     found.insert(0, replace(device, values=values, nvlink_kib=nvlink_kib, processes=processes))
     is_same = queries.ask("", pynvml.nvmlDeviceGetUUID, handle) == device.uuid
     return tuple(found) if is_same else None
@@ -111,7 +111,7 @@ def _single_values(handle: Handle, queries: NvmlQueries) -> "Iterator[tuple[Devi
         yield DeviceField.GPU_UTIL, utilisation.gpu
         yield DeviceField.MEM_COPY_UTIL, utilisation.memory
     milliwatts = ask(None, pynvml.nvmlDeviceGetPowerUsage, handle)
-    single = {
+    by_call = {
         DeviceField.GPU_TEMP: ask(
             None, pynvml.nvmlDeviceGetTemperature, handle, pynvml.NVML_TEMPERATURE_GPU
         ),
@@ -123,21 +123,21 @@ def _single_values(handle: Handle, queries: NvmlQueries) -> "Iterator[tuple[Devi
         field: ask(None, pynvml.nvmlDeviceGetClockInfo, handle, clock)
         for field, clock in _CLOCKS.items()
     }
-    yield from ((field, value) for field, value in single.items() if value is not None)
+    yield from ((field, value) for field, value in by_call.items() if value is not None)
 
 
-def _values_together(
+def _field_values(
     handle: Handle, queries: NvmlQueries
 ) -> tuple[dict[DeviceField, float], int | None]:
-    """Return the values of `_TOGETHER`, and the data over NVLink."""
-    asked = [*_TOGETHER.values(), *_NVLINK_KIB]
+    """Return the values of `_FIELD_IDS`, and the data over NVLink."""
+    asked = [*_FIELD_IDS.values(), *_NVLINK_KIB]
     found = queries.ask((), pynvml.nvmlDeviceGetFieldValues, handle, asked)
     values = [field_value(item) for item in found]
-    pairs = zip(_TOGETHER, values, strict=False)
-    of_nvlink = [int(value) for value in values[len(_TOGETHER) :] if value is not None]
+    pairs = zip(_FIELD_IDS, values, strict=False)
+    nvlink_counters = [int(value) for value in values[len(_FIELD_IDS) :] if value is not None]
     return (
         {field: value for field, value in pairs if value is not None},
-        sum(of_nvlink) if len(of_nvlink) == len(_NVLINK_KIB) else None,
+        sum(nvlink_counters) if len(nvlink_counters) == len(_NVLINK_KIB) else None,
     )
 
 

@@ -28,7 +28,7 @@ class NewPod:
     manifest: "Object"
     pod: AdmittedPod
     is_template: bool = False
-    """A controller of kube-system creates the pod, whoever creates its object."""
+    """Whether a controller of kube-system creates the pod from the object, as from a Deployment."""
 
     @property
     def namespace(self) -> str:

@@ -15,7 +15,7 @@ from api.names import GKM_GROUP
 from api.text import listed
 from cli.uninstall import removal_plan as planning
 from cli.uninstall.own_kinds import RemovalOptions, RemovalStage
-from cli.uninstall.removal_plan import Found, FoundObject, RemovalAction, RemovalPlan, Step
+from cli.uninstall.removal_plan import FoundObject, RemovalAction, RemovalPlan, RemovalSurvey, Step
 from cli.uninstall.survey import survey
 from kube.backoff import Backoff
 from kube.errors import Conflict, Forbidden, KubeError, NotFound
@@ -100,7 +100,7 @@ class Removal:
         for text in planning.left_texts(found):
             self._report(f"left: {text}")
 
-    async def _first_survey(self) -> Found:
+    async def _first_survey(self) -> RemovalSurvey:
         try:
             return await survey(self._client, self._options)
         except Forbidden as error:
@@ -108,7 +108,7 @@ class Removal:
         except KubeError as error:
             raise RemovalError(f"nothing was removed: {error}") from error
 
-    def _check_namespace(self, found: Found) -> None:
+    def _check_namespace(self, found: RemovalSurvey) -> None:
         """Refuse a wrong --namespace, with which half of a working installation would be removed."""
         elsewhere = sorted(found.served_from - {self._options.own.namespace})
         if elsewhere:
@@ -132,7 +132,7 @@ class Removal:
         if missing:
             raise RemovalError(f"nothing was removed: no right to {', '.join(missing)}")
 
-    def _plan(self, found: Found) -> RemovalPlan:
+    def _plan(self, found: RemovalSurvey) -> RemovalPlan:
         return planning.plan_removal(found, keeps_lease=bool(self._elsewhere))
 
     def _list(self, stage: RemovalStage, lines: "Sequence[str]") -> None:
@@ -142,16 +142,16 @@ class Removal:
         for line in lines:
             self._report(f"{stage.value}: {line}")
 
-    async def _until_nothing_is_left(self, found: Found) -> Found:
+    async def _until_nothing_is_left(self, found: RemovalSurvey) -> RemovalSurvey:
         backoff = Backoff(cap_s=5.0)
         cause = ""
         plan = self._plan(found)
-        while plan.steps or plan.going:
+        while plan.steps or plan.being_deleted:
             if self._clock.monotonic() > self._deadline:
                 raise RemovalError(self._overdue_text(plan, cause))
             try:
                 await self._carry_out(plan)
-                await self._await_gone(plan.going)
+                await self._await_gone(plan.being_deleted)
                 found = await survey(self._client, self._options)
                 plan = self._plan(found)
                 backoff.succeed()
@@ -165,7 +165,9 @@ class Removal:
                 found, plan = await self._plan_again(found, plan)
         return found
 
-    async def _plan_again(self, found: Found, plan: RemovalPlan) -> tuple[Found, RemovalPlan]:
+    async def _plan_again(
+        self, found: RemovalSurvey, plan: RemovalPlan
+    ) -> tuple[RemovalSurvey, RemovalPlan]:
         """Read the cluster after a failure; keep the old plan while it cannot be read."""
         try:
             found = await survey(self._client, self._options)
@@ -174,8 +176,8 @@ class Removal:
         return found, self._plan(found)
 
     def _overdue_text(self, plan: RemovalPlan, cause: str) -> str:
-        left = [*(step.target for step in plan.steps), *plan.going]
-        finalizers = sorted({name for item in plan.going for name in item.finalizers})
+        left = [*(step.target for step in plan.steps), *plan.being_deleted]
+        finalizers = sorted({name for item in plan.being_deleted for name in item.finalizers})
         texts = [
             f"{len(left)} objects are left after {self._options.timeout_s:g} s, first {left[0].text}",
             f"finalizers of others hold some back: {', '.join(finalizers)}" if finalizers else "",
@@ -308,9 +310,9 @@ class Removal:
         )
         return [item.metadata.name for item in listing.items]
 
-    async def _await_gone(self, going: "Sequence[FoundObject]") -> None:
-        if going:
-            self._report(f"waiting until {going[0].text} is gone")
+    async def _await_gone(self, being_deleted: "Sequence[FoundObject]") -> None:
+        if being_deleted:
+            self._report(f"waiting until {being_deleted[0].text} is gone")
             await asyncio.sleep(POLL_S)
 
 

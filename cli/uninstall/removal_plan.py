@@ -96,7 +96,7 @@ class FoundLease:
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class RemovalSurvey:
     """All that is left of the control plane."""
 
     objects_by_stage: "Mapping[RemovalStage, Sequence[FoundObject]]"
@@ -146,21 +146,21 @@ class Step:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemovalPlan:
     steps: tuple[Step, ...]
-    going: tuple[FoundObject, ...]
+    being_deleted: tuple[FoundObject, ...]
     """Being deleted already: to be awaited."""
 
     def of(self, stage: RemovalStage) -> tuple[Step, ...]:
         return tuple(step for step in self.steps if step.stage is stage)
 
 
-def plan_removal(found: Found, *, keeps_lease: bool = False) -> RemovalPlan:
+def plan_removal(found: RemovalSurvey, *, keeps_lease: bool = False) -> RemovalPlan:
     """Return the steps in order; none if nothing is left to do.
 
     With `keeps_lease` the server's Lease and its Namespace stay: a server that outlives the removal would lead
     again as soon as it is gone.
     """
     by_stage: dict[RemovalStage, list[Step]] = {stage: [] for stage in RemovalStage}
-    going: list[FoundObject] = []
+    being_deleted: list[FoundObject] = []
     for stage in RemovalStage:
         for item in found.of(stage):
             if item.helm_release and stage in {RemovalStage.APPLIED, RemovalStage.NAMESPACE}:
@@ -170,24 +170,25 @@ def plan_removal(found: Found, *, keeps_lease: bool = False) -> RemovalPlan:
             if stage is RemovalStage.FINALIZERS:
                 by_stage[stage] += _without_our_finalizers(item)
             elif item.is_being_deleted:
-                going.append(item)
+                being_deleted.append(item)
             else:
                 by_stage[stage].append(Step(stage=stage, action=RemovalAction.DELETE, target=item))
     if found.of(RemovalStage.OBJECTS):
         # A definition would wait for its objects, and could then not be made again meanwhile.
         by_stage[RemovalStage.DEFINITIONS] = []
-    by_stage[RemovalStage.SERVER] += _stopping(found)
-    by_stage[RemovalStage.NODES] += [step for node in found.nodes if (step := _cleaning(node))]
+    by_stage[RemovalStage.SERVER] += _server_steps(found)
+    by_stage[RemovalStage.NODES] += [step for node in found.nodes if (step := _node_step(node))]
     if found.namespace and found.namespace_labels and not by_stage[RemovalStage.NAMESPACE]:
         labels = {"metadata": {"labels": dict.fromkeys(found.namespace_labels)}}
         step = _patch(RemovalStage.NAMESPACE_LABELS, found.namespace, labels)
         by_stage[RemovalStage.NAMESPACE_LABELS].append(step)
     return RemovalPlan(
-        steps=tuple(step for steps in by_stage.values() for step in steps), going=tuple(going)
+        steps=tuple(step for steps in by_stage.values() for step in steps),
+        being_deleted=tuple(being_deleted),
     )
 
 
-def _stopping(found: Found) -> "Iterator[Step]":
+def _server_steps(found: RemovalSurvey) -> "Iterator[Step]":
     if found.lease is not None and found.lease.holder != HOLDER:
         for item in found.of(RemovalStage.STATE):
             if item.resource == LEASES and item.name != constants.SCHEDULER_LEASE_NAME:
@@ -208,7 +209,7 @@ def _patch(stage: RemovalStage, target: FoundObject, body: "Mapping[str, object]
     return Step(stage=stage, action=RemovalAction.PATCH, target=target, body=body)
 
 
-def _cleaning(node: FoundNode) -> Step | None:
+def _node_step(node: FoundNode) -> Step | None:
     """Remove what the control plane wrote; labels and a cordon of the operator stay."""
     facts = node.facts
     labels = [
@@ -306,7 +307,7 @@ def _pod_text(pod: "PodFacts") -> str:
     return f"{pod.ref} ({what}, {place})"
 
 
-def left_texts(found: Found) -> "Iterator[str]":
+def left_texts(found: RemovalSurvey) -> "Iterator[str]":
     """Yield what stays in the cluster, a line each."""
     if running := [pod.ref for pod in found.pods if pod.phase is PodPhase.BOUND]:
         keep = _counted(running, "pod keeps its", "pods keep their")
@@ -334,7 +335,7 @@ def left_texts(found: Found) -> "Iterator[str]":
         yield f"{count} objects of the Helm release {release}: helm uninstall deletes them"
 
 
-def server_elsewhere(found: Found, now: "dt.datetime") -> str:
+def server_elsewhere(found: RemovalSurvey, now: "dt.datetime") -> str:
     """Return the holder of a valid Lease that no Deployment in the namespace runs; else nothing."""
     lease = found.lease
     if lease is None or lease.valid_until is None or found.running_deployments:

@@ -15,7 +15,7 @@ from api.meta import Model, ObjectMeta, PartialObjectMetadata
 from api.names import OPERAND_LABEL, REPAIR_MANAGER
 from api.well_known_labels import PART_OF_LABEL
 from cli.uninstall.own_kinds import RemovalOptions, RemovalStage, is_ours, own_kinds
-from cli.uninstall.removal_plan import Found, FoundLease, FoundNode, FoundObject
+from cli.uninstall.removal_plan import FoundLease, FoundNode, FoundObject, RemovalSurvey
 from kube.errors import Forbidden, NotFound
 from kube.leader_election import Lease
 from kube.resources import (
@@ -69,7 +69,7 @@ def _use(pod: Pod) -> "tuple[PodFacts | None, str] | None":
     return facts, f"{pod.metadata.namespace}/{pod.metadata.name}" if is_mounting else ""
 
 
-async def survey(client: "KubeClient", options: RemovalOptions) -> Found:
+async def survey(client: "KubeClient", options: RemovalOptions) -> RemovalSurvey:
     """Read everything of the control plane.
 
     Raises:
@@ -95,7 +95,7 @@ async def survey(client: "KubeClient", options: RemovalOptions) -> Found:
     kept: list[FoundObject] = []
     if not options.with_crds:
         kept = objects.pop(RemovalStage.DEFINITIONS, []) + objects.pop(RemovalStage.OBJECTS, [])
-    return Found(
+    return RemovalSurvey(
         objects_by_stage=objects,
         nodes=tuple(await reading.projected(NODES, Node, _found_node)),
         running_deployments=tuple(

@@ -150,7 +150,7 @@ def _common(
     gfd: AttributeReader, profiles: Mapping[str, str]
 ) -> tuple[ReportedDevice, frozenset[str]]:
     label = gfd.read(f"{_GFD}product", parsing.product)
-    # Without the product nobody knows whether the memory is that of an instance.
+    # Without the product the memory may be that of an instance.
     product, is_of_device = product_of_label(label) if label is not None else (None, False)
     memory = gfd.read(f"{_GFD}memory", parsing.memory_mib, unless="0")
     made = tuple(

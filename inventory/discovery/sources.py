@@ -224,9 +224,9 @@ def feature_report(feature: "NodeFeature") -> FeatureReport:
     heartbeat = None
     if agent is not None:
         annotations = feature.metadata.annotations or {}
-        beat = AttributeReader(Source.AGENT, annotations)
-        heartbeat = beat.read(HEARTBEAT_ANNOTATION, _time)
-        bad |= beat.bad
+        heartbeat_reader = AttributeReader(Source.AGENT, annotations)
+        heartbeat = heartbeat_reader.read(HEARTBEAT_ANNOTATION, _time)
+        bad |= heartbeat_reader.bad
     labels = {
         intern(key): intern(value)
         for key, value in (feature.spec.labels or {}).items()

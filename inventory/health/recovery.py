@@ -129,7 +129,7 @@ class ActionSource(Enum):
     DRIVER = "by the driver"
     CATALOG = "by NVIDIA's catalog of Xids"
     SETTING = "by the setting health.xid_actions"
-    NOBODY = "neither the driver nor a table has the Xid: name its action in the setting health.xid_actions"
+    UNLISTED = "neither the driver nor a table has the Xid: name its action in the setting health.xid_actions"
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +162,7 @@ def action_of_xid(
         return XidAction(reported, ActionSource.DRIVER)
     action = _CATALOG.get(code, RecoveryAction.UNKNOWN)
     is_cataloged = action is not RecoveryAction.UNKNOWN
-    return XidAction(action, ActionSource.CATALOG if is_cataloged else ActionSource.NOBODY)
+    return XidAction(action, ActionSource.CATALOG if is_cataloged else ActionSource.UNLISTED)
 
 
 def _release_of(driver_version: str) -> float:

@@ -29,7 +29,7 @@ def build_balloon(
     request: "NodeRequest", parameters: "ScalingParameters", *, namespace: str, image: str
 ) -> Json:
     """Return the pod; it satisfies the level `restricted` of pod security."""
-    apart = [
+    anti_affinity = [
         _apart({names.POOL_LABEL: request.pool}, namespaceSelector={}),
         _apart({names.COMPONENT_LABEL: names.SCALE_SIGNAL, names.SCALING_POOL_LABEL: request.pool}),
     ]
@@ -43,7 +43,9 @@ def build_balloon(
             "nodeSelector": dict(request.node_selector),
             "affinity": {
                 **signal_affinity(request),
-                "podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": apart},
+                "podAntiAffinity": {
+                    "requiredDuringSchedulingIgnoredDuringExecution": anti_affinity
+                },
             },
             "tolerations": [*pool_tolerations(parameters), startup],
             **unprivileged_pod(

@@ -115,14 +115,14 @@ def _common(shapes: "Sequence[Sequence[ShapeRequirement]]") -> list[SelectorRequ
         if all(requirement in other for other in others):
             merged.append(requirement)
             continue
-        alike = [
+        same_key = [
             found
             for other in (first, *others)
             if (found := _only(requirement.key, other)) is not None
         ]
-        if len(alike) == len(shapes):
-            values = list(dict.fromkeys(value for item in alike for value in item.values or ()))
-            least = min(item.min_values or 0 for item in alike) or None
+        if len(same_key) == len(shapes):
+            values = list(dict.fromkeys(value for item in same_key for value in item.values or ()))
+            least = min(item.min_values or 0 for item in same_key) or None
             merged.append(
                 ShapeRequirement(requirement.key, SelectorOperator.IN, values, min_values=least)
             )

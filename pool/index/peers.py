@@ -27,7 +27,7 @@ class Peers:
         self._by_pod: dict[PodUid | ReservationId, tuple[NodeName, Peer]] = {}
         self._nodes: dict[str, dict[Peer, dict[NodeName, int]]] = {}
         # namespace -> kind of pods -> their number by node
-        self._apart: Counter[Peer] = Counter()
+        self._with_anti_affinity: Counter[Peer] = Counter()
         # number of the pods that keep others away
 
     def __len__(self) -> int:
@@ -48,9 +48,9 @@ class Peers:
             self._by_pod[pod] = after
             self._count(*after, 1)
 
-    def apart(self) -> "Collection[Peer]":
+    def with_anti_affinity(self) -> "Collection[Peer]":
         """Return the kinds of pods that keep others away, to be read and not kept."""
-        return self._apart.keys()
+        return self._with_anti_affinity.keys()
 
     def nodes_of(self, peer: "Peer") -> "Mapping[NodeName, int]":
         """Return the number of pods of a kind by node, to be read and not kept."""
@@ -87,10 +87,10 @@ class Peers:
                 del kinds[peer]
             if not kinds:
                 del self._nodes[peer.namespace]
-        if peer.apart:
-            self._apart[peer] += by
-            if not self._apart[peer]:
-                del self._apart[peer]
+        if peer.anti_affinity:
+            self._with_anti_affinity[peer] += by
+            if not self._with_anti_affinity[peer]:
+                del self._with_anti_affinity[peer]
 
 
 def selects(rule: "PeerRule", peer: "Peer") -> bool:
@@ -99,7 +99,7 @@ def selects(rule: "PeerRule", peer: "Peer") -> bool:
     if selector is None:
         return False
     if peer.namespace not in rule.namespaces and rule.namespace_selector != "":
-        is_cautious = rule.kind is PeerKind.APART and not rule.weight
+        is_cautious = rule.kind is PeerKind.ANTI_AFFINITY and not rule.weight
         if rule.namespace_selector is None or not is_cautious:
             return False
     return selector.matches(dict(peer.labels))

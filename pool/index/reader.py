@@ -82,7 +82,7 @@ class IndexReader(IndexFigures):
         """Return by what other pods may keep a pod away from a pool's nodes that is not weighed."""
         nodes = self.state(pool).devices_by_node
         keeps_away = self.requests.keep_away_beyond(without=without) or any(
-            self.requests.on(node, without=without).apart for node in nodes
+            self.requests.on(node, without=without).anti_affinity_pods for node in nodes
         )
         return (OTHER_PODS,) if keeps_away else ()
 

@@ -99,14 +99,14 @@ def _best(ranked: "Sequence[_Device]", devices: "DeviceRules") -> _Device:
     best = ranked[0]
     if not best.is_idle or not devices.has_preference:
         return best
-    alike = {
+    ties = {
         item.position: item
         for item in ranked
         if (item.is_new, item.rank) == (best.is_new, best.rank)
     }
-    mask = sum(1 << position for position in alike)
+    mask = sum(1 << position for position in ties)
     chosen = best_set(devices.topology, mask, 1)
-    return best if chosen is None else alike[chosen.bit_length() - 1]
+    return best if chosen is None else ties[chosen.bit_length() - 1]
 
 
 def _choose(

@@ -125,7 +125,9 @@ def unweighed(spec: "PodSpec") -> tuple[str, ...]:
 
 def peer_of(spec: "PodSpec", namespace: str, labels: "Mapping[str, str]") -> Peer:
     """Return the pod as rules of other pods select it."""
-    return _shared_peer(namespace, tuple(sorted(labels.items())), _apart(spec, namespace, labels))
+    return _shared_peer(
+        namespace, tuple(sorted(labels.items())), _anti_affinity(spec, namespace, labels)
+    )
 
 
 def peer_rules(
@@ -178,12 +180,14 @@ def _claims(pod: "Pod") -> "Iterator[str]":
             yield f"{pod.metadata.name}-{volume.name}"
 
 
-def _apart(spec: "PodSpec", namespace: str, labels: "Mapping[str, str]") -> "tuple[PeerRule, ...]":
+def _anti_affinity(
+    spec: "PodSpec", namespace: str, labels: "Mapping[str, str]"
+) -> "tuple[PeerRule, ...]":
     """Return the required podAntiAffinity."""
     if spec.affinity is None or spec.affinity.pod_anti_affinity is None:
         return ()
     rules = peer_rules(spec, namespace, labels)
-    return tuple(rule for rule in rules if rule.kind is PeerKind.APART and not rule.weight)
+    return tuple(rule for rule in rules if rule.kind is PeerKind.ANTI_AFFINITY and not rule.weight)
 
 
 def _peers(
@@ -204,8 +208,8 @@ def _peer_terms(spec: "PodSpec") -> "Iterator[tuple[PeerKind, object, int]]":
     """Yield the terms with their weights, 0 for required ones; a soft constraint on spreading has the weight 1."""
     affinity = spec.affinity or Affinity()
     for kind, terms in (
-        (PeerKind.NEAR, affinity.pod_affinity or PodAffinity()),
-        (PeerKind.APART, affinity.pod_anti_affinity or PodAffinity()),
+        (PeerKind.AFFINITY, affinity.pod_affinity or PodAffinity()),
+        (PeerKind.ANTI_AFFINITY, affinity.pod_anti_affinity or PodAffinity()),
     ):
         yield from ((kind, to_builtins(term), 0) for term in terms.required or ())
         for item in terms.preferred or ():
@@ -261,10 +265,10 @@ def _peer_rule(
 
 @functools.lru_cache(maxsize=4096)
 def _shared_peer(
-    namespace: str, labels: tuple[tuple[str, str], ...], apart: tuple[PeerRule, ...]
+    namespace: str, labels: tuple[tuple[str, str], ...], anti_affinity: tuple[PeerRule, ...]
 ) -> Peer:
     """Return one object for the equal pods of a workload."""
-    return Peer(intern(namespace), labels, apart)
+    return Peer(intern(namespace), labels, anti_affinity)
 
 
 @functools.lru_cache(maxsize=1024)

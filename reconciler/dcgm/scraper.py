@@ -58,12 +58,12 @@ class _Pace:
     """Assigns times that are at least `1 / per_second` apart."""
 
     def __init__(self, per_second: float) -> None:
-        self._apart_s = 1 / per_second
+        self._interval_s = 1 / per_second
         self._last = 0.0
 
     def slot(self, desired: float) -> float:
         """Return the first free time from the desired one on."""
-        self._last = max(desired, self._last + self._apart_s)
+        self._last = max(desired, self._last + self._interval_s)
         return self._last
 
 

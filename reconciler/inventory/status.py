@@ -91,7 +91,7 @@ def inventory_status(
     now: dt.datetime,
 ) -> GPUNodeInventoryStatus:
     """Return our part of the status that a node's inventory should show, given what it shows."""
-    beat, incomplete = merged.heartbeat, completeness_facts.incomplete
+    heartbeat, incomplete = merged.heartbeat, completeness_facts.incomplete
     dated = functools.partial(
         new_condition, current=current.conditions, generation=generation, now=now
     )
@@ -115,7 +115,7 @@ def inventory_status(
         system=system_of(merged, current.system, kernel=completeness_facts.kernel),
         kubelet=merged.kubelet,
         managed=completeness_facts.managed,
-        last_heartbeat=current.last_heartbeat if beat is None else format_time(beat),
+        last_heartbeat=current.last_heartbeat if heartbeat is None else format_time(heartbeat),
         conditions=[
             *(() if current.conditions else (unjudged,)),
             dated(

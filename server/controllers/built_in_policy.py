@@ -27,7 +27,7 @@ def built_in_policy(settings: "Settings", workloads: "WorkloadSettings") -> Poli
     return PolicyOperands(
         namespace=settings.namespace,
         spec=_spec(settings.bootstrap, workloads, kubelet=settings.kubelet.directory),
-        own=_own(settings.bootstrap, workloads),
+        own=_own_operands(settings.bootstrap, workloads),
     )
 
 
@@ -90,7 +90,7 @@ def _spec(
     )
 
 
-def _own(bootstrap: "BootstrapSettings", workloads: "WorkloadSettings") -> OwnOperands:
+def _own_operands(bootstrap: "BootstrapSettings", workloads: "WorkloadSettings") -> OwnOperands:
     agent, validator, exporter = workloads.agent, bootstrap.validator, bootstrap.dcgm_exporter
     is_validating = agent.is_enabled if validator.enabled is None else validator.enabled
     return OwnOperands(

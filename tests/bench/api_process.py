@@ -102,8 +102,8 @@ class Stock:
             self._edit(DEVICES, self._rng.choice(self._devices), {"state": state})
         else:
             name = self._rng.choice(self._nodes)
-            beat = {"type": "Ready", "status": "True", "message": f"{self.changes}"}
-            self._edit(NODES, name, {"conditions": [beat]})
+            condition = {"type": "Ready", "status": "True", "message": f"{self.changes}"}
+            self._edit(NODES, name, {"conditions": [condition]})
 
     def _change_pod(self) -> None:
         """A pod ends, is deleted, or another one appears with the same devices."""

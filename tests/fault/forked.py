@@ -47,7 +47,7 @@ class ForkServer:
         return json.loads(line)
 
     def close(self) -> None:
-        """End it; its children are killed before by whoever started them."""
+        """End it; its children are killed before by their parents."""
         with self._process as process:
             process.kill()
         self.run.ended(self._process.pid)

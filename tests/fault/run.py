@@ -179,7 +179,7 @@ class Run:
         await self._arena.build()
         await self._until_stable("the pools have their units", history, self._begun)
         self._progress(f"arena {self._arena.namespace} is ready")
-        self._oracle.upgrades.all_is_known(history.now())
+        self._oracle.upgrades.set_observed_until(history.now())
         # Whatever the steps are, they fall into an upgrade.
         await self._arena.drivers.set_version(self._arena.insist, FIRST_UPGRADE)
         self._fleet.probes.clear()

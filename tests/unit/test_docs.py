@@ -75,7 +75,7 @@ def names_in(path: Path) -> Iterator[Name]:
                 yield Name(file, number, match[1])
 
 
-def is_known(text: str) -> bool:
+def name_exists(text: str) -> bool:
     """Say whether it is there; what is no name of a file or of a module of ours is."""
     text = text.removesuffix("()")
     file, _, function = text.partition("::")
@@ -160,7 +160,7 @@ def members(scope: ast.AST) -> dict[str, ast.AST]:
 def unknown_names_in(paths: Iterable[Path]) -> str:
     """Return the names of what does not exist, one a line with its place."""
     names = (name for path in paths for name in names_in(path))
-    return "\n".join(str(name) for name in names if not is_known(name.text))
+    return "\n".join(str(name) for name in names if not name_exists(name.text))
 
 
 def test_what_documents_name_exists():
@@ -175,7 +175,7 @@ def test_what_docstrings_name_exists():
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("tests/unit/test_docs.py::is_known", True),
+        ("tests/unit/test_docs.py::name_exists", True),
         ("tests/unit/test_docs.py::is_not_there", False),
         ("tests/unit/no_such_file.py", False),
         ("docs/no-such-document.md", False),
@@ -190,4 +190,4 @@ def test_what_docstrings_name_exists():
     ],
 )
 def test_a_name_is_looked_up(text: str, expected: bool):
-    assert is_known(text) is expected
+    assert name_exists(text) is expected

@@ -86,15 +86,15 @@ def place_by_peers(
         domains: the values on nodes that the pod may go to.
     """
     match rule.kind:
-        case PeerKind.NEAR if not counts:
+        case PeerKind.AFFINITY if not counts:
             # The first of pods that want to be near each other goes anywhere.
             where = f"{rule} wants a node near other pods, of which none is bound yet"
             return Place() if rule.counts_itself else Place(undecided=where)
-        case PeerKind.NEAR if not _can_be_asked_for(rule.key):
+        case PeerKind.AFFINITY if not _can_be_asked_for(rule.key):
             return Place(untold=str(rule))
-        case PeerKind.NEAR:
+        case PeerKind.AFFINITY:
             return _place(rule.key, SelectorOperator.IN, counts)
-        case PeerKind.APART:
+        case PeerKind.ANTI_AFFINITY:
             return _place(rule.key, SelectorOperator.NOT_IN, counts)
         case PeerKind.SPREAD:
             figures = {value: counts.get(value, 0) for value in domains}

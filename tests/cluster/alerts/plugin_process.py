@@ -33,10 +33,10 @@ class PluginProcess:
     async def registered(self, resource: str, units: int) -> None:
         """Wait until kubelet knows so many units of the resource."""
 
-        async def is_known() -> bool:
+        async def has_capacity() -> bool:
             return bool(self._kubelet.plugins.capacity(resource) == units)
 
-        await polling.eventually(is_known, what=f"{units} of {resource} on the node")
+        await polling.eventually(has_capacity, what=f"{units} of {resource} on the node")
 
     async def admit(self, pod: "JsonObject") -> None:
         """Have kubelet give the pod's containers what they request."""

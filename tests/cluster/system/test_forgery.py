@@ -1,4 +1,4 @@
-"""Nobody but us writes our annotations, whoever they are and whichever way they try."""
+"""No other account writes our annotations, by any request."""
 
 import contextlib
 

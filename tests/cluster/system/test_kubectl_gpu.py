@@ -210,9 +210,9 @@ async def test_a_user_of_a_namespace_reads_the_words_of_the_leader(
 
 
 async def test_users_without_rights_and_bad_logins_get_a_sentence(big, namespace, kubectl_gpu):
-    nobody = await kubectl_gpu("why", "big", "-n", namespace, user="bob")
-    assert nobody.returncode == 3
-    assert 'pods "big" is forbidden: User "bob" cannot get' in nobody.stderr
+    unauthorized = await kubectl_gpu("why", "big", "-n", namespace, user="bob")
+    assert unauthorized.returncode == 3
+    assert 'pods "big" is forbidden: User "bob" cannot get' in unauthorized.stderr
     expired = await kubectl_gpu("pools", "--token", "expired")
     assert (expired.returncode, len(expired.stderr.splitlines())) == (3, 1)
     assert "accepts no credentials of this user (401 Unauthorized)" in expired.stderr

@@ -86,9 +86,11 @@ async def test_a_driver_that_hangs_stops_neither_bus_nor_health_nor_heartbeat(
         node.files.remove_function(FIRST)
         await asyncio.sleep(13)
         assert FIRST not in node.published()
-        beat = node.api.feature(FEATURE)["metadata"]["annotations"][HEARTBEAT_ANNOTATION]
+        heartbeat = node.api.feature(FEATURE)["metadata"]["annotations"][HEARTBEAT_ANNOTATION]
         await asyncio.sleep(61)
-        assert node.api.feature(FEATURE)["metadata"]["annotations"][HEARTBEAT_ANNOTATION] > beat
+        assert (
+            node.api.feature(FEATURE)["metadata"]["annotations"][HEARTBEAT_ANNOTATION] > heartbeat
+        )
 
 
 @pytest.mark.parametrize("is_on_bus", [True, False])

@@ -229,13 +229,15 @@ async def test_a_list_while_a_device_is_being_allocated_shares_nothing(
         await agent.admit(ended)
         allocate = node.plugins.allocate
 
-        async def while_somebody_lists(resource: str, ids: list[str]) -> ContainerAllocateResponse:
+        async def allocate_while_pods_are_listed(
+            resource: str, ids: list[str]
+        ) -> ContainerAllocateResponse:
             response = await allocate(resource, ids)
             agent.end(ended)
             node.list_pods()
             return response
 
-        node.plugins.allocate = while_somebody_lists  # type: ignore[method-assign,assignment]
+        node.plugins.allocate = allocate_while_pods_are_listed  # type: ignore[method-assign,assignment]
         await agent.admit(first)
         node.plugins.allocate = allocate  # type: ignore[method-assign]
         late = a_bound_pod("late", main={"main": 2}, assigned={"main": ("GPU-1", "GPU-2")})

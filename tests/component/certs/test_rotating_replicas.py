@@ -1,4 +1,4 @@
-"""Several replicas on one Secret: one certificate for all, whoever is faster."""
+"""Several replicas on one Secret: one certificate for all, in any order of writes."""
 
 import asyncio
 import datetime as dt

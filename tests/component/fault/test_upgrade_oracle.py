@@ -189,7 +189,7 @@ def test_node_that_was_away_a_moment_ago_may_be_taken_to_be_away_until_the_serve
         story.mark("c", UpgradeMarks(state=DONE, is_ready=False))
         story.mark("c", IN_SERVICE)
         if is_recorded:
-            story.oracle.upgrades.all_is_known(story.at + 0.5)
+            story.oracle.upgrades.set_observed_until(story.at + 0.5)
         for name in "abc":
             story.mark(name, CHOSEN)
         assert story.seen == ([upgrade_oracle.TOO_MANY_AWAY] if is_recorded else [])

@@ -268,8 +268,8 @@ async def test_a_list_that_changed_since_it_was_read_is_not_overwritten(cluster:
 
 async def test_a_heartbeat_is_no_reason_to_conflict(cluster: Cluster):
     await stable(cluster)
-    beat = {"status": {"conditions": [{"type": "Ready", "status": "True", "reason": "beat"}]}}
-    await cluster.client.merge_patch(NODES, beat, name="n1", subresource="status")
+    heartbeat = {"status": {"conditions": [{"type": "Ready", "status": "True", "reason": "beat"}]}}
+    await cluster.client.merge_patch(NODES, heartbeat, name="n1", subresource="status")
     await taint_pool(cluster, OURS)
     assert await cluster.node_marks.reconcile(N1) is None
     assert await taints(cluster) == [OURS]

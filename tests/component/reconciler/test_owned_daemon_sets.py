@@ -100,9 +100,9 @@ async def test_an_owner_that_somebody_takes_off_is_put_back(world: OperatorWorld
     await world.add_policy()
     await world.until_stable()
     before = await owners_of(world)
-    nobody = {"metadata": {"ownerReferences": None}}
+    no_owners = {"metadata": {"ownerReferences": None}}
     name = "nvidia-operator-validator"
-    await world.client.merge_patch(DAEMON_SETS, nobody, name=name, namespace=NAMESPACE)
+    await world.client.merge_patch(DAEMON_SETS, no_owners, name=name, namespace=NAMESPACE)
     await world.until_stable()
     assert await owners_of(world) == before
 

@@ -312,8 +312,8 @@ async def test_another_pool_of_the_same_name_has_a_life_of_its_own(cluster: Clus
     await run_pod(cluster, "a", "GPU-n1-0")
     await change(cluster, **SLICES)
     await run_pass(cluster)
-    nobody = {"metadata": {"finalizers": None}}
-    await cluster.client.merge_patch(GPU_POOLS, nobody, name="whole")
+    no_finalizers = {"metadata": {"finalizers": None}}
+    await cluster.client.merge_patch(GPU_POOLS, no_finalizers, name="whole")
     await cluster.client.delete(GPU_POOLS, "whole")
     await cluster.add_pool()
     await cluster.observe()

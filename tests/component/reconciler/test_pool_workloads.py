@@ -247,7 +247,7 @@ async def test_nothing_of_a_deleted_pool_stays(workloads: Workloads, is_gone: bo
     await workloads.cluster.client.delete(GPU_POOLS, "whole")
     restarted = Workloads(workloads.cluster)
     await restarted.observe()
-    assert restarted.config_maps.groups() == {WHOLE}, "whoever starts has it reconciled"
+    assert restarted.config_maps.groups() == {WHOLE}, "a replica reconciles it as it starts"
     await restarted.until_stable()
     assert await restarted.names() == set()
 

@@ -28,18 +28,20 @@ def kind_of(request: LoggedRequest) -> str:
     resource, name, subresource = _parts_of(request.path)
     if not resource:
         return DISCOVERY
-    verb, which, by = request.method, "", ""
+    verb, selection, manager = request.method, "", ""
     if verb == "GET" and not name:
         verb = "WATCH" if "watch=" in request.query else "LIST"
         if resource == "pods":
-            which = next(item for item, query in _OF_PODS.items() if re.match(query, request.query))
+            selection = next(
+                item for item, query in _OF_PODS.items() if re.match(query, request.query)
+            )
     if resource == "secrets":
-        which = name
-    if (manager := _BY.search(request.query)) is not None:
-        by = f"by {manager[1]}"
-    what = " ".join(filter(None, (resource, which)))
-    whole = f"{what}/{subresource}" if subresource else what
-    return " ".join(filter(None, (verb, whole, by)))
+        selection = name
+    if (match := _BY.search(request.query)) is not None:
+        manager = f"by {match[1]}"
+    target = " ".join(filter(None, (resource, selection)))
+    path = f"{target}/{subresource}" if subresource else target
+    return " ".join(filter(None, (verb, path, manager)))
 
 
 def requests_of_ours(cluster: Cluster) -> list[LoggedRequest]:
@@ -47,24 +49,24 @@ def requests_of_ours(cluster: Cluster) -> list[LoggedRequest]:
     return [request for request in cluster.api.requests if request.user == SERVER_USER]
 
 
-def breaking(kind: str, breakage: Breakage, *, nth: int = 1, times: int = 1) -> InjectedError:
+def fault_of_kind(kind: str, breakage: Breakage, *, nth: int = 1, times: int = 1) -> InjectedError:
     """Return what lets the nth request of a kind fail, and those behind it."""
     verb, _, remaining = kind.partition(" ")
-    remaining, _, by = remaining.partition(" by ")
-    what, _, subresource = remaining.partition("/")
-    resource, _, which = what.partition(" ")
-    path, query = f"/{resource}/{which or '[^/]+'}", ""
+    remaining, _, manager = remaining.partition(" by ")
+    target, _, subresource = remaining.partition("/")
+    resource, _, selection = target.partition(" ")
+    path, query = f"/{resource}/{selection or '[^/]+'}", ""
     match verb:
         case "LIST" | "WATCH":
             path = f"/{resource}"
             query = "(?=.*watch=)" if verb == "WATCH" else "(?!.*watch=)"
-            query += _OF_PODS[which] if resource == "pods" else ""
+            query += _OF_PODS[selection] if resource == "pods" else ""
         case _ if kind == DISCOVERY:
             path = "/apis/[^/]+/[^/]+"
         case "POST" if not subresource:
             path = f"/{resource}"
         case "PATCH":
-            query = f"(?=.*fieldManager=[^&]*/{by}(&|$))" if by else "(?!.*fieldManager=)"
+            query = f"(?=.*fieldManager=[^&]*/{manager}(&|$))" if manager else "(?!.*fieldManager=)"
         case _:
             pass
     return InjectedError(

@@ -15,7 +15,7 @@ QUESTION = extender_args(a_wire_pod(whole=1), "n1")
 async def test_scheduler_paths_refuse_a_caller_without_credentials(
     anonymous: ServedApp, path: str
 ) -> None:
-    """Lesson 36: whoever reaches the port could bind otherwise."""
+    """Lesson 36: without authentication each client of the port could bind."""
     anonymous.extender_setup.pending()
     verb = path.rsplit("/", maxsplit=1)[-1]
     refused = sample("gpu_extender_duration_seconds_count", verb=verb, outcome="unauthenticated")

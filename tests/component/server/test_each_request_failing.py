@@ -16,7 +16,7 @@ from simulator.apiserver.injection import Breakage, InjectedError
 from simulator.apiserver.requestlog import LoggedRequest
 from tests.component.server import full_run
 from tests.component.server.cluster_run import ClusterRun
-from tests.component.server.request_kinds import DISCOVERY, breaking, kind_of, requests_of_ours
+from tests.component.server.request_kinds import DISCOVERY, fault_of_kind, kind_of, requests_of_ours
 from tests.support import rights
 from tests.support.metric_samples import Counted
 
@@ -263,12 +263,12 @@ def is_read(kind: str) -> bool:
 
 
 def failing(kind: str, nth: int) -> list[InjectedError]:
-    refused = breaking(kind, Breakage.STATUS, nth=nth)
+    refused = fault_of_kind(kind, Breakage.STATUS, nth=nth)
     if is_read(kind):
         # aiohttp itself asks a second time when a kept-alive connection is cut.
-        return [refused, breaking(kind, Breakage.RESET_BEFORE, nth=nth, times=2)]
+        return [refused, fault_of_kind(kind, Breakage.RESET_BEFORE, nth=nth, times=2)]
     ways = (Breakage.RESET_BEFORE, Breakage.RESET_AFTER)
-    return [refused, *(breaking(kind, way, nth=nth) for way in ways)]
+    return [refused, *(fault_of_kind(kind, way, nth=nth) for way in ways)]
 
 
 def codes_of(kind: str, counted: Counted) -> set[str]:

@@ -168,11 +168,11 @@ async def test_lease_expires_while_a_binding_may_be_in_flight(
 async def add_device(cluster: Cluster) -> None:
     await cluster.client.create(GPU_POOLS, a_pool())
 
-    async def is_known() -> bool:
+    async def has_phase() -> bool:
         pool = await cluster.client.get(GPU_POOLS, GPUPool, "whole")
         return bool(pool.status.phase)
 
-    await until_async(is_known)
+    await until_async(has_phase)
     device = a_device("n1", 0, "whole")
     await cluster.client.create(GPU_DEVICES, device)
     await cluster.client.merge_patch(

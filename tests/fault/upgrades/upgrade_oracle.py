@@ -126,15 +126,15 @@ class UpgradeOracle:
         self._stays: dict[str, _Stay] = {}
         # uid of a pod with units -> where it was
         self._has_budgets = True
-        self._known_at = -math.inf
+        self._observed_until = -math.inf
         self.begun = 0
         """Upgrades of a node."""
         self.most_away = 0
         """Nodes that were away at once when an upgrade took one more away."""
 
-    def all_is_known(self, at: float) -> None:
+    def set_observed_until(self, at: float) -> None:
         """Take it that the server has seen every node as it is: it was at rest at this time."""
-        self._known_at = at
+        self._observed_until = at
 
     def release_guards(self) -> None:
         """Judge the ends of guarded pods no longer."""
@@ -194,7 +194,7 @@ class UpgradeOracle:
         if not now.is_away_by_upgrade:
             seen.is_charged = False
         elif not before.is_away_by_upgrade:
-            since = max(observation.at - LATENESS_S, self._known_at)
+            since = max(observation.at - LATENESS_S, self._observed_until)
             seen.is_charged = not any(
                 spell.marks.is_closed_by_others for spell in seen.spells if spell.until >= since
             )

@@ -38,7 +38,7 @@ def note_of(reply: Reply, pod: dict[str, Any]) -> Any:
     return decode_reservation(reply.applied_to(pod)["metadata"]["annotations"][RESERVATION])
 
 
-def known_in_the_pods_namespace(caches: CacheIndex, *archs: int) -> CacheName:
+def add_cache_of_the_pods_namespace(caches: CacheIndex, *archs: int) -> CacheName:
     name = CacheName(namespace=a_pod()["metadata"]["namespace"], name="llama")
     caches.set_cache(name, a_resolved_cache(*archs))
     return name
@@ -46,14 +46,14 @@ def known_in_the_pods_namespace(caches: CacheIndex, *archs: int) -> CacheName:
 
 def test_units_are_reserved_on_devices_that_fit():
     setup, caches = a_setup(("8.0", "9.0"), ("8.0", "9.0"))
-    known_in_the_pods_namespace(caches, 90)
+    add_cache_of_the_pods_namespace(caches, 90)
     pod = a_pod()
     assert note_of(setup.ask(mutate_pod, pod), pod).devices == {"main": ("GPU-n0-1",)}
 
 
 def test_the_warm_node_goes_before_the_first_one():
     setup, caches = a_setup(("8.0", "9.0"), ("8.0", "9.0"))
-    set_warm(caches, {known_in_the_pods_namespace(caches, 90): ["n1"]})
+    set_warm(caches, {add_cache_of_the_pods_namespace(caches, 90): ["n1"]})
     pod = a_pod()
     reply = setup.ask(mutate_pod, pod)
     assert note_of(reply, pod).devices == {"main": ("GPU-n1-1",)}
@@ -62,7 +62,7 @@ def test_the_warm_node_goes_before_the_first_one():
 
 def test_a_pod_whose_cache_fits_no_device_waits_and_is_told_why():
     setup, caches = a_setup(("8.0",))
-    known_in_the_pods_namespace(caches, 90)
+    add_cache_of_the_pods_namespace(caches, 90)
     reply = setup.ask(mutate_pod, a_pod())
     namespace = a_pod()["metadata"]["namespace"]
     assert reply.warnings == [
@@ -74,7 +74,7 @@ def test_a_pod_whose_cache_fits_no_device_waits_and_is_told_why():
 
 def test_a_pool_that_refuses_waiting_pods_says_that_the_cache_does_not_fit():
     setup, caches = a_setup(("8.0",), reservation={"ttl": "60s", "whenExhausted": "Reject"})
-    known_in_the_pods_namespace(caches, 90)
+    add_cache_of_the_pods_namespace(caches, 90)
     reply = setup.ask(mutate_pod, a_pod())
     assert not reply.allowed
     namespace = a_pod()["metadata"]["namespace"]
@@ -89,7 +89,7 @@ def test_capacity_is_awaited_for_a_pod_that_fits_no_device_which_the_pool_has():
     """A shape may have others: the planner knows which do."""
     for capabilities in (("8.0",), ("9.0",), ()):
         setup, caches = a_setup(capabilities, autoscaling=SHAPES)
-        known_in_the_pods_namespace(caches, 90)
+        add_cache_of_the_pods_namespace(caches, 90)
         pod = a_pod(2)
         gates = setup.ask(mutate_pod, pod).applied_to(pod)["spec"].get("schedulingGates")
         assert gates, json.dumps(capabilities)

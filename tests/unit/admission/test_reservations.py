@@ -210,7 +210,7 @@ def test_a_pod_of_a_higher_priority_reserves_what_others_wait_for():
 
 @pytest.mark.parametrize("when_exhausted", ["Pend", "Reject"])
 def test_units_reserved_for_a_pod_that_nobody_has_seen_keep_no_other_pod_out(when_exhausted: str):
-    """Whoever reaches the webhook, or is refused by a quota after it, can hold units and no more."""
+    """A request to the webhook that no object follows, as after a refusal by a quota, reserves units and does no more."""
     setup = an_admission_setup(devices=1, reservation={"whenExhausted": when_exhausted})
     mutate(setup, a_pod_object(name="forged"))
 

@@ -35,7 +35,7 @@ CLOSED: Json = {"groups": ["researchers"]}
 class Forgeries(RuleBasedStateMachine):
     """Users, controllers and admission; a template's image says who wrote it.
 
-    A member who writes a stored template again signs it, whoever wrote it first.
+    A member who writes a stored template again signs it, also where another user wrote it first.
     """
 
     def __init__(self) -> None:

@@ -89,7 +89,7 @@ class Cutting(RuleBasedStateMachine):
         self.in_use.clear()
 
     @rule(mode=st.booleans(), pending=st.sampled_from([None, True, False]))
-    def somebody_sets_the_mode(self, mode: bool, pending: bool | None) -> None:
+    def an_operator_sets_the_mode(self, mode: bool, pending: bool | None) -> None:
         if self.device.instances or self.is_used:
             return
         self.device.is_mig_enabled = mode
@@ -97,7 +97,7 @@ class Cutting(RuleBasedStateMachine):
 
     @precondition(lambda self: self.device.is_mig_enabled)
     @rule(profile=st.sampled_from(NAMES), is_complete=st.booleans())
-    def somebody_makes_an_instance(self, profile: str, is_complete: bool) -> None:
+    def an_operator_creates_an_instance(self, profile: str, is_complete: bool) -> None:
         form = next(form for form in H100_PROFILES if form.name == profile)
         starts = self.device.free_starts(form)
         if not starts:

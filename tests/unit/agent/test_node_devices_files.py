@@ -28,7 +28,7 @@ def test_another_content_is_another_file(tmp_path: Path):
     replace_file(path, b"one")
     with path.open("rb") as held:
         assert replace_file(path, b"two")
-        # Whoever reads it now reads the old one to its end.
+        # An open reader reads the old one to its end.
         assert held.read() == b"one"
     assert path.read_bytes() == b"two"
 

@@ -49,7 +49,7 @@ def listed(name: str = "p", **containers: tuple[str, ...]) -> PodUnits:
     )
 
 
-def nobody_served(_uid: PodUid, _container: str, _resource: str) -> bool:
+def has_no_units(_uid: PodUid, _container: str, _resource: str) -> bool:
     return False
 
 
@@ -65,7 +65,7 @@ def who(found: IdentifiedContainer | NotIdentified) -> tuple[str, str]:
 def asked(
     *listing: PodUnits, pods: NodePods, query: PodQuery
 ) -> IdentifiedContainer | NotIdentified:
-    return identify(listing, pods, query, has_units=nobody_served)
+    return identify(listing, pods, query, has_units=has_no_units)
 
 
 def test_the_pod_that_has_nothing_yet_asks():
@@ -174,13 +174,13 @@ def test_without_a_list_the_first_pod_whose_assigned_units_are_free_is_identifie
         a_bound_pod("first", assigned={"main": ("GPU-1",)}),
         a_bound_pod("second", assigned={"main": ("GPU-2",)}),
     )
-    found = identify_by_assignment(pods, a_query(), has_units=nobody_served)
+    found = identify_by_assignment(pods, a_query(), has_units=has_no_units)
     assert who(found) == ("first", "main")
     assert isinstance(found, IdentifiedContainer)
     assert found.by is IdentifiedBy.ASSIGNED
     assert isinstance(identify_by_assignment(pods, a_query(), has_units=all_served), NotIdentified)
     assert isinstance(
-        identify_by_assignment(pods, a_query(must=("GPU-7",)), has_units=nobody_served),
+        identify_by_assignment(pods, a_query(must=("GPU-7",)), has_units=has_no_units),
         NotIdentified,
     )
 
@@ -189,14 +189,14 @@ def test_without_a_list_the_init_containers_units_tell_who_comes_after_it():
     pod = a_bound_pod(
         "p", init={"i": 1}, main={"a": 2}, assigned={"i": ("GPU-1",), "a": ("GPU-1", "GPU-2")}
     )
-    found = identify_by_assignment(pods_of(pod), a_query(2, ("GPU-1",)), has_units=nobody_served)
+    found = identify_by_assignment(pods_of(pod), a_query(2, ("GPU-1",)), has_units=has_no_units)
     assert who(found) == ("p", "a")
 
 
 @pytest.mark.looptime
 async def test_the_watch_is_waited_for_and_no_longer_than_allowed():
     pods = NodePods()
-    judge = partial(identify, [listed("p", main=())], pods, a_query(), has_units=nobody_served)
+    judge = partial(identify, [listed("p", main=())], pods, a_query(), has_units=has_no_units)
     loop = asyncio.get_running_loop()
     started = loop.time()
     assert isinstance(await wait_until_identified(pods, judge, 0.05), NotIdentified)
@@ -210,7 +210,7 @@ async def test_the_watch_is_waited_for_and_no_longer_than_allowed():
 
 async def test_a_pod_counts_that_the_watch_shows_once_this_process_runs_again():
     pods = NodePods()
-    judge = partial(identify, [listed("p", main=())], pods, a_query(), has_units=nobody_served)
+    judge = partial(identify, [listed("p", main=())], pods, a_query(), has_units=has_no_units)
     pod = node_pod(a_bound_pod("p"))
     assert pod is not None
     loop = asyncio.get_running_loop()

@@ -13,12 +13,12 @@ from api.names import NodeName
 from cli.uninstall.own_kinds import RemovalStage, own_kinds
 from cli.uninstall.removal_plan import (
     HOLDER,
-    Found,
     FoundLease,
     FoundNode,
     FoundObject,
     RemovalAction,
     RemovalPlan,
+    RemovalSurvey,
     left_texts,
     plan_removal,
     pods_in_use,
@@ -55,9 +55,11 @@ def an_object(resource: Resource, name: str = "x", **changes: Any) -> FoundObjec
     return FoundObject(resource=resource, name=name, uid=f"uid-{name}", **changes)
 
 
-def found(stage: RemovalStage | None = None, *objects: FoundObject, **changes: Any) -> Found:
+def found(
+    stage: RemovalStage | None = None, *objects: FoundObject, **changes: Any
+) -> RemovalSurvey:
     by_stage = {} if stage is None else {stage: objects}
-    return Found(objects_by_stage=by_stage, **changes)
+    return RemovalSurvey(objects_by_stage=by_stage, **changes)
 
 
 def a_node(
@@ -123,7 +125,7 @@ def test_the_table_is_in_the_order_of_the_stages():
 @given(st.permutations(list(RemovalStage)))
 def test_order_of_stages_does_not_depend_on_the_order_of_finding(order: list[RemovalStage]):
     objects = {stage: (an_object(SERVICES, stage.name.lower()),) for stage in order}
-    plan = plan_removal(Found(objects_by_stage=objects))
+    plan = plan_removal(RemovalSurvey(objects_by_stage=objects))
     stages = [step.stage for step in plan.steps]
     assert stages == [item for item in RemovalStage if item in set(stages)]
     assert set(stages) == set(RemovalStage) - {RemovalStage.FINALIZERS, RemovalStage.DEFINITIONS}
@@ -135,16 +137,16 @@ def test_definitions_wait_until_their_objects_are_gone():
         RemovalStage.OBJECTS: (an_object(GPU_DEVICES),),
         RemovalStage.DEFINITIONS: (definition,),
     }
-    assert texts(plan_removal(Found(objects_by_stage=objects))) == ["delete GPUDevice x"]
+    assert texts(plan_removal(RemovalSurvey(objects_by_stage=objects))) == ["delete GPUDevice x"]
     objects[RemovalStage.OBJECTS] = ()
-    (step,) = plan_removal(Found(objects_by_stage=objects)).steps
+    (step,) = plan_removal(RemovalSurvey(objects_by_stage=objects)).steps
     assert step.target == definition
 
 
 def test_object_that_is_going_is_awaited():
-    going = an_object(NAMESPACES, is_being_deleted=True)
-    plan = plan_removal(found(RemovalStage.NAMESPACE, going))
-    assert (plan.steps, plan.going) == ((), (going,))
+    being_deleted = an_object(NAMESPACES, is_being_deleted=True)
+    plan = plan_removal(found(RemovalStage.NAMESPACE, being_deleted))
+    assert (plan.steps, plan.being_deleted) == ((), (being_deleted,))
 
 
 def test_only_our_finalizers_are_removed_from_the_list_that_was_read():
@@ -165,7 +167,7 @@ def test_lease_is_held_and_deployments_scaled_before_agents_go():
     }
     running = (an_object(DEPLOYMENTS, "server"),)
     plan = plan_removal(
-        Found(
+        RemovalSurvey(
             objects_by_stage=objects, running_deployments=running, lease=FoundLease(holder="leader")
         )
     )
@@ -188,7 +190,7 @@ def test_lease_and_namespace_stay_for_a_server_that_outlives_the_removal():
         RemovalStage.NAMESPACE: (an_object(NAMESPACES),),
     }
     plan = plan_removal(
-        Found(objects_by_stage=objects, lease=FoundLease(holder=HOLDER)), keeps_lease=True
+        RemovalSurvey(objects_by_stage=objects, lease=FoundLease(holder=HOLDER)), keeps_lease=True
     )
     assert plan.steps == ()
 
@@ -379,7 +381,7 @@ def test_what_somebody_else_keeps_stays_kept():
 
 def test_requests_for_nodes_go_once_no_server_makes_them_again():
     plan = plan_removal(
-        Found(
+        RemovalSurvey(
             objects_by_stage={
                 RemovalStage.AGENTS: (an_object(SERVICES),),
                 RemovalStage.SIGNALS: (an_object(PODS, "scale-x"),),

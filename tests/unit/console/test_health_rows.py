@@ -21,7 +21,7 @@ from tests.support.console_feed import NOW, ConsoleFeed
 from tests.support.console_worlds import condition
 from tests.support.plugin_cluster import labelled
 
-NOBODY = Visibility(namespaces=frozenset(), nodes=True)
+NO_NAMESPACES = Visibility(namespaces=frozenset(), nodes=True)
 
 
 def a_lease(
@@ -197,7 +197,7 @@ def test_an_agent_that_works_with_restrictions_is_a_finding():
         text="AgentDegraded is True: Because: processes of pod x are left",
         cure="kubectl describe gni n1",
     )
-    seen = feed.section("health", NOBODY)["GPUNodeInventory n1"]
+    seen = feed.section("health", NO_NAMESPACES)["GPUNodeInventory n1"]
     assert seen.text == "AgentDegraded is True: Because"
     feed.put(an_inventory(condition("AgentDegraded", "False")))
     assert found(feed, "GPUNodeInventory n1") is None
@@ -208,6 +208,6 @@ def test_an_agent_that_has_not_reported_is_a_finding_for_everybody():
     row = found(feed, "GPUNodeInventory n1")
     assert row is not None
     assert row.text == "no node agent has reported it: its devices are not watched"
-    assert feed.section("health", NOBODY)["GPUNodeInventory n1"] == row
+    assert feed.section("health", NO_NAMESPACES)["GPUNodeInventory n1"] == row
     feed.remove(an_inventory())
     assert found(feed, "GPUNodeInventory n1") is None

@@ -80,18 +80,18 @@ def test_hidden_pods_are_counted_all_the_same(seed: int, changes: int):
     for _ in range(changes):
         world.change()
     feed.flush()
-    nobody = Visibility(namespaces=frozenset(), nodes=True)
-    assert feed.section("pools", nobody) == feed.section("pools")
+    no_namespaces = Visibility(namespaces=frozenset(), nodes=True)
+    assert feed.section("pools", no_namespaces) == feed.section("pools")
     figures = [(row.used, row.reserved, row.look) for row in feed.section("devices").values()]
-    hidden = feed.section("devices", nobody).values()
+    hidden = feed.section("devices", no_namespaces).values()
     assert [(row.used, row.reserved, row.look) for row in hidden] == figures
     assert all(row.holders == () for row in hidden)
     reserved = [(row.node, row.units, row.expires) for row in feed.section("reservations").values()]
-    reported = feed.section("reservations", nobody).values()
+    reported = feed.section("reservations", no_namespaces).values()
     assert [(row.node, row.units, row.expires) for row in reported] == reserved
     assert {(row.namespace, row.pod, row.created) for row in reported} <= {("", "", "")}
-    assert not feed.section("waiting", nobody)
-    assert not feed.section("shares", nobody)
+    assert not feed.section("waiting", no_namespaces)
+    assert not feed.section("shares", no_namespaces)
 
 
 def test_remedies_name_pods_of_others_as_units_of_other_users():

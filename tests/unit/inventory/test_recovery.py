@@ -22,7 +22,7 @@ def test_the_catalog_counts_where_the_driver_has_no_action(code: int, expected: 
 @pytest.mark.parametrize("code", [0, 1, 61, 65_535])
 def test_an_xid_that_no_table_knows_is_not_none(code: int):
     assert action_of_xid(code).action is UNKNOWN
-    assert action_of_xid(code).source is ActionSource.NOBODY
+    assert action_of_xid(code).source is ActionSource.UNLISTED
 
 
 @pytest.mark.parametrize(

@@ -192,10 +192,10 @@ class TestLabels:
 
 class TestFeatures:
     def test_of_the_agent_tell_everything_of_a_device(self):
-        beat = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+        heartbeat = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
         instances = '[{"profile": "1g.18gb", "uuid": "MIG-1"}]'
         device = agent_device("n1", 1, of=2) | {"mig.instances": instances, "mig.mode": "Enabled"}
-        report = reported(agent_feature("n1", [device], heartbeat=beat))
+        report = reported(agent_feature("n1", [device], heartbeat=heartbeat))
         assert device_of(report) == ReportedDevice(
             address="0000:18:00.0",
             uuid=uuid_of("n1", 1),
@@ -212,7 +212,7 @@ class TestFeatures:
             mig_profiles=("1g.18gb", "3g.71gb"),
             mig_instances=(MigPartition("1g.18gb", "MIG-1"),),
         )
-        assert report.heartbeat == beat
+        assert report.heartbeat == heartbeat
         assert report.health == {uuid_of("n1", 1): HealthReport("Healthy")}
         assert report.versions.toolkit == "1.17.4"
         assert report.bad == frozenset()

@@ -200,8 +200,8 @@ def test_claims_and_rules_about_other_pods_are_named() -> None:
     assert found.claims == ("data", "p-scratch")
     assert found.untold == ()
     assert found.peers == (
-        PeerRule(PeerKind.NEAR, "zone", "app=x", ("a", "b")),
-        PeerRule(PeerKind.APART, "zone", "app=x", (), ""),
+        PeerRule(PeerKind.AFFINITY, "zone", "app=x", ("a", "b")),
+        PeerRule(PeerKind.ANTI_AFFINITY, "zone", "app=x", (), ""),
         PeerRule(
             PeerKind.SPREAD,
             "zone",

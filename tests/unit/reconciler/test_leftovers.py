@@ -1,4 +1,4 @@
-"""What is left of a pool, whoever wrote it there."""
+"""What is left of a pool, by any writer."""
 
 from api.names import PoolName, pool_node_label
 from pool.facts import device_facts

@@ -27,7 +27,7 @@ def observed(feature: dict[str, Any]) -> ObservedFeature:
     return observe_feature(msgspec.convert(feature, NodeFeature))
 
 
-def beat(seconds: float, **changes: str) -> ObservedFeature:
+def heartbeat_at(seconds: float, **changes: str) -> ObservedFeature:
     devices = [agent_device("n1", 0) | changes]
     return observed(agent_feature("n1", devices, heartbeat=EPOCH + dt.timedelta(seconds=seconds)))
 
@@ -94,20 +94,20 @@ def test_the_same_again_is_told_nobody(sink: NodeFeatureSink, reported: list[str
 
 def test_a_heartbeat_is_kept_and_told_nobody(sink: NodeFeatureSink, reported: list[str]):
     for seconds in (0, 30, 60):
-        sink.upsert(beat(seconds))
+        sink.upsert(heartbeat_at(seconds))
     assert reported == ["n1"]
     assert sink.heartbeat(N1) == EPOCH + dt.timedelta(seconds=60)
 
 
 def test_a_heartbeat_after_a_silence_is_told(sink: NodeFeatureSink, reported: list[str]):
-    sink.upsert(beat(0))
-    sink.upsert(beat(300))
+    sink.upsert(heartbeat_at(0))
+    sink.upsert(heartbeat_at(300))
     assert reported == ["n1", "n1"]
 
 
 def test_a_fact_that_comes_with_a_heartbeat_is_told(sink: NodeFeatureSink, reported: list[str]):
-    sink.upsert(beat(0))
-    sink.upsert(beat(30, health="Unhealthy", **{"health.reason": "Xid79"}))
+    sink.upsert(heartbeat_at(0))
+    sink.upsert(heartbeat_at(30, health="Unhealthy", **{"health.reason": "Xid79"}))
     assert reported == ["n1", "n1"]
     assert sink.health(N1) == {uuid_of("n1", 0): HealthReport("Unhealthy", "Xid79")}
 
@@ -122,9 +122,9 @@ def test_a_feature_that_changes_its_node_is_told_both(sink: NodeFeatureSink, rep
 
 
 def test_a_deleted_feature_is_forgotten_even_twice(sink: NodeFeatureSink, reported: list[str]):
-    sink.upsert(beat(0))
-    sink.discard(beat(0))
-    sink.discard(beat(0))
+    sink.upsert(heartbeat_at(0))
+    sink.discard(heartbeat_at(0))
+    sink.discard(heartbeat_at(0))
     assert (sink.nodes(), sink.heartbeat(N1), sink.health(N1)) == ([], None, {})
     assert reported == ["n1", "n1"]
 

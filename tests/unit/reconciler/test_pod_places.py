@@ -81,17 +81,17 @@ def test_a_volume_that_is_to_be_made_is_where_its_class_allows():
 
 
 def test_a_pod_goes_where_the_pods_are_that_it_must_be_near_and_waits_while_there_are_none():
-    near = rule(PeerKind.NEAR)
+    near = rule(PeerKind.AFFINITY)
     assert place_by_peers(near, {"a": 2}, ()).terms == (term(expression(ZONE, "a")),)
     assert "none is bound" in place_by_peers(near, {}, ()).undecided
-    assert place_by_peers(rule(PeerKind.NEAR, counts_itself=True), {}, ()) == Place()
-    assert place_by_peers(rule(PeerKind.NEAR, "example.com/rack"), {"r": 1}, ()).untold
+    assert place_by_peers(rule(PeerKind.AFFINITY, counts_itself=True), {}, ()) == Place()
+    assert place_by_peers(rule(PeerKind.AFFINITY, "example.com/rack"), {"r": 1}, ()).untold
 
 
 def test_a_pod_keeps_away_from_the_pods_that_it_must_be_apart_from():
     terms = (term(expression(ZONE, "a", "c", operator="NotIn")),)
-    assert place_by_peers(rule(PeerKind.APART), {"c": 1, "a": 1}, ()) == Place(terms)
-    assert place_by_peers(rule(PeerKind.APART), {}, ()) == Place()
+    assert place_by_peers(rule(PeerKind.ANTI_AFFINITY), {"c": 1, "a": 1}, ()) == Place(terms)
+    assert place_by_peers(rule(PeerKind.ANTI_AFFINITY), {}, ()) == Place()
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ def test_pods_that_are_alike_but_for_their_claims_are_of_one_kind():
 
 
 def test_two_pods_that_are_never_on_one_node_get_a_node_each():
-    apart = rule(PeerKind.APART, HOST, counts_itself=True)
+    apart = rule(PeerKind.ANTI_AFFINITY, HOST, counts_itself=True)
     selection = placed(PodSelection(peers=(apart,)), [])
     pods = [a_waiting_pod(name, selection=selection) for name in "abc"]
     other = a_waiting_pod("d")

@@ -89,7 +89,7 @@ class Containerd:
         # Without --local: "no unpack platforms defined".
         await self.ctr("images", "import", "--local", "--snapshotter", "overlayfs", str(tar))
         # CRI learns of them by an event; a pod that comes earlier waits for kubelet's back-off.
-        await polling.eventually(self._all_known, what=f"CRI knows the images of {tar}")
+        await polling.eventually(self._has_all_images, what=f"CRI knows the images of {tar}")
 
     async def tag_image(self, image: str, names: "Iterable[str]") -> None:
         """Give an image further names; pods that come seconds later find it."""
@@ -107,7 +107,7 @@ class Containerd:
             )
         return done.stdout
 
-    async def _all_known(self) -> bool:
+    async def _has_all_images(self) -> bool:
         return not await self.ctr("images", "list", "--quiet", _UNKNOWN_TO_CRI)
 
     async def _ready(self) -> str | None:

@@ -110,13 +110,13 @@ async def test_a_device_fails_under_a_pod(pools: Pools, devices: "NodeDevices"):
     devices.driver.ask_for(unit, NODE_REBOOT)
     devices.driver.emit_xid(unit, 79)
 
-    async def is_known() -> bool:
+    async def is_unhealthy() -> bool:
         statuses = (await pools.get("victim"))["status"].get("containerStatuses", [])
         current = json.dumps([status.get("allocatedResourcesStatus") for status in statuses])
         assert "Unhealthy" in current, current
         return True
 
-    await polling.eventually(is_known, what="the pod's status says that its device is not well")
+    await polling.eventually(is_unhealthy, what="the pod's status says that its device is not well")
     await pools.recorded("GPUDeviceFaulted", "victim")
     await pools.offers_of(resource, 1)
     assert (await pools.get("victim"))["status"]["phase"] == "Running"
