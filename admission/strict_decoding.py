@@ -13,7 +13,7 @@ from msgspec import inspect as types
 
 from api.field_errors import FieldError
 from api.kinds.autoscaling import AMOUNT_PATTERN, QUANTITY_PATTERN, SHAPE_NAME_PATTERN
-from api.kinds.gpupool import PCI_ID_PATTERN
+from api.kinds.device_selector import PCI_ID_PATTERN
 from api.meta import Model
 from api.mig.profile import MIG_PROFILE_PATTERN
 from api.quantity import DURATION_PATTERN

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any, final
 import msgspec
 from msgspec import Meta
 
-from api.kinds import gpupool
+from api.kinds import device_selector, gpupool
 from api.kinds.autoscaling import Autoscaling, AutoscalingStatus
 from api.kinds.gpudevice import DeviceState, GPUDevice, GPUDeviceStatus
 from api.names import MOST_SLICES_READ
@@ -32,8 +32,8 @@ class _EffectiveAllocation(gpupool.EffectiveAllocation, frozen=True):
 
 class _PoolSpec(gpupool.GPUPoolSpec, frozen=True):
     allocation: _Allocation = _Allocation()
-    device_selector: gpupool.DeviceSelector = msgspec.field(
-        default=gpupool.DeviceSelector(), name="-selector"
+    device_selector: device_selector.DeviceSelector = msgspec.field(
+        default=device_selector.DeviceSelector(), name="-selector"
     )
     assignment: gpupool.Assignment = msgspec.field(default=gpupool.Assignment(), name="-assignment")
     access: gpupool.Access = msgspec.field(default=gpupool.Access(), name="-access")

@@ -27,11 +27,12 @@ import msgspec
 from api.clock import Instant
 from api.kinds.gpupool import AllocationMode, Strategy
 from api.names import DeviceName, NodeName, PodUid, ReservationId, UnitId
-from pool.allocation_state import AllocationState, PlacementRequest
+from pool.allocation_state import AllocationState
 from pool.index.cache_fit import is_limited
 from pool.index.device_index import DeviceIndex
 from pool.model import DeviceFacts, NodeFacts
 from pool.placement.planner import Placed, may_go_to
+from pool.reservations.reservation import PlacementRequest
 from pool.what_if.evictions import fits_when_empty
 from pool.what_if.exclusion import once_uncordoned
 

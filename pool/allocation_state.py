@@ -4,9 +4,8 @@ Every transition of a pod between the two is a method here. All methods are sync
 atomic. Plans and queries are `pool.allocation_reader`'s; a plan is valid until the next `await`.
 """
 
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, final
 
-import msgspec
 from msgspec.structs import replace
 
 from api.names import PodUid, ReservationId, owner_of
@@ -20,7 +19,14 @@ from pool.pods.observed import ObservedPods
 from pool.pods.pod_claims import PodClaims
 from pool.reservations import conflicts
 from pool.reservations.ledger import ReservationLedger
-from pool.reservations.reservation import End, Ended, Reservation, ReservationPhase
+from pool.reservations.reservation import (
+    OBSERVE_WITHIN_S,
+    End,
+    Ended,
+    PlacementRequest,
+    Reservation,
+    ReservationPhase,
+)
 from pool.reservations.restore import restored_reservation
 
 if TYPE_CHECKING:
@@ -28,25 +34,9 @@ if TYPE_CHECKING:
 
     from api.clock import Instant
     from api.names import NodeName, PoolName
-    from pool.model import Demand, Peer, PodFacts, PoolFacts
+    from pool.model import PodFacts
     from pool.placement.planner import Placed
     from pool.pods.reported import AllocationMismatch, PodReport
-
-OBSERVE_WITHIN_S: Final = 5.0
-"""How long after admission the watch may take to show the pod; the API server stores it within
-milliseconds of the last webhook, so this covers a slow etcd and a watch that reconnects."""
-
-
-class PlacementRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A pod that is to get units: at admission, before it has a uid, or at bind."""
-
-    id: ReservationId
-    pool: "PoolFacts"
-    demand: "Demand"
-    namespace: str
-    name: str = ""
-    peer: "Peer | None" = None
-    """The pod as rules of other pods select it, where it is not observed."""
 
 
 @final
@@ -93,7 +83,7 @@ class AllocationState:
         Raises:
             InvariantViolatedError: a unit is not free, so the plan was not carried out at once.
         """
-        reservation = self._planned(request, placed, now, phase=ReservationPhase.HELD)
+        reservation = request.reservation(placed, now, phase=ReservationPhase.HELD)
         if conflicts.conflicts(reservation, self.index):
             raise _not_free(reservation)
         self._add(reservation)
@@ -150,7 +140,7 @@ class AllocationState:
         is_waiting = facts is not None and facts.phase is PodPhase.PENDING and not facts.is_gated
         if facts is None or not is_waiting or self.ledger.of_pod(uid) is not None:
             return None
-        reservation = self._planned(request, placed, now, phase=ReservationPhase.CONFIRMED, uid=uid)
+        reservation = request.reservation(placed, now, phase=ReservationPhase.CONFIRMED, uid=uid)
         reservation = replace(reservation, peer=facts.peer)
         self._take_over(reservation, now)
         self._add(reservation)
@@ -260,7 +250,7 @@ class AllocationState:
             facts is not None and facts.phase is not PodPhase.PENDING
         ):
             raise InvariantViolatedError(f"pod uid {uid} is bound or committed already")
-        planned = self._planned(request, placed, now, phase=ReservationPhase.COMMITTED, uid=uid)
+        planned = request.reservation(placed, now, phase=ReservationPhase.COMMITTED, uid=uid)
         reservation = replace(
             planned,
             peer=facts.peer if facts else existing.peer if existing else request.peer,
@@ -315,31 +305,6 @@ class AllocationState:
         """End a pod's reservation: its Binding was refused, or a read showed that it is not bound."""
         reservation = self.ledger.of_pod(uid)
         return self._end(reservation, End.RELEASED) if reservation else None
-
-    def _planned(
-        self,
-        request: PlacementRequest,
-        placed: "Placed | None",
-        now: "Instant",
-        *,
-        phase: ReservationPhase,
-        uid: PodUid | None = None,
-    ) -> Reservation:
-        return Reservation(
-            id=request.id,
-            pool=request.pool.name,
-            demand=request.demand,
-            namespace=request.namespace,
-            name=request.name,
-            uid=uid,
-            peer=request.peer,
-            node=placed.node if placed else None,
-            devices=placed.devices if placed else {},
-            phase=phase,
-            created_at=now.monotonic,
-            expires_at=now.monotonic + request.pool.ttl_s,
-            observe_by=now.monotonic + OBSERVE_WITHIN_S,
-        )
 
     def _observe_pending(self, facts: "PodFacts", now: "Instant", *, is_new: bool) -> list[Ended]:
         self._pods.pending.nominate(facts, now.monotonic)

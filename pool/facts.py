@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from api.kinds.gpudevice import GPUDevice
     from api.kinds.gpunodeinventory import ContainerDevices, GPUNodeInventory
     from api.kinds.gpupool import GPUPool
+    from pool.peer_rules import Peer
     from pool.pods.reported import PodReport
 
 
@@ -201,7 +202,7 @@ def observed_pod(pod: "Pod") -> "model.AnyPod | None":
     )
 
 
-def _peer(pod: "Pod") -> model.Peer:
+def _peer(pod: "Pod") -> "Peer":
     return peer_of(pod.spec, pod.metadata.namespace, pod.metadata.labels or {})
 
 

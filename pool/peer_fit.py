@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, final
 
 from pool.index.peers import selects
-from pool.model import PeerKind
 from pool.node_affinity import MAX_COMPARISONS, RequiredNodeAffinity
+from pool.peer_rules import PeerKind
 from pool.placement.planner import may_go_to
 
 if TYPE_CHECKING:
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
     from api.names import NodeName, PoolName
     from pool.index.reader import IndexReader
-    from pool.model import Constraints, NodeFacts, PeerRule
+    from pool.model import Constraints, NodeFacts
+    from pool.peer_rules import PeerRule
 
     Points = Mapping[NodeName, int]
     Test = Callable[[NodeFacts], bool]

@@ -23,11 +23,10 @@ from api.annotations import encode_devices
 from api.clock import Instant
 from api.names import DEVICES_ANNOTATION, LEADER_ANNOTATION, POOL_LABEL, owner_of
 from pool.allocation_reader import AlreadyBound
-from pool.allocation_state import PlacementRequest
 from pool.errors import InvariantViolatedError
 from pool.model import PodPhase
 from pool.placement.planner import Placed, PlacementRefused
-from pool.reservations.reservation import ReservationPhase
+from pool.reservations.reservation import PlacementRequest, ReservationPhase
 from scheduler.bind_recovery import RecoveryOutcome, apply_read, pod_of, write_may_land
 from scheduler.outcome import NOT_READY, Outcome
 from scheduler.pod_demand import ImpossibleDemand, NoDemand, UnitDemand, binding_text, recall_pod

@@ -21,9 +21,8 @@ from api.names import CAPACITY_GATE, RESERVATION_ANNOTATION, ReservationId
 from api.text import units
 from pool.admission_planner import Exhausted
 from pool.admission_rules import Deferral, IncomingPod
-from pool.allocation_state import PlacementRequest
 from pool.index.cache_fit import fits_no_device
-from pool.reservations.reservation import Reservation, ReservationPhase
+from pool.reservations.reservation import PlacementRequest, Reservation, ReservationPhase
 from pool.reservations.restore import note_of
 from telemetry.reasons import RefusalReason
 

@@ -26,10 +26,10 @@ from api.names import (
     owner_of,
 )
 from api.text import truncate
-from pool.allocation_state import PlacementRequest
 from pool.model import Demand, PodFacts, PodPhase
 from pool.placement.planner import Placed
 from pool.reservations.conflicts import conflicts
+from pool.reservations.reservation import PlacementRequest
 from pool.reservations.restore import restored_reservation
 from telemetry.reasons import RefusalReason
 

@@ -16,7 +16,7 @@ from api.crd import scaling_cel
 from api.crd.cel_rule import CelRule
 from api.crd.nvidia_cel import NVIDIA_LIMITS, NVIDIA_REQUIRED, NVIDIA_RULES
 from api.foreign.core import Taint
-from api.kinds import gkmcache, gpunodeinventory, gpupool
+from api.kinds import device_selector, gkmcache, gpunodeinventory, gpupool
 from api.kinds.autoscaling import Autoscaling, NodeShape, ShapeRequirement, ShapeStatus
 from api.kinds.gkmcachenode import CachedDigest, NodeGPUs
 from api.kinds.gpudevice import DeviceRepair, GPUDeviceStatus, Link, MIGInstance
@@ -294,7 +294,7 @@ LIMITS: Final[Mapping[tuple[type, str], Mapping[str, Any]]] = {
     (NodeShape, "node_pool"): {"pattern": "^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"},
     (CachedDigest, "last_updated"): {"format": "date-time"},
     (Condition, "last_transition_time"): {"format": "date-time"},
-    (gpupool.DeviceSelector, "exclude"): {"minProperties": 1},
+    (device_selector.DeviceSelector, "exclude"): {"minProperties": 1},
     (gkmcache.GKMCacheSpec, "pod_template"): {"x-kubernetes-preserve-unknown-fields": True},
     (gkmcache.GKMCacheStatus, "last_updated"): {"format": "date-time"},
     (GPUDeviceStatus, "uuid"): {"pattern": f"^({names.UUID_PATTERN})?$"},

@@ -3,19 +3,18 @@
 from enum import Enum
 from typing import Annotated, Final
 
-import msgspec
 from msgspec import Meta
 
 from api import names
 from api.foreign.core import Taint
 from api.kinds.autoscaling import Autoscaling, AutoscalingStatus, ScalingBackend
+from api.kinds.device_selector import DeviceSelector, Names
 from api.meta import Condition, LabelSelector, Model, ObjectMeta
 from api.mig.layout import Shares
 from api.mig.profile import MIG_PROFILE_PATTERN, label_form
 from api.quantity import DURATION_PATTERN, parse_duration_s
 from api.well_known_labels import ZONE_LABEL
 
-PCI_ID_PATTERN: Final = "^[0-9a-fA-F]{4}$"
 DEFAULT_TTL: Final = "2m"
 DEFAULT_DEADLINE: Final = "1h"
 MAX_MIG_SHARES: Final = 8
@@ -24,7 +23,6 @@ MAX_MIG_PROFILE_LENGTH: Final = 32
 """For the API server's estimate of what a rule on profiles costs; the longest one has 14 characters."""
 
 Name63 = Annotated[str, Meta(min_length=1, max_length=63)]
-Names = Annotated[list[Annotated[str, Meta(min_length=1, max_length=253)]], Meta(max_length=256)]
 
 
 class AllocationMode(Enum):
@@ -99,46 +97,6 @@ class PoolResource(Model, frozen=True):
             description="Extended resource name; gpu.deckhouse.io/<metadata.name> when left out.",
         ),
     ] = ""
-
-
-class DeviceCriteria(Model, frozen=True):
-    """Categories are ANDed, values of one category are ORed; an empty category matches every device."""
-
-    inventory_ids: Names | None = msgspec.field(default=None, name="inventoryIDs")
-    """Single devices, as `<node>-<pci address>`."""
-    products: Names | None = None
-    """Product names as in a GPUDevice's status."""
-    pci_vendors: (
-        Annotated[list[Annotated[str, Meta(pattern=PCI_ID_PATTERN)]], Meta(max_length=64)] | None
-    ) = None
-    """Four hex digits without 0x; case does not matter."""
-    pci_devices: (
-        Annotated[list[Annotated[str, Meta(pattern=PCI_ID_PATTERN)]], Meta(max_length=256)] | None
-    ) = None
-    """Four hex digits without 0x; case does not matter."""
-    mig_capable: bool | None = None
-    """Whether the device supports MIG."""
-    mig_profiles: (
-        Annotated[list[Annotated[str, Meta(pattern=MIG_PROFILE_PATTERN)]], Meta(max_length=64)]
-        | None
-    ) = None
-    """MIG profiles, such as 1g.10gb; a device matches if it supports one of them."""
-    min_memory_mib: Annotated[int, Meta(ge=1)] | None = msgspec.field(
-        default=None, name="minMemoryMiB"
-    )
-    """Minimum memory of the device in MiB."""
-    compute_capability: Annotated[str, Meta(pattern="^[0-9]+\\.[0-9]+$")] | None = None
-    """Minimum compute capability, such as 8.0."""
-
-
-class DeviceSelector(Model, frozen=True):
-    """A device is selected if `include` matches it (or is empty) and `exclude` does not."""
-
-    include: DeviceCriteria | None = None
-    """Devices to select; all devices if left out or empty."""
-    exclude: DeviceCriteria | None = None
-    """Devices to leave out; it overrides include. A device must match every category that is set:
-    products and minMemoryMiB together exclude large devices of these products, not all large devices."""
 
 
 class MIGShare(Model, frozen=True):

@@ -11,12 +11,12 @@ from admission.pods.mutate import mutate
 from admission.pods.request import POD_KIND, PodRequest
 from admission.review import AdmissionRequest, Operation, UserInfo
 from api.names import NodeName, PodUid, ReservationId
-from pool.allocation_state import PlacementRequest
 from pool.demand import demand_of
 from pool.errors import InvariantViolatedError
 from pool.facts import pod_facts
 from pool.model import Constraints, Demand, PodPhase
 from pool.placement.planner import Placed
+from pool.reservations.reservation import PlacementRequest
 from pool.what_if.trial import Choice, Trial, TrialPod
 
 if TYPE_CHECKING:

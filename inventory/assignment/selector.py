@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from api.kinds.device_selector import DeviceCriteria, DeviceSelector
     from api.kinds.gpudevice import GPUDeviceStatus
-    from api.kinds.gpupool import DeviceCriteria, DeviceSelector
 
 
 class Category(Enum):

@@ -9,14 +9,14 @@ from collections import Counter
 from typing import TYPE_CHECKING, final
 
 from api.selector_text import parse_label_selector
-from pool.model import PeerKind
+from pool.peer_rules import PeerKind
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from api.meta import LabelSelector
     from api.names import NodeName, PodUid, ReservationId
-    from pool.model import Peer, PeerRule
+    from pool.peer_rules import Peer, PeerRule
 
 
 @final

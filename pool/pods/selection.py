@@ -26,8 +26,9 @@ from api.meta import LabelSelector, Model, SelectorOperator, SelectorRequirement
 from api.names import CAPACITY_GATE, POOL_LABEL, RESOURCE_PREFIX, PoolName, pool_node_label
 from api.selector_text import label_selector_text
 from pool.compute_resources import OTHER_PODS, others_requested
-from pool.model import Constraints, Peer, PeerKind, PeerRule, PodSelection
+from pool.model import Constraints, PodSelection
 from pool.node_affinity import terms_beyond_pool
+from pool.peer_rules import Peer, PeerKind, PeerRule
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

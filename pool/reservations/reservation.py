@@ -10,14 +10,21 @@ may have bound the pod: only the watch, or a read of the pod, ends it.
 """
 
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 if TYPE_CHECKING:
     from api.annotations import Devices
+    from api.clock import Instant
     from api.names import NodeName, PodUid, PoolName, ReservationId, UnitId
-    from pool.model import Demand, Peer
+    from pool.model import Demand, PoolFacts
+    from pool.peer_rules import Peer
+    from pool.placement.planner import Placed
+
+OBSERVE_WITHIN_S: Final = 5.0
+"""How long after admission the watch may take to show the pod; the API server stores it within
+milliseconds of the last webhook, so this covers a slow etcd and a watch that reconnects."""
 
 
 class ReservationPhase(Enum):
@@ -107,3 +114,40 @@ class Ended(msgspec.Struct, frozen=True):
 
     reservation: Reservation
     end: End
+
+
+class PlacementRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A pod that is to get units: at admission, before it has a uid, or at bind."""
+
+    id: "ReservationId"
+    pool: "PoolFacts"
+    demand: "Demand"
+    namespace: str
+    name: str = ""
+    peer: "Peer | None" = None
+    """The pod as rules of other pods select it, where it is not observed."""
+
+    def reservation(
+        self,
+        placed: "Placed | None",
+        now: "Instant",
+        *,
+        phase: ReservationPhase,
+        uid: "PodUid | None" = None,
+    ) -> Reservation:
+        """Return the reservation of the planned units; without a plan, one that has none."""
+        return Reservation(
+            id=self.id,
+            pool=self.pool.name,
+            demand=self.demand,
+            namespace=self.namespace,
+            name=self.name,
+            uid=uid,
+            peer=self.peer,
+            node=placed.node if placed else None,
+            devices=placed.devices if placed else {},
+            phase=phase,
+            created_at=now.monotonic,
+            expires_at=now.monotonic + self.pool.ttl_s,
+            observe_by=now.monotonic + OBSERVE_WITHIN_S,
+        )

@@ -22,9 +22,10 @@ from reconciler.sinks.inventory import plugin_allocations
 from telemetry.conditions import DeviceCondition
 
 if TYPE_CHECKING:
+    from api.kinds.device_selector import DeviceSelector
     from api.kinds.gpudevice import GPUDevice
     from api.kinds.gpunodeinventory import GPUNodeInventory
-    from api.kinds.gpupool import Assignment, DeviceSelector, GPUPool
+    from api.kinds.gpupool import Assignment, GPUPool
     from api.meta import LabelSelector
     from api.names import DeviceName
     from inventory.pools.validation import PoolValidity

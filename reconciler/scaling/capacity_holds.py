@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Final, final
 
 from api.names import RESOURCE_PREFIX, NodeName, PoolName
 from kube.batches import steps
-from pool.allocation_state import PlacementRequest
 from pool.model import Constraints
 from pool.pods.selection import constraints_of_selection
+from pool.reservations.reservation import PlacementRequest
 from reconciler.controller_spec import ControllerContext, ControllerSpec, Trigger
 from reconciler.pool.index_changes import WAITING, index_changes
 from reconciler.scaling.demand.place_reader import place_reader

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any
 from api.annotations import ReservationNote
 from api.names import NodeName, PodUid, PoolName, ReservationId, UnitId
 from pool.admission_rules import IncomingPod
-from pool.allocation_state import AllocationState, PlacementRequest
+from pool.allocation_state import AllocationState
 from pool.model import Constraints, NodeFacts, PodPhase
 from pool.placement.planner import Placed
+from pool.reservations.reservation import PlacementRequest
 from tests.support.builders import EPOCH, a_device, a_node, a_pod_facts, a_pool, at
 
 if TYPE_CHECKING:

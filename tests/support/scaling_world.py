@@ -18,9 +18,10 @@ from autoscaling.scaling_model import (
     ScalingPlan,
     Supply,
 )
-from pool.allocation_state import AllocationState, PlacementRequest
+from pool.allocation_state import AllocationState
 from pool.model import PodFacts, PodPhase
 from pool.placement.planner import Placed
+from pool.reservations.reservation import PlacementRequest
 from tests.support.builders import a_device, a_node, at
 from tests.support.scaling_plans import NOW, an_index, launched, ready, signalled
 

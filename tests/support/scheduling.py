@@ -10,8 +10,9 @@ import msgspec
 
 from api.annotations import decode_devices
 from api.names import DEVICES_ANNOTATION, NodeName, PodUid, ReservationId, UnitId
-from pool.allocation_state import AllocationState, PlacementRequest
+from pool.allocation_state import AllocationState
 from pool.model import PodPhase
+from pool.reservations.reservation import PlacementRequest
 from scheduler.context import ExtenderContext
 from scheduler.ports import (
     BindRefused,

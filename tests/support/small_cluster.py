@@ -11,8 +11,8 @@ agree. The caller chooses: hypothesis, or a random number generator.
 from api.names import DeviceName, NodeName, PodUid, PoolName, ReservationId
 from pool.admission_planner import Exhausted
 from pool.admission_rules import IncomingPod
-from pool.allocation_state import PlacementRequest
 from pool.model import Constraints, ContainerRole, Demand
+from pool.reservations.reservation import PlacementRequest
 from tests.support import agreement, naive_facts
 from tests.support.cluster_state import (
     DEVICE_CHANGES,

@@ -17,7 +17,7 @@ from api.kinds.gpupool import AllocationMode, DeviceTopology, SlicePlacement, St
 from api.meta import SelectorOperator, SelectorRequirement
 from api.names import DeviceName, NodeName, PoolName, ReservationId, UnitId
 from kernelcache.cache_index import CacheIndex
-from pool.allocation_state import AllocationState, PlacementRequest
+from pool.allocation_state import AllocationState
 from pool.compute_resources import ComputeResources
 from pool.model import (
     ContainerRole,
@@ -31,7 +31,7 @@ from pool.model import (
     PoolFacts,
 )
 from pool.placement.planner import Placed
-from pool.reservations.reservation import ReservationPhase
+from pool.reservations.reservation import PlacementRequest, ReservationPhase
 from tests.support.builders import a_demand, a_device, a_node, a_pod_facts, a_pool, at
 from tests.support.cache_demands import LLAMA, a_resolved_cache
 

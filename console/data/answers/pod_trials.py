@@ -20,10 +20,10 @@ from console.rows import PlacedPods, WhatIfAnswer
 from pool import model
 from pool.admission_planner import Exhausted
 from pool.admission_rules import IncomingPod
-from pool.allocation_state import PlacementRequest
 from pool.compute_resources import ComputeResources
 from pool.placement.planner import Placed
 from pool.pods.selection import constraints_of_selection
+from pool.reservations.reservation import PlacementRequest
 from pool.value_ranking import rank_nodes
 from pool.what_if.explanation import HAVE_UNITS
 from pool.what_if.trial import Trial, TrialPod

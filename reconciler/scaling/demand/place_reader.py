@@ -18,7 +18,8 @@ from autoscaling.plan_attempt import in_turn
 from kube.errors import KubeError, NotFound
 from kube.resources import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, PODS, STORAGE_CLASSES
 from manifests.install.rbac import PolicyRule
-from pool.model import PeerKind, PeerRule, PodSelection
+from pool.model import PodSelection
+from pool.peer_rules import PeerKind, PeerRule
 from pool.placement.planner import may_go_to
 from pool.pods.selection import constraints_of_selection
 from reconciler.scaling.demand.pod_places import (

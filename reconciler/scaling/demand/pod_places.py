@@ -13,13 +13,14 @@ from api.foreign.core import NodeSelectorTerm
 from api.meta import SelectorOperator, SelectorRequirement
 from api.well_known_labels import HOSTNAME_LABEL, ZONE_LABEL
 from autoscaling.node_selections import is_well_known
-from pool.model import PeerKind, PodSelection
+from pool.model import PodSelection
+from pool.peer_rules import PeerKind
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from api.foreign.storage import TopologyTerm
-    from pool.model import PeerRule
+    from pool.peer_rules import PeerRule
 
 _ZONES_OF_DRIVERS: Final = frozenset(
     {

@@ -14,9 +14,9 @@ from api.foreign.core import Pod
 from autoscaling.scaling_model import RequestId
 from kube.errors import KubeError
 from kube.resources import GPU_DEVICES, NODES, PODS
-from pool.allocation_state import PlacementRequest
 from pool.facts import pod_facts
 from pool.placement.planner import Placed
+from pool.reservations.reservation import PlacementRequest
 from tests.component.reconciler.cluster import Cluster
 from tests.component.reconciler.handover_run import POOL, TAINT, Process, ScalingRun
 from tests.support.cancellation import runs_through

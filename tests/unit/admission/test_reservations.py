@@ -10,9 +10,9 @@ from admission.webhooks import mutate_pod, validate_pod
 from api.annotations import ReservationNote, decode_reservation
 from api.foreign.core import Pod
 from api.names import NodeName, PodUid, PoolName, ReservationId
-from pool.allocation_state import PlacementRequest
 from pool.facts import pod_facts
 from pool.placement.planner import Placed
+from pool.reservations.reservation import PlacementRequest
 from telemetry.reasons import RefusalReason
 from tests.support.builders import EPOCH, a_pod_facts, at
 from tests.support.reviews import AdmissionSetup, Reply, a_pod_object, stored

@@ -10,10 +10,11 @@ import pytest
 from api.names import ReservationId
 from autoscaling.scaling_model import RequestPhase, ScalingPlan, ShapeHistory, WaitReason
 from kernelcache.cache_index import CacheIndex
-from pool.allocation_state import AllocationState, PlacementRequest
+from pool.allocation_state import AllocationState
 from pool.compute_resources import ComputeResources
 from pool.model import Constraints
 from pool.placement.planner import Placed
+from pool.reservations.reservation import PlacementRequest
 from tests.support.builders import a_demand, a_device, a_node, a_pool, a_slice_pool, at
 from tests.support.cache_demands import LLAMA, a_resolved_cache
 from tests.support.scaling_plans import (

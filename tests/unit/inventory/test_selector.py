@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from api.kinds.device_selector import DeviceSelector
 from api.kinds.gpudevice import GPUDeviceStatus
-from api.kinds.gpupool import DeviceSelector
 from inventory.assignment.selector import (
     Category,
     Excluded,

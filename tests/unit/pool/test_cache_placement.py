@@ -14,12 +14,12 @@ from api.kinds.gpupool import AllocationMode, Strategy
 from api.names import NodeName, PodUid, ReservationId, UnitId
 from kernelcache.cache_index import CacheIndex
 from pool.admission_planner import Exhausted
-from pool.allocation_state import AllocationState, PlacementRequest
+from pool.allocation_state import AllocationState
 from pool.index.cache_fit import WARM_SCORE, fits_no_device
 from pool.model import Constraints, KubeletTopology, PodPhase, PoolFacts
 from pool.placement.planner import Placed, PlacementRefused
 from pool.refusal import CacheIncompatibility, NodeReason
-from pool.reservations.reservation import Reservation
+from pool.reservations.reservation import PlacementRequest, Reservation
 from pool.reservations.restore import note_of
 from pool.what_if.evictions import fits_when_empty
 from telemetry.reasons import node_refusal_text

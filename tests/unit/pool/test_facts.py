@@ -15,7 +15,8 @@ from api.meta import ObjectMeta
 from api.names import DEVICES_ANNOTATION, RESERVATION_ANNOTATION, NodeName, PodUid
 from pool.compute_resources import NOTHING, ComputeResources
 from pool.facts import device_facts, node_facts, observed_pod, pod_facts, pool_facts
-from pool.model import DeviceFacts, NodeFacts, Peer, PodFacts, PodPhase, PoolFacts, UnitlessPod
+from pool.model import DeviceFacts, NodeFacts, PodFacts, PodPhase, PoolFacts, UnitlessPod
+from pool.peer_rules import Peer
 from tests.support.allocation_state import unit_ids
 
 NOTE = ReservationNote(id="r", pool="a100", expires_at=dt.datetime(2026, 1, 1, tzinfo=dt.UTC))

@@ -5,10 +5,11 @@ from hypothesis import strategies as st
 
 from api.kinds.gpupool import DeviceTopology
 from api.names import NodeName, PodUid, PoolName, ReservationId
-from pool.allocation_state import AllocationState, PlacementRequest
+from pool.allocation_state import AllocationState
 from pool.fitting_pods import SIZES, FittingPods, fitting_pods
 from pool.model import PoolFacts
 from pool.placement.planner import Placed
+from pool.reservations.reservation import PlacementRequest
 from tests.support.builders import a_demand, a_device, a_node, a_pool, at
 from tests.support.waiting_worlds import NOW, a_waiting_world
 

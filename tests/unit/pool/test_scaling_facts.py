@@ -9,7 +9,8 @@ from api.foreign.core import Node, NodeSelectorTerm, Toleration
 from api.kinds.gpupool import GPUPool
 from api.meta import SelectorOperator, SelectorRequirement
 from pool.facts import node_facts, pod_facts, pool_facts
-from pool.model import PeerKind, PeerRule, PodFacts, PodSelection
+from pool.model import PodFacts, PodSelection
+from pool.peer_rules import PeerKind, PeerRule
 from pool.pods.selection import constraints_of_selection
 from tests.unit.pool.test_facts import a_pod
 

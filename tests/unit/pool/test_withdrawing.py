@@ -1,9 +1,9 @@
 """Withdrawing a reservation: its units are free at once, but only while it belongs to no pod."""
 
 from api.names import PodUid, PoolName, ReservationId
-from pool.allocation_state import AllocationState, PlacementRequest
+from pool.allocation_state import AllocationState
 from pool.placement.planner import Placed
-from pool.reservations.reservation import End, Ended
+from pool.reservations.reservation import End, Ended, PlacementRequest
 from tests.support.allocation_state import plan_reservation
 from tests.support.builders import a_demand, a_device, a_node, a_pool, at
 

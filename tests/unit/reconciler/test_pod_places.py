@@ -10,7 +10,8 @@ from autoscaling.node_selections import NodeSelection
 from autoscaling.scaling_model import WaitReason
 from pool.allocation_state import AllocationState
 from pool.compute_resources import ComputeResources
-from pool.model import PeerKind, PeerRule, PodSelection, UnitlessPod
+from pool.model import PodSelection, UnitlessPod
+from pool.peer_rules import PeerKind, PeerRule
 from reconciler.scaling.demand.pod_places import (
     Place,
     place_by_peers,

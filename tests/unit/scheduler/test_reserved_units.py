@@ -6,8 +6,8 @@ from typing import Any
 from api.annotations import ReservationNote
 from api.kinds.gpupool import Reserve
 from api.names import NodeName, PodUid, ReservationId, UnitId
-from pool.allocation_state import PlacementRequest
 from pool.placement.planner import Placed
+from pool.reservations.reservation import PlacementRequest
 from pool.what_if.trial import Trial, TrialPod
 from scheduler.extender import bind, filter_nodes, prioritize
 from scheduler.ports import BindRefused

@@ -11,10 +11,11 @@ from api.kinds.gpunodeinventory import TopologyManagerPolicy, TopologyManagerSco
 from api.kinds.gpupool import AllocationMode, DeviceTopology
 from api.names import NodeName, ReservationId, UnitId
 from kernelcache.cache_index import CacheIndex
-from pool.allocation_state import AllocationState, PlacementRequest
+from pool.allocation_state import AllocationState
 from pool.compute_resources import ComputeResources
 from pool.model import KubeletTopology, PodFacts, PodPhase, PodSelection
 from pool.placement.planner import Placed
+from pool.reservations.reservation import PlacementRequest
 from pool.what_if.explain import explain
 from pool.what_if.explanation import (
     AskFewerUnits,
