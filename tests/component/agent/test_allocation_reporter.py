@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from agent.allocations.entries import MAX_BYTES, fitting
+from agent.allocations.entries import MAX_BYTES
 from agent.kubelet.node_pods import ContainerRequest
-from api.kinds.gpunodeinventory import MAX_ALLOCATIONS, ContainerDevices
 from api.names import UnitId
 from kube.resources import GPU_NODE_INVENTORIES
 from pool.model import ContainerRole
@@ -381,36 +380,6 @@ async def test_a_new_pod_does_not_wait_for_settled_ones(node: ReportingNode) -> 
         assert (await node.said())["uid-new/main"] == "G99"
 
 
-async def test_an_answer_about_the_pod_before_of_this_name_is_not_believed(
-    node: ReportingNode,
-) -> None:
-    """The watch shows the new pod while kubelet still speaks of the old one."""
-    async with node.running():
-        node.kubelet.give("web-0", main="G1")
-        node.pods.upsert(a_node_pod("web-0", "old"))
-        await passes(1)
-        node.pods.discard(a_node_pod("web-0", "old"))
-        node.pods.upsert(a_node_pod("web-0", "new"))
-        await passes(0.5)
-        assert await node.said() == {}
-        node.kubelet.give("web-0", main="G2")
-        await passes(3)
-        assert await node.said() == {"new/main": "G2"}
-
-
-async def test_of_two_pods_of_one_name_kubelet_is_asked_about_the_later_one(
-    node: ReportingNode,
-) -> None:
-    """The first was deleted by force, and the watch has not said so yet."""
-    async with node.running():
-        node.pods.upsert(a_node_pod("web-0", "old"))
-        node.pods.upsert(a_node_pod("web-0", "new"))
-        node.kubelet.give("web-0", main="G2")
-        await passes(30)
-        assert await node.said() == {"new/main": "G2"}
-        assert node.kubelet.counts() == {"web-0": 1}
-
-
 async def test_names_of_pods_that_are_gone_are_forgotten(node: ReportingNode) -> None:
     async with node.running() as reporter:
         for number in range(300):
@@ -447,49 +416,3 @@ async def test_the_more_pods_a_node_has_the_longer_a_write_gathers(node: Reporti
         await passes(30)
         assert len(await node.entries()) == 300
         assert 60 <= node.writes() <= 110
-
-
-async def test_a_pod_that_changes_while_kubelet_answers_is_asked_about_again(
-    node: ReportingNode,
-) -> None:
-    def replaced() -> None:
-        node.kubelet.in_between = None
-        node.pods.discard(a_node_pod("web-0", "old"))
-        node.pods.upsert(a_node_pod("web-0", "new"))
-        node.kubelet.give("web-0", main="G2")
-
-    async with node.running():
-        node.kubelet.give("web-0", main="G1")
-        node.kubelet.in_between = replaced
-        node.pods.upsert(a_node_pod("web-0", "old"))
-        await passes(0.5)
-        assert await node.said() == {"new/main": "G2"}
-
-
-def an_entry(number: int, size: int = 10) -> ContainerDevices:
-    return ContainerDevices(
-        namespace="default",
-        pod=f"p{number:05}".ljust(size, "x"),
-        container="main",
-        resource="gpu.deckhouse.io/whole",
-        units=[f"GPU-{number}"],
-        uid=f"uid-{number}",
-    )
-
-
-@pytest.mark.parametrize(
-    ("count", "size", "fits"),
-    [
-        pytest.param(1024, 60, 1024, id="16 devices of 64 slices"),
-        pytest.param(MAX_ALLOCATIONS + 1, 10, MAX_ALLOCATIONS, id="more than the schema takes"),
-    ],
-)
-async def test_an_object_holds_so_many(count: int, size: int, fits: int) -> None:
-    entries = tuple(an_entry(number, size) for number in range(count))
-    assert fitting(entries) == entries[:fits]
-
-
-async def test_what_etcd_would_refuse_is_left_out() -> None:
-    entries = tuple(an_entry(number, 900) for number in range(2000))
-    fits = fitting(entries)
-    assert 0.99 * MAX_BYTES < sum(len(fit.pod) + 130 for fit in fits) < 1.01 * MAX_BYTES

@@ -170,3 +170,51 @@ async def running(*candidates: Candidate) -> AsyncIterator[list[asyncio.Task[Non
         yield tasks
         for task in tasks:
             task.cancel()
+
+
+class SlowAnswers(FakeLeases):
+    """Answers the first renewal after 4.5 s and none after it; says when that one was asked for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked_at: float | None = None
+        self.answered = asyncio.Event()
+
+    async def replace(self, resource: Resource, body: object) -> WriteResponse:
+        if self.asked_at is not None:
+            await asyncio.sleep(3600)
+        self.asked_at = asyncio.get_running_loop().time()
+        lease = await super().replace(resource, body)
+        await asyncio.sleep(4.5)
+        self.answered.set()
+        return lease
+
+
+class FailingReads(FakeLeases):
+    """Refuses every so many reads, as an API server does that is slow; 0 for none."""
+
+    def __init__(self, fails_every: int) -> None:
+        super().__init__()
+        self.fails_every = fails_every
+        self.reads = 0
+
+    async def get(
+        self, resource: Resource, type_: type[Lease], name: str, *, namespace: str | None = None
+    ) -> Lease:
+        self.reads += 1
+        if self.fails_every and self.reads % self.fails_every == 0:
+            raise Unreachable("reset", request_sent=True)
+        return await super().get(resource, type_, name, namespace=namespace)
+
+
+class LostAnswers(FakeLeases):
+    """Carries the first write out and says nothing of it; `writes` counts."""
+
+    writes = 0
+
+    async def replace(self, resource: Resource, body: object) -> WriteResponse:
+        lease = await super().replace(resource, body)
+        self.writes += 1
+        if self.writes == 1:
+            raise Unreachable("reset", request_sent=True)
+        return lease

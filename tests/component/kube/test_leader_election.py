@@ -7,12 +7,18 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from kube.client import WriteResponse
-from kube.errors import Unreachable
 from kube.leader_election import LeaderElection, Lease, LeaseTimes, Term
-from kube.resources import LEASES, Resource
+from kube.resources import LEASES
 from telemetry.metrics import REGISTRY
-from tests.component.kube.fake_leases import TIMES, Candidate, FakeLeases, running
+from tests.component.kube.fake_leases import (
+    TIMES,
+    Candidate,
+    FailingReads,
+    FakeLeases,
+    LostAnswers,
+    SlowAnswers,
+    running,
+)
 from tests.support.loop_clock import LoopClock
 
 pytestmark = pytest.mark.looptime
@@ -135,24 +141,6 @@ async def test_a_loop_that_stood_still_does_not_lead_on(leases: FakeLeases) -> N
         await first.election.leading.wait()
         first.clock.offset_s += 10.5  # nothing ran meanwhile, so no flag could be cleared
         assert not first.election.is_leading()
-
-
-class SlowAnswers(FakeLeases):
-    """Answers the first renewal after 4.5 s and none after it; says when that one was asked for."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.asked_at: float | None = None
-        self.answered = asyncio.Event()
-
-    async def replace(self, resource: Resource, body: object) -> WriteResponse:
-        if self.asked_at is not None:
-            await asyncio.sleep(3600)
-        self.asked_at = asyncio.get_running_loop().time()
-        lease = await super().replace(resource, body)
-        await asyncio.sleep(4.5)
-        self.answered.set()
-        return lease
 
 
 async def test_a_slow_answer_counts_from_when_it_was_asked_for() -> None:
@@ -363,23 +351,6 @@ async def test_where_the_api_server_is_slow_longer_times_are_asked_for_until_it_
         assert first.said == said
 
 
-class FailingReads(FakeLeases):
-    """Refuses every so many reads, as an API server does that is slow; 0 for none."""
-
-    def __init__(self, fails_every: int) -> None:
-        super().__init__()
-        self.fails_every = fails_every
-        self.reads = 0
-
-    async def get(
-        self, resource: Resource, type_: type[Lease], name: str, *, namespace: str | None = None
-    ) -> Lease:
-        self.reads += 1
-        if self.fails_every and self.reads % self.fails_every == 0:
-            raise Unreachable("reset", request_sent=True)
-        return await super().get(resource, type_, name, namespace=namespace)
-
-
 @pytest.mark.parametrize("fails_every", [0, 10, 40])
 async def test_dead_leader_that_asked_for_longer_is_followed_though_reads_fail(
     fails_every: int,
@@ -439,19 +410,6 @@ async def test_released_lease_of_a_store_that_went_back_is_not_free(leases: Fake
         assert second.election.is_leading()
         assert second.election.term is not None
         assert not second.election.term.follows_release
-
-
-class LostAnswers(FakeLeases):
-    """Carries the first write out and says nothing of it; `writes` counts."""
-
-    writes = 0
-
-    async def replace(self, resource: Resource, body: object) -> WriteResponse:
-        lease = await super().replace(resource, body)
-        self.writes += 1
-        if self.writes == 1:
-            raise Unreachable("reset", request_sent=True)
-        return lease
 
 
 async def test_a_term_whose_beginning_was_not_answered_is_one_of_its_own() -> None:

@@ -22,7 +22,15 @@ from api.names import (
 from api.vendor import NFD_PREFIX
 from kube.client import KubeClient
 from kube.errors import KubeError
-from kube.resources import CLUSTER_POLICIES, DAEMON_SETS, NODES, NVIDIA_DRIVERS, PODS, Resource
+from kube.resources import (
+    CLUSTER_POLICIES,
+    DAEMON_SETS,
+    NODES,
+    NVIDIA_DRIVERS,
+    PODS,
+    RUNTIME_CLASSES,
+    Resource,
+)
 from manifests.nvidia.operator_crds import build_operator_crds
 from operands.nvidia.node_software import HostSoftware
 from operands.nvidia.policy_operands import PolicyOperands
@@ -399,3 +407,24 @@ async def an_operator_world(
         client,
     ):
         yield OperatorWorld(api, client, states=states)
+
+
+def a_foreign(resource: Resource, name: str, **metadata: Any) -> dict[str, Any]:
+    body: dict[str, Any] = {
+        "apiVersion": resource.api_version,
+        "kind": resource.kind,
+        "metadata": {"name": name, **metadata},
+    }
+    if resource.namespaced:
+        body["metadata"]["namespace"] = NAMESPACE
+    if resource == DAEMON_SETS:
+        body["spec"] = {
+            "selector": {"matchLabels": {"app": name}},
+            "template": {
+                "metadata": {"labels": {"app": name}},
+                "spec": {"containers": [{"name": "c", "image": "registry.example.com/dcgm:1"}]},
+            },
+        }
+    if resource == RUNTIME_CLASSES:
+        body["handler"] = "runc"
+    return body

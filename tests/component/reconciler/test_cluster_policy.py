@@ -32,6 +32,7 @@ from tests.component.reconciler.operator_world import (
     NAMESPACE,
     UBUNTU,
     OperatorWorld,
+    a_foreign,
     an_operator_world,
     conditions_in,
 )
@@ -152,27 +153,6 @@ async def test_an_object_without_our_label_any_more_is_ours_still(world: Operato
     )
     await world.until_stable()
     assert ("DaemonSet", "nvidia-dcgm-exporter") in await world.names()
-
-
-def a_foreign(resource: Resource, name: str, **metadata: Any) -> dict[str, Any]:
-    body: dict[str, Any] = {
-        "apiVersion": resource.api_version,
-        "kind": resource.kind,
-        "metadata": {"name": name, **metadata},
-    }
-    if resource.namespaced:
-        body["metadata"]["namespace"] = NAMESPACE
-    if resource == DAEMON_SETS:
-        body["spec"] = {
-            "selector": {"matchLabels": {"app": name}},
-            "template": {
-                "metadata": {"labels": {"app": name}},
-                "spec": {"containers": [{"name": "c", "image": "registry.example.com/dcgm:1"}]},
-            },
-        }
-    if resource == RUNTIME_CLASSES:
-        body["handler"] = "runc"
-    return body
 
 
 @pytest.mark.parametrize(
