@@ -1,13 +1,15 @@
 """What the settings of a process come from, and which of them count without a restart. Pure, but for the environment.
 
 Precedence: flags, environment, ModuleConfig, GPUControlPlaneConfig, defaults. The values of the installation, which its
-Deployment has as `--installation`, are written into the GPUControlPlaneConfig when they change.
+Deployment has as `--installation`, are written into the GPUControlPlaneConfig when they change. In a roll-out there are
+pods with different values: those of the Deployment are the installation's, whichever revision of it has them.
 """
 
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, final
 
 from manifests import constants
@@ -32,6 +34,8 @@ LIVE: Final = (
     "pod_security",
 )
 """Settings and sections that only controllers read: these end, and start again with other values. All others need a restart."""
+
+INSTALLATION_FLAG: Final = "--installation"
 
 Layer = tuple[str, Mapping[str, Any]]
 """Settings, and what comes before their names in a complaint."""
@@ -65,6 +69,15 @@ class ConfigSource:
         """Return what changes when that part does."""
         text = json.dumps(self.stored, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    def is_deployed(self, arguments: Sequence[str]) -> bool:
+        """Say whether a container with these arguments, as a Deployment has them, would write the same values."""
+        text = _value_of(INSTALLATION_FLAG, arguments).replace("$$", "$")  # as kubelet does
+        try:
+            deployed = ConfigSource(installation=installation_values(text))
+        except BadSettingsError:
+            return False
+        return deployed.checksum == self.checksum
 
     def settings(self, layers: Sequence[Layer]) -> Settings:
         """Return the settings with these of objects.
@@ -100,6 +113,31 @@ class ConfigState:
     """Each invalid setting with the reason; the settings in force are older then."""
     is_missing: bool = False
     """Whether there is no GPUControlPlaneConfig."""
+
+
+def installation_values(text: str) -> dict[str, Any]:
+    """Return the values that a server is given as text.
+
+    Raises:
+        BadSettingsError: the text is no mapping in JSON.
+    """
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise BadSettingsError(f"{INSTALLATION_FLAG} is not JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise BadSettingsError(f"{INSTALLATION_FLAG} holds no mapping of settings")
+    return found
+
+
+def _value_of(flag: str, arguments: Sequence[str]) -> str:
+    """Return what follows the flag; nothing where it is missing."""
+    for word, following in pairwise([*arguments, ""]):
+        if word == flag:
+            return following
+        if word.startswith(f"{flag}="):
+            return word.removeprefix(f"{flag}=")
+    return ""
 
 
 def layers_of(config: "GPUControlPlaneConfig", module: "ModuleConfig | None") -> list[Layer]:
