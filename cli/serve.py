@@ -17,8 +17,7 @@ from server.configuration.config_source import (
     installation_values,
 )
 from server.controllers.settings import check_images
-from server.setting_fields import setting_fields
-from server.settings import BadSettingsError, Settings, load_settings
+from server.settings import BadSettingsError, Settings, load_settings, settings_fields
 from telemetry.logs import configure_logs
 
 if TYPE_CHECKING:
@@ -65,7 +64,8 @@ def _show(settings: Settings, source: ConfigSource | None) -> int:
 
 async def _read(settings: Settings, source: ConfigSource) -> Settings:
     """Return the settings with those of objects."""
-    from server.configuration.config_store import first_state, read_config  # noqa: PLC0415
+    from server.configuration.config_state import first_state  # noqa: PLC0415
+    from server.configuration.config_store import read_config  # noqa: PLC0415
     from server.process import connected  # noqa: PLC0415
 
     async with await connected(settings) as client:
@@ -110,7 +110,7 @@ def _parser() -> CommandParser:
 def settings_help() -> str:
     """Describe every setting as a flag, section by section."""
     lines = [_PRECEDENCE]
-    for field in setting_fields(Settings.model_json_schema()):
+    for field in settings_fields():
         if field.is_section:
             lines.append(f"\n{field.name}: {field.description}")
         else:

@@ -10,16 +10,11 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final, final
+from typing import Any, Final, final
 
-from manifests import constants
 from server.controllers.settings import check_images
-from server.setting_fields import setting_fields
-from server.settings import BadSettingsError, Settings, load_settings
-
-if TYPE_CHECKING:
-    from api.foreign.deckhouse import ModuleConfig
-    from api.kinds.gpucontrolplaneconfig import GPUControlPlaneConfig
+from server.setting_sources import GivenSettings
+from server.settings import BadSettingsError, Settings, load_settings, settings_fields
 
 FLAGS: Final = ("kubeconfig", "context", "namespace", "api_timeout_s", "log_level", "log_format")
 """Settings that a server needs before it can read an object: the Deployment has them."""
@@ -101,20 +96,6 @@ class ConfigSource:
         return settings
 
 
-@final
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConfigState:
-    """Settings in force, and what became of those that objects have."""
-
-    settings: Settings
-    restart_needed: tuple[str, ...] = ()
-    """Names of settings that count after a restart."""
-    refusal: str = ""
-    """Each invalid setting with the reason; the settings in force are older then."""
-    is_missing: bool = False
-    """Whether there is no GPUControlPlaneConfig."""
-
-
 def installation_values(text: str) -> dict[str, Any]:
     """Return the values that a server is given as text.
 
@@ -140,38 +121,9 @@ def _value_of(flag: str, arguments: Sequence[str]) -> str:
     return ""
 
 
-def layers_of(config: "GPUControlPlaneConfig", module: "ModuleConfig | None") -> list[Layer]:
-    layers: list[Layer] = [(f"GPUControlPlaneConfig {constants.NAME}: spec.", config.spec)]
-    if module is not None:
-        layers.append(
-            (f"ModuleConfig {module.metadata.name}: spec.settings.", module.spec.settings)
-        )
-    return layers
-
-
-def next_state(
-    before: ConfigState, given: Settings | BadSettingsError, *, started: Settings
-) -> ConfigState:
-    """Return the state after objects gave these settings to a server that was started with others."""
-    if isinstance(given, BadSettingsError):
-        return ConfigState(
-            settings=before.settings, restart_needed=before.restart_needed, refusal=str(given)
-        )
-    in_force = started.model_copy(update={name: getattr(given, name) for name in LIVE})
-    return ConfigState(settings=in_force, restart_needed=_different(in_force, given))
-
-
-def _different(first: Settings, second: Settings) -> tuple[str, ...]:
-    """Return the names of the settings that differ."""
-    return tuple(
-        field.name
-        for field in setting_fields(Settings.model_json_schema())
-        if not field.is_section and _value(first, field.path) != _value(second, field.path)
-    )
-
-
-def _value(settings: Settings, path: Sequence[str]) -> object:
-    found: object = settings
-    for part in path:
-        found = getattr(found, part)
-    return found
+def merged(layers: Sequence[Layer]) -> dict[str, Any]:
+    """Return the settings of all layers as one: a later layer replaces a setting, also one that is a mapping."""
+    given = GivenSettings(settings_fields())
+    for origin, content in layers:
+        given.take(content, origin=origin)
+    return given.values

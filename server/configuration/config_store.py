@@ -22,8 +22,7 @@ from kube.errors import ApiError, Conflict, KubeError, NotFound
 from kube.resources import DEPLOYMENTS, GPU_CONTROL_PLANE_CONFIGS, MODULE_CONFIGS
 from manifests import constants
 from manifests.install.rbac import PolicyRule
-from server.configuration.config_source import ConfigState, layers_of
-from server.settings import BadSettingsError
+from server.configuration.config_state import ConfigState, StoredConfig, first_state
 
 if TYPE_CHECKING:
     from kube.client import KubeClient
@@ -93,15 +92,6 @@ class _Deployment(Model, frozen=True):
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StoredConfig:
-    """Objects with settings; None where there is none."""
-
-    config: GPUControlPlaneConfig | None
-    module: ModuleConfig | None
-
-
-@final
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PreparedConfig:
     """What a server starts with."""
 
@@ -132,24 +122,6 @@ async def read_config(client: "KubeClient") -> StoredConfig:
     with suppress(NotFound):
         module = await client.get(MODULE_CONFIGS, ModuleConfig, constants.NAME)
     return StoredConfig(config=config, module=module)
-
-
-def first_state(source: "ConfigSource", stored: StoredConfig) -> ConfigState:
-    """Return the settings to start with: those of the objects, or those that were accepted last, or the installation's."""
-    if stored.config is None:
-        return ConfigState(settings=source.initial, is_missing=True)
-    try:
-        return ConfigState(settings=source.settings(layers_of(stored.config, stored.module)))
-    except BadSettingsError as error:
-        refusal = str(error)
-    accepted = stored.config.status.applied if stored.config.status is not None else {}
-    if accepted:
-        try:
-            layer = (f"GPUControlPlaneConfig {constants.NAME}: status.applied.", accepted)
-            return ConfigState(settings=source.settings([layer]), refusal=refusal)
-        except BadSettingsError as error:  # of an earlier version
-            _log.warning("settings that were accepted last are refused", error=str(error))
-    return ConfigState(settings=source.initial, refusal=refusal)
 
 
 async def _written(client: "KubeClient", source: "ConfigSource") -> StoredConfig:

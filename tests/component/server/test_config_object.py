@@ -284,6 +284,15 @@ async def test_settings_of_a_module_config_override_those_of_the_object(defined:
         await until_xid(defined, "31")
         await create_module(defined, {"health": {"xid_actions": {"45": "None"}}})
         await until_xid(defined, "45")
+
+        async def is_reported() -> bool:
+            # The object's generation is that of before.
+            status = (await stored(defined)).status
+            assert status is not None
+            found: Json = status.applied["health"]["xid_actions"]
+            return found == {"45": "None"}
+
+        await until_async(is_reported)
         await defined.client.merge_patch(
             MODULE_CONFIGS, {"spec": {"settings": {"helth": {}}}}, name=NAME
         )
