@@ -5,7 +5,13 @@ from typing import Any
 
 import pytest
 
-from server.configuration.config_source import FLAGS, ConfigSource, installation_values, merged
+from server.configuration.config_source import (
+    FLAGS,
+    ConfigSource,
+    Layer,
+    installation_values,
+    merged,
+)
 from server.settings import BadSettingsError
 
 IMAGE = {"image": "registry.test/gpu-control-plane:1"}
@@ -85,7 +91,7 @@ def test_what_layers_give_is_merged_as_it_counts():
     image = {"device_plugin": IMAGE}
     lower = {"health": {"xid_actions": {"13": "None"}, "dcgm": False}, "drain_s": 3} | image
     upper = {"health": {"xid_actions": {"31": "None"}}}
-    layers = [("lower.", lower), ("upper.", upper)]
+    layers: list[Layer] = [("lower.", lower), ("upper.", upper)]
     assert merged(layers) == {
         "health": {"xid_actions": {"31": "None"}, "dcgm": False},
         "drain_s": 3,
