@@ -1,12 +1,15 @@
 """The values of an installation, and whether those of a Deployment are the same."""
 
 import json
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from server.configuration.config_source import (
     FLAGS,
+    LIVE,
     ConfigSource,
     Layer,
     installation_values,
@@ -15,6 +18,7 @@ from server.configuration.config_source import (
 from server.settings import BadSettingsError
 
 IMAGE = {"image": "registry.test/gpu-control-plane:1"}
+PAGE = Path(__file__).parents[3] / "docs/operations.md"
 VALUES = {
     "log_level": "debug",
     "namespace": "gpu",
@@ -98,3 +102,12 @@ def test_what_layers_give_is_merged_as_it_counts():
         **image,
     }
     assert a_source().settings(layers) == a_source().settings([("merged.", merged(layers))])
+
+
+@pytest.mark.parametrize(
+    ("heading", "names"), [("In force within 2 s", LIVE), ("Not in the object", FLAGS)]
+)
+def test_the_page_names_what_needs_no_restart_and_what_no_object_has(heading, names):
+    text = PAGE.read_text(encoding="utf-8")
+    (listed,) = re.findall(rf"\*\*{heading}\*\*: ([^.]*?)(?:\.|, which)", text)
+    assert tuple(re.findall("`([a-z_]+)`", listed)) == names
