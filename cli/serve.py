@@ -1,21 +1,23 @@
 """The command `serve`: its flags, its help, and its exit status."""
 
 import asyncio
-import json
 import sys
 import textwrap
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import uvloop
 import yaml
 
 from cli.command_parser import CommandLineError, CommandParser, complain
 from cli.exit_status import FAILED, OK
-from server.configuration.config_source import ConfigSource
+from server.configuration.config_source import (
+    INSTALLATION_FLAG,
+    ConfigSource,
+    installation_values,
+)
 from server.controllers.settings import check_images
-from server.setting_fields import setting_fields
-from server.settings import BadSettingsError, Settings, load_settings
+from server.settings import BadSettingsError, Settings, load_settings, settings_fields
 from telemetry.logs import configure_logs
 
 if TYPE_CHECKING:
@@ -42,7 +44,8 @@ def run_serve(arguments: "Sequence[str]") -> int:
         if parsed.installation is None:
             settings, source = load_settings(flags, parsed.settings), None
         else:
-            source = ConfigSource(installation=_mapping(parsed.installation), arguments=flags)
+            values = installation_values(parsed.installation)
+            source = ConfigSource(installation=values, arguments=flags)
             settings = source.initial
         if parsed.show_settings:
             return _show(settings, source)
@@ -50,16 +53,6 @@ def run_serve(arguments: "Sequence[str]") -> int:
         return _serve(settings, source)
     except BadSettingsError as error:
         raise CommandLineError(str(error)) from error
-
-
-def _mapping(text: str) -> dict[str, Any]:
-    try:
-        found = json.loads(text)
-    except ValueError as error:
-        raise BadSettingsError(f"--installation is not JSON: {error}") from error
-    if not isinstance(found, dict):
-        raise BadSettingsError("--installation holds no mapping of settings")
-    return found
 
 
 def _show(settings: Settings, source: ConfigSource | None) -> int:
@@ -71,7 +64,8 @@ def _show(settings: Settings, source: ConfigSource | None) -> int:
 
 async def _read(settings: Settings, source: ConfigSource) -> Settings:
     """Return the settings with those of objects."""
-    from server.configuration.config_store import first_state, read_config  # noqa: PLC0415
+    from server.configuration.config_state import first_state  # noqa: PLC0415
+    from server.configuration.config_store import read_config  # noqa: PLC0415
     from server.process import connected  # noqa: PLC0415
 
     async with await connected(settings) as client:
@@ -103,7 +97,7 @@ def _parser() -> CommandParser:
     given = parser.add_mutually_exclusive_group()
     given.add_argument("--settings", type=Path, metavar="FILE", help="YAML file with settings")
     given.add_argument(
-        "--installation",
+        INSTALLATION_FLAG,
         metavar="JSON",
         help="settings of the installation, which are written into the GPUControlPlaneConfig: that one is followed",
     )
@@ -116,7 +110,7 @@ def _parser() -> CommandParser:
 def settings_help() -> str:
     """Describe every setting as a flag, section by section."""
     lines = [_PRECEDENCE]
-    for field in setting_fields(Settings.model_json_schema()):
+    for field in settings_fields():
         if field.is_section:
             lines.append(f"\n{field.name}: {field.description}")
         else:

@@ -146,6 +146,7 @@ def _in_our_namespace(own: OwnObjects) -> tuple[rbac.PolicyRule, ...]:
             if own.issues_certificates
             else ()
         ),
+        *config_store.NAMESPACED_RBAC,
         *signer.NAMESPACED_RBAC,
         *mutation_key_secret.NAMESPACED_RBAC,
     )

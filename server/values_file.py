@@ -17,7 +17,7 @@ from server.controllers.settings import named_operand_images
 from server.retired_settings import RETIRED
 from server.setting_fields import setting_fields
 from server.setting_sources import GivenSettings
-from server.settings import BadSettingsError, Settings
+from server.settings import BadSettingsError, Settings, settings_fields
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -108,7 +108,7 @@ def build_installation(
 
 def _checked(content: "Mapping[str, Any]") -> Settings:
     """Return the settings of the content alone: what this process is told otherwise does not count."""
-    given = GivenSettings(setting_fields(Settings.model_json_schema()), RETIRED)
+    given = GivenSettings(settings_fields(), RETIRED)
     given.take(content, origin="settings.")
     try:
         return Settings.model_validate(given.values)

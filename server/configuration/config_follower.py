@@ -5,7 +5,6 @@ of a leadership term, which takes less than a second; `ControlPlane` does so on 
 """
 
 import asyncio
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, TypeVar, final
 
 import msgspec
@@ -19,22 +18,21 @@ from kube.event_recorder import ObjectReference
 from kube.informer import Informer, Selection
 from kube.resources import GPU_CONTROL_PLANE_CONFIGS, MODULE_CONFIGS
 from manifests import constants
-from manifests.install.installation import overlaid
-from server.configuration.config_source import layers_of, next_state
-from server.settings import BadSettingsError
+from server.configuration.config_source import merged
+from server.configuration.config_state import StoredConfig, next_state
 from telemetry import metrics
 from telemetry.conditions import ConfigCondition, ConfigReason
 from telemetry.reasons import EventReason
 
 if TYPE_CHECKING:
     import datetime as dt
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from api.clock import Clock, Instant
     from kube.client import KubeClient
     from kube.event_recorder import EventRecorder
     from kube.sink import KubeObject
-    from server.configuration.config_source import ConfigState
+    from server.configuration.config_state import ConfigState
     from server.configuration.config_store import PreparedConfig
     from server.settings import Settings
 
@@ -125,22 +123,17 @@ class ConfigFollower:
             else:
                 await changed.wait()
 
+    @property
+    def _stored(self) -> StoredConfig:
+        return StoredConfig(config=self._config.item, module=self._module.item)
+
     def _decide(self) -> None:
-        config, before = self._config.item, self.state
-        if config is None:
-            self.state = replace(before, is_missing=True)
-        else:
-            self.state = next_state(before, self._given(config), started=self._started)
+        before = self.state
+        self.state = next_state(before, self._source, self._stored, started=self._started)
         self._log_change(before)
         self._export()
         changed, self.changed = self.changed, asyncio.Event()
         changed.set()
-
-    def _given(self, config: GPUControlPlaneConfig) -> "Settings | BadSettingsError":
-        try:
-            return self._source.settings(layers_of(config, self._module.item))
-        except BadSettingsError as error:
-            return error
 
     def _log_change(self, before: "ConfigState") -> None:
         state = self.state
@@ -163,7 +156,7 @@ class ConfigFollower:
         config, state = self._config.item, self.state
         if config is None:
             return
-        status = status_of(config, state, self._module.item, now=now().utc)
+        status = status_of(config, state, merged(self._stored.layers), now=now().utc)
         if status == config.status:
             return
         body = {
@@ -188,11 +181,11 @@ class ConfigFollower:
 def status_of(
     config: GPUControlPlaneConfig,
     state: "ConfigState",
-    module: ModuleConfig | None,
+    given: "Mapping[str, Any]",
     *,
     now: "dt.datetime",
 ) -> GPUControlPlaneConfigStatus:
-    """Return the status of the object that led to the state."""
+    """Return the status of the object that led to the state, with the settings that all objects gave."""
     before = config.status or GPUControlPlaneConfigStatus()
     restart = (
         f"{', '.join(state.restart_needed)}: servers read it when they start; kubectl -n"
@@ -220,10 +213,9 @@ def status_of(
             state.refusal,
         ),
     )
-    given = {} if module is None else module.spec.settings
     return GPUControlPlaneConfigStatus(
         observed_generation=config.metadata.generation,
-        applied=before.applied if refused else overlaid(config.spec, given),
+        applied=before.applied if refused else dict(given),
         conditions=[
             new_condition(
                 type_,

@@ -1,23 +1,20 @@
 """What the settings of a process come from, and which of them count without a restart. Pure, but for the environment.
 
 Precedence: flags, environment, ModuleConfig, GPUControlPlaneConfig, defaults. The values of the installation, which its
-Deployment has as `--installation`, are written into the GPUControlPlaneConfig when they change.
+Deployment has as `--installation`, are written into the GPUControlPlaneConfig when they change. In a roll-out there are
+pods with different values: those of the Deployment are the installation's, whichever revision of it has them.
 """
 
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, final
+from itertools import pairwise
+from typing import Any, Final, final
 
-from manifests import constants
 from server.controllers.settings import check_images
-from server.setting_fields import setting_fields
-from server.settings import BadSettingsError, Settings, load_settings
-
-if TYPE_CHECKING:
-    from api.foreign.deckhouse import ModuleConfig
-    from api.kinds.gpucontrolplaneconfig import GPUControlPlaneConfig
+from server.setting_sources import GivenSettings
+from server.settings import BadSettingsError, Settings, load_settings, settings_fields
 
 FLAGS: Final = ("kubeconfig", "context", "namespace", "api_timeout_s", "log_level", "log_format")
 """Settings that a server needs before it can read an object: the Deployment has them."""
@@ -32,6 +29,8 @@ LIVE: Final = (
     "pod_security",
 )
 """Settings and sections that only controllers read: these end, and start again with other values. All others need a restart."""
+
+INSTALLATION_FLAG: Final = "--installation"
 
 Layer = tuple[str, Mapping[str, Any]]
 """Settings, and what comes before their names in a complaint."""
@@ -66,6 +65,15 @@ class ConfigSource:
         text = json.dumps(self.stored, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
+    def is_deployed(self, arguments: Sequence[str]) -> bool:
+        """Say whether a container with these arguments, as a Deployment has them, would write the same values."""
+        text = _value_of(INSTALLATION_FLAG, arguments).replace("$$", "$")  # as kubelet does
+        try:
+            deployed = ConfigSource(installation=installation_values(text))
+        except BadSettingsError:
+            return False
+        return deployed.checksum == self.checksum
+
     def settings(self, layers: Sequence[Layer]) -> Settings:
         """Return the settings with these of objects.
 
@@ -88,52 +96,34 @@ class ConfigSource:
         return settings
 
 
-@final
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConfigState:
-    """Settings in force, and what became of those that objects have."""
+def installation_values(text: str) -> dict[str, Any]:
+    """Return the values that a server is given as text.
 
-    settings: Settings
-    restart_needed: tuple[str, ...] = ()
-    """Names of settings that count after a restart."""
-    refusal: str = ""
-    """Each invalid setting with the reason; the settings in force are older then."""
-    is_missing: bool = False
-    """Whether there is no GPUControlPlaneConfig."""
-
-
-def layers_of(config: "GPUControlPlaneConfig", module: "ModuleConfig | None") -> list[Layer]:
-    layers: list[Layer] = [(f"GPUControlPlaneConfig {constants.NAME}: spec.", config.spec)]
-    if module is not None:
-        layers.append(
-            (f"ModuleConfig {module.metadata.name}: spec.settings.", module.spec.settings)
-        )
-    return layers
-
-
-def next_state(
-    before: ConfigState, given: Settings | BadSettingsError, *, started: Settings
-) -> ConfigState:
-    """Return the state after objects gave these settings to a server that was started with others."""
-    if isinstance(given, BadSettingsError):
-        return ConfigState(
-            settings=before.settings, restart_needed=before.restart_needed, refusal=str(given)
-        )
-    in_force = started.model_copy(update={name: getattr(given, name) for name in LIVE})
-    return ConfigState(settings=in_force, restart_needed=_different(in_force, given))
-
-
-def _different(first: Settings, second: Settings) -> tuple[str, ...]:
-    """Return the names of the settings that differ."""
-    return tuple(
-        field.name
-        for field in setting_fields(Settings.model_json_schema())
-        if not field.is_section and _value(first, field.path) != _value(second, field.path)
-    )
-
-
-def _value(settings: Settings, path: Sequence[str]) -> object:
-    found: object = settings
-    for part in path:
-        found = getattr(found, part)
+    Raises:
+        BadSettingsError: the text is no mapping in JSON.
+    """
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise BadSettingsError(f"{INSTALLATION_FLAG} is not JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise BadSettingsError(f"{INSTALLATION_FLAG} holds no mapping of settings")
     return found
+
+
+def _value_of(flag: str, arguments: Sequence[str]) -> str:
+    """Return what follows the flag; nothing where it is missing."""
+    for word, following in pairwise([*arguments, ""]):
+        if word == flag:
+            return following
+        if word.startswith(f"{flag}="):
+            return word.removeprefix(f"{flag}=")
+    return ""
+
+
+def merged(layers: Sequence[Layer]) -> dict[str, Any]:
+    """Return the settings of all layers as one: a later layer replaces a setting, also one that is a mapping."""
+    given = GivenSettings(settings_fields())
+    for origin, content in layers:
+        given.take(content, origin=origin)
+    return given.values

@@ -2,7 +2,8 @@
 
 The server writes the installation's values into the object, and not Helm or kubectl: both ask which kinds there are
 before they write the first object, and would not find this one in the release that brings its definition. It writes
-when they differ from those that it wrote last, so that a change by hand outlives a restart.
+when they differ from those that it wrote last, so that a change by hand outlives a restart. In a roll-out only pods of
+the values that the Deployment has now write: a pod of an earlier revision that restarts would undo the newer ones.
 """
 
 import asyncio
@@ -14,14 +15,14 @@ import structlog
 
 from api.foreign.deckhouse import ModuleConfig
 from api.kinds.gpucontrolplaneconfig import GPUControlPlaneConfig
+from api.meta import Model
 from api.names import INSTALLATION_HASH_ANNOTATION
 from kube.backoff import Backoff
-from kube.errors import ApiError, KubeError, NotFound
-from kube.resources import GPU_CONTROL_PLANE_CONFIGS, MODULE_CONFIGS
+from kube.errors import ApiError, Conflict, KubeError, NotFound
+from kube.resources import DEPLOYMENTS, GPU_CONTROL_PLANE_CONFIGS, MODULE_CONFIGS
 from manifests import constants
 from manifests.install.rbac import PolicyRule
-from server.configuration.config_source import ConfigState, layers_of
-from server.settings import BadSettingsError
+from server.configuration.config_state import ConfigState, StoredConfig, first_state
 
 if TYPE_CHECKING:
     from kube.client import KubeClient
@@ -53,18 +54,40 @@ RBAC: Final = (
         names=(constants.NAME,),
     ),
 )
+NAMESPACED_RBAC: Final = (
+    PolicyRule(
+        group=DEPLOYMENTS.group,
+        resources=(DEPLOYMENTS.plural,),
+        verbs=("get",),
+        names=(constants.NAME,),
+    ),
+)
 FIELD_MANAGER: Final = "gpu-control-plane/installation"
 
 _log = structlog.get_logger()
 
 
-@final
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredConfig:
-    """Objects with settings; None where there is none."""
+class _Container(Model, frozen=True):
+    name: str
+    args: list[str] | None = None
 
-    config: GPUControlPlaneConfig | None
-    module: ModuleConfig | None
+
+class _PodSpec(Model, frozen=True):
+    containers: list[_Container]
+
+
+class _Template(Model, frozen=True):
+    spec: _PodSpec
+
+
+class _DeploymentSpec(Model, frozen=True):
+    template: _Template
+
+
+class _Deployment(Model, frozen=True):
+    """The server's Deployment, as far as it is read."""
+
+    spec: _DeploymentSpec
 
 
 @final
@@ -101,24 +124,6 @@ async def read_config(client: "KubeClient") -> StoredConfig:
     return StoredConfig(config=config, module=module)
 
 
-def first_state(source: "ConfigSource", stored: StoredConfig) -> ConfigState:
-    """Return the settings to start with: those of the objects, or those that were accepted last, or the installation's."""
-    if stored.config is None:
-        return ConfigState(settings=source.initial, is_missing=True)
-    try:
-        return ConfigState(settings=source.settings(layers_of(stored.config, stored.module)))
-    except BadSettingsError as error:
-        refusal = str(error)
-    accepted = stored.config.status.applied if stored.config.status is not None else {}
-    if accepted:
-        try:
-            layer = (f"GPUControlPlaneConfig {constants.NAME}: status.applied.", accepted)
-            return ConfigState(settings=source.settings([layer]), refusal=refusal)
-        except BadSettingsError as error:  # of an earlier version
-            _log.warning("settings that were accepted last are refused", error=str(error))
-    return ConfigState(settings=source.initial, refusal=refusal)
-
-
 async def _written(client: "KubeClient", source: "ConfigSource") -> StoredConfig:
     stored = await read_config(client)
     config = stored.config
@@ -126,6 +131,8 @@ async def _written(client: "KubeClient", source: "ConfigSource") -> StoredConfig
         config.metadata.annotation(INSTALLATION_HASH_ANNOTATION) == source.checksum
     ):
         return stored
+    # Of what was read before the Deployment: a newer pod may write while this one decides.
+    precondition = {} if config is None else {"resourceVersion": config.metadata.resource_version}
     body = {
         "apiVersion": GPU_CONTROL_PLANE_CONFIGS.api_version,
         "kind": GPU_CONTROL_PLANE_CONFIGS.kind,
@@ -133,13 +140,17 @@ async def _written(client: "KubeClient", source: "ConfigSource") -> StoredConfig
             "name": constants.NAME,
             "labels": dict(constants.LABELS),
             "annotations": {INSTALLATION_HASH_ANNOTATION: source.checksum},
+            **precondition,
         },
         "spec": source.stored,
     }
     try:
+        if not await _is_deployed(client, source):
+            _log.info("settings of the installation not written: the Deployment has others")
+            return stored
         written = await client.apply(GPU_CONTROL_PLANE_CONFIGS, body, field_manager=FIELD_MANAGER)
     except ApiError as error:
-        if error.is_transient:
+        if error.is_transient or isinstance(error, Conflict):
             raise
         # The definition is missing, or that of another version: the installation's values are in force then.
         _log.warning(
@@ -149,3 +160,17 @@ async def _written(client: "KubeClient", source: "ConfigSource") -> StoredConfig
         return stored
     _log.info("settings of the installation written", checksum=source.checksum)
     return StoredConfig(config=written.decode(GPUControlPlaneConfig), module=stored.module)
+
+
+async def _is_deployed(client: "KubeClient", source: "ConfigSource") -> bool:
+    """Say whether the values are those of the Deployment; without one, the server is run by hand with its own."""
+    try:
+        deployment = await client.get(
+            DEPLOYMENTS, _Deployment, constants.NAME, namespace=source.initial.namespace
+        )
+    except NotFound:
+        return True
+    return any(
+        container.name == constants.NAME and source.is_deployed(container.args or ())
+        for container in deployment.spec.template.spec.containers
+    )

@@ -74,9 +74,9 @@ def rights_of_reviews(_namespace: str = constants.DEFAULT_NAMESPACE) -> set[Righ
     return rights_of([(kube_reviews.RBAC, "*")])
 
 
-def rights_of_settings(_namespace: str = constants.DEFAULT_NAMESPACE) -> set[Right]:
-    """Return the rights on the objects that have settings."""
-    return rights_of([(config_store.RBAC, "*")])
+def rights_of_settings(namespace: str = constants.DEFAULT_NAMESPACE) -> set[Right]:
+    """Return the rights on the objects that have settings, and on the Deployment, which has those of the installation."""
+    return rights_of([(config_store.RBAC, "*"), (config_store.NAMESPACED_RBAC, namespace)])
 
 
 def rights_of(of: Iterable[tuple[Iterable[PolicyRule], str]]) -> set[Right]:

@@ -1,8 +1,10 @@
 """A server that follows its GPUControlPlaneConfig: what counts at once, what is refused, and what the object says of it."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ from kube.errors import Invalid, NotFound
 from kube.resources import (
     CUSTOM_RESOURCE_DEFINITIONS,
     DAEMON_SETS,
+    DEPLOYMENTS,
     EVENTS,
     GPU_CONTROL_PLANE_CONFIGS,
     MODULE_CONFIGS,
@@ -22,6 +25,7 @@ from server.configuration.config_definition import build_config_crd
 from server.configuration.config_source import ConfigSource
 from tests.support.module_configs import MODULE_CONFIG_CRD
 from tests.support.polling import until_async
+from tests.support.ports import free_port
 from tests.support.running_server import Cluster, RunningServer, a_server, settings_for
 
 pytestmark = pytest.mark.looptime
@@ -222,6 +226,48 @@ async def test_settings_of_a_deleted_object_stay_until_the_next_start(defined: C
         await until_xid(defined, "31", is_there=False)
 
 
+async def deploy(cluster: Cluster, source: ConfigSource) -> None:
+    """Make the Deployment one whose new pods have this source."""
+    text = json.dumps(dict(source.installation), separators=(",", ":")).replace("$", "$$")
+    container = {"name": NAME, "args": ["serve", "--installation", text]}
+    body = {
+        "apiVersion": DEPLOYMENTS.api_version,
+        "kind": DEPLOYMENTS.kind,
+        "metadata": {"name": NAME, "namespace": constants.DEFAULT_NAMESPACE},
+        "spec": {"template": {"spec": {"containers": [container]}}},
+    }
+    await cluster.client.apply(DEPLOYMENTS, body, field_manager="helm")
+
+
+async def test_a_pod_of_an_earlier_installation_that_restarts_leaves_the_values_of_the_newer(
+    defined: Cluster,
+) -> None:
+    older = the_source(defined, health={"xid_actions": {13: "None"}})
+    newer = the_source(defined, health={"xid_actions": {31: "None"}})
+    await deploy(defined, older)
+    async with a_server(defined, source=older) as server:
+        await server.until_ready()
+        await until_xid(defined, "13")
+    await deploy(defined, newer)
+    async with a_server(defined, source=newer) as server:
+        await server.until_ready()
+        await until_xid(defined, "31")
+        port = free_port()
+        restarted = replace(older, arguments=("--listen.port", str(port)))
+        async with a_server(defined, port=port, source=restarted) as old_pod:
+
+            async def is_synced() -> bool:
+                return (await old_pod.get(constants.SYNCED_PATH))[0] == 200
+
+            await until_async(is_synced)
+            assert (await stored(defined)).spec["health"] == {"xid_actions": {"31": "None"}}
+    # A roll-back is a change of the Deployment like any other.
+    await deploy(defined, older)
+    async with a_server(defined, source=older) as server:
+        await server.until_ready()
+        await until_xid(defined, "13")
+
+
 async def test_there_is_no_second_object(defined: Cluster) -> None:
     second = {
         "apiVersion": GPU_CONTROL_PLANE_CONFIGS.api_version,
@@ -238,6 +284,15 @@ async def test_settings_of_a_module_config_override_those_of_the_object(defined:
         await until_xid(defined, "31")
         await create_module(defined, {"health": {"xid_actions": {"45": "None"}}})
         await until_xid(defined, "45")
+
+        async def is_reported() -> bool:
+            # The object's generation is that of before.
+            status = (await stored(defined)).status
+            assert status is not None
+            found: Json = status.applied["health"]["xid_actions"]
+            return found == {"45": "None"}
+
+        await until_async(is_reported)
         await defined.client.merge_patch(
             MODULE_CONFIGS, {"spec": {"settings": {"helth": {}}}}, name=NAME
         )

@@ -28,6 +28,9 @@ ACCEPTED = {
     r"ServiceAccount gpu-control-plane in all namespaces may (get|list|watch) moduleconfigs\.deckhouse\.io/gpu-control-plane": (
         "settings may be those of a ModuleConfig of the control plane's name"
     ),
+    r"ServiceAccount gpu-control-plane in gpu may get deployments\.apps/gpu-control-plane": (
+        "in a roll-out only pods of the Deployment's present values write these into the settings"
+    ),
 }
 """Pattern of what grew -> why."""
 
