@@ -8,7 +8,7 @@ units of plain init containers before it, as in kubelet (`pool.demand`).
 
 import functools
 import itertools
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from pool.demand import reused_units
 from pool.model import ContainerRole
@@ -16,7 +16,11 @@ from pool.placement.aligned_sets import aligned_regions
 from pool.placement.compliance import kubelet_admits, units_by_numa_node, with_reused
 from pool.placement.device_sets import best_set
 from pool.placement.distinct_devices import take_distinct
-from pool.placement.kubelet_choice import choose_as_kubelet, choose_on_same_devices
+from pool.placement.kubelet_choice import (
+    MOST_NUMA_NODES,
+    choose_as_kubelet,
+    choose_on_same_devices,
+)
 from pool.placement.kubelet_hints import Unaligned, align
 from pool.placement.topology import is_aligned, positions
 
@@ -29,10 +33,6 @@ if TYPE_CHECKING:
     Containers = Sequence[tuple[ContainerRole, int]]
     Choice = list[list[int]]
     """Positions of each container's new units, in the order in which they are taken."""
-
-
-_MOST_NUMA_NODES: Final = 8
-"""Most NUMA nodes of which sets are tried: 254 of them."""
 
 
 def fits(devices: "DeviceRules", free: "Counts", request: "UnitRequest") -> bool:
@@ -133,11 +133,11 @@ def _on_same_devices(
 
 
 def _numa_regions(devices: "DeviceRules") -> "Iterator[int]":
-    """Yield all devices, then, where kubelet has a policy, those of fewer NUMA nodes."""
+    """Yield all devices, then, where kubelet has a policy, those of NUMA nodes, which leave out devices without one."""
     yield (1 << len(devices.capacity)) - 1
     if devices.kubelet is not None:
-        nodes = devices.topology.numa_nodes[:_MOST_NUMA_NODES]
-        for count in range(1, len(nodes)):
+        nodes = devices.topology.numa_nodes[:MOST_NUMA_NODES]
+        for count in range(1, len(nodes) + 1):
             yield from map(sum, itertools.combinations(nodes, count))
 
 

@@ -28,7 +28,7 @@ FIGURES = {
 }
 CHECKS = {
     "extender": {"filter", "filter, none fits", "prioritize"},
-    "admission": {"mutate and validate", "denial"},
+    "admission": {"mutate and validate", "denial", "template"},
     "binding": {"capacity", "mutate and validate", "binding"},
     "startup": {"capacity"},
     "stall": {"capacity", "events"},

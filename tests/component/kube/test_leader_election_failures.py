@@ -5,7 +5,7 @@ import random
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kube.client import KubeClient
@@ -131,6 +131,7 @@ async def test_a_renewal_whose_answer_is_lost_is_found_out_by_reading(
 @pytest.mark.looptime(noop_cycles=3)
 @settings(max_examples=25, deadline=None)
 @given(seed=st.integers(0, 2**32), trouble=st.sampled_from([0.05, 0.3, 0.6]))
+@example(seed=40534, trouble=0.6)
 async def test_at_no_moment_do_two_lead(seed: int, trouble: float) -> None:
     rng = random.Random(seed)
     leases = FakeLeases()
@@ -145,7 +146,9 @@ async def test_at_no_moment_do_two_lead(seed: int, trouble: float) -> None:
     led: set[str] = set()
     leaders: set[str] = set()
     async with running(*candidates):
-        for share, until in ((trouble, 900), (0.0, 300)):
+        # A call that hangs ends after half of the renew deadline, eight times as long after a slow spell: 40 s
+        # of a clock with a rate of 0.85 or more. Its candidate may be the one that all others follow.
+        for share, until in ((trouble, 900), (0.0, 600)):
             for network in networks:
                 assert isinstance(network, BadNetwork)
                 network.trouble = share

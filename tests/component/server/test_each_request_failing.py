@@ -244,6 +244,10 @@ IN_EVERY_RUN = frozenset(READS[::9])
 """A list, a watch and a get among them: reads differ by their resource only, which informers do not look at."""
 
 
+SENT_AT_ONCE = {DISCOVERY: 4}
+"""Requests of a kind of which the second attempts come after the first attempts of all: the four kinds of gkm.io."""
+
+
 def every_failure() -> list[Any]:
     """Return each failure; without `--long` every write fails and a ninth of the reads."""
     return [
@@ -266,7 +270,8 @@ def failing(kind: str, nth: int) -> list[InjectedError]:
     refused = fault_of_kind(kind, Breakage.STATUS, nth=nth)
     if is_read(kind):
         # aiohttp itself asks a second time when a kept-alive connection is cut.
-        return [refused, fault_of_kind(kind, Breakage.RESET_BEFORE, nth=nth, times=2)]
+        times = 2 * SENT_AT_ONCE.get(kind, 1)
+        return [refused, fault_of_kind(kind, Breakage.RESET_BEFORE, nth=nth, times=times)]
     ways = (Breakage.RESET_BEFORE, Breakage.RESET_AFTER)
     return [refused, *(fault_of_kind(kind, way, nth=nth) for way in ways)]
 

@@ -1,5 +1,6 @@
 """The choice on one node finds units exactly where a node fits, whatever the strategy prefers."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -109,3 +110,23 @@ def test_more_free_units_never_make_a_node_unfit(
     request = UnitRequest(units_of(containers), containers)
     if fits(node, free, request):
         assert fits(node, node.capacity, request)
+
+
+@pytest.mark.parametrize("device_topology", DeviceTopology)
+@pytest.mark.parametrize(
+    "policy", [TopologyManagerPolicy.RESTRICTED, TopologyManagerPolicy.SINGLE_NUMA_NODE]
+)
+def test_the_only_numa_node_serves_a_pod_beside_a_device_without_one(
+    policy: TopologyManagerPolicy, device_topology: DeviceTopology
+) -> None:
+    """The device without a NUMA node is the best choice: it keeps the two others together."""
+    node = device_rules(
+        a_slice_pool(
+            slices=1, slice_placement=SlicePlacement.SAME_DEVICE, device_topology=device_topology
+        ),
+        [a_device(index=at, numa_node=numa) for at, numa in enumerate((0, None, 0))],
+        (1, 1, 1),
+        kubelet=KubeletTopology(policy, TopologyManagerScope.CONTAINER, knows_numa_nodes=False),
+    )
+    choice = choose(node, (1, 1, 1), ((MAIN, 1),), preference=(1, 0, 2))
+    assert choice in ([[0]], [[2]])

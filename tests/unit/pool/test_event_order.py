@@ -1,5 +1,10 @@
-"""Events of different objects come in any order, and twice: the end is the same."""
+"""Events of different objects come in any order, and twice: the end is the same.
 
+Pods end before they are gone, as kubelet shows them. A pod that is deleted by force keeps units only if it was observed
+and reported before, so there the order matters (`test_deleted_pods.py`).
+"""
+
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import given
@@ -8,6 +13,7 @@ from hypothesis import strategies as st
 from api.kinds.gpunodeinventory import ContainerDevices
 from api.names import NodeName, PoolName
 from pool.allocation_state import AllocationState
+from pool.model import PodPhase
 from tests.support.allocation_state import a_bound_pod, uid_of
 from tests.support.builders import a_demand, a_device, a_node, a_pool, a_slice_pool, at
 
@@ -28,6 +34,9 @@ def apply(event: Event, allocation_state: AllocationState) -> None:
                 node, {uid_of(name): units for name, units in units_by_pod.items()}
             )
         case ("no pod", name):
+            observed = allocation_state.reader.pods.get(uid_of(name))
+            if observed is not None:
+                allocation_state.observe_pod(replace(observed, phase=PodPhase.ENDED), at(0))
             allocation_state.discard_pod(uid_of(name))
         case (kind, facts):
             verb = "discard_" if isinstance(facts, str) else "replace_"
