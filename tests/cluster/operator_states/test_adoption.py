@@ -16,9 +16,11 @@ from api.names import OPERAND_LABEL
 from cli.main import run
 from tests.cluster.environment import nodes, polling
 from tests.cluster.environment.client import ApiClient
+from tests.cluster.environment.driver_fleet import DriverFleet
 from tests.cluster.operator_states.conftest import (
     DAEMON_SETS,
     PODS,
+    POOL_TAINT,
     UBUNTU,
     Installation,
     NodeSoftware,
@@ -56,6 +58,8 @@ MADE = (DRIVER, TOOLKIT, VALIDATOR, PLUGIN)
 IMAGE = "registry.test/driver:1-ubuntu22.04"
 OFF = ("dcgm", "dcgmExporter", "nodeStatusExporter", "gfd", "migManager", "sandboxWorkloads")
 WITHOUT_OTHERS = SPEC | {name: {"enabled": False} for name in OFF}
+AUTOMATIC = SPEC["driver"] | {"upgradePolicy": {"autoUpgrade": True}}
+REQUESTED = {"metadata": {"annotations": {UPGRADE_REQUESTED_ANNOTATION: "true"}}}
 POLICY_PATH = f"{CLUSTER_POLICIES}/{POLICY}"
 
 
@@ -135,6 +139,7 @@ async def test_fifty_nodes_are_handed_over_and_no_pod_restarts(
     found = await until_state(api, "state-driver", "notReady", "AlreadyRuns")
     assert f"DaemonSet {NAMESPACE}/{DRIVER} of another client" in found["message"]
     assert (await daemon_sets(api)).keys() == {"nvidia-device-plugin-mps-control-daemon"}
+    await check_taint_is_named(api, next(iter(software.systems)))
 
     kubeconfig = str(software.control_plane.kubeconfig())
     command = ["operands", "adopt", "--kubeconfig", kubeconfig, "--namespace", NAMESPACE]
@@ -156,15 +161,32 @@ async def test_fifty_nodes_are_handed_over_and_no_pod_restarts(
     progress(f"{COUNT} nodes: 0 driver pods replaced, 0 plugin pods away, {len(after)} pods run on")
 
 
+async def check_taint_is_named(api: ApiClient, node: str) -> None:
+    """Check that a node keeps the operator's driver, whose DaemonSet tolerates no taint of a pool, and that its taint is named."""
+    path, fleet = f"{nodes.NODES}/{node}", DriverFleet(api=api, policy=POLICY_PATH)
+    await api.patch(path, {"spec": {"taints": [POOL_TAINT]}} | REQUESTED)
+    taint = f"taint {POOL_TAINT['key']}:NoSchedule"
+    await put(api, WITHOUT_OTHERS | {"driver": AUTOMATIC})
+    entry = await fleet.entry(node, "DriverKeptAway")
+    assert f"DaemonSet {DRIVER} does not tolerate {taint}" in entry["message"], f"{entry}"
+
+    async def is_told() -> bool:
+        return any(taint in event["note"] for event in await fleet.events(node))
+
+    await polling.eventually(is_told, what="an Event with the taint")
+    await fleet.until([node], "upgrade-required")
+    no_request = {"metadata": {"annotations": {UPGRADE_REQUESTED_ANNOTATION: None}}}
+    await api.patch(path, {"spec": {"taints": None}} | no_request)
+    await put(api, WITHOUT_OTHERS)
+
+
 async def test_a_node_gets_pods_of_ours_when_its_driver_is_upgraded(
     software: NodeSoftware, api: ApiClient
 ):
-    policy = {**SPEC["driver"], "upgradePolicy": {"autoUpgrade": True}}
-    await put(api, WITHOUT_OTHERS | {"driver": policy})
+    await put(api, WITHOUT_OTHERS | {"driver": AUTOMATIC})
     node, *others = software.systems
     before = await running(api)
-    annotation = {UPGRADE_REQUESTED_ANNOTATION: "true"}
-    await api.patch(f"{nodes.NODES}/{node}", {"metadata": {"annotations": annotation}})
+    await api.patch(f"{nodes.NODES}/{node}", REQUESTED)
 
     async def is_upgraded() -> Any:
         found = await plugin_images(api)

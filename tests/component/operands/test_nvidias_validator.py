@@ -35,12 +35,11 @@ def a_validator(node: Path, daemon_sets: list[Json], *modules: str) -> Validator
     (node / "root").mkdir(exist_ok=True)
     (node / "root" / "libnvidia-ml.so.1").touch()
     (node / "validations").mkdir(exist_ok=True)
-    (node / "modules").write_text("".join(f"{item} 16384 0\n" for item in modules), "utf-8")
     return Validator(
         daemon_sets=lambda: daemon_sets,
         validations=node / "validations",
         driver_root=node / "root",
-        modules=node / "modules",
+        modules=lambda: "".join(f"{item} 16384 0\n" for item in modules),
     )
 
 

@@ -19,8 +19,11 @@ _PROGRAMS: Final = {
     "dcgm-exporter": "exporter",
     "nvidia-validator": "validator",
 }
+LSMOD: Final = """# Prints the modules that the driver's containers would have loaded into the kernel.
+for module in /run/nvidia/driver/sys/module/*; do echo "${module##*/} 16384 0"; done"""
 _IDLE: Final = ("nvidia-toolkit", "nvidia-device-plugin", "nvidia-mig-manager")
 _SCRIPTS: Final = {
+    "lsmod": LSMOD,
     "dcgm": 'if [ "${DCGM_EXPORTER_LISTEN:-}" ]; then exec dcgm-exporter; fi; exec nv-hostengine -n -b ALL',
     # As process 1 of a container a shell ends on SIGTERM by a trap alone.
     **dict.fromkeys(_IDLE, "trap 'exit 0' TERM; sleep 2147483647 & wait"),

@@ -8,6 +8,7 @@ from api.driver_upgrade import UPGRADE_REQUESTED_ANNOTATION, UPGRADE_STATE_LABEL
 from api.names import AGENT_NOT_READY_TAINT, COMPONENT_LABEL, SCALE_SIGNAL
 from cli.uninstall.removal_plan import HOLDER
 from manifests.constants import NODE_AGENT
+from reconciler.assignment.other_plugin import PLUGINS
 from tests.cluster.environment import nodes, pods, polling
 from tests.cluster.joints.from_zero import CACHE, POD, FromZero
 from tests.cluster.joints.from_zero import a_pod as a_scaled_pod
@@ -16,6 +17,7 @@ from tests.cluster.node.caches.node_oracle import mount_options, mounted_volumes
 from tests.cluster.node.environment import paths
 from tests.cluster.node.stories.pools import Pools
 from tests.cluster.system.installation import CLUSTER_POLICIES, LEASE, NAMESPACE, GpuSystem
+from tests.cluster.system.objects import DEVICES
 from tests.cluster.uninstall.leavings import until_only
 from tests.cluster.uninstall.test_uninstall import uninstall
 
@@ -70,7 +72,10 @@ async def test_nothing_is_left_and_pods_keep_devices_and_mounts(
     )
     await story.play()
     await polling.eventually(lambda: all_states_run(api, node.name), what="pods of all states")
-    resource = await Pools(api, namespace, node, devices).make(0, 1, scheduling={"taints": [TAINT]})
+    pools = Pools(api, namespace, node, devices)
+    async with asyncio.TaskGroup() as group:
+        group.create_task(plugin_leaves_first(api, node.name))
+        resource = await pools.make(0, 1, scheduling={"taints": [TAINT]})
     caches = Caches(api, namespace, node)
     volume = volume_of(CACHE, None)
     await check_upgrade(caches, volume)
@@ -117,6 +122,18 @@ async def test_nothing_is_left_and_pods_keep_devices_and_mounts(
         assert mounted_volumes() == []
     finally:
         await returned.uninstall()
+
+
+async def plugin_leaves_first(api: "ApiClient", node: str) -> None:
+    """Check that NVIDIA's device plugin, which could give it to a pod, has left the node of a device that joins a pool."""
+    version = (await api.get(DEVICES))["metadata"]["resourceVersion"]
+    async for event in api.watch(DEVICES, resourceVersion=version):
+        status = event["object"].get("status", {})
+        if status.get("nodeName") == node and "poolRef" in status:
+            break
+    listed = await api.get(pods.collection(NAMESPACE), fieldSelector=f"spec.nodeName={node}")
+    apps = {item["metadata"]["labels"].get("app") for item in listed["items"]}
+    assert not apps & PLUGINS, f"{apps}"
 
 
 async def check_upgrade(caches: Caches, volume: "JsonObject") -> None:

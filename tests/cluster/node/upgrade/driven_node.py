@@ -40,7 +40,8 @@ class DrivenNode:
     node: "RealNode"
     policy: str = f"{CLUSTER_POLICIES}/driven"
 
-    async def roll_out(self, version: str) -> None:
+    async def roll_out(self, version: str, *, with_modules: bool = False) -> None:
+        """Apply the policy with a version of the driver, and with GPUDirect RDMA and Storage and GDRCopy if asked for."""
         manager, validator = {"image": MANAGER}, {"image": nvidia_image.NAME}
         driver = {
             "repository": REPOSITORY,
@@ -57,6 +58,10 @@ class DrivenNode:
             "driver": driver,
             "validator": validator,
         }
+        if with_modules:
+            image = {key: driver[key] for key in ("repository", "image", "version")}
+            spec |= dict.fromkeys(("gds", "gdrcopy"), {"enabled": True} | image)
+            driver["rdma"] = {"enabled": True}
         body = {
             "apiVersion": "nvidia.com/v1",
             "kind": "ClusterPolicy",

@@ -18,6 +18,10 @@ Json = dict[str, Any]
 OLD, NEW = VERSIONS
 APP = {"app": "train"}
 MANAGER = "k8s-driver-manager"
+VALIDATIONS = "/run/nvidia/validations"
+FURTHER_MODULE = "/run/nvidia/driver/sys/module/nvidia_fs"
+CHECKED = {f"{name}-ready" for name in ("driver", "gdrcopy", "nvidia-fs", "nvidia-peermem")}
+"""Files of NVIDIA's validator beside a driver with all modules."""
 TOLERATION = {"key": "node.kubernetes.io/unschedulable", "operator": "Exists"}
 
 
@@ -40,7 +44,7 @@ async def test_a_node_is_upgraded_once_the_budget_of_its_pod_allows_it(
 
         mark = await audit.mark()
         async with driven.observed() as observed:
-            await driven.roll_out(NEW)
+            await driven.roll_out(NEW, with_modules=True)
             said = await driven.says("EvictionRefused")
             assert f"{pools.namespace}/{before['metadata']['name']}" in said
             assert "budget train allows no disruption now" in said
@@ -108,6 +112,8 @@ async def check_upgraded(driven: "DrivenNode", order: list[tuple[str, str]]) -> 
     assert said == f"unloaded {OLD}, which no process had open\n"
     assert await driven.run_in_driver("nvidia-smi") == f"Driver Version: {NEW}\n"
     assert await driven.run_in_driver("driver-users") != ""
+    checked = (await driven.run_in_driver("ls", VALIDATIONS)).split()
+    assert set(checked) >= CHECKED, f"{checked}"
     current = await driven.api.get(f"{nodes.NODES}/{driven.node.name}")
     assert "unschedulable" not in current["spec"]
     assert UNITS_WITHHELD_ANNOTATION not in current["metadata"]["annotations"]
@@ -151,10 +157,10 @@ def a_budget() -> Json:
 async def check_validator_waits(driven: "DrivenNode") -> None:
     """Check that the driver's libraries alone are no driver to the validator: it knows the DaemonSet for its operator's.
 
-    It waits for the file that the startup probe of the driver's container writes.
+    It waits for the file that the startup probe of the driver's container writes, and for the modules that the file names.
     """
     before = (await driven.pod("validator"))["metadata"]
-    await driven.run_in_driver("rm", "/run/nvidia/validations/.driver-ctr-ready")
+    await driven.run_in_driver("rm", "-r", f"{VALIDATIONS}/.driver-ctr-ready", FURTHER_MODULE)
     await driven.api.delete(f"{PODS}/{before['name']}")
 
     async def successor() -> Json:
@@ -172,12 +178,18 @@ async def check_validator_waits(driven: "DrivenNode") -> None:
     name = await polling.eventually(is_checking, what="the check of the driver")
     check = "driver-validation"
 
-    async def waits() -> bool:
-        said = await driven.node.logs(NAMESPACE, name, container=check)
-        return "waiting until .driver-ctr-ready is there" in said
+    async def until_waiting(what: str) -> None:
+        async def waits() -> bool:
+            said = await driven.node.logs(NAMESPACE, name, container=check)
+            assert f"waiting until {what}" in said, said
+            return True
 
-    await polling.eventually(waits, what="the check waits")
+        await polling.eventually(waits, what=f"the check waits until {what}")
+
+    await until_waiting(".driver-ctr-ready is there")
     await driven.run_in_driver("sh", "/usr/local/bin/startup-probe.sh")
+    await until_waiting("the module of nvidia-fs is loaded")
+    await driven.run_in_driver("mkdir", FURTHER_MODULE)
 
     async def passes() -> bool:
         return pods.is_running(await successor())
