@@ -287,6 +287,9 @@ class DeviceDetail(Row, frozen=True, kw_only=True):
     mig: str = ""
     """Mode and instances, in words; empty for a device without MIG."""
     links: tuple[LinkEntry, ...] = ()
+    last_xid: int = 0
+    """0 where none was reported."""
+    last_xid_at: str = ""
     conditions: tuple[ConditionEntry, ...] = ()
     holders: tuple[HolderEntry, ...] = ()
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from agent.driver.device_fields import DeviceSample, DeviceSamples
     from api.clock import Clock
+    from api.kinds.gpudevice import LastXid
     from api.kinds.gpunodeinventory import ContainerDevices
 WITHIN_S: Final = 0.9
 """Seconds for the driver; the text of the largest page takes a tenth of a second at most."""
@@ -60,8 +61,8 @@ class DeviceLabelSources:
     """UUID of a device -> its pool."""
     resources: "Callable[[], Mapping[str, str]]" = dict
     """Resource -> pool, of pools with a resource name of their own."""
-    xids: "Callable[[], Mapping[str, int]] | None" = None
-    """UUID -> the last Xid; the empty UUID is every device. None where no events are followed."""
+    last_xid: "Callable[[str], LastXid | None] | None" = None
+    """Of a UUID; None where no events are followed."""
 
 
 @final
@@ -159,9 +160,9 @@ class DeviceMetrics:
             _log.warning("metrics of devices are stale", error=text)
 
     def _with_xids(self) -> "Iterable[DeviceSample]":
-        if self._sources.xids is None:
+        last_xid = self._sources.last_xid
+        if last_xid is None:
             return self._samples
-        xids = self._sources.xids()
         return [
             sample
             if sample.gpu_instance is not None
@@ -169,7 +170,7 @@ class DeviceMetrics:
                 sample,
                 values={
                     **sample.values,
-                    DeviceField.XID_ERRORS: xids.get(sample.uuid, xids.get("", 0)),
+                    DeviceField.XID_ERRORS: xid.code if (xid := last_xid(sample.uuid)) else 0,
                 },
             )
             for sample in self._samples

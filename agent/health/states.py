@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, final
 from inventory.health.recovery import CURES, RecoveryAction
 
 if TYPE_CHECKING:
+    from api.kinds.gpudevice import LastXid
     from inventory.health.recovery import XidAction
 
 
@@ -37,6 +38,8 @@ class DeviceHealthState:
     """The action that the driver last had; None where it does not have the field."""
     reset: str = ""
     """Outcome of the last reset that was asked for (`inventory.health.repair.reset_text`)."""
+    last_xid: "LastXid | None" = None
+    """The last Xid since the driver was loaded and the agent started."""
 
     @property
     def is_healthy(self) -> bool:

@@ -8,6 +8,7 @@ without that field is not asked. The state then changes, and triggers its public
 """
 
 import asyncio
+import datetime as dt
 from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NoReturn, final
@@ -18,6 +19,8 @@ from agent.driver.port import EventKind
 from agent.errors import DriverUnavailableError
 from agent.health.states import BEING_RESET, HealthState
 from agent.health.tracker import EventEffect, HealthTracker
+from api.kinds.gpudevice import LastXid
+from api.status_conditions import format_time, parse_time
 from kube.backoff import Backoff
 from kube.errors import one_line
 from telemetry.agent_metrics import DEVICES, DRIVER_EVENTS
@@ -38,6 +41,8 @@ PROBE_S: Final = 1.0
 TASK: Final = "driver.events"
 ACTIONS_S: Final = 0.5
 """Time for the driver to say what its devices need after an event: an action that it does not say counts as a fault."""
+REPEATED: Final = dt.timedelta(minutes=1)
+"""An Xid that comes again and again, as of a program that is restarted, is written so often."""
 _BASE_S: Final = 0.25
 _CAP_S: Final = 5.0
 _AT_ONCE_S: Final = 0.01
@@ -76,8 +81,8 @@ class HealthWatch:
         self._being_reset: frozenset[str] = frozenset()
         self._resets: dict[str, str] = {}
         # UUID -> outcome of its last reset
-        self._xids: dict[str, int] = {}
-        # UUID -> the last Xid since the driver was loaded
+        self._xids: dict[str, LastXid] = {}
+        # UUID, empty for every device -> the last Xid since the driver was loaded
         TASK_FAILURES.labels(TASK)
         for kind in EventKind:
             for effect in EventEffect:
@@ -89,7 +94,7 @@ class HealthWatch:
         if state.is_healthy and uuid in self._being_reset:
             state = BEING_RESET
         reset, reported = self._resets.get(uuid, ""), self._tracker.action(uuid)
-        return replace(state, reset=reset, reported=reported)
+        return replace(state, reset=reset, reported=reported, last_xid=self.last_xid(uuid))
 
     def withhold(self, uuids: "Collection[str]") -> None:
         """Let these devices be unhealthy while they are reset; those of before are not any more."""
@@ -105,10 +110,10 @@ class HealthWatch:
         self._resets[uuid] = outcome
         self._on_change()
 
-    @property
-    def xids(self) -> "Mapping[str, int]":
-        """The last Xid by UUID, since the driver was loaded or this process started; the empty UUID is every device."""
-        return self._xids
+    def last_xid(self, uuid: str) -> LastXid | None:
+        """Return the last Xid of a device, or of every device, since the driver was loaded or this process started."""
+        found = (xid for key in (uuid, "") if (xid := self._xids.get(key)) is not None)
+        return max(found, key=lambda xid: xid.time, default=None)
 
     def observe(
         self, snapshot: "DriverSnapshot", *, on_bus: "Collection[str] | None" = None
@@ -171,7 +176,7 @@ class HealthWatch:
             effect = self._tracker.effect_of(event)
             DRIVER_EVENTS.labels(event.kind.value, effect.value).inc()
             if event.kind is EventKind.XID:
-                self._xids[event.uuid] = event.code
+                self._note_xid(event)
             _log.info(
                 "driver event",
                 kind=event.kind.value,
@@ -182,6 +187,15 @@ class HealthWatch:
         self._note(changes)
         if changes:
             self._on_change()
+
+    def _note_xid(self, event: "DriverEvent") -> None:
+        """Keep an Xid; one that repeats itself within `REPEATED` keeps its time, so that it costs no write each time."""
+        before, now = self._xids.get(event.uuid), self._clock.utc_now()
+        if before is not None and before.code == event.code:
+            noted_at = parse_time(before.time)
+            if noted_at is not None and now - noted_at < REPEATED:
+                return
+        self._xids[event.uuid] = LastXid(code=event.code, time=format_time(now))
 
     def _note(self, changes: "Iterable[HealthChange]") -> None:
         for change in changes:

@@ -244,6 +244,8 @@ def _add_device(attributes: _Attributes, device: NodeDeviceFacts) -> None:
             action = device.health.action
         attributes.add(AgentDevice.RECOVERY_ACTION, action and action.value, parsing.word)
         attributes.add(AgentDevice.RESET, device.health.reset, parsing.word)
+        last_xid = device.health.last_xid
+        attributes.add(AgentDevice.LAST_XID, last_xid and _json(last_xid), parsing.last_xid)
 
 
 def _add_driver_facts(attributes: _Attributes, reported: "DriverDevice") -> None:

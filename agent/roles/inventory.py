@@ -208,7 +208,7 @@ class InventoryRole:
             ),
             pools=self._pools_of_devices,
             resources=self._pools_of_resources,
-            xids=(lambda: self.health.xids) if AgentRole.HEALTH in settings.roles else None,
+            last_xid=self.health.last_xid if AgentRole.HEALTH in settings.roles else None,
         )
         return DeviceMetrics(
             self._driver,

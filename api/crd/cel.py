@@ -19,7 +19,7 @@ from api.foreign.core import Taint
 from api.kinds import device_selector, gkmcache, gpunodeinventory, gpupool
 from api.kinds.autoscaling import Autoscaling, NodeShape, ShapeRequirement, ShapeStatus
 from api.kinds.gkmcachenode import CachedDigest, NodeGPUs
-from api.kinds.gpudevice import DeviceRepair, GPUDeviceStatus, Link, MIGInstance
+from api.kinds.gpudevice import DeviceRepair, GPUDeviceStatus, LastXid, Link, MIGInstance
 from api.kinds.leadershipterm import GPUControlPlaneTermSpec
 from api.kinds.nvidia.operator_status import StateStatus
 from api.meta import Condition, LabelSelector, SelectorOperator, SelectorRequirement
@@ -306,6 +306,7 @@ LIMITS: Final[Mapping[tuple[type, str], Mapping[str, Any]]] = {
     },
     (DeviceRepair, "since"): {"format": "date-time"},
     (DeviceRepair, "started"): {"format": "date-time"},
+    (LastXid, "time"): {"format": "date-time"},
     (gpunodeinventory.GPUNodeInventoryStatus, "last_heartbeat"): {"format": "date-time"},
     (gpunodeinventory.Monitoring, "last_heartbeat"): {"format": "date-time"},
     (gpunodeinventory.OperandStatus, "since"): {"format": "date-time"},

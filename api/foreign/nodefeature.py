@@ -74,6 +74,8 @@ class AgentDevice:
     RESET: Final = "reset.outcome"
     """Number and outcome of the last reset that its GPUDevice asked for (`inventory.health.repair.ResetOutcome`), such as
     `attempt-1-Done`."""
+    LAST_XID: Final = "xid.last"
+    """JSON: `{"code": 79, "time": "2026-11-29T10:00:00Z"}`; absent where the agent knows of none since it started."""
 
 
 class AgentNode:

@@ -1,7 +1,7 @@
 """GPUDevice: one PCI device of a node."""
 
 from enum import Enum
-from typing import Annotated
+from typing import Annotated, Final
 
 import msgspec
 from msgspec import Meta
@@ -9,6 +9,9 @@ from msgspec import Meta
 from api import names
 from api.meta import Condition, Model, ObjectMeta
 from api.open_enum import OpenEnum
+
+MAX_XID: Final = 99_999
+"""Limit of a code; those of the catalog have three digits."""
 
 
 class DeviceState(Enum):
@@ -135,6 +138,15 @@ class DeviceRepair(Model, frozen=True):
         return self.step in {RepairStep.REPAIRED, RepairStep.FAILED}
 
 
+class LastXid(Model, frozen=True):
+    """The last Xid of the device, a fault or not."""
+
+    code: Annotated[int, Meta(ge=1, le=MAX_XID)]
+    """Code of NVIDIA's catalog of Xids."""
+    time: str
+    """Time of the Xid; of one that a DCGM exporter shows that of the first sample with it."""
+
+
 class GPUDeviceSpec(Model, frozen=True):
     """Empty: a device is observed, and has no desired state."""
 
@@ -167,6 +179,8 @@ class GPUDeviceStatus(Model, frozen=True):
     units: DeviceUnits = DeviceUnits()
     repair: DeviceRepair | None = None
     """Only of a device that was faulty in a pool with spec.repair."""
+    last_xid: LastXid | None = None
+    """Absent where no Xid was reported; it stays when the device is healthy again."""
     conditions: list[Condition] | None = None
     """Healthy, Assigned (with the reason why it is in no pool), Draining, and Stale (a source of its facts is silent)."""
 

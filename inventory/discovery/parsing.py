@@ -10,9 +10,11 @@ from typing import Final
 import msgspec
 
 from api.field_errors import UNDECODABLE
+from api.kinds.gpudevice import LastXid
 from api.kinds.gpunodeinventory import TopologyManagerPolicy, TopologyManagerScope
 from api.mig.profile import reported_profile
 from api.names import MAX_MIG_INSTANCES, MAX_NUMA_NODE, UUID_PATTERN
+from api.status_conditions import parse_time
 from inventory.identity import canonical_address
 
 MAX_MEMORY_MIB: Final = 2**24
@@ -82,6 +84,7 @@ class MigPartition(msgspec.Struct, frozen=True):
 _links = msgspec.json.Decoder(tuple[PeerLink, ...])
 _capacities = msgspec.json.Decoder(dict[str, int])
 _partitions = msgspec.json.Decoder(tuple[MigPartition, ...])
+_last_xid = msgspec.json.Decoder(LastXid)
 
 
 def memory_mib(text: str) -> int | None:
@@ -187,6 +190,14 @@ def capacities(text: str) -> tuple[tuple[str, int], ...] | None:
     if None in found or not all(0 < count <= MAX_MIG_INSTANCES for count in found.values()):
         return None
     return tuple(sorted((name, count) for name, count in found.items() if name is not None))
+
+
+def last_xid(text: str) -> LastXid | None:
+    try:
+        reported = _last_xid.decode(text)
+    except UNDECODABLE:
+        return None
+    return None if parse_time(reported.time) is None else reported
 
 
 def partitions(text: str) -> tuple[MigPartition, ...] | None:

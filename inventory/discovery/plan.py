@@ -24,7 +24,7 @@ from inventory.discovery.merge import MergedReport
 from inventory.discovery.resolve import present_uuid, resolve_facts
 from inventory.identity import canonical_address, device_name, inventory_id
 
-_OF_OTHERS: Final = ("state", "pool_ref", "units", "repair", "conditions")
+_OF_OTHERS: Final = ("state", "pool_ref", "units", "repair", "last_xid", "conditions")
 """Fields of the status that other controllers write."""
 _ALWAYS: Final = frozenset({"node_name", "inventory_id", "managed", "pci", "mig"})
 """Fields that are written whatever their value."""

@@ -34,7 +34,7 @@ from inventory.discovery import parsing
 from inventory.health.device import HealthReport
 
 if TYPE_CHECKING:
-    from api.foreign.nodefeature import Instances, NodeFeature, PciInstances
+    from api.foreign.nodefeature import FeatureElement, Instances, NodeFeature, PciInstances
 
 _MAX_QUOTED: Final = 64
 
@@ -319,15 +319,20 @@ def _health(instances: "Instances") -> dict[str, HealthReport]:
     found = {}
     for element in instances.elements or ():
         uuid = parsing.uuid(element.attributes.get(AgentDevice.UUID, ""))
-        status = element.attributes.get(AgentDevice.HEALTH, "")
+        status = _word(element, AgentDevice.HEALTH)
         if uuid is not None and status:
-            reason = element.attributes.get(AgentDevice.HEALTH_REASON, "")
-            action = element.attributes.get(AgentDevice.RECOVERY_ACTION, "")
-            reset = element.attributes.get(AgentDevice.RESET, "")
             found[uuid] = HealthReport(
-                *(intern(text[:_MAX_QUOTED]) for text in (status, reason, action, reset))
+                status,
+                reason=_word(element, AgentDevice.HEALTH_REASON),
+                action=_word(element, AgentDevice.RECOVERY_ACTION),
+                reset=_word(element, AgentDevice.RESET),
+                last_xid=parsing.last_xid(element.attributes.get(AgentDevice.LAST_XID, "")),
             )
     return found
+
+
+def _word(element: "FeatureElement", key: str) -> str:
+    return intern(element.attributes.get(key, "")[:_MAX_QUOTED])
 
 
 def _time(text: str) -> dt.datetime | None:

@@ -39,6 +39,8 @@ class DeviceReading:
     xids: frozenset[int] = frozenset()
     """The last Xid error of the device, which DCGM shows until the driver is loaded again, and those that the exporter
     counts: `DCGM_EXP_XID_ERRORS_COUNT` has every Xid of its window, where the exporter is set up to show it."""
+    last_xid: int = 0
+    """0 for none."""
     volatile_errors: float | None = None
     """Double-bit ECC errors since the driver was loaded."""
     aggregate_errors: float | None = None
@@ -103,13 +105,13 @@ def _note(figures: _Figures, name: str, value: float) -> None:
         return
     if name == _XID:
         figures.xids.add(int(value))
-    else:
-        figures.counters[name] = max(value, figures.counters.get(name, 0.0))
+    figures.counters[name] = max(value, figures.counters.get(name, 0.0))
 
 
 def _reading(figures: _Figures) -> DeviceReading:
     return DeviceReading(
         xids=frozenset(figures.xids - {0}),
+        last_xid=int(figures.counters.get(_XID, 0)),
         volatile_errors=figures.counters.get(_VOLATILE),
         aggregate_errors=figures.counters.get(_AGGREGATE),
         thermal_violation=figures.counters.get(_THERMAL),

@@ -10,6 +10,8 @@ replaces it: a harmless one after a fatal one is no evidence that the device rec
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Literal, get_args
 
+from api.kinds.gpudevice import MAX_XID, LastXid
+from api.status_conditions import format_time
 from api.text import truncate
 from inventory.debounce import DebounceCounter, DebouncedState, DebounceLimits
 from inventory.health.recovery import (
@@ -21,6 +23,8 @@ from inventory.health.recovery import (
 )
 
 if TYPE_CHECKING:
+    import datetime as dt
+
     from inventory.health.dcgm import DeviceReading, ExporterPage
 
 
@@ -44,6 +48,8 @@ class HealthReport:
     """What the device needs, a value of RecoveryAction; empty for a healthy device whose driver does not say it."""
     reset: str = ""
     """Outcome of the last reset that its repair asked for (`inventory.health.repair.reset_text`)."""
+    last_xid: LastXid | None = None
+    """None where the agent has none since it started, or is of a version that does not report it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +163,29 @@ def assess_health(
         fault=fault or device.fault,
         counter=device.counter.after(at, limits.debounce, is_good=fault is None),
     )
+
+
+def last_xid(
+    current: LastXid | None,
+    *,
+    report: HealthReport | None,
+    figures: "DeviceReading | None",
+    now: "dt.datetime",
+) -> LastXid | None:
+    """Return the last Xid of a device: the node agent's, or else another one of its exporter, or else the current one.
+
+    Args:
+        current: the one of its status.
+        report: the node agent's current report.
+        figures: of a page that was not judged before, so that no old page contradicts a later report.
+        now: time of an Xid that the exporter shows for the first time.
+    """
+    if report is not None and report.last_xid is not None:
+        return report.last_xid
+    code = 0 if figures is None else figures.last_xid
+    if not 0 < code <= MAX_XID or (current is not None and code == current.code):
+        return current
+    return LastXid(code=code, time=format_time(now))
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final, final
 
 from api.foreign.core import Node
-from api.kinds.gpudevice import GPUDevice
+from api.kinds.gpudevice import GPUDevice, LastXid
 from api.names import PoolName, pool_node_label
 from inventory.display_state import DisplayState, display_state_of
 from kube.resources import GPU_DEVICES, NODES
@@ -92,6 +92,7 @@ class ListedDevice(Entry, frozen=True, kw_only=True):
     units: int
     used: int
     reserved: int
+    last_xid: LastXid | None
 
 
 @final
@@ -207,6 +208,7 @@ def listed_device(device: GPUDevice) -> ListedDevice:
         units=status.units.capacity,
         used=status.units.allocated,
         reserved=status.units.reserved,
+        last_xid=status.last_xid,
     )
 
 

@@ -76,6 +76,16 @@ _DEVICE_COLUMNS: Final = (
         description="In MiB.",
         is_wide=True,
     ),
+    figure_column(
+        "Xid", ".status.lastXid.code", "Last Xid of the device, a fault or not.", is_wide=True
+    ),
+    Column(
+        name="Xid Age",
+        path=".status.lastXid.time",
+        type="date",
+        description="Time since the last Xid.",
+        is_wide=True,
+    ),
     condition_column("Assigned", "Assigned", is_wide=True, field="reason"),
     condition_column("Why", "Assigned", is_wide=True, field="message"),
     AGE,

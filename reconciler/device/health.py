@@ -1,7 +1,7 @@
-"""`device.health`: the condition Healthy of the devices of a node.
+"""`device.health`: the condition Healthy and the last Xid of the devices of a node.
 
-The condition is written once a source has reported the device, and then on a change only; without a report it
-is left as it is. The index follows the condition: a faulty device takes no new pods as soon as the watch
+Both are written once a source has reported the device, and then on a change only; without a report they
+are left as they are. The index follows the condition: a faulty device takes no new pods as soon as the watch
 shows it. `inventory.health.device` decides.
 """
 
@@ -9,7 +9,8 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, final
 
-from api.kinds.gpudevice import RepairStep
+from api.kinds.gpudevice import LastXid, RepairStep
+from api.meta import Condition, Model
 from api.names import GROUP, NodeName
 from api.status_conditions import find_condition, new_condition
 from api.text import listed
@@ -19,6 +20,7 @@ from inventory.health.device import (
     DeviceHealth,
     Fault,
     assess_health,
+    last_xid,
 )
 from inventory.health.recovery import RecoveryAction
 from kube.event_recorder import ObjectReference
@@ -36,12 +38,12 @@ from telemetry.reasons import EventReason
 
 if TYPE_CHECKING:
     import datetime as dt
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from api.clock import Instant
     from api.kinds.gpudevice import GPUDevice
-    from api.meta import Condition
     from api.names import DeviceName
+    from inventory.health.dcgm import DeviceReading
     from inventory.health.device import ExporterSample, HealthDebounceLimits, HealthReport
     from kube.client import KubeClient
     from kube.event_recorder import EventRecorder
@@ -122,6 +124,13 @@ class _Device:
         return (self.uid, self.uuid) == (device.metadata.uid, device.status.uuid)
 
 
+class _OwnStatus(Model, frozen=True):
+    """The controller's part of a status."""
+
+    conditions: tuple[Condition, ...] = ()
+    last_xid: LastXid | None = None
+
+
 @final
 class DeviceHealthController:
     """Evaluates the devices of one node, writes changed conditions and records Events."""
@@ -143,7 +152,7 @@ class DeviceHealthController:
         self._limits = limits
         self._now = now
         self._gpus: dict[NodeName, dict[DeviceName, _Device]] = {}
-        self._expected: Expectations[DeviceName, Condition] = Expectations(now)
+        self._expected: Expectations[DeviceName, _OwnStatus] = Expectations(now)
         self._faulted: dict[NodeName, Counter[RecoveryAction]] = {}
         # node -> reason -> devices
         self._show_faulted()
@@ -175,7 +184,9 @@ class DeviceHealthController:
             )
             after = _given_up(device, after)
             if after.is_known:
-                await self._write(device, after)
+                is_new = seen is not None and after.read_at != before.read_at
+                figures = seen.page.devices.get(device.status.uuid) if seen and is_new else None
+                await self._write(device, after, report=report, figures=figures)
                 self._record(device, before, after)
             gpus[device.name] = _Device(device.metadata.uid, device.status.uuid, after)
             wait_s = after.next_sample_in(now, self._limits)
@@ -189,12 +200,22 @@ class DeviceHealthController:
             self._count(node)
         return min(waits, default=None)
 
-    async def _write(self, device: "GPUDevice", health: DeviceHealth) -> None:
-        current = self._current(device)
-        desired = _condition(device, health, current, now=self._now().utc)
+    async def _write(
+        self,
+        device: "GPUDevice",
+        health: DeviceHealth,
+        *,
+        report: "HealthReport | None",
+        figures: "DeviceReading | None",
+    ) -> None:
+        current, now = self._current(device), self._now().utc
+        desired = _OwnStatus(
+            conditions=(_condition(device, health, current.conditions, now=now),),
+            last_xid=last_xid(current.last_xid, report=report, figures=figures, now=now),
+        )
         if desired == current:
             return
-        written = await self._writer.apply(device.name, {"conditions": [desired]})
+        written = await self._writer.apply(device.name, desired)
         if written is not None:
             self._expected.expect(device.name, desired, written)
 
@@ -205,9 +226,13 @@ class DeviceHealthController:
         elif fault is None and before.present_fault is not None:
             self._events.recovered(device)
 
-    def _current(self, device: "GPUDevice") -> "Condition | None":
-        """Return the condition at the API server, with a write that the watch has not delivered yet."""
-        return self._expected.unseen(device.name, device.metadata) or _condition_of(device)
+    def _current(self, device: "GPUDevice") -> _OwnStatus:
+        """Return what the API server has, with a write that the watch has not delivered yet."""
+        condition = _condition_of(device)
+        return self._expected.unseen(device.name, device.metadata) or _OwnStatus(
+            conditions=() if condition is None else (condition,),
+            last_xid=device.status.last_xid,
+        )
 
     def _forget_missing(self, node: NodeName, devices: "list[GPUDevice]") -> None:
         names = {device.name for device in devices}
@@ -255,7 +280,7 @@ def _given_up(device: "GPUDevice", health: DeviceHealth) -> DeviceHealth:
 
 
 def _condition(
-    device: "GPUDevice", health: DeviceHealth, current: "Condition | None", *, now: "dt.datetime"
+    device: "GPUDevice", health: DeviceHealth, current: "Iterable[Condition]", *, now: "dt.datetime"
 ) -> "Condition":
     fault = health.present_fault
     return new_condition(
@@ -264,7 +289,7 @@ def _condition(
         "no fault is known" if fault is None else fault.text,
         status=fault is None,
         keeps_text=fault is None,
-        current=() if current is None else (current,),
+        current=current,
         generation=device.metadata.generation,
         now=now,
     )

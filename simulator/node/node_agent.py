@@ -13,6 +13,8 @@ from api.foreign.nodefeature import (
     AgentDevice,
     AgentNode,
 )
+from api.kinds.gpudevice import LastXid
+from api.status_conditions import format_time
 from api.vendor import ACCELERATOR, NVIDIA
 from inventory.health.recovery import RecoveryAction
 from kube.resources import NODE_FEATURES
@@ -42,6 +44,7 @@ class FakeDevice:
     """-1: the machine has none, or does not say."""
     fault: str = ""
     """What is wrong with it, such as `Xid 79`; empty for a healthy one."""
+    last_xid: LastXid | None = None
     action: RecoveryAction = RecoveryAction.NODE_REBOOT
     """What it needs while something is wrong with it."""
     mig_profile: str = ""
@@ -63,6 +66,9 @@ class FakeDevice:
             AgentDevice.HEALTH: "Unhealthy" if self.fault else "Healthy",
             AgentDevice.HEALTH_REASON: self.fault,
             AgentDevice.RECOVERY_ACTION: self.action.value if self.fault else "None",
+            AgentDevice.LAST_XID: msgspec.json.encode(self.last_xid).decode()
+            if self.last_xid
+            else "",
             **(self._mig() if self.mig_profile else {}),
         }
 
@@ -96,8 +102,12 @@ class FakeNodeAgent:
         await self._client.apply(NODE_FEATURES, self._feature(), field_manager=FIELD_MANAGER)
 
     async def report_fault(self, uuid: str, fault: str) -> None:
-        """Publish a fault of a device; an empty text publishes its recovery."""
-        self._devices[uuid] = replace(self._devices[uuid], fault=fault)
+        """Publish a fault of a device, such as `Xid 79`; an empty text publishes its recovery."""
+        device = replace(self._devices[uuid], fault=fault)
+        if fault.startswith("Xid "):
+            time = format_time(self._clock.utc_now())
+            device = replace(device, last_xid=LastXid(code=int(fault.split()[1]), time=time))
+        self._devices[uuid] = device
         await self.report()
 
     def _feature(self) -> dict[str, Any]:

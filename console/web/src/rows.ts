@@ -225,6 +225,9 @@ export interface DeviceDetail {
   /** Mode and instances, in words; empty for a device without MIG. */
   readonly mig?: string;
   readonly links?: readonly LinkEntry[];
+  /** 0 where none was reported. */
+  readonly lastXid?: number;
+  readonly lastXidAt?: string;
   readonly conditions?: readonly ConditionEntry[];
   readonly holders?: readonly HolderEntry[];
 }

@@ -19,6 +19,7 @@ from agent.device_metrics.source import (
 from agent.device_metrics.unaccounted_processes import ProcessPod, UnaccountedDevice
 from agent.driver.device_fields import DeviceField, DeviceSample, DeviceSamples
 from agent.errors import DriverUnavailableError
+from api.kinds.gpudevice import LastXid
 from api.names import PodUid
 from telemetry.conditions import AgentDegraded
 from tests.support.loop_clock import LoopClock
@@ -27,6 +28,7 @@ from tests.support.metric_samples import Counted
 pytestmark = pytest.mark.looptime
 UUID = "GPU-00000000-0000-0000-0000-000000000000"
 HANGS = DriverUnavailableError(AgentDegraded.DRIVER_HANGS, "overdue")
+XID = LastXid(code=79, time="2026-01-01T00:00:00Z")
 MISSING = DriverUnavailableError(AgentDegraded.DRIVER_MISSING, "no library")
 
 
@@ -95,7 +97,7 @@ def pods() -> PodsDouble:
 
 @pytest.fixture
 async def metrics(driver: MeasuredDouble, pods: PodsDouble) -> AsyncIterator[DeviceMetrics]:
-    sources = DeviceLabelSources(pools=lambda: {UUID: "whole"}, xids=lambda: {"": 79})
+    sources = DeviceLabelSources(pools=lambda: {UUID: "whole"}, last_xid=lambda _: XID)
     metrics = DeviceMetrics(driver, sources, LoopClock(), processes=pods.sources(), node="n1")
     async with asyncio.TaskGroup() as group:
         task = group.create_task(metrics.run())

@@ -1,7 +1,9 @@
 """From an event of the driver to the health state that is published, in virtual time."""
 
 import asyncio
+import datetime as dt
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -17,7 +19,9 @@ from agent.inventory.node_devices import PublishedFeatures
 from agent.inventory.node_files import NodeFiles, NodePaths
 from agent.problems.registry import ProblemRegistry
 from api.foreign.nodefeature import AgentDevice
+from api.kinds.gpudevice import LastXid
 from api.nodefiles.node_devices_file import DEVICES_FILE, NodeDevices
+from api.status_conditions import format_time
 from inventory.health.recovery import RecoveryAction
 from telemetry.conditions import AgentDegraded
 from tests.support.fake_driver import FakeDriver, a_device
@@ -97,6 +101,31 @@ async def test_an_event_without_a_change_of_health_is_counted_and_not_signalled(
     assert len(watched.reported) == 1
     assert counted(EventKind.XID, "fault") == faults + 2
     assert counted(EventKind.XID, "ignored") == ignored + 1
+
+
+async def test_each_device_has_its_last_xid_with_its_time_a_fault_or_not(watched: Watched):
+    assert watched.watch.health("GPU-1").last_xid is None
+    began = format_time(watched.clock.utc_now())
+    watched.driver.emit_xid("GPU-1", 31)
+    await asyncio.sleep(1.0)
+    assert watched.watch.health("GPU-1").last_xid == LastXid(code=31, time=began)
+    assert watched.watch.health("GPU-2").last_xid is None
+    watched.driver.emit_xid("", 79)
+    await asyncio.sleep(1.0)
+    assert {watched.watch.health(uuid).last_xid for uuid in ("GPU-1", "GPU-2")} == {
+        LastXid(code=79, time=format_time(watched.clock.utc_now() - dt.timedelta(seconds=1)))
+    }
+
+
+async def test_an_xid_that_repeats_itself_has_a_new_time_once_a_minute(watched: Watched):
+    times = set()
+    for _ in range(12):
+        watched.driver.emit_xid("GPU-1", 31)
+        await asyncio.sleep(10.0)
+        xid = watched.watch.last_xid("GPU-1")
+        assert xid is not None
+        times.add(xid.time)
+    assert len(times) == 2
 
 
 async def test_a_change_of_health_is_logged_with_its_device(watched: Watched):
@@ -226,7 +255,9 @@ async def test_looks_heal_after_the_quiet_time(watched: Watched):
     assert watched.reasons() == ["Xid79", ""]
     await asyncio.sleep(2.0)
     await watched.observe()
-    assert watched.watch.health("GPU-1") == HEALTHY
+    health, xid = watched.watch.health("GPU-1"), watched.watch.last_xid("GPU-1")
+    assert health == replace(HEALTHY, last_xid=xid)
+    assert xid is not None
 
 
 async def test_a_fault_is_in_the_file_of_devices_within_a_second_while_the_driver_hangs(

@@ -8,8 +8,11 @@ from typing import Any
 
 import pytest
 
+from agent.driver.port import DriverEvent, EventKind
 from agent.inventory.publisher import HEARTBEAT_S
+from api.kinds.gpudevice import LastXid
 from api.names import NodeName
+from api.status_conditions import format_time
 from kube.errors import KubeError
 from kube.resources import CUSTOM_RESOURCE_DEFINITIONS, NODE_FEATURES, NODES
 from simulator.node.nfd import NAMESPACE, node_feature_crd
@@ -105,6 +108,15 @@ async def test_the_control_plane_makes_devices_of_it(agent: Agent, world: Invent
     inventory = await world.inventory()
     assert inventory.status.driver.version == "570.124.06"
     assert world.features.health(NodeName("n1"))["GPU-1"].status == "Healthy"
+
+
+async def test_the_control_plane_reads_the_last_xid(agent: Agent, world: InventoryRun):
+    assert world.features.health(NodeName("n1"))["GPU-1"].last_xid is None
+    agent.node.watch.take([DriverEvent(uuid="GPU-1", kind=EventKind.XID, code=31)])
+    await agent.step()
+    await world.observe()
+    xid = world.features.health(NodeName("n1"))["GPU-1"].last_xid
+    assert xid == LastXid(code=31, time=format_time(world.time.now().utc))
 
 
 async def test_nothing_new_is_a_heartbeat_a_minute_that_changes_no_device(

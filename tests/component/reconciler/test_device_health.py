@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+from api.kinds.gpudevice import MAX_XID, GPUDevice, LastXid
+from api.status_conditions import format_time
 from inventory.health.dcgm import parse_page
 from inventory.health.device import ExporterSample, HealthReport
 from kube.errors import ServerError
@@ -20,6 +22,8 @@ from tests.support.dcgm import device_lines
 
 CLEAN = device_lines("GPU-n1-0") + device_lines("GPU-n1-1")
 FATAL = device_lines("GPU-n1-0", xid=79) + device_lines("GPU-n1-1")
+XID_79 = LastXid(code=79, time="2026-01-01T00:00:00Z")
+XID_31 = LastXid(code=31, time="2026-01-01T00:05:00Z")
 
 
 @pytest.fixture
@@ -34,6 +38,10 @@ async def show(world: World, page: str, *, times: int = 1) -> None:
         world.time.seconds += 15
         world.process.page = ExporterSample(world.time.seconds, parse_page(page))
         await world.process.examine()
+
+
+async def last_xid(world: World) -> LastXid | None:
+    return (await world.client.get(GPU_DEVICES, GPUDevice, "n1-0")).status.last_xid
 
 
 def faulted(reason: str) -> float | None:
@@ -192,6 +200,55 @@ async def test_another_device_in_the_same_place_begins_again(world: World):
     await world.report_device("n1-0", uuid="GPU-new")
     await show(world, device_lines("GPU-new") + device_lines("GPU-n1-1"))
     assert (await world.healthy() or {})["status"] == "True"
+    assert await last_xid(world) is None
+
+
+async def test_the_last_xid_is_written_once_and_stays_without_a_report_of_it(world: World):
+    faulty = HealthReport("Unhealthy", "Xid79", "NodeReboot", last_xid=XID_79)
+    world.process.reports = {"GPU-n1-0": faulty}
+    await world.process.examine(times=3)
+    assert world.writes() == [("PATCH", "gpudevices/n1-0/status")]
+    assert await last_xid(world) == XID_79
+    # An agent that started since, or an older one, reports none; nor does a server remember it.
+    process = await world.restart()
+    process.reports = {"GPU-n1-0": HealthReport("Healthy", action="None")}
+    await process.examine(times=4)
+    assert world.writes() == [("PATCH", "gpudevices/n1-0/status")]
+    assert (await world.healthy() or {})["status"] == "True"
+    assert await last_xid(world) == XID_79
+    harmless = HealthReport("Healthy", action="None", last_xid=XID_31)
+    process.reports = {"GPU-n1-0": harmless}
+    await process.examine(times=3)
+    assert world.writes() == [("PATCH", "gpudevices/n1-0/status")]
+    assert await last_xid(world) == XID_31
+
+
+async def test_an_exporters_xid_has_the_time_of_its_first_sample(world: World):
+    await show(world, CLEAN)
+    assert await last_xid(world) is None
+    await show(world, FATAL)
+    first = await last_xid(world)
+    assert first == LastXid(code=79, time=format_time(world.time.now().utc))
+    await show(world, FATAL)
+    await world.restart()
+    await show(world, FATAL, times=2)
+    await show(world, CLEAN, times=3)
+    assert await last_xid(world) == first
+
+
+async def test_no_page_of_an_exporter_contradicts_the_agents_last_xid(world: World):
+    world.process.reports = {"GPU-n1-0": HealthReport("Healthy", action="None", last_xid=XID_31)}
+    await show(world, FATAL)
+    assert await last_xid(world) == XID_31
+    world.process.reports = {"GPU-n1-0": HealthReport("Healthy", action="None")}
+    await world.process.examine(times=2)
+    assert await last_xid(world) == XID_31
+
+
+async def test_a_code_that_no_xid_has_is_left_out(world: World):
+    await show(world, device_lines("GPU-n1-0", xid=MAX_XID + 1))
+    assert (await world.healthy() or {})["reason"] == "ActionUnknown"
+    assert await last_xid(world) is None
 
 
 @pytest.mark.parametrize("runs", [1, 2, 3])
@@ -229,11 +286,11 @@ async def test_nothing_is_written_twice_while_the_watch_is_behind(world: World):
         assert len(world.writes()) == (0 if number else 2)
 
 
-async def test_only_our_condition_is_owned(world: World):
+async def test_only_our_condition_and_the_last_xid_are_owned(world: World):
     await show(world, FATAL)
     seen = await world.client.get(GPU_DEVICES, dict[str, Any], "n1-0")
     managers = {field["manager"]: field["fieldsV1"] for field in seen["metadata"]["managedFields"]}
-    assert list(managers[FIELD_MANAGER]["f:status"]) == ["f:conditions"]
+    assert list(managers[FIELD_MANAGER]["f:status"]) == ["f:conditions", "f:lastXid"]
 
 
 async def test_a_fault_whose_write_failed_is_written_and_told_later(world: World):

@@ -10,15 +10,17 @@ from typing import Any, Final, NoReturn
 
 import pytest
 
-from api.names import AGENT_NOT_READY_TAINT, PRESENT_LABEL, SCALE_REQUEST_LABEL
+from api.names import AGENT_NOT_READY_TAINT, PRESENT_LABEL, SCALE_REQUEST_LABEL, NodeName
 from api.well_known_labels import INSTANCE_TYPE_LABEL
 from certs.tls import client_context
 from demo.fleet import H100, H200, L40S, MachineSystem, a_device
 from demo.node_caches import NodeCaches, cache_settings
+from inventory.identity import device_name
 from kube.resources import (
     CLUSTER_POLICIES,
     CUSTOM_RESOURCE_DEFINITIONS,
     GKM_CACHES,
+    GPU_DEVICES,
     GPU_POOLS,
     NODE_POOLS,
     PODS,
@@ -239,7 +241,10 @@ async def test_ten_quiet_minutes_of_fifty_nodes_have_no_write_but_leases_and_hea
         for pool, units in UNITS.items():
             await fleet.until(GPU_POOLS, pool, "capacity", "available", expected=units)
         # Its node has to be rebooted; a device of a node with nothing else to do for repair.
-        await fleet.agents[BROKEN].report_fault(devices_of(BROKEN)[0].uuid, "Xid 79")
+        broken = devices_of(BROKEN)[0]
+        await fleet.agents[BROKEN].report_fault(broken.uuid, "Xid 79")
+        name = device_name(NodeName(BROKEN), broken.address)
+        await fleet.until(GPU_DEVICES, name, "lastXid", "code", expected=79)
         await fleet.until(GPU_POOLS, "whole", "capacity", "unhealthy", expected=2)
         for pool, resource in USED.items():
             pod = a_pod_object(1, resource, pool)

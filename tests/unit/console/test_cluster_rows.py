@@ -382,6 +382,7 @@ def test_a_device_has_a_detail():
         links=links,
         numaNode=1,
         computeCapability="9.0",
+        lastXid={"code": 31, "time": CREATED},
         conditions=[condition("Healthy", "True", "all is well")],
     )
     pod = reserved("b", "n1", 0)
@@ -401,6 +402,7 @@ def test_a_device_has_a_detail():
     assert detail is not None
     assert (detail.uuid, detail.memory_mib, detail.numa_node) == ("GPU-n1-0", 143771, 1)
     assert (detail.compute_capability, detail.mig) == ("9.0", "Enabled, 2 of 1g.10gb")
+    assert (detail.last_xid, detail.last_xid_at) == (31, CREATED)
     assert detail.links == (
         rows.LinkEntry(peer="n1-1", kind="NVLink x4"),
         rows.LinkEntry(peer="n1-0000:99:00.0", kind="PHB"),

@@ -35,6 +35,7 @@ def test_a_page_as_the_exporter_writes_it_is_read():
     assert page.devices == {
         UUID: DeviceReading(
             xids=frozenset({79}),
+            last_xid=79,
             volatile_errors=2,
             aggregate_errors=12,
             thermal_violation=1500,

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from api.foreign.core import Pod
-from api.kinds.gpudevice import GPUDevice
+from api.kinds.gpudevice import GPUDevice, LastXid
 from inventory.display_state import DisplayState, display_state_of
 from kubectl_gpu.verbs.nodes import DeviceGlyph, listed_device, listed_node
 from kubectl_gpu.verbs.who import share_of, shares_of
@@ -70,6 +70,12 @@ def test_only_a_node_that_takes_pods_has_free_units(state: str, free: int):
     ]
     node = listed_node("n1", devices, state=state)
     assert (node.total, node.used, node.free, node.pools) == (12, 1, free, ("training",))
+
+
+def test_a_device_of_a_node_has_its_last_xid():
+    xid = {"code": 79, "time": "2026-11-29T10:00:00Z"}
+    assert listed_device(a_gpu_device(lastXid=xid)).last_xid == msgspec.convert(xid, LastXid)
+    assert listed_device(a_gpu_device()).last_xid is None
 
 
 def a_pod(content: dict[str, Any]) -> Pod:

@@ -104,6 +104,11 @@ function Known(props: { readonly answer: Answer<DeviceDetail> }) {
         {detail.computeCapability && <Fact name="Compute">{detail.computeCapability}</Fact>}
         {detail.numaNode !== undefined && <Fact name="NUMA node">{detail.numaNode}</Fact>}
         {detail.mig && <Fact name="MIG">{detail.mig}</Fact>}
+        {detail.lastXid !== undefined && (
+          <Fact name="Last Xid">
+            {detail.lastXid}, <Age since={detail.lastXidAt} /> ago
+          </Fact>
+        )}
       </dl>
       <Links links={detail.links ?? []} />
     </>

@@ -162,6 +162,7 @@ async def test_a_device_is_out_for_as_long_as_its_driver_asks_for_a_reset(
     async with asyncio.timeout(CLEAN_S + BACK_WITHIN_S):
         await becomes("True", "Healthy")
         await pools.offers_of(resource, 2)
+    assert (await pools.api.status(f"{DEVICES}/{name}"))["lastXid"]["code"] == 119
 
 
 async def test_an_idle_device_that_needs_a_reset_comes_back_without_hands(
