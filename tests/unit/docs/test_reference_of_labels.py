@@ -40,13 +40,10 @@ PROTECTED = {*names.ENGINE_ANNOTATIONS, *names.GKM_ANNOTATIONS}
 
 def descriptions() -> Iterator[tuple[str, str]]:
     """Yield the constants that have a docstring under them, with it."""
-    for pair in itertools.pairwise(ast.parse(inspect.getsource(names)).body):
-        match pair:
-            case (
-                ast.AnnAssign(target=ast.Name(id=name)),
-                ast.Expr(value=ast.Constant(value=str() as text)),
-            ):
-                yield name, " ".join(text.split())
+    for statement, following in itertools.pairwise(ast.parse(inspect.getsource(names)).body):
+        if isinstance(statement, ast.AnnAssign) and isinstance(following, ast.Expr):
+            text = ast.literal_eval(following.value)
+            yield ast.unparse(statement.target), " ".join(text.split())
 
 
 DESCRIPTIONS = dict(descriptions())
