@@ -127,10 +127,8 @@ def _values_of(kind: Schema) -> Schema:
 
 def _expectation(kind: Schema, definitions: Schema) -> str:
     kind = _resolved(kind, definitions)
-    if "enum" in kind:
-        return _alternatives([str(item) for item in kind["enum"]])
-    if "const" in kind:
-        return str(kind["const"])
+    if words := kind.get("enum", [kind[key] for key in ("const",) if key in kind]):
+        return _alternatives([str(item) for item in words])
     match kind.get("type"):
         case "integer" | "number" as number:
             return f"{number}{_bounds(kind)}"
@@ -146,6 +144,8 @@ def _expectation(kind: Schema, definitions: Schema) -> str:
             text = "path" if kind.get("format") == "path" else "text"
             text += f" that matches {kind['pattern']}" if "pattern" in kind else ""
             return f"{text}, not empty" if kind.get("minLength") else text
+        case [*types]:
+            return " or ".join(_expectation({**kind, "type": item}, definitions) for item in types)
         case _:
             return "value"
 

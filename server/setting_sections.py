@@ -1,10 +1,20 @@
 """Types and sections that settings share: the base of every section, names, quantities, pods' resources and node affinity."""
 
 import ipaddress
+import re
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    PlainValidator,
+    WithJsonSchema,
+    model_validator,
+)
 
+from api.kinds.nvidia.operator_blocks import ROLLING_LIMIT
 from api.quantity import canonical_quantity
 from certs.bundle import Requirements
 
@@ -20,10 +30,24 @@ def _checked_ip_address(text: str) -> str:
     return str(ipaddress.ip_address(text))
 
 
+def _checked_rolling_limit(value: object) -> int | str:
+    text = str(value)
+    if re.fullmatch(ROLLING_LIMIT, text, re.ASCII) is None:
+        raise ValueError(f"{value!r} is neither a number above 0 nor a percentage from 1% to 100%")
+    return text if text.endswith("%") else int(text)
+
+
 DnsName = Annotated[str, AfterValidator(_checked_dns_name)]
 IpAddress = Annotated[str, AfterValidator(_checked_ip_address)]
 QuantityText = Annotated[str, AfterValidator(canonical_quantity)]
 ObjectName = Annotated[str, Field(pattern=r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$", max_length=253)]
+RollingLimit = Annotated[
+    int | str,
+    PlainValidator(_checked_rolling_limit),
+    WithJsonSchema(
+        {"type": ["integer", "string"], "minimum": 1, "pattern": f"^({ROLLING_LIMIT})$"}
+    ),
+]
 HostPath = Annotated[str, Field(pattern=r"^(/[A-Za-z0-9_-][A-Za-z0-9._-]*)+$", max_length=255)]
 """An absolute path, without `..` and without a slash at its end."""
 

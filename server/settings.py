@@ -36,6 +36,7 @@ from server.setting_sections import (
     Port,
     QuantityText,
     ResourcesSettings,
+    RollingLimit,
     Seconds,
     Section,
 )
@@ -149,6 +150,20 @@ class HealthSettings(Section):
     xid_actions: dict[int, RecoveryAction] = {}
     """What a device needs after an Xid, in place of the driver's recovery action and NVIDIA's catalog: `None` for an Xid
     that is no fault of the device."""
+
+
+class RollingUpdateSettings(Section):
+    """A rolling update of pods."""
+
+    max_unavailable: RollingLimit = "10%"
+    """Pods that may be unavailable at a time: a number, or a percentage of the nodes. To it are added the nodes that are
+    not ready. Of device plugins, whose pods overlap, it is how many are replaced at a time."""
+
+
+class DaemonsetsSettings(Section):
+    """The DaemonSets of node agent, node detector, device plugins, and of the operands of section `bootstrap`."""
+
+    rolling_update: RollingUpdateSettings = RollingUpdateSettings()
 
 
 class DevicePluginSettings(Section):
@@ -301,6 +316,7 @@ class Settings(Section):
     inventory: InventorySettings = InventorySettings()
     bootstrap: BootstrapSettings = BootstrapSettings()
     health: HealthSettings = HealthSettings()
+    daemonsets: DaemonsetsSettings = DaemonsetsSettings()
     device_plugin: DevicePluginSettings = DevicePluginSettings()
     node_agent: NodeAgentRolloutSettings = NodeAgentRolloutSettings()
     node_detector: NodeDetectorRolloutSettings = NodeDetectorRolloutSettings()

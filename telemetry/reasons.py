@@ -68,7 +68,7 @@ class EventReason(Enum):
     DEVICE_DETECTED = "GPUDeviceDetected"
     """On the device: it is new. All devices of a new node are one Event, on the node's inventory."""
     DEVICE_REMOVED = "GPUDeviceRemoved"
-    """On the node: a device is gone."""
+    """On the node: a device is gone, and with it what was decided on it."""
     DEVICE_FAULTED = "GPUDeviceFaulted"
     """On the device, and on each pod that uses it: it reports a fault, or is lost."""
     DEVICE_RECOVERED = "GPUDeviceRecovered"

@@ -1,6 +1,6 @@
 """Pod mutation: find the pool, deny what cannot run, reserve units, and constrain the pod to the pool's nodes."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -15,11 +15,11 @@ from admission.pods.reserve import reserve
 from admission.pods.size_limits import size_denial
 from api.foreign.core import DEFAULT_SCHEDULER
 from api.kinds.gpupool import Strategy
-from api.names import POOL_LABEL, pool_node_label
+from api.names import POOL_LABEL, PoolName, pool_node_label
 from api.text import MAX_WARNING_LENGTH, listed, truncate, units
 from inventory.pools.maintenance import maintenance_text
 from pool.model import Demand
-from pool.node_affinity import MAX_COMPARISONS
+from pool.node_affinity import MAX_COMPARISONS, required_terms
 from telemetry.reasons import RefusalReason
 
 if TYPE_CHECKING:
@@ -72,7 +72,10 @@ def _admit(request: "PodRequest", demand: Demand, context: "AdmissionContext") -
         pool=facts,
         demand=demand,
         constraints=constraints_of(
-            request.pod, pool.name, tolerations, namespace=request.namespace
+            pod_patch.without_own_spread(request.pod),
+            pool.name,
+            tolerations,
+            namespace=request.namespace,
         ),
     )
     decision = reserve(pod, context)
@@ -130,14 +133,15 @@ def _patch(
         *pod_patch.label(meta, pool.name),
         *pod_patch.tolerate(spec, tolerations),
         *pod_patch.require_pool_nodes(spec, pool.name),
-        *(_spread(spec, pool, context) if pod.pool.strategy is Strategy.SPREAD else ()),
+        *pod_patch.spread(
+            pod.request.pod,
+            _spread(pool, context) if pod.pool.strategy is Strategy.SPREAD else None,
+        ),
         *pod_patch.choose_scheduler(spec, context.scheduler_name),
     )
 
 
-def _spread(
-    spec: "PodSpec", pool: "GPUPool", context: "AdmissionContext"
-) -> "list[PatchOperation]":
+def _spread(pool: "GPUPool", context: "AdmissionContext") -> dict[str, Any]:
     """Spread strictly where pods can go to every value of the key, and as a preference elsewhere.
 
     A strict constraint excludes nodes without the key, and lets no value have two pods more than another: one node that
@@ -146,11 +150,8 @@ def _spread(
     """
     key = pool.spec.scheduling.topology_key
     is_strict = context.index.can_spread(pool.name, key)
-    return pod_patch.spread(
-        spec,
-        pool.name,
-        key,
-        when_unsatisfiable="DoNotSchedule" if is_strict else "ScheduleAnyway",
+    return pod_patch.spread_constraint(
+        pool.name, key, "DoNotSchedule" if is_strict else "ScheduleAnyway"
     )
 
 
@@ -232,9 +233,15 @@ def _conflict(request: "PodRequest", pool: "GPUPool") -> Denied | None:
     label, key = meta.label(POOL_LABEL), pool_node_label(pool.name)
     text: str | None = None
     if label is not None and label != pool.name:
+        theirs = pool_node_label(PoolName(label))
+        terms = required_terms(spec.affinity)
+        is_required = any(
+            item.key == theirs for term in terms for item in term.match_expressions or ()
+        )
+        more = f" and {truncate(theirs)} in the required nodeAffinity" if is_required else ""
         text = (
             f'label {POOL_LABEL} says "{truncate(label)}", but the pod asks for pool {pool.name};'
-            " remove the label, admission sets it"
+            f" remove the label{more}, admission sets what the pool needs"
         )
     elif (selected := (spec.node_selector or {}).get(key, "")) != "":
         text = (

@@ -9,6 +9,8 @@ error for the user, so the builders create parents first. `add` on an existing m
 
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
 from api.foreign.core import DEFAULT_SCHEDULER, SchedulingGate, Toleration
 from api.meta import SelectorOperator
 from api.names import (
@@ -23,10 +25,10 @@ from api.text import pointer_token
 from pool.node_affinity import Tolerations, required_terms, toleration_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from admission.decision import PatchOperation
-    from api.foreign.core import NodeSelectorTerm, PodSpec, Taint
+    from api.foreign.core import NodeSelectorTerm, Pod, PodSpec, Taint
     from api.meta import ObjectMeta
 
 
@@ -127,27 +129,59 @@ def require_pool_nodes(spec: "PodSpec", pool: PoolName) -> "list[PatchOperation]
     return operations
 
 
-def spread(
-    spec: "PodSpec", pool: PoolName, topology_key: str, *, when_unsatisfiable: str
-) -> "list[PatchOperation]":
-    """Spread the pool's pods over the values of a node label.
+def spread_constraint(pool: str, topology_key: str, when_unsatisfiable: str) -> dict[str, Any]:
+    """Return the constraint that spreads the pool's pods over the values of a node label.
 
-    The selector is the label that `label` sets on this pod. An existing constraint on the same key, by the user or by
-    an earlier call, stays alone. Nodes whose taints keep the pod away do not count, which they would by default: a zone
-    that is cordoned or unreachable after the pod was admitted would stay at 0 pods, and limit every other zone to one.
+    The selector is the label that `label` sets on this pod. Nodes whose taints keep the pod away do not count, which
+    they would by default: a zone that is cordoned or unreachable after the pod was admitted would stay at 0 pods, and
+    limit every other zone to one.
     """
-    given = spec.topology_spread_constraints
-    if any(item.get("topologyKey") == topology_key for item in given or ()):
-        return []
-    constraint: dict[str, Any] = {
+    return {
         "maxSkew": 1,
         "topologyKey": topology_key,
         "whenUnsatisfiable": when_unsatisfiable,
         "nodeTaintsPolicy": "Honor",
         "labelSelector": {"matchLabels": {POOL_LABEL: pool}},
     }
-    path = "/spec/topologySpreadConstraints"
-    return [_add(path, [constraint]) if given is None else _add(f"{path}/-", constraint)]
+
+
+def without_own_spread(pod: "Pod") -> "Pod":
+    """Return the pod as its author wrote it, without the constraint that an earlier admission added."""
+    given = pod.spec.topology_spread_constraints
+    kept = [item for item in given or () if not _is_own_spread(pod, item)]
+    if len(kept) == len(given or ()):
+        return pod
+    spec = msgspec.structs.replace(pod.spec, topology_spread_constraints=kept or None)
+    return msgspec.structs.replace(pod, spec=spec)
+
+
+def spread(pod: "Pod", constraint: "Mapping[str, Any] | None") -> "list[PatchOperation]":
+    """Add the constraint; None: the pool's pods are not spread.
+
+    An existing constraint on the same key stays alone. One that an earlier admission added, of this pod or of the pod
+    of which it is a copy, is strict where `constraint` is, and a preference otherwise: in another cluster, or after a
+    change of the pool, no node may have its key.
+    """
+    path, given = "/spec/topologySpreadConstraints", pod.spec.topology_spread_constraints
+    key = constraint["topologyKey"] if constraint else None
+    operations = []
+    for number, item in enumerate(given or ()):
+        if _is_own_spread(pod, item):
+            is_same = constraint is not None and item["topologyKey"] == key
+            when = constraint["whenUnsatisfiable"] if constraint and is_same else "ScheduleAnyway"
+            if item["whenUnsatisfiable"] != when:
+                operations.append(_add(f"{path}/{number}/whenUnsatisfiable", when))
+    if constraint is None or any(item.get("topologyKey") == key for item in given or ()):
+        return operations
+    addition = _add(path, [constraint]) if given is None else _add(f"{path}/-", constraint)
+    return [*operations, addition]
+
+
+def _is_own_spread(pod: "Pod", item: "Mapping[str, Any]") -> bool:
+    pool, given = pod.metadata.label(POOL_LABEL), item.get
+    return pool is not None and item == spread_constraint(
+        pool, given("topologyKey", ""), given("whenUnsatisfiable", "")
+    )
 
 
 def gate(spec: "PodSpec") -> "list[PatchOperation]":

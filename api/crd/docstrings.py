@@ -41,18 +41,9 @@ def descriptions_by_class(module: "ModuleType") -> "Mapping[str, Mapping[str, st
     """Return class name -> attribute name -> docstring under it, for the classes of the module."""
     return {
         node.name: dict(_documented(node.body))
-        for node in _tree_of(module).body
+        for node in ast.parse(inspect.getsource(module)).body
         if isinstance(node, ast.ClassDef)
     }
-
-
-def descriptions_of_constants(module: "ModuleType") -> "Mapping[str, str]":
-    """Return name -> docstring under it, for the constants of the module in their order."""
-    return dict(_documented(_tree_of(module).body))
-
-
-def _tree_of(module: "ModuleType") -> ast.Module:
-    return ast.parse(inspect.getsource(module))
 
 
 def _documented(body: "Sequence[ast.stmt]") -> "Iterator[tuple[str, str]]":

@@ -14,7 +14,7 @@ from api.kinds.nvidia.clusterpolicy import ClusterPolicySpec, ClusterPolicyStatu
 from api.kinds.nvidia.driver_blocks import DriverSpec, GDRCopy, GPUDirectStorage
 from api.kinds.nvidia.nvidiadriver import NVIDIADriverSpec, NVIDIADriverStatus
 from api.kinds.nvidia.operand_block import ImageFields, Switchable
-from api.kinds.nvidia.operator_blocks import RollingUpdate
+from api.kinds.nvidia.operator_blocks import ROLLING_LIMIT, RollingUpdate
 from api.kinds.nvidia.operator_status import NodeUpgradeStatus, StateStatus
 from api.kinds.nvidia.upgrade_policy import ClusterUpgradePolicy, DriverUpgradePolicy
 from api.names import DRIVER_OWNER_LABEL
@@ -212,9 +212,7 @@ _CONDITIONS: Final = {
 NVIDIA_LIMITS: Final[Mapping[tuple[type, str], Mapping[str, Any]]] = {
     (ClusterUpgradePolicy, "max_unavailable"): _MAX_UNAVAILABLE,
     (DriverUpgradePolicy, "max_unavailable"): _MAX_UNAVAILABLE,
-    (RollingUpdate, "max_unavailable"): {
-        "pattern": "^(|0*[1-9][0-9]{0,8}|0*([1-9]|[1-9][0-9]|100)%)$"
-    },
+    (RollingUpdate, "max_unavailable"): {"pattern": f"^(|{ROLLING_LIMIT})$"},
     (NVIDIADriverSpec, "driver_type"): _unchangeable("driverType"),
     (NVIDIADriverSpec, "use_precompiled"): _unchangeable("usePrecompiled"),
     (ClusterPolicyStatus, "conditions"): _CONDITIONS,

@@ -19,6 +19,8 @@ from manifests import constants
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from manifests.node.device_plugin import WorkloadSettings
+
 Json = dict[str, Any]
 
 KUBELET_DIRECTORY: Final = "/var/lib/kubelet"
@@ -79,7 +81,7 @@ def without_upgrade() -> Json:
 
 def build_daemon_set(
     name: str,
-    namespace: str,
+    settings: "WorkloadSettings",
     *,
     labels: dict[str, str],
     spec: Json,
@@ -96,14 +98,14 @@ def build_daemon_set(
     return {
         "apiVersion": "apps/v1",
         "kind": "DaemonSet",
-        "metadata": {"name": name, "namespace": namespace, "labels": dict(labels)},
+        "metadata": {"name": name, "namespace": settings.namespace, "labels": dict(labels)},
         "spec": {
             "selector": {"matchLabels": dict(labels)},
             "updateStrategy": {
                 "type": "RollingUpdate",
                 "rollingUpdate": {
-                    "maxSurge": "10%" if overlaps else 0,
-                    "maxUnavailable": 0 if overlaps else "10%",
+                    "maxSurge": settings.max_unavailable if overlaps else 0,
+                    "maxUnavailable": 0 if overlaps else settings.max_unavailable,
                 },
             },
             "template": {"metadata": metadata, "spec": spec},

@@ -74,5 +74,5 @@ def build_node_detector(settings: "WorkloadSettings") -> list[Json]:
     if settings.detector.node_selector:
         spec["nodeSelector"] = dict(sorted(settings.detector.node_selector.items()))
     labels = workload_labels(constants.NODE_DETECTOR)
-    body = build_daemon_set(constants.NODE_DETECTOR, settings.namespace, labels=labels, spec=spec)
+    body = build_daemon_set(constants.NODE_DETECTOR, settings, labels=labels, spec=spec)
     return [signed(body)]

@@ -163,6 +163,8 @@ class WorkloadSettings:
     """Prefix of CDI names; empty: that of our own specification."""
     pods: PodSettings = AGENT_PODS
     """Settings of the pools' device plugins."""
+    max_unavailable: int | str = "10%"
+    """How many nodes a rolling update takes at a time: a number or a percentage."""
     kubelet: KubeletDirectories = DEFAULT_DIRECTORIES
     agent: NodeAgentSettings = NodeAgentSettings()
     detector: NodeDetectorSettings = NodeDetectorSettings()
@@ -372,7 +374,7 @@ def _build_plugin(pool: "GPUPool", config: PoolConfig, settings: WorkloadSetting
     }
     body = build_daemon_set(
         name,
-        settings.namespace,
+        settings,
         labels=labels,
         spec=spec,
         annotations=annotations,

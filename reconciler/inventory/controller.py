@@ -81,6 +81,9 @@ RBAC: Final = (
     ),
 )
 
+IGNORED_GONE_FOR_S: Final = 30 * 86_400.0
+"""Seconds, under one leader, after which a device with the label `ignore` is deleted with its Node: a repair of a machine
+takes days, and names of autoscaled nodes do not come back."""
 REFUSED_AGAIN_S: Final = 10.0
 """Seconds until a node with a rejected UUID is reconciled again: the end of the duplicate triggers nothing."""
 
@@ -260,25 +263,31 @@ class NodeInventory:
         """Delete the objects of a node that is gone; return the seconds until then, if it is too early.
 
         A Node that is deleted and created again, as when kubelet registers again, keeps its devices, with their
-        pools and annotations.
+        pools and annotations. One that comes back later keeps those with the label `ignore`: they are known to be bad.
         """
         ours = [device for device in devices if is_ours(device)]
         if not ours and inventory is None:
             self._forget(name, devices)
             return None
         now = self._now().monotonic
-        left_s = (
-            self._gone_since.setdefault(name, now) + self._parameters.gone_for.total_seconds() - now
-        )
+        gone_s = now - self._gone_since.setdefault(name, now)
+        left_s = self._parameters.gone_for.total_seconds() - gone_s
+        ignored_left_s = max(left_s, IGNORED_GONE_FOR_S - gone_s)
         if left_s > 0:
             return left_s
+        leaving = [item for item in ours if not item.is_ignored or ignored_left_s <= 0]
+        if not leaving and inventory is None:
+            return ignored_left_s
         if await self._writer.has_node(name):
             self._gone_since.pop(name, None)
             return None
-        for device in ours:
+        for device in leaving:
             await self._writer.delete_device(name, device)
+        self._events.forgotten(name, leaving)
         if inventory is not None:
             await self._writer.delete_inventory(name, inventory.metadata)
+        if len(leaving) < len(ours):
+            return ignored_left_s
         self._forget(name, devices)
         return None
 

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Final, final
 
 from api.kinds.gpudevice import GPUDevice
 from api.meta import ObjectMeta
-from api.names import NodeName
+from api.names import ASSIGNMENT_ANNOTATION, IGNORE_LABEL, NodeName
 from api.text import listed as listing
 from inventory.discovery.sources import Source
 from kube.event_recorder import ObjectReference
@@ -93,9 +93,20 @@ class InventoryEvents:
         self._recorder.warning(
             ObjectReference.to(NODES, ObjectMeta(name=node.name, uid=node.uid)),
             EventReason.DEVICE_REMOVED,
-            f"{device.name}{uuid} is gone: {why.value}",
+            f"{device.name}{uuid} is gone: {why.value}{_decision_text(device)}",
             action=ACTION,
         )
+
+    def forgotten(self, node: NodeName, devices: "Sequence[GPUDevice]") -> None:
+        """Record on a Node that is gone which decisions on its devices went with it."""
+        decided = [item.name + text for item in devices if (text := _decision_text(item))]
+        if decided:
+            self._recorder.warning(
+                ObjectReference.to(NODES, ObjectMeta(name=node)),
+                EventReason.DEVICE_REMOVED,
+                f"gone with their node: {listing(decided)}",
+                action=ACTION,
+            )
 
     def silent(self, inventory: ObjectMeta, found: "Sequence[DesiredDevice]") -> None:
         """Record that devices became stale."""
@@ -246,6 +257,16 @@ class InventoryEvents:
         self._refused.pop(node, None)
         for device in devices:
             self._duplicates.pop(device.name, None)
+
+
+def _decision_text(device: GPUDevice) -> str:
+    """Return what was decided on a device, and has to be repeated where it comes back; empty for nothing."""
+    ignored = [f"label {IGNORE_LABEL}=true"] if device.is_ignored else []
+    assigned = (
+        [f"annotation {ASSIGNMENT_ANNOTATION}={device.assignment}"] if device.assignment else []
+    )
+    decided = " and ".join(ignored + assigned)
+    return f" (it had {decided}: repeat it if the device comes back)" if decided else ""
 
 
 def _conflict_text(conflict: "LinkConflict") -> str:

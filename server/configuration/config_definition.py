@@ -82,6 +82,9 @@ def _structural(schema: Json, definitions: Json) -> Json:
         found = _structural({**value, **_described(schema)}, definitions) | {"nullable": True}
         return {**found, "enum": [*found["enum"], None]} if "enum" in found else found
     found = {key: schema[key] for key in _KEPT if key in schema} | _described(schema)
+    if isinstance(found["type"], list):  # of integer and string
+        del found["type"]
+        return found | {"x-kubernetes-int-or-string": True}
     if "exclusiveMinimum" in schema:
         found |= {"minimum": schema["exclusiveMinimum"], "exclusiveMinimum": True}
     if "items" in schema:

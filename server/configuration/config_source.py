@@ -22,6 +22,7 @@ LIVE: Final = (
     "placement",
     "inventory",
     "health",
+    "daemonsets",
     "device_plugin",
     "node_agent",
     "node_detector",

@@ -1,6 +1,6 @@
 """The built-in policy: the operands that section `bootstrap` describes, in the form of a ClusterPolicy, placed as the node agent is."""
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from api.kinds.nvidia import container_operands, operator_blocks
 from api.kinds.nvidia.clusterpolicy import ClusterPolicySpec
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
         GfdOperandSettings,
     )
     from server.settings import Settings
-
-_NODES_AT_A_TIME: Final = "10%"
 
 
 def built_in_policy(settings: "Settings", workloads: "WorkloadSettings") -> PolicyOperands:
@@ -39,7 +37,9 @@ def _spec(
     return ClusterPolicySpec(
         operator=operator_blocks.OperatorSpec(runtime_class=bootstrap.runtime_class),
         daemonsets=operator_blocks.DaemonsetsSpec(
-            rolling_update=operator_blocks.RollingUpdate(max_unavailable=_NODES_AT_A_TIME)
+            rolling_update=operator_blocks.RollingUpdate(
+                max_unavailable=str(workloads.max_unavailable)
+            )
         ),
         host_paths=operator_blocks.HostPaths(kubelet_root_dir=kubelet),
         validator=container_operands.ValidatorSpec(

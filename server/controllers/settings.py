@@ -164,6 +164,7 @@ def workload_settings(settings: "Settings") -> WorkloadSettings:
         hand_out=plugin.hand_out,
         cdi_kind=plugin.cdi_kind,
         pods=_pod_settings(plugin, agent),
+        max_unavailable=settings.daemonsets.rolling_update.max_unavailable,
         kubelet=KubeletDirectories(root=settings.kubelet.directory),
         agent=NodeAgentSettings(
             is_enabled=agent.enabled,

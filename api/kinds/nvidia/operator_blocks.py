@@ -91,6 +91,10 @@ class UpdateStrategy(Enum):
     """Each is replaced once it is deleted."""
 
 
+ROLLING_LIMIT: Final = "0*[1-9][0-9]{0,8}|0*([1-9]|[1-9][0-9]|100)%"
+"""How many nodes a rolling update takes at a time: a number above 0, or a percentage."""
+
+
 class RollingUpdate(SparseModel, frozen=True):
     """A rolling update of pods."""
 

@@ -5,14 +5,21 @@ from typing import Any
 
 import pytest
 
-from api.names import API_VERSION, ASSIGNMENT_ANNOTATION, DEVICE_NODE_LABEL, NodeName
+from api.names import (
+    API_VERSION,
+    ASSIGNMENT_ANNOTATION,
+    DEVICE_NODE_LABEL,
+    IGNORE_LABEL,
+    NodeName,
+)
 from inventory.discovery.node import DEFAULT_GONE_FOR
 from kube.resources import GPU_DEVICES, GPU_NODE_INVENTORIES, NODES
+from reconciler.inventory.controller import IGNORED_GONE_FOR_S
 from tests.component.reconciler.inventory_run import InventoryRun, an_inventory_run
 from tests.support.node_features import gpu_feature
 
 N1 = NodeName("n1")
-DEVICE = "n1-0000-17-00.0"
+DEVICE, OTHER = "n1-0000-17-00.0", "n1-0000-18-00.0"
 GRACE_S = DEFAULT_GONE_FOR.total_seconds()
 
 
@@ -131,3 +138,69 @@ async def test_objects_that_a_node_owns_are_taken_from_it(world: InventoryRun):
         ]
         assert owners == [("ConfigMap", "mine")]
     assert await world.until_stable() == 0
+
+
+async def gone_with_a_bad_device(world: InventoryRun) -> None:
+    """Delete the node, of which a device is known to be bad and the other one assigned, and let the grace pass."""
+    await taken_in(world)
+    bad = {"metadata": {"labels": {IGNORE_LABEL: "true"}}}
+    await world.client.merge_patch(GPU_DEVICES, bad, name=DEVICE)
+    assigned = {"metadata": {"annotations": {ASSIGNMENT_ANNOTATION: "a"}}}
+    await world.client.merge_patch(GPU_DEVICES, assigned, name=OTHER)
+    await world.client.delete(NODES, "n1")
+    await world.until_stable()
+    world.events()
+    world.time.seconds += GRACE_S
+    await world.until_stable()
+
+
+async def test_a_device_that_is_known_to_be_bad_is_in_no_pool_when_its_node_comes_back(
+    world: InventoryRun,
+):
+    await gone_with_a_bad_device(world)
+    assert set(await world.gpus()) == {DEVICE}
+    assert await inventories(world) == []
+    world.time.seconds += IGNORED_GONE_FOR_S / 2
+    assert await world.until_stable() == 0
+    await world.add_node()
+    await world.until_stable()
+    found = await world.gpus()
+    assert {name: item.is_ignored for name, item in found.items()} == {DEVICE: True, OTHER: False}
+
+
+async def test_another_device_in_the_slot_is_not_taken_for_the_bad_one(world: InventoryRun):
+    await gone_with_a_bad_device(world)
+    await world.add_node()
+    await world.publish(gpu_feature("n1", 1, uuid="GPU-of-another-device"))
+    await world.until_stable()
+    found = await world.gpu(DEVICE)
+    assert (found.status.uuid, found.is_ignored) == ("GPU-of-another-device", False)
+    ((node, note),) = (
+        (regarding, note)
+        for regarding, reason, note in world.events()
+        if reason == "GPUDeviceRemoved" and DEVICE in note
+    )
+    assert node == "Node/n1"
+    assert "(it had label gpu.deckhouse.io/ignore=true: repeat it if the device comes back)" in note
+
+
+async def test_what_is_forgotten_of_a_device_is_named(world: InventoryRun):
+    await gone_with_a_bad_device(world)
+    text = (
+        f"gone with their node: {OTHER} (it had annotation gpu.deckhouse.io/assignment=a:"
+        " repeat it if the device comes back)"
+    )
+    assert world.events() == [("Node/n1", "GPUDeviceRemoved", text)]
+
+
+async def test_a_bad_device_of_a_node_that_does_not_come_back_is_deleted_after_a_month(
+    world: InventoryRun,
+):
+    await gone_with_a_bad_device(world)
+    left = await world.controller.reconcile(N1)
+    assert left == IGNORED_GONE_FOR_S - GRACE_S
+    world.events()
+    world.time.seconds += left
+    await world.until_stable()
+    assert await world.gpus() == {}
+    assert [reason for _, reason, _ in world.events()] == ["GPUDeviceRemoved"]

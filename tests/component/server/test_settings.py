@@ -111,6 +111,15 @@ def test_scheduler_name_can_be_switched_off() -> None:
         pytest.param(
             {"drain_s": -1}, "{}: drain_s is -1; expected: number, at least 0", id="negative"
         ),
+        *(
+            pytest.param(
+                {"daemonsets": {"rolling_update": {"max_unavailable": value}}},
+                f"{{}}: daemonsets.rolling_update.max_unavailable: {value!r} is neither a number above 0"
+                " nor a percentage from 1% to 100%",
+                id=f"limit {value}",
+            )
+            for value in (0, -1, 2.5, True, "0%", "101%", "10 %", "ten", "")
+        ),
         pytest.param(
             {"log_level": "loud"},
             "{}: log_level is 'loud'; expected: debug, info, warning or error",
@@ -329,6 +338,14 @@ def test_file_that_is_missing_is_named(tmp_path: Path) -> None:
 
 def test_empty_file_changes_nothing(tmp_path: Path) -> None:
     assert load_settings([], a_file(tmp_path, "")).model_dump() == Settings().model_dump()
+
+
+@pytest.mark.parametrize(("given", "limit"), [("3", 3), ("25%", "25%"), ("100%", "100%")])
+def test_a_rolling_update_takes_a_number_of_nodes_or_a_percentage_at_a_time(
+    given: str, limit: int | str
+):
+    flags = ["--daemonsets.rolling-update.max-unavailable", given]
+    assert load_settings(flags, None).daemonsets.rolling_update.max_unavailable == limit
 
 
 def test_shown_settings_can_be_loaded_again(

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from admission.webhooks import mutate_pod
+from api.names import POOL_LABEL
 from tests.support.reviews import AdmissionSetup, a_pod_object
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -331,3 +332,43 @@ def test_the_audit_log_names_pool_and_reservation():
     reply = an_admission_setup().ask(mutate_pod, a_pod_object())
 
     assert reply.response["auditAnnotations"] == {"pool": "whole", "reservation": "r0"}
+
+
+def a_copy(setup: AdmissionSetup) -> dict[str, Any]:
+    """A pod as a backup tool restores it: mutated by an admission whose pool was spread strictly over racks."""
+    there = an_admission_setup(scheduling={"strategy": "Spread", "topologyKey": "rack"})
+    there.add_node("n1", labels={"rack": "1"})
+    copied = there.ask(mutate_pod, a_pod_object()).applied_to(a_pod_object())
+    return setup.ask(mutate_pod, copied).applied_to(copied)
+
+
+def spread_of(pod: dict[str, Any]) -> list[tuple[str, str]]:
+    constraints = pod["spec"]["topologySpreadConstraints"]
+    return [(item["topologyKey"], item["whenUnsatisfiable"]) for item in constraints]
+
+
+@pytest.mark.parametrize("strategy", ["BinPack", "Spread"])
+def test_a_copy_of_a_pod_is_not_bound_to_a_key_that_this_cluster_lacks(strategy):
+    setup = an_admission_setup(scheduling=SPREAD | {"strategy": strategy})
+    copied = a_copy(setup)
+    ours = [("zone", "DoNotSchedule")] * (strategy == "Spread")
+    assert spread_of(copied) == [("rack", "ScheduleAnyway"), *ours]
+    (reservation,) = setup.allocation_state.ledger.all()
+    assert reservation.node == "n1"
+    again = setup.ask(mutate_pod, copied)
+    assert again.applied_to(copied) == copied
+
+
+def test_a_copy_of_a_pod_is_spread_as_strictly_as_its_new_pool_can():
+    setup = an_admission_setup(scheduling={"strategy": "Spread", "topologyKey": "rack"})
+    setup.add_node("n2", labels={})
+    assert spread_of(a_copy(setup)) == [("rack", "ScheduleAnyway")]
+
+
+def test_a_strict_constraint_of_a_user_stays():
+    own = {"maxSkew": 1, "topologyKey": "rack", "whenUnsatisfiable": "DoNotSchedule"}
+    pod = a_pod_object(
+        spec={"topologySpreadConstraints": [own]}, metadata={"labels": {POOL_LABEL: "whole"}}
+    )
+    reply = an_admission_setup(scheduling=SPREAD).ask(mutate_pod, pod)
+    assert spread_of(reply.applied_to(pod))[0] == ("rack", "DoNotSchedule")

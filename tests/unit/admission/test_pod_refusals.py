@@ -139,6 +139,20 @@ def test_a_pod_labelled_for_another_pool_is_refused():
     assert 'says "another", but the pod asks for pool whole' in reply.message
 
 
+def test_a_copy_of_a_pod_of_another_pool_is_refused_with_all_that_has_to_go():
+    there = AdmissionSetup()
+    there.add_pool("another", resource={"name": "gpu.deckhouse.io/whole"})
+    there.add_node(pool="another")
+    copied = there.ask(mutate_pod, a_pod_object()).applied_to(a_pod_object())
+    reply = refused(an_admission_setup(), copied, RefusalReason.CONFLICTING_SPEC)
+    assert (
+        "remove the label and pool.gpu.deckhouse.io/another in the required nodeAffinity"
+        in reply.message
+    )
+    del copied["metadata"]["labels"], copied["spec"]["affinity"]
+    assert an_admission_setup().ask(mutate_pod, copied).allowed
+
+
 def test_a_node_selector_that_no_node_of_the_pool_can_meet_is_refused():
     pod = a_pod_object(spec={"nodeSelector": {"pool.gpu.deckhouse.io/whole": "whole"}})
 

@@ -3,10 +3,12 @@
 UPDATE_GOLDEN=1 .venv/bin/pytest -q tests/unit/docs   # writes the pages of the reference
 """
 
+import ast
+import inspect
+import itertools
 from collections.abc import Iterator
 
 from api import names
-from api.crd.docstrings import descriptions_of_constants
 from tests.support.reference_page import cell, check_page, code, table
 
 HEAD = """\
@@ -34,7 +36,17 @@ WRITTEN_BY_PEOPLE = {
 }
 """The others are the control plane's, Karpenter's or Kyverno's."""
 PROTECTED = {*names.ENGINE_ANNOTATIONS, *names.GKM_ANNOTATIONS}
-DESCRIPTIONS = descriptions_of_constants(names)
+
+
+def descriptions() -> Iterator[tuple[str, str]]:
+    """Yield the constants that have a docstring under them, with it."""
+    for statement, following in itertools.pairwise(ast.parse(inspect.getsource(names)).body):
+        if isinstance(statement, ast.AnnAssign) and isinstance(following, ast.Expr):
+            text = ast.literal_eval(following.value)
+            yield ast.unparse(statement.target), " ".join(text.split())
+
+
+DESCRIPTIONS = dict(descriptions())
 
 
 def names_ending_in(suffixes: tuple[str, ...]) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 import argparse
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -358,6 +359,28 @@ def test_agent_and_operands_run_on_managed_nodes_alone(
     for pod in pods:
         for source in ("gpu.deckhouse.io/present", "nvidia.com/gpu.present"):
             assert places(pod)({source: "true", **labels}) is want
+
+
+@pytest.mark.parametrize("limit", [3, "25%"])
+def test_all_daemon_sets_take_as_many_nodes_at_a_time_as_the_setting_says(limit: int | str):
+    given: dict[str, Any] = {"daemonsets": {"rolling_update": {"max_unavailable": limit}}}
+    pods = workload_settings(Settings.model_validate(given))
+    built = {
+        item["metadata"]["name"]: item["spec"]["updateStrategy"]["rollingUpdate"]
+        for item in (
+            *build_operands(a_built_in_policy(all_on(), **given), ALL_KINDS_SERVED),
+            *build_node_agent(pods),
+            *detector_daemonset.build_node_detector(pods),
+            *objects_of(a_pool("own"), settings=pods),
+            *objects_of(a_pool("theirs"), settings=replace(pods, plugin=PluginKind.NVIDIA)),
+        )
+        if item["kind"] == "DaemonSet"
+    }
+    # A pod of our plugin is ready before the one that it replaces ends.
+    overlapping = {"maxSurge": limit, "maxUnavailable": 0}
+    assert built.pop("gpu-device-plugin-own") == overlapping
+    assert len(built) == 7
+    assert all(item == {"maxSurge": 0, "maxUnavailable": limit} for item in built.values())
 
 
 def test_the_pods_of_both_are_as_the_settings_say():
