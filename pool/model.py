@@ -94,6 +94,8 @@ class PoolFacts:
     """No unit is allocated: its allocation is being changed, or others partition its devices."""
     drift: str = ""
     """What others did to its devices, and what ends the maintenance that follows from it; empty without one."""
+    spread_key: str = ""
+    """Label of nodes over whose values admission spreads pods; empty where the strategy is another one than `Spread`."""
     largest_shape: int = 0
     """Most units of a node that autoscaling may add; 0 where the pool does not scale."""
 
@@ -261,6 +263,11 @@ class PeerKind(Enum):
     APART = "podAntiAffinity"
     SPREAD = "topologySpreadConstraints"
 
+    @property
+    def field(self) -> str:
+        """Path of the pod's field that has such rules."""
+        return f"spec.{self.value}" if self is PeerKind.SPREAD else f"spec.affinity.{self.value}"
+
 
 class PeerRule(msgspec.Struct, frozen=True, gc=False):
     """Other pods, and the label of their nodes by which a pod must be near them, apart from them, or spread among them."""
@@ -284,6 +291,11 @@ class PeerRule(msgspec.Struct, frozen=True, gc=False):
 
     def __str__(self) -> str:
         return f"{self.kind.value} by {self.key}"
+
+    @property
+    def selects_namespaces(self) -> bool:
+        """Whether labels of namespaces decide which pods these are."""
+        return bool(self.namespace_selector)
 
     @property
     def forbids_two_on_a_node(self) -> bool:
@@ -318,7 +330,8 @@ class PodSelection(msgspec.Struct, frozen=True, gc=False):
     untold: tuple[str, ...] = ()
     """What the pod demands of its node and nothing here says, in words."""
     unweighed: tuple[str, ...] = ()
-    """Fields of its spec by which kube-scheduler may refuse a node, and of which the nodes' facts are not kept."""
+    """Fields of its spec by which kube-scheduler may refuse a node, and of which the nodes' facts are not kept; its rules
+    about other pods and its preferences are not among them."""
     undecided: str = ""
     """Why no node can be the right one yet."""
     preferred: tuple[PeerRule, ...] = ()

@@ -146,12 +146,7 @@ def _spread(
     """
     key = pool.spec.scheduling.topology_key
     is_strict = context.index.can_spread(pool.name, key)
-    return pod_patch.spread(
-        spec,
-        pool.name,
-        key,
-        when_unsatisfiable="DoNotSchedule" if is_strict else "ScheduleAnyway",
-    )
+    return pod_patch.spread(spec, pool.name, key, is_strict=is_strict)
 
 
 def _spread_warning(pool: "GPUPool", context: "AdmissionContext") -> "Iterator[str]":

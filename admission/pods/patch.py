@@ -7,7 +7,7 @@ Operations are `add` and `remove` only. A failing `test`, or an `add` under a mi
 error for the user, so the builders create parents first. `add` on an existing member replaces it.
 """
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from api.foreign.core import DEFAULT_SCHEDULER, SchedulingGate, Toleration
 from api.meta import SelectorOperator
@@ -21,6 +21,7 @@ from api.names import (
 )
 from api.text import pointer_token
 from pool.node_affinity import Tolerations, required_terms, toleration_of
+from pool.pods.selection import spread_constraint
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -128,24 +129,16 @@ def require_pool_nodes(spec: "PodSpec", pool: PoolName) -> "list[PatchOperation]
 
 
 def spread(
-    spec: "PodSpec", pool: PoolName, topology_key: str, *, when_unsatisfiable: str
+    spec: "PodSpec", pool: PoolName, topology_key: str, *, is_strict: bool
 ) -> "list[PatchOperation]":
     """Spread the pool's pods over the values of a node label.
 
-    The selector is the label that `label` sets on this pod. An existing constraint on the same key, by the user or by
-    an earlier call, stays alone. Nodes whose taints keep the pod away do not count, which they would by default: a zone
-    that is cordoned or unreachable after the pod was admitted would stay at 0 pods, and limit every other zone to one.
+    An existing constraint on the same key, by the user or by an earlier call, stays alone.
     """
     given = spec.topology_spread_constraints
     if any(item.get("topologyKey") == topology_key for item in given or ()):
         return []
-    constraint: dict[str, Any] = {
-        "maxSkew": 1,
-        "topologyKey": topology_key,
-        "whenUnsatisfiable": when_unsatisfiable,
-        "nodeTaintsPolicy": "Honor",
-        "labelSelector": {"matchLabels": {POOL_LABEL: pool}},
-    }
+    constraint = spread_constraint(pool, topology_key, is_strict=is_strict)
     path = "/spec/topologySpreadConstraints"
     return [_add(path, [constraint]) if given is None else _add(f"{path}/-", constraint)]
 

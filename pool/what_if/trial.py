@@ -2,7 +2,7 @@
 
 Of kube-scheduler's part these are weighed: readiness, cordons, node selector and node affinity, taints, CPU, memory and
 the number of pods. Among nodes of one score the first by name is taken. Other parts of a pod on which kube-scheduler
-may decide otherwise are `pool.pods.selection.unweighed`.
+may decide otherwise are `pool.what_if.unweighed`.
 """
 
 from dataclasses import dataclass

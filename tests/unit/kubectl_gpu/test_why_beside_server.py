@@ -31,9 +31,8 @@ from kubectl_gpu.what_if.verb import copy_of
 from pool.compute_resources import OTHER_PODS
 from pool.facts import pod_facts
 from pool.fitting_pods import fitting_pods
-from pool.model import PodFacts
+from pool.model import PeerKind, PodFacts
 from pool.placement.planner import Placed
-from pool.pods.selection import WEIGHED_AT_ADMISSION
 from pool.what_if.explain import explain
 from pool.what_if.explanation import Explanation, UnitWaitReason
 from pool.what_if.question import WaitQuestion
@@ -293,7 +292,7 @@ def test_all_tools_say_the_same_of_a_pod_that_waits(objects: list[Object], manif
     of_api_server = {"ResourceQuota default/units"}  # which has admitted a pod that is there
     placement = trial.decision.placement
     is_reserved = placement is not None and placement.is_reserved
-    weighed = WEIGHED_AT_ADMISSION if is_reserved else frozenset()
+    weighed = {OTHER_PODS, *(kind.field for kind in PeerKind)} if is_reserved else set()
     assert {*trial.not_checked} - of_api_server == {*server.unweighed} - weighed
     refused = {
         item.reason.removeprefix("GPU pool whole: "): item.count for item in trial.decision.refused

@@ -130,14 +130,6 @@ def test_a_pod_that_requests_cpu_goes_nowhere_while_it_is_unknown_what_other_pod
 @pytest.mark.parametrize(
     ("spec", "field"),
     [
-        ({"affinity": {"podAffinity": {}}}, "spec.affinity.podAffinity"),
-        ({"affinity": {"podAntiAffinity": {}}}, "spec.affinity.podAntiAffinity"),
-        ({"topologySpreadConstraints": [{}]}, "spec.topologySpreadConstraints"),
-        ({"topologySpreadConstraints": []}, None),
-        (
-            {"affinity": {"nodeAffinity": {PREFERRED: [{"weight": 1, "preference": {}}]}}},
-            f"spec.affinity.nodeAffinity.{PREFERRED}",
-        ),
         (
             {"hostNetwork": True, "containers": [{"ports": [{"containerPort": 80}]}]},
             "spec.hostNetwork",
