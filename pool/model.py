@@ -4,6 +4,7 @@ Every type is frozen, and equal values mean "unchanged". Types that each decisio
 which are created in a tenth of a frozen dataclass's time.
 """
 
+import copy
 import datetime as dt
 from dataclasses import InitVar, dataclass, field
 from enum import Enum
@@ -19,7 +20,7 @@ from pool.node_affinity import RequiredNodeAffinity, Tolerations
 from pool.refusal import NodeReason
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from api.annotations import AccessNote, Devices, ReservationNote
     from api.cache_name import CacheName
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
     from api.kinds.gpupool import AllocationMode, Strategy, WhenExhausted
     from api.mig.layout import Shares
     from api.names import DeviceName, NodeName, PodUid, PoolName
+
+    PeerTest = tuple[str, Callable[["NodeFacts"], bool]]
+    """A rule about other pods, in words, and whether a node satisfies it."""
 
 
 class ContainerRole(Enum):
@@ -461,6 +465,8 @@ class Constraints:
     """Required rules about other pods."""
     preferred: tuple[PeerRule, ...] = ()
     preferred_nodes: "Sequence[PreferredSchedulingTerm]" = ()
+    by_peers: "Sequence[PeerTest]" = ()
+    """Tests of a node by the places of other pods, as of one moment (`pool.peer_fit.with_peer_tests`)."""
     required: RequiredNodeAffinity | None = field(init=False)
     """None where every node is accepted."""
     tolerated: Tolerations = field(init=False)
@@ -477,6 +483,12 @@ class Constraints:
     @property
     def has_preferences(self) -> bool:
         return bool(self.preferred or self.preferred_nodes)
+
+    def tested(self, by_peers: "Sequence[PeerTest]") -> "Constraints":
+        """Return these constraints with the tests; `replace` would lose what is compiled."""
+        found = copy.copy(self)
+        object.__setattr__(found, "by_peers", by_peers)
+        return found
 
     def select(self, node: "NodeName", labels: "Mapping[str, str]") -> bool:
         """Say whether selector and required affinity allow a node, whatever its taints."""

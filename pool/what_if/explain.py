@@ -120,12 +120,13 @@ def explanation_steps(
     constraints = (
         Constraints() if selection is None else constraints_of_selection(selection, pod.peer)
     )
-    pool = index.pool_of(pod.demand.resource)
+    pool, own = index.pool_of(pod.demand.resource), reader.ledger.of_pod(pod.uid)
+    if pool is not None:
+        constraints = reader.with_peer_tests(pool, constraints, uid=pod.uid)
     figures = (
         [] if pool is None else _figures(reader, index, pod, pool=pool, constraints=constraints)
     )
     reason = _reason(reader, question, pool=pool, figures=figures)
-    own = reader.ledger.of_pod(pod.uid)
     is_reserved = own is not None and own.has_units
     remedies: list[AnyRemedy] = []
     if with_remedies and reason not in HAVE_UNITS and not pod.is_gated:
