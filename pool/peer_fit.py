@@ -113,7 +113,9 @@ class PeerFit:
 
     def _near(self, rules: "Sequence[PeerRule]") -> "list[Test]":
         counts, own = self._selected(rules), self.constraints.peer
-        if not counts and own is not None and all(selects(rule, own) for rule in rules):
+        is_complete = not any(rule.selects_namespaces for rule in rules)
+        is_alike = own is not None and all(selects(rule, own) for rule in rules)
+        if not counts and is_complete and is_alike:
             # It is the first of its group.
             return [_has(rule.key) for rule in rules]
         return [_is_in(rule.key, self._domains(rule.key, counts)) for rule in rules]
