@@ -46,11 +46,11 @@ class Narrator:
         """Start a chapter."""
         self.say(f"\n── {text}")
 
-    def quote(self, text: str, *, indented: str = DEEP) -> None:
+    def quote(self, text: str) -> None:
         """Print a message of another component; its lines keep their indent."""
         for line in text.splitlines():
             content = line.lstrip()
-            indent = indented + line[: -len(content)] if content else indented
+            indent = DEEP + line[: -len(content)] if content else DEEP
             self.say(
                 textwrap.fill(
                     content,

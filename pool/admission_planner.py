@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from api.names import NodeName, PodUid
     from pool.index.reader import IndexReader
     from pool.model import Constraints, Demand, PodFacts, PoolFacts
-    from pool.peer_fit import Test
+    from pool.peer_rules import PeerTest
     from pool.pods.observed import ObservedPods
     from pool.reservations.ledger import ReservationLedger
 
@@ -159,13 +159,13 @@ class AdmissionPlanner:
         return Placed(pool.name, node, devices, value_lost=lost)
 
     def _may_go_to(
-        self, node: "NodeName", constraints: "Constraints", tests: "Sequence[Test]" = ()
+        self, node: "NodeName", constraints: "Constraints", tests: "Sequence[PeerTest]" = ()
     ) -> bool:
         facts = self._index.nodes.get(node)
         return (
             facts is not None
             and may_go_to(facts, constraints)
-            and (not tests or all(test(facts) for test in tests))
+            and (not tests or all(test(facts) for _, test in tests))
         )
 
     def _fits_once_stored(

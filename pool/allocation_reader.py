@@ -14,6 +14,7 @@ from pool.errors import InvariantViolatedError
 from pool.index.cache_fit import devices_for, is_limited
 from pool.index.node_view import refusal_of
 from pool.model import PodPhase, UnitlessPod
+from pool.peer_fit import with_peer_tests
 from pool.placement.device_choice import fits
 from pool.placement.planner import Placed, PlacementRefused, complies_with, is_intact, plan_devices
 from pool.pods.reported import is_complete
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from api.names import DeviceName, NodeName, UnitId
     from pool.index.devices import DeviceEntry
     from pool.index.reader import IndexReader
-    from pool.model import Demand, PodFacts, PoolFacts
+    from pool.model import Constraints, Demand, PodFacts, PoolFacts
     from pool.placement.device_rules import Counts
     from pool.pods.observed import ObservedPods
     from pool.pods.pod_claims import PodClaims
@@ -170,6 +171,14 @@ class AllocationReader:
             available = free_units_without({reservation.id}, entries, self._index)
             summary = summary.without_reservation(available)
         return refusal_of(summary, state.request_of(demand))
+
+    def with_peer_tests(
+        self, pool: "PoolFacts", constraints: "Constraints", *, uid: "PodUid"
+    ) -> "Constraints":
+        """Return a pod's constraints with the tests by other pods, among which its own reservation is not."""
+        own = self.ledger.of_pod(uid)
+        place = (own.node, own.peer) if own is not None and own.node and own.peer else None
+        return with_peer_tests(self._index, pool.name, constraints, own=place)
 
     def leaves_node(self, reservation: Reservation) -> bool:
         """Say whether kube-scheduler chooses the node of a pod with a reservation."""

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from api.quantity import parse_milli
-from api.well_known_labels import HOSTNAME_LABEL
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -35,10 +34,6 @@ class ComputeResources(msgspec.Struct, frozen=True, gc=False):
     cpu_milli: int = 0
     memory_mib: int = 0
     pods: int = 0
-    anti_affinity_pods: int = 0
-    """Number of these pods that keep others from their node or its zone by required podAntiAffinity."""
-    wide_anti_affinity_pods: int = 0
-    """Number of those that keep others from more than their own node."""
 
 
 NOTHING: Final = ComputeResources()
@@ -48,11 +43,7 @@ def requested(pod: "Pod") -> ComputeResources:
     """Return what one pod requests: of its containers or for the whole pod, and the overhead of its runtime class."""
     resizes = _resizes(pod)
     cpu, memory = (_requested(pod.spec, resource, resizes) for resource in (CPU, MEMORY))
-    affinity = pod.spec.affinity
-    anti_affinity = affinity.pod_anti_affinity if affinity is not None else None
-    terms = (anti_affinity.required if anti_affinity is not None else None) or ()
-    is_wide = any(term.topology_key != HOSTNAME_LABEL for term in terms)
-    return _shared(cpu, -(-memory // _MILLI_MIB), 1, int(bool(terms)), int(is_wide))
+    return _shared(cpu, -(-memory // _MILLI_MIB), 1)
 
 
 def others_requested(spec: "PodSpec", *, ours: str) -> "tuple[tuple[str, int], ...]":

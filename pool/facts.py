@@ -15,6 +15,7 @@ from api import driver_upgrade, names
 from api.annotations import decode_access, decode_devices, decode_reservation
 from api.field_errors import UNDECODABLE
 from api.foreign.karpenter import DISRUPTED_TAINT, DO_NOT_DISRUPT_ANNOTATION
+from api.kinds.gpupool import Strategy
 from api.quantity import parse_count
 from pool import model
 from pool.compute_resources import NOTHING, allocatable, most_pods, requested
@@ -65,6 +66,7 @@ def _facts_of_pool(pool: "GPUPool") -> model.PoolFacts:
         slice_placement=pool.slice_placement,
         device_topology=pool.spec.scheduling.device_topology,
         reserve=pool.spec.scheduling.reserve,
+        spread_key=pool.spec.scheduling.topology_key if pool.strategy is Strategy.SPREAD else "",
         created=pool.metadata.creation_timestamp or "",
         is_terminating=pool.metadata.deletion_timestamp is not None,
         is_in_maintenance=pool.is_in_maintenance,

@@ -4,6 +4,7 @@ Every type is frozen, and equal values mean "unchanged". Types that each decisio
 which are created in a tenth of a frozen dataclass's time.
 """
 
+import copy
 import datetime as dt
 from dataclasses import InitVar, dataclass, field
 from enum import Enum
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from api.kinds.gpupool import AllocationMode, Strategy, WhenExhausted
     from api.mig.layout import Shares
     from api.names import DeviceName, NodeName, PodUid, PoolName
+    from pool.peer_rules import PeerTest
 
 
 class ContainerRole(Enum):
@@ -94,6 +96,8 @@ class PoolFacts:
     """No unit is allocated: its allocation is being changed, or others partition its devices."""
     drift: str = ""
     """What others did to its devices, and what ends the maintenance that follows from it; empty without one."""
+    spread_key: str = ""
+    """Label of nodes over whose values admission spreads pods; empty where the strategy is another one than `Spread`."""
     largest_shape: int = 0
     """Most units of a node that autoscaling may add; 0 where the pool does not scale."""
 
@@ -270,7 +274,8 @@ class PodSelection(msgspec.Struct, frozen=True, gc=False):
     untold: tuple[str, ...] = ()
     """What the pod demands of its node and nothing here says, in words."""
     unweighed: tuple[str, ...] = ()
-    """Fields of its spec by which kube-scheduler may refuse a node, and of which the nodes' facts are not kept."""
+    """Fields of its spec by which kube-scheduler may refuse a node, and of which the nodes' facts are not kept; its rules
+    about other pods and its preferences are not among them."""
     undecided: str = ""
     """Why no node can be the right one yet."""
     preferred: tuple[PeerRule, ...] = ()
@@ -400,6 +405,8 @@ class Constraints:
     """Required rules about other pods."""
     preferred: tuple[PeerRule, ...] = ()
     preferred_nodes: "Sequence[PreferredSchedulingTerm]" = ()
+    by_peers: "Sequence[PeerTest]" = ()
+    """Tests of a node by the places of other pods, as of one moment (`pool.peer_fit.with_peer_tests`)."""
     required: RequiredNodeAffinity | None = field(init=False)
     """None where every node is accepted."""
     tolerated: Tolerations = field(init=False)
@@ -416,6 +423,12 @@ class Constraints:
     @property
     def has_preferences(self) -> bool:
         return bool(self.preferred or self.preferred_nodes)
+
+    def tested(self, by_peers: "Sequence[PeerTest]") -> "Constraints":
+        """Return these constraints with the tests; `replace` would lose what is compiled."""
+        found = copy.copy(self)
+        object.__setattr__(found, "by_peers", by_peers)
+        return found
 
     def select(self, node: "NodeName", labels: "Mapping[str, str]") -> bool:
         """Say whether selector and required affinity allow a node, whatever its taints."""

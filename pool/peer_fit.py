@@ -6,9 +6,10 @@ by other pods and on spreading have 0 to 100 points each; the nodes with the mos
 
 import math
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, final
 
+from pool.compute_resources import OTHER_PODS
 from pool.index.peers import selects
 from pool.node_affinity import MAX_COMPARISONS, RequiredNodeAffinity
 from pool.peer_rules import PeerKind
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from api.names import NodeName, PoolName
     from pool.index.reader import IndexReader
     from pool.model import Constraints, NodeFacts
-    from pool.peer_rules import PeerRule
+    from pool.peer_rules import Peer, PeerRule, PeerTest
 
     Points = Mapping[NodeName, int]
     Test = Callable[[NodeFacts], bool]
@@ -37,29 +38,64 @@ class PeerFit:
     pool: "PoolName"
     constraints: "Constraints"
     is_comparable: bool
+    own: "tuple[NodeName, Peer] | None" = None
+    """The pod itself, where it counts by its reservation: no rule is about itself."""
 
-    def tests(self) -> "Sequence[Test]":
+    def tests(self) -> "Sequence[PeerTest]":
         """Return the tests of a node by the required rules of the pod and of other pods; none where there are no rules."""
         if self.constraints.rules and not self.is_comparable:
-            return [_refuse]
-        tests: list[Test] = []
-        rules, peers = self.constraints.rules, self.index.peers
+            return [("rules about other pods are too many to compare", _refuse)]
+        return self._tests(self.constraints.rules, self._keeping_away())
+
+    def certain_tests(self) -> "Sequence[PeerTest]":
+        """Return those tests whose answer is the same whatever labels namespaces have and whatever is not read."""
+        if not is_weighed(self.index, self.constraints, is_comparable=self.is_comparable):
+            return []
+        rules = [rule for rule in self.constraints.rules if not rule.selects_namespaces]
+        # A pod has to be near pods that all of these rules select.
+        if any(
+            rule.kind is PeerKind.AFFINITY and rule.selects_namespaces
+            for rule in self.constraints.rules
+        ):
+            rules = [rule for rule in rules if rule.kind is not PeerKind.AFFINITY]
+        away = [item for item in self._keeping_away() if is_certain(item[0], self.constraints.peer)]
+        return self._tests(rules, away)
+
+    def _tests(
+        self, rules: "Sequence[PeerRule]", away: "Iterable[tuple[PeerRule, Peer]]"
+    ) -> "list[PeerTest]":
+        tests: list[PeerTest] = []
         affinity = [rule for rule in rules if rule.kind is PeerKind.AFFINITY]
         if affinity:
-            tests += self._affinity(affinity)
+            tests += zip(map(str, affinity), self._affinity(affinity), strict=True)
         for rule in rules:
             if rule.kind is PeerKind.ANTI_AFFINITY:
-                tests.append(self._anti_affinity(rule.key, peers.selected((rule,))))
+                tests.append((str(rule), self._anti_affinity(rule.key, self._selected([rule]))))
             elif rule.kind is PeerKind.SPREAD:
-                tests.append(self._spread(rule))
-        if self.constraints.peer is not None:
-            for peer in peers.with_anti_affinity():
-                tests += [
-                    self._anti_affinity(rule.key, peers.nodes_of(peer))
-                    for rule in peer.anti_affinity
-                    if selects(rule, self.constraints.peer)
-                ]
+                tests.append((str(rule), self._spread(rule)))
+        for rule, peer in away:
+            counts = self.index.peers.nodes_of(peer)
+            if self.own is not None and self.own[1] == peer:
+                counts = self._without_own(counts)
+            tests.append((OTHER_PODS, self._anti_affinity(rule.key, counts)))
         return tests
+
+    def _keeping_away(self) -> "Iterable[tuple[PeerRule, Peer]]":
+        peer = self.constraints.peer
+        return () if peer is None else self.index.peers.keeping_away(peer)
+
+    def _selected(self, rules: "Sequence[PeerRule]") -> "Mapping[NodeName, int]":
+        """Return the number of pods by node that each of the rules selects, without the pod itself."""
+        counts = self.index.peers.selected(rules)
+        if self.own is None or not all(selects(rule, self.own[1]) for rule in rules):
+            return counts
+        return self._without_own(counts)
+
+    def _without_own(self, counts: "Mapping[NodeName, int]") -> "Mapping[NodeName, int]":
+        own = self.own[0] if self.own is not None else None
+        return {
+            node: count - (node == own) for node, count in counts.items() if count > (node == own)
+        }
 
     def preferred(self, fitting: "Sequence[NodeName]") -> "Collection[NodeName]":
         """Return those of the nodes that fit the pod which its preferences put first."""
@@ -77,8 +113,10 @@ class PeerFit:
         return {name for name in fitting if points[name] == most}
 
     def _affinity(self, rules: "Sequence[PeerRule]") -> "list[Test]":
-        counts, own = self.index.peers.selected(rules), self.constraints.peer
-        if not counts and own is not None and all(selects(rule, own) for rule in rules):
+        counts, own = self._selected(rules), self.constraints.peer
+        is_complete = not any(rule.selects_namespaces for rule in rules)
+        is_alike = own is not None and all(selects(rule, own) for rule in rules)
+        if not counts and is_complete and is_alike:
             # It is the first of its group.
             return [_has(rule.key) for rule in rules]
         return [_is_in(rule.key, self._domains(rule.key, counts)) for rule in rules]
@@ -116,10 +154,10 @@ class PeerFit:
         ]
 
     def _spread_counts(self, rule: "PeerRule", nodes: "Iterable[NodeFacts]") -> "Counter[str]":
-        selected, counts = self.index.peers.selected((rule,)), Counter[str]()
+        selected, counts = self._selected([rule]), Counter[str]()
         for node in nodes:
             if not rule.honors_taints or may_go_to(node, self.constraints):
-                counts[node.labels[rule.key]] += selected[node.name]
+                counts[node.labels[rule.key]] += selected.get(node.name, 0)
         return counts
 
     def _by_labels(self, fitting: "Iterable[NodeName]") -> "Points":
@@ -171,6 +209,41 @@ def peer_fit(index: "IndexReader", pool: "PoolName", constraints: "Constraints")
     if not (constraints.rules or constraints.has_preferences or index.peers.with_anti_affinity()):
         return None
     return PeerFit(index, pool, constraints, _is_comparable(index, constraints))
+
+
+def with_peer_tests(
+    index: "IndexReader",
+    pool: "PoolName",
+    constraints: "Constraints",
+    *,
+    own: "tuple[NodeName, Peer] | None" = None,
+) -> "Constraints":
+    """Return the constraints with the tests by other pods, as `exclusion_of` applies them.
+
+    Args:
+        index: of nodes and pods.
+        pool: whose nodes are asked about.
+        constraints: of the pod.
+        own: node and kind of the pod, where it has a reservation.
+    """
+    fit = peer_fit(index, pool, constraints)
+    if fit is None:
+        return constraints
+    return constraints.tested(replace(fit, own=own).certain_tests())
+
+
+def is_weighed(
+    index: "IndexReader", constraints: "Constraints", *, is_comparable: bool | None = None
+) -> bool:
+    """Say whether rules about other pods are part of a trial: all pods are read, and the rules are few enough."""
+    if is_comparable is None:
+        is_comparable = _is_comparable(index, constraints)
+    return index.requests.is_whole and is_comparable
+
+
+def is_certain(rule: "PeerRule", peer: "Peer | None") -> bool:
+    """Say whether a rule that may select a pod does so whatever labels the pod's namespace has."""
+    return not rule.selects_namespaces or (peer is not None and peer.namespace in rule.namespaces)
 
 
 def _is_comparable(index: "IndexReader", constraints: "Constraints") -> bool:

@@ -4,10 +4,19 @@
 """
 
 from enum import Enum
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from api.well_known_labels import HOSTNAME_LABEL
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pool.model import NodeFacts
+
+    PeerTest = tuple[str, Callable[[NodeFacts], bool]]
+    """A rule about other pods, in words, and whether a node satisfies it."""
 
 
 class PeerKind(Enum):
@@ -16,6 +25,11 @@ class PeerKind(Enum):
     AFFINITY = "podAffinity"
     ANTI_AFFINITY = "podAntiAffinity"
     SPREAD = "topologySpreadConstraints"
+
+    @property
+    def field(self) -> str:
+        """Path of the pod's field that has such rules."""
+        return f"spec.{self.value}" if self is PeerKind.SPREAD else f"spec.affinity.{self.value}"
 
 
 class PeerRule(msgspec.Struct, frozen=True, gc=False):
@@ -40,6 +54,11 @@ class PeerRule(msgspec.Struct, frozen=True, gc=False):
 
     def __str__(self) -> str:
         return f"{self.kind.value} by {self.key}"
+
+    @property
+    def selects_namespaces(self) -> bool:
+        """Whether labels of namespaces decide which pods these are."""
+        return bool(self.namespace_selector)
 
     @property
     def forbids_two_on_a_node(self) -> bool:

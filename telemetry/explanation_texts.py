@@ -61,7 +61,7 @@ def _state(explanation: "Explanation") -> str:
         case UnitWaitReason.NODES_EXCLUDED:
             return (
                 f"{_figures(explanation)}; but the nodes that could give them are cordoned, not ready, short of CPU, memory"
-                " or places for pods, or excluded by the pod's node selector, affinity or tolerations"
+                " or places for pods, or excluded by the pod's node selector, affinity, spreading or tolerations, or by other pods"
             )
         case _:
             return f"{_figures(explanation)}{_obstacle(explanation)}"

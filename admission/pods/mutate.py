@@ -20,6 +20,7 @@ from api.text import MAX_WARNING_LENGTH, listed, truncate, units
 from inventory.pools.maintenance import maintenance_text
 from pool.model import Demand
 from pool.node_affinity import MAX_COMPARISONS, required_terms
+from pool.pods.selection import spread_constraint
 from telemetry.reasons import RefusalReason
 
 if TYPE_CHECKING:
@@ -150,9 +151,7 @@ def _spread(pool: "GPUPool", context: "AdmissionContext") -> dict[str, Any]:
     """
     key = pool.spec.scheduling.topology_key
     is_strict = context.index.can_spread(pool.name, key)
-    return pod_patch.spread_constraint(
-        pool.name, key, "DoNotSchedule" if is_strict else "ScheduleAnyway"
-    )
+    return spread_constraint(pool.name, key, is_strict=is_strict)
 
 
 def _spread_warning(pool: "GPUPool", context: "AdmissionContext") -> "Iterator[str]":

@@ -23,6 +23,7 @@ from api.names import (
 )
 from api.text import pointer_token
 from pool.node_affinity import Tolerations, required_terms, toleration_of
+from pool.pods.selection import spread_constraint
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -129,22 +130,6 @@ def require_pool_nodes(spec: "PodSpec", pool: PoolName) -> "list[PatchOperation]
     return operations
 
 
-def spread_constraint(pool: str, topology_key: str, when_unsatisfiable: str) -> dict[str, Any]:
-    """Return the constraint that spreads the pool's pods over the values of a node label.
-
-    The selector is the label that `label` sets on this pod. Nodes whose taints keep the pod away do not count, which
-    they would by default: a zone that is cordoned or unreachable after the pod was admitted would stay at 0 pods, and
-    limit every other zone to one.
-    """
-    return {
-        "maxSkew": 1,
-        "topologyKey": topology_key,
-        "whenUnsatisfiable": when_unsatisfiable,
-        "nodeTaintsPolicy": "Honor",
-        "labelSelector": {"matchLabels": {POOL_LABEL: pool}},
-    }
-
-
 def without_own_spread(pod: "Pod") -> "Pod":
     """Return the pod as its author wrote it, without the constraint that an earlier admission added."""
     given = pod.spec.topology_spread_constraints
@@ -180,7 +165,7 @@ def spread(pod: "Pod", constraint: "Mapping[str, Any] | None") -> "list[PatchOpe
 def _is_own_spread(pod: "Pod", item: "Mapping[str, Any]") -> bool:
     pool, given = pod.metadata.label(POOL_LABEL), item.get
     return pool is not None and item == spread_constraint(
-        pool, given("topologyKey", ""), given("whenUnsatisfiable", "")
+        pool, given("topologyKey", ""), is_strict=given("whenUnsatisfiable") == "DoNotSchedule"
     )
 
 

@@ -8,8 +8,10 @@ from cli.simulation.pod_decision import decide
 from cli.simulation.pod_scheduling import question_of
 from cli.simulation.proposals import new_node_for, remedies_for
 from pool.errors import InvariantViolatedError
+from pool.facts import pod_facts
 from pool.model import PodPhase
-from pool.pods.selection import WEIGHED_AT_ADMISSION, unweighed
+from pool.pods.selection import constraints_of_selection
+from pool.what_if.unweighed import unweighed_of
 
 if TYPE_CHECKING:
     from cli.simulation.answers import NewNode
@@ -52,26 +54,30 @@ def answer_for(asked: "NewPod", snapshot: "Snapshot", caller: "PodCreator") -> A
         remedies=remedies,
         new_node=new_node,
         partial=list(snapshot.gaps),
-        not_checked=[
-            item
-            for item in _not_checked(asked, snapshot)
-            if not is_reserved or item not in WEIGHED_AT_ADMISSION
-        ],
+        not_checked=_not_checked(asked, snapshot, is_reserved=is_reserved),
     )
 
 
-def _not_checked(asked: "NewPod", snapshot: "Snapshot") -> list[str]:
+def _not_checked(asked: "NewPod", snapshot: "Snapshot", *, is_reserved: bool) -> list[str]:
     """Return what may decide otherwise: kube-scheduler, and before it the API server, which stores the pod as it admits it."""
-    question = question_of(asked, snapshot)
-    by_others = (
-        ()
-        if question is None
-        else snapshot.index.unweighed(question.pool.name, without=question.uid)
-    )
     runtime_class = asked.manifest["spec"].get("runtimeClassName")
     return [
-        *unweighed(asked.pod.spec),
-        *by_others,
+        *_unweighed(asked, snapshot, is_reserved=is_reserved),
         *(["spec.runtimeClassName"] if runtime_class else []),
         *(limit for namespace, limit in snapshot.limits if namespace == asked.namespace),
     ]
+
+
+def _unweighed(asked: "NewPod", snapshot: "Snapshot", *, is_reserved: bool) -> tuple[str, ...]:
+    question, facts = question_of(asked, snapshot), pod_facts(asked.pod)
+    if facts is None or facts.selection is None:
+        return ()
+    return unweighed_of(
+        snapshot.index,
+        facts,
+        None if question is None else question.pool,
+        constraints=constraints_of_selection(facts.selection, facts.peer)
+        if question is None
+        else question.pod.constraints,
+        is_reserved=is_reserved,
+    )

@@ -51,9 +51,9 @@ def remedies_for(
     if question is None or (decision.reason is not None and decision.reason not in _OF_SIZE):
         return list(other_pools(snapshot.index, wait))
     reader, index = snapshot.state.reader, snapshot.index
-    found = remedies_in(
-        reader, index, wait, pool=question.pool, constraints=question.pod.constraints
-    )
+    pool, constraints = question.pool, question.pod.constraints
+    weighed = reader.with_peer_tests(pool, constraints, uid=question.uid)
+    found = remedies_in(reader, index, wait, pool=pool, constraints=weighed)
     return [remedy for remedy in found if remedy is not None]
 
 

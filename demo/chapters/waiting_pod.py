@@ -41,7 +41,8 @@ async def why(story: Narrator) -> None:
     story.quote(condition.message)
     story.say(f"  $ kubectl gpu why {WAITING}")
     answer = await story.cluster.kubectl.gpu("why", WAITING, "--namespace", "default")
-    story.quote(answer, indented="  ")
+    for line in answer.splitlines():
+        story.say(f"  {line}")
     story.check(
         "it says who has the devices, and what would help, each remedy tried on a copy",
         holds=all(

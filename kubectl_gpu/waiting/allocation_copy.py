@@ -36,7 +36,7 @@ class PoolObjects:
     """None where they may not be listed: then every node of a device counts as ready."""
     inventories: "list[GPUNodeInventory]" = field(default_factory=list)
     pods: "dict[PodUid, AnyPod]" = field(default_factory=dict)
-    """Pods of the pools, and all pods of the nodes."""
+    """Pods of the pools, and all pods of the nodes, or of the cluster."""
     are_pods_whole: bool = True
     """Whether all pods of the nodes are read, those without units included."""
     caches: "CacheIndex" = field(default_factory=CacheIndex)

@@ -1,4 +1,4 @@
-"""What is read of a pool: its devices and nodes, the pods that name it, all pods of its nodes, and the kernel caches that matter."""
+"""What is read of a pool: its devices and nodes, pods, the nodes of pods that rules are about, and the kernel caches that matter."""
 
 from typing import TYPE_CHECKING, Final
 
@@ -7,7 +7,8 @@ from api.kinds.gkmcache import ClusterGKMCache, GKMCache
 from api.kinds.gpudevice import GPUDevice
 from api.kinds.gpunodeinventory import GPUNodeInventory
 from api.kinds.gpupool import GPUPool
-from api.names import POOL_LABEL, pool_node_label
+from api.names import POOL_LABEL, NodeName, pool_node_label
+from api.well_known_labels import HOSTNAME_LABEL
 from kernelcache.cache_index import resolved_cache
 from kube.resources import (
     CLUSTER_GKM_CACHES,
@@ -22,13 +23,13 @@ from kubectl_gpu.cluster_source import ListQuery
 from kubectl_gpu.dumped.dump_source import DumpSource
 from kubectl_gpu.errors import BadSelectorError
 from pool.facts import device_facts, node_facts, observed_pod, pod_facts
+from pool.index.peers import Peers
 from telemetry.explanation_texts import CACHES_NOT_READ
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
     from typing import TypeVar
 
-    from api.names import NodeName
     from kube.resources import Resource
     from kubectl_gpu.cluster_lists import ClusterLists
     from kubectl_gpu.waiting.allocation_copy import PoolObjects
@@ -53,18 +54,16 @@ def read_pools(lists: "ClusterLists", *, labels: str = "") -> "list[GPUPool]":
 
 
 def read_pool(lists: "ClusterLists", pool: GPUPool, objects: "PoolObjects") -> None:
-    """Add the objects of a pool to those that are read already.
+    """Add a pool, its devices and its nodes to what is read already.
 
     Raises:
-        ForbiddenError: devices, or pods of all namespaces, may not be listed.
+        ForbiddenError: devices may not be listed.
     """
     read_names = {device.name for device in objects.devices}
     objects.pools.append(pool)
     objects.devices += [
         device for device in read_devices(lists, pool.name, _facts) if device.name not in read_names
     ]
-    pods = lists.read(ListQuery(PODS, labels=f"{POOL_LABEL}={pool.name}"), Pod, pod_facts)
-    objects.pods |= {pod.uid: pod for pod in pods}
     nodes = lists.read_if_allowed(
         ListQuery(NODES, labels=pool_node_label(pool.name)), Node, node_facts, without=_NO_NODES
     )
@@ -77,10 +76,35 @@ def read_pool(lists: "ClusterLists", pool: GPUPool, objects: "PoolObjects") -> N
 
 
 def read_nodes_without_label(lists: "ClusterLists", objects: "PoolObjects") -> None:
-    """Add the nodes of the devices that do not have the label of a pool, yet or any more; those of many from one list."""
+    """Add the nodes of the devices that do not have the label of a pool, yet or any more."""
+    _read_nodes(lists, {device.node for device in objects.devices}, objects)
+
+
+def read_nodes_of_peers(
+    lists: "ClusterLists", pods: "Iterable[PodFacts]", objects: "PoolObjects"
+) -> None:
+    """Add the nodes outside the pools with pods that decide by a label of nodes, such as a zone, where these pods may go."""
+    peers, nodes = Peers(), set[NodeName]()
+    for found in objects.pods.values():
+        peers.replace(found.uid, found.node, found.peer)
+    for pod in pods:
+        rules = pod.selection.peers if pod.selection is not None else ()
+        for rule in rules:
+            if rule.key != HOSTNAME_LABEL:
+                nodes |= peers.selected([rule]).keys()
+        for rule, other in peers.keeping_away(pod.peer) if pod.peer is not None else ():
+            if rule.key != HOSTNAME_LABEL:
+                nodes |= peers.nodes_of(other).keys()
+    _read_nodes(lists, nodes, objects)
+
+
+def _read_nodes(
+    lists: "ClusterLists", names: "Collection[NodeName]", objects: "PoolObjects"
+) -> None:
+    """Add nodes that are not read yet; those of many from one list."""
     if objects.nodes is None:
         return
-    missing = {device.node for device in objects.devices} - {node.name for node in objects.nodes}
+    missing = {*names} - {node.name for node in objects.nodes}
 
     def keep(node: Node) -> "NodeFacts | None":
         return node_facts(node) if node.metadata.name in missing else None
@@ -89,13 +113,33 @@ def read_nodes_without_label(lists: "ClusterLists", objects: "PoolObjects") -> N
         objects.nodes += lists.read(query, Node, keep)
 
 
-def read_pods_of_nodes(lists: "ClusterLists", objects: "PoolObjects") -> None:
-    """Add all pods of the devices' nodes: those without units take CPU, memory and places, and some have no label.
+def read_pods(lists: "ClusterLists", objects: "PoolObjects") -> None:
+    """Add all pods: those of any node may keep others out of its zone, and no selector finds them.
 
-    Those of many nodes are taken from one list of all pods. A dump has pods of pools alone.
+    A dump has pods of pools alone.
+
+    Raises:
+        ForbiddenError: pods of all namespaces may not be listed.
+    """
+    objects.are_pods_whole = not isinstance(lists.source, DumpSource)
+    found: list[AnyPod] = lists.read(ListQuery(PODS), Pod, observed_pod)
+    objects.pods |= {pod.uid: pod for pod in found}
+
+
+def read_pods_of_nodes(lists: "ClusterLists", objects: "PoolObjects") -> None:
+    """Add the pods that name the pools, and all pods of the devices' nodes, some of which have no label.
+
+    Those without units take CPU, memory and places. Those of many nodes are taken from one list of all pods. A dump has
+    pods of pools alone.
+
+    Raises:
+        ForbiddenError: pods of all namespaces may not be listed.
     """
     nodes = {device.node for device in objects.devices}
     objects.are_pods_whole = not isinstance(lists.source, DumpSource)
+    for pool in objects.pools:
+        pods = lists.read(ListQuery(PODS, labels=f"{POOL_LABEL}={pool.name}"), Pod, pod_facts)
+        objects.pods |= {pod.uid: pod for pod in pods}
 
     def keep(pod: Pod) -> "AnyPod | None":
         return observed_pod(pod) if pod.spec.node_name in nodes else None

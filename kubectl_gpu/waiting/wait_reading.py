@@ -99,7 +99,8 @@ def _read_beside(lists: "ClusterLists", pods: "Sequence[PodFacts]", objects: Poo
     """Add what decides beside the objects of the pools, and the pods in question; say whether their caches could be read."""
     pool_reading.read_inventories(lists, objects)
     pool_reading.read_nodes_without_label(lists, objects)
-    pool_reading.read_pods_of_nodes(lists, objects)
+    pool_reading.read_pods(lists, objects)
+    pool_reading.read_nodes_of_peers(lists, pods, objects)
     if not objects.are_pods_whole:
         lists.gaps.append(pool_reading.ONLY_POOLS)
     for pod in pods:

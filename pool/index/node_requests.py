@@ -19,7 +19,6 @@ class _NodeTotal(msgspec.Struct, gc=False):
     cpu_milli: int = 0
     memory_mib: int = 0
     pods: int = 0
-    anti_affinity_pods: int = 0
 
     def move(self, requests: ComputeResources, sign: int) -> None:
         # Exact: whole numbers, and the ones taken away are those that were added.
@@ -27,7 +26,6 @@ class _NodeTotal(msgspec.Struct, gc=False):
         self.cpu_milli += sign * requests.cpu_milli
         self.memory_mib += sign * requests.memory_mib
         self.pods += sign * requests.pods
-        self.anti_affinity_pods += sign * requests.anti_affinity_pods
 
 
 @final
@@ -37,7 +35,6 @@ class NodeRequests:
     def __init__(self, *, is_whole: bool = True) -> None:
         self._by_pod: dict[PodUid, tuple[NodeName, ComputeResources]] = {}
         self._totals: dict[NodeName, _NodeTotal] = {}
-        self._wide_anti_affinity_pods = 0
         self.is_whole: Final = is_whole
         """Whether all pods of nodes are read; False: more of each node may be taken than is known here."""
 
@@ -55,14 +52,12 @@ class NodeRequests:
             del self._by_pod[pod]
             total = self._totals[before[0]]
             total.move(before[1], -1)
-            self._wide_anti_affinity_pods -= before[1].wide_anti_affinity_pods
             if not total.entries:
                 del self._totals[before[0]]
         if after is not None:
             changed.add(after[0])
             self._by_pod[pod] = after
             self._totals.setdefault(after[0], _NodeTotal()).move(after[1], 1)
-            self._wide_anti_affinity_pods += after[1].wide_anti_affinity_pods
         return changed
 
     def on(self, node: "NodeName", *, without: "PodUid | None" = None) -> ComputeResources:
@@ -72,21 +67,11 @@ class NodeRequests:
             return NOTHING
         own = self._by_pod.get(without) if without is not None else None
         if own is None or own[0] != node:
-            return ComputeResources(
-                total.cpu_milli, total.memory_mib, total.pods, total.anti_affinity_pods
-            )
+            return ComputeResources(total.cpu_milli, total.memory_mib, total.pods)
         return ComputeResources(
             total.cpu_milli - own[1].cpu_milli,
             total.memory_mib - own[1].memory_mib,
             total.pods - own[1].pods,
-            total.anti_affinity_pods - own[1].anti_affinity_pods,
-        )
-
-    def keep_away_beyond(self, *, without: "PodUid") -> bool:
-        """Return whether a pod but this one keeps others from more than its own node, such as from a zone."""
-        own = self._by_pod.get(without)
-        return self._wide_anti_affinity_pods > (
-            own[1].wide_anti_affinity_pods if own is not None else 0
         )
 
     def of(self, pod: "PodUid") -> "tuple[NodeName, ComputeResources] | None":

@@ -52,6 +52,13 @@ class Peers:
         """Return the kinds of pods that keep others away, to be read and not kept."""
         return self._with_anti_affinity.keys()
 
+    def keeping_away(self, peer: "Peer") -> "Iterator[tuple[PeerRule, Peer]]":
+        """Yield the rules by which other pods keep this one away, and the kinds of pods that have them."""
+        for other in self._with_anti_affinity:
+            for rule in other.anti_affinity:
+                if selects(rule, peer):
+                    yield rule, other
+
     def nodes_of(self, peer: "Peer") -> "Mapping[NodeName, int]":
         """Return the number of pods of a kind by node, to be read and not kept."""
         return self._nodes[peer.namespace][peer]

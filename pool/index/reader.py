@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from pool.compute_resources import NOTHING, OTHER_PODS, TOO_MANY_PODS, ComputeResources
+from pool.compute_resources import NOTHING, TOO_MANY_PODS, ComputeResources
 from pool.index.figures import IndexFigures
 from pool.index.pool_state import PoolState
 from pool.placement.fragmentation.placement_costs import RemainingCapacity
@@ -77,14 +77,6 @@ class IndexReader(IndexFigures):
             return f"insufficient memory: {requested.memory_mib} MiB requested, {memory} MiB free"
         places = self.free_pods(node, without=without)
         return TOO_MANY_PODS if places is not None and places + freed.pods < 1 else ""
-
-    def unweighed(self, pool: "PoolName", *, without: "PodUid") -> tuple[str, ...]:
-        """Return by what other pods may keep a pod away from a pool's nodes that is not weighed."""
-        nodes = self.state(pool).devices_by_node
-        keeps_away = self.requests.keep_away_beyond(without=without) or any(
-            self.requests.on(node, without=without).anti_affinity_pods for node in nodes
-        )
-        return (OTHER_PODS,) if keeps_away else ()
 
     def remaining_capacity(
         self,

@@ -8,7 +8,7 @@ Equal selections are one object: ten thousand waiting pods of one Job have the s
 
 import functools
 from sys import intern
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from msgspec import structs, to_builtins
@@ -25,7 +25,7 @@ from api.foreign.core import (
 from api.meta import LabelSelector, Model, SelectorOperator, SelectorRequirement
 from api.names import CAPACITY_GATE, POOL_LABEL, RESOURCE_PREFIX, PoolName, pool_node_label
 from api.selector_text import label_selector_text
-from pool.compute_resources import OTHER_PODS, others_requested
+from pool.compute_resources import others_requested
 from pool.model import Constraints, PodSelection
 from pool.node_affinity import terms_beyond_pool
 from pool.peer_rules import Peer, PeerKind, PeerRule
@@ -50,11 +50,6 @@ _Parts = tuple[
 ]
 
 _SELECTS_NOTHING: Final = NodeSelectorTerm()
-_PREFERRED: Final = "spec.affinity.nodeAffinity.preferredDuringSchedulingIgnoredDuringExecution"
-_NEAR, _APART = "spec.affinity.podAffinity", "spec.affinity.podAntiAffinity"
-_SPREAD: Final = "spec.topologySpreadConstraints"
-WEIGHED_AT_ADMISSION: Final = frozenset({_PREFERRED, _NEAR, _APART, _SPREAD, OTHER_PODS})
-"""Fields that choose the node of a reservation, and are not weighed for a pod without one."""
 _encode: Final = msgspec.json.Encoder().encode
 _decode: Final = msgspec.json.Decoder(_Parts).decode
 
@@ -96,11 +91,11 @@ def selection_of(pod: "Pod") -> PodSelection:
 
 
 def unweighed(spec: "PodSpec") -> tuple[str, ...]:
-    """Return the fields of a pod's spec on which kube-scheduler may decide otherwise than `pool.what_if` does.
+    """Return the fields of a pod's spec that this control plane never weighs, and kube-scheduler does.
 
-    Of a pod with a reservation those in `WEIGHED_AT_ADMISSION` are not among them.
+    Preferences and rules about other pods, which count in some decisions, are those of `pool.what_if.unweighed`.
     """
-    affinity, volumes = spec.affinity or Affinity(), spec.volumes or ()
+    volumes = spec.volumes or ()
     containers = (*(spec.init_containers or ()), *(spec.containers or ()))
     ports = [port for container in containers for port in container.ports or ()]
     amounts = others_requested(spec, ours=RESOURCE_PREFIX)
@@ -108,10 +103,6 @@ def unweighed(spec: "PodSpec") -> tuple[str, ...]:
         "spec.schedulingGates": any(
             gate.name != CAPACITY_GATE for gate in spec.scheduling_gates or ()
         ),
-        _PREFERRED: preferred_node_terms(spec),
-        _NEAR: affinity.pod_affinity,
-        _APART: affinity.pod_anti_affinity,
-        _SPREAD: spec.topology_spread_constraints,
         "spec.volumes[].persistentVolumeClaim": any(
             volume.persistent_volume_claim for volume in volumes
         ),
@@ -122,6 +113,30 @@ def unweighed(spec: "PodSpec") -> tuple[str, ...]:
         **{f"spec.containers[].resources.requests[{name}]": amount for name, amount in amounts},
     }
     return tuple(path for path, is_there in fields.items() if is_there)
+
+
+def spread_constraint(pool: str, key: str, *, is_strict: bool) -> dict[str, Any]:
+    """Return the constraint by which admission spreads the pods of a pool over the values of a node label.
+
+    The selector is the label of the pool, which admission sets on its pods. Nodes whose taints keep the pod away do not
+    count, which they would by default: a zone that is cordoned or unreachable after the pod was admitted would stay at 0
+    pods, and limit every other zone to one.
+    """
+    return {
+        "maxSkew": 1,
+        "topologyKey": key,
+        "whenUnsatisfiable": "DoNotSchedule" if is_strict else "ScheduleAnyway",
+        "nodeTaintsPolicy": "Honor",
+        "labelSelector": {"matchLabels": {POOL_LABEL: pool}},
+    }
+
+
+@functools.lru_cache(maxsize=1024)
+def soft_spread_rule(pool: str, key: str, namespace: str) -> PeerRule:
+    """Return the rule of a pod to which admission has added the pool's soft constraint on spreading."""
+    term = msgspec.convert(spread_constraint(pool, key, is_strict=False), _PeerTerm)
+    labels = {POOL_LABEL: pool}
+    return _peer_rule(term, namespace, labels, kind=PeerKind.SPREAD, weight=1)
 
 
 def peer_of(spec: "PodSpec", namespace: str, labels: "Mapping[str, str]") -> Peer:

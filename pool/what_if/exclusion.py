@@ -24,7 +24,8 @@ def exclusion_of(node: "NodeFacts", constraints: "Constraints") -> str:
     if not node.is_ready and not constraints.tolerated.cover(_UNREADY):
         return NOT_READY
     if may_go_to(node, constraints):
-        return ""
+        rules = (rule for rule, test in constraints.by_peers if not test(node))
+        return next((f"{rule} excludes the node" for rule in rules), "")
     for taint in node.taints:
         if taint.effect != "PreferNoSchedule" and not constraints.tolerated.cover(taint):
             return f"taint {taint.key}:{taint.effect} is not tolerated"

@@ -6,11 +6,12 @@ import msgspec
 
 from api.names import NodeName
 from pool.model import Constraints
-from pool.pods.selection import WEIGHED_AT_ADMISSION, constraints_of_selection
+from pool.pods.selection import constraints_of_selection
 from pool.refusal import NodeReason
 from pool.what_if.explanation import HAVE_UNITS, Explanation, UnitWaitReason
 from pool.what_if.node_figures import figures_of_nodes, holders_on, refused
 from pool.what_if.remedies import other_pools, remedies_in
+from pool.what_if.unweighed import unweighed_of
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
@@ -119,11 +120,14 @@ def explanation_steps(
     constraints = (
         Constraints() if selection is None else constraints_of_selection(selection, pod.peer)
     )
-    pool = index.pool_of(pod.demand.resource)
+    pool, own = index.pool_of(pod.demand.resource), reader.ledger.of_pod(pod.uid)
+    if pool is not None:
+        constraints = reader.with_peer_tests(pool, constraints, uid=pod.uid)
     figures = (
         [] if pool is None else _figures(reader, index, pod, pool=pool, constraints=constraints)
     )
     reason = _reason(reader, question, pool=pool, figures=figures)
+    is_reserved = own is not None and own.has_units
     remedies: list[AnyRemedy] = []
     if with_remedies and reason not in HAVE_UNITS and not pod.is_gated:
         yield
@@ -152,21 +156,9 @@ def explanation_steps(
         if pool is None
         else _detailed(reader, index, question, pool=pool, figures=figures),
         nodes_total=len(figures),
-        unweighed=_unweighed(reader, index, pod, pool=pool),
+        unweighed=unweighed_of(index, pod, pool, constraints=constraints, is_reserved=is_reserved),
         remedies=tuple(remedies),
     )
-
-
-def _unweighed(
-    reader: "AllocationReader", index: "IndexReader", pod: "PodFacts", *, pool: "PoolFacts | None"
-) -> tuple[str, ...]:
-    fields = (
-        *(() if pod.selection is None else pod.selection.unweighed),
-        *(() if pool is None else index.unweighed(pool.name, without=pod.uid)),
-    )
-    own = reader.ledger.of_pod(pod.uid)
-    is_reserved = own is not None and own.has_units
-    return tuple(item for item in fields if not is_reserved or item not in WEIGHED_AT_ADMISSION)
 
 
 def _figures(

@@ -15,6 +15,7 @@ from api.names import NodeName, PodUid, ReservationId, owner_of
 from pool.compute_resources import ComputeResources
 from pool.index.node_view import refusal_of
 from pool.model import PodSelection
+from pool.peer_fit import with_peer_tests
 from pool.placement.same_device import is_valid_size
 from pool.pods.selection import constraints_of_selection
 from pool.what_if.device_remedies import DeviceRemedies
@@ -347,7 +348,7 @@ def other_pools(index: "IndexReader", question: "WaitQuestion") -> "Iterator[Use
             pool=pool,
             pod=question.pod,
             demand=asked,
-            constraints=_constraints_in(pool, question),
+            constraints=with_peer_tests(index, pool.name, _constraints_in(pool, question)),
         )
         for name, summary in sorted(state.nodes().items()):
             if refusal_of(summary, request) is None and copy.takes(name):

@@ -1,11 +1,11 @@
 """Where a pod would be placed now: as filter, prioritize and bind decide it, within kube-scheduler's limits of a node.
 
-Of kube-scheduler's part these are weighed: readiness, cordons, node selector and node affinity, taints, CPU, memory and
-the number of pods. Among nodes of one score the first by name is taken. Other parts of a pod on which kube-scheduler
-may decide otherwise are `pool.pods.selection.unweighed`.
+Of kube-scheduler's part these are weighed: readiness, cordons, node selector and node affinity, taints, CPU, memory, the
+number of pods, and what this pod and others require of each other. Among nodes of one score the first by name is taken. Other parts of a pod on which kube-scheduler
+may decide otherwise are `pool.what_if.unweighed`.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, final
 
 from api.kinds.gpupool import Reserve
@@ -76,6 +76,12 @@ class Trial:
     reader: "AllocationReader"
     index: "IndexReader"
     pod: TrialPod
+    _constraints: "Constraints" = field(init=False)
+
+    def __post_init__(self) -> None:
+        pod = self.pod
+        weighed = self.reader.with_peer_tests(pod.pool, pod.constraints, uid=pod.facts.uid)
+        object.__setattr__(self, "_constraints", weighed)
 
     def choose(
         self, *, nodes: "Collection[NodeName] | None" = None, freed: "Freed" = nothing_freed
@@ -144,7 +150,7 @@ class Trial:
         facts = self.index.nodes.get(node)
         if facts is None:
             return "node does not exist"
-        return exclusion_of(facts, self.pod.constraints)
+        return exclusion_of(facts, self._constraints)
 
     def _bound_on(self, node: "NodeName") -> Placed | None:
         facts = self.pod.facts

@@ -17,9 +17,11 @@ if TYPE_CHECKING:
     from pool.compute_resources import ComputeResources
     from pool.index.reader import IndexReader
     from pool.model import Demand, PodFacts, PodSelection
+    from pool.peer_rules import Peer, PeerRule
 
-    _Like = tuple[Demand, bool, int, ComputeResources]
-    """Demand, whether it has our gate, the id of the selection, which equal pods share, and what is requested."""
+    _Like = tuple[Demand, bool, int, ComputeResources, tuple[tuple[PeerRule, Peer], ...]]
+    """Demand, whether it has our gate, the id of the selection, which equal pods share, what is requested, and by which
+    rules other pods keep it away."""
 
 
 class WaitText(msgspec.Struct, frozen=True):
@@ -49,11 +51,11 @@ class SharedExplanations:
 
     def knows(self, pod: "PodFacts") -> bool:
         """Return whether a pod that is alike was explained."""
-        return _like_of(pod) in self._texts
+        return self._like_of(pod) in self._texts
 
     def explain(self, pod: "PodFacts") -> WaitText:
         """Return why a waiting pod waits; it changes nothing."""
-        key = _like_of(pod)
+        key = self._like_of(pod)
         cached = self._texts.get(key)
         if cached is None:
             cached = self._texts[key] = (pod.selection, self._text_of(pod))
@@ -65,6 +67,6 @@ class SharedExplanations:
         found = explain(self._reader, self._index, question, with_remedies=False)
         return WaitText(found.reason, wait_summary(found))
 
-
-def _like_of(pod: "PodFacts") -> "_Like":
-    return pod.demand, pod.awaits_capacity, id(pod.selection), pod.requests
+    def _like_of(self, pod: "PodFacts") -> "_Like":
+        away = () if pod.peer is None else tuple(self._index.peers.keeping_away(pod.peer))
+        return pod.demand, pod.awaits_capacity, id(pod.selection), pod.requests, away

@@ -198,13 +198,14 @@ def pods_without_units(draw: st.DrawFn, node: str) -> list[Object]:
     )
     requests = draw(st.lists(amounts, max_size=2))
     ports, affinity = draw(st.sampled_from(TAKEN_PORTS)), draw(st.sampled_from(KEPT_AWAY))
+    namespace = draw(st.sampled_from(["default", "shop"]))
     return [
         {
             "apiVersion": "v1",
             "kind": "Pod",
             "metadata": {
                 "name": f"web-{node}-{number}",
-                "namespace": "shop",
+                "namespace": namespace,
                 "uid": f"web-{node}-{number}",
                 "labels": {"app": "web"},
             },

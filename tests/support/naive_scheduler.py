@@ -1,8 +1,10 @@
 """kube-scheduler's filters as its documentation describes them, by nothing but objects.
 
-What the control plane weighs is `passes_limits`; by which further fields of a pod a node is refused, `refusing_fields`.
+What the control plane weighs is `passes_limits` and `passes_peers`; by which further fields of a pod a node is refused,
+`refusing_fields`.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -21,12 +23,10 @@ def passes_limits(node: Object, pods: list[Object], asked: Object) -> bool:
         asked: the pod.
     """
     spec = asked["spec"]
-    labels, name = node["metadata"]["labels"], node["metadata"]["name"]
     tolerations = spec.get("tolerations") or []
     return (
         all(_is_tolerated(taint, tolerations) for taint in _taints(node))
-        and (spec.get("nodeSelector") or {}).items() <= labels.items()
-        and _affinity_holds(spec, labels, name)
+        and _may_go_to(node, asked)
         and len(pods) < int(node["status"]["allocatable"]["pods"])
         and all(
             _amount(asked, resource) == 0 or _suffices(node, [*pods, asked], resource)
@@ -35,21 +35,15 @@ def passes_limits(node: Object, pods: list[Object], asked: Object) -> bool:
     )
 
 
-def refusing_fields(
-    node: Object, nodes: Iterable[Object], pods: Mapping[str, list[Object]], asked: Object
-) -> Iterator[str]:
+def refusing_fields(node: Object, here: list[Object], asked: Object) -> Iterator[str]:
     """Yield the fields by which kube-scheduler refuses the node, of those that the control plane does not weigh.
 
     Args:
         node: the Node.
-        nodes: all.
-        pods: those of each node.
+        here: its pods.
         asked: the pod.
     """
-    spec, here = asked["spec"], pods[node["metadata"]["name"]]
-    zones = {item["metadata"]["name"]: _zone(item) for item in nodes}
-    near = [pod for name in pods for pod in pods[name] if zones.get(name) == _zone(node)]
-    affinity, labels = spec.get("affinity") or {}, asked["metadata"].get("labels") or {}
+    spec = asked["spec"]
     taken = {port for pod in here for port in _ports(pod)}
     claims = [volume.get("persistentVolumeClaim") for volume in spec.get("volumes") or ()]
     if spec.get("schedulingGates"):
@@ -64,28 +58,53 @@ def refusing_fields(
         yield "spec.containers[].resources.requests[ephemeral-storage]"
     if any(claim and ZONES_OF_CLAIMS[claim["claimName"]] != _zone(node) for claim in claims):
         yield "spec.volumes[].persistentVolumeClaim"
-    for kind, is_near in (("podAffinity", True), ("podAntiAffinity", False)):
-        if any(
-            _selects_any(term, near) is not is_near for term in _required(affinity.get(kind) or {})
-        ):
-            yield f"spec.affinity.{kind}"
+
+
+def passes_peers(
+    node: Object,
+    nodes: Iterable[Object],
+    of_pool: Iterable[Object],
+    pods: Mapping[str, list[Object]],
+    asked: Object,
+) -> bool:
+    """Say whether what the pod and others require of each other allows the node.
+
+    Args:
+        node: the Node.
+        nodes: all.
+        of_pool: those to which admission sends the pod.
+        pods: those of each node.
+        asked: the pod.
+    """
+    spec, affinity = asked["spec"], asked["spec"].get("affinity") or {}
+    zones = {item["metadata"]["name"]: _zone(item) for item in nodes}
+    placed = [(zones[name], pod) for name in pods for pod in pods[name]]
+    here = [pod for zone, pod in placed if zone == _zone(node)]
+    near = _required(affinity.get("podAffinity") or {})
+    alike = [
+        zone for zone, pod in placed if near and all(_about(term, asked, pod) for term in near)
+    ]
+    is_first = not alike and all(_about(term, asked, asked) for term in near)
+    if near and not is_first and _zone(node) not in alike:
+        return False
+    apart = _required(affinity.get("podAntiAffinity") or {})
+    if any(_about(term, asked, pod) for term in apart for pod in here):
+        return False
     for constraint in spec.get("topologySpreadConstraints") or ():
-        counts = {
-            zone: sum(
-                zones.get(name) == zone and _matches(constraint, pod)
-                for name in pods
-                for pod in pods[name]
-            )
-            for zone in zones.values()
-        }
-        if counts[_zone(node)] + 1 - min(counts.values()) > constraint["maxSkew"]:
-            yield "spec.topologySpreadConstraints"
-    if any(
-        selects(term, labels)
-        for pod in near
+        counts: Counter[str] = Counter()
+        for item in of_pool:
+            if _may_go_to(item, asked):
+                near_it = pods.get(item["metadata"]["name"]) or []
+                counts[_zone(item)] += sum(_about(constraint, asked, pod) for pod in near_it)
+        itself = int(_about(constraint, asked, asked))
+        skew = counts[_zone(node)] + itself - min(counts.values(), default=0)
+        if skew > constraint["maxSkew"]:
+            return False
+    return not any(
+        _about(term, pod, asked)
+        for pod in here
         for term in _required((pod["spec"].get("affinity") or {}).get("podAntiAffinity") or {})
-    ):
-        yield "podAntiAffinity of other pods"
+    )
 
 
 def refusing_quotas(objects: Iterable[Object], asked: Object) -> Iterator[str]:
@@ -162,12 +181,18 @@ def _zone(node: Object) -> str:
     return str(node["metadata"]["labels"]["zone"])
 
 
-def _selects_any(term: Object, pods: list[Object]) -> bool:
-    return any(_matches(term, pod) for pod in pods)
+def _about(term: Object, owner: Object, pod: Object) -> bool:
+    """Say whether a term of one pod is about another: its namespaces are that of its pod."""
+    is_alike = owner["metadata"]["namespace"] == pod["metadata"]["namespace"]
+    return is_alike and selects(term, pod["metadata"].get("labels") or {})
 
 
-def _matches(term: Object, pod: Object) -> bool:
-    return selects(term, pod["metadata"].get("labels") or {})
+def _may_go_to(node: Object, asked: Object) -> bool:
+    """Say whether selector and required node affinity allow the node."""
+    spec, labels = asked["spec"], node["metadata"]["labels"]
+    selector = spec.get("nodeSelector") or {}
+    is_selected = selector.items() <= labels.items()
+    return is_selected and _affinity_holds(spec, labels, node["metadata"]["name"])
 
 
 def _ports(pod: Object) -> list[int]:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pool.model import Demand, PoolFacts
     from pool.what_if.explanation import AnyRemedy, Explanation
 
-    _Like = tuple[Demand, bool, int, object, str, str]
+    _Like = tuple[Demand, bool, int, object, str, str, object]
     """What pods have in common that share an explanation; the id of a selection, which equal pods share."""
 
 SHARE: Final = 0.1
@@ -180,7 +180,7 @@ class WaitExplanations:
         question = self._question(seen, now, most_nodes=0)
         steps = explanation_steps(cluster.reader, cluster.index, question)
         pool = cluster.index.pool_of(seen.facts.demand.resource)
-        return _Started(seen, _like(seen), pool, steps, now)
+        return _Started(seen, self._like(seen), pool, steps, now)
 
     def _go_on(self, started: _Started) -> None:
         pod = started.pod.facts
@@ -202,7 +202,11 @@ class WaitExplanations:
         uids = [started.pod.facts.uid]
         for uid, _ in zip(self._turns, range(MOST_CHECKED), strict=False):
             seen = self._cluster.pods.get(uid)
-            if seen is not None and self._is_due(seen, started.at) and _like(seen) == started.like:
+            if (
+                seen is not None
+                and self._is_due(seen, started.at)
+                and self._like(seen) == started.like
+            ):
                 uids.append(uid)
         for uid in uids:
             if uid in self._turns:
@@ -227,20 +231,20 @@ class WaitExplanations:
         is_news = changed_at is not None and changed_at >= tried
         return (is_news and now - tried >= AGAIN_S) or now - tried >= RESYNC_S
 
+    def _like(self, seen: "WatchedPod") -> "_Like":
+        pod, peers = seen.facts, self._cluster.index.peers
+        return (
+            pod.demand,
+            pod.awaits_capacity,
+            id(pod.selection),
+            pod.requests,
+            pod.namespace,
+            seen.service_account,
+            () if pod.peer is None else tuple(peers.keeping_away(pod.peer)),
+        )
+
 
 def explained_wait(explanation: "Explanation", at: float) -> ExplainedWait:
     return ExplainedWait(
         explanation.reason.value, wait_summary(explanation), explanation.remedies, at
-    )
-
-
-def _like(seen: "WatchedPod") -> "_Like":
-    pod = seen.facts
-    return (
-        pod.demand,
-        pod.awaits_capacity,
-        id(pod.selection),
-        pod.requests,
-        pod.namespace,
-        seen.service_account,
     )

@@ -210,6 +210,15 @@ def test_the_first_pod_of_a_group_that_must_be_together_may_go_anywhere():
     assert {create(setup, a_pod(**near(a_term(ZONE)))) for _ in range(5)} == {"n0", "n2"}
 
 
+def test_no_pod_is_the_first_of_a_group_that_may_be_in_namespaces_that_labels_select():
+    """Where the pods of such a namespace are, if there are any, is unknown; so the pod waits without a reservation."""
+    setup = a_setup()
+    term = a_term(namespaces=["team-a"], namespaceSelector={"matchLabels": {"a": "b"}})
+    assert reserved(setup, a_pod(**near(term)))[0] is None
+    running(setup, "n1")
+    assert reserved(setup, a_pod(**near(term)))[0] == "n1"
+
+
 def test_a_strict_constraint_on_spreading_is_kept():
     setup = a_setup(nodes=2)
     strict = a_term(whenUnsatisfiable="DoNotSchedule", maxSkew=1)

@@ -336,7 +336,13 @@ def test_fields_that_only_kube_scheduler_checks_are_named_and_of_a_reserved_pod_
     ask: Asking,
 ):
     pod = a_pod_object(
-        affinity={"podAntiAffinity": {"required": []}},
+        affinity={
+            "podAntiAffinity": {
+                "preferredDuringSchedulingIgnoredDuringExecution": [
+                    {"weight": 1, "podAffinityTerm": {"topologyKey": "zone", "labelSelector": {}}}
+                ]
+            }
+        },
         volumes=[{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}],
     )
     weighed, not_weighed = "spec.affinity.podAntiAffinity", "spec.volumes[].persistentVolumeClaim"
@@ -344,7 +350,7 @@ def test_fields_that_only_kube_scheduler_checks_are_named_and_of_a_reserved_pod_
     assert reserved["decision"]["placement"]["isReserved"]
     assert reserved["notChecked"] == [not_weighed]
     pod["spec"]["schedulingGates"] = [{"name": "example.com/quota"}]
-    assert ask(pod, *two_nodes())["notChecked"] == ["spec.schedulingGates", weighed, not_weighed]
+    assert ask(pod, *two_nodes())["notChecked"] == ["spec.schedulingGates", not_weighed, weighed]
 
 
 def test_yaml_streams_and_typed_lists_and_directories_are_read(

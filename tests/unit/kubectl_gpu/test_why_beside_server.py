@@ -28,12 +28,10 @@ from kubectl_gpu.verbs.pools import fits_of
 from kubectl_gpu.waiting import pool_reading
 from kubectl_gpu.waiting.pod_wait import wait_of
 from kubectl_gpu.what_if.verb import copy_of
-from pool.compute_resources import OTHER_PODS
 from pool.facts import pod_facts
 from pool.fitting_pods import fitting_pods
 from pool.model import PodFacts
 from pool.placement.planner import Placed
-from pool.pods.selection import WEIGHED_AT_ADMISSION
 from pool.what_if.explain import explain
 from pool.what_if.explanation import Explanation, UnitWaitReason
 from pool.what_if.question import WaitQuestion
@@ -243,11 +241,7 @@ def test_pools_counts_what_fits_as_the_server_does(tmp_path: Path, *, is_labelle
     assert fits_of(lists, pools)["whole"][1] == 2
 
 
-@pytest.mark.parametrize("lists", [0, 64], ids=["one list of all pods", "a list of each node"])
-def test_remedies_know_the_cpu_that_pods_without_units_take(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lists: int
-):
-    monkeypatch.setattr(pool_reading, "MOST_NODES", lists)
+def test_remedies_know_the_cpu_that_pods_without_units_take(tmp_path: Path):
     holder = labelled(a_bound_pod_object("holder", "n1", [0], pool="whole"), pool="whole")
     pod = a_waiting_pod("mine", 1, pool="whole", cpu="8")
     full = a_small_pool(pod, holder, a_pod_without_units("62"))
@@ -270,6 +264,33 @@ def test_a_node_without_a_place_among_kubelets_pods_takes_none(
     assert [node.shortage for node in found.nodes] == ["too many pods" if places == "1" else ""]
 
 
+@pytest.mark.parametrize("lists", [0, 64], ids=["one list of all nodes", "a list of each node"])
+@pytest.mark.parametrize("is_of_the_pod", [True, False], ids=["its rule", "of the other pod"])
+def test_a_pod_of_a_node_outside_the_pool_keeps_others_out_of_its_zone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lists: int, *, is_of_the_pod: bool
+):
+    monkeypatch.setattr(pool_reading, "MOST_NODES", lists)
+    rule = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "web"}}}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": [rule]}
+    apart = {"affinity": {"podAntiAffinity": required}}
+    pod = a_waiting_pod("mine", 1, pool="whole", **(apart if is_of_the_pod else {}))
+    other = a_pod_without_units("1")
+    other["spec"] |= {"nodeName": "n9", **({} if is_of_the_pod else apart)}
+    for item in (pod, other):
+        item["metadata"]["labels"] = {**item["metadata"].get("labels", {}), "app": "web"}
+        item["metadata"]["namespace"] = "ml-team"
+    outside = a_pool_node("none", "n9")
+    objects = a_small_pool(pod, outside, other)
+    for node in (objects[1], outside):
+        node["metadata"]["labels"]["zone"] = "a"
+    found, gaps = why(objects, pod)
+    cause = "podAntiAffinity by zone" if is_of_the_pod else "podAntiAffinity of other pods"
+    assert [node.exclusion for node in found.nodes] == [f"{cause} excludes the node"]
+    assert (found.reason, found.unweighed, gaps) == (UnitWaitReason.NODES_EXCLUDED, (), [])
+    server = explained(copy_of_server(tmp_path, objects), pod)
+    assert (server.nodes, server.reason) == (found.nodes, found.reason)
+
+
 @given(objects=clusters(), manifest=asked_pods())
 def test_all_tools_say_the_same_of_a_pod_that_waits(objects: list[Object], manifest: Object):
     """The server, the plugin, the console, and a trial of the same pod before it exists."""
@@ -283,18 +304,13 @@ def test_all_tools_say_the_same_of_a_pod_that_waits(objects: list[Object], manif
     assert seen is not None
     console = feed.rows.explanations.explain(seen, most_nodes=16, is_quick=True)
     assert server == structs.replace(console, remedies=())
-    # The plugin reads pods of the pool's nodes, and none that keep others out of a zone from a node outside.
-    assert {*server.unweighed} - {*plugin.unweighed} <= {OTHER_PODS}
-    assert structs.replace(plugin, unweighed=server.unweighed) == server
+    assert plugin == server
     assert wait_summary(plugin) == wait_summary(server)
     asked = pod_of_object(manifest, where="the test")
     assert asked is not None
     trial = answer_for(asked, snapshot, PodCreator())
     of_api_server = {"ResourceQuota default/units"}  # which has admitted a pod that is there
-    placement = trial.decision.placement
-    is_reserved = placement is not None and placement.is_reserved
-    weighed = WEIGHED_AT_ADMISSION if is_reserved else frozenset()
-    assert {*trial.not_checked} - of_api_server == {*server.unweighed} - weighed
+    assert {*trial.not_checked} - of_api_server == {*server.unweighed}
     refused = {
         item.reason.removeprefix("GPU pool whole: "): item.count for item in trial.decision.refused
     }

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from admission.decision import Denied
 from api.foreign.core import PodSpec
 from api.names import CAPACITY_GATE, NodeName, PodUid
+from cli.simulation.answers import Answer, DecisionKind
 from cli.simulation.pod_answer import answer_for
 from cli.simulation.pod_file import pod_of_object
 from cli.simulation.pod_scheduling import PodCreator, admit, question_of, trial_of
@@ -28,9 +29,21 @@ from tests.support.cluster_objects import (
 )
 from tests.support.listed_clusters import asked_pods, clusters
 from tests.support.listed_objects import ListedObjects
-from tests.support.naive_scheduler import passes_limits, refusing_fields, refusing_quotas
+from tests.support.naive_scheduler import (
+    passes_limits,
+    passes_peers,
+    refusing_fields,
+    refusing_quotas,
+)
 
-PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+OF_TEAM = {"matchLabels": {"team": "a"}}
+
+
+def answer_of(manifest: Object, objects: list[Object]) -> Answer:
+    asked = pod_of_object(manifest, where="the test")
+    assert asked is not None
+    return answer_for(asked, copy_of(ListedObjects(objects)), PodCreator())
 
 
 def best_by_extender(manifest: bytes, names: list[NodeName], context: Any) -> NodeName | None:
@@ -83,8 +96,12 @@ def test_the_node_is_that_of_filter_and_prioritize_and_what_may_refuse_it_is_nam
     for pod in (item for item in objects if item["kind"] == "Pod"):
         if (host := node_of(pod, trial.reader)) is not None:
             pods[host].append(pod)
+    of_pool = [nodes[name] for name in with_devices]
     allowed = [
-        name for name in sorted(with_devices) if passes_limits(nodes[name], pods[name], manifest)
+        name
+        for name in sorted(with_devices)
+        if passes_limits(nodes[name], pods[name], manifest)
+        and passes_peers(nodes[name], nodes.values(), of_pool, pods, manifest)
     ]
     expected = best_by_extender(asked.encoded(), allowed, snapshot.scheduling)
     assert (None if chosen is None else chosen.placed.node) == expected
@@ -92,7 +109,7 @@ def test_the_node_is_that_of_filter_and_prioritize_and_what_may_refuse_it_is_nam
     assert expected is None or expected not in refused
     is_reserved = chosen is not None and chosen.is_reserved
     for name in [chosen.placed.node] if chosen is not None and is_reserved else with_devices:
-        fields = set(refusing_fields(nodes[name], nodes.values(), pods, manifest))
+        fields = set(refusing_fields(nodes[name], pods[name], manifest))
         assert fields <= set(not_checked), name
 
 
@@ -130,14 +147,6 @@ def test_a_pod_that_requests_cpu_goes_nowhere_while_it_is_unknown_what_other_pod
 @pytest.mark.parametrize(
     ("spec", "field"),
     [
-        ({"affinity": {"podAffinity": {}}}, "spec.affinity.podAffinity"),
-        ({"affinity": {"podAntiAffinity": {}}}, "spec.affinity.podAntiAffinity"),
-        ({"topologySpreadConstraints": [{}]}, "spec.topologySpreadConstraints"),
-        ({"topologySpreadConstraints": []}, None),
-        (
-            {"affinity": {"nodeAffinity": {PREFERRED: [{"weight": 1, "preference": {}}]}}},
-            f"spec.affinity.nodeAffinity.{PREFERRED}",
-        ),
         (
             {"hostNetwork": True, "containers": [{"ports": [{"containerPort": 80}]}]},
             "spec.hostNetwork",
@@ -165,28 +174,90 @@ def test_what_is_not_weighed_is_named(spec: Object, field: str | None):
     assert unweighed(msgspec.convert(spec, PodSpec)) == ((field,) if field else ())
 
 
+OTHERS = "podAntiAffinity of other pods"
+
+
 @pytest.mark.parametrize(
-    ("node", "key", "is_named"),
+    ("node", "term", "is_excluded", "is_named"),
     [
-        ("n0", "kubernetes.io/hostname", True),
-        ("n1", "kubernetes.io/hostname", False),
-        ("n1", "zone", True),
+        ("n0", {"topologyKey": "kubernetes.io/hostname"}, True, False),
+        ("n1", {"topologyKey": "kubernetes.io/hostname"}, False, False),
+        ("n1", {"topologyKey": "zone"}, True, False),
+        ("n1", {"topologyKey": "zone", "namespaces": ["shop"]}, False, False),
+        ("n1", {"topologyKey": "zone", "namespaceSelector": {}}, True, False),
+        ("n1", {"topologyKey": "zone", "namespaceSelector": OF_TEAM}, False, True),
+        (
+            "n1",
+            {"topologyKey": "zone", "namespaceSelector": OF_TEAM, "namespaces": ["default"]},
+            True,
+            False,
+        ),
     ],
 )
-def test_rules_of_other_pods_that_reach_nodes_of_the_pool_are_named(
-    node: str, key: str, is_named: bool
+def test_rules_of_other_pods_exclude_nodes_and_are_named_where_labels_of_namespaces_decide(
+    node: str, term: Object, *, is_excluded: bool, is_named: bool
 ):
-    """They may select the pod, which its own spec does not say; a reservation weighs them."""
-    rule = {"topologyKey": key, "labelSelector": {}}
-    affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [rule]}}
+    """They may select the pod, which its own spec does not say."""
+    affinity = {"podAntiAffinity": {REQUIRED: [{**term, "labelSelector": {}}]}}
     web = a_pod_object("web", 0, nodeName=node, affinity=affinity)
     nodes = [a_node_object("n0"), a_node_object("n1")]
+    for item in nodes:
+        item["metadata"]["labels"]["zone"] = "a"
     objects = [a_pool_object(), *nodes, a_device_object("n0", 0), web]
-    gated = a_pod_object("asked", schedulingGates=[{"name": "example.com/quota"}])
-    asked = pod_of_object(gated, where="the test")
+    answer = answer_of(a_pod_object("asked"), objects)
+    assert [item.reason for item in answer.decision.refused] == (
+        [f"{OTHERS} excludes the node"] if is_excluded else []
+    )
+    assert answer.decision.verdict is (DecisionKind.WAITS if is_excluded else DecisionKind.PLACED)
+    assert answer.not_checked == ([OTHERS] if is_named else [])
+
+
+@pytest.mark.parametrize(
+    ("kind", "term", "fields"),
+    [
+        ("podAntiAffinity", {}, None),
+        ("podAntiAffinity", {"namespaceSelector": OF_TEAM}, ["namespaceSelector"]),
+        ("podAffinity", {"labelSelector": {"matchLabels": {"app": "none"}}}, None),
+        (
+            "podAffinity",
+            {"labelSelector": {"matchLabels": {"app": "none"}}, "namespaceSelector": OF_TEAM},
+            ["namespaceSelector"],
+        ),
+    ],
+)
+def test_a_pod_that_other_pods_keep_from_all_nodes_waits_and_its_rules_are_named_where_labels_of_namespaces_decide(
+    kind: str, term: Object, fields: list[str] | None
+):
+    rule = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "web"}}, **term}
+    web = a_pod_object("web", 0, nodeName="n0")
+    web["metadata"]["labels"] = {"app": "web"}
+    node = a_node_object("n0")
+    node["metadata"]["labels"]["zone"] = "a"
+    objects = [a_pool_object(), node, a_device_object("n0", 0), web]
+    answer = answer_of(a_pod_object("asked", affinity={kind: {REQUIRED: [rule]}}), objects)
+    assert [item.reason for item in answer.decision.refused] == (
+        [] if fields else [f"{kind} by zone excludes the node"]
+    )
+    assert answer.decision.verdict is (DecisionKind.PLACED if fields else DecisionKind.WAITS)
+    assert answer.not_checked == [f"spec.affinity.{kind}[].{field}" for field in fields or ()]
+
+
+def test_a_reservation_excludes_its_own_pod_from_no_node():
+    """As a console or a scheduler sees it between admission and Binding."""
+    rule = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "web"}}}
+    node = a_node_object("n0")
+    node["metadata"]["labels"]["zone"] = "a"
+    snapshot = copy_of(ListedObjects([a_pool_object(), node, a_device_object("n0", 0)]))
+    manifest = a_pod_object("asked", affinity={"podAntiAffinity": {REQUIRED: [rule]}})
+    manifest["metadata"]["labels"] = {"app": "web"}
+    asked = pod_of_object(manifest, where="the test")
     assert asked is not None
-    named = ["spec.schedulingGates", *(["podAntiAffinity of other pods"] if is_named else [])]
-    assert answer_for(asked, copy_of(ListedObjects(objects)), PodCreator()).not_checked == named
+    admit(asked, snapshot, PodCreator())
+    assert len(snapshot.index.peers) == 1
+    question = question_of(asked, snapshot)
+    assert question is not None
+    trial = trial_of(question, snapshot)
+    assert (trial.limit(NodeName("n0")), list(trial.faults())) == ("", [])
 
 
 def test_what_the_api_server_does_to_a_pod_that_does_not_exist_yet_is_named():
