@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import uvloop
 import yaml
 
-from cli.command_parser import CommandLineError, CommandParser, complain
+from cli.command_parser import CommandLineError, CommandParser, print_error
 from cli.exit_status import FAILED, OK
 from server.configuration.config_source import ConfigSource
 from server.controllers.settings import check_images
@@ -90,7 +90,7 @@ def _serve(settings: Settings, source: ConfigSource | None) -> int:
     except BadConfigurationError as error:
         raise CommandLineError(str(error)) from error
     except ListenError as error:
-        complain(error)
+        print_error(error)
         return FAILED
     except ExceptionGroup:
         # Each failed task has logged itself.

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pool.index.reader import IndexReader
     from pool.model import Demand, PodFacts, PodSelection
 
-    _Like = tuple[Demand, bool, int, ComputeResources]
+    _EquivalenceKey = tuple[Demand, bool, int, ComputeResources]
     """Demand, whether it has our gate, the id of the selection, which equal pods share, and what is requested."""
 
 
@@ -44,16 +44,16 @@ class SharedExplanations:
         self._reader = reader
         self._index = index
         self._now = now
-        self._texts: dict[_Like, tuple[PodSelection | None, WaitText]] = {}
+        self._texts: dict[_EquivalenceKey, tuple[PodSelection | None, WaitText]] = {}
         # the selection is kept with the text, so that it keeps its id
 
-    def knows(self, pod: "PodFacts") -> bool:
+    def has_explained(self, pod: "PodFacts") -> bool:
         """Return whether a pod that is alike was explained."""
-        return _like_of(pod) in self._texts
+        return _equivalence_key(pod) in self._texts
 
     def explain(self, pod: "PodFacts") -> WaitText:
         """Return why a waiting pod waits; it changes nothing."""
-        key = _like_of(pod)
+        key = _equivalence_key(pod)
         cached = self._texts.get(key)
         if cached is None:
             cached = self._texts[key] = (pod.selection, self._text_of(pod))
@@ -66,5 +66,5 @@ class SharedExplanations:
         return WaitText(found.reason, wait_summary(found))
 
 
-def _like_of(pod: "PodFacts") -> "_Like":
+def _equivalence_key(pod: "PodFacts") -> "_EquivalenceKey":
     return pod.demand, pod.awaits_capacity, id(pod.selection), pod.requests

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pool.model import Demand, PoolFacts
     from pool.what_if.explanation import AnyRemedy, Explanation
 
-    _Like = tuple[Demand, bool, int, object, str, str]
+    _EquivalenceKey = tuple[Demand, bool, int, object, str, str]
     """What pods have in common that share an explanation; the id of a selection, which equal pods share."""
 
 SHARE: Final = 0.1
@@ -67,7 +67,7 @@ class _Started:
     """An explanation that is under way."""
 
     pod: "WatchedPod"
-    like: "_Like"
+    like: "_EquivalenceKey"
     pool: "PoolFacts | None"
     steps: "Generator[None, None, Explanation]"
     at: float
@@ -180,7 +180,7 @@ class WaitExplanations:
         question = self._question(seen, now, most_nodes=0)
         steps = explanation_steps(cluster.reader, cluster.index, question)
         pool = cluster.index.pool_of(seen.facts.demand.resource)
-        return _Started(seen, _like(seen), pool, steps, now)
+        return _Started(seen, _equivalence_key(seen), pool, steps, now)
 
     def _go_on(self, started: _Started) -> None:
         pod = started.pod.facts
@@ -202,7 +202,11 @@ class WaitExplanations:
         uids = [started.pod.facts.uid]
         for uid, _ in zip(self._turns, range(MOST_CHECKED), strict=False):
             seen = self._cluster.pods.get(uid)
-            if seen is not None and self._is_due(seen, started.at) and _like(seen) == started.like:
+            if (
+                seen is not None
+                and self._is_due(seen, started.at)
+                and _equivalence_key(seen) == started.like
+            ):
                 uids.append(uid)
         for uid in uids:
             if uid in self._turns:
@@ -234,7 +238,7 @@ def explained_wait(explanation: "Explanation", at: float) -> ExplainedWait:
     )
 
 
-def _like(seen: "WatchedPod") -> "_Like":
+def _equivalence_key(seen: "WatchedPod") -> "_EquivalenceKey":
     pod = seen.facts
     return (
         pod.demand,
