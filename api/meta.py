@@ -145,7 +145,7 @@ class SelectorRequirement(Model, frozen=True):
             case SelectorOperator.DOES_NOT_EXIST:
                 return _is_absent
             case SelectorOperator.UNKNOWN:
-                return _never
+                return _matches_nothing
             case _:
                 return _comparison(values, self.operator)
 
@@ -158,7 +158,7 @@ def _is_absent(value: str | None) -> bool:
     return value is None
 
 
-def _never(_value: str | None) -> bool:
+def _matches_nothing(_value: str | None) -> bool:
     return False
 
 
@@ -172,7 +172,7 @@ def _comparison(
     """Compare as Kubernetes does: a value that is no int64 is neither greater nor less."""
     bound = _int64(values[0]) if len(values) == 1 else None
     if bound is None:
-        return _never
+        return _matches_nothing
     if operator in {SelectorOperator.GT, SelectorOperator.GTE}:
         least = bound + (operator is SelectorOperator.GT)
         return lambda value: (number := _number(value)) is not None and number >= least

@@ -72,8 +72,8 @@ def advanced(totals: UsageTotals, usage: "UsageSample", now: dt.datetime) -> Usa
     return UsageTotals(
         day=totals.day,
         counted_at=now,
-        device_ms=_grown(totals.device_ms, usage.devices, passed_ms),
-        micro_ms=_grown(totals.micro_ms, usage.micro, passed_ms),
+        device_ms=_accrued(totals.device_ms, usage.devices, passed_ms),
+        micro_ms=_accrued(totals.micro_ms, usage.micro, passed_ms),
         other=totals.other,
     )
 
@@ -139,7 +139,7 @@ def _of_day(
     )
 
 
-def _grown(
+def _accrued(
     before: "Mapping[DeviceUse, int]", rates: "Mapping[DeviceUse, int]", passed_ms: int
 ) -> dict[DeviceUse, int]:
     return {

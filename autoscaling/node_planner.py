@@ -78,7 +78,7 @@ def plan(
     attempt.pack(pods)
     is_small = not attempt.is_cut and attempt.packed <= _MOST_PODS_TWICE
     if is_small and (attempt.opened or attempt.is_capped):
-        hardest_first = sorted(pods, key=_difficulty)  # stable: else in the same order
+        hardest_first = sorted(pods, key=_placement_order)  # stable: else in the same order
         other = attempted()
         other.pack(hardest_first)
         if not other.is_capped and (attempt.is_capped or other.opened < attempt.opened):
@@ -95,7 +95,7 @@ def plan(
     )
 
 
-def _difficulty(pod: "PodFacts") -> tuple[bool, int]:
+def _placement_order(pod: "PodFacts") -> tuple[bool, int]:
     """Sort key: pods that few nodes take come first, and of these the largest."""
     selection = pod.selection
     demands_labels = selection is not None and bool(selection.node_selector or selection.affinity)

@@ -277,13 +277,13 @@ class PlanAttempt:
                 continue
             origin = self._origins.get(item.id)
             at = positions.get(origin) if origin is not None else None
-            node = self._on_its_way(item, item.shape, pods[at] if at is not None else None)
+            node = self._requested_node(item, item.shape, pods[at] if at is not None else None)
             if item.node is not None and item.phase in _READY:
                 self._packing.add_ready(node, item.node.name)
             else:
                 self._packing.add_expected(node, item.shape)
 
-    def _on_its_way(
+    def _requested_node(
         self, request: "ObservedRequest", shape: "ShapeParameters", origin: "PodFacts | None"
     ) -> PackedNode:
         """Return a node on its way with what is known of it, and of the pod that it was asked for."""

@@ -78,7 +78,7 @@ class ShapeChoice:
             wait = self._fault_of_pods(shape, pod_class)
             if wait is None:
                 return None
-            furthest = _further(wait, furthest)
+            furthest = _later_stage(wait, furthest)
         return furthest or self._without_shapes()
 
     def first(
@@ -98,7 +98,7 @@ class ShapeChoice:
             wait = self._lasting_fault(shape, pod_class) or limits.refusal(shape)
             if wait is None:
                 return shape
-            furthest = _further(wait, furthest)
+            furthest = _later_stage(wait, furthest)
         return furthest or self._without_shapes()
 
     def _without_shapes(self) -> PodWait:
@@ -224,7 +224,7 @@ class ShapeChoice:
         return None
 
 
-def _further(wait: PodWait, furthest: PodWait | None) -> PodWait:
+def _later_stage(wait: PodWait, furthest: PodWait | None) -> PodWait:
     """Return the reason of the shape that came further."""
     if furthest is None or _STAGES.index(wait.reason) > _STAGES.index(furthest.reason):
         return wait

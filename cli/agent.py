@@ -11,7 +11,7 @@ from agent.settings import AgentRole, AgentSettings
 from agent.validator.steps import OF_THE_NODE
 from api.nodefiles.poolconfig import DeviceInjection
 from api.quantity import parse_decimal
-from cli.command_parser import CommandLineError, CommandParser, complain
+from cli.command_parser import CommandLineError, CommandParser, print_error
 from cli.exit_status import FAILED, OK
 from inventory.health.recovery import RecoveryAction
 from manifests.constants import DEFAULT_NAMESPACE
@@ -165,7 +165,7 @@ def _run(settings: AgentSettings) -> int:
     except AgentUnusableError as error:
         raise CommandLineError(str(error)) from error
     except (ListenError, OSError, ExceptionGroup) as error:
-        complain(error)
+        print_error(error)
         return FAILED
     return OK
 

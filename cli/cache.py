@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from api.text import printable_lines
-from cli.command_parser import HELP, PROGRAM, CommandLineError, CommandParser, complain, no_such
+from cli.command_parser import HELP, PROGRAM, CommandLineError, CommandParser, no_such, print_error
 from cli.exit_status import FAILED, MISUSED, OK
 
 if TYPE_CHECKING:
@@ -249,7 +249,7 @@ def _verify(options: "argparse.Namespace") -> int:
         if isinstance(result, SignatureVerified):
             _print(f"{result.message}\n")
             return OK
-        complain(result.message)
+        print_error(result.message)
         return FAILED
 
     return _attempt(work, file=options.image)
@@ -294,9 +294,9 @@ def _attempt(work: "Callable[[], int]", *, file: object) -> int:
     except UnusableCredentials as error:
         raise CommandLineError(str(error)) from error
     except (PackingError, RegistryError, LayoutExistsError, SignatureListError) as error:
-        complain(error)
+        print_error(error)
     except OSError as error:
-        complain(f"{error.filename or file}: {error.strerror or error}")
+        print_error(f"{error.filename or file}: {error.strerror or error}")
     return FAILED
 
 

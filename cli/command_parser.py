@@ -76,5 +76,5 @@ def no_such(kind: str, word: str, names: "Iterable[str]", *, listed_by: str) -> 
     return CommandLineError(f"no such {kind} {word}; {hint}")
 
 
-def complain(error: Exception | str) -> None:
+def print_error(error: Exception | str) -> None:
     print(printable_lines(f"{PROGRAM}: {error}"), file=sys.stderr)  # noqa: T201  # the command line

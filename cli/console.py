@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from cli.command_parser import CommandLineError, CommandParser, complain
+from cli.command_parser import CommandLineError, CommandParser, print_error
 from cli.exit_status import FAILED, OK
 from console.processes.console_settings import (
     DEFAULT_LISTEN,
@@ -125,7 +125,7 @@ def _run(settings: ConsoleSettings) -> int:
     except (BadConfigurationError, UnusableCertificateError) as error:
         raise CommandLineError(str(error)) from error
     except (ListenError, PageMissingError) as error:
-        complain(error)
+        print_error(error)
         return FAILED
     except ExceptionGroup:
         # Each failed task has logged itself.

@@ -24,7 +24,7 @@ Flags have one style: words joined by hyphens, as `--hand-out`, behind the secti
 from typing import TYPE_CHECKING, Final
 
 from api.version import REVISION, VERSION
-from cli.command_parser import HELP, PROGRAM, CommandLineError, complain, no_such
+from cli.command_parser import HELP, PROGRAM, CommandLineError, no_such, print_error
 from cli.exit_status import FAILED, MISUSED, OK
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def run(arguments: "Sequence[str]") -> int:
     try:
         return _run_command(command, remaining)
     except CommandLineError as error:
-        complain(error)
+        print_error(error)
         return MISUSED
     except KeyboardInterrupt:
         return FAILED

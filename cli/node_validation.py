@@ -11,7 +11,7 @@ from agent.settings import CDI_KIND, TERMINATION_LOG, VALIDATIONS_DIRECTORY
 from agent.validator.step_run import DEADLINE_S, RETRY_S, StepTimes
 from agent.validator.steps import OF_THE_NODE, ValidationStep
 from api.nodefiles.poolconfig import DeviceInjection
-from cli.command_parser import CommandLineError, CommandParser, complain
+from cli.command_parser import CommandLineError, CommandParser, print_error
 from cli.exit_status import FAILED, OK
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def _run(flags: "argparse.Namespace") -> int:
     if not cause:
         return OK
     write_termination_message(Path(flags.termination_log), cause)
-    complain(cause)
+    print_error(cause)
     return FAILED
 
 

@@ -146,7 +146,9 @@ def check_render_options(target: str, options: "argparse.Namespace") -> None:
         if given is None:
             continue
         if target not in targets:
-            raise CommandLineError(f"{_flag(name)} is for {_or(targets)}, not for {target}")
+            raise CommandLineError(
+                f"{_flag(name)} is for {_alternatives_text(targets)}, not for {target}"
+            )
         for value in given if isinstance(given, list) else [given]:
             if name in _FAULTS and (fault := _FAULTS[name](str(value))):
                 raise CommandLineError(f"{_flag(name)} {str(value)!r}: {fault}")
@@ -260,6 +262,6 @@ def _flag(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-def _or(words: "Collection[str]") -> str:
+def _alternatives_text(words: "Collection[str]") -> str:
     *first, last = words
     return f"{', '.join(first)} or {last}" if first else last

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 import uvloop
 import yaml
 
-from cli.command_parser import CommandLineError, CommandParser, complain
+from cli.command_parser import CommandLineError, CommandParser, print_error
 from cli.exit_status import FAILED, OK
 from server.configuration.config_source import (
     INSTALLATION_FLAG,
@@ -84,7 +84,7 @@ def _serve(settings: Settings, source: ConfigSource | None) -> int:
     except BadConfigurationError as error:
         raise CommandLineError(str(error)) from error
     except ListenError as error:
-        complain(error)
+        print_error(error)
         return FAILED
     except ExceptionGroup:
         # Each failed task has logged itself.

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from api.text import printable_json, printable_lines
-from cli.command_parser import CommandLineError, CommandParser, complain
+from cli.command_parser import CommandLineError, CommandParser, print_error
 from cli.exit_status import FAILED, OK
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def run_simulate(arguments: "Sequence[str]") -> int:
     try:
         _write(_answer(flags) if flags.pod is not None else _simulated(flags), flags.file)
     except BadInputError as error:
-        complain(error)
+        print_error(error)
         return FAILED
     return OK
 

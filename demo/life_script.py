@@ -21,7 +21,7 @@ _CREATE_BELOW: Final = ((0.9, 0.9), (1.1, 0.6), (1.3, 0.4))
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LivelyPool:
+class ScriptedPool:
     """A pool, and the pods that ask for it."""
 
     name: str
@@ -75,7 +75,7 @@ class LifeScript:
     """Yields one action after the other."""
 
     seed: int
-    pools: tuple[LivelyPool, ...]
+    pools: tuple[ScriptedPool, ...]
     devices: tuple[tuple[str, int], ...]
     """Node and number of those that may fail."""
     _chance: random.Random = field(init=False)
@@ -117,12 +117,12 @@ class LifeScript:
         self._ends.append(_Ends(self._step + UNSCHEDULED_LASTS, EndPod(pod.name, pod.namespace)))
         return pod
 
-    def _created(self, pool: LivelyPool) -> CreatePod:
+    def _created(self, pool: ScriptedPool) -> CreatePod:
         pod = self._pod(pool, self._chance.choice(pool.pods), is_scheduled=True)
         self._pods.append(pod)
         return pod
 
-    def _pod(self, pool: LivelyPool, prefix: str, *, is_scheduled: bool) -> CreatePod:
+    def _pod(self, pool: ScriptedPool, prefix: str, *, is_scheduled: bool) -> CreatePod:
         self._numbers[prefix] += 1
         return CreatePod(
             name=f"{prefix}-{self._numbers[prefix]:03}",

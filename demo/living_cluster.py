@@ -39,21 +39,21 @@ MIXED_NODE: Final = "gpu-5"
 NODES: Final = (*TRAINING_NODES, SLICED_NODE, MIG_NODE, MIXED_NODE)
 NAMESPACES: Final = ("ml-team", "research", "serving", "students")
 POOLS: Final = (
-    life_script.LivelyPool(
+    life_script.ScriptedPool(
         name="training",
         units=len(TRAINING_NODES) * DEVICES_PER_NODE,
         sizes=(1, 1, 2, 2, 4, 4, 8),
         pods=("train", "finetune", "eval"),
         namespaces=("ml-team", "ml-team", "research"),
     ),
-    life_script.LivelyPool(
+    life_script.ScriptedPool(
         name="inference",
         units=DEVICES_PER_NODE * INSTANCES_PER_DEVICE,
         sizes=(2, 4, 4, 7, 14),
         pods=("serve", "embed"),
         namespaces=("serving",),
     ),
-    life_script.LivelyPool(
+    life_script.ScriptedPool(
         name="notebooks",
         units=(DEVICES_PER_NODE + DEVICES_PER_NODE // 2) * SLICES_PER_DEVICE,
         sizes=(1, 1, 2, 4, 8),
@@ -128,7 +128,7 @@ def pool_objects() -> list[dict[str, Any]]:
 
 
 @final
-class LivingCluster:
+class ScriptedCluster:
     """Carries out the script of a seed on a cluster that is ready."""
 
     def __init__(self, cluster: DemoCluster, seed: int) -> None:
@@ -163,7 +163,7 @@ class LivingCluster:
             for agent in self.cluster.agents.values():
                 await agent.report()
         if self._steps % TIDY_EVERY == 0:
-            await self._tidy()
+            await self._delete_old_events()
         return action
 
     async def _create(self, action: life_script.CreatePod) -> None:
@@ -202,7 +202,7 @@ class LivingCluster:
         while not await is_so() and self._clock.monotonic() < until:  # noqa: ASYNC110  # seen by reading
             await asyncio.sleep(_POLL_S)
 
-    async def _tidy(self) -> None:
+    async def _delete_old_events(self) -> None:
         """Delete old Events, as API servers do after an hour, and the log of requests."""
         client = self.cluster.client
         events = (await client.list_(EVENTS, PartialObjectMetadata)).items
@@ -219,7 +219,7 @@ class LivingCluster:
 @asynccontextmanager
 async def living_cluster(
     folder: "Path", log: "Path", *, seed: int, warm_up: int = WARM_UP
-) -> "AsyncIterator[LivingCluster]":
+) -> "AsyncIterator[ScriptedCluster]":
     """Start the cluster; inside the context its nodes and pools are ready, and `warm_up` steps are made.
 
     Raises:
@@ -233,7 +233,7 @@ async def living_cluster(
         await _until_ready(cluster)
         for node in NODES:
             await _set_agent_working(cluster, node)
-        living = LivingCluster(cluster, seed)
+        living = ScriptedCluster(cluster, seed)
         for _ in range(warm_up):
             await living.step()
         yield living

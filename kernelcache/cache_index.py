@@ -105,7 +105,7 @@ class CacheIndex:
         """Observe a cache; None where it is gone, deleted, or has no digest yet."""
         if self._caches.get(name) == cache:
             return
-        self._move()
+        self._bump_generation()
         if cache is None:
             del self._caches[name]
         else:
@@ -123,7 +123,7 @@ class CacheIndex:
             self._on_node[node, namespace] = extracted
         if before == extracted:
             return
-        self._move()
+        self._bump_generation()
         for item in before - extracted:
             nodes = self._warm[item]
             nodes.discard(node)
@@ -157,7 +157,7 @@ class CacheIndex:
         nodes = [self.warm_nodes(name) for name, _ in found]
         return CachePreference(CacheTargets(found), nodes[0].intersection(*nodes[1:]))
 
-    def _move(self) -> None:
+    def _bump_generation(self) -> None:
         self.generation += 1
         self._demands.clear()
 

@@ -211,11 +211,11 @@ class _FreeSpace:
         self.accepted += accepted
         self.free -= sum(need.bytes for need in accepted)
         reason = RemovalReason.SPACE if accepted else RemovalReason.QUOTA
-        for digest in self._displaced(idle):
+        for digest in self._removed_for_space(idle):
             self.removals.append(Remove(digest=digest, reason=reason))
             self.free += self.survey.size(digest)
 
-    def _displaced(self, idle: "Sequence[Digest]") -> "list[Digest]":
+    def _removed_for_space(self, idle: "Sequence[Digest]") -> "list[Digest]":
         """Return the first of the idle content that make up for what is missing, without any that is not required.
 
         The last ones are left out first: content that a cache names and that is displaced here would not fit

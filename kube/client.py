@@ -152,7 +152,7 @@ class KubeClient:
         return await self.list_as(
             resource,
             item_type,
-            _itself,
+            _identity,
             namespace=namespace,
             label_selector=label_selector,
             field_selector=field_selector,
@@ -419,5 +419,5 @@ def _named(name: str | None, resource: "Resource") -> str:
     return name
 
 
-def _itself(item: T) -> T:
+def _identity(item: T) -> T:
     return item

@@ -134,7 +134,7 @@ class Informer(Generic[T]):
         self._client = client
         self._resource = resource
         self._item_type = item_type
-        self._project: Callable[[Any], T | None] = project or _itself
+        self._project: Callable[[Any], T | None] = project or _identity
         self._sink = sink
         self._listing_sink = sink if isinstance(sink, ListingSink) else None
         self._clock = clock
@@ -397,5 +397,5 @@ class Informer(Generic[T]):
             self._relist_cause = cause
 
 
-def _itself(item: Any) -> Any:  # noqa: ANN401  # of the type that the caller gave
+def _identity(item: Any) -> Any:  # noqa: ANN401  # of the type that the caller gave
     return item

@@ -76,7 +76,7 @@ class TableLayout:
     indent: str = ""
 
 
-def paint(text: str, tone: Tone, terminal: "Terminal") -> str:
+def colored(text: str, tone: Tone, terminal: "Terminal") -> str:
     if not terminal.has_colours or tone is Tone.PLAIN or not text:
         return text
     return f"\x1b[{tone.value}m{text}\x1b[0m"
@@ -190,5 +190,5 @@ def _lines(
 
 def _padded(cell: Cell, width: int, column: TableColumn, *, terminal: "Terminal") -> str:
     padding = " " * (width - len(cell.text))
-    text = paint(cell.text, cell.tone, terminal)
+    text = colored(cell.text, cell.tone, terminal)
     return padding + text if column.is_number else text + padding

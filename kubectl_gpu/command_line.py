@@ -188,10 +188,10 @@ def run(arguments: "Sequence[str]", terminal: "Terminal") -> int:
     try:
         return _run_verb(verb, remaining, terminal)
     except CommandLineError as error:
-        terminal.complain(error)
+        terminal.print_error(error)
         return MISUSED
     except UnreadableError as error:
-        terminal.complain(error)
+        terminal.print_error(error)
         return UNREADABLE
     except KeyboardInterrupt:
         return NO

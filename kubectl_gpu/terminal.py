@@ -78,7 +78,7 @@ class Terminal:
             self._write(_CLEAR)
         self.write(text)
 
-    def complain(self, error: Exception | str) -> None:
+    def print_error(self, error: Exception | str) -> None:
         with contextlib.suppress(OSError):
             print(f"{PROGRAM}: {printable(str(error))}", file=self.err)
 

@@ -43,7 +43,7 @@ def show(
     printed = draw(lists)
     terminal.write(printed.text + (gaps_text(lists.gaps) if has_gaps else ""))
     for gap in () if has_gaps else lists.gaps:
-        terminal.complain(f"partial: {gap}")
+        terminal.print_error(f"partial: {gap}")
     return printed.code
 
 

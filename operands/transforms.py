@@ -23,7 +23,7 @@ RESTRICTED: Final = {
 """Security context of a container that needs no rights on its node."""
 
 
-def the(objects: "Sequence[Json]", kind: str) -> Json:
+def object_of(objects: "Sequence[Json]", kind: str) -> Json:
     """Return the only object of a kind."""
     (found,) = (object_ for object_ in objects if object_["kind"] == kind)
     return found

@@ -120,7 +120,7 @@ class AllocationReader:
         if devices is None:
             within_reach = units_within_reach(
                 entries,
-                lambda free: self._suffices(free, pool, demand, node=node),
+                lambda free: self._can_serve(free, pool, demand, node=node),
                 own=reservation,
                 index=self._index,
                 ledger=self.ledger,
@@ -222,9 +222,9 @@ class AllocationReader:
             gone, devices_for(self._index, pool.name, demand, node=node), self._index
         )
         unaccounted = self._index.unaccounted.at(pool.resource, node)
-        return not (unaccounted.keys() - gone) and self._suffices(free, pool, demand, node=node)
+        return not (unaccounted.keys() - gone) and self._can_serve(free, pool, demand, node=node)
 
-    def _suffices(
+    def _can_serve(
         self, free: "Counts", pool: "PoolFacts", demand: "Demand", *, node: "NodeName"
     ) -> bool:
         """Say whether these units of a node's devices serve the demand."""

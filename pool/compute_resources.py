@@ -136,7 +136,7 @@ def _requested(spec: "PodSpec", resource: str, resizes: "Resizes | None" = None)
 
 def _of_container(container: "Container", resource: str, resizes: "Resizes | None") -> int:
     found = _resized(container.name, resource, resizes)
-    return (_of(container.resources, resource) or 0) if found is None else found
+    return (_request_of(container.resources, resource) or 0) if found is None else found
 
 
 def _resized(name: str, resource: str, resizes: "Resizes | None") -> int | None:
@@ -144,7 +144,7 @@ def _resized(name: str, resource: str, resizes: "Resizes | None") -> int | None:
     return None if current is None else max(_milli(part, resource) or 0 for part in current)
 
 
-def _of(resources: "ResourceRequirements | None", resource: str) -> int | None:
+def _request_of(resources: "ResourceRequirements | None", resource: str) -> int | None:
     """Return a request; a limit without a request is the request."""
     if resources is None:
         return None

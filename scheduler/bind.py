@@ -74,7 +74,7 @@ async def bind_pod(request: "BindRequest", context: "ExtenderContext") -> Bound:
             f" agent has not reported its choice for pod {', '.join(awaited.values())}; the next attempt may succeed"
         )
         return Bound(Outcome.AWAITING_REPORT, text)
-    objection = _objection(pod, context)
+    objection = _global_refusal(pod, context)
     if objection is not None:
         return objection
     bound = context.reader.bound_to(pod.uid)
@@ -261,7 +261,7 @@ def _unreported(request: "BindRequest", context: "ExtenderContext") -> "Mapping[
     return context.reader.unreported(asked.pool, request.node)
 
 
-def _objection(pod: "PodRef", context: "ExtenderContext") -> Bound | None:
+def _global_refusal(pod: "PodRef", context: "ExtenderContext") -> Bound | None:
     """Return why the pod cannot be bound to any node."""
     if not context.is_ready():
         return Bound(Outcome.NOT_READY, NOT_READY)

@@ -37,14 +37,14 @@ class RecentPods:
         self._demand_by_uid: dict[PodUid, Demand | None] = {}
         # in the order in which filter last saw them; None: names no pool
 
-    def remember(self, uid: "PodUid", demand: "Demand | None") -> None:
+    def record_demand(self, uid: "PodUid", demand: "Demand | None") -> None:
         """Record a pod's demand; None if it names no pool."""
         self._demand_by_uid.pop(uid, None)
         self._demand_by_uid[uid] = demand
         if len(self._demand_by_uid) > self._limit:
             del self._demand_by_uid[next(iter(self._demand_by_uid))]
 
-    def knows(self, uid: "PodUid") -> bool:
+    def has_demand(self, uid: "PodUid") -> bool:
         return uid in self._demand_by_uid
 
     def demand(self, uid: "PodUid") -> "Demand | None":

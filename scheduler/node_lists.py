@@ -121,7 +121,7 @@ class CandidatesReader:
     # prioritize brings the pod that filter brought
 
     def read(self, body: bytes) -> ExtenderCall | codec.MalformedArgs:
-        candidates = self._recall(body) or self._read_list(body)
+        candidates = self._cached_candidates(body) or self._read_list(body)
         if candidates is not None:
             pod = self._read_pod(body[: -len(candidates.ending)])
             if pod is not None:
@@ -142,7 +142,7 @@ class CandidatesReader:
         self._kept.insert(0, candidates)
         del self._kept[KEPT:]
 
-    def _recall(self, body: bytes) -> Candidates | None:
+    def _cached_candidates(self, body: bytes) -> Candidates | None:
         for place, candidates in enumerate(self._kept):
             if body.endswith(candidates.ending):
                 self._kept.insert(0, self._kept.pop(place))

@@ -71,9 +71,9 @@ def remember_pod(pod: "ExtenderPod", asked: PodDemand, context: "ExtenderContext
         return
     match asked:
         case NoDemand():
-            context.recent.remember(PodUid(pod.metadata.uid), None)
+            context.recent.record_demand(PodUid(pod.metadata.uid), None)
         case UnitDemand(demand=demand):
-            context.recent.remember(PodUid(pod.metadata.uid), demand)
+            context.recent.record_demand(PodUid(pod.metadata.uid), demand)
         case ImpossibleDemand():
             pass  # no node passes, so that no bind follows
 
@@ -87,7 +87,7 @@ def recall_pod(pod: "PodRef", context: "ExtenderContext") -> PodDemand | None:
     observed = context.reader.pods.get(pod.uid)
     if observed is not None:
         return _unit_demand(observed.demand, context.index, pod.uid)
-    if context.recent.knows(pod.uid):
+    if context.recent.has_demand(pod.uid):
         demand = context.recent.demand(pod.uid)
         return NoDemand() if demand is None else _unit_demand(demand, context.index, pod.uid)
     reservation = context.reader.ledger.of_pod(pod.uid)

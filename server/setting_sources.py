@@ -43,23 +43,23 @@ class GivenSettings:
         self._origins: dict[Location, str] = {}
         # path of a value -> what it is called where it was written
         self.values: dict[str, Any] = {}
-        self.complaints: list[str] = []
+        self.faults: list[str] = []
 
     def read_file(self, file: Path) -> None:
         """Take the settings of a YAML file."""
         try:
             content = yaml.safe_load(file.read_text(encoding="utf-8"))
         except OSError as error:
-            self._complain(f"settings file {file} cannot be read: {error.strerror}")
+            self._add_fault(f"settings file {file} cannot be read: {error.strerror}")
         except UnicodeDecodeError as error:
-            self._complain(f"settings file {file} is not UTF-8: {error}")
+            self._add_fault(f"settings file {file} is not UTF-8: {error}")
         except yaml.YAMLError as error:
-            self._complain(f"settings file {file} is not YAML: {one_line(str(error))}")
+            self._add_fault(f"settings file {file} is not YAML: {one_line(str(error))}")
         else:
             if isinstance(content, dict):
                 self.take(content, origin=f"{file}: ")
             elif content is not None:
-                self._complain(f"settings file {file} holds no mapping of settings")
+                self._add_fault(f"settings file {file} holds no mapping of settings")
 
     def take(self, content: Mapping[Any, Any], *, origin: str) -> None:
         """Take settings as they are nested in a file; `origin` comes before their names."""
@@ -76,7 +76,7 @@ class GivenSettings:
                 self._put_text(field, text, origin=name)
             elif not _is_of_kubernetes(name, text):
                 path = name.removeprefix(VARIABLE_PREFIX).lower().split("__")
-                self._complain(
+                self._add_fault(
                     f"{name}: {self._unknown(path, nearest(name.upper(), fields_by_variable))}"
                 )
 
@@ -88,12 +88,12 @@ class GivenSettings:
             if flag not in fields_by_flag:
                 path = flag.removeprefix("--").replace("-", "_").split(".")
                 if advice := self._retirement(path):
-                    self._complain(f"{given}: {advice}")
+                    self._add_fault(f"{given}: {advice}")
                 else:
                     meant = self._nearest(*path)
-                    self._complain(f"no such flag {given}{_hint(meant and meant.flag)}")
+                    self._add_fault(f"no such flag {given}{_hint(meant and meant.flag)}")
             elif text is None:
-                self._complain(f"{given} needs a value: {fields_by_flag[flag].expects}")
+                self._add_fault(f"{given} needs a value: {fields_by_flag[flag].expects}")
             else:
                 self._put_text(fields_by_flag[flag], text, origin=given)
 
@@ -107,7 +107,7 @@ class GivenSettings:
         while left:
             flag, equals, text = left.pop().partition("=")
             if not flag.startswith("--"):
-                self._complain(f"unexpected argument {flag}{equals}{text}")
+                self._add_fault(f"unexpected argument {flag}{equals}{text}")
             elif equals:
                 yield flag, text
             else:
@@ -127,7 +127,7 @@ class GivenSettings:
         try:
             value = _value_of(field, text)
         except ValueError as error:
-            self._complain(f"{origin}: {error}; expected: {field.expects} as JSON")
+            self._add_fault(f"{origin}: {error}; expected: {field.expects} as JSON")
             return
         if field.form is ValueForm.LIST and self._origins.get(field.path) == origin:
             # The flag again: each adds to the list.
@@ -221,8 +221,8 @@ class GivenSettings:
         ]
         return f" ({', '.join(named)})" if named else ""
 
-    def _complain(self, text: str) -> None:
-        self.complaints.append(text)
+    def _add_fault(self, text: str) -> None:
+        self.faults.append(text)
 
 
 def _value_of(field: SettingField, text: str) -> Any:  # noqa: ANN401  # the model validates it

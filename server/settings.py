@@ -369,8 +369,8 @@ def load_settings(
         given.take(content, origin=origin)
     given.read_environment(os.environ)
     given.read_flags(arguments)
-    if given.complaints:
-        raise BadSettingsError("; ".join(given.complaints))
+    if given.faults:
+        raise BadSettingsError("; ".join(given.faults))
     try:
         return Settings.model_validate(given.values)
     except ValidationError as error:

@@ -43,8 +43,8 @@ def load_values(file: "Path | None") -> ChartValues:
     given = GivenSettings(setting_fields(ChartValues.model_json_schema()))
     if file is not None:
         given.read_file(file)
-    if given.complaints:
-        raise BadSettingsError("; ".join(given.complaints))
+    if given.faults:
+        raise BadSettingsError("; ".join(given.faults))
     defaults = ChartValues().model_dump(mode="json", by_alias=True)
     try:
         return ChartValues.model_validate(installation.overlaid(defaults, given.values))

@@ -206,11 +206,11 @@ def _maintenance_text(pool: "GPUPool", context: "AdmissionContext") -> str:
 
 
 def _pool_not_found(request: "PodRequest", demand: Demand, context: "AdmissionContext") -> Denied:
-    text = f"no GPU pool serves {truncate(demand.resource)}; {_offer(request, context)}"
+    text = f"no GPU pool serves {truncate(demand.resource)}; {_open_pools_text(request, context)}"
     return Denied(RefusalReason.POOL_NOT_FOUND, text)
 
 
-def _offer(request: "PodRequest", context: "AdmissionContext") -> str:
+def _open_pools_text(request: "PodRequest", context: "AdmissionContext") -> str:
     """Name the pools that are open to this pod; other pools are not disclosed.
 
     An unauthenticated caller learns none.

@@ -230,7 +230,7 @@ def _annotation_of(
 
 def _insufficient(pool: "PoolFacts", exhausted: Exhausted) -> Denied:
     text = (
-        f"pool {pool.name} cannot reserve {units(exhausted.requested)} on one node{_together(pool)} for the pod"
+        f"pool {pool.name} cannot reserve {units(exhausted.requested)} on one node{_set_text(pool)} for the pod"
         " now:"
         f" {_figures(exhausted.capacity)}, and its largest node has {exhausted.largest_node};"
         " try again later, or ask for fewer (the pool refuses pods that would have to wait)"
@@ -268,11 +268,11 @@ def _waiting_text(pool: "PoolFacts", exhausted: Exhausted) -> str:
         )
     return (
         f"the pod waits: no node of GPU pool {pool.name} that it may go to has"
-        f" {exhausted.requested} free{_together(pool)}"
+        f" {exhausted.requested} free{_set_text(pool)}"
     )
 
 
-def _together(pool: "PoolFacts") -> str:
+def _set_text(pool: "PoolFacts") -> str:
     return " on devices that it may have together" if pool.constrains_sets else ""
 
 

@@ -90,7 +90,7 @@ class DeviceMetrics:
         self._measured_at = float("-inf")
         self._page = b""
         self._made_at = float("-inf")
-        self._complaint = ""
+        self._last_error = ""
         TASK_FAILURES.labels(TASK)
 
     async def page(self) -> bytes:
@@ -142,7 +142,7 @@ class DeviceMetrics:
         except (DriverUnavailableError, TimeoutError) as error:
             self._fail(error)
             return False
-        self._complaint = ""
+        self._last_error = ""
         DEVICE_VALUES_DROPPED.labels(UUID_CHANGED).inc(measured.changed)
         self._measured_at = self._clock.monotonic()
         self._samples = self._nvlink_rates.added_to(measured.samples, self._measured_at)
@@ -155,8 +155,8 @@ class DeviceMetrics:
         if isinstance(error, DriverUnavailableError) and error.is_absent:
             self._samples = ()
         text = one_line(str(error)) or "the driver did not answer in time"
-        if text != self._complaint:
-            self._complaint = text
+        if text != self._last_error:
+            self._last_error = text
             _log.warning("metrics of devices are stale", error=text)
 
     def _with_xids(self) -> "Iterable[DeviceSample]":

@@ -103,7 +103,7 @@ class DriverProcessReporter:
         self._published: dict[str, Any] | None = None
         """Our fields of the object; None where it must be read."""
         self._read_at = self._written_at = float("-inf")
-        self._complaint = ""
+        self._last_error = ""
         TASK_FAILURES.labels(TASK)
         for outcome in ("written", "failed"):
             PUBLISHED.labels(_WHAT, outcome)
@@ -172,17 +172,17 @@ class DriverProcessReporter:
         try:
             reading = await self._search.find()
         except HiddenProcessesError as error:
-            self._complain(str(error))
+            self._log_error_once(str(error))
             return {}
         except DriverUnavailableError as error:
-            self._complain(str(error))
+            self._log_error_once(str(error))
             return None
-        self._complaint = ""
+        self._last_error = ""
         return reading
 
-    def _complain(self, text: str) -> None:
-        if text != self._complaint:
-            self._complaint = text
+    def _log_error_once(self, text: str) -> None:
+        if text != self._last_error:
+            self._last_error = text
             _log.warning("processes with the driver open are not known", error=text)
 
     def _failed(self, error: KubeError) -> float:

@@ -16,7 +16,7 @@ NVIDIA's own plugin never takes a device back (k8s-device-plugin#1014); the cont
 clean samples on top (`inventory.health.device`). A driver that does not answer proves nothing about devices:
 each keeps its state, however long that lasts, and the node's condition AgentDegraded has the cause.
 
-Momentary faults and the driver's actions are kept in memory. `recall` restores them from the published state after a
+Momentary faults and the driver's actions are kept in memory. `restore` restores them from the published state after a
 restart of the agent; after a reboot of the node nothing is published, and every device starts healthy.
 """
 
@@ -249,14 +249,14 @@ class HealthTracker:
         for uuid in self._devices.keys() & set(uuids):
             self._devices[uuid] = replace(self._devices[uuid], momentary={})
 
-    def recall(self, remembered: "NodeDevices", now: float) -> None:
+    def restore(self, published: "NodeDevices", now: float) -> None:
         """Restore what the last agent published, so that its restart heals no device.
 
         Momentary faults, whose quiet time begins again, and the driver's actions; a lasting fault is in the next
         snapshot. A device that is known already stays as it is.
         """
-        self._driver_version, self._read_at = remembered.driver_version, now
-        for item in remembered.devices:
+        self._driver_version, self._read_at = published.driver_version, now
+        for item in published.devices:
             action = RecoveryAction.of(item.action) if item.action else None
             device = _Device(address=item.address, action=action)
             if item.reason in {DOUBLE_BIT, UNCORRECTABLE} or xid_of(item.reason) is not None:
@@ -296,7 +296,7 @@ class HealthTracker:
         seen = replace(
             device,
             address=reading.address,
-            lasting=_lasting(device, reading, is_hot=is_hot),
+            lasting=_lasting_state(device, reading, is_hot=is_hot),
             action=action,
             is_hot=is_hot,
             uncorrectable_errors=before if errors is None else errors,
@@ -373,7 +373,9 @@ def _reason_of(event: "DriverEvent") -> str:
             return ""
 
 
-def _lasting(device: _Device, reading: "DriverDevice", *, is_hot: bool) -> DeviceHealthState | None:
+def _lasting_state(
+    device: _Device, reading: "DriverDevice", *, is_hot: bool
+) -> DeviceHealthState | None:
     is_unknown = reading.is_row_remap_failed is None
     if reading.is_row_remap_failed or (is_unknown and device.lasting is REMAP_FAILED):
         return REMAP_FAILED

@@ -77,7 +77,7 @@ class HealthWatch:
         self._clock = clock
         self._on_change = on_change
         self._backoff = Backoff(base_s=_BASE_S, cap_s=_CAP_S)
-        self._complaint = ""
+        self._last_error = ""
         self._being_reset: frozenset[str] = frozenset()
         self._resets: dict[str, str] = {}
         # UUID -> outcome of its last reset
@@ -132,12 +132,12 @@ class HealthWatch:
         while True:
             began = self._clock.monotonic()
             try:
-                within_s = PROBE_S if self._complaint else WAIT_S
+                within_s = PROBE_S if self._last_error else WAIT_S
                 events = await self._driver.wait_for_events(within_s)
             except DriverUnavailableError as error:
                 TASK_FAILURES.labels(TASK).inc()
                 self.unavailable(error)
-                self._complain(error)
+                self._log_error_once(error)
                 await asyncio.sleep(self._backoff.fail())
                 continue
             self._recovered()
@@ -215,16 +215,16 @@ class HealthWatch:
         for state in HealthState:
             DEVICES.labels(state.value).set(counts[state])
 
-    def _complain(self, error: DriverUnavailableError) -> None:
+    def _log_error_once(self, error: DriverUnavailableError) -> None:
         text = one_line(str(error))
-        if text != self._complaint:
-            self._complaint = text
+        if text != self._last_error:
+            self._last_error = text
             _log.warning("driver events not available", reason=error.reason.value, error=text)
             # The wait for events may be the first call to fail when the driver is unloaded.
             self._on_change()
 
     def _recovered(self) -> None:
         self._backoff.succeed()
-        if self._complaint:
-            self._complaint = ""
+        if self._last_error:
+            self._last_error = ""
             _log.info("driver events available again")

@@ -31,8 +31,8 @@ from agent.inventory.node_devices import (
     NVIDIA_DRIVER,
     DiscoveredNode,
     discovered_devices,
+    last_uuids,
     published_of,
-    remembered_uuids,
     with_kernels_addresses,
 )
 from agent.inventory.os_release import read_operating_system
@@ -115,7 +115,7 @@ class InventoryCollector:
         self._has_seen_devices = False
         self._driver_marks: object = None
         self._snapshot: DriverSnapshot | None = None
-        self._remembered: dict[str, str] = {}
+        self._uuid_by_address: dict[str, str] = {}
         self._has_read_driver = False
         """Whether the driver was read once: nothing is published before."""
         self._is_answering = False
@@ -138,9 +138,11 @@ class InventoryCollector:
 
     async def run(self) -> NoReturn:
         """Read, write and publish until cancelled."""
-        remembered = self._files.remembered()
-        if remembered is not None:
-            self._remembered = {device.address: device.uuid for device in remembered.devices}
+        published_devices = self._files.published_devices()
+        if published_devices is not None:
+            self._uuid_by_address = {
+                device.address: device.uuid for device in published_devices.devices
+            }
         self.read_bus()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._follow_bus(), name="inventory.bus")
@@ -196,7 +198,7 @@ class InventoryCollector:
         if addresses is not None:
             # A device that comes to this address is another one, whatever the driver reports.
             for gone in {item.address for item in self._bus or ()} - addresses:
-                self._remembered.pop(gone, None)
+                self._uuid_by_address.pop(gone, None)
         self._bus = bus
 
     def _confirmed_bus(self, found: "tuple[PciDevice, ...]") -> "tuple[PciDevice, ...]":
@@ -225,7 +227,7 @@ class InventoryCollector:
     @property
     def _seen_bus(self) -> "tuple[PciDevice, ...] | None":
         """The bus, if it is visible to this process."""
-        driver_has_devices = bool(self._remembered) or (
+        driver_has_devices = bool(self._uuid_by_address) or (
             self._snapshot is not None and bool(self._snapshot.devices)
         )
         return self._bus if self._has_seen_devices or not driver_has_devices else None
@@ -239,7 +241,7 @@ class InventoryCollector:
             # A device bound to another driver was unbound from this one, and is not lost.
             on_bus = {item.address for item in bus if item.driver in {None, NVIDIA_DRIVER}}
         self._health.observe(snapshot, on_bus=on_bus)
-        self._remembered = remembered_uuids(self._remembered, snapshot, bus=bus)
+        self._uuid_by_address = last_uuids(self._uuid_by_address, snapshot, bus=bus)
         self._problems.clear(SOURCE)
 
     def _fail(self, error: DriverUnavailableError) -> None:
@@ -269,7 +271,9 @@ class InventoryCollector:
                 for device in snapshot.devices
             )
             snapshot = replace(snapshot, devices=tuple(devices_now))
-        node = DiscoveredNode(bus=self._seen_bus, snapshot=snapshot, remembered=self._remembered)
+        node = DiscoveredNode(
+            bus=self._seen_bus, snapshot=snapshot, uuid_by_address=self._uuid_by_address
+        )
         devices = discovered_devices(node, self._health.health)
         if devices is None:
             return

@@ -58,7 +58,7 @@ class DiscoveredNode:
     """None for an unreadable bus, which is not an empty one."""
     snapshot: "DriverSnapshot | None" = None
     """None without a driver."""
-    remembered: "Mapping[str, str]" = field(default_factory=dict)
+    uuid_by_address: "Mapping[str, str]" = field(default_factory=dict)
     """PCI address -> UUID, of devices that the driver has listed and that were not taken out since."""
 
 
@@ -86,7 +86,7 @@ def discovered_devices(
     reported = _by_address(node.snapshot)
     addresses = {*bus, *reported}
     if node.bus is None:
-        addresses |= node.remembered.keys()
+        addresses |= node.uuid_by_address.keys()
     return tuple(
         _device(address, bus.get(address), reported.get(address), node, health)
         for address in sorted(addresses)
@@ -135,7 +135,7 @@ def _device(  # noqa: PLR0917  # the sources of one address
     is_foreign = pci is not None and pci.driver not in {None, NVIDIA_DRIVER}
     if node.snapshot is None or is_foreign:
         return facts
-    uuid = node.remembered.get(address, "")
+    uuid = node.uuid_by_address.get(address, "")
     if uuid:
         state = health(uuid)
         return replace(facts, uuid=uuid, health=NOT_REPORTED if state.is_healthy else state)
@@ -143,8 +143,8 @@ def _device(  # noqa: PLR0917  # the sources of one address
     return replace(facts, health=NOT_REPORTED) if is_bound and node.snapshot.devices else facts
 
 
-def remembered_uuids(
-    remembered: "Mapping[str, str]",
+def last_uuids(
+    uuid_by_address: "Mapping[str, str]",
     snapshot: "DriverSnapshot",
     *,
     bus: "Sequence[PciDevice] | None",
@@ -154,7 +154,7 @@ def remembered_uuids(
     present = None if bus is None else {item.address for item in bus}
     kept = {
         address: uuid
-        for address, uuid in remembered.items()
+        for address, uuid in uuid_by_address.items()
         if (present is None or address in present) and uuid not in current.values()
     }
     return kept | current

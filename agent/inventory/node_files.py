@@ -91,7 +91,7 @@ class NodeFiles:
             for outcome in ("written", "failed"):
                 PUBLISHED.labels(what, outcome)
 
-    def remembered(self) -> NodeDevices | None:
+    def published_devices(self) -> NodeDevices | None:
         """Return the devices file of the last agent; None where there is no valid one."""
         content = read_bytes(self.devices_path)
         try:

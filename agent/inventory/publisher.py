@@ -113,7 +113,7 @@ class FeaturePublisher:
         self._owner_uid = ""
         self._beat_at = 0.0
         self._changed = asyncio.Event()
-        self._complaint = ""
+        self._last_error = ""
         self._attempted = FEATURES
         TASK_FAILURES.labels(TASK)
         for what in (FEATURES, HEARTBEAT):
@@ -227,9 +227,9 @@ class FeaturePublisher:
     def _failed(self, error: KubeError) -> float:
         TASK_FAILURES.labels(TASK).inc()
         PUBLISHED.labels(self._attempted, "failed").inc()
-        complaint = type(error).__name__
-        if complaint != self._complaint:
-            self._complaint = complaint
+        error_text = type(error).__name__
+        if error_text != self._last_error:
+            self._last_error = error_text
             _log.warning("NodeFeature not written", name=feature_name(self._node), error=str(error))
             self._problems.set(SOURCE, AgentDegraded.NOT_PUBLISHED, self._text_of(error))
         retry_after_s = error.retry_after_s if isinstance(error, ApiError) else None
@@ -243,7 +243,7 @@ class FeaturePublisher:
 
     def _succeeded(self) -> None:
         self._backoff.succeed()
-        self._complaint = ""
+        self._last_error = ""
         self._problems.clear(SOURCE)
 
     async def _until_changed(self, within_s: float) -> None:

@@ -128,8 +128,8 @@ def decide(cache: "GKMCache", node: NodeCacheFacts) -> CacheDecision:
     digest = parse_digest(cache.status.resolved_digest)
     facts = cache.status.image
     if digest is None or facts is None:
-        return CacheDecision(digest=None, waits_for=_unproven(cache, UNRESOLVED))
-    waits_for = "" if cache.annotated_digest == digest else _unproven(cache, BEING_CHECKED)
+        return CacheDecision(digest=None, waits_for=_unproven_text(cache, UNRESOLVED))
+    waits_for = "" if cache.annotated_digest == digest else _unproven_text(cache, BEING_CHECKED)
     is_awaited = cache.cache_name in node.awaited
     is_due = is_awaited or keeps_warm(cache, node.node)
     found = node.devices.compatibility(facts.targets)
@@ -149,7 +149,7 @@ def decide(cache: "GKMCache", node: NodeCacheFacts) -> CacheDecision:
     )
 
 
-def _unproven(cache: "GKMCache", progress: str) -> str:
+def _unproven_text(cache: "GKMCache", progress: str) -> str:
     """Return what is waited for, with the leader's reason where it refuses the object."""
     state = reported_state(cache.status.conditions)
     if state.type is CacheConditionType.ERROR and state.detail:

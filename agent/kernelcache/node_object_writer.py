@@ -65,7 +65,7 @@ class NodeObjectWriter:
         self._caches: Mapping[str, Mapping[str, CacheFacts]] | None = None
         self._gpus: tuple[NodeGPUs, ...] = ()
         self._changed = asyncio.Event()
-        self._complaint = ""
+        self._last_error = ""
         TASK_FAILURES.labels(TASK)
 
     def report(
@@ -84,12 +84,12 @@ class NodeObjectWriter:
             error = await self.reconcile()
             if error is None:
                 self._backoff.succeed()
-                self._complaint = ""
+                self._last_error = ""
                 continue
             TASK_FAILURES.labels(TASK).inc()
             text = one_line(str(error))
-            if text != self._complaint and not isinstance(error, Conflict):
-                self._complaint = text
+            if text != self._last_error and not isinstance(error, Conflict):
+                self._last_error = text
                 _log.warning("node object of caches not written", error=text)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._backoff.fail()):

@@ -89,7 +89,7 @@ class OpenedStore:
             self.fault = str(error)
             self._retry_at = self._clock.monotonic() + self._backoff.fail()
 
-    def works(self) -> None:
+    def clear_problem(self) -> None:
         """Note that the store was written."""
         self._problems.clear(SOURCE)
 

@@ -258,7 +258,7 @@ class StoreReconciler:
             self.store.note(error)
             _log.warning("names of kernel caches not written", error=str(error))
             return False
-        self.store.works()
+        self.store.clear_problem()
         return True
 
     async def _remove(self, store: "ContentStore", digest: "Digest") -> None:
@@ -281,7 +281,7 @@ class StoreReconciler:
         self, plan: StorePlan, decisions: "Mapping[CacheName, tuple[GKMCache, CacheDecision]]"
     ) -> "Iterator[RunningExtraction]":
         """Yield what is to be started while there is space: caches that pods wait for first."""
-        for item in sorted(plan.extractions, key=_urgency):
+        for item in sorted(plan.extractions, key=_extraction_order):
             pairs = [decisions[name] for name in item.caches]
             # A cache whose digest is not proven now is not what is pulled for.
             caches = [cache for cache, decision in pairs if not decision.waits_for]
@@ -305,7 +305,7 @@ class StoreReconciler:
         digest = extraction.digest
         if error is None:
             self._succeed(digest)
-            self.store.works()
+            self.store.clear_problem()
             return
         if isinstance(error, StoreError):
             self.store.note(error)
@@ -410,7 +410,7 @@ class StoreReconciler:
         return self._clock.monotonic()
 
 
-def _urgency(extract: Extract) -> "tuple[bool, Digest]":
+def _extraction_order(extract: Extract) -> "tuple[bool, Digest]":
     return extract.reason is not ExtractionReason.POD_WAITS, extract.digest
 
 

@@ -187,13 +187,15 @@ def next_step(
     """
     if device.is_lost:
         return Blocked(BlockReason.LOST, "the driver no longer reaches it")
-    step = _to_instances(device, desired.shares) if desired.shares else _to_whole(device)
+    step = (
+        _to_instances(device, desired.shares) if desired.shares else _step_to_whole_device(device)
+    )
     if isinstance(step, Done | Blocked):
         return step
     return _obstacle(device, health, in_use) or step
 
 
-def _to_whole(device: "DriverDevice") -> Step:
+def _step_to_whole_device(device: "DriverDevice") -> Step:
     if not device.is_mig_enabled:
         # A mode change that waits for a reset is reverted.
         return DisableMode() if device.is_mig_pending else Done()

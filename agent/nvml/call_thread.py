@@ -93,7 +93,7 @@ class CallThread(Generic[State]):
             lasted = self._clock.monotonic() - started
             if not done.done():
                 DRIVER_CALL_DURATION.labels(name, "hung").observe(lasted)
-                raise _hangs(name)
+                raise _overdue_error(name)
             outcome = done.result()
             failure = outcome.failure
             DRIVER_CALL_DURATION.labels(name, "ok" if failure is None else "failed").observe(lasted)
@@ -113,7 +113,7 @@ class CallThread(Generic[State]):
         if job is None or job.done.done() or self._clock.monotonic() < job.due:
             return
         if self._stuck + 1 >= MAX_STUCK or self._clock.monotonic() < self._tried_at + self._retry_s:
-            raise _hangs(job.name)
+            raise _overdue_error(job.name)
 
     async def _wait_for_thread(self) -> None:
         """Wait for a call whose caller was cancelled; once it is overdue, leave that thread for a fresh one."""
@@ -162,7 +162,7 @@ def _resolve(done: "asyncio.Future[_Outcome]", outcome: _Outcome) -> None:
         done.set_result(outcome)
 
 
-def _hangs(name: str) -> DriverUnavailableError:
+def _overdue_error(name: str) -> DriverUnavailableError:
     return DriverUnavailableError(
         AgentDegraded.DRIVER_HANGS,
         f"the driver's answer to {name.replace('_', ' ')} is overdue: see NVRM in the node's kernel log;"

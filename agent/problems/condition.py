@@ -67,7 +67,7 @@ class DegradedConditionWriter:
         self._read_at: float | None = None
         self._began_at: float | None = None
         self._has_written = False
-        self._complaint = ""
+        self._last_error = ""
         TASK_FAILURES.labels(TASK)
 
     async def run(self) -> NoReturn:
@@ -83,11 +83,11 @@ class DegradedConditionWriter:
                 await asyncio.sleep(max(self._backoff.fail(), GATHER_S))
             except KubeError as error:
                 self._forget()
-                self._complain(error)
+                self._report_failure(error)
                 await asyncio.sleep(self._backoff.fail(getattr(error, "retry_after_s", None)))
             else:
                 self._backoff.succeed()
-                self._complaint = ""
+                self._last_error = ""
                 await self._pause()
 
     async def reconcile(self) -> bool:
@@ -163,10 +163,10 @@ class DegradedConditionWriter:
         """Read the condition again: a write that failed may have been carried out."""
         self._read_at = None
 
-    def _complain(self, error: KubeError) -> None:
+    def _report_failure(self, error: KubeError) -> None:
         TASK_FAILURES.labels(TASK).inc()
         PUBLISHED.labels(_WHAT, "failed").inc()
-        complaint = type(error).__name__
-        if complaint != self._complaint:
-            self._complaint = complaint
+        cause = type(error).__name__
+        if cause != self._last_error:
+            self._last_error = cause
             _log.warning("condition not written", node=self._node, error=one_line(str(error)))

@@ -69,8 +69,8 @@ class InventoryRole:
         files = NodeFiles(paths, dependencies.problems)
         self._driver = _driver(settings, clock)
         tracker = HealthTracker(HealthTrackingLimits(xid_actions=settings.xid_actions))
-        if (remembered := files.remembered()) is not None:
-            tracker.recall(remembered, clock.monotonic())
+        if (published_devices := files.published_devices()) is not None:
+            tracker.restore(published_devices, clock.monotonic())
         self.health = HealthWatch(self._driver, tracker, clock, on_change=self._health_changed)
         self._publisher = FeaturePublisher(
             dependencies.client,

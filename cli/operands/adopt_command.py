@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING, Final
 
 from api.text import printable_lines
-from cli.command_parser import PROGRAM, CommandLineError, CommandParser, complain
+from cli.command_parser import PROGRAM, CommandLineError, CommandParser, print_error
 from cli.exit_status import FAILED, OK, UNREADABLE
 from manifests.constants import DEFAULT_NAMESPACE
 
@@ -45,7 +45,7 @@ def run_adopt(arguments: "Sequence[str]") -> int:
     except BadConfigurationError as error:
         raise CommandLineError(str(error)) from error
     except KubeError as error:
-        complain(f"{error}. What is handed over already stays so: run the command again")
+        print_error(f"{error}. What is handed over already stays so: run the command again")
         return UNREADABLE
 
 
@@ -96,7 +96,7 @@ async def adopt(client: "KubeClient", namespace: str, *, is_dry_run: bool) -> in
 
     found = await find_operator(client, namespace)
     if found is None:
-        complain("there is no ClusterPolicy: nothing says what the operator made")
+        print_error("there is no ClusterPolicy: nothing says what the operator made")
         return FAILED
     print(printable_lines("\n".join(_report(found, is_dry_run=is_dry_run))))  # noqa: T201  # the command line
     if not (found.operators or is_dry_run):

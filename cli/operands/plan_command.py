@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from api.text import printable_json, printable_lines
-from cli.command_parser import HELP, PROGRAM, CommandLineError, CommandParser, complain, no_such
+from cli.command_parser import HELP, PROGRAM, CommandLineError, CommandParser, no_such, print_error
 from cli.exit_status import FAILED, OK, UNREADABLE
 from manifests.constants import DEFAULT_NAMESPACE
 
@@ -109,7 +109,7 @@ def _run_plan(flags: argparse.Namespace) -> int:
     try:
         plan = _plan(flags, environment={**_images_of(os.environ), **dict(flags.image)})
     except BadInputError as error:
-        complain(error)
+        print_error(error)
         return UNREADABLE
     _write(plan, flags.output)
     return FAILED if plan.faults else OK

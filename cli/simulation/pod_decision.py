@@ -30,7 +30,7 @@ _EXAMPLES: Final = 3
 
 def decide(asked: "NewPod", snapshot: "Snapshot", caller: "PodCreator") -> PodDecision:
     """Return what would become of the pod now; the snapshot is afterwards as before."""
-    with _tried(snapshot, asked):
+    with _rolled_back(snapshot, asked):
         decision = admit(asked, snapshot, caller)
         question = question_of(asked, snapshot)
         if isinstance(decision, Denied):
@@ -41,7 +41,7 @@ def decide(asked: "NewPod", snapshot: "Snapshot", caller: "PodCreator") -> PodDe
 
 
 @contextmanager
-def _tried(snapshot: "Snapshot", asked: "NewPod") -> "Iterator[None]":
+def _rolled_back(snapshot: "Snapshot", asked: "NewPod") -> "Iterator[None]":
     """Undo what a decision leaves in the allocation state."""
     before = {reservation.id for reservation in snapshot.state.reader.ledger.all()}
     try:

@@ -63,13 +63,15 @@ class NewPod:
     def encoded(self) -> bytes:
         return msgspec.json.encode(self.manifest)
 
-    def asking(self, container: str, resource: str, units: int, *, instead_of: str) -> "NewPod":
+    def with_demand(
+        self, container: str, resource: str, units: int, *, instead_of: str
+    ) -> "NewPod":
         """Return the pod with this demand of one container in place of its present one."""
         manifest = msgspec.json.decode(self.encoded())
         for key in ("initContainers", "containers"):
             for item in manifest["spec"].get(key) or ():
                 if item.get("name") == container:
-                    _ask(item["resources"], resource, units, instead_of=instead_of)
+                    _set_demand(item["resources"], resource, units, instead_of=instead_of)
         return _decoded(manifest, is_template=self.is_template)
 
 
@@ -167,7 +169,7 @@ def _manifest(name: str, namespace: Any, *, labels: Any, spec: "Object") -> "Obj
     }
 
 
-def _ask(resources: "dict[str, Any]", resource: str, units: int, *, instead_of: str) -> None:
+def _set_demand(resources: "dict[str, Any]", resource: str, units: int, *, instead_of: str) -> None:
     for item in (resources.get("requests"), resources.get("limits")):
         if item and instead_of in item:
             del item[instead_of]

@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from api.text import printable
-from cli.command_parser import CommandLineError, CommandParser, complain
+from cli.command_parser import CommandLineError, CommandParser, print_error
 from cli.exit_status import FAILED, OK
 from manifests.constants import DEFAULT_NAMESPACE
 
@@ -41,7 +41,7 @@ def run_uninstall(arguments: "Sequence[str]") -> int:
     except BadConfigurationError as error:
         raise CommandLineError(str(error)) from error
     except RemovalError as error:
-        complain(error)
+        print_error(error)
         return FAILED
     return OK
 

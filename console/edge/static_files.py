@@ -91,7 +91,7 @@ class StaticFiles:
         tag = f'"{file.digest}{"-gzip" if is_gzip else ""}"'
         kept = "max-age=31536000, immutable" if _LASTING.search(path) else "no-cache"
         sent = {"Cache-Control": kept, "ETag": tag, "Vary": "Accept-Encoding"}
-        if _is_known(tag, headers.get("If-None-Match", "")):
+        if _etag_matches(tag, headers.get("If-None-Match", "")):
             return answer(HTTPStatus.NOT_MODIFIED, headers=sent)
         if is_gzip:
             sent["Content-Encoding"] = "gzip"
@@ -99,7 +99,7 @@ class StaticFiles:
         return answer(HTTPStatus.OK, content, file.content_type, headers=sent)
 
 
-def _is_known(tag: str, if_none_match: str) -> bool:
+def _etag_matches(tag: str, if_none_match: str) -> bool:
     """Compare weakly, as RFC 9110 wants it here: proxies that compress make weak tags of strong ones."""
     tags = {part.strip().removeprefix("W/") for part in if_none_match.split(",")}
     return tag in tags or "*" in tags

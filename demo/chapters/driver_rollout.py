@@ -73,7 +73,7 @@ async def one_policy(story: Narrator) -> None:
     story.say(f"  $ kubectl get clusterpolicy {POLICY} -o wide")
     state = waiting.status.state or ClusterPolicyState.NOT_READY
     story.table([("NAME", "STATUS", "NOT-READY"), (POLICY, state.value, first.name)])
-    story.quote(_cut(_plain(first.message), 3 * WIDTH))
+    story.quote(_cut(_without_namespace(first.message), 3 * WIDTH))
     story.claim(f"{seconds:.1f} s after it was applied every state is ready:")
     running = [
         item for item in ready.status.states or () if item.state is not StateReadiness.DISABLED
@@ -180,7 +180,7 @@ class _Rollout:
             return
         self._reported.add((node, state, cause))
         seconds = self.story.cluster.clock.monotonic() - self.began
-        text = f"{seconds:4.1f} s  {node}  {state:<22}  {_plain(cause)}"
+        text = f"{seconds:4.1f} s  {node}  {state:<22}  {_without_namespace(cause)}"
         self.story.say(f"  {_cut(text, WIDTH)}")
 
 
@@ -238,7 +238,7 @@ def _names_node(policy: ClusterPolicy) -> bool:
     return bool(found) and "; node " in found[0].message
 
 
-def _plain(text: str) -> str:
+def _without_namespace(text: str) -> str:
     """Return a message without the namespace that is the same everywhere."""
     return text.replace(f"{DEFAULT_NAMESPACE}/", "")
 

@@ -39,7 +39,7 @@ async def kernel_caches(story: "Narrator") -> None:
     await _unsigned(story)
     await story.cluster.create_cache(_cache(story, FIRST))
     await _resolved(story, digests[FIRST])
-    await _cold(story)
+    await _cold_start(story)
     await _warm(story)
     await _outdated(story, digests)
     await story.finish("renewed")
@@ -88,7 +88,7 @@ async def _resolved(story: "Narrator", digest: str) -> None:
     story.claim(f"the signature of the image is good; nodes pull {_short(digest)}")
 
 
-async def _cold(story: "Narrator") -> None:
+async def _cold_start(story: "Narrator") -> None:
     clock, layer = story.cluster.clock, story.cluster.images.layer_of(FIRST)
     body = _pod("cold")
     body["spec"]["nodeSelector"] = {HOSTNAME_LABEL: NODE}

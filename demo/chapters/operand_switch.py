@@ -54,7 +54,9 @@ async def switched_on(story: Narrator) -> None:
     for line in yaml.safe_dump({"bootstrap": SETTINGS}, sort_keys=False).splitlines():
         story.say(f"      {line}")
     await _switch(story, SETTINGS)
-    found = await _until_nodes(story, "only that node has operands that are not ready", _waits)
+    found = await _until_nodes(
+        story, "only that node has operands that are not ready", _are_waiting
+    )
     story.table(operand_rows(found))
     for node, operand in _operands(found):
         if not operand.ready:
@@ -160,7 +162,7 @@ def _is_broken(found: "Sequence[GPUNodeInventory]") -> bool:
     return _not_ready(found) == [BROKEN_NODE]
 
 
-def _waits(found: "Sequence[GPUNodeInventory]") -> bool:
+def _are_waiting(found: "Sequence[GPUNodeInventory]") -> bool:
     """Return whether both operands run on every node, and neither is ready on the broken one."""
     ready = {(node, item.name): item.ready for node, item in _operands(found)}
     broken = found[NODES.index(BROKEN_NODE)]

@@ -230,7 +230,7 @@ def _read(
         is_missed = before.was_listed and _reported(report) is not _CLEAN
         fault = _UNLISTED if is_missed else before.xid_fault
         return replace(before, read_at=seen.at, exporter_fault=fault, hot_samples=0)
-    is_hot = _grew(before.figures, figures, "thermal_violation")
+    is_hot = _has_increased(before.figures, figures, "thermal_violation")
     hot_samples = before.hot_samples + 1 if is_hot else 0
     is_too_hot = hot_samples >= limits.hot_samples
     is_action_reported = report is not None and report.action != ""
@@ -268,7 +268,9 @@ def _xid_fault(
 
 
 def _ecc_fault(before: "DeviceReading | None", figures: "DeviceReading") -> Fault | None:
-    if _grew(before, figures, "volatile_errors") or _grew(before, figures, "aggregate_errors"):
+    if _has_increased(before, figures, "volatile_errors") or _has_increased(
+        before, figures, "aggregate_errors"
+    ):
         action = action_of_xid(DOUBLE_BIT_XID).action
         return _fault(action, "a new double-bit ECC error")
     return None
@@ -277,7 +279,9 @@ def _ecc_fault(before: "DeviceReading | None", figures: "DeviceReading") -> Faul
 _Counter = Literal["volatile_errors", "aggregate_errors", "thermal_violation"]
 
 
-def _grew(before: "DeviceReading | None", figures: "DeviceReading", counter: _Counter) -> bool:
+def _has_increased(
+    before: "DeviceReading | None", figures: "DeviceReading", counter: _Counter
+) -> bool:
     """Return whether a counter grew; a counter that is new, or fell, starts again."""
     old: float | None = getattr(before, counter, None)
     new: float | None = getattr(figures, counter)

@@ -6,7 +6,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from cli.command_parser import CommandLineError
-from kubectl_gpu.answer_forms import Tone, paint, structured, wrapped
+from kubectl_gpu.answer_forms import Tone, colored, structured, wrapped
 from kubectl_gpu.check.checked_cluster import read_bare_cluster, read_cluster_state
 from kubectl_gpu.check.findings import Level, report_of
 from kubectl_gpu.check.installation import check_installation, check_kubernetes
@@ -53,7 +53,7 @@ def _lines(report: "CheckReport", terminal: "Terminal", *, shows_all: bool) -> "
             yield from _left_out(left_out.pop(section, 0))
             yield from ("",) if section else ()
             section = item.section
-            yield paint(section, Tone.STRONG, terminal)
+            yield colored(section, Tone.STRONG, terminal)
         printed[section, item.level] += 1
         if printed[section, item.level] > _MOST and not shows_all:
             left_out[section] += 1
@@ -70,7 +70,7 @@ def _row(finding: "CheckFinding", terminal: "Terminal") -> "Iterator[str]":
     first, *others = wrapped(
         f"{finding.subject}: {finding.text}", terminal, indent=indent, hang="  "
     )
-    yield f"{paint(sign, _TONES[finding.level], terminal)} {first.removeprefix(indent)}"
+    yield f"{colored(sign, _TONES[finding.level], terminal)} {first.removeprefix(indent)}"
     yield from others
     if finding.cure:
         yield from wrapped(f"do: {finding.cure}", terminal, indent=f"{indent}  ", hang="  ")
@@ -85,13 +85,13 @@ def _summary(report: "CheckReport", terminal: "Terminal") -> str:
     counts = Counter(item.level for item in report.items)
     faults, warnings = counts[Level.FAULT], counts[Level.WARNING]
     if not faults and not warnings:
-        return paint("All is well.", Tone.GOOD, terminal)
+        return colored("All is well.", Tone.GOOD, terminal)
     parts = [
         f"{count} {word if count == 1 else word + 's'}"
         for count, word in ((faults, "fault"), (warnings, "warning"))
         if count
     ]
-    return paint(", ".join(parts), Tone.BAD if faults else Tone.WARNING, terminal)
+    return colored(", ".join(parts), Tone.BAD if faults else Tone.WARNING, terminal)
 
 
 _EPILOG: Final = """\

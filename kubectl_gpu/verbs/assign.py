@@ -203,7 +203,7 @@ def _apply(
     changes = [item for item in decided.values() if isinstance(item, DevicePatch)]
     for name, item in decided.items():
         if isinstance(item, str):
-            terminal.complain(f"{name} is left as it is: {item}")
+            terminal.print_error(f"{name} is left as it is: {item}")
     try:
         for change in changes:
             cluster.patch(GPU_DEVICES, change.device, change.body, is_dry=True)
@@ -215,7 +215,7 @@ def _apply(
                 cluster.patch(GPU_DEVICES, change.device, change.body, is_dry=False)
             terminal.write(f"{change.device}: {change.text}\n")
     except ChangeRefusedError as error:
-        terminal.complain(error)
+        terminal.print_error(error)
         return NO
     return ANSWERED if changes else NO
 

@@ -180,7 +180,7 @@ class _ConsoleState:
 
         # A browser may want its page before this returns.
         if not await asyncio.to_thread(webbrowser.open, address):
-            self._terminal.complain("no browser can be opened here: open the address yourself")
+            self._terminal.print_error("no browser can be opened here: open the address yourself")
 
     def _write(self, text: str) -> None:
         self._terminal.write(f"{printable(text)}\n")

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @final
 @dataclass(frozen=True, slots=True)
-class TriedPod:
+class TrialPlacement:
     """A pod that the copy took."""
 
     ref: str
@@ -26,12 +26,12 @@ class TriedPod:
 
 @final
 @dataclass(slots=True)
-class TriedPods:
+class TrialPlacements:
     """What became of the pods."""
 
     asked: int
     """How many pods were to be placed."""
-    placed: list[TriedPod] = field(default_factory=list)
+    placed: list[TrialPlacement] = field(default_factory=list)
     last: Answer | None = None
     """Answer about the last pod that was tried: the first that the copy does not take, or the last of all."""
 
@@ -42,20 +42,20 @@ class TriedPods:
 
 def try_pods(
     asked: "NewPod", count: int, snapshot: "Snapshot", *, caller: "PodCreator"
-) -> TriedPods:
+) -> TrialPlacements:
     """Place equal pods; the snapshot has them afterwards. Behind one that is not placed none is tried: it is equal.
 
     Raises:
         BadInputError: the snapshot's objects contradict each other.
     """
-    trial = TriedPods(count)
+    trial = TrialPlacements(count)
     for number in range(1, count + 1):
         pod = asked if count == 1 else _numbered(asked, number, snapshot)
         trial.last = answer_for(pod, snapshot, caller)
         decision = trial.last.decision
         if decision.verdict is not DecisionKind.PLACED or decision.placement is None:
             break
-        trial.placed.append(TriedPod(pod.ref, decision.units, decision.placement))
+        trial.placed.append(TrialPlacement(pod.ref, decision.units, decision.placement))
         if number < count:
             _place(pod, snapshot, caller)
     return trial

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from cli.simulation.snapshot import Snapshot
     from kubectl_gpu.cluster_source import ReadableSource
     from kubectl_gpu.terminal import Terminal
-    from kubectl_gpu.what_if.trial_pods import TriedPods
+    from kubectl_gpu.what_if.trial_pods import TrialPlacements
 
 
 def copy_of(source: "ReadableSource", *, cordoned: "Collection[str]" = ()) -> "Snapshot":
@@ -256,7 +256,7 @@ def _pod_of_pool(given: argparse.Namespace, snapshot: "Snapshot") -> "Object":
     }
 
 
-def _document(trial: "TriedPods") -> WhatIf:
+def _document(trial: "TrialPlacements") -> WhatIf:
     return WhatIf(
         fits=trial.fits,
         pods=trial.asked,
@@ -273,7 +273,7 @@ def _document(trial: "TriedPods") -> WhatIf:
     )
 
 
-def _text(trial: "TriedPods", terminal: "Terminal") -> str:
+def _text(trial: "TrialPlacements", terminal: "Terminal") -> str:
     answer = "" if trial.last is None else _wrapped(text_of(trial.last), terminal)
     if trial.asked == 1:
         return answer

@@ -158,14 +158,14 @@ def build_annotation_policy(
         "isOurs": f"request.userInfo.username in {cel_list(sorted(set(engine_usernames)))}",
         **_VARIABLES,
     }
-    validations = [_unless("variables.isOurs", rule) for rule in _FOR_OTHERS]
+    validations = [_exempting("variables.isOurs", rule) for rule in _FOR_OTHERS]
     if server is not None:
         others = f"request.userInfo.username != '{server}'"
-        validations += [_unless(others, rule) for rule in own_pod_rules(excluded)]
+        validations += [_exempting(others, rule) for rule in own_pod_rules(excluded)]
     return [_policy(variables, validations), _binding()]
 
 
-def _unless(exempt: str, rule: "Mapping[str, str]") -> dict[str, str]:
+def _exempting(exempt: str, rule: "Mapping[str, str]") -> dict[str, str]:
     return {**rule, "expression": f"{exempt} || ({rule['expression']})"}
 
 

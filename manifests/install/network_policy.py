@@ -46,14 +46,14 @@ def build_network_policies(installation: "Installation") -> list[Json]:
             constants.SERVER_COMPONENT,
             ingress=[
                 {"from": [scheduler], "ports": list(_PORTS)},
-                {"ports": list(_PORTS)} | _from(given),
+                {"ports": list(_PORTS)} | _peers_clause(given),
             ],
         ),
         _policy(
             installation,
             constants.SCHEDULER_DEPLOYMENT,
             constants.SCHEDULER_COMPONENT,
-            ingress=[{"ports": list(_PORTS)} | _from(given)],
+            ingress=[{"ports": list(_PORTS)} | _peers_clause(given)],
         ),
         _policy(
             installation,
@@ -62,7 +62,7 @@ def build_network_policies(installation: "Installation") -> list[Json]:
             # The servers read exporters, and these DCGM's host engine.
             ingress=[
                 {"from": [{"podSelector": {"matchLabels": _OURS}}]},
-                {"ports": list(_NODE_PORTS)} | _from(given),
+                {"ports": list(_NODE_PORTS)} | _peers_clause(given),
             ],
             selector=_ON_NODES,
         ),
@@ -77,11 +77,11 @@ def build_console_network_policy(installation: "Installation") -> Json:
         installation,
         constants.CONSOLE,
         constants.CONSOLE_COMPONENT,
-        ingress=[{"ports": [{"port": port, "protocol": "TCP"}]} | _from(given)],
+        ingress=[{"ports": [{"port": port, "protocol": "TCP"}]} | _peers_clause(given)],
     )
 
 
-def _from(peers: "tuple[Json, ...]") -> Json:
+def _peers_clause(peers: "tuple[Json, ...]") -> Json:
     """Return the peers of a rule; a rule without admits all."""
     return {"from": list(peers)} if peers else {}
 

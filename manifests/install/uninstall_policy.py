@@ -79,12 +79,12 @@ def build_uninstall_policy(
     return build_account_policy(
         name,
         [constants.service_account_username(namespace, name)],
-        matched={"resourceRules": list(_unnamed(rules))},
+        matched={"resourceRules": list(_rules_without_names(rules))},
         validations=[_DELETES_OURS, _FINALIZES, _CLEANS_NODES],
     )
 
 
-def _unnamed(rules: "Sequence[PolicyRule]") -> "Iterator[dict[str, Any]]":
+def _rules_without_names(rules: "Sequence[PolicyRule]") -> "Iterator[dict[str, Any]]":
     for rule in merge_rules(rule for rule in rules if not rule.names):
         verbs = {"delete": "DELETE", "patch": "UPDATE"}
         operations = [operation for verb, operation in verbs.items() if verb in rule["verbs"]]

@@ -168,7 +168,7 @@ def pool_reference(parameters: "ScalingParameters") -> Json:
 
 def signal_affinity(request: "NodeRequest") -> Json:
     """Return the affinity: the shape's requirements and one of the pods' required terms; empty if there is neither."""
-    shape = [_of_a_pod(requirement) for requirement in request.shape.requirements]
+    shape = [_pod_requirement(requirement) for requirement in request.shape.requirements]
     terms = [
         NodeSelectorTerm(
             match_expressions=[*shape, *(term.match_expressions or ())] or None,
@@ -182,7 +182,7 @@ def signal_affinity(request: "NodeRequest") -> Json:
     return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": selector}}
 
 
-def _of_a_pod(requirement: "ShapeRequirement") -> SelectorRequirement:
+def _pod_requirement(requirement: "ShapeRequirement") -> SelectorRequirement:
     """Return a requirement as a pod's node affinity can have it, which knows neither Gte and Lte nor minValues."""
     key, operator, values = requirement.key, requirement.operator, requirement.values
     match operator:

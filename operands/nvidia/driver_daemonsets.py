@@ -29,7 +29,7 @@ from operands.nvidia.node_software import HostSoftware
 from operands.nvidia.object_names import object_name
 from operands.nvidia.policy_transforms import select_nodes, set_host_paths, set_pods
 from operands.operand_state import OperandState
-from operands.transforms import container_of, pod_spec_of, the
+from operands.transforms import container_of, object_of, pod_spec_of
 
 Json = dict[str, Any]
 
@@ -120,7 +120,7 @@ def _build(operands: DriverOperands) -> list[Json]:
     driver, objects = description_of(operands), load_assets(NAME)
     driver.check()
     groups = driver_groups(operands.software, driver.grouping, where=driver.where)
-    manifest = the(objects, "DaemonSet")
+    manifest = object_of(objects, "DaemonSet")
     objects.remove(manifest)
     config_map = operands.object_name("startup-probe")
     _name_accounts(objects, operands.object_name(), config_map)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 from api.names import OPERAND_LABEL
 from api.well_known_labels import APP_COMPONENT_LABEL
-from operands.transforms import RESTRICTED, container_of, pod_spec_of, the, without_container
+from operands.transforms import RESTRICTED, container_of, object_of, pod_spec_of, without_container
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -84,7 +84,10 @@ def set_own_pods(daemon_set: Json, state: str, own: OwnOperands) -> None:
 def set_own_metrics(objects: "Iterable[Json]", own: OwnOperands) -> None:
     """Put the labels and annotations of the settings into Service and ServiceMonitor of either source of metrics."""
     objects = list(objects)
-    service, monitor = the(objects, "Service")["metadata"], the(objects, "ServiceMonitor")
+    service, monitor = (
+        object_of(objects, "Service")["metadata"],
+        object_of(objects, "ServiceMonitor"),
+    )
     service["labels"] = {**own.service_labels, **service["labels"]}
     if own.monitor_annotations:
         monitor["metadata"]["annotations"] = dict(own.monitor_annotations)

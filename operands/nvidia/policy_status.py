@@ -100,7 +100,7 @@ def state_status(
         current: the states that the object shows.
         now: the time of a change.
     """
-    readiness, reason, message = _judged(facts)
+    readiness, reason, message = _readiness(facts)
     before = next((item for item in current or () if item.name == facts.name), None)
     is_same = before is not None and before.state is readiness and before.since
     return StateStatus(
@@ -115,7 +115,7 @@ def state_status(
     )
 
 
-def _judged(facts: StateFacts) -> tuple[StateReadiness, Enum, str]:
+def _readiness(facts: StateFacts) -> tuple[StateReadiness, Enum, str]:
     if facts.fault is not None:
         return (StateReadiness.NOT_READY, *facts.fault)
     if facts.left:

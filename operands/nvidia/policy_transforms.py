@@ -18,7 +18,7 @@ from api.names import OPERAND_LABEL
 from api.well_known_labels import PART_OF_LABEL
 from operands.nvidia.own_pods import set_own_pods
 from operands.nvidia.policy_operands import PolicyOperands, StateFault, StateSettingsError
-from operands.transforms import container_of, pod_spec_of, set_env, the
+from operands.transforms import container_of, object_of, pod_spec_of, set_env
 
 if TYPE_CHECKING:
     from api.kinds.nvidia.operand_block import ContainerFields, ImageFields
@@ -89,7 +89,7 @@ def set_service_monitor(monitor: Json, config: "ServiceMonitorConfig") -> None:
 
 def set_or_remove_monitor(objects: list[Json], config: "ServiceMonitorConfig") -> None:
     """Have a ServiceMonitor as the spec describes it, or none."""
-    monitor = the(objects, "ServiceMonitor")
+    monitor = object_of(objects, "ServiceMonitor")
     if config.is_enabled:
         set_service_monitor(monitor, config)
     else:

@@ -62,8 +62,8 @@ class UpgradeCase:
     def unready_agents(self) -> list[str]:
         """Our agents on the node that do not work yet, and the DaemonSets of those that have no pod yet."""
         agents = [pod for pod in self.node.identified_pods if pod.is_agent]
-        staffed = {pod.agent for pod in agents if not pod.is_terminating}
-        absent = sorted(self.node.agents - staffed)
+        with_pods = {pod.agent for pod in agents if not pod.is_terminating}
+        absent = sorted(self.node.agents - with_pods)
         unready = [pod.ref for pod in agents if not pod.is_ready]
         return [*unready, *(f"DaemonSet {name}" for name in absent)]
 

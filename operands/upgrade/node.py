@@ -60,7 +60,7 @@ def step(case: "UpgradeCase") -> NodeUpgrade | None:
     move = _move(case)
     if move is None:
         return None
-    message = truncate(_remarks(case) + move.message, 1024)
+    message = truncate(_invalid_marks_text(case) + move.message, 1024)
     record = _record_after(case, move)
     actions: list[UpgradeAction] = []
     if isinstance(move, Stay) and _is_unrecorded(case):
@@ -115,7 +115,7 @@ def _unmounting(
     return (back,) if waits else ()
 
 
-def _remarks(case: "UpgradeCase") -> str:
+def _invalid_marks_text(case: "UpgradeCase") -> str:
     remarks = ""
     if not case.recorded.is_label_valid:
         label = truncate(case.node.labels.get(UPGRADE_STATE_LABEL, ""), 64)

@@ -89,10 +89,14 @@ def read_record(node: "UpgradeNode", now: dt.datetime) -> RecordedNode:
     written = _decoded(node.annotations.get(UPGRADE_RECORD_ANNOTATION))
     if state is None:
         return RecordedNode(
-            node, _unwritten(UpgradeState.UNKNOWN, written, None), is_label_valid=False
+            node,
+            _record_of_foreign_state(UpgradeState.UNKNOWN, written, None),
+            is_label_valid=False,
         )
     if written is None or written.state is not state:
-        return RecordedNode(node, _unwritten(state, written, _start(node, state, now)))
+        return RecordedNode(
+            node, _record_of_foreign_state(state, written, _start(node, state, now))
+        )
     if written.since is None or written.since > now:
         since = None if state.is_idle else now
         return RecordedNode(node, msgspec.structs.replace(written, since=since))
@@ -111,7 +115,7 @@ def _decoded(text: str | None) -> UpgradeRecord | None:
     return record if 0 <= record.attempt < 2**31 else None
 
 
-def _unwritten(
+def _record_of_foreign_state(
     state: UpgradeState, written: UpgradeRecord | None, since: dt.datetime | None
 ) -> UpgradeRecord:
     """Return the record of a state that another client set; the attempt goes on."""

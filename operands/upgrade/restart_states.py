@@ -35,7 +35,7 @@ def pod_restart(case: "UpgradeCase") -> "UpgradeMove":
     if stale or driver_pods.waits_for_safe_load(case.node):
         move = put_off(case) or _full_after_all(case) or _emptied(case) or _replaced(case, stale)
     else:
-        move = _overtaken(case) or _starting(case)
+        move = _held_off(case) or _starting(case)
     if isinstance(move, Advance) or not case.is_over:
         return move
     text = f"the driver was not ready in time: {move.message}"
@@ -79,7 +79,7 @@ def _full_after_all(case: "UpgradeCase") -> Advance | None:
     return Advance(UpgradeState.CORDON_REQUIRED, UpgradeReason.STARTED, text)
 
 
-def _overtaken(case: "UpgradeCase") -> Stay | None:
+def _held_off(case: "UpgradeCase") -> Stay | None:
     """Return how the driver pod is held off that its DaemonSet makes of a revision with another configuration.
 
     The one before was deleted while pods of users stayed, and they have to leave first.

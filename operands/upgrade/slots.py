@@ -90,7 +90,7 @@ def choose(
         else:
             slots[item.node.name] = obstacle
     budget = _SlotBudget(parameters, nodes)
-    for item in sorted(candidates, key=lambda candidate: _urgency(parameters, candidate)):
+    for item in sorted(candidates, key=lambda candidate: _start_order(parameters, candidate)):
         slots[item.node.name] = budget.take(item)
     return slots
 
@@ -135,7 +135,7 @@ def _refusal_of(parameters: "UpgradeParameters") -> SlotRefused | None:
     return SlotRefused(UpgradeReason.POLICY_REFUSED, f"no node starts: {text}")
 
 
-def _urgency(
+def _start_order(
     parameters: "UpgradeParameters", recorded: "RecordedNode"
 ) -> tuple[int, bool, bool, bool, dt.datetime, int, int, str]:
     """Return a sort key: the first is the next to start; a node whose pods are not read goes behind those that are known."""
@@ -179,7 +179,7 @@ class _SlotBudget:
             return SlotRefused(UpgradeReason.MAX_PARALLEL, text)
         is_new = not is_away(recorded)
         if is_new and self._away >= self._limit:
-            return SlotRefused(UpgradeReason.MAX_UNAVAILABLE, self._full())
+            return SlotRefused(UpgradeReason.MAX_UNAVAILABLE, self._no_slot_text())
         self._in_progress += 1
         self._away += is_new
         return SlotGranted()
@@ -189,7 +189,7 @@ class _SlotBudget:
         of_nodes = self._limit - self._away
         return max(0, min(of_nodes, most - self._in_progress) if most else of_nodes)
 
-    def _full(self) -> str:
+    def _no_slot_text(self) -> str:
         counted = Counter(map(_cause_of, self._before))
         causes = [f"{count} {cause}" for cause, count in sorted(counted.items())]
         if starting := self._away - len(self._before):

@@ -138,7 +138,7 @@ def _templates() -> "Iterator[tuple[str, str]]":
             return rendered(json.dumps(documents))
 
         text = _with_variants(text_of, usual)
-        yield f"templates/{name}.yaml", _GENERATED + _where(_conditions(group), text)
+        yield f"templates/{name}.yaml", _GENERATED + _if_all(_conditions(group), text)
     yield "templates/_base_settings.tpl", _base_settings(tokens, usual)
     yield "templates/_workload_webhooks.tpl", _GENERATED + workload_helper(_SETTINGS)
 
@@ -156,7 +156,7 @@ def _with_variants(
         _with_variants(text_of, {**fixed, first.path: value}, others)
         for value in (first.met, first.unmet)
     )
-    return unmet if met == unmet else _either(first.condition, met, unmet)
+    return unmet if met == unmet else _if_else(first.condition, met, unmet)
 
 
 def _installation(tokens: Tokens, fixed: "Mapping[str, object]") -> Installation:
@@ -242,7 +242,7 @@ def _with_marks(text: str, tokens: Tokens) -> tuple[str, str]:
     return text, "".join(replaced)
 
 
-def _either(condition: str, met: str, unmet: str) -> str:
+def _if_else(condition: str, met: str, unmet: str) -> str:
     return f"{{{{- if {condition} }}}}\n{met}{{{{- else }}}}\n{unmet}{{{{- end }}}}\n"
 
 
@@ -254,7 +254,7 @@ def _conditions(group: ObjectGroup) -> list[str]:
     return conditions
 
 
-def _where(conditions: list[str], text: str) -> str:
+def _if_all(conditions: list[str], text: str) -> str:
     """Return the text under the conditions of its group."""
     match conditions:
         case []:

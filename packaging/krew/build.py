@@ -137,11 +137,11 @@ def write_archive(path: Path, directory: Path) -> None:
     ):
         for item in sorted(directory.rglob("*")):
             archive.add(
-                item, item.relative_to(directory).as_posix(), recursive=False, filter=_plain
+                item, item.relative_to(directory).as_posix(), recursive=False, filter=_reproducible
             )
 
 
-def _plain(info: tarfile.TarInfo) -> tarfile.TarInfo:
+def _reproducible(info: tarfile.TarInfo) -> tarfile.TarInfo:
     is_program = info.isdir() or info.mode & 0o100
     info.mode = 0o777 if info.issym() else 0o755 if is_program else 0o644
     info.mtime = info.uid = info.gid = 0

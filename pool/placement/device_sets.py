@@ -103,7 +103,7 @@ class _Choices(NamedTuple):
     """Numbers of devices taken of each class of `_alike`, for each set."""
 
 
-class _Alike(NamedTuple):
+class _DeviceClasses(NamedTuple):
     """The classes of interchangeable devices."""
 
     classes: tuple[tuple[int, tuple[int, ...]], ...]
@@ -113,7 +113,7 @@ class _Alike(NamedTuple):
 
 
 @functools.lru_cache(maxsize=256)
-def _alike(topology: "Topology") -> _Alike:
+def _alike(topology: "Topology") -> _DeviceClasses:
     """Return the classes of interchangeable devices.
 
     Two devices are alike if they are on one NUMA node and connected to every other device in the same way. Exchanging
@@ -132,7 +132,7 @@ def _alike(topology: "Topology") -> _Alike:
         first = tuple(itertools.accumulate((1 << position for position in members), initial=0))
         found.append((first[-1], first))
     numbers = {at: number for number, members in enumerate(classes) for at in members}
-    return _Alike(tuple(found), tuple(numbers[at] for at in range(len(topology.numa))))
+    return _DeviceClasses(tuple(found), tuple(numbers[at] for at in range(len(topology.numa))))
 
 
 def _are_alike(topology: "Topology", first: int, second: int) -> bool:
@@ -229,7 +229,7 @@ def _value_of_remaining(topology: "Topology", left: int) -> _Remaining:
 
 
 def _preferred(
-    alike: _Alike,
+    alike: _DeviceClasses,
     taken: "Sequence[tuple[int, ...]]",
     *,
     order: "Sequence[int]",

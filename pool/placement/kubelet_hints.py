@@ -113,7 +113,7 @@ def most_numa_nodes(
     """Return on how many NUMA nodes so many units may be; None where it does not matter, 0 where none will do."""
     if policy not in _STRICT:
         return None
-    fewest = _fewest(capacity, units)
+    fewest = _least_numa_nodes(capacity, units)
     if policy is TopologyManagerPolicy.SINGLE_NUMA_NODE and fewest > 1:
         return 0
     return fewest
@@ -122,7 +122,7 @@ def most_numa_nodes(
 _STRICT = (TopologyManagerPolicy.RESTRICTED, TopologyManagerPolicy.SINGLE_NUMA_NODE)
 
 
-def _fewest(capacity: "Mapping[int | None, int]", units: int) -> int:
+def _least_numa_nodes(capacity: "Mapping[int | None, int]", units: int) -> int:
     """Return the smallest number of NUMA nodes with so many units, free or not; 0 where all have fewer."""
     total = 0
     counts = sorted((count for node, count in capacity.items() if node is not None), reverse=True)

@@ -87,7 +87,7 @@ def groups_of(containers: Asked, slices: int) -> Groups | Unservable:
         if not handed_on:
             group = len(groups)
             groups.append(Group(0, 0))
-        grown = _grown(groups[group], units, (handed_on, slices))
+        grown = _extended_group(groups[group], units, (handed_on, slices))
         if grown is None:
             return Unservable(index)
         groups[group] = grown
@@ -99,7 +99,7 @@ def groups_of(containers: Asked, slices: int) -> Groups | Unservable:
     return Groups(slices, tuple(groups), tuple(parts))
 
 
-def _grown(group: Group, units: int, bounds: tuple[int, int]) -> Group | None:
+def _extended_group(group: Group, units: int, bounds: tuple[int, int]) -> Group | None:
     """Return the group with a container of so many units; None where it cannot be served.
 
     `bounds` are the units handed on to the container, which are of the group, and the units of a device.

@@ -91,7 +91,7 @@ class DeviceRemedies:
         devices = self._withheld(name, cause)
         if not self.could_do(name, sum(map(self._returned, devices))):
             return None
-        found = _few(
+        found = _minimal_subset(
             devices,
             lambda entries: self.takes(
                 name,
@@ -159,7 +159,7 @@ class DeviceRemedies:
         )
         if not self.could_do(node, units):
             return None
-        return _few(
+        return _minimal_subset(
             candidates,
             lambda candidate: self.takes(
                 node, NodeChange(joined=tuple(item.device for item in candidate))
@@ -189,7 +189,7 @@ class DeviceRemedies:
         return (entry.layout.full & ~taken).bit_count()
 
 
-def _few(
+def _minimal_subset(
     candidates: "Sequence[_Candidate]", suffice: "Callable[[Sequence[_Candidate]], bool]"
 ) -> "list[_Candidate] | None":
     """Return candidates that suffice, none of which can be left out; None where none are found."""

@@ -113,7 +113,7 @@ class AssignmentEvents:
         ):
             waiting.pop(device.metadata.uid, None)
             return None
-        left_s = self._left_s(device.metadata.uid, [condition], waiting)
+        left_s = self._remaining_s(device.metadata.uid, [condition], waiting)
         if left_s == 0:
             self._recorder.warning(
                 ObjectReference.to(GPU_DEVICES, device.metadata),
@@ -135,7 +135,7 @@ class AssignmentEvents:
             waiting.pop(inventory.metadata.uid, None)
             return None
         conditions = [item for item in map(_assigned, devices) if item is not None]
-        left_s = self._left_s(inventory.metadata.uid, [readiness, *conditions], waiting)
+        left_s = self._remaining_s(inventory.metadata.uid, [readiness, *conditions], waiting)
         if left_s == 0:
             text = (
                 "the node is ready and none of its devices is in a pool: annotate them with"
@@ -145,7 +145,7 @@ class AssignmentEvents:
             self._recorder.warning(reference, EventReason.NODE_WITHOUT_POOL, text, action=ACTION)
         return left_s or None
 
-    def _left_s(
+    def _remaining_s(
         self, uid: str, conditions: "Iterable[Condition]", waiting: dict[str, float]
     ) -> float | None:
         """Return the seconds that are left of an idle object's grace period; 0 once when it ends, then None."""

@@ -54,7 +54,11 @@ class AssignmentSources:
         duplicates: set[DeviceName] = set()
         for device in devices:
             entry = self.index.devices.get(device.name)
-            found = self._users(entry) | self._strangers(node, device) if entry else _UNKNOWN_POOL
+            found = (
+                self._users(entry) | self._unaccounted_resources(node, device)
+                if entry
+                else _UNKNOWN_POOL
+            )
             if found:
                 users[device.name] = found
             if entry is not None and entry.is_duplicate:
@@ -78,7 +82,7 @@ class AssignmentSources:
     def is_used(self, node: "NodeName", device: "GPUDevice") -> bool:
         """Say whether a pod or reservation may have a unit of the node's device."""
         entry = self.index.devices.get(device.name)
-        return entry is None or bool(self._users(entry) | self._strangers(node, device))
+        return entry is None or bool(self._users(entry) | self._unaccounted_resources(node, device))
 
     def awaits_validation(self, node: "NodeName", devices: "Sequence[GPUDevice]") -> bool:
         """Say whether the node's readiness with these devices, or their health, has still to be judged."""
@@ -107,7 +111,7 @@ class AssignmentSources:
                 found |= _UNKNOWN_POOL
         return frozenset(found)
 
-    def _strangers(self, node: "NodeName", device: "GPUDevice") -> frozenset[str]:
+    def _unaccounted_resources(self, node: "NodeName", device: "GPUDevice") -> frozenset[str]:
         """Return the pool's resources of which pods use unknown devices of the node: this device may be one."""
         ref = device.status.pool_ref
         if ref is None:

@@ -155,7 +155,7 @@ class DeviceHealthController:
         self._expected: Expectations[DeviceName, _OwnStatus] = Expectations(now)
         self._faulted: dict[NodeName, Counter[RecoveryAction]] = {}
         # node -> reason -> devices
-        self._show_faulted()
+        self._export_faulted()
 
     def forget_gauges(self) -> None:
         DEVICES_FAULTED.clear()
@@ -171,7 +171,7 @@ class DeviceHealthController:
         waits: list[float] = []
 
         async def examine(device: "GPUDevice") -> None:
-            before = _before(device, gpus.get(device.name))
+            before = _previous_health(device, gpus.get(device.name))
             report = reports.get(device.status.uuid)
             now = self._now().monotonic
             after = assess_health(
@@ -182,7 +182,7 @@ class DeviceHealthController:
                 limits=self._limits,
                 now=now,
             )
-            after = _given_up(device, after)
+            after = _unrepaired(device, after)
             if after.is_known:
                 is_new = seen is not None and after.read_at != before.read_at
                 figures = seen.page.devices.get(device.status.uuid) if seen and is_new else None
@@ -250,9 +250,9 @@ class DeviceHealthController:
         if counted:
             self._faulted[node] = counted
         if counted != before:
-            self._show_faulted()
+            self._export_faulted()
 
-    def _show_faulted(self) -> None:
+    def _export_faulted(self) -> None:
         total: Counter[RecoveryAction] = Counter()
         for counted in self._faulted.values():
             total += counted
@@ -261,14 +261,14 @@ class DeviceHealthController:
                 DEVICES_FAULTED.labels(action.value).set(total[action])
 
 
-def _before(device: "GPUDevice", gpu: _Device | None) -> DeviceHealth:
+def _previous_health(device: "GPUDevice", gpu: _Device | None) -> DeviceHealth:
     """Return the known health of a device; before the first report that of its condition."""
     if gpu is not None and gpu.is_of(device) and gpu.health.is_known:
         return gpu.health
-    return _recalled(device)
+    return _health_of_condition(device)
 
 
-def _given_up(device: "GPUDevice", health: DeviceHealth) -> DeviceHealth:
+def _unrepaired(device: "GPUDevice", health: DeviceHealth) -> DeviceHealth:
     """Return the health of a device for which its repair did not help: it is to be replaced."""
     repair, fault = device.status.repair, health.present_fault
     if fault is None or repair is None or repair.step is not RepairStep.FAILED:
@@ -299,7 +299,7 @@ def _condition_of(device: "GPUDevice") -> "Condition | None":
     return find_condition(device.status.conditions, DeviceCondition.HEALTHY)
 
 
-def _recalled(device: "GPUDevice") -> DeviceHealth:
+def _health_of_condition(device: "GPUDevice") -> DeviceHealth:
     """Return the health by the condition, so that a restart neither forgets nor invents a fault."""
     condition = _condition_of(device)
     if condition is None:

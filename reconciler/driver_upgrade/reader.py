@@ -142,7 +142,7 @@ class UpgradeReader:
         Raises:
             KubeError: a list failed, or an object cannot be read: one node less would be one more that may be away.
         """
-        daemon_sets = await self._list(resources.DAEMON_SETS, UpgradeDaemonSet, _itself)
+        daemon_sets = await self._list(resources.DAEMON_SETS, UpgradeDaemonSet, _identity)
         self._agents = agent_daemons(daemon_sets)
         self._held = frozenset(
             item.metadata.uid
@@ -152,7 +152,7 @@ class UpgradeReader:
         daemons = driver_daemons(
             daemon_sets,
             await self._list(
-                resources.CONTROLLER_REVISIONS, ControllerRevision, _itself, DRIVER_SELECTOR
+                resources.CONTROLLER_REVISIONS, ControllerRevision, _identity, DRIVER_SELECTOR
             ),
         )
 
@@ -319,7 +319,7 @@ def _by_node(pods: "Iterable[_Seen]") -> "dict[NodeName, list[_Seen]]":
     return dict(found)
 
 
-def _itself(item: T) -> T:
+def _identity(item: T) -> T:
     return item
 
 

@@ -158,7 +158,7 @@ class DriverUpgrades:
         facts = {name: seen.facts(name, reported=reasons.get(name, "")) for name in seen.nodes}
         read = [name for name, node in facts.items() if self._is_decided_by_pods(node)]
         pods = await self._reader.pods(sorted(read), self._refusal)
-        for name, found in self._remembered(facts).items():
+        for name, found in self._cached_pods(facts).items():
             pods.setdefault(name, found)
 
         def plan() -> "dict[str, OwnerUpgrade]":
@@ -200,7 +200,7 @@ class DriverUpgrades:
     def _refusal(self, uid: "PodUid") -> "tuple[EvictionAnswer, str] | None":
         return self._refused.answer(uid, self._now().monotonic)
 
-    def _remembered(
+    def _cached_pods(
         self, facts: "Mapping[NodeName, UpgradeNode]"
     ) -> "dict[NodeName, tuple[PodOnNode, ...]]":
         oldest = self._now().monotonic - CANDIDATE_S

@@ -124,8 +124,8 @@ class SchedulerTrust:
         desired = hash_of(authorities)
         if deployment.trust_hash == desired:
             return CHECK_EVERY_S
-        left_s = self._left_s(deployment)
-        return left_s if left_s > 0 else await self._restart(deployment, desired)
+        remaining_s = self._remaining_s(deployment)
+        return remaining_s if remaining_s > 0 else await self._restart(deployment, desired)
 
     async def _authorities(self) -> bytes:
         """Return the CAs as PEM; nothing where there are none yet."""
@@ -146,7 +146,7 @@ class SchedulerTrust:
         """Say whether the Deployment is new: its pods have hardly started."""
         return deployment.trust_hash is None and deployment.metadata.uid != self._annotated_uid
 
-    def _left_s(self, deployment: Deployment) -> float:
+    def _remaining_s(self, deployment: Deployment) -> float:
         if self._restarted_at is None or self._is_first(deployment):
             return 0.0
         return self._restarted_at + RESTART_INTERVAL_S - self._now().monotonic

@@ -57,7 +57,7 @@ class InventoryWriter:
         self._expected.pop(node, None)
         return True
 
-    def _of(self, node: NodeName) -> "Expectations[_Object, None]":
+    def _expectations_of(self, node: NodeName) -> "Expectations[_Object, None]":
         return self._expected.setdefault(node, Expectations(self._now))
 
     async def has_node(self, node: NodeName) -> bool:
@@ -78,7 +78,7 @@ class InventoryWriter:
         )
         if metadata is None:
             return None
-        self._of(node).expect((GPU_DEVICES, name), None, metadata)
+        self._expectations_of(node).expect((GPU_DEVICES, name), None, metadata)
         return metadata
 
     async def create_inventory(self, node: NodeName) -> "ObjectMeta | None":
@@ -86,7 +86,7 @@ class InventoryWriter:
         metadata = await self._create(GPU_NODE_INVENTORIES, node)
         if metadata is None:
             return None
-        self._of(node).expect((GPU_NODE_INVENTORIES, node), None, metadata)
+        self._expectations_of(node).expect((GPU_NODE_INVENTORIES, node), None, metadata)
         return metadata
 
     async def disown(self, resource: "Resource", metadata: "ObjectMeta") -> None:
@@ -109,21 +109,25 @@ class InventoryWriter:
         """Own these fields of a device's status."""
         written = await self._device_status.apply(name, status)
         if written is not None:
-            self._of(node).expect((GPU_DEVICES, name), None, written)
+            self._expectations_of(node).expect((GPU_DEVICES, name), None, written)
 
     async def apply_inventory(self, node: NodeName, status: object) -> None:
         """Own these fields of an inventory's status."""
         written = await self._inventory_status.apply(node, status)
         if written is not None:
-            self._of(node).expect((GPU_NODE_INVENTORIES, node), None, written)
+            self._expectations_of(node).expect((GPU_NODE_INVENTORIES, node), None, written)
 
     async def delete_device(self, node: NodeName, device: GPUDevice) -> None:
         if await self._delete(GPU_DEVICES, device.metadata):
-            self._of(node).expect_deletion((GPU_DEVICES, device.name), None, device.metadata.uid)
+            self._expectations_of(node).expect_deletion(
+                (GPU_DEVICES, device.name), None, device.metadata.uid
+            )
 
     async def delete_inventory(self, node: NodeName, metadata: "ObjectMeta") -> None:
         if await self._delete(GPU_NODE_INVENTORIES, metadata):
-            self._of(node).expect_deletion((GPU_NODE_INVENTORIES, node), None, metadata.uid)
+            self._expectations_of(node).expect_deletion(
+                (GPU_NODE_INVENTORIES, node), None, metadata.uid
+            )
 
     async def _create(
         self,

@@ -135,7 +135,7 @@ class _SigningRequest:
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Judged:
+class _ResolvedState:
     resolution: CacheResolution
     needs_signature: bool = False
     """Admission is to sign: the annotations prove nothing, or are under the previous key."""
@@ -225,13 +225,13 @@ class CacheStatusReconciler:
         await self._write_status(cache, CacheResolution(fault=reported))
         return self._until_next_request(cache)
 
-    def _proven_image(self, cache: "GKMCache") -> _Judged:
+    def _proven_image(self, cache: "GKMCache") -> _ResolvedState:
         """Return the image that the stored annotations prove."""
         proven = self._sources.proof.proven(cache)
         if isinstance(proven, str):
             fault = f"its image is not proven to be admission's: {proven}"
-            return _Judged(resolution=CacheResolution(fault=fault), needs_signature=True)
-        return _Judged(
+            return _ResolvedState(resolution=CacheResolution(fault=fault), needs_signature=True)
+        return _ResolvedState(
             resolution=CacheResolution(digest=proven.image.digest, image=proven.image.facts),
             needs_signature=proven.signed_with is SignedWith.PREVIOUS,
         )

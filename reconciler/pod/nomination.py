@@ -110,7 +110,7 @@ class NominationWriter:
         queued = self._queued()
         uids = frozenset(pod.uid for pod, _ in queued)
         self._sent &= uids
-        head = max(self._head, self._departed(uids))
+        head = max(self._head, self._record_departures(uids))
         found = [
             Nomination(pod, node)
             for pod, node in reversed(queued[head:])
@@ -118,7 +118,7 @@ class NominationWriter:
         ]
         return found[:BATCH]
 
-    def _departed(self, uids: "frozenset[PodUid]") -> int:
+    def _record_departures(self, uids: "frozenset[PodUid]") -> int:
         """Store the queued pods; return how many left the queue within `AHEAD_S`."""
         now = self._now().monotonic
         self._departures.append((now, len(self._seen - uids)))
@@ -141,7 +141,7 @@ class NominationWriter:
             if not pod.awaits_capacity:  # still gated: kube-scheduler does not take it
                 queued.append((pod, reservation.node))
         # Stable: pods of one priority stay in the order of their admission.
-        queued.sort(key=_urgency)
+        queued.sort(key=_priority_order)
         return queued
 
     async def nominate(self, due: list[Nomination]) -> bool:
@@ -178,7 +178,7 @@ class NominationWriter:
         PODS_NOMINATED.inc()
 
 
-def _urgency(queued: "tuple[PodFacts, NodeName]") -> int:
+def _priority_order(queued: "tuple[PodFacts, NodeName]") -> int:
     return -queued[0].priority
 
 

@@ -99,7 +99,7 @@ class SchedulerRequeue:
         while True:
             await asyncio.sleep(PERIOD_S)
             for pod in self.due():
-                await self._touch(pod)
+                await self._write_wake_annotation(pod)
 
     def due(self) -> "list[PodFacts]":
         """Return the pods to touch now; each free unit counts for one pod only.
@@ -171,7 +171,7 @@ class SchedulerRequeue:
                 left -= pod.demand.units
                 del self._candidates[pod.uid]
 
-    async def _touch(self, pod: "PodFacts") -> None:
+    async def _write_wake_annotation(self, pod: "PodFacts") -> None:
         stamp = self._now().utc.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         patch = {"metadata": {"uid": pod.uid, "annotations": {WOKEN_ANNOTATION: stamp}}}
         try:

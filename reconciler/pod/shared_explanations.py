@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pool.model import Demand, PodFacts, PodSelection
     from pool.peer_rules import Peer, PeerRule
 
-    _Like = tuple[Demand, bool, int, ComputeResources, tuple[tuple[PeerRule, Peer], ...]]
+    _EquivalenceKey = tuple[Demand, bool, int, ComputeResources, tuple[tuple[PeerRule, Peer], ...]]
     """Demand, whether it has our gate, the id of the selection, which equal pods share, what is requested, and by which
     rules other pods keep it away."""
 
@@ -46,16 +46,16 @@ class SharedExplanations:
         self._reader = reader
         self._index = index
         self._now = now
-        self._texts: dict[_Like, tuple[PodSelection | None, WaitText]] = {}
+        self._texts: dict[_EquivalenceKey, tuple[PodSelection | None, WaitText]] = {}
         # the selection is kept with the text, so that it keeps its id
 
-    def knows(self, pod: "PodFacts") -> bool:
+    def has_explained(self, pod: "PodFacts") -> bool:
         """Return whether a pod that is alike was explained."""
-        return self._like_of(pod) in self._texts
+        return self._equivalence_key(pod) in self._texts
 
     def explain(self, pod: "PodFacts") -> WaitText:
         """Return why a waiting pod waits; it changes nothing."""
-        key = self._like_of(pod)
+        key = self._equivalence_key(pod)
         cached = self._texts.get(key)
         if cached is None:
             cached = self._texts[key] = (pod.selection, self._text_of(pod))
@@ -67,6 +67,6 @@ class SharedExplanations:
         found = explain(self._reader, self._index, question, with_remedies=False)
         return WaitText(found.reason, wait_summary(found))
 
-    def _like_of(self, pod: "PodFacts") -> "_Like":
+    def _equivalence_key(self, pod: "PodFacts") -> "_EquivalenceKey":
         away = () if pod.peer is None else tuple(self._index.peers.keeping_away(pod.peer))
         return pod.demand, pod.awaits_capacity, id(pod.selection), pod.requests, away

@@ -120,7 +120,7 @@ _log = structlog.get_logger()
 class PodExplainer(Protocol):
     """Explains pods as things are when it is asked first about their like."""
 
-    def knows(self, pod: "PodFacts") -> bool:
+    def has_explained(self, pod: "PodFacts") -> bool:
         """Return whether it was asked about such a pod already, so that the answer costs nothing."""
 
     def explain(self, pod: "PodFacts") -> "WaitText":
@@ -229,7 +229,7 @@ class WaitExplanation:
         if pod is None:
             return
         if self._waits(pod):
-            if round_.is_spent and not round_.explainer.knows(pod):
+            if round_.is_spent and not round_.explainer.has_explained(pod):
                 self._due.append(uid)
             else:
                 await self._explain(pod, round_)

@@ -220,7 +220,7 @@ class NodeBootstrap:
         self._parameters = parameters
         self._recorder = recorder
         self._now = now
-        self._remembered: dict[NodeName, BootstrapState] = {}
+        self._last_bootstrap: dict[NodeName, BootstrapState] = {}
         self._expected: Expectations[NodeName, _Part] = Expectations(now)
         self._gauges = BootstrapGauges()
 
@@ -236,14 +236,14 @@ class NodeBootstrap:
         if inventory.status == _UNTOLD:
             return None
         now = self._now()
-        before = self._remembered.get(node)
+        before = self._last_bootstrap.get(node)
         readiness = assess_readiness(
             recalled(inventory.status) if before is None else before,
             self._sources.facts(node, inventory),
             self._parameters,
             now=now.monotonic,
         )
-        self._remembered[node] = readiness.bootstrap
+        self._last_bootstrap[node] = readiness.bootstrap
         current = self._current(node, inventory)
         conditions = conditions_of(
             readiness, current.conditions, generation=inventory.metadata.generation, now=now.utc
@@ -308,7 +308,7 @@ class NodeBootstrap:
         )
 
     def _forget(self, node: NodeName) -> None:
-        self._remembered.pop(node, None)
+        self._last_bootstrap.pop(node, None)
         self._gauges.forget(node)
 
 

@@ -61,16 +61,16 @@ class Expectations(Generic[Key, T]):
 
     def expect(self, key: Key, value: T, written: "ObjectMeta") -> None:
         """Expect the version of the answer to a write, or a later one."""
-        self._put(key, _Write(self._until(), written.uid, written.resource_version, value))
+        self._put(key, _Write(self._deadline(), written.uid, written.resource_version, value))
 
     def expect_newer(self, key: Key, value: T, than: "ObjectMeta") -> None:
         """Expect a later version than the one that was read: of a write whose answer has none."""
-        write = _Write(self._until(), than.uid, than.resource_version, value, is_before=True)
+        write = _Write(self._deadline(), than.uid, than.resource_version, value, is_before=True)
         self._put(key, write)
 
     def expect_deletion(self, key: Key, value: T, uid: str) -> None:
         """Expect that the object of this uid is gone."""
-        self._put(key, _Write(self._until(), uid, "", value, is_deletion=True))
+        self._put(key, _Write(self._deadline(), uid, "", value, is_deletion=True))
 
     def unseen(self, key: Key, current: "ObjectMeta | None") -> T | None:
         """Return the value that was written and is not in the object as it is shown."""
@@ -90,7 +90,7 @@ class Expectations(Generic[Key, T]):
                 del self._writes[key]
         return not self._writes
 
-    def _until(self) -> float:
+    def _deadline(self) -> float:
         return self._now().monotonic + self._seen_within_s
 
     def _put(self, key: Key, write: _Write[T]) -> None:

@@ -75,13 +75,13 @@ class BackendProbe:
         if backend is ScalingBackend.NONE:
             return _NOTHING
         if backend in REMOVED_BACKENDS:
-            return await self._lesser(
+            return await self._fallback(
                 BackendReady.REMOVED,
                 f"backend {backend.value} was removed: set spec.autoscaling.backend to"
                 f" {ScalingBackend.KARPENTER_SIGNAL.value}",
             )
         if backend not in self._enabled:
-            return await self._lesser(
+            return await self._fallback(
                 BackendReady.NOT_ENABLED,
                 f"backend {backend.value} is not in the server's setting autoscaling.backends: add it there,"
                 " and render the server's rights again",
@@ -90,7 +90,7 @@ class BackendProbe:
             return _NO_KARPENTER
         return ChosenBackend(backend)
 
-    async def _lesser(self, reason: BackendReady, message: str) -> ChosenBackend:
+    async def _fallback(self, reason: BackendReady, message: str) -> ChosenBackend:
         """Return signals where these are possible, otherwise nothing."""
         signal = ScalingBackend.KARPENTER_SIGNAL
         if signal in self._enabled and await self._serves(NODE_POOLS):

@@ -133,17 +133,17 @@ class ProtectedNodes:
         )
 
     def _is_over(self, node: "NodeFacts") -> bool:
-        left_s = _left_s(node.keep_until, self._now().utc)
-        return left_s is None or left_s <= 0
+        remaining_s = _remaining_s(node.keep_until, self._now().utc)
+        return remaining_s is None or remaining_s <= 0
 
     async def _keep(self, node: "NodeFacts") -> None:
         if node.do_not_disrupt and not node.keep_until:
             return  # of another client
         now = self._now().utc
         current = self._expected.unseen(node.name, _metadata(node)) or node.keep_until
-        left_s = _left_s(current, now)
+        remaining_s = _remaining_s(current, now)
         is_there = node.do_not_disrupt or current != node.keep_until
-        if is_there and left_s is not None and left_s > RENEWED_AFTER_S:
+        if is_there and remaining_s is not None and remaining_s > RENEWED_AFTER_S:
             return
         text = format_time(now + dt.timedelta(seconds=KEPT_FOR_S))
         await self._write(node, {DO_NOT_DISRUPT_ANNOTATION: "true", KEEP_UNTIL_ANNOTATION: text})
@@ -164,11 +164,13 @@ class ProtectedNodes:
         self._expected.expect_newer(node.name, written, _metadata(node))
 
 
-def _left_s(until: str, now: dt.datetime) -> float | None:
+def _remaining_s(until: str, now: dt.datetime) -> float | None:
     """Return the seconds until the written end; None where none is readable, or a clock that was ahead wrote it."""
     end = parse_time(until)
-    left_s = None if end is None else (end - now).total_seconds()
-    return None if left_s is not None and left_s > KEPT_FOR_S + MOST_AHEAD_S else left_s
+    remaining_s = None if end is None else (end - now).total_seconds()
+    return (
+        None if remaining_s is not None and remaining_s > KEPT_FOR_S + MOST_AHEAD_S else remaining_s
+    )
 
 
 def _metadata(node: "NodeFacts") -> ObjectMeta:

@@ -46,7 +46,7 @@ class WaitingPodEvents:
         now: "dt.datetime",
     ) -> None:
         """Record what is new, for the first pods of the queue; the others get theirs at the next passes."""
-        before, news = self._reported.get(pool, {}), dict(_news(plan, observed))
+        before, news = self._reported.get(pool, {}), dict(_events_by_pod(plan, observed))
         after: dict[PodUid, str] = {}
         count = 0
         for pod in waiting:
@@ -68,7 +68,7 @@ class WaitingPodEvents:
         self._reported.pop(pool, None)
 
 
-def _news(
+def _events_by_pod(
     plan: "ScalingPlan", observed: "Sequence[ObservedRequest]"
 ) -> "Iterator[tuple[PodUid, tuple[str, ScalingEvent]]]":
     """Yield for each pod what distinguishes its state, and its Event."""

@@ -215,7 +215,7 @@ class Verb(DecidedEndpoint["VerbResult"]):
             return Reply(401, unread.text.encode(), TEXT)
         self._durations.observe("malformed", self._clock.monotonic())
         _log.warning("extender request unreadable", verb=self._name, error=unread.text)
-        return self._sorry(unread.text)
+        return self._error_reply(unread.text)
 
     def _reply(self, decided: "VerbResult", started: float) -> Reply:
         self._durations.observe(decided.outcome, started)
@@ -226,9 +226,9 @@ class Verb(DecidedEndpoint["VerbResult"]):
 
     def _failed(self) -> Reply:
         _log.exception("extender call failed", verb=self._name)
-        return self._sorry(_FAILED)
+        return self._error_reply(_FAILED)
 
-    def _sorry(self, text: str) -> Reply:
+    def _error_reply(self, text: str) -> Reply:
         return Reply(200, _ERROR_ANSWERS[self._name](text))
 
 

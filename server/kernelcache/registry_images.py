@@ -179,7 +179,9 @@ class RegistryImages:
         client = RegistryClient(self._connections, credentials, self._clock)
         reference = question.reference
         digest = reference.digest or await self._digest(client, reference)
-        facts, signatures = await _both(client, reference, digest, is_signed=bool(question.signers))
+        facts, signatures = await _image_and_signatures(
+            client, reference, digest, is_signed=bool(question.signers)
+        )
         results: list[VerificationResult] = []
         if signatures is not None:
             results = await self._verify(question, digest, signatures)
@@ -215,7 +217,7 @@ class RegistryImages:
         self._connections = None
 
 
-async def _both(
+async def _image_and_signatures(
     client: RegistryClient, reference: "ImageReference", digest: "Digest", *, is_signed: bool
 ) -> "tuple[CacheImageFacts, FoundSignatures | None]":
     """Return what the image says, and its signatures where they matter, read at the same time."""

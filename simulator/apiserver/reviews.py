@@ -57,9 +57,9 @@ class Reviewer:
         return {"authenticated": True, "user": user.info}
 
     def _of_access(self, spec: Json) -> Json:
-        return {"allowed": self._may(spec.get("user", ""), spec)}
+        return {"allowed": self._is_allowed(spec.get("user", ""), spec)}
 
-    def _may(self, user: str, spec: Json) -> bool:
+    def _is_allowed(self, user: str, spec: Json) -> bool:
         path = spec.get("nonResourceAttributes") or {}
         if path:
             return path.get("verb") == "get" and (user, path.get("path")) in self.readers

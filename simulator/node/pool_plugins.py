@@ -95,21 +95,21 @@ class PoolPlugins:
         while True:
             await self._changed.wait()
             self._changed.clear()
-            offers = _offers(self._lists.values(), self._left_alone)
+            offers = _advertised_units(self._lists.values(), self._left_alone)
             # Each node has a kubelet of its own: none waits for another one's write.
             async with asyncio.TaskGroup() as group:
                 for node in sorted(offers.keys() | self._offered.keys()):
-                    group.create_task(self._insist(node, offers.get(node, {})))
+                    group.create_task(self._write_with_retries(node, offers.get(node, {})))
 
-    async def _insist(self, node: str, offer: Offer) -> None:
+    async def _write_with_retries(self, node: str, offer: Offer) -> None:
         try:
-            await self._offer(node, offer)
+            await self._write_units(node, offer)
         except KubeError as error:
             _log.warning("node status not written", node=node, error=str(error))
             await asyncio.sleep(RETRY_S)
             self._changed.set()
 
-    async def _offer(self, node: str, offer: Offer) -> None:
+    async def _write_units(self, node: str, offer: Offer) -> None:
         """Write differences; a resource without a plugin stays, with zero units."""
         before = self._offered[node]
         requested = dict.fromkeys(before, (0, 0)) | offer
@@ -142,7 +142,7 @@ def _config_of(item: ConfigMap) -> PoolConfig | None:
     return _decoder.decode(content)
 
 
-def _offers(lists: "Iterable[PoolConfig]", left_alone: str) -> dict[str, Offer]:
+def _advertised_units(lists: "Iterable[PoolConfig]", left_alone: str) -> dict[str, Offer]:
     """Return the units that each node advertises, but for those of these names."""
     totals: Counter[tuple[str, str]] = Counter()
     healthy: Counter[tuple[str, str]] = Counter()

@@ -87,7 +87,7 @@ def read_entries(stream: "GzipStream", limits: ExtractionLimits) -> "Iterator[Ar
     Raises:
         LayerRefusedError: the archive is damaged, or breaks a rule.
     """
-    names = _LongNames()
+    names = _ExtendedHeaders()
     entries = 0
     while (info := _next_header(stream)) is not None:
         if names.take(info, stream):
@@ -116,7 +116,7 @@ def too_many_entries(limits: ExtractionLimits) -> LayerRefusedError:
 
 
 @final
-class _LongNames:
+class _ExtendedHeaders:
     """The extended headers before an entry: at most one of each format, and what they say about it."""
 
     def __init__(self) -> None:

@@ -109,7 +109,7 @@ def trace_on_pools(
         timed = openb.in_time(read)
         axis, name = Axis.TIME, str(file)
     else:
-        arrivals = drawn(read, devices=devices, inflate=inflate, seed=seed)
+        arrivals = sample_pods(read, devices=devices, inflate=inflate, seed=seed)
         timed = [(pod, 0.0, None) for pod in arrivals]
         axis, name = Axis.ARRIVED, run.inflated_name(file, inflate, seed)
     pods = [
@@ -135,7 +135,7 @@ def trace_on_pools(
     return _scenario(cluster, pods, axis=axis, name=name, notes=notes)
 
 
-def drawn(
+def sample_pods(
     pods: "Sequence[openb.TracePod]", *, devices: int, inflate: float, seed: int
 ) -> "list[openb.TracePod]":
     """Return pods of the trace in random order until they ask for a share of so many devices."""

@@ -48,7 +48,7 @@ def svg_of(report: "RunReport") -> str:
     """Return the picture: allocation and fragmentation, and waiting pods for a workload in time."""
     panels = [
         _panel(report, "Allocated devices", lambda point: point.allocated),
-        *_zoomed(report),
+        *_end_panels(report),
         _panel(
             report,
             "Fragmented devices: what the next pod cannot be expected to use",
@@ -156,7 +156,7 @@ def _hours(report: "RunReport") -> list[list[str]]:
     return rows
 
 
-def _zoomed(report: "RunReport") -> "Iterator[chart.Panel]":
+def _end_panels(report: "RunReport") -> "Iterator[chart.Panel]":
     ends = [strategy.curve[-1].x for strategy in report.strategies if strategy.curve]
     if report.axis is Axis.TIME or not ends or max(ends) <= _ZOOM_FROM:
         return

@@ -173,7 +173,7 @@ class SnapshotCluster:
             return None
         pod_scheduling.bind(question, chosen.placed, self._snapshot)
         self.placed[number] = chosen.placed
-        self._occupy(number, chosen.placed.node)
+        self._set_node(number, chosen.placed.node)
         return PlacedPod(self._position[chosen.placed.node], self._devices.positions(chosen.placed))
 
     def _bind_plain(self, number: int, names: "list[NodeName]") -> PlacedPod | None:
@@ -193,10 +193,10 @@ class SnapshotCluster:
             return None
         uid = PodUid(pod.asked.pod.metadata.uid)
         snapshot.state.observe_unitless(UnitlessPod(uid, best[1], pod.requests))
-        self._occupy(number, best[1])
+        self._set_node(number, best[1])
         return PlacedPod(self._position[best[1]])
 
-    def _occupy(self, number: int, node: "NodeName") -> None:
+    def _set_node(self, number: int, node: "NodeName") -> None:
         self._node_of[number] = node
         self._changed(node)
 

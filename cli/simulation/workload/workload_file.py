@@ -61,7 +61,7 @@ class WorkloadFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @dataclass(frozen=True, slots=True)
-class ReadWorkload:
+class ParsedWorkload:
     """Pods in the order of their arrival."""
 
     pods: tuple[SimulatedPod, ...]
@@ -69,7 +69,7 @@ class ReadWorkload:
     """Objects by pod: the object whose pod it is, where there is one. Then its sizes are in that alone."""
 
 
-def read_workload(file: "Path") -> ReadWorkload:
+def read_workload(file: "Path") -> ParsedWorkload:
     """Read a workload; pods are in the order of their arrival, and of the file where they arrive together.
 
     Raises:
@@ -87,7 +87,7 @@ def read_workload(file: "Path") -> ReadWorkload:
         error_text = " ".join(str(error).split())
         raise BadInputError(f"{file} is no YAML: {truncate(error_text)}") from error
     except msgspec.ValidationError as error:
-        raise BadInputError(f"{file} is no workload: {_hinted(str(error))}") from error
+        raise BadInputError(f"{file} is no workload: {_with_suggestion(str(error))}") from error
     _check_number(sum(group.count for group in groups), file)
     pods = [
         (pod, None if group.template is None else _object_of(group))
@@ -95,10 +95,10 @@ def read_workload(file: "Path") -> ReadWorkload:
         for pod in _pods_of(group, f"{file}: pods[{position}] ({group.name})")
     ]
     pods.sort(key=lambda pair: pair[0].arrival_s)
-    return ReadWorkload(tuple(pod for pod, _ in pods), tuple(item for _, item in pods))
+    return ParsedWorkload(tuple(pod for pod, _ in pods), tuple(item for _, item in pods))
 
 
-def _of_objects(file: "Path") -> ReadWorkload:
+def _of_objects(file: "Path") -> ParsedWorkload:
     """Return the pods of Kubernetes objects: all arrive together, and never end."""
     pods: list[SimulatedPod] = []
     objects: list[Object] = []
@@ -111,7 +111,7 @@ def _of_objects(file: "Path") -> ReadWorkload:
             pods.append(SimulatedPod(f"{asked.ref}{suffix}" if asked is not None else ""))
             objects.append(item)
     _check_number(len(pods), file)
-    return ReadWorkload(tuple(pods), tuple(objects))
+    return ParsedWorkload(tuple(pods), tuple(objects))
 
 
 def _object_of(group: PodGroup) -> "Object":
@@ -173,7 +173,7 @@ def _amount(value: str | float, where: str) -> "Decimal":
     return amount
 
 
-def _hinted(message: str) -> str:
+def _with_suggestion(message: str) -> str:
     """Add the nearest field to msgspec's message about an unknown one."""
     field = message.partition("unknown field `")[2].partition("`")[0]
     fields = [item.encode_name for item in msgspec.structs.fields(PodGroup)]

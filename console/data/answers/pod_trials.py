@@ -58,7 +58,7 @@ def try_pods(
     pool = _checked(cluster, trial)
     rank_nodes(cluster.index)
     with cluster.trying(), _cordoned(cluster, trial.cordoned):
-        tried = _TriedPods(cluster, pool, _pod_of(cluster, pool, trial.units))
+        tried = _TrialPlacements(cluster, pool, _pod_of(cluster, pool, trial.units))
         try:
             tried.place(trial.times)
             at, missing = cluster.now().monotonic, None
@@ -166,7 +166,7 @@ def _message(
 
 @final
 @dataclass(slots=True)
-class _TriedPods:
+class _TrialPlacements:
     """Equal pods on the live state."""
 
     cluster: "ClusterState"

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pool.model import Demand, PoolFacts
     from pool.what_if.explanation import AnyRemedy, Explanation
 
-    _Like = tuple[Demand, bool, int, object, str, str, object]
+    _EquivalenceKey = tuple[Demand, bool, int, object, str, str, object]
     """What pods have in common that share an explanation; the id of a selection, which equal pods share."""
 
 SHARE: Final = 0.1
@@ -67,7 +67,7 @@ class _Started:
     """An explanation that is under way."""
 
     pod: "WatchedPod"
-    like: "_Like"
+    like: "_EquivalenceKey"
     pool: "PoolFacts | None"
     steps: "Generator[None, None, Explanation]"
     at: float
@@ -180,7 +180,7 @@ class WaitExplanations:
         question = self._question(seen, now, most_nodes=0)
         steps = explanation_steps(cluster.reader, cluster.index, question)
         pool = cluster.index.pool_of(seen.facts.demand.resource)
-        return _Started(seen, self._like(seen), pool, steps, now)
+        return _Started(seen, self._equivalence_key(seen), pool, steps, now)
 
     def _go_on(self, started: _Started) -> None:
         pod = started.pod.facts
@@ -205,7 +205,7 @@ class WaitExplanations:
             if (
                 seen is not None
                 and self._is_due(seen, started.at)
-                and self._like(seen) == started.like
+                and self._equivalence_key(seen) == started.like
             ):
                 uids.append(uid)
         for uid in uids:
@@ -231,7 +231,7 @@ class WaitExplanations:
         is_news = changed_at is not None and changed_at >= tried
         return (is_news and now - tried >= AGAIN_S) or now - tried >= RESYNC_S
 
-    def _like(self, seen: "WatchedPod") -> "_Like":
+    def _equivalence_key(self, seen: "WatchedPod") -> "_EquivalenceKey":
         pod, peers = seen.facts, self._cluster.index.peers
         return (
             pod.demand,

@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 def gaps_of(scope: "ReadScope", visibility: "Visibility") -> tuple[str, ...]:
     """Return what may not be read, and what this viewer may not see of what is read."""
-    return tuple(_gaps(scope, visibility))
+    return tuple(_hidden_parts(scope, visibility))
 
 
-def _gaps(scope: "ReadScope", visibility: "Visibility") -> "Iterator[str]":
+def _hidden_parts(scope: "ReadScope", visibility: "Visibility") -> "Iterator[str]":
     seen = visibility.namespaces
     if not scope.all_pods:
         pods = f"those of {scope.namespace} are shown" if scope.namespace else "none is shown"

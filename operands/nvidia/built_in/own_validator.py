@@ -6,7 +6,7 @@ from operands.asset_files import load_assets
 from operands.nvidia.policy_operands import PolicyOperands
 from operands.nvidia.policy_transforms import finish_policy, set_block
 from operands.operand_state import OperandState
-from operands.transforms import container_of, pod_spec_of, the, without_container
+from operands.transforms import container_of, object_of, pod_spec_of, without_container
 
 NAME: Final = "validator"
 _TOOLKIT: Final = "toolkit-validation"
@@ -16,7 +16,7 @@ _SUFFIX: Final = "-validation"
 def _build(settings: PolicyOperands) -> list[dict[str, Any]]:
     objects, own = load_assets(NAME), settings.own
     assert own is not None
-    daemon_set = the(objects, "DaemonSet")
+    daemon_set = object_of(objects, "DaemonSet")
     for name, is_selected in (
         ("nvidia-fs-validation", own.validates_nvidia_fs),
         ("gdrcopy-validation", own.validates_gdrcopy),

@@ -51,7 +51,7 @@ def _installed(container: Json, sources: Mapping[str, list[str]]) -> Json:
         "image": container["image"],
         "command": container.get("command", []),
         "args": container.get("args", []),
-        "env": _plain(container.get("env", ())),
+        "env": _literal_values(container.get("env", ())),
         "secrets": sorted(secrets),
         "mounts": sorted(
             [mount["mountPath"], mount.get("subPath", ""), *sources[mount["name"]]]
@@ -60,7 +60,7 @@ def _installed(container: Json, sources: Mapping[str, list[str]]) -> Json:
     }
 
 
-def _plain(variables: Iterable[Json]) -> list[list[str]]:
+def _literal_values(variables: Iterable[Json]) -> list[list[str]]:
     return sorted(
         [variable["name"], variable.get("value", "")]
         for variable in variables

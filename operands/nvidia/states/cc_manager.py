@@ -8,7 +8,7 @@ from operands.nvidia.policy_operands import PolicyOperands
 from operands.nvidia.policy_transforms import finish_policy, set_block
 from operands.nvidia.switched_off import of_virtual_machines
 from operands.operand_state import OperandState
-from operands.transforms import container_of, set_env, the
+from operands.transforms import container_of, object_of, set_env
 
 NAME: Final = "state-cc-manager"
 _MAIN: Final = "nvidia-cc-manager"
@@ -16,7 +16,7 @@ _MAIN: Final = "nvidia-cc-manager"
 
 def _build(settings: PolicyOperands) -> list[dict[str, Any]]:
     block, objects = settings.spec.cc_manager, load_assets(NAME)
-    daemon_set = the(objects, "DaemonSet")
+    daemon_set = object_of(objects, "DaemonSet")
     if block.default_mode is not None:
         set_env(container_of(daemon_set, _MAIN), {"DEFAULT_CC_MODE": block.default_mode.value})
     set_block(daemon_set, _MAIN, block, field="ccManager", settings=settings)

@@ -80,9 +80,9 @@ _NRI_SOCKET: Final = "/var/run/nri/nri.sock"
 
 def _build(settings: PolicyOperands) -> list[Json]:
     objects = load_assets(NAME)
-    daemon_set = transforms.the(objects, "DaemonSet")
+    daemon_set = transforms.object_of(objects, "DaemonSet")
     objects.remove(daemon_set)
-    transforms.set_content_hash(daemon_set, transforms.the(objects, "ConfigMap"))
+    transforms.set_content_hash(daemon_set, transforms.object_of(objects, "ConfigMap"))
     runtimes = {item.runtime for item in settings.software}
     for runtime in RuntimeName:
         if runtime.value in runtimes:

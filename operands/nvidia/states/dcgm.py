@@ -9,7 +9,7 @@ from operands.nvidia.policy_transforms import finish_policy, set_block
 from operands.nvidia.states import operator_validation
 from operands.nvidia.switched_off import switched_by
 from operands.operand_state import OperandState
-from operands.transforms import container_of, pod_spec_of, the
+from operands.transforms import container_of, object_of, pod_spec_of
 
 NAME: Final = "state-dcgm"
 HOST_ENGINE: Final = "nvidia-dcgm:5555"
@@ -19,7 +19,7 @@ _MAIN: Final = "nvidia-dcgm-ctr"
 
 def _build(settings: PolicyOperands) -> list[dict[str, Any]]:
     objects = load_assets(NAME)
-    daemon_set = the(objects, "DaemonSet")
+    daemon_set = object_of(objects, "DaemonSet")
     if settings.own is not None:
         _set_up_own(daemon_set)
     set_device_access(daemon_set, _MAIN, settings)

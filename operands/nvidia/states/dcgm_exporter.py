@@ -19,7 +19,7 @@ from operands.nvidia.policy_transforms import (
 from operands.nvidia.states import dcgm, operator_validation
 from operands.nvidia.switched_off import switched_by
 from operands.operand_state import OperandState
-from operands.transforms import container_of, pod_spec_of, set_env, the
+from operands.transforms import container_of, object_of, pod_spec_of, set_env
 
 if TYPE_CHECKING:
     from api.kinds.nvidia.container_operands import DCGMExporterSpec
@@ -45,7 +45,7 @@ def _build(settings: PolicyOperands) -> list[Json]:
     exporter, objects, own = settings.spec.dcgm_exporter, load_assets(NAME), settings.own
     needless = _RIGHTS if own else _OF_PODS if not _reads_pods(exporter) else ()
     objects = [object_ for object_ in objects if object_["kind"] not in needless]
-    daemon_set = the(objects, "DaemonSet")
+    daemon_set = object_of(objects, "DaemonSet")
     _set_engine(daemon_set, settings)
     _set_pods(daemon_set, exporter)
     _set_jobs(daemon_set, exporter)
@@ -53,7 +53,7 @@ def _build(settings: PolicyOperands) -> list[Json]:
     set_device_access(daemon_set, _MAIN, settings)
     add_pod_metadata(daemon_set, labels={}, annotations=exporter.annotations or {})
     set_block(daemon_set, _MAIN, exporter, field="dcgmExporter", settings=settings)
-    _set_service(the(objects, "Service"), exporter)
+    _set_service(object_of(objects, "Service"), exporter)
     if own is not None:
         _set_own(daemon_set, objects, own)
     set_or_remove_monitor(objects, exporter.service_monitor)
@@ -149,7 +149,7 @@ def _set_own(daemon_set: Json, objects: list[Json], own: "OwnOperands") -> None:
     main["ports"][0]["containerPort"] = own.exporter_port
     set_env(main, {"DCGM_EXPORTER_LISTEN": f":{own.exporter_port}"})
     pod_spec_of(daemon_set)["automountServiceAccountToken"] = False
-    the(objects, "Service")["spec"]["ports"][0]["port"] = own.exporter_port
+    object_of(objects, "Service")["spec"]["ports"][0]["port"] = own.exporter_port
     set_own_metrics(objects, own)
 
 

@@ -13,7 +13,7 @@ from operands.nvidia.policy_transforms import finish_policy, set_block
 from operands.nvidia.states import operator_validation
 from operands.nvidia.switched_off import switched_by
 from operands.operand_state import OperandState
-from operands.transforms import container_of, set_content_hash, set_env, the
+from operands.transforms import container_of, object_of, set_content_hash, set_env
 
 if TYPE_CHECKING:
     from api.kinds.nvidia.clusterpolicy import ClusterPolicySpec
@@ -24,7 +24,7 @@ _MAIN: Final = "nvidia-device-plugin"
 
 def _build(settings: PolicyOperands) -> list[dict[str, Any]]:
     block, objects = settings.spec.device_plugin, load_assets(NAME)
-    daemon_set = the(objects, "DaemonSet")
+    daemon_set = object_of(objects, "DaemonSet")
     main = container_of(daemon_set, _MAIN)
     set_env(main, {"MPS_ROOT": plugin_configuration.mps_root_of(settings)})
     set_env(main, _modules(settings.spec))
@@ -33,7 +33,7 @@ def _build(settings: PolicyOperands) -> list[dict[str, Any]]:
     plugin_configuration.set_mps_root(daemon_set, settings)
     plugin_configuration.set_configuration(daemon_set, _MAIN, settings)
     set_device_access(daemon_set, _MAIN, settings)
-    set_content_hash(daemon_set, the(objects, "ConfigMap"))
+    set_content_hash(daemon_set, object_of(objects, "ConfigMap"))
     set_block(daemon_set, _MAIN, block, field="devicePlugin", settings=settings)
     return finish_policy(NAME, objects, settings)
 

@@ -26,7 +26,7 @@ from operands.nvidia.policy_operands import PolicyOperands
 from operands.nvidia.policy_transforms import finish_policy
 from operands.nvidia.switched_off import switched_by
 from operands.operand_state import OperandState
-from operands.transforms import the
+from operands.transforms import object_of
 
 NAME: Final = "state-driver"
 _DAEMON_SET: Final = "nvidia-driver-daemonset"
@@ -79,7 +79,7 @@ def _build(settings: PolicyOperands) -> list[dict[str, Any]]:
     driver, objects = description_of(settings), load_assets(NAME)
     driver.check()
     groups = driver_groups(settings.software, driver.grouping, where=driver.where)
-    manifest = the(objects, "DaemonSet")
+    manifest = object_of(objects, "DaemonSet")
     objects.remove(manifest)
     daemon_sets = [
         _daemon_set(driver_daemon_set(manifest, driver, group, name=_name(group)), group)

@@ -19,7 +19,7 @@ from operands.nvidia.policy_transforms import (
 from operands.nvidia.states import operator_validation
 from operands.nvidia.switched_off import switched_by
 from operands.operand_state import OperandState
-from operands.transforms import container_of, pod_spec_of, set_env, the, without_volume
+from operands.transforms import container_of, object_of, pod_spec_of, set_env, without_volume
 
 if TYPE_CHECKING:
     from operands.nvidia.own_pods import OwnOperands
@@ -30,7 +30,7 @@ _MAIN: Final = "gpu-feature-discovery"
 
 def _build(settings: PolicyOperands) -> list[dict[str, Any]]:
     objects = load_assets(NAME)
-    daemon_set = the(objects, "DaemonSet")
+    daemon_set = object_of(objects, "DaemonSet")
     plugin_configuration.set_mig_strategy(container_of(daemon_set, _MAIN), settings)
     plugin_configuration.set_configuration(daemon_set, _MAIN, settings)
     set_device_access(daemon_set, _MAIN, settings)
@@ -38,7 +38,7 @@ def _build(settings: PolicyOperands) -> list[dict[str, Any]]:
     if settings.spec.device_plugin.config.name:
         _set_config_managers(daemon_set, settings)
     if settings.own is None:
-        objects.remove(the(objects, "VerticalPodAutoscaler"))
+        objects.remove(object_of(objects, "VerticalPodAutoscaler"))
     else:
         objects = _with_directories(daemon_set, objects, settings.own)
     return finish_policy(NAME, objects, settings)

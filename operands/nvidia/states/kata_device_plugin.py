@@ -9,7 +9,7 @@ from operands.nvidia.policy_transforms import finish_policy, set_block
 from operands.nvidia.states import sandbox_validation
 from operands.nvidia.switched_off import of_virtual_machines
 from operands.operand_state import OperandState
-from operands.transforms import the
+from operands.transforms import object_of
 
 NAME: Final = "state-kata-device-plugin"
 _MAIN: Final = "nvidia-kata-sandbox-device-plugin-ctr"
@@ -18,7 +18,11 @@ _MAIN: Final = "nvidia-kata-sandbox-device-plugin-ctr"
 def _build(settings: PolicyOperands) -> list[dict[str, Any]]:
     block, objects = settings.spec.kata_sandbox_device_plugin, load_assets(NAME)
     set_block(
-        the(objects, "DaemonSet"), _MAIN, block, field="kataSandboxDevicePlugin", settings=settings
+        object_of(objects, "DaemonSet"),
+        _MAIN,
+        block,
+        field="kataSandboxDevicePlugin",
+        settings=settings,
     )
     return finish_policy(NAME, objects, settings)
 

@@ -14,7 +14,7 @@ from operands.nvidia.policy_transforms import finish_policy, set_block
 from operands.nvidia.states import operator_validation
 from operands.nvidia.switched_off import switched_by
 from operands.operand_state import OperandState
-from operands.transforms import container_of, pod_spec_of, set_content_hash, set_env, the
+from operands.transforms import container_of, object_of, pod_spec_of, set_content_hash, set_env
 
 if TYPE_CHECKING:
     from api.kinds.nvidia.container_operands import MIGManagerSpec
@@ -35,7 +35,7 @@ def _build(settings: PolicyOperands) -> list[Json]:
     for object_ in objects:
         if object_["metadata"]["name"] == _LAYOUTS:
             object_["data"] = {LAYOUTS_KEY: layouts_text()}
-    daemon_set = the(objects, "DaemonSet")
+    daemon_set = object_of(objects, "DaemonSet")
     main = container_of(daemon_set, _MAIN)
     set_env(main, _layouts_file(left_out))
     set_env(main, cdi_environment(settings))

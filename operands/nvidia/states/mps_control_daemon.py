@@ -15,7 +15,7 @@ from operands.nvidia.policy_transforms import finish_policy, set_block
 from operands.nvidia.states import operator_validation
 from operands.nvidia.switched_off import switched_by
 from operands.operand_state import OperandState
-from operands.transforms import container_of, the
+from operands.transforms import container_of, object_of
 
 NAME: Final = "state-mps-control-daemon"
 _MAIN: Final = "mps-control-daemon-ctr"
@@ -24,7 +24,7 @@ _MAIN: Final = "mps-control-daemon-ctr"
 def _build(settings: PolicyOperands) -> list[dict[str, Any]]:
     block = msgspec.structs.replace(settings.spec.device_plugin, args=None, env=None)
     objects = load_assets(NAME)
-    daemon_set = the(objects, "DaemonSet")
+    daemon_set = object_of(objects, "DaemonSet")
     plugin_configuration.set_mig_strategy(container_of(daemon_set, _MAIN), settings)
     plugin_configuration.set_mps_root(daemon_set, settings)
     plugin_configuration.set_configuration(daemon_set, _MAIN, settings)

@@ -10,7 +10,7 @@ from operands.nvidia.policy_operands import PolicyOperands
 from operands.nvidia.policy_transforms import finish_policy, set_block
 from operands.nvidia.switched_off import switched_by
 from operands.operand_state import OperandState
-from operands.transforms import the
+from operands.transforms import object_of
 
 NAME: Final = "state-node-status-exporter"
 _MAIN: Final = "nvidia-node-status-exporter"
@@ -18,7 +18,7 @@ _MAIN: Final = "nvidia-node-status-exporter"
 
 def _build(settings: PolicyOperands) -> list[dict[str, Any]]:
     block, objects = settings.spec.node_status_exporter, load_assets(NAME)
-    daemon_set = the(objects, "DaemonSet")
+    daemon_set = object_of(objects, "DaemonSet")
     set_block(daemon_set, _MAIN, block, field="nodeStatusExporter", settings=settings)
     return finish_policy(NAME, objects, settings)
 

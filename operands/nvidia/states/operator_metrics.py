@@ -10,7 +10,7 @@ from operands.asset_files import load_assets
 from operands.nvidia import policy_transforms
 from operands.nvidia.policy_operands import PolicyOperands
 from operands.operand_state import OperandState
-from operands.transforms import the
+from operands.transforms import object_of
 
 if TYPE_CHECKING:
     from operands.nvidia.policy_operands import ServerMetrics
@@ -24,7 +24,7 @@ def _build(settings: PolicyOperands) -> list[dict[str, Any]]:
     if metrics is None:
         return []
     objects = load_assets(NAME)
-    service, monitor = the(objects, "Service"), the(objects, "ServiceMonitor")
+    service, monitor = object_of(objects, "Service"), object_of(objects, "ServiceMonitor")
     service["spec"]["selector"] = dict(metrics.selector)
     service["spec"]["ports"][0]["targetPort"] = metrics.port
     config = operator.metrics.service_monitor

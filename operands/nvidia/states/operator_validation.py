@@ -16,7 +16,7 @@ from operands.nvidia.policy_operands import PolicyOperands
 from operands.nvidia.policy_transforms import finish_policy, image_of, set_block
 from operands.nvidia.states import container_toolkit, driver
 from operands.operand_state import OperandState
-from operands.transforms import container_of, pod_spec_of, set_env, the, without_container
+from operands.transforms import container_of, object_of, pod_spec_of, set_env, without_container
 
 if TYPE_CHECKING:
     from api.kinds.nvidia.container_operands import ValidatorSpec, ValidatorStep
@@ -38,7 +38,7 @@ _OFF: Final = ["", "false"]
 
 def _build(settings: PolicyOperands) -> list[Json]:
     validator, objects = settings.spec.validator, load_assets(NAME)
-    daemon_set = the(objects, "DaemonSet")
+    daemon_set = object_of(objects, "DaemonSet")
     set_device_access(daemon_set, "toolkit-validation", settings)
     _set_steps(daemon_set, settings)
     set_block(daemon_set, _MAIN, validator, field="validator", settings=settings)

@@ -18,7 +18,7 @@ from operands.nvidia.states import (
 )
 from operands.nvidia.switched_off import of_virtual_machines
 from operands.operand_state import OperandState
-from operands.transforms import container_of, set_env, the, without_container
+from operands.transforms import container_of, object_of, set_env, without_container
 
 if TYPE_CHECKING:
     from api.kinds.nvidia.container_operands import ValidatorSpec, ValidatorStep
@@ -30,7 +30,7 @@ _CC_STEP: Final = "cc-manager-validation"
 
 def _build(settings: PolicyOperands) -> list[dict[str, Any]]:
     validator, objects = settings.spec.validator, load_assets(NAME)
-    daemon_set = the(objects, "DaemonSet")
+    daemon_set = object_of(objects, "DaemonSet")
     if not cc_manager.STATE.is_enabled(settings):
         without_container(daemon_set, _CC_STEP)
     workload = settings.spec.sandbox_workloads.default_workload.value

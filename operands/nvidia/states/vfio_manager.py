@@ -9,7 +9,7 @@ from operands.nvidia.policy_operands import PolicyOperands
 from operands.nvidia.policy_transforms import finish_policy, set_block
 from operands.nvidia.switched_off import of_virtual_machines
 from operands.operand_state import OperandState
-from operands.transforms import the
+from operands.transforms import object_of
 
 NAME: Final = "state-vfio-manager"
 _MAIN: Final = "nvidia-vfio-manager"
@@ -17,7 +17,7 @@ _MAIN: Final = "nvidia-vfio-manager"
 
 def _build(settings: PolicyOperands) -> list[dict[str, Any]]:
     block, objects = settings.spec.vfio_manager, load_assets(NAME)
-    daemon_set = the(objects, "DaemonSet")
+    daemon_set = object_of(objects, "DaemonSet")
     set_block(daemon_set, _MAIN, block, field="vfioManager", settings=settings)
     set_driver_manager(
         daemon_set, block.driver_manager, field="vfioManager.driverManager", settings=settings

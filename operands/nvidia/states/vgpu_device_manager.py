@@ -10,7 +10,7 @@ from operands.nvidia.policy_transforms import finish_policy, set_block
 from operands.nvidia.states import vgpu_manager
 from operands.nvidia.switched_off import of_virtual_machines
 from operands.operand_state import OperandState
-from operands.transforms import container_of, pod_spec_of, set_env, the
+from operands.transforms import container_of, object_of, pod_spec_of, set_env
 
 NAME: Final = "state-vgpu-device-manager"
 _MAIN: Final = "nvidia-vgpu-device-manager"
@@ -24,8 +24,8 @@ def _build(settings: PolicyOperands) -> list[dict[str, Any]]:
     if config.name and config.name != _DEFAULT_CONFIG:
         objects = [object_ for object_ in objects if object_["kind"] != "ConfigMap"]
     else:
-        the(objects, "ConfigMap")["data"][LAYOUTS_KEY] = layouts_text()
-    daemon_set = the(objects, "DaemonSet")
+        object_of(objects, "ConfigMap")["data"][LAYOUTS_KEY] = layouts_text()
+    daemon_set = object_of(objects, "DaemonSet")
     for volume in pod_spec_of(daemon_set)["volumes"]:
         if "configMap" in volume:
             volume["configMap"]["name"] = config.name or _DEFAULT_CONFIG

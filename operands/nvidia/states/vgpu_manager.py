@@ -27,7 +27,7 @@ from operands.nvidia.policy_transforms import (
 )
 from operands.nvidia.switched_off import of_virtual_machines
 from operands.operand_state import OperandState
-from operands.transforms import container_of, set_env, the
+from operands.transforms import container_of, object_of, set_env
 
 Json = dict[str, Any]
 
@@ -52,7 +52,7 @@ def nodes_without_manager(settings: PolicyOperands) -> dict[HostSoftware, str]:
 
 def _build(settings: PolicyOperands) -> list[Json]:
     objects = load_assets(NAME)
-    manifest = the(objects, "DaemonSet")
+    manifest = object_of(objects, "DaemonSet")
     objects.remove(manifest)
     where = settings.path("vgpuManager")
     groups = driver_groups(settings.software, DriverGrouping.SYSTEM, where=where)

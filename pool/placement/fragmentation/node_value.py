@@ -58,8 +58,8 @@ class NodeValue:
         self._whole = whole
         self.fill: Sequence[float] = expected_fill(shapes, whole)
         """v by free milli of one device."""
-        self._cpu = _Beside(shapes, lambda shape: shape.cpu_milli)
-        self._memory = _Beside(shapes, lambda shape: shape.memory_mib)
+        self._cpu = _CompanionDemand(shapes, lambda shape: shape.cpu_milli)
+        self._memory = _CompanionDemand(shapes, lambda shape: shape.memory_mib)
         weights = CapacityWeights(target) if prices is None else prices
         takes = [shape for shape in weights.shapes if not shape.models or model in shape.models]
         self._shapes = sorted(takes, key=lambda shape: shape.devices)
@@ -95,7 +95,7 @@ class NodeValue:
         return value
 
 
-class _Beside:
+class _CompanionDemand:
     """What pods ask beside devices, CPU or memory: how much for a milli of devices, and its deviation."""
 
     __slots__ = ("_deviation", "_rate")

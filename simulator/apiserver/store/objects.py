@@ -114,7 +114,7 @@ class History:
         """Changes after this version are known."""
         self._limit = limit
         self._changes: list[Change] = []
-        self._grown = asyncio.Event()
+        self._next_change = asyncio.Event()
 
     def append(self, change: Change) -> None:
         self._changes.append(change)
@@ -142,13 +142,13 @@ class History:
 
     def wake(self) -> None:
         """Wake all waiting watches."""
-        self._grown.set()
-        self._grown = asyncio.Event()
+        self._next_change.set()
+        self._next_change = asyncio.Event()
 
     @property
-    def grown(self) -> asyncio.Event:
+    def next_change(self) -> asyncio.Event:
         """An event that the next change sets; take it before reading the changes."""
-        return self._grown
+        return self._next_change
 
 
 def _version_of(change: Change) -> int:

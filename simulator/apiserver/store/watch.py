@@ -80,7 +80,7 @@ class WatchStream:
             yield initial
         bookmark_at = loop.time() + self._bookmark_interval_s
         while not (self.is_cut or self._is_stopping()):
-            grown = self._collection.history.grown
+            next_change = self._collection.history.next_change
             changes = self._collection.history.after(self._version)
             if changes is None:
                 yield self._gone_line()
@@ -89,7 +89,7 @@ class WatchStream:
                 yield batch
             wakes_at = bookmark_at if ends_at is None else min(bookmark_at, ends_at)
             if not changes:
-                await _wait_until(grown, wakes_at)
+                await _wait_until(next_change, wakes_at)
             if loop.time() >= bookmark_at:
                 bookmark_at = loop.time() + self._bookmark_interval_s
                 if self._request.bookmarks:
@@ -144,9 +144,9 @@ class WatchStream:
             return b""
         if change.kind == "DELETED":
             return change.line
-        return self._left_line(change)
+        return self._deleted_line(change)
 
-    def _left_line(self, change: "Change") -> bytes:
+    def _deleted_line(self, change: "Change") -> bytes:
         """Return the DELETED event of an object that left the selection, with its state before."""
         assert change.previous is not None
         body = change.previous.copy()

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 
 
-def _nothing(body: Json) -> None:
+def _unchanged(body: Json) -> None:
     """Leave the body as it is."""
 
 
@@ -40,9 +40,9 @@ def _no_rules(body: Json, old: Json | None) -> "Iterable[InvalidField]":
 class WriteStrategy:
     """The behaviour of one kind. The first three work in place."""
 
-    check: "Callable[[Json], None]" = _nothing
+    check: "Callable[[Json], None]" = _unchanged
     """Raise the 400 of a body that cannot be decoded."""
-    default: "Callable[[Json], None]" = _nothing
+    default: "Callable[[Json], None]" = _unchanged
     """Fill in defaults; idempotent."""
     begin: "Callable[[Json, str], None]" = _no_status
     """Set the status of a new object, given the time."""

@@ -137,8 +137,8 @@ class InventoryNode:
         self.problems = ProblemRegistry()
         self.device_files = NodeFiles(self.files.paths, self.problems, **self._ports)
         tracker = HealthTracker()
-        if (remembered := self.device_files.remembered()) is not None:
-            tracker.recall(remembered, 0.0)
+        if (published_devices := self.device_files.published_devices()) is not None:
+            tracker.restore(published_devices, 0.0)
         self.watch = HealthWatch(self.asked, tracker, self.clock, on_change=self._on_health_change)
         rng = random.Random(5)
         self.publisher = FeaturePublisher(

@@ -11,7 +11,7 @@ from console.rows import RowHealth
 from demo.console_page import console_page
 from demo.fleet import name_of
 from demo.life_script import CreatePod, FailDevice
-from demo.living_cluster import NODES, POOLS, LivingCluster, device_table, living_cluster
+from demo.living_cluster import NODES, POOLS, ScriptedCluster, device_table, living_cluster
 from tests.support.console_feed import ConsoleView
 
 WITHIN_S = 120.0
@@ -62,14 +62,14 @@ def is_visible(pod: CreatePod, current: Sections) -> bool:
     return holds or ref in current["waiting"]
 
 
-async def next_pod(living: LivingCluster) -> CreatePod:
+async def next_pod(living: ScriptedCluster) -> CreatePod:
     while True:
         action = await living.step()
         if isinstance(action, CreatePod) and action.is_scheduled:
             return action
 
 
-async def next_fault(living: LivingCluster) -> str:
+async def next_fault(living: ScriptedCluster) -> str:
     """Let a device fail; return its name."""
     while True:
         action = await living.step()

@@ -20,7 +20,7 @@ from api.names import API_VERSION, ASSIGNMENT_ANNOTATION
 from kube.resources import GPU_DEVICES, GPU_NODE_INVENTORIES, NAMESPACES, PODS
 from operands.asset_files import load_assets
 from operands.nvidia.states import device_plugin, mps_control_daemon
-from operands.transforms import the
+from operands.transforms import object_of
 from reconciler.assignment import controller as assignment
 from reconciler.assignment.other_plugin import PLUGIN_LABEL, PLUGINS
 from tests.component.reconciler.label_world import LabelWorld, a_label_world
@@ -35,7 +35,7 @@ DEVICES = 2
 
 def test_the_pods_of_the_plugin_are_known_by_the_labels_that_their_daemon_sets_give_them():
     daemon_sets = [
-        the(load_assets(name), "DaemonSet")
+        object_of(load_assets(name), "DaemonSet")
         for name in (device_plugin.NAME, mps_control_daemon.NAME)
     ]
     apps = {item["spec"]["template"]["metadata"]["labels"]["app"] for item in daemon_sets}

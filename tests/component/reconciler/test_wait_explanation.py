@@ -333,8 +333,8 @@ class FailingFirst:
 
     explanations: SharedExplanations
 
-    def knows(self, pod: PodFacts) -> bool:
-        return self.explanations.knows(pod)
+    def has_explained(self, pod: PodFacts) -> bool:
+        return self.explanations.has_explained(pod)
 
     def explain(self, pod: PodFacts) -> WaitText:
         if pod.name == "first":

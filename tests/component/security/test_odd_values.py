@@ -104,7 +104,7 @@ def node_file(folder: Path) -> object:
 
 
 def remembered_devices(folder: Path) -> object:
-    return NodeFiles(NodePaths(run_directory=folder), ProblemRegistry()).remembered()
+    return NodeFiles(NodePaths(run_directory=folder), ProblemRegistry()).published_devices()
 
 
 def packed_config(folder: Path) -> object:

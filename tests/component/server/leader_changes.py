@@ -318,7 +318,7 @@ class World:
         facts = pod_facts(pod)
         assert facts is not None
         uid = PodUid(pod.metadata.uid)
-        replica.context.recent.remember(uid, facts.demand)
+        replica.context.recent.record_demand(uid, facts.demand)
         ref = PodRef("default", pod.metadata.name, uid)
         node = NodeName(self.rng.choice(NODES))
         with contextlib.suppress(TimeoutError):

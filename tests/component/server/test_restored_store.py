@@ -84,7 +84,7 @@ class RestoredWorld(World):
         pod = self.pod(name)
         facts, uid = pod_facts(pod), PodUid(pod.metadata.uid)
         assert facts is not None
-        leader.context.recent.remember(uid, facts.demand)
+        leader.context.recent.record_demand(uid, facts.demand)
         request = BindRequest(PodRef("default", name, uid), NodeName(node))
         bound = await bind_pod(request, leader.context)
         await asyncio.sleep(then_s)

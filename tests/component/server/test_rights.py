@@ -338,7 +338,7 @@ async def wake(cluster: Cluster, client: KubeClient) -> None:
     requeue = SchedulerRequeue(client, allocation_state.index, now, reader=allocation_state.reader)
     assert requeue.due() == []
     (pod,) = requeue.due()
-    await requeue._touch(pod)
+    await requeue._write_wake_annotation(pod)
 
 
 async def nominate(cluster: Cluster, client: KubeClient) -> None:

@@ -88,11 +88,13 @@ def discovered(draw):
         seen = tuple(
             replace(item, address=other.address) for item, other in zip(seen, bus, strict=False)
         )
-    remembered = draw(st.dictionaries(addresses, uuids, max_size=2))
+    uuid_by_address = draw(st.dictionaries(addresses, uuids, max_size=2))
     if bus and draw(st.booleans()):
-        remembered[bus[-1].address] = draw(uuids)
+        uuid_by_address[bus[-1].address] = draw(uuids)
     return DiscoveredNode(
-        bus=bus, snapshot=draw(st.sampled_from([None, snapshot(*seen)])), remembered=remembered
+        bus=bus,
+        snapshot=draw(st.sampled_from([None, snapshot(*seen)])),
+        uuid_by_address=uuid_by_address,
     )
 
 

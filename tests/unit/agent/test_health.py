@@ -446,7 +446,7 @@ def restarted(reason: str = "", action: str = "", version: str = "570.1") -> Hea
         uuid="GPU-1", address="0000:01:00.0", is_healthy=not reason, reason=reason, action=action
     )
     published = NodeDevices(version="v1", devices=[device], driver_version=version)
-    tracker.recall(published, 10.0)
+    tracker.restore(published, 10.0)
     return tracker
 
 
@@ -503,5 +503,5 @@ def test_a_field_that_was_there_once_is_unknown_while_it_is_not_said():
 
 def test_a_device_that_is_known_is_not_taken_up(tracker: HealthTracker):
     device = NodeDevice(uuid="GPU-1", address="0000:01:00.0", is_healthy=False, reason="Xid79")
-    tracker.recall(NodeDevices(version="v1", devices=[device]), 10.0)
+    tracker.restore(NodeDevices(version="v1", devices=[device]), 10.0)
     assert tracker.health("GPU-1") == HEALTHY

@@ -54,7 +54,7 @@ def facts_on(node: str) -> list[DeviceFacts]:
                 for at, item in enumerate(ADDRESSES)
             )
         ),
-        remembered={},
+        uuid_by_address={},
     )
     devices = discovered_devices(discovered, lambda _: HEALTHY)
     assert devices is not None

@@ -12,9 +12,9 @@ from agent.inventory.node_devices import (
     NOT_REPORTED,
     DiscoveredNode,
     discovered_devices,
+    last_uuids,
     node_devices,
     published_of,
-    remembered_uuids,
 )
 from api.nodefiles.node_devices_file import NodeDevices
 from inventory.discovery.parsing import MigPartition
@@ -43,7 +43,7 @@ def test_bus_and_driver_make_one_device():
 
 
 def test_without_a_driver_the_pci_facts_alone_are_published():
-    discovered = DiscoveredNode(bus=(pci(),), snapshot=None, remembered={FIRST: "GPU-1"})
+    discovered = DiscoveredNode(bus=(pci(),), snapshot=None, uuid_by_address={FIRST: "GPU-1"})
     devices = discovered_devices(discovered, lambda _: XID_79)
     assert devices is not None
     published = published_of(devices, None)
@@ -68,7 +68,7 @@ def test_without_a_bus_the_drivers_facts_are_published():
 def test_nothing_is_published_without_bus_and_driver():
     assert (
         discovered_devices(
-            DiscoveredNode(bus=None, snapshot=None, remembered={FIRST: "GPU-1"}), healthy
+            DiscoveredNode(bus=None, snapshot=None, uuid_by_address={FIRST: "GPU-1"}), healthy
         )
         is None
     )
@@ -83,10 +83,10 @@ def test_an_empty_bus_is_a_list_of_no_devices():
 
 @pytest.mark.parametrize("bus", [(pci(), pci(SECOND)), None], ids=["on the bus", "no bus"])
 def test_a_device_that_the_driver_shows_no_more_is_lost_by_its_uuid(bus):
-    remembered = {FIRST: "GPU-1", SECOND: "GPU-2"}
+    uuid_by_address = {FIRST: "GPU-1", SECOND: "GPU-2"}
     seen = snapshot(said())
     devices = discovered_devices(
-        DiscoveredNode(bus=bus, snapshot=seen, remembered=remembered), healthy
+        DiscoveredNode(bus=bus, snapshot=seen, uuid_by_address=uuid_by_address), healthy
     )
     assert devices is not None
     reported = read_back(published_of(devices, seen))
@@ -98,7 +98,7 @@ def test_a_device_that_the_driver_shows_no_more_is_lost_by_its_uuid(bus):
 
 
 def test_the_tracked_fault_of_a_device_that_is_not_listed_goes_first():
-    discovered = DiscoveredNode(bus=(pci(),), snapshot=snapshot(), remembered={FIRST: "GPU-1"})
+    discovered = DiscoveredNode(bus=(pci(),), snapshot=snapshot(), uuid_by_address={FIRST: "GPU-1"})
     devices = discovered_devices(discovered, lambda _: LOST)
     assert devices is not None
     assert devices[0].health == LOST
@@ -107,7 +107,8 @@ def test_the_tracked_fault_of_a_device_that_is_not_listed_goes_first():
 def test_a_device_of_another_driver_is_not_lost():
     bus = (pci(), pci(SECOND, driver="vfio-pci"))
     devices = discovered_devices(
-        DiscoveredNode(bus=bus, snapshot=snapshot(said()), remembered={SECOND: "GPU-2"}), healthy
+        DiscoveredNode(bus=bus, snapshot=snapshot(said()), uuid_by_address={SECOND: "GPU-2"}),
+        healthy,
     )
     assert devices is not None
     assert (devices[1].uuid, devices[1].health) == ("", None)
@@ -187,13 +188,13 @@ def test_power_limits_are_published():
 
 
 def test_known_uuids_follow_the_driver_and_end_with_the_bus():
-    both = remembered_uuids({}, snapshot(said(), said(SECOND, "GPU-2")), bus=(pci(), pci(SECOND)))
+    both = last_uuids({}, snapshot(said(), said(SECOND, "GPU-2")), bus=(pci(), pci(SECOND)))
     assert both == {FIRST: "GPU-1", SECOND: "GPU-2"}
-    assert remembered_uuids(both, snapshot(said()), bus=(pci(), pci(SECOND))) == both
-    assert remembered_uuids(both, snapshot(said()), bus=(pci(),)) == {FIRST: "GPU-1"}
-    assert remembered_uuids(both, snapshot(said()), bus=None) == both
+    assert last_uuids(both, snapshot(said()), bus=(pci(), pci(SECOND))) == both
+    assert last_uuids(both, snapshot(said()), bus=(pci(),)) == {FIRST: "GPU-1"}
+    assert last_uuids(both, snapshot(said()), bus=None) == both
     # The second device was put into the first's slot.
-    moved = remembered_uuids(both, snapshot(said(FIRST, "GPU-2")), bus=(pci(), pci(SECOND)))
+    moved = last_uuids(both, snapshot(said(FIRST, "GPU-2")), bus=(pci(), pci(SECOND)))
     assert moved == {FIRST: "GPU-2"}
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from cli.simulation.workload.pool_run import drawn
+from cli.simulation.workload.pool_run import sample_pods
 from pool.placement.simulation.openb import TracePod
 
 PODS = [
@@ -16,7 +16,7 @@ PODS = [
 @pytest.mark.parametrize("inflate", [0.5, 0.8, 1.3, 3.0])
 def test_arrivals_ask_for_a_share_of_the_devices(inflate: float) -> None:
     for seed in range(42, 47):
-        arrivals = drawn(PODS, devices=10, inflate=inflate, seed=seed)
+        arrivals = sample_pods(PODS, devices=10, inflate=inflate, seed=seed)
         demand = sum(pod.shape.demand for pod in arrivals) / 1000
         if inflate > 0.6:  # the trace asks for 5.46 of 10 devices
             # The last pod is compared by the demand on one device: it asks for up to four.
@@ -28,7 +28,7 @@ def test_arrivals_ask_for_a_share_of_the_devices(inflate: float) -> None:
 
 def test_the_order_depends_on_the_seed_only() -> None:
     orders = [
-        drawn(given, devices=10, inflate=2, seed=seed)
+        sample_pods(given, devices=10, inflate=2, seed=seed)
         for given, seed in ((PODS, 42), (PODS[::-1], 42), (PODS, 43))
     ]
     assert orders[0] == orders[1] != orders[2]
@@ -36,4 +36,4 @@ def test_the_order_depends_on_the_seed_only() -> None:
 
 def test_a_trace_without_devices_is_not_inflated() -> None:
     only_cpu = [pod for pod in PODS if not pod.devices]
-    assert drawn(only_cpu, devices=10, inflate=1.3, seed=42) == only_cpu
+    assert sample_pods(only_cpu, devices=10, inflate=1.3, seed=42) == only_cpu

@@ -23,7 +23,7 @@ def a_terminal(**fields: object) -> Terminal:
 def test_texts_of_a_cluster_steer_no_terminal():
     assert printable("a\x1b[31mb\x07\x9b2J\r\nc\td\x7f") == "a?[31mb??2J? c d?"
     terminal = a_terminal()
-    terminal.complain("cleared \x1b[2J")
+    terminal.print_error("cleared \x1b[2J")
     assert isinstance(terminal.err, io.StringIO)
     assert terminal.err.getvalue() == "kubectl gpu: cleared ?[2J\n"
 

@@ -31,11 +31,11 @@ class SlowExplainer:
         self.clock, self.explained = clock, explained
         self.explained_demands: set[Demand] = set()
 
-    def knows(self, pod: PodFacts) -> bool:
+    def has_explained(self, pod: PodFacts) -> bool:
         return pod.demand in self.explained_demands
 
     def explain(self, pod: PodFacts) -> WaitText:
-        if not self.knows(pod):
+        if not self.has_explained(pod):
             self.clock.seconds += COST_S
         self.explained_demands.add(pod.demand)
         self.explained[pod.uid] += 1

@@ -30,7 +30,7 @@ def test_a_pod_with_our_gate_does_not_share_the_explanation_of_one_without(state
     explanations = SharedExplanations(state.reader, state.index, lambda: at(0))
     free, gated = a_pod_facts("free"), a_pod_facts("gated", awaits_capacity=True)
     assert explanations.explain(free).is_available
-    assert not explanations.knows(gated)
+    assert not explanations.has_explained(gated)
     assert not explanations.explain(gated).is_available
 
 

@@ -276,7 +276,7 @@ async def test_a_bind_cancelled_during_the_look_is_in_doubt():
 
 async def test_a_plain_bind_that_is_cancelled_leaves_nothing_behind():
     setup = ExtenderSetup()
-    setup.context.recent.remember(PodUid("uid-p"), None)
+    setup.context.recent.record_demand(PodUid("uid-p"), None)
     await cancel_when_sent(setup)
     assert len(setup.allocation_state.ledger) == 0
 

@@ -42,7 +42,7 @@ class OperandPods:
         found: list[Json] = (await self.api.get(PODS, labelSelector=selector))["items"]
         return [item for item in found if "deletionTimestamp" not in item["metadata"]]
 
-    async def the(self, state: str, *, other_than: str = "") -> "Json":
+    async def pod_of_state(self, state: str, *, other_than: str = "") -> "Json":
         """Wait for the one pod of a state, with a status of its containers."""
 
         async def is_there() -> "Json":
@@ -57,7 +57,7 @@ class OperandPods:
         """Wait for the one pod of a state to be ready."""
 
         async def is_ready() -> "Json":
-            found = await self.the(state, other_than=other_than)
+            found = await self.pod_of_state(state, other_than=other_than)
             assert condition(found, "Ready")["status"] == "True", f"{found['status']}"
             return found
 

@@ -13,7 +13,7 @@ from operands.nvidia.states import (
     mps_control_daemon,
     node_status_exporter,
 )
-from operands.transforms import pod_spec_of, the
+from operands.transforms import object_of, pod_spec_of
 from tests.support.kubernetes_schemas import check_object
 from tests.unit.operands.nvidia.state_changes import (
     BLOCK,
@@ -62,7 +62,7 @@ def changed_by(state: State, **fields):
 
 def operand_containers(state: State) -> list[str]:
     """Paths of the containers that run the state's own image, and so not that of the validator."""
-    pod = pod_spec_of(the(objects_of(state, ON), "DaemonSet"))
+    pod = pod_spec_of(object_of(objects_of(state, ON), "DaemonSet"))
     return [
         f"pod.{part}[{item['name']}]"
         for part in ("containers", "initContainers")
@@ -168,7 +168,7 @@ def test_an_image_in_half_is_told_by_field_and_cure(state: State):
 
 @EACH_STATE
 def test_pods_run_on_nodes_with_the_deploy_label_only(state: State):
-    daemon_set = the(objects_of(state, ON), "DaemonSet")
+    daemon_set = object_of(objects_of(state, ON), "DaemonSet")
     assert daemon_set["metadata"]["name"] == NAMES[state.name]
     selector = pod_spec_of(daemon_set)["nodeSelector"]
     others = {
@@ -215,7 +215,7 @@ def test_pods_get_devices_by_the_runtime_class(state: State):
         assert found == {"pod.runtimeClassName": "gpus"}
     else:
         assert "pod.runtimeClassName" not in found
-        assert "runtimeClassName" not in pod_spec_of(the(objects_of(state, ON), "DaemonSet"))
+        assert "runtimeClassName" not in pod_spec_of(object_of(objects_of(state, ON), "DaemonSet"))
 
 
 @EACH_STATE

@@ -3,7 +3,7 @@
 import pytest
 
 from operands.nvidia.states.gpu_feature_discovery import STATE
-from operands.transforms import container_of, pod_spec_of, the
+from operands.transforms import container_of, object_of, pod_spec_of
 from tests.unit.operands.nvidia.state_changes import (
     BLOCK,
     FULL,
@@ -57,7 +57,7 @@ def test_configurations_bring_a_manager_in_the_image_of_the_device_plugin():
     objects = objects_of(
         STATE, {"devicePlugin": PLUGIN, "gfd": {"resources": {"limits": {"cpu": 1}}}}
     )
-    daemon_set = the(objects, "DaemonSet")
+    daemon_set = object_of(objects, "DaemonSet")
     spec = pod_spec_of(daemon_set)
     for name in ("config-manager-init", "config-manager"):
         manager = container_of(daemon_set, name)
@@ -73,7 +73,7 @@ def test_configurations_bring_a_manager_in_the_image_of_the_device_plugin():
 
 
 def test_without_configurations_there_is_no_manager():
-    spec = pod_spec_of(the(objects_of(STATE, {}), "DaemonSet"))
+    spec = pod_spec_of(object_of(objects_of(STATE, {}), "DaemonSet"))
     assert [container["name"] for container in spec["containers"]] == [MAIN]
     assert [container["name"] for container in spec["initContainers"]] == ["toolkit-validation"]
     assert not [

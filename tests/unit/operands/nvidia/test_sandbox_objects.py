@@ -10,7 +10,7 @@ from manifests.yaml import render
 from operands.nvidia.policy_operands import PolicyOperands, StateFault, StateSettingsError
 from operands.nvidia.policy_states import POLICY_STATES
 from operands.operand_state import ALL_KINDS_SERVED
-from operands.transforms import container_of, pod_spec_of, the
+from operands.transforms import container_of, object_of, pod_spec_of
 from tests.unit.operands.nvidia.policy_cases import (
     CASES,
     METRICS,
@@ -44,7 +44,7 @@ def built(state: str, settings: PolicyOperands):
 
 
 def daemon_set(state: str, settings: PolicyOperands):
-    return the(built(state, settings), "DaemonSet")
+    return object_of(built(state, settings), "DaemonSet")
 
 
 def env(container) -> dict[str, str]:
@@ -83,8 +83,8 @@ def test_runtime_classes_follow_from_cdi(case: str, expected: dict[str, str]):
 
 
 def test_metrics_of_the_servers_are_read_as_by_the_installation_s_own_monitor():
-    service = the(objects_of("monitored")["state-operator-metrics"], "Service")
-    monitor = the(objects_of("monitored")["state-operator-metrics"], "ServiceMonitor")
+    service = object_of(objects_of("monitored")["state-operator-metrics"], "Service")
+    monitor = object_of(objects_of("monitored")["state-operator-metrics"], "ServiceMonitor")
     own = build_service_monitor("gpu", "30s", {}, ca_secret=METRICS.ca_secret)
     (endpoint,), (of_installation,) = monitor["spec"]["endpoints"], own["spec"]["endpoints"]
     for key in ("path", "scheme", "tlsConfig"):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from operands.nvidia.node_software import HostSoftware
 from operands.nvidia.policy_operands import StateFault, StateSettingsError
 from operands.nvidia.states.container_toolkit import STATE
-from operands.transforms import container_of, pod_spec_of, the
+from operands.transforms import container_of, object_of, pod_spec_of
 from tests.unit.operands.nvidia.state_changes import (
     BLOCK,
     CONTAINERD,
@@ -46,7 +46,7 @@ def toolkit(**variables: str) -> Json:
 
 
 def the_pods(spec: Json, software: HostSoftware) -> Json:
-    return the(objects_of(STATE, spec, (software,)), "DaemonSet")
+    return object_of(objects_of(STATE, spec, (software,)), "DaemonSet")
 
 
 def host_files(spec: Json, software: HostSoftware) -> dict[str, str]:

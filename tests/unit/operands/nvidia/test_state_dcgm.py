@@ -1,7 +1,7 @@
 """State `state-dcgm`: the host engine, and the Service that leads to that of the same node."""
 
 from operands.nvidia.states.dcgm import HOST_ENGINE, STATE
-from operands.transforms import the
+from operands.transforms import object_of
 from tests.unit.operands.nvidia.state_changes import BLOCK, FULL, check_golden, kinds_of, objects_of
 
 
@@ -22,7 +22,7 @@ def test_the_engine_has_no_rights():
 
 
 def test_the_service_leads_to_the_engine_of_the_same_node():
-    service = the(objects_of(STATE, {}), "Service")
+    service = object_of(objects_of(STATE, {}), "Service")
     (port,) = service["spec"]["ports"]
     assert f"{service['metadata']['name']}:{port['port']}" == HOST_ENGINE
     assert service["spec"]["internalTrafficPolicy"] == "Local"

@@ -6,7 +6,7 @@ import pytest
 
 from operands.nvidia.states.dcgm_exporter import STATE
 from operands.operand_state import ServedKinds
-from operands.transforms import pod_spec_of, the
+from operands.transforms import object_of, pod_spec_of
 from tests.unit.operands.nvidia.state_changes import (
     BLOCK,
     FULL,
@@ -192,7 +192,7 @@ def test_a_field_changes_what_it_says_and_no_more(spec, expected):
 def test_pods_are_read_only_where_metrics_tell_of_them(fields, reads_pods, has_token):
     objects = objects_of(STATE, exporter(**fields))
     assert set(kinds_of(objects)) & OF_PODS == (OF_PODS if reads_pods else set())
-    assert pod_spec_of(the(objects, "DaemonSet"))["automountServiceAccountToken"] is has_token
+    assert pod_spec_of(object_of(objects, "DaemonSet"))["automountServiceAccountToken"] is has_token
 
 
 def test_an_engine_of_the_node_itself_is_asked_by_the_network_of_the_node():
@@ -234,7 +234,7 @@ def test_the_monitor_has_further_labels_and_keeps_its_own():
     objects = objects_of(
         STATE, exporter(serviceMonitor={"enabled": True, "additionalLabels": labels})
     )
-    found = the(objects, "ServiceMonitor")["metadata"]["labels"]
+    found = object_of(objects, "ServiceMonitor")["metadata"]["labels"]
     assert found["release"] == "prometheus"
     assert found["app"] == MAIN
 

@@ -6,7 +6,7 @@ from api.names import CONFIG_HASH_ANNOTATION
 from operands.asset_files import load_assets
 from operands.nvidia.states import device_plugin
 from operands.nvidia.states.device_plugin import STATE
-from operands.transforms import set_content_hash, the
+from operands.transforms import object_of, set_content_hash
 from tests.unit.operands.nvidia.state_changes import (
     BLOCK,
     FULL,
@@ -115,7 +115,7 @@ def test_a_field_changes_what_it_says_and_no_more(spec, expected):
 def test_a_changed_entrypoint_restarts_the_pods(monkeypatch: pytest.MonkeyPatch):
     """Theme of gpu-operator#1144 and #412: pods that read a file at their start follow its changes."""
     objects = objects_of(STATE, {})
-    config_map, daemon_set = the(objects, "ConfigMap"), the(objects, "DaemonSet")
+    config_map, daemon_set = object_of(objects, "ConfigMap"), object_of(objects, "DaemonSet")
     annotations = daemon_set["spec"]["template"]["metadata"]["annotations"]
     before = annotations[CONFIG_HASH_ANNOTATION]
     set_content_hash(daemon_set, config_map)
@@ -128,5 +128,7 @@ def test_a_changed_entrypoint_restarts_the_pods(monkeypatch: pytest.MonkeyPatch)
             config_map if asset["kind"] == "ConfigMap" else asset for asset in load_assets(name)
         ],
     )
-    after = the(objects_of(STATE, {}), "DaemonSet")["spec"]["template"]["metadata"]["annotations"]
+    after = object_of(objects_of(STATE, {}), "DaemonSet")["spec"]["template"]["metadata"][
+        "annotations"
+    ]
     assert after[CONFIG_HASH_ANNOTATION] != before

@@ -6,7 +6,7 @@ import pytest
 
 from api.names import CONFIG_HASH_ANNOTATION
 from operands.nvidia.states.mig_manager import STATE
-from operands.transforms import pod_spec_of, the
+from operands.transforms import object_of, pod_spec_of
 from tests.unit.operands.nvidia.state_changes import (
     BLOCK,
     FULL,
@@ -32,7 +32,7 @@ def config_maps(spec: Json) -> set[str]:
 
 
 def hash_of(spec: Json) -> Any:
-    template = the(objects_of(STATE, spec), "DaemonSet")["spec"]["template"]
+    template = object_of(objects_of(STATE, spec), "DaemonSet")["spec"]["template"]
     return template["metadata"]["annotations"][CONFIG_HASH_ANNOTATION]
 
 
@@ -87,7 +87,7 @@ def test_layouts_of_the_policy_are_told_from_ours():
 
 def test_clients_of_the_policy_are_mounted():
     volumes = pod_spec_of(
-        the(objects_of(STATE, manager(gpuClientsConfig={"name": "mine"})), "DaemonSet")
+        object_of(objects_of(STATE, manager(gpuClientsConfig={"name": "mine"})), "DaemonSet")
     )["volumes"]
     assert {"name": "gpu-clients", "configMap": {"name": "mine"}} in volumes
 

@@ -1,7 +1,7 @@
 """State `state-mps-control-daemon`: the Multi-Process Service in the device plugin's image."""
 
 from operands.nvidia.states.mps_control_daemon import STATE
-from operands.transforms import pod_spec_of, the
+from operands.transforms import object_of, pod_spec_of
 from tests.unit.operands.nvidia.state_changes import BLOCK, FULL, changes, check_golden, objects_of
 
 CONFIG = {"config": {"name": "plugin-configs", "default": "shared"}}
@@ -32,7 +32,7 @@ def test_the_strategy_of_mig_is_told():
 
 
 def test_config_managers_see_the_processes_of_the_node_as_the_daemon_does():
-    spec = pod_spec_of(the(objects_of(STATE, {"devicePlugin": CONFIG}), "DaemonSet"))
+    spec = pod_spec_of(object_of(objects_of(STATE, {"devicePlugin": CONFIG}), "DaemonSet"))
     assert [container["name"] for container in spec["containers"]] == [
         "mps-control-daemon-ctr",
         "config-manager",
@@ -42,7 +42,7 @@ def test_config_managers_see_the_processes_of_the_node_as_the_daemon_does():
 
 
 def test_shared_memory_is_mounted_before_the_daemon_starts():
-    spec = pod_spec_of(the(objects_of(STATE, {}), "DaemonSet"))
+    spec = pod_spec_of(object_of(objects_of(STATE, {}), "DaemonSet"))
     assert [container["name"] for container in spec["initContainers"]] == [
         "toolkit-validation",
         "mps-control-daemon-mounts",

@@ -2,7 +2,7 @@
 
 from operands.nvidia.states.node_status_exporter import STATE
 from operands.operand_state import ServedKinds
-from operands.transforms import the
+from operands.transforms import object_of
 from tests.unit.operands.nvidia import state_changes
 
 ON = {"nodeStatusExporter": {"enabled": True}}
@@ -20,7 +20,7 @@ def test_objects_of_a_full_block_are_the_approved_ones():
 
 def test_the_monitor_reads_the_port_of_the_service():
     objects = state_changes.objects_of(STATE, ON)
-    service, monitor = the(objects, "Service"), the(objects, "ServiceMonitor")
+    service, monitor = object_of(objects, "Service"), object_of(objects, "ServiceMonitor")
     (port,) = service["spec"]["ports"]
     (endpoint,) = monitor["spec"]["endpoints"]
     assert endpoint["port"] == port["name"]
