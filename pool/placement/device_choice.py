@@ -10,6 +10,10 @@ import functools
 import itertools
 from typing import TYPE_CHECKING
 
+from msgspec import structs
+
+from api.kinds.gpunodeinventory import TopologyManagerPolicy
+from api.kinds.gpupool import DeviceTopology
 from pool.demand import reused_units
 from pool.model import ContainerRole
 from pool.placement.aligned_sets import aligned_regions
@@ -84,7 +88,12 @@ def choose(
         found = _distinct(devices, free, containers[0][1], preference=order, idle=idle)
         if found is not None:
             return [found]
-    return _Search(devices, containers, order).first(free, idle)
+    choice = _Search(devices, containers, order).first(free, idle)
+    kubelet = devices.kubelet
+    if choice is None and kubelet and kubelet.policy is TopologyManagerPolicy.BEST_EFFORT:
+        # kubelet rejects no pod. NUMA nodes that `align` chose may lack the units that containers before took there.
+        return choose(devices.without_kubelet(), free, containers, preference=order, idle=idle)
+    return choice
 
 
 def _distinct(
@@ -129,6 +138,10 @@ def _on_same_devices(
             continue
         if kubelet_admits(devices, containers, list(with_reused(containers, choice))):
             return choice
+    if devices.kubelet is not None and devices.device_topology is DeviceTopology.NONE:
+        # The pool does not ask for aligned containers, but kubelet does.
+        aligned = structs.replace(devices, device_topology=DeviceTopology.PREFERRED)
+        return _on_same_devices(aligned, free, containers, preference=preference)
     return None
 
 

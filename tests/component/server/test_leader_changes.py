@@ -1,4 +1,4 @@
-"""Leader changes by seed: a few histories, and thousands with `--long`.
+"""Leader changes by seed: a few histories, and a hundred with `--long`.
 
 `SEED=7 pytest tests/component/server/test_leader_changes.py` plays one again.
 """
@@ -15,7 +15,8 @@ from structlog.testing import capture_logs
 
 from tests.component.server.leader_changes import LeaderFaults, ViolationError, World, play
 
-FEW, MANY = 6, 2_000
+FEW, MANY = 6, 100
+"""A history takes 2 s of processor time."""
 REPORT_EVERY = 50
 UNTIL_MISSED = 60
 """In one history of ten a part that is left out is missed; in none of so many, once in 500 attempts."""

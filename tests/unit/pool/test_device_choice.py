@@ -130,3 +130,40 @@ def test_the_only_numa_node_serves_a_pod_beside_a_device_without_one(
     )
     choice = choose(node, (1, 1, 1), ((MAIN, 1),), preference=(1, 0, 2))
     assert choice in ([[0]], [[2]])
+
+
+def test_containers_are_divided_as_kubelet_demands_where_the_pool_does_not_ask() -> None:
+    """Devices in the order of preference would be two of different NUMA nodes for each container."""
+    node = device_rules(
+        a_slice_pool(
+            slices=1,
+            slice_placement=SlicePlacement.SAME_DEVICE,
+            device_topology=DeviceTopology.NONE,
+        ),
+        [a_device(index=at, numa_node=numa) for at, numa in enumerate((0, 1, 0, 1))],
+        (1, 1, 1, 1),
+        kubelet=KubeletTopology(
+            TopologyManagerPolicy.SINGLE_NUMA_NODE,
+            TopologyManagerScope.CONTAINER,
+            knows_numa_nodes=False,
+        ),
+    )
+    choice = choose(node, (1, 1, 1, 1), ((MAIN, 2), (MAIN, 2)))
+    assert choice is not None
+    assert sorted(map(sorted, choice)) == [[0, 2], [1, 3]]
+
+
+def test_a_kubelet_that_rejects_no_pod_refuses_none() -> None:
+    """Spread leaves one unit on either NUMA node; the third container gets the others of devices without one."""
+    node = device_rules(
+        a_slice_pool(slices=3, strategy=Strategy.SPREAD, device_topology=DeviceTopology.NONE),
+        [a_device(index=at, numa_node=numa) for at, numa in enumerate((None, 0, None, None, 1))],
+        (3,) * 5,
+        kubelet=KubeletTopology(
+            TopologyManagerPolicy.BEST_EFFORT,
+            TopologyManagerScope.CONTAINER,
+            knows_numa_nodes=False,
+        ),
+    )
+    containers = ((INIT, 4), (MAIN, 4), (MAIN, 2))
+    assert fits(node, (3,) * 5, UnitRequest(units_of(containers), containers))
