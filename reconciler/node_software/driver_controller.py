@@ -187,6 +187,8 @@ class DriverController:
         owners: "DriverOwners",
     ) -> float:
         name, labels = driver.metadata.name, self._nodes.labels_by_node()
+        # Of the same moment: what is built is not for a node that gets its labels meanwhile.
+        nodes = {**labels, **self._nodes.labels_by_new_node()}
         value = owner_value(name)
         owned = {
             node: item for node, item in labels.items() if item.get(DRIVER_OWNER_LABEL) == value
@@ -202,7 +204,7 @@ class DriverController:
             propagation=lambda _state: "Foreground",
             keeps=lambda kind, found: kind == "DaemonSet" and _is_in_use(found, labels),
             owner=ObjectReference.to(NVIDIA_DRIVERS, driver.metadata),
-            nodes={**labels, **self._nodes.labels_by_new_node()},
+            nodes=nodes,
         )
         outcome = outcomes[DRIVER_STATE.name]
         facts = StateFacts(
@@ -220,9 +222,7 @@ class DriverController:
             states,
             has_nfd_labels=True,
             has_gpu_nodes=bool(owned),
-            unlabelled=owners.unlabelled_nodes(
-                name, {**labels, **self._nodes.labels_by_new_node()}
-            ),
+            unlabelled=owners.unlabelled_nodes(name, nodes),
         )
         claim = owners.claim(name)
         if overall.reason is GoodReason.NO_GPU_NODES and claim is not None:

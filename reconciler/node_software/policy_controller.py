@@ -205,6 +205,8 @@ class PolicyController:
 
     async def _serve(self, policy: "ClusterPolicy") -> float:
         labels, has_nfd = self._nodes.labels_by_node(), self._nodes.has_nfd_labels()
+        # Of the same moment: what is built is not for a node that gets its labels meanwhile.
+        unlabelled = self._nodes.labels_by_new_node()
         if policy.spec.psa.is_enabled:
             await self._pod_security.reconcile(self._parameters.namespace)
         live = await self._software.read()
@@ -217,7 +219,7 @@ class PolicyController:
             live,
             propagation=lambda state: _propagation(policy, state),
             owner=ObjectReference.to(CLUSTER_POLICIES, policy.metadata),
-            nodes={**labels, **self._nodes.labels_by_new_node()},
+            nodes={**labels, **unlabelled},
         )
         self._built_in.report({item.name: outcomes[item.name] for item in own}, self._nodes.all())
         current = self._status.current_states(policy)
@@ -232,7 +234,7 @@ class PolicyController:
             states,
             has_nfd_labels=has_nfd,
             has_gpu_nodes=bool(labels),
-            unlabelled=self._nodes.labels_by_new_node(),
+            unlabelled=unlabelled,
             upgrading=upgrading if drivers.is_left_to_driver_objects else (),
         )
         overall = with_unsupported(overall, KIND, self._nodes.unsupported())

@@ -23,7 +23,9 @@ from kube.resources import (
 )
 from operands.nvidia.node_software import OS_ID_FEATURE, OS_VERSION_FEATURE
 from operands.nvidia.policy_states import STATE_NAMES
+from operands.nvidia.states import driver
 from reconciler.node_software.policy_controller import (
+    KEY,
     NFD_MISSING_S,
     NOT_READY_S,
     RECHECK_S,
@@ -323,6 +325,32 @@ async def test_the_policy_waits_for_the_labels_of_nodes_with_a_gpu(world: Operat
     await world.label("n2", {NVIDIA_PRESENT_LABEL: "true", **UBUNTU.labels()})
     await world.ready()
     assert (await world.conditions_of())["Ready"] == ("True", "Reconciled")
+
+
+@pytest.mark.parametrize("use_drivers", [False, True])
+async def test_a_node_that_gets_its_labels_during_a_pass_is_awaited(*, use_drivers: bool):
+    """What the pass makes is not for it yet: nothing is ready before anything is there."""
+    async with an_operator_world((driver.STATE,)) as world:
+        await world.add_node("n1", owner="blue")
+        await world.label("n1", {OPERANDS_LABEL: "false"})
+        await world.add_node("n2", software=None)
+        await world.label("n2", {f"{NFD_PREFIX}pci-10de.present": "true"})
+        await world.add_policy(driver={"useNvidiaDriverCRD": use_drivers})
+        await world.add_driver("blue")
+        await world.until_stable()
+        world.api.faults.delay("GET", "/serviceaccounts$", 1.0, times=2)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(world.policy.reconcile(KEY))
+            group.create_task(world.drivers.reconcile("blue"))
+            await asyncio.sleep(0.5)
+            labels = {NVIDIA_PRESENT_LABEL: "true", DRIVER_OWNER_LABEL: "blue", **UBUNTU.labels()}
+            await world.label("n2", labels)
+            await world.observe()
+        status = await (world.driver_status("blue") if use_drivers else world.status_of())
+        assert await world.found(DAEMON_SETS) == []
+        assert conditions_in(status)["Error"] == ("True", "OperandNotReady")
+        await world.ready()
+        assert await world.found(DAEMON_SETS)
 
 
 @pytest.mark.parametrize("use_drivers", [False, True])
