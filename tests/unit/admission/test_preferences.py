@@ -11,7 +11,7 @@ import pytest
 
 from admission.webhooks import mutate_pod
 from api.annotations import decode_reservation, encode_devices
-from api.foreign.core import Pod
+from api.foreign.core import NodeTaint, Pod
 from api.names import DEVICES_ANNOTATION, PodUid, UnitId
 from pool.facts import observed_pod
 from pool.model import UnitlessPod
@@ -224,6 +224,76 @@ def test_a_strict_constraint_on_spreading_is_kept():
     strict = a_term(whenUnsatisfiable="DoNotSchedule", maxSkew=1)
     nodes = [create(setup, a_pod(topologySpreadConstraints=[strict])) for _ in range(4)]
     assert Counter(nodes) == {"n0": 2, "n1": 2}
+
+
+def strict(key: str = HOST, **more: Any) -> Object:
+    term = a_term(key, whenUnsatisfiable="DoNotSchedule", maxSkew=1, **more)
+    return {"topologySpreadConstraints": [term]}
+
+
+@pytest.mark.parametrize(
+    ("constraint", "spec", "nodes"),
+    [
+        pytest.param(strict(minDomains=3), {}, ["n0", "n1", None], id="too few domains"),
+        pytest.param(strict(), {"nodeSelector": {ZONE: "z0"}}, ["n0", "n0"], id="selected nodes"),
+        pytest.param(strict(), {"nodeSelector": {}}, ["n0", "n1"], id="all nodes"),
+    ],
+)
+def test_spreading_counts_the_domains_that_the_pod_may_go_to(
+    constraint: Object, spec: Object, nodes: list[str | None]
+):
+    setup = a_setup(nodes=2)
+    assert [create(setup, a_pod(**constraint, **spec)) for _ in nodes] == nodes
+
+
+@pytest.mark.parametrize(("policy", "second"), [("Honor", "n0"), ("Ignore", None)])
+def test_a_node_whose_taints_keep_the_pod_away_limits_spreading_unless_taints_are_honoured(
+    policy: str, second: str | None
+):
+    setup = a_setup(nodes=1)
+    taint = NodeTaint(key="example.com/team", effect="NoSchedule")
+    setup.add_node("n1", 4, labels={HOST: "n1", ZONE: "z1"}, taints=(taint,))
+    pod = a_pod(**strict(nodeTaintsPolicy=policy))
+    assert [create(setup, pod), create(setup, pod)] == ["n0", second]
+
+
+@pytest.mark.parametrize("terms", [strict(ZONE), soft(ZONE)], ids=["strict", "soft"])
+def test_spreading_by_a_label_passes_over_nodes_without_it(terms: Object):
+    setup = a_setup(nodes=0)
+    setup.add_node("n0", 4, labels={HOST: "n0"})
+    setup.add_node("n1", 4, labels={HOST: "n1", ZONE: "z1"})
+    assert reserved(setup, a_pod(**terms))[0] == "n1"
+
+
+def test_a_pod_is_near_pods_that_all_of_its_terms_select():
+    setup = a_setup()
+    running(setup, "n0", uid="web")
+    running(setup, "n1", uid="both", labels={"app": "web", "tier": "a"})
+    assert reserved(setup, a_pod(**near(a_term(), a_term(selected={"tier": "a"}))))[0] == "n1"
+
+
+def test_each_rule_of_another_pod_keeps_pods_away():
+    setup = a_setup(nodes=1)
+    rules = apart(a_term(selected={"app": "x"}), a_term())
+    running(setup, "n0", labels={"app": "alone"}, **rules)
+    assert reserved(setup, a_pod())[0] is None
+
+
+def test_a_pod_that_kept_others_away_and_is_gone_is_forgotten():
+    setup = a_setup(nodes=1)
+    running(setup, "n0", labels={"app": "alone"}, **apart(a_term()))
+    setup.allocation_state.discard_unitless(PodUid("other"))
+    assert list(setup.allocation_state.index.peers.apart()) == []
+    assert reserved(setup, a_pod())[0] == "n0"
+
+
+def test_a_preference_that_selects_namespaces_by_labels_does_not_count():
+    setup = a_setup(nodes=2)
+    running(setup, "n0", namespace="team-b")
+    term = a_term(namespaceSelector={"matchLabels": {"a": "b"}})
+    assert reserved(setup, a_pod(affinity=weighted("podAntiAffinity", term)))[0] == "n0"
+    everywhere = a_term(namespaceSelector={})
+    assert reserved(setup, a_pod(affinity=weighted("podAntiAffinity", everywhere)))[0] == "n1"
 
 
 def test_rules_that_are_too_many_to_compare_reserve_nothing_and_preferences_are_left_out():

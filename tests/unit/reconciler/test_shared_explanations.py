@@ -2,8 +2,10 @@
 
 import pytest
 
+from api.names import NodeName, PodUid
+from api.well_known_labels import HOSTNAME_LABEL
 from pool.compute_resources import ComputeResources
-from pool.model import PodPhase, PodSelection
+from pool.model import Peer, PeerKind, PeerRule, PodPhase, PodSelection
 from pool.pods.observed import ObservedPods
 from reconciler.pod.shared_explanations import SharedExplanations
 from tests.support.allocation_state import some_allocation_state, some_devices
@@ -41,6 +43,18 @@ def test_a_pod_that_requests_more_cpu_than_nodes_have_shares_with_none_that_does
     large = explanations.explain(a_pod_facts("large", requests=ComputeResources(2_000)))
     assert large.reason.value == "NodesExcluded"
     assert "short of CPU" in large.message
+
+
+def test_pods_of_one_spec_that_others_keep_away_share_with_none_that_they_do_not(state):
+    """As the pods of a StatefulSet, which differ by their labels alone."""
+    state.index.replace_node(a_node("n1", labels={HOSTNAME_LABEL: "n1"}))
+    rule = PeerRule(PeerKind.APART, HOSTNAME_LABEL, "app=web", ("default",))
+    state.index.peers.replace(PodUid("other"), NodeName("n1"), Peer("default", (), (rule,)))
+    explanations = SharedExplanations(state.reader, state.index, lambda: at(0))
+    selection = PodSelection()
+    for app, reason in (("web", "NodesExcluded"), ("db", "UnitsAvailable")):
+        pod = a_pod_facts(app, selection=selection, peer=Peer("default", (("app", app),)))
+        assert explanations.explain(pod).reason.value == reason
 
 
 def test_where_a_node_has_units_what_is_not_weighed_is_named(state):

@@ -242,6 +242,19 @@ def test_a_pod_that_other_pods_keep_from_all_nodes_waits_and_its_rules_are_named
     assert answer.not_checked == [f"spec.affinity.{kind}[].{field}" for field in fields or ()]
 
 
+@pytest.mark.parametrize("is_apart", [True, False])
+def test_no_remedy_is_a_node_or_a_pool_where_other_pods_keep_the_pod_away(*, is_apart: bool):
+    rule = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {}}
+    web = a_pod_object("web", 0, nodeName="n0")
+    if is_apart:
+        web["spec"]["affinity"] = {"podAntiAffinity": {REQUIRED: [rule]}}
+    pools = [a_pool_object(access={}), a_pool_object("other", access={})]
+    devices = [a_device_object("n0", 0), *(a_device_object("n0", n, pool="other") for n in (1, 2))]
+    answer = answer_of(a_pod_object("asked", 2), [*pools, a_node_object("n0"), *devices, web])
+    kinds = [type(remedy).__name__ for remedy in answer.remedies]
+    assert kinds == ([] if is_apart else ["AskFewerUnits", "UsePool"])
+
+
 def test_a_reservation_excludes_its_own_pod_from_no_node():
     """As a console or a scheduler sees it between admission and Binding."""
     rule = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "web"}}}
