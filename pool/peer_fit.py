@@ -52,7 +52,7 @@ class PeerFit:
             elif rule.kind is PeerKind.SPREAD:
                 tests.append(self._spread(rule))
         if self.constraints.peer is not None:
-            for peer in peers.apart():
+            for peer in peers.apart:
                 tests += [
                     self._apart(rule.key, peers.nodes_of(peer))
                     for rule in peer.apart
@@ -167,7 +167,7 @@ class PeerFit:
 
 def peer_fit(index: "IndexReader", pool: "PoolName", constraints: "Constraints") -> PeerFit | None:
     """Return the fit of a pod; None for most pods, which say nothing of others, and nobody of them."""
-    if not (constraints.rules or constraints.has_preferences or index.peers.apart()):
+    if not (constraints.rules or constraints.has_preferences or index.peers.apart):
         return None
     return PeerFit(index, pool, constraints, _is_comparable(index, constraints))
 

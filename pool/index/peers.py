@@ -12,7 +12,7 @@ from api.selector_text import parse_label_selector
 from pool.model import PeerKind
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from api.meta import LabelSelector
     from api.names import NodeName, PodUid, ReservationId
@@ -27,8 +27,8 @@ class Peers:
         self._by_pod: dict[PodUid | ReservationId, tuple[NodeName, Peer]] = {}
         self._nodes: dict[str, dict[Peer, dict[NodeName, int]]] = {}
         # namespace -> kind of pods -> their number by node
-        self._apart: Counter[Peer] = Counter()
-        # number of the pods that keep others away
+        self.apart: Counter[Peer] = Counter()
+        """Number of the pods that keep others away, by kind; to be read and not kept."""
 
     def __len__(self) -> int:
         return len(self._by_pod)
@@ -37,20 +37,12 @@ class Peers:
         self, pod: "PodUid | ReservationId", node: "NodeName | None", peer: "Peer | None"
     ) -> None:
         """Set the node and kind of a pod; None to end it."""
-        before = self._by_pod.get(pod)
-        after = (node, peer) if node is not None and peer is not None else None
-        if before == after:
-            return
+        before = self._by_pod.pop(pod, None)
         if before is not None:
-            del self._by_pod[pod]
             self._count(*before, -1)
-        if after is not None:
-            self._by_pod[pod] = after
-            self._count(*after, 1)
-
-    def apart(self) -> "Collection[Peer]":
-        """Return the kinds of pods that keep others away, to be read and not kept."""
-        return self._apart.keys()
+        if node is not None and peer is not None:
+            self._by_pod[pod] = node, peer
+            self._count(node, peer, 1)
 
     def nodes_of(self, peer: "Peer") -> "Mapping[NodeName, int]":
         """Return the number of pods of a kind by node, to be read and not kept."""
@@ -88,9 +80,9 @@ class Peers:
             if not kinds:
                 del self._nodes[peer.namespace]
         if peer.apart:
-            self._apart[peer] += by
-            if not self._apart[peer]:
-                del self._apart[peer]
+            self.apart[peer] += by
+            if not self.apart[peer]:
+                del self.apart[peer]
 
 
 def selects(rule: "PeerRule", peer: "Peer") -> bool:
