@@ -392,9 +392,12 @@ def created_at(pod: PodFacts) -> "dt.datetime | None":
     return moment if moment.tzinfo is not None else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(slots=True, kw_only=True, eq=False)
 class Constraints:
-    """Constraints of a pod's spec on its node; created for one decision."""
+    """Constraints of a pod's spec on its node; created for one decision, and not changed.
+
+    Each admission creates one: the fields of a frozen dataclass are set by calls.
+    """
 
     node_selector: "Mapping[str, str] | None" = None
     affinity: "InitVar[Affinity | None]" = None
@@ -417,8 +420,8 @@ class Constraints:
         node_affinity = affinity.node_affinity if affinity is not None else None
         required = node_affinity.required if node_affinity is not None else None
         compiled = RequiredNodeAffinity(required.node_selector_terms or ()) if required else None
-        object.__setattr__(self, "required", compiled)
-        object.__setattr__(self, "tolerated", Tolerations(tolerations))
+        self.required = compiled
+        self.tolerated = Tolerations(tolerations)
 
     @property
     def has_preferences(self) -> bool:

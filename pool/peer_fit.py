@@ -206,7 +206,7 @@ class PeerFit:
 
 def peer_fit(index: "IndexReader", pool: "PoolName", constraints: "Constraints") -> PeerFit | None:
     """Return the fit of a pod; None for most pods, which say nothing of others, and nobody of them."""
-    if not (constraints.rules or constraints.has_preferences or index.peers.with_anti_affinity()):
+    if not (constraints.rules or constraints.has_preferences or index.peers.with_anti_affinity):
         return None
     return PeerFit(index, pool, constraints, _is_comparable(index, constraints))
 

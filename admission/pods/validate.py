@@ -23,7 +23,6 @@ from api.names import (
     RESERVATION_ANNOTATION,
     PodUid,
     ReservationId,
-    owner_of,
 )
 from api.text import truncate
 from pool.model import Demand, PodFacts, PodPhase
@@ -75,28 +74,27 @@ def validate(request: "PodRequest", context: "AdmissionContext") -> Decision:
 def _admit(request: "PodRequest", demand: Demand, context: "AdmissionContext") -> Decision:
     if not context.is_ready():
         return NOT_READY
-    pool = context.index.pool_of(demand.resource)
+    served = context.served_pool(demand.resource)
     note = decode_reservation(request.pod.metadata.annotation(RESERVATION_ANNOTATION))
-    if pool is None or note is None or note.pool != pool.name:
+    if served is None or note is None or note.pool != served[0].name:
         text = (
             f"the pod asks for {truncate(demand.resource)}, but carries no reservation for it,"
             f" so that it was not admitted as it is: {_MUTATED_LATER}"
         )
         return Denied(RefusalReason.NOT_ADMITTED, text)
-    owner = owner_of(pool.name)
-    if request.pod.metadata.label(POOL_LABEL) != owner:
-        text = f"label {POOL_LABEL} must be {owner}, as admission set it: {_MUTATED_LATER}"
+    facts, pool = served
+    if request.pod.metadata.label(POOL_LABEL) != pool.name:
+        text = f"label {POOL_LABEL} must be {pool.name}, as admission set it: {_MUTATED_LATER}"
         return Denied(RefusalReason.NOT_ADMITTED, text)
-    spec = context.catalog.pools.get(owner)
-    denied = None if spec is None else baseline_denial(request, spec)  # by a later webhook
+    denied = baseline_denial(request, pool)  # by a later webhook
     if denied is not None:
         return denied
     refusal = None if request.is_dry_run else _tie(request, demand, note, context=context)
     if refusal is not None:
         return refusal
-    warnings = () if spec is None else baseline_warnings(request, spec)
     return Admitted(
-        warnings=warnings, facts={"pool": pool.name, "reservation": note.id, "node": note.node}
+        warnings=baseline_warnings(request, pool),
+        facts={"pool": facts.name, "reservation": note.id, "node": note.node},
     )
 
 

@@ -46,8 +46,13 @@ class DeviceEntry:
     @property
     def is_usable(self) -> bool:
         """Whether units of the device may be allocated at all."""
+        facts = self.facts  # `is_draining` would be one more call for each device
         return not (
-            self.facts.is_faulted or self.is_draining or self.is_duplicate or self.layout.differs
+            facts.is_faulted
+            or facts.is_draining
+            or self.is_withheld
+            or self.is_duplicate
+            or self.layout.differs
         )
 
     @property
@@ -112,6 +117,9 @@ class Devices:
 
     def get(self, name: "DeviceName") -> DeviceEntry | None:
         return self._by_name.get(name)
+
+    def named(self, names: "Iterable[DeviceName]") -> list[DeviceEntry]:
+        return list(map(self._by_name.__getitem__, names))
 
     def all(self) -> "Iterable[DeviceEntry]":
         """Return all devices, to be read and not kept."""

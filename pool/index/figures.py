@@ -155,7 +155,7 @@ class IndexFigures:
 
     def _entries(self, state: PoolState, names: "Iterable[DeviceName]") -> "list[DeviceEntry]":
         """Return devices as pods of the pool, or of one of its MIG profiles, see them."""
-        entries, facts = [self.devices[name] for name in names], state.facts
+        entries, facts = self.devices.named(names), state.facts
         if facts is None or not facts.is_part:
             return entries
         return [entry.of_profile(facts.mig_profile) for entry in entries]

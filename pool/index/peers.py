@@ -12,7 +12,7 @@ from api.selector_text import parse_label_selector
 from pool.peer_rules import PeerKind
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from api.meta import LabelSelector
     from api.names import NodeName, PodUid, ReservationId
@@ -27,8 +27,8 @@ class Peers:
         self._by_pod: dict[PodUid | ReservationId, tuple[NodeName, Peer]] = {}
         self._nodes: dict[str, dict[Peer, dict[NodeName, int]]] = {}
         # namespace -> kind of pods -> their number by node
-        self._with_anti_affinity: Counter[Peer] = Counter()
-        # number of the pods that keep others away
+        self.with_anti_affinity: Counter[Peer] = Counter()
+        """Number of the pods that keep others away, by kind; to be read and not kept."""
 
     def __len__(self) -> int:
         return len(self._by_pod)
@@ -37,24 +37,16 @@ class Peers:
         self, pod: "PodUid | ReservationId", node: "NodeName | None", peer: "Peer | None"
     ) -> None:
         """Set the node and kind of a pod; None to end it."""
-        before = self._by_pod.get(pod)
-        after = (node, peer) if node is not None and peer is not None else None
-        if before == after:
-            return
+        before = self._by_pod.pop(pod, None)
         if before is not None:
-            del self._by_pod[pod]
             self._count(*before, -1)
-        if after is not None:
-            self._by_pod[pod] = after
-            self._count(*after, 1)
-
-    def with_anti_affinity(self) -> "Collection[Peer]":
-        """Return the kinds of pods that keep others away, to be read and not kept."""
-        return self._with_anti_affinity.keys()
+        if node is not None and peer is not None:
+            self._by_pod[pod] = node, peer
+            self._count(node, peer, 1)
 
     def keeping_away(self, peer: "Peer") -> "Iterator[tuple[PeerRule, Peer]]":
         """Yield the rules by which other pods keep this one away, and the kinds of pods that have them."""
-        for other in self._with_anti_affinity:
+        for other in self.with_anti_affinity:
             for rule in other.anti_affinity:
                 if selects(rule, peer):
                     yield rule, other
@@ -95,9 +87,9 @@ class Peers:
             if not kinds:
                 del self._nodes[peer.namespace]
         if peer.anti_affinity:
-            self._with_anti_affinity[peer] += by
-            if not self._with_anti_affinity[peer]:
-                del self._with_anti_affinity[peer]
+            self.with_anti_affinity[peer] += by
+            if not self.with_anti_affinity[peer]:
+                del self.with_anti_affinity[peer]
 
 
 def selects(rule: "PeerRule", peer: "Peer") -> bool:
