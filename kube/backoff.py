@@ -9,6 +9,7 @@ from typing import Final, final
 
 _SYSTEM_RANDOM: Final = random.SystemRandom()
 # It has no state, so that all share it.
+CAP_S: Final = 30.0
 
 
 @final
@@ -19,7 +20,7 @@ class Backoff:
         self,
         *,
         base_s: float = 1.0,
-        cap_s: float = 30.0,
+        cap_s: float = CAP_S,
         jitter: float = 1.0,
         rng: random.Random | None = None,
     ) -> None:

@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 
     from api.names import NodeName, PodUid
     from pool.index.reader import IndexReader
-    from pool.model import Constraints, Demand, PodFacts, PoolFacts
-    from pool.peer_rules import PeerTest
+    from pool.model import Constraints, Demand, PeerTest, PodFacts, PoolFacts
     from pool.pods.observed import ObservedPods
     from pool.reservations.ledger import ReservationLedger
 

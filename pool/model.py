@@ -20,7 +20,7 @@ from pool.peer_rules import Peer, PeerRule
 from pool.refusal import NodeReason
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from api.annotations import AccessNote, Devices, ReservationNote
     from api.cache_name import CacheName
@@ -35,7 +35,9 @@ if TYPE_CHECKING:
     from api.kinds.gpupool import AllocationMode, Strategy, WhenExhausted
     from api.mig.layout import Shares
     from api.names import DeviceName, NodeName, PodUid, PoolName
-    from pool.peer_rules import PeerTest
+
+    PeerTest = tuple[str, Callable[["NodeFacts"], bool]]
+    """A rule about other pods, in words, and whether a node satisfies it."""
 
 
 class ContainerRole(Enum):

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from api.names import NodeName, PoolName
     from pool.index.reader import IndexReader
-    from pool.model import Constraints, NodeFacts
-    from pool.peer_rules import Peer, PeerRule, PeerTest
+    from pool.model import Constraints, NodeFacts, PeerTest
+    from pool.peer_rules import Peer, PeerRule
 
     Points = Mapping[NodeName, int]
     Test = Callable[[NodeFacts], bool]

@@ -4,19 +4,10 @@
 """
 
 from enum import Enum
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from api.well_known_labels import HOSTNAME_LABEL
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pool.model import NodeFacts
-
-    PeerTest = tuple[str, Callable[[NodeFacts], bool]]
-    """A rule about other pods, in words, and whether a node satisfies it."""
 
 
 class PeerKind(Enum):

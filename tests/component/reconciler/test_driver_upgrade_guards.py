@@ -9,15 +9,8 @@ from api.driver_upgrade import UPGRADE_RECORD_ANNOTATION, UPGRADE_STATE_LABEL
 from api.foreign.core import Taint
 from kube.errors import NotFound, UnexpectedStatus
 from kube.resources import CUSTOM_RESOURCE_DEFINITIONS, NODES, PODS
-from tests.component.reconciler.upgrade_run import (
-    NAMESPACE,
-    STEP_S,
-    TEAM,
-    Json,
-    UpgradeRun,
-    an_upgrade_run,
-    is_driver,
-)
+from tests.component.reconciler.upgrade_run import UpgradeRun, an_upgrade_run
+from tests.component.reconciler.upgraded_nodes import NAMESPACE, STEP_S, TEAM, Json, is_driver
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

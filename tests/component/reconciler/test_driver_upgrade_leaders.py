@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from kube.resources import CLUSTER_POLICIES, NODES
-from tests.component.reconciler.upgrade_run import STEP_S, UpgradeRun, an_upgrade_run
+from tests.component.reconciler.upgrade_run import UpgradeRun, an_upgrade_run
+from tests.component.reconciler.upgraded_nodes import STEP_S
 from tests.support.cancellation import at_every_suspension
 
 pytestmark = pytest.mark.looptime

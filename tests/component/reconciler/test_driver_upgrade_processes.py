@@ -5,7 +5,8 @@ import asyncio
 import pytest
 
 from api.kinds.gpunodeinventory import DriverProcess
-from tests.component.reconciler.upgrade_run import NAMESPACE, TEAM, UpgradeRun, an_upgrade_run
+from tests.component.reconciler.upgrade_run import UpgradeRun, an_upgrade_run
+from tests.component.reconciler.upgraded_nodes import NAMESPACE, TEAM
 
 pytestmark = pytest.mark.looptime
 CPU = "cpu"

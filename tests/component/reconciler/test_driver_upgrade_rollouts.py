@@ -14,7 +14,8 @@ from api.names import ADOPTED_ANNOTATION, DRIVER_OWNER_LABEL, NodeName
 from kube.errors import KubeError
 from kube.resources import DAEMON_SETS, NODES, PODS
 from reconciler.driver_upgrade.reader import UpgradeReader
-from tests.component.reconciler.upgrade_run import NAMESPACE, STEP_S, TEAM, an_upgrade_run
+from tests.component.reconciler.upgrade_run import an_upgrade_run
+from tests.component.reconciler.upgraded_nodes import NAMESPACE, STEP_S, TEAM
 
 pytestmark = pytest.mark.looptime
 

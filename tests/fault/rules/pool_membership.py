@@ -7,13 +7,18 @@ known. What a list showed after a gap happened some time within the gap; then th
 
 import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final, final
 
+from kube.backoff import CAP_S
 from tests.fault.observations import Device, Observation, Pod, Pool
 from tests.fault.upgrades.upgrade_oracle import LATENESS_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+CHANGE_LATENESS_S: Final = LATENESS_S + CAP_S
+"""For so long a leader may act on a pool that is there again as on a deleted one: its watch may have failed while the API
+server was away, and it lists anew after the longest delay between two attempts."""
 
 
 @dataclass(slots=True)
@@ -95,7 +100,7 @@ class PoolMembership:
         """Yield every device that left a pool which was there, though it was meant for no other."""
         for device, pool, at in self._releases:
             changes = self._pool_changes.get(pool, ())
-            was_absent = any(abs(change - at) <= LATENESS_S for change in changes)
+            was_absent = any(abs(change - at) <= CHANGE_LATENESS_S for change in changes)
             if pool in self._pools and not was_absent:
                 text = f"device {device.name} ({device.uuid}) left pool {pool} at {at:.1f} s"
                 yield text, frozenset({device.name, device.uuid, pool})

@@ -283,7 +283,7 @@ def test_a_pod_that_kept_others_away_and_is_gone_is_forgotten():
     setup = a_setup(nodes=1)
     running(setup, "n0", labels={"app": "alone"}, **apart(a_term()))
     setup.allocation_state.discard_unitless(PodUid("other"))
-    assert list(setup.allocation_state.index.peers.apart()) == []
+    assert list(setup.allocation_state.index.peers.with_anti_affinity) == []
     assert reserved(setup, a_pod())[0] == "n0"
 
 

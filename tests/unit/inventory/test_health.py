@@ -38,7 +38,8 @@ def reported(*statuses: str, before: DeviceHealth = UNKNOWN, start: float = 0.0)
     """Examine the device by what our agent says every ten seconds."""
     health = before
     for number, status in enumerate(statuses):
-        report = HealthReport(*status.split(":"))
+        state, reason, action, *_ = [*status.split(":"), "", ""]
+        report = HealthReport(state, reason, action)
         now = start + number * 10.0
         health = assess_health(health, UUID, seen=None, report=report, limits=LIMITS, now=now)
     return health

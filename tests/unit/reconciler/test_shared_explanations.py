@@ -5,7 +5,8 @@ import pytest
 from api.names import NodeName, PodUid
 from api.well_known_labels import HOSTNAME_LABEL
 from pool.compute_resources import ComputeResources
-from pool.model import Peer, PeerKind, PeerRule, PodPhase, PodSelection
+from pool.model import PodPhase, PodSelection
+from pool.peer_rules import Peer, PeerKind, PeerRule
 from pool.pods.observed import ObservedPods
 from reconciler.pod.shared_explanations import SharedExplanations
 from tests.support.allocation_state import some_allocation_state, some_devices
@@ -48,7 +49,7 @@ def test_a_pod_that_requests_more_cpu_than_nodes_have_shares_with_none_that_does
 def test_pods_of_one_spec_that_others_keep_away_share_with_none_that_they_do_not(state):
     """As the pods of a StatefulSet, which differ by their labels alone."""
     state.index.replace_node(a_node("n1", labels={HOSTNAME_LABEL: "n1"}))
-    rule = PeerRule(PeerKind.APART, HOSTNAME_LABEL, "app=web", ("default",))
+    rule = PeerRule(PeerKind.ANTI_AFFINITY, HOSTNAME_LABEL, "app=web", ("default",))
     state.index.peers.replace(PodUid("other"), NodeName("n1"), Peer("default", (), (rule,)))
     explanations = SharedExplanations(state.reader, state.index, lambda: at(0))
     selection = PodSelection()
