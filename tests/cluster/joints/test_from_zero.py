@@ -35,9 +35,10 @@ STATES: Final = {
 async def test_a_pod_gets_node_driver_pool_and_warm_cache(
     whole: "WholeCluster", namespace: str, tmp_path: "Path", progress: "Callable[[str], None]"
 ):
-    policy = {"dcgm": {"enabled": True}}
+    policy, pool = {"dcgm": {"enabled": True}}, a_pool()
+    pool["spec"]["deviceSelector"] = {"include": {"products": [whole.agent.product]}}
     story = FromZero(
-        cluster=whole, namespace=namespace, folder=tmp_path, say=progress, policy=policy
+        cluster=whole, namespace=namespace, folder=tmp_path, say=progress, policy=policy, pool=pool
     )
     async with asyncio.TaskGroup() as group:
         signal = group.create_task(first_signal(whole.api))
@@ -106,7 +107,8 @@ async def first_signal(api: "ApiClient") -> "JsonObject":
 def check_signal(pod: "JsonObject") -> None:
     """Check what tells a user what the pod is for, and that kubelet would end it."""
     metadata = pod["metadata"]
-    assert metadata["labels"][names.TRIGGER_TYPE_LABEL] == "waiting-pods"
+    expected = {names.TRIGGER_TYPE_LABEL: "waiting-pods", names.MODEL_LABEL: "NVIDIA-H200"}
+    assert metadata["labels"].items() >= expected.items()
     assert (
         metadata["annotations"].items()
         >= {
