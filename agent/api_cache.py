@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING, Annotated, Any, final
 import msgspec
 from msgspec import Meta
 
-from api.kinds import device_selector, gpupool
+from api.kinds import gpupool
 from api.kinds.autoscaling import Autoscaling, AutoscalingStatus
+from api.kinds.device_selector import DeviceSelector
 from api.kinds.gpudevice import DeviceState, GPUDevice, GPUDeviceStatus
 from api.names import MOST_SLICES_READ
 from kube.informer import Informer, Selection
@@ -32,9 +33,7 @@ class _EffectiveAllocation(gpupool.EffectiveAllocation, frozen=True):
 
 class _PoolSpec(gpupool.GPUPoolSpec, frozen=True):
     allocation: _Allocation = _Allocation()
-    device_selector: device_selector.DeviceSelector = msgspec.field(
-        default=device_selector.DeviceSelector(), name="-selector"
-    )
+    device_selector: DeviceSelector = msgspec.field(default=DeviceSelector(), name="-selector")
     assignment: gpupool.Assignment = msgspec.field(default=gpupool.Assignment(), name="-assignment")
     access: gpupool.Access = msgspec.field(default=gpupool.Access(), name="-access")
     scheduling: gpupool.Scheduling = msgspec.field(default=gpupool.Scheduling(), name="-scheduling")

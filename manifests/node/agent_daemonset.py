@@ -98,7 +98,13 @@ def build_node_agent(settings: "WorkloadSettings") -> list[Json]:
     if settings.agent.node_selector:
         spec["nodeSelector"] = dict(sorted(settings.agent.node_selector.items()))
     labels = daemonset.workload_labels(constants.NODE_AGENT)
-    body = daemonset.build_daemon_set(constants.NODE_AGENT, settings, labels=labels, spec=spec)
+    body = daemonset.build_daemon_set(
+        constants.NODE_AGENT,
+        settings.namespace,
+        labels=labels,
+        spec=spec,
+        rolling_update=daemonset.rolling_update(settings.max_unavailable),
+    )
     return [signed(body)]
 
 

@@ -19,8 +19,6 @@ from manifests import constants
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from manifests.node.device_plugin import WorkloadSettings
-
 Json = dict[str, Any]
 
 KUBELET_DIRECTORY: Final = "/var/lib/kubelet"
@@ -79,34 +77,36 @@ def without_upgrade() -> Json:
     return {"key": AGENT_DEPLOY_LABEL, "operator": "NotIn", "values": [PAUSED_FOR_UPGRADE]}
 
 
+def rolling_update(max_unavailable: int | str, *, overlaps: bool = False) -> Json:
+    """Return how pods are replaced; with `overlaps`, a new pod is ready before the pod that it replaces ends."""
+    return {
+        "maxSurge": max_unavailable if overlaps else 0,
+        "maxUnavailable": 0 if overlaps else max_unavailable,
+    }
+
+
 def build_daemon_set(
     name: str,
-    settings: "WorkloadSettings",
+    namespace: str,
     *,
     labels: dict[str, str],
     spec: Json,
+    rolling_update: Json,
     annotations: "Mapping[str, str] | None" = None,
-    overlaps: bool = False,
 ) -> Json:
-    """Return a DaemonSet; the annotations are those of its pods.
-
-    With `overlaps`, a new pod is ready before the pod that it replaces ends.
-    """
+    """Return a DaemonSet; the annotations are those of its pods."""
     metadata: Json = {"labels": labels}
     if annotations:
         metadata["annotations"] = dict(annotations)
     return {
         "apiVersion": "apps/v1",
         "kind": "DaemonSet",
-        "metadata": {"name": name, "namespace": settings.namespace, "labels": dict(labels)},
+        "metadata": {"name": name, "namespace": namespace, "labels": dict(labels)},
         "spec": {
             "selector": {"matchLabels": dict(labels)},
             "updateStrategy": {
                 "type": "RollingUpdate",
-                "rollingUpdate": {
-                    "maxSurge": settings.max_unavailable if overlaps else 0,
-                    "maxUnavailable": 0 if overlaps else settings.max_unavailable,
-                },
+                "rollingUpdate": rolling_update,
             },
             "template": {"metadata": metadata, "spec": spec},
         },

@@ -11,7 +11,12 @@ import msgspec
 
 from api.names import PRESENT_LABEL
 from manifests import constants
-from manifests.node.daemonset import build_daemon_set, build_pod_spec, workload_labels
+from manifests.node.daemonset import (
+    build_daemon_set,
+    build_pod_spec,
+    rolling_update,
+    workload_labels,
+)
 from manifests.node.device_plugin import signed
 
 if TYPE_CHECKING:
@@ -74,5 +79,11 @@ def build_node_detector(settings: "WorkloadSettings") -> list[Json]:
     if settings.detector.node_selector:
         spec["nodeSelector"] = dict(sorted(settings.detector.node_selector.items()))
     labels = workload_labels(constants.NODE_DETECTOR)
-    body = build_daemon_set(constants.NODE_DETECTOR, settings, labels=labels, spec=spec)
+    body = build_daemon_set(
+        constants.NODE_DETECTOR,
+        settings.namespace,
+        labels=labels,
+        spec=spec,
+        rolling_update=rolling_update(settings.max_unavailable),
+    )
     return [signed(body)]

@@ -52,6 +52,7 @@ from manifests.node.daemonset import (
     pod_resources_volume,
     problems_mount,
     problems_volume,
+    rolling_update,
     run_mount,
     run_volume,
     without_upgrade,
@@ -374,13 +375,15 @@ def _build_plugin(pool: "GPUPool", config: PoolConfig, settings: WorkloadSetting
     }
     body = build_daemon_set(
         name,
-        settings,
+        settings.namespace,
         labels=labels,
         spec=spec,
         annotations=annotations,
         # Of two servers of one resource kubelet drops the newer as the older ends; ours registers again
         # within a fifth of a second, where a start from nothing would take seconds, in which bound pods fail.
-        overlaps=settings.plugin is PluginKind.OWN,
+        rolling_update=rolling_update(
+            settings.max_unavailable, overlaps=settings.plugin is PluginKind.OWN
+        ),
     )
     return body | {"metadata": _metadata(pool, name, settings)}
 

@@ -6,6 +6,7 @@ import pytest
 
 from tests.fault.observations import Device, Observation, Pod, Pool, Thing
 from tests.fault.oracle import RELEASED, TAKEN_AWAY, TWO_POOLS, Oracle
+from tests.fault.rules.pool_membership import CHANGE_LATENESS_S
 from tests.fault.upgrades.upgrade_oracle import LATENESS_S
 
 
@@ -141,7 +142,7 @@ def test_device_that_is_gone_under_a_pod_is_the_operators_doing(story):
 @pytest.mark.parametrize("assigned", ["a", ""])
 def test_device_that_leaves_a_pool_which_is_there_is_found(story, assigned):
     story.show(10, Pool(name="a"))
-    story.at += LATENESS_S + 1
+    story.at += CHANGE_LATENESS_S + 1
     story.show(11, a_device("", assigned=assigned))
 
     assert story.in_the_end(RELEASED) == [RELEASED]
@@ -163,7 +164,7 @@ def test_device_that_is_meant_for_another_pool_leaves_its_own(story):
     assert story.in_the_end(RELEASED) == []
 
 
-@pytest.mark.parametrize("after_s", [0.0, LATENESS_S + 1])
+@pytest.mark.parametrize("after_s", [0.0, CHANGE_LATENESS_S + 1])
 def test_device_leaves_a_pool_that_is_deleted_and_made_again(story, after_s):
     story.show(10, Pool(name="a"))
     story.show(11, Pool(name="a"), is_gone=True)

@@ -93,6 +93,7 @@ def test_a_pool_with_everything_set() -> None:
         ttl_s=30,
         when_exhausted=WhenExhausted.REJECT,
         slices_per_device=4,
+        spread_key="topology.kubernetes.io/zone",
     )
 
 

@@ -77,6 +77,7 @@ CHANGED: dict[str, Any] = {
     "placement": "Scored",
     "inventory": {"label_nodes": False},
     "health": {"dcgm": False},
+    "daemonsets": {"rolling_update": {"max_unavailable": 2}},
     "device_plugin": {"image": "registry.test/another:1"},
     "node_agent": {"enabled": False},
     "node_detector": {"enabled": False},
