@@ -19,6 +19,7 @@ from agent.inventory.node_feature import feature_body
 from api.annotations import ReservationNote, decode_devices, decode_reservation
 from api.driver_upgrade import UPGRADE_RECORD_ANNOTATION, UPGRADE_STATE_LABEL, UpgradeState
 from api.foreign.nodefeature import AgentDevice, NodeFeature
+from api.kinds.gpudevice import LastXid
 from api.kinds.gpunodeinventory import ContainerDevices, GPUNodeInventory
 from api.names import DEVICES_ANNOTATION, RESERVATION_ANNOTATION, NodeName, PodUid, UnitId
 from api.nodefiles.node_devices_file import NodeDevices
@@ -74,7 +75,13 @@ def test_server_reads_every_fact_of_an_agents_node_feature(release: Path):
     assert report.heartbeat == HEARTBEAT
     assert (report.versions.driver, report.versions.cuda) == ("570.86.15", "12.8")
     assert report.health == {
-        UUID: HealthReport("Unhealthy", "Xid79", "NodeReboot", "attempt-1-Refused")
+        UUID: HealthReport(
+            "Unhealthy",
+            "Xid79",
+            "NodeReboot",
+            "attempt-1-Refused",
+            LastXid(79, "2026-01-01T00:00:00Z"),
+        )
     }
     assert report.agent is not None
     assert report.agent.is_complete

@@ -54,10 +54,10 @@ def apply(application: Application, live: Json, owners: Ownership) -> tuple[Json
         raise _conflict_fault(conflicts)
 
     owners_after = owners.without({path for _, path in conflicts}, keep=manager)
-    kept: set[Path] = set(applied)
-    for share in owners_after.others(manager):
-        for path in share.paths:
-            # A keyed item stays as long as anything in it has an owner.
+    kept: set[Path] = set()
+    for paths in (applied, *(share.paths for share in owners_after.others(manager))):
+        for path in paths:
+            # A keyed item stays as long as anything in it has an owner, and so does a map that was empty before.
             kept.update(path[:length] for length in range(1, len(path) + 1))
     for path in sorted(owners.of(manager) - applied):
         if path not in kept:
