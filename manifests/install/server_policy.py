@@ -6,8 +6,8 @@ namespace. The API server therefore compares the writes of the server's service 
 that the server needs. Its writes of pods are in the policy that covers all pods anyway
 (`manifests.install.annotation_policy`).
 
-A failing rule stops only the server, and it fails closed, because the policy guards against a compromised server.
-Admission policies do not cover webhook configurations: RBAC restricts these by name.
+A failing rule stops only the server, and it fails closed, because the policy guards against a compromised server. No
+webhook is called for webhook configurations, and no policy applies to policies: RBAC gives the server no right on those.
 """
 
 from dataclasses import dataclass
@@ -48,6 +48,10 @@ if TYPE_CHECKING:
 
 _RBAC: Final = "rbac.authorization.k8s.io"
 _MONITORS: Final = ("prometheusrules", "servicemonitors")
+_WEBHOOK_CONFIGURATIONS: Final = (
+    "mutatingwebhookconfigurations",
+    "validatingwebhookconfigurations",
+)
 _SECRET_TYPES: Final = ("kubernetes.io/tls", "Opaque")
 """Not `kubernetes.io/service-account-token`, which creates a token of the account that it names."""
 
@@ -142,6 +146,9 @@ def build_server_policies(
 ) -> list[dict[str, Any]]:
     """Return the policies for cluster objects and for the server's namespace, and their bindings."""
     with_software = own.runs_node_software
+    configurations = resource_rule(
+        "admissionregistration.k8s.io", "v1", *_WEBHOOK_CONFIGURATIONS, operations=("UPDATE",)
+    )
     in_cluster = {
         "resourceRules": [
             resource_rule("", "v1", "namespaces", "nodes", operations=("UPDATE",)),
@@ -151,6 +158,7 @@ def build_server_policies(
             resource_rule("nfd.k8s-sigs.io", "v1alpha1", "nodefeatures"),
             resource_rule(GROUP, VERSION, "gpupools", operations=("UPDATE",)),
             *([resource_rule("node.k8s.io", "v1", "runtimeclasses")] if with_software else []),
+            *([configurations] if own.issues_certificates else []),
         ]
     }
     in_namespace = {
@@ -182,6 +190,7 @@ def build_server_policies(
                 node_claim_rule(),
                 _POOL_RULE,
                 _NODE_FEATURE_RULE,
+                *([_webhook_rule()] if own.issues_certificates else []),
             ],
             variables=software.of_cluster(own.namespace) if with_software else [],
         ),
@@ -196,6 +205,25 @@ def build_server_policies(
             variables=software.of_namespace() if with_software else [],
         ),
     ]
+
+
+def _webhook_rule() -> dict[str, str]:
+    """Limit the right on the webhook configurations to caBundle: a webhook of the server's choice would read every object."""
+    new, old = (f"dyn({item}).?webhooks.orValue([])" for item in ("object", "oldObject"))
+    # Webhooks of a configuration have different names, so that as many that are all found are the same.
+    is_same = (
+        "[w, v].all(m, m.all(k, k == 'clientConfig' || w[?k] == v[?k]))"
+        " && [w.clientConfig, v.clientConfig].all(m, m.all(k, k == 'caBundle' || w.clientConfig[?k] == v.clientConfig[?k]))"
+    )
+    return {
+        "expression": (
+            f"!(request.resource.resource in {cel_list(_WEBHOOK_CONFIGURATIONS)})"
+            f" || {same_but('metadata', KEPT_BY_API_SERVER)} && {new}.size() == {old}.size()"
+            f" && {new}.all(w, {old}.exists(v, {is_same}))"
+        ),
+        "message": "of its webhook configurations the GPU control plane writes caBundle, and nothing else",
+        "reason": "Forbidden",
+    }
 
 
 def _namespace_rule(namespace: str) -> dict[str, str]:

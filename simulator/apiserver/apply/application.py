@@ -15,7 +15,7 @@ from simulator.apiserver.schema import list_types as shapes
 from simulator.apiserver.schema.fields import Path
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, MutableSequence
+    from collections.abc import Collection, Mapping, MutableSequence
 
 Json = dict[str, Any]
 
@@ -61,7 +61,7 @@ def apply(application: Application, live: Json, owners: Ownership) -> tuple[Json
             kept.update(path[:length] for length in range(1, len(path) + 1))
     for path in sorted(owners.of(manager) - applied):
         if path not in kept:
-            _remove(merged, path, shape)
+            _remove(merged, path, shape, kept=kept)
     return merged, owners_after.with_share(manager, applied, application.now)
 
 
@@ -102,8 +102,10 @@ def _merge_keyed(
     return list(merged.values())
 
 
-def _remove(container: Json, path: Path, shape: "Mapping[str, Any]") -> None:
-    """Remove the value at the path, in place in `container`, with maps and lists that become empty.
+def _remove(
+    container: Json, path: Path, shape: "Mapping[str, Any]", *, kept: "Collection[Path]"
+) -> None:
+    """Remove the value at the path, in place in `container`, with maps and lists that become empty and are not kept.
 
     The containers on the way are copied first, because the live object shares them.
     """
@@ -121,7 +123,7 @@ def _remove(container: Json, path: Path, shape: "Mapping[str, Any]") -> None:
         parent = inner
     holder, at = trail.pop()
     del holder[at]  # type: ignore[arg-type]
-    while not holder and trail:
+    while not holder and trail and path[: len(trail)] not in kept:
         holder, at = trail.pop()
         del holder[at]  # type: ignore[arg-type]
 

@@ -1,5 +1,7 @@
 """The server's account writes what the server writes, and nothing else, whatever its roles allow."""
 
+import base64
+
 import pytest
 
 from api import names
@@ -231,6 +233,53 @@ async def test_it_writes_no_node_feature(server, api, kubectl):
     with is_refused(text):
         await server.delete(f"{features}/somewhere")
     await api.delete(f"{features}/somewhere")
+
+
+CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1/{}webhookconfigurations"
+
+
+@pytest.mark.parametrize("kind", ["mutating", "validating"])
+async def test_of_its_webhook_configurations_it_writes_ca_bundle(kind, server, api, control_plane):
+    def a_webhook(name: str) -> client.JsonObject:
+        return {
+            "name": f"{name}.example.test",
+            "clientConfig": {"service": {"namespace": NAMESPACE, "name": "s", "path": "/x"}},
+            "rules": [
+                {
+                    "apiGroups": ["example.test"],
+                    "apiVersions": ["v1"],
+                    "operations": ["CREATE"],
+                    "resources": ["widgets"],
+                }
+            ],
+            "sideEffects": "None",
+            "admissionReviewVersions": ["v1"],
+        }
+
+    path = CONFIGURATIONS.format(kind)
+    body = {"metadata": {"name": "probe"}, "webhooks": [a_webhook("first"), a_webhook("second")]}
+    await api.create(path, body)
+    try:
+        bundle = base64.b64encode(control_plane.ca_file.read_bytes()).decode()
+        for number in (0, 1):
+            at = f"/webhooks/{number}"
+            written = {"op": "add", "path": f"{at}/clientConfig/caBundle", "value": bundle}
+            await server.patch(f"{path}/probe", [written], kind="json")
+        for change in (
+            {"op": "replace", "path": "/webhooks/0/rules/0/resources", "value": ["*"]},
+            {"op": "replace", "path": "/webhooks/1/clientConfig/service/path", "value": "/y"},
+            {"op": "replace", "path": "/webhooks/0/clientConfig/service/namespace", "value": "y"},
+            {"op": "replace", "path": "/webhooks/0/failurePolicy", "value": "Ignore"},
+            {"op": "add", "path": "/webhooks/-", "value": a_webhook("third")},
+            {"op": "replace", "path": "/webhooks/1", "value": a_webhook("third")},
+            {"op": "remove", "path": "/webhooks/0"},
+            {"op": "remove", "path": "/webhooks"},
+            {"op": "add", "path": "/metadata/labels", "value": {"a": "b"}},
+        ):
+            with is_refused("writes caBundle, and nothing else"):
+                await server.patch(f"{path}/probe", [change], kind="json")
+    finally:
+        await api.delete(f"{path}/probe")
 
 
 async def test_others_write_pods_and_nodes_as_before(server, api, pod, node):

@@ -4,10 +4,9 @@ import pytest
 
 from api.names import ASSIGNMENT_ANNOTATION, DECIDED_BY_ANNOTATION, IGNORE_LABEL, POOL_LABEL
 from manifests import constants
-from tests.cluster.environment import client, polling
+from tests.cluster.environment import client
 from tests.cluster.manifests.objects import ENGINE, a_pod, a_pool
 
-ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 DEVICES = "/apis/gpu.deckhouse.io/v1alpha1/gpudevices"
 BOTH = [constants.MUTATE_PODS_PATH, constants.VALIDATE_PODS_PATH]
 
@@ -160,52 +159,3 @@ async def test_dry_run_is_announced(api, namespace, webhooks):
     pod = a_pod(namespace, pool="train")
     await api.create(f"/api/v1/namespaces/{namespace}/pods", pod, dryRun="All")
     assert [call.body["request"]["dryRun"] for call in webhooks.calls] == [True, True]
-
-
-async def test_a_policy_applies_to_what_is_written_to_a_webhook_configuration(api, namespace):
-    """A webhook does not; only policies and their bindings are exempt from policies."""
-    name = f"probe-{namespace}"
-    rules = [
-        {
-            "apiGroups": [""],
-            "apiVersions": ["v1"],
-            "operations": ["*"],
-            "resources": ["configmaps"],
-        },
-        {
-            "apiGroups": ["admissionregistration.k8s.io"],
-            "apiVersions": ["*"],
-            "operations": ["*"],
-            "resources": ["validatingwebhookconfigurations"],
-        },
-    ]
-    policy = {
-        "failurePolicy": "Fail",
-        "matchConstraints": {"resourceRules": rules},
-        "matchConditions": [{"name": "probe", "expression": f"request.name == '{name}'"}],
-        "validations": [{"expression": "false", "message": "no write"}],
-    }
-    binding = {"policyName": name, "validationActions": ["Deny"]}
-    made = (
-        (f"{ADMISSION}/validatingadmissionpolicies", {"spec": policy}),
-        (f"{ADMISSION}/validatingadmissionpolicybindings", {"spec": binding}),
-    )
-    body = {"metadata": {"name": name}}
-    configurations = f"{ADMISSION}/validatingwebhookconfigurations"
-
-    async def is_enforced() -> bool:
-        try:
-            await api.create(f"/api/v1/namespaces/{namespace}/configmaps", body, dryRun="All")
-        except client.ApiRefusedError as refused:
-            return "no write" in refused.message
-        return False
-
-    try:
-        for path, spec in made:
-            await api.create(path, body | spec)
-        await polling.eventually(is_enforced, what="the policy")
-        with pytest.raises(client.ApiRefusedError, match="no write"):
-            await api.create(configurations, body)
-    finally:
-        for path, _ in made:
-            await api.delete(f"{path}/{name}")
