@@ -9,7 +9,6 @@ from typing import Final, final
 
 _SYSTEM_RANDOM: Final = random.SystemRandom()
 # It has no state, so that all share it.
-CAP_S: Final = 30.0
 
 
 @final
@@ -20,7 +19,7 @@ class Backoff:
         self,
         *,
         base_s: float = 1.0,
-        cap_s: float = CAP_S,
+        cap_s: float = 30.0,
         jitter: float = 1.0,
         rng: random.Random | None = None,
     ) -> None:

@@ -65,7 +65,10 @@ class Served:
     def has_answered(self, count: int) -> bool:
         return self.answered.total() >= count
 
-    async def call(self, session: aiohttp.ClientSession, path: str, kind: str) -> None:
+    async def call(
+        self, session: aiohttp.ClientSession, path: str, kind: str, trusted: bytes | None = None
+    ) -> None:
+        """Ask; a failure counts, but for a call that has trusted since its begin what is replaced by now."""
         body = REVIEW if path == VALIDATE_DEVICES_PATH else QUESTION
         headers = {"Content-Type": "application/json"}
         try:
@@ -73,7 +76,8 @@ class Served:
                 await reply.read()
                 assert reply.status == 200
         except (aiohttp.ClientError, TimeoutError, AssertionError) as error:
-            self.failed.append(f"{kind}: {error!r}")
+            if trusted is None or trusted == self.trust_of(kind):
+                self.failed.append(f"{kind}: {error!r}")
         self.answered[kind] += 1
 
     async def counted(self, call: Awaitable[None]) -> None:
@@ -83,17 +87,22 @@ class Served:
         finally:
             self.asked -= 1
 
+    def trust_of(self, kind: str) -> bytes:
+        """Return the CAs that a new connection trusts: kube-scheduler's file, or caBundle, which the API server reads."""
+        if kind == "scheduler":
+            return self.bundle.trust_pem
+        assert self.store.injected is not None
+        return self.store.injected
+
     async def call_again(self, *, as_scheduler: bool) -> None:
         """Ask over a connection of its own, trusting what is to be trusted now."""
-        if as_scheduler:
-            context = client_context(self.bundle.trust_pem, self.bundle.client)
-        else:
-            assert self.store.injected is not None
-            context = client_context(self.store.injected)
+        kind = "scheduler" if as_scheduler else "fresh"
+        trusted = self.trust_of(kind)
+        context = client_context(trusted, self.bundle.client if as_scheduler else None)
         connector = aiohttp.TCPConnector(ssl=context, force_close=True)
         async with aiohttp.ClientSession(connector=connector) as session:
             path = FILTER_PATH if as_scheduler else VALIDATE_DEVICES_PATH
-            await self.call(session, path, "scheduler" if as_scheduler else "fresh")
+            await self.call(session, path, kind, trusted)
 
     def remove(self, *keys: str) -> None:
         """Take keys out of the Secret, so that they are issued again."""

@@ -9,16 +9,15 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, final
 
-from kube.backoff import CAP_S
 from tests.fault.observations import Device, Observation, Pod, Pool
 from tests.fault.upgrades.upgrade_oracle import LATENESS_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-CHANGE_LATENESS_S: Final = LATENESS_S + CAP_S
+CHANGE_LATENESS_S: Final = LATENESS_S + 30.0
 """For so long a leader may act on a pool that is there again as on a deleted one: its watch may have failed while the API
-server was away, and it lists anew after the longest delay between two attempts."""
+server was away, and it lists anew after a delay of up to half a minute."""
 
 
 @dataclass(slots=True)
