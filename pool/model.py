@@ -432,7 +432,7 @@ class Constraints:
     def tested(self, by_peers: "Sequence[PeerTest]") -> "Constraints":
         """Return these constraints with the tests; `replace` would lose what is compiled."""
         found = copy.copy(self)
-        object.__setattr__(found, "by_peers", by_peers)
+        found.by_peers = by_peers
         return found
 
     def select(self, node: "NodeName", labels: "Mapping[str, str]") -> bool:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 CHANGE_LATENESS_S: Final = LATENESS_S + 30.0
 """For so long a leader may act on a pool that is there again as on a deleted one: its watch may have failed while the API
-server was away, and it lists anew after a delay of up to half a minute."""
+server was away, and it lists again after a delay of up to half a minute."""
 
 
 @dataclass(slots=True)
