@@ -15,21 +15,12 @@ from agent.driver.device_fields import DeviceField
 from agent.driver.port import DriverDevice
 from agent.kubelet.pod_processes import pods_of_processes
 from agent.nvml.driver import NvmlDriver
-from agent.nvml.library import find_libraries
 from http_edge.system_clock import SystemClock
 
 
 @pytest.fixture
-def library() -> Path:
-    found = next(find_libraries(Path("/")), None)
-    if found is None or not Path("/dev/nvidiactl").exists():
-        pytest.skip("this machine has no NVIDIA driver")
-    return found
-
-
-@pytest.fixture
-async def driver(library: Path) -> AsyncIterator[NvmlDriver]:
-    driver = NvmlDriver(SystemClock(), library=library)
+async def driver(driver_library: Path) -> AsyncIterator[NvmlDriver]:
+    driver = NvmlDriver(SystemClock(), library=driver_library)
     yield driver
     await driver.close()
 

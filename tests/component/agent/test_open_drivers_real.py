@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from agent.driver_processes.open_drivers import OpenProcess, driver_majors, processes_with_driver
-from agent.nvml.library import find_libraries
 
 NVML = """
 nvml = ctypes.CDLL(sys.argv[1])
@@ -36,15 +35,7 @@ sys.stdin.read()
 
 
 @pytest.fixture
-def library() -> Path:
-    found = next(find_libraries(Path("/")), None)
-    if found is None or not Path("/dev/nvidiactl").exists():
-        pytest.skip("this machine has no NVIDIA driver")
-    return found
-
-
-@pytest.fixture
-def majors(library: Path) -> frozenset[int]:
+def majors(driver_library: Path) -> frozenset[int]:
     """Of all device files of the driver."""
     files = [path for path in Path("/dev").glob("nvidia*") if path.is_char_device()]
     return driver_majors() | {os.major(file.stat().st_rdev) for file in files}
@@ -78,9 +69,9 @@ def test_the_kernel_names_the_numbers_of_the_device_files(majors: frozenset[int]
 
 
 def test_process_with_nvml_open_is_found_until_it_ends(
-    library: Path, majors: frozenset[int]
+    driver_library: Path, majors: frozenset[int]
 ) -> None:
-    with a_user(NVML, str(library)) as child:
+    with a_user(NVML, str(driver_library)) as child:
         assert with_driver(majors, child.pid) == [OpenProcess(child.pid, "a-driver-user")]
         assert with_driver(majors, os.getpid()) == []
     assert with_driver(majors, child.pid) == []

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from agent.nvml.library import find_libraries
 from agent.validator.checked_node import CheckedNode
 from agent.validator.cuda_check import CudaCheck
 from agent.validator.driver_check import DriverCheck
@@ -13,9 +12,7 @@ from tests.support.validated_node import text_of
 
 
 @pytest.fixture
-def node() -> CheckedNode:
-    if next(find_libraries(Path("/")), None) is None or not Path("/dev/nvidiactl").exists():
-        pytest.skip("this machine has no NVIDIA driver")
+def node(driver_library: Path) -> CheckedNode:
     return CheckedNode()
 
 

@@ -5,6 +5,7 @@ of these tests at a time, and its directories need no unique names. They are sho
 of a unix socket ends at 107 characters.
 """
 
+import os
 from pathlib import Path
 
 NAME = "gpu-node-tests"
@@ -48,7 +49,7 @@ USUAL_CDI = Path("/var/run/cdi")
 USUAL = (
     USUAL_CDI,
     Path("/run/gpu-control-plane"),
-    *(Path("/run/nvidia") / part for part in ("validations", "toolkit", "mps")),
+    *(Path("/run/nvidia") / part for part in ("driver", "validations", "toolkit", "mps")),
     Path("/usr/local/nvidia"),
     Path("/usr/share/containers/oci/hooks.d"),
     Path("/var/lib/gkm"),
@@ -62,3 +63,6 @@ USUAL = (
 
 NOTES = RUNTIME / "before.json"
 """How the machine was before: its sysctls, and which of `USUAL` were absent."""
+
+DEVICE = os.makedev(1, 3)
+"""The number of a file that stands for a device: /dev/null's, no driver's."""

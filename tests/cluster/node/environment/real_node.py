@@ -23,7 +23,6 @@ _SWEPT_S = 60
 _PATIENCE_S = 20
 """For the end of a session that was just killed."""
 
-_NULL = os.makedev(1, 3)
 
 
 @final
@@ -171,7 +170,7 @@ class RealNode:
         """Make a device node of that name below `dev_directory`: /dev/null under another name."""
         device = self.dev_directory / name
         device.parent.mkdir(parents=True, exist_ok=True)
-        os.mknod(device, 0o666 | stat.S_IFCHR, _NULL)
+        os.mknod(device, 0o666 | stat.S_IFCHR, paths.DEVICE)
         device.chmod(0o666)
         return device
 

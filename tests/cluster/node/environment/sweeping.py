@@ -81,6 +81,7 @@ def sweep() -> None:
         result.unlink(missing_ok=True)
     _until_none(_cgroups, what="cgroups", act=_remove_cgroup)
     _restore_before()
+    _delete_device_files()
     if paths.STATE.exists():
         # Nobody else's: it was empty before `STATE` was made.
         _delete(paths.KUBELET_DEFAULT_ROOT)
@@ -234,6 +235,12 @@ def _restore_before() -> None:
             (Path("/proc/sys") / name).write_text(value)
     for path in notes["absent"]:
         _delete(Path(path))
+
+
+def _delete_device_files() -> None:
+    for file in Path("/dev").glob("nvidia*"):
+        if file.stat().st_rdev == paths.DEVICE:
+            file.unlink()
 
 
 def _delete(directory: Path) -> None:

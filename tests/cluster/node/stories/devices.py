@@ -7,7 +7,7 @@ import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, final
 
-from tests.cluster.node.environment import numa
+from tests.cluster.node.environment import numa, paths
 from tests.support.nvml.library import FakeNvml, NvmlDevice, install_smi
 from tests.support.nvml.library import a_device as nvml_device
 
@@ -25,8 +25,6 @@ LIBRARIES = Path("usr/lib/x86_64-linux-gnu")
 """Below the driver's root."""
 _OURS = ".of-gpu-node-tests"
 SHARED = ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools")
-_NULL = os.makedev(1, 3)
-"""/dev/null, which stands for a device; a driver's major number is another one."""
 _INSTANCES = 14
 """GPU instances of a device whose capabilities are there from the start: the ids of the smallest profile are 7 to 13."""
 
@@ -99,13 +97,13 @@ def devices_of_the_machine(directory: Path, count: int) -> "Iterator[NodeDevices
     """Yield devices whose files are in /dev, where a driver has them and DaemonSets look."""
     files = [Path("/dev") / name for name in (*SHARED, *(f"nvidia{n}" for n in range(count)))]
     there = [file for file in files if file.exists()]
-    if own := [str(file) for file in there if file.stat().st_rdev != _NULL]:
+    if own := [str(file) for file in there if file.stat().st_rdev != paths.DEVICE]:
         raise AssertionError(f"this machine has devices of its own: {', '.join(own)}")
     for file in there:  # of a session that was killed
         file.unlink()
     made = NodeDevices(directory, count)
     for file in files:
-        os.mknod(file, 0o666 | stat.S_IFCHR, _NULL)
+        os.mknod(file, 0o666 | stat.S_IFCHR, paths.DEVICE)
     try:
         yield made
     finally:
