@@ -3,7 +3,7 @@
 import asyncio
 import secrets
 import shutil
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Any, Final, TypeVar, final
 
 from tests.fault.breaking import Breakage, Call, Fault
 from tests.fault.fleet import API_TIMEOUT_S, BIND_TIMEOUT_S
@@ -11,7 +11,7 @@ from tests.fault.steps import Kind
 from tests.fault.streams import Disturbance
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable, Coroutine, Mapping
     from pathlib import Path
 
     from tests.cluster.environment import control_plane as control_planes
@@ -19,9 +19,10 @@ if TYPE_CHECKING:
     from tests.fault.fleet import Fleet, Replica
     from tests.fault.steps import Arguments, Step, Value
 
+_T = TypeVar("_T")
+
 SERVES_WITHIN_S: Final = 20.0
 _STOPS_WITHIN_S: Final = 30.0
-_API_SERVER_READY_S: Final = 60.0
 _NO_WATCH_FOR_S: Final = 10.0
 _A_MOMENT_S: Final = 0.3
 
@@ -56,6 +57,8 @@ class Injecting:
 
     group: asyncio.TaskGroup
     """Where deeds that take time go on; set by the run."""
+    restarts: asyncio.TaskGroup
+    """Where restarts of the control plane go on when the run ends amid one; set by the run."""
     go_back: "Callable[[Path], Awaitable[None]]"
     """Restores etcd and judges from there on; set by the run."""
 
@@ -67,6 +70,8 @@ class Injecting:
         self._fleet = fleet
         self._scheduler_is_busy = asyncio.Lock()
         self._backup: Path | None = None
+        self._restart: asyncio.Task[Any] | None = None
+        """The last one of the API server or the whole control plane."""
         self._traps = {
             Kind.KILL_AFTER_RESERVATION: ("mutate", Breakage.PASS_THEN_ACT, self._kill),
             Kind.KILL_BEFORE_BIND: ("binding", Breakage.RESET_BEFORE, self._kill),
@@ -112,18 +117,15 @@ class Injecting:
 
     async def restore(self) -> None:
         """Have everything running again that the steps ended."""
-        if not self._control_plane.apiserver.running:
-            self._control_plane.apiserver.start()
-        await self._control_plane.apiserver.wait_ready(
-            self._control_plane.ready, within=_API_SERVER_READY_S
-        )
+        if self._restart is not None:
+            await self._restart
         async with self._scheduler_is_busy:
             if not self._fleet.scheduler.process.running:
                 await self._fleet.scheduler.start()
 
     async def restore_etcd(self, backup: "Path") -> None:
         async with self._scheduler_is_busy:
-            await self._control_plane.restore_with_clients(backup)
+            await self._to_its_end(self._control_plane.restore_with_clients(backup))
         await self._arena.growing.kill_karpenter()
 
     # --- what happens to passing requests and watches ----------------------------------------------
@@ -303,12 +305,18 @@ class Injecting:
             await self._fleet.scheduler.start()
 
     async def _restart_api_server(self, given: "Arguments") -> None:
-        await self._control_plane.restart_apiserver()
+        await self._to_its_end(self._control_plane.restart_apiserver())
 
     async def _back_up(self, given: "Arguments") -> None:
         if self._backup is not None:
             shutil.rmtree(self._backup)
-        self._backup = await self._control_plane.back_up(f"backup-{secrets.token_hex(3)}")
+        name = f"backup-{secrets.token_hex(3)}"
+        self._backup = await self._to_its_end(self._control_plane.back_up(name))
+
+    def _to_its_end(self, restart: "Coroutine[None, None, _T]") -> "asyncio.Future[_T]":
+        """Return what can be cancelled while the restart goes on; `restore` waits for its end."""
+        self._restart = task = self.restarts.create_task(restart)
+        return asyncio.shield(task)
 
     async def _go_back(self, given: "Arguments") -> None:
         if self._backup is not None:

@@ -126,6 +126,10 @@ class Run:
 
     async def carry_out(self, steps: "Sequence[Step]") -> Report:
         """Carry the steps out and judge; never raises for what the server does wrong."""
+        async with asyncio.TaskGroup() as self._injecting.restarts:
+            return await self._carry_out(steps)
+
+    async def _carry_out(self, steps: "Sequence[Step]") -> Report:
         fleet = self._fleet
         fleet.armed.disarm()
         fleet.armed.used.clear()
