@@ -165,6 +165,11 @@ class Informer(Generic[T]):
         """Return the number of objects that exist and cannot be read."""
         return len(self._unread)
 
+    @property
+    def version(self) -> str | None:
+        """Return the resourceVersion up to which the sink has everything; None before a list, and after a failure."""
+        return self._version
+
     async def run(self) -> NoReturn:
         """List and watch until cancelled; raises nothing but what the sink raises."""
         name = self._name

@@ -91,8 +91,8 @@ class BoundPods:
         self._sink.discard(item)
         self._drop_unread(item.uid)
 
-    async def read(self) -> None:
-        """Apply every binding that the API server has stored by now.
+    async def read(self) -> str:
+        """Apply every binding that the API server has stored by now, and return the resourceVersion of now.
 
         Raises:
             KubeError: they could not be read.
@@ -115,6 +115,7 @@ class BoundPods:
         self._publish_unread()
         if self._is_listing:
             self._read = listing
+        return listing.resource_version
 
     def _drop_unread(self, *uids: "PodUid") -> None:
         if self._read_unread.keys() & uids:

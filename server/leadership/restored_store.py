@@ -6,12 +6,17 @@ knows can be told from what is true, so everything is listed again before the ne
 
     Lease older than before, a bound pod pending again, or another kube-system → term ended → all informers list → bound pods read → decide
 
+A replica that started amid the restore has read no older Lease. Its lists are newer than the bound pods that it reads
+at its takeover, and it lists again too.
+
 Claims of pods stay until the list of pods replaces them. docs/restore.md has what an operator does.
 """
 
 from typing import TYPE_CHECKING, Any, Final, final
 
 import structlog
+
+from api.meta import compared
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -59,7 +64,7 @@ class RestoredStore:
             self.went_back()
 
     def went_back(self) -> None:
-        """List everything again; the election has ended the term."""
+        """List everything again; the term has ended, or has not begun."""
         self._allocation_state.let_pods_go_back(may=True)
         for informer in self._informers:
             informer.list_at_once()
@@ -70,8 +75,18 @@ class RestoredStore:
         Raises:
             KubeError: bound pods could not be read.
         """
+        await self._until_listed()
+        versions = [informer.version for informer in self._informers]
+        self._allocation_state.let_pods_go_back(may=False)
+        stored = await self._bound_pods.read()
+        if any((compared(version, stored) or 0) > 0 for version in versions if version):
+            _log.error("lists are newer than what is stored: was the API server's store restored?")
+            self.went_back()
+            await self._until_listed()
+            self._allocation_state.let_pods_go_back(may=False)
+            await self._bound_pods.read()
+
+    async def _until_listed(self) -> None:
         while not all(informer.listed.is_set() for informer in self._informers):
             for informer in self._informers:
                 await informer.listed.wait()
-        self._allocation_state.let_pods_go_back(may=False)
-        await self._bound_pods.read()

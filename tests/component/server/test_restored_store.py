@@ -277,7 +277,26 @@ async def test_another_cluster_under_the_same_address_ends_the_term() -> None:
         assert leader.takeover.decides()
 
 
+async def test_replica_that_listed_before_the_restore_and_read_the_lease_after_it_lists_again() -> (
+    None
+):
+    async with a_world() as world:
+        backup = world.api.snapshot()
+        await world.fill()
+        world.stop(await world.until_led())
+        replica = world.add_replica()
+        await replica.informer.synced.wait()
+        replica.wire.is_cut = True
+        world.restore(backup)
+        await asyncio.sleep(1)
+        replica.wire.is_cut = False
+        await world.create("next")
+        assert (await world.bind("next")).outcome is Outcome.BOUND
+
+
 class ListedDouble:
+    version = "5"
+
     def __init__(self) -> None:
         self.listed = asyncio.Event()
 
@@ -285,8 +304,9 @@ class ListedDouble:
 class BoundPodsDouble:
     is_read = False
 
-    async def read(self) -> None:
+    async def read(self) -> str:
         self.is_read = True
+        return "5"
 
 
 async def test_nobody_takes_over_before_all_lists_and_then_reads_bound_pods() -> None:
