@@ -24,14 +24,14 @@ from demo.demo_folder import demo_folder
 from demo.ending import ended, say
 from demo.objects import FLEET
 from demo.policy_objects import FLEET as SOFTWARE_FLEET
-from demo.story import Narrator
+from demo.run import DemoRun
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from demo.fleet import Fleet
 
-    Chapter = Callable[[Narrator], Awaitable[None]]
+    Chapter = Callable[[DemoRun], Awaitable[None]]
     Part = tuple[Fleet, Sequence[Chapter]]
 
 LIMIT_S: Final = 600.0
@@ -80,7 +80,7 @@ async def run_demo(log_file: Path | None, parts: "Sequence[Part]" = PARTS) -> in
         ]
         failed = 0
 
-        async def run_others(_story: Narrator) -> None:
+        async def run_others(_: DemoRun) -> None:
             nonlocal failed
             for item in beside:
                 failed = failed or await ended(item.report(), item.log)
@@ -115,9 +115,9 @@ async def _run(
 ) -> None:
     await asyncio.to_thread(folder.mkdir)
     async with asyncio.timeout(LIMIT_S), DemoCluster(folder, log, fleet) as cluster:
-        story = Narrator(cluster, report)
+        run = DemoRun(cluster, report)
         for chapter in chapters:
-            await chapter(story)
+            await chapter(run)
 
 
 @final

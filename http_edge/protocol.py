@@ -148,7 +148,7 @@ class HttpProtocol(asyncio.Protocol):
         if isinstance(route, Reply):
             return route
         if isinstance(route, GeneratedPage):
-            return route.show(self._connection.transport, request.headers)
+            return route.render(self._connection.transport, request.headers)
         request.endpoint = route
         headers = request.headers
         refusal = self._connection.refusal_of(route, headers, request.length)

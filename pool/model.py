@@ -273,8 +273,8 @@ class PodSelection(msgspec.Struct, frozen=True, gc=False):
     claims: tuple[str, ...] = ()
     """Names of its PersistentVolumeClaims: where their volumes are is in other objects."""
     peers: tuple[PeerRule, ...] = ()
-    untold: tuple[str, ...] = ()
-    """What the pod demands of its node and nothing here says, in words."""
+    omitted: tuple[str, ...] = ()
+    """Demands on the node that no other field represents, in words."""
     unweighed: tuple[str, ...] = ()
     """Fields of its spec by which kube-scheduler may refuse a node, and of which the nodes' facts are not kept; its rules
     about other pods and its preferences are not among them."""

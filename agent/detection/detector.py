@@ -61,8 +61,8 @@ class Detector:
     def step(self, now: float) -> None:
         """Read the bus; report where that is due. `now` is monotonic."""
         self._found = self._confirmed(self._read())
-        is_news = self._found != self._reported and not self._retry_s
-        if not is_news and now < self._due:
+        is_changed = self._found != self._reported and not self._retry_s
+        if not is_changed and now < self._due:
             return
         if self._report(self._found):
             self._reported = self._found

@@ -241,10 +241,10 @@ class AwaitedCaches:
         self._until: dict[CacheName, float] = {}
 
     def ask(self, cache: "CacheName") -> bool:
-        """Note a call in vain; return whether that is news."""
-        is_news = cache not in self._until
+        """Note a call in vain; return whether it is the first one."""
+        is_new = cache not in self._until
         self._until[cache] = self._clock.monotonic() + AWAITED_FOR_S
-        return is_news
+        return is_new
 
     def names(self) -> "frozenset[CacheName]":
         """Return the caches that are awaited now."""

@@ -54,7 +54,7 @@ class Http2Protocol(asyncio.Protocol):
         self._unsent = OutboundBodies(self._codec, port.encoder)
         self._next_turn: asyncio.Handle | None = None
         # of frames that came already
-        self._given_up = 0
+        self._excess_resets = 0
         # requests that the peer reset, beyond those that were answered
         self._is_last = False
         # whether the peer was told so
@@ -162,7 +162,7 @@ class Http2Protocol(asyncio.Protocol):
                 if self._bodies.complete(self._streams.get(event.stream_id)):
                     self._frames.note_progress()
             case events.StreamReset():
-                self._give_up(self._streams.get(event.stream_id))
+                self._reset(self._streams.get(event.stream_id))
             case events.WindowUpdated():
                 self._send_bodies()
             case events.RemoteSettingsChanged():
@@ -220,12 +220,12 @@ class Http2Protocol(asyncio.Protocol):
         self._bodies.refuse(stream, late(self._port.limits))
         self._advance()
 
-    def _give_up(self, stream: Stream | None) -> None:
+    def _reset(self, stream: Stream | None) -> None:
         """Forget a request that the peer reset, unless it does nothing else."""
         if stream is None:
             return
-        self._given_up += 1
-        if self._given_up > self._port.limits.pipelined:
+        self._excess_resets += 1
+        if self._excess_resets > self._port.limits.pipelined:
             text = "more requests are given up than are answered"
             raise FrameLimitError(ErrorCodes.ENHANCE_YOUR_CALM, text)
         self._abandon(stream)
@@ -275,7 +275,7 @@ class Http2Protocol(asyncio.Protocol):
         if stream.reply is not None:
             return stream.reply
         if stream.page is not None:
-            return stream.page.show(self._connection.transport, stream.headers)
+            return stream.page.render(self._connection.transport, stream.headers)
         assert stream.endpoint is not None, "one of the three is there"
         return stream.endpoint.answer(bytes(stream.body))
 
@@ -301,7 +301,7 @@ class Http2Protocol(asyncio.Protocol):
     def _send(self, stream: Stream, reply: Reply) -> None:
         self._bodies.release(stream)
         self._connection.note_use()
-        self._given_up = max(0, self._given_up - 1)
+        self._excess_resets = max(0, self._excess_resets - 1)
         if self._unsent.begin(stream, reply):
             self._send_bodies()
         else:

@@ -304,16 +304,16 @@ class _Budgets:
         return self._found[namespace]
 
 
-class _OnNode(Protocol):
+class _BoundPod(Protocol):
     @property
     def node(self) -> NodeName: ...
 
 
-_Seen = TypeVar("_Seen", bound=_OnNode)
+_AnyPod = TypeVar("_AnyPod", bound=_BoundPod)
 
 
-def _by_node(pods: "Iterable[_Seen]") -> "dict[NodeName, list[_Seen]]":
-    found: dict[NodeName, list[_Seen]] = defaultdict(list)
+def _by_node(pods: "Iterable[_AnyPod]") -> "dict[NodeName, list[_AnyPod]]":
+    found: dict[NodeName, list[_AnyPod]] = defaultdict(list)
     for pod in pods:
         found[pod.node].append(pod)
     return dict(found)

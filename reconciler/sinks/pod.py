@@ -125,16 +125,16 @@ class PodSink:
         """Take over a pod; say whether it is newly bound, or bound again after an end that was undone."""
         before = self._reader.pods.get(pod.uid)
         self._allocation_state.observe_pod(pod, self._now())
-        is_news = pod.phase is PodPhase.BOUND and (
+        is_newly_bound = pod.phase is PodPhase.BOUND and (
             before is None or before.phase is not PodPhase.BOUND
         )
-        if is_news:
+        if is_newly_bound:
             self._check_accounted(pod)
-        if is_news or (before is not None and before.devices != pod.devices):
+        if is_newly_bound or (before is not None and before.devices != pod.devices):
             check_alone(self._reader, pod, self._recorder)
         if pod.finalizers and (before is None or before.finalizers != pod.finalizers):
             self._warn_kept(pod)
-        return is_news
+        return is_newly_bound
 
     def _warn_kept(self, pod: "PodFacts") -> None:
         """Report a pod that kubelet will never show as ended where its machine is gone."""

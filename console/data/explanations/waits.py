@@ -67,7 +67,7 @@ class _Started:
     """An explanation that is under way."""
 
     pod: "WatchedPod"
-    like: "_EquivalenceKey"
+    key: "_EquivalenceKey"
     pool: "PoolFacts | None"
     steps: "Generator[None, None, Explanation]"
     at: float
@@ -87,9 +87,9 @@ class WaitExplanations:
         self._joinable = joinable
         self._monotonic = monotonic
         self._found: dict[PodUid, ExplainedWait] = {}
-        self._news: set[PodUid] = set()
+        self._updated: set[PodUid] = set()
         # explained since they were taken
-        self._tried: dict[PodUid, float] = {}
+        self._explained_at: dict[PodUid, float] = {}
         self._turns: OrderedDict[PodUid, None] = OrderedDict()
         # those that were explained longest ago first
         self._changed_at: dict[str, float] = {}
@@ -99,10 +99,10 @@ class WaitExplanations:
     def get(self, uid: "PodUid") -> ExplainedWait | None:
         return self._found.get(uid)
 
-    def take_news(self) -> "set[PodUid]":
+    def take_updated(self) -> "set[PodUid]":
         """Return the pods that were explained since the last call."""
-        news, self._news = self._news, set()
-        return news
+        updated, self._updated = self._updated, set()
+        return updated
 
     def add(self, uid: "PodUid") -> None:
         """Let a pod that begins to wait have the next turn."""
@@ -114,7 +114,7 @@ class WaitExplanations:
         """Forget a pod that does not wait any more."""
         self._turns.pop(uid, None)
         self._found.pop(uid, None)
-        self._tried.pop(uid, None)
+        self._explained_at.pop(uid, None)
 
     def note_change(self, resource: str) -> None:
         """Let pods that wait for the resource be explained again."""
@@ -191,9 +191,9 @@ class WaitExplanations:
             next(started.steps)
         except StopIteration as end:
             self._finish(started, explained_wait(end.value, started.at))
-        except Exception as error:  # noqa: BLE001  # the per-item boundary: said, and tried again later
+        except Exception as error:  # noqa: BLE001  # the per-item boundary: logged, and tried again later
             _log.error("pod could not be explained", pod=pod.ref, error=one_line(str(error)))
-            self._tried[pod.uid] = started.at
+            self._explained_at[pod.uid] = started.at
             self._started = None
 
     def _finish(self, started: _Started, found: ExplainedWait) -> None:
@@ -205,15 +205,15 @@ class WaitExplanations:
             if (
                 seen is not None
                 and self._is_due(seen, started.at)
-                and self._equivalence_key(seen) == started.like
+                and self._equivalence_key(seen) == started.key
             ):
                 uids.append(uid)
         for uid in uids:
             if uid in self._turns:
                 self._turns.move_to_end(uid)
                 self._found[uid] = found
-                self._tried[uid] = found.at
-                self._news.add(uid)
+                self._explained_at[uid] = found.at
+                self._updated.add(uid)
 
     def _usable_pools(self, seen: "WatchedPod") -> "list[GPUPool]":
         return usable_pools(
@@ -224,12 +224,12 @@ class WaitExplanations:
         )
 
     def _is_due(self, seen: "WatchedPod", now: float) -> bool:
-        tried = self._tried.get(seen.facts.uid)
-        if tried is None:
+        explained_at = self._explained_at.get(seen.facts.uid)
+        if explained_at is None:
             return True
         changed_at = self._changed_at.get(seen.facts.demand.resource)
-        is_news = changed_at is not None and changed_at >= tried
-        return (is_news and now - tried >= AGAIN_S) or now - tried >= RESYNC_S
+        is_changed = changed_at is not None and changed_at >= explained_at
+        return (is_changed and now - explained_at >= AGAIN_S) or now - explained_at >= RESYNC_S
 
     def _equivalence_key(self, seen: "WatchedPod") -> "_EquivalenceKey":
         pod, peers = seen.facts, self._cluster.index.peers

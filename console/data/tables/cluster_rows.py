@@ -169,7 +169,7 @@ class ClusterRows:
         left = self._make_rows(changed.nodes, left, self._make_node)
         left = self._make_rows(changed.devices, left, self._make_device)
         self._make_rows(changed.reservations, left, self._make_reservation)
-        for uid in {*self.explanations.take_news(), *self._waiting.moved()}:
+        for uid in {*self.explanations.take_updated(), *self._waiting.moved()}:
             self._make_wait(uid)
         self._make_ended()
         self._make_control_plane(interrupted, unreadable)

@@ -71,7 +71,7 @@ def refreshed(found: WaitExplanations, sees: Callable[[str], bool] = everywhere)
     """Let pods be explained until none has a turn; return those that were."""
     while found.work(sees) != IDLE_S:
         pass
-    return set(found.take_news())
+    return set(found.take_updated())
 
 
 def test_every_pod_is_explained_once(feed: ConsoleFeed):
@@ -118,7 +118,7 @@ def test_only_so_much_time_is_taken_at_once_and_the_next_ones_come_first(feed: C
         found.work(everywhere)
         goes += 1
         assert feed.clock.monotonic() - began < 10 * MOST_S
-        order += sorted(found.take_news())
+        order += sorted(found.take_updated())
     assert order == ["uid-p5", "uid-p6", "uid-p7", "uid-p8"]
     assert goes > 4  # one explanation takes several
 
