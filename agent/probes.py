@@ -35,7 +35,7 @@ LIMITS: Final = Limits(
     pipelined=1,
     answer_s=5.0,
     finish_s=0.0,
-    spares_used=False,
+    evicts_idle_first=False,
 )
 """kubelet's requests have 130 bytes, Prometheus' have 300; kubelet waits for 5 s."""
 

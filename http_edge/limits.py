@@ -21,7 +21,7 @@ class Limits:
     """An AdmissionReview carries an object twice (1.5 MiB each, etcd's limit) in an envelope; 10,000 node names of
     63 characters are 0.7 MiB."""
 
-    spares_used: bool = True
+    evicts_idle_first: bool = True
     """Whether one more connection takes the place of one without a request, if there is any; otherwise of the oldest."""
     handshake_s: float = 5.0
     first_request_s: float | None = None

@@ -307,7 +307,7 @@ class PodPhase(Enum):
     """Succeeded or Failed: kubelet has released its devices."""
 
     @property
-    def turn(self) -> int:
+    def observe_order(self) -> int:
         """The order in which the pods of a list are taken over.
 
         Ended pods free units that later ones may use; bound ones come before pending ones, so that a reservation

@@ -18,7 +18,7 @@ class DeviceStore:
 
     def __init__(self) -> None:
         store: IndexedStore[DeviceName, NodeName, GPUDevice] = IndexedStore(
-            lambda device: device.name, home_of, prepare=_shared
+            lambda device: device.name, node_of, prepare=_shared
         )
         self._store = store
         self.changes = store.changes
@@ -39,7 +39,7 @@ class DeviceStore:
         return [found[name] for name in sorted(found)]
 
 
-def home_of(device: GPUDevice) -> NodeName:
+def node_of(device: GPUDevice) -> NodeName:
     """Return the device's node by its status, or until that is written by its annotation."""
     noted = device.metadata.annotation(DEVICE_NODE_ANNOTATION)
     return NodeName(intern(device.status.node_name or noted or ""))
