@@ -47,7 +47,7 @@ def node_awaited(request: "scaling_model.ObservedRequest") -> ScalingEvent:
     return ScalingEvent(EventReason.NODE_REQUESTED, note)
 
 
-def without(event: ScalingEvent, selection: "PodSelection | None") -> ScalingEvent:
+def with_omissions(event: ScalingEvent, selection: "PodSelection | None") -> ScalingEvent:
     """Return the Event of a request with what of the pod's demands it leaves out."""
     if selection is None or not selection.omitted:
         return event

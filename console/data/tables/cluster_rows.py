@@ -185,7 +185,7 @@ class ClusterRows:
 
         Their rows are made in the next step.
         """
-        return self.explanations.work(sees) if self._cluster.is_exact else IDLE_S
+        return self.explanations.explain_due(sees) if self._cluster.is_exact else IDLE_S
 
     def _make_rows(self, keys: "set[Key]", most: int, make: "Callable[[Key], None]") -> int:
         """Make rows of so many keys; return how many more may be made."""
