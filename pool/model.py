@@ -385,15 +385,6 @@ class UnitlessPod(msgspec.Struct, frozen=True, gc=False):
 AnyPod = PodFacts | UnitlessPod
 
 
-def created_at(pod: PodFacts) -> "dt.datetime | None":
-    """Return when the pod was created; None where its object does not say."""
-    try:
-        moment = dt.datetime.fromisoformat(pod.created)
-    except ValueError:
-        return None
-    return moment if moment.tzinfo is not None else None
-
-
 @dataclass(slots=True, kw_only=True, eq=False)
 class Constraints:
     """Constraints of a pod's spec on its node; created for one decision, and not changed.
