@@ -75,13 +75,13 @@ class Detector:
     def _confirmed(self, read: "tuple[PciDevice, ...]") -> "tuple[PciDevice, ...]":
         """Return the devices of this poll, and those that are missing for the first time."""
         addresses = {item.address for item in read}
-        doubted = [
+        missed_once = [
             item
             for item in self._found
             if item.address not in addresses and item.address not in self._missed
         ]
-        self._missed = frozenset(item.address for item in doubted)
-        return tuple(sorted((*read, *doubted), key=lambda item: item.address))
+        self._missed = frozenset(item.address for item in missed_once)
+        return tuple(sorted((*read, *missed_once), key=lambda item: item.address))
 
 
 def run_detector(sysfs: "Path", report: "Report") -> NoReturn:
