@@ -45,7 +45,7 @@ class RestoredStore:
         self._allocation_state = allocation_state
         self._bound_pods = bound_pods
         self._cluster_uid = ""
-        election.store_restored.subscribe(lambda _: self.on_restore())
+        election.store_restored.subscribe(lambda _: self.went_back())
 
     def observe_namespace(self, namespace: "Namespace") -> None:
         """Compare the UID of kube-system with the one before: another one is another cluster's."""
@@ -56,9 +56,9 @@ class RestoredStore:
         if not is_first:
             _log.error("another cluster answers: kube-system has another UID", uid=uid)
             self._election.void_record()
-            self.on_restore()
+            self.went_back()
 
-    def on_restore(self) -> None:
+    def went_back(self) -> None:
         """List everything again; the election has ended the term."""
         self._allocation_state.let_pods_go_back(may=True)
         for informer in self._informers:
