@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from api.clock import Clock
     from http_edge.listener import Address
-    from http_edge.routes import Headers, Show
+    from http_edge.routes import Headers, Render
 
 LIMITS: Final = Limits(
     connections=32,
@@ -35,7 +35,7 @@ LIMITS: Final = Limits(
     pipelined=1,
     answer_s=5.0,
     finish_s=0.0,
-    spares_used=False,
+    evicts_idle_first=False,
 )
 """kubelet's requests have 130 bytes, Prometheus' have 300; kubelet waits for 5 s."""
 
@@ -73,13 +73,13 @@ async def serving_probes(
     Raises:
         ListenError: the port cannot be opened.
     """
-    pages: dict[str, Show] = {
+    pages: dict[str, Render] = {
         constants.LIVENESS_PATH: lambda *_: Reply(200 if health.is_alive else 503, b"", TEXT),
         constants.READINESS_PATH: lambda *_: _readiness(health.missing),
-        constants.METRICS_PATH: Exposition().show,
+        constants.METRICS_PATH: Exposition().render,
     }
     if device_metrics is not None:
-        pages[constants.DEVICE_METRICS_PATH] = _DevicePage(device_metrics, limits).show
+        pages[constants.DEVICE_METRICS_PATH] = _DevicePage(device_metrics, limits).render
     async with Port(Routes(pages=pages), listen, None, clock=clock, limits=limits) as port:
         port.send_away()
         yield
@@ -99,7 +99,9 @@ class _DevicePage:
         self._limits = limits
         self._waiting = 0
 
-    async def show(self, _transport: "asyncio.BaseTransport | None", _headers: "Headers") -> Reply:
+    async def render(
+        self, _transport: "asyncio.BaseTransport | None", _headers: "Headers"
+    ) -> Reply:
         if self._waiting >= self._limits.connections:
             return error_reply(503)
         self._waiting += 1

@@ -145,7 +145,7 @@ class PoolUsageCounter:
         if self._shapes != parameters.shapes:
             self._shapes = parameters.shapes
             self._nodes.clear()
-        given = {item.node.name: item.shape for item in observed if item.node is not None}
+        shapes = {item.node.name: item.shape for item in observed if item.node is not None}
         present = index.state(parameters.pool.name).nodes()
         for name in self._nodes.keys() - present.keys():
             del self._nodes[name]
@@ -155,10 +155,10 @@ class PoolUsageCounter:
                 cached is not None
                 and cached.figures is figures
                 and cached.facts is facts
-                and (name not in given or given[name] is cached.shape)
+                and (name not in shapes or shapes[name] is cached.shape)
             ):
                 continue
-            shape = given.get(name) or shape_of_node(parameters, facts)
+            shape = shapes.get(name) or shape_of_node(parameters, facts)
             self._nodes[name] = _count(
                 parameters, index, name, facts=facts, figures=figures, shape=shape
             )

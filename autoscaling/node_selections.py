@@ -106,7 +106,7 @@ def selection_key(selection: PodSelection | None) -> bytes:
     """Return what equal selections have in common; by which claims they are as they are is no matter."""
     if selection is None:
         return b""
-    selection = structs.replace(selection, claims=(), untold=(), unweighed=())
+    selection = structs.replace(selection, claims=(), omitted=(), unweighed=())
     return b"" if selection == _NOTHING else _encode(selection)
 
 

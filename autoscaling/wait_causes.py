@@ -2,9 +2,8 @@
 
 from typing import TYPE_CHECKING, Final
 
-from api.status_conditions import format_time
+from api.status_conditions import format_time, parse_time
 from autoscaling.scaling_model import PodWait, WaitReason
-from pool.model import created_at
 from pool.refusal import NodeReason
 
 if TYPE_CHECKING:
@@ -79,7 +78,7 @@ def other_cause(pod: "PodFacts", node: "NodeName", now: "dt.datetime") -> PodWai
 
     None for a gated pod, which is about to get them, and for one that kube-scheduler may not have tried again yet.
     """
-    created = created_at(pod)
+    created = parse_time(pod.created)
     if pod.awaits_capacity or created is None:
         return None
     if abs((now - created).total_seconds()) <= _SCHEDULED_WITHIN_S:

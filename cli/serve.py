@@ -66,7 +66,7 @@ async def _read(settings: Settings, source: ConfigSource) -> Settings:
     """Return the settings with those of objects."""
     from server.configuration.config_state import first_state  # noqa: PLC0415
     from server.configuration.config_store import read_config  # noqa: PLC0415
-    from server.process import connected  # noqa: PLC0415
+    from server.main import connected  # noqa: PLC0415
 
     async with await connected(settings) as client:
         return first_state(source, await read_config(client)).settings
@@ -77,7 +77,7 @@ def _serve(settings: Settings, source: ConfigSource | None) -> int:
     # --show-settings and --help stay quick: the server's imports cost a second.
     from http_edge.listening_sockets import ListenError  # noqa: PLC0415
     from kube.config.connection import BadConfigurationError  # noqa: PLC0415
-    from server.process import serve  # noqa: PLC0415
+    from server.main import serve  # noqa: PLC0415
 
     try:
         uvloop.run(serve(settings, logs, source=source))

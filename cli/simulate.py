@@ -162,7 +162,7 @@ def _answer(flags: argparse.Namespace) -> str:
 
     asked = read_pod(flags.pod, namespace=flags.namespace)
     caller = PodCreator.of(asked, username=flags.user, groups=flags.group or ())
-    answer = answer_for(asked, _taking_snapshots(flags)(_objects(flags)), caller)
+    answer = answer_for(asked, _snapshot_function(flags)(_objects(flags)), caller)
     if flags.output == "json":
         return printable_json(msgspec.json.format(msgspec.json.encode(answer)).decode()) + "\n"
     return text_of(answer)
@@ -196,7 +196,7 @@ def _scenario(flags: argparse.Namespace) -> "Scenario":
 
     cluster = pool_run.PoolCluster(
         objects=_objects(flags),
-        snapshot_of=_taking_snapshots(flags),
+        snapshot_of=_snapshot_function(flags),
         username=flags.user,
         groups=tuple(flags.group or ()),
     )
@@ -211,7 +211,7 @@ def _scenario(flags: argparse.Namespace) -> "Scenario":
     )
 
 
-def _taking_snapshots(flags: argparse.Namespace) -> "Callable[[ClusterObjects], Snapshot]":
+def _snapshot_function(flags: argparse.Namespace) -> "Callable[[ClusterObjects], Snapshot]":
     from cli.simulation.errors import BadInputError
     from cli.simulation.snapshot import take_snapshot
     from http_edge.system_clock import SystemClock

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import aiohttp
 
 from demo.cluster import AdmissionDenied
-from demo.story import UntrueError
+from demo.run import UntrueError
 from kube.errors import KubeError
 
 if TYPE_CHECKING:

@@ -24,14 +24,14 @@ from demo.demo_folder import demo_folder
 from demo.ending import ended, say
 from demo.objects import FLEET
 from demo.policy_objects import FLEET as SOFTWARE_FLEET
-from demo.story import Narrator
+from demo.run import DemoRun
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from demo.fleet import Fleet
 
-    Chapter = Callable[[Narrator], Awaitable[None]]
+    Chapter = Callable[[DemoRun], Awaitable[None]]
     Part = tuple[Fleet, Sequence[Chapter]]
 
 LIMIT_S: Final = 600.0
@@ -66,7 +66,7 @@ SOFTWARE_CHAPTERS: "Final[tuple[Chapter, ...]]" = (
 )
 PARTS: "Final[tuple[Part, ...]]" = ((FLEET, CHAPTERS), (SOFTWARE_FLEET, SOFTWARE_CHAPTERS))
 """Each in a cluster of its own: a server with `node_software` runs no operands of its own. The first is told as it runs,
-the other ones, which run beside it, before its last chapter: an upgrade of drivers mostly waits."""
+the other ones, which run concurrent it, before its last chapter: an upgrade of drivers mostly waits."""
 
 
 async def run_demo(log_file: Path | None, parts: "Sequence[Part]" = PARTS) -> int:
@@ -75,19 +75,19 @@ async def run_demo(log_file: Path | None, parts: "Sequence[Part]" = PARTS) -> in
         folder = Path(name)
         (fleet, chapters), *others = parts
         log = log_file or folder / "server.log"
-        beside = [
-            _PartBeside(part, folder / f"beside-{number}") for number, part in enumerate(others)
+        concurrent = [
+            _ConcurrentPart(part, folder / f"beside-{number}") for number, part in enumerate(others)
         ]
         failed = 0
 
-        async def run_others(_story: Narrator) -> None:
+        async def run_others(_: DemoRun) -> None:
             nonlocal failed
-            for item in beside:
+            for item in concurrent:
                 failed = failed or await ended(item.report(), item.log)
 
         with_others = (*chapters[:-1], run_others, chapters[-1])
         async with BackgroundTasks() as group:
-            for item in beside:
+            for item in concurrent:
                 group.spawn(item.run(), "a part of the demo")
             _introduce()
             status = await ended(
@@ -115,14 +115,14 @@ async def _run(
 ) -> None:
     await asyncio.to_thread(folder.mkdir)
     async with asyncio.timeout(LIMIT_S), DemoCluster(folder, log, fleet) as cluster:
-        story = Narrator(cluster, report)
+        run = DemoRun(cluster, report)
         for chapter in chapters:
-            await chapter(story)
+            await chapter(run)
 
 
 @final
-class _PartBeside:
-    """A part that runs beside the first one."""
+class _ConcurrentPart:
+    """A part that runs concurrent the first one."""
 
     def __init__(self, part: "Part", folder: Path) -> None:
         self.log = folder.with_suffix(".log")
@@ -136,7 +136,7 @@ class _PartBeside:
         fleet, chapters = self._part
         try:
             await _run(chapters, fleet, self._folder, log=self.log, report=self._lines.append)
-        except Exception as error:  # noqa: BLE001  # it is raised where the part is told
+        except Exception as error:  # noqa: BLE001  # `report` raises it
             self._error = error
         finally:
             self._is_over.set()

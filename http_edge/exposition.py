@@ -54,7 +54,7 @@ class Exposition:
         # whether compressed -> the page, for a second
         self._replies: dict[bool, Reply] = {}
 
-    async def show(self, _transport: "asyncio.BaseTransport | None", headers: "Headers") -> Reply:
+    async def render(self, _transport: "asyncio.BaseTransport | None", headers: "Headers") -> Reply:
         is_gzip = accepts_gzip(headers.get(b"accept-encoding", b"").decode("latin-1"))
         async with self._writing:
             reply = self._replies.get(is_gzip)

@@ -21,7 +21,7 @@ class Limits:
     """An AdmissionReview carries an object twice (1.5 MiB each, etcd's limit) in an envelope; 10,000 node names of
     63 characters are 0.7 MiB."""
 
-    spares_used: bool = True
+    evicts_idle_first: bool = True
     """Whether one more connection takes the place of one without a request, if there is any; otherwise of the oldest."""
     handshake_s: float = 5.0
     first_request_s: float | None = None
@@ -47,11 +47,11 @@ class Limits:
     opens another connection beyond them."""
     idle_frames: int = 256
     """Most frames of HTTP/2, that bring neither a request nor an answer on. A health check is one every 5 s."""
-    frames_a_turn: int = 64
+    frames_per_batch: int = 64
     """Most frames of HTTP/2 on one connection, before the other connections have their turn: some 20 us each."""
     control_frame_bytes: int = 16 * 1024
     """The longest frame of HTTP/2 that is part of neither a head nor a body."""
-    settings_a_frame: int = 32
+    settings_per_frame: int = 32
     """HTTP/2 has nine of them."""
     answer_s: float = 30.0
     """Seconds in which a peer reads an answer, beyond what the system's buffers hold: a scrape of /metrics ends

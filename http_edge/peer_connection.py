@@ -145,7 +145,7 @@ class PeerConnection:
 
     def mark_active(self) -> None:
         """Note the head of a request, or a part of its body."""
-        if self._port.limits.spares_used:
+        if self._port.limits.evicts_idle_first:
             self._port.limiter.mark_active(self._slot)
 
     def note_use(self) -> None:

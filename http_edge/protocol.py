@@ -65,7 +65,7 @@ class HttpProtocol(asyncio.Protocol):
             has_progress = self._reader.feed(data)
         except MalformedRequestError as error:
             has_progress = True
-            self._break_off(error)
+            self._abort(error)
         if has_progress:
             self._connection.mark_active()
         self._advance()
@@ -148,7 +148,7 @@ class HttpProtocol(asyncio.Protocol):
         if isinstance(route, Reply):
             return route
         if isinstance(route, GeneratedPage):
-            return route.show(self._connection.transport, request.headers)
+            return route.render(self._connection.transport, request.headers)
         request.endpoint = route
         headers = request.headers
         refusal = self._connection.refusal_of(route, headers, request.length)
@@ -189,7 +189,7 @@ class HttpProtocol(asyncio.Protocol):
         reply_bytes = self._port.encoder.encode(reply, connection, has_body=has_body)
         self._connection.transport.write(reply_bytes)
 
-    def _break_off(self, error: MalformedRequestError) -> None:
+    def _abort(self, error: MalformedRequestError) -> None:
         """Let the connection end with the answer to what is malformed."""
         self._reader.is_over = True
         request = self._requests[-1] if self._requests else None

@@ -33,7 +33,7 @@ class Endpoint(Protocol):
         """Answer a request."""
 
 
-Show: TypeAlias = "Callable[[asyncio.BaseTransport | None, Headers], Answer]"
+Render: TypeAlias = "Callable[[asyncio.BaseTransport | None, Headers], Answer]"
 """Makes a page for a caller: of the connection, with these headers."""
 
 
@@ -41,8 +41,8 @@ Show: TypeAlias = "Callable[[asyncio.BaseTransport | None, Headers], Answer]"
 class GeneratedPage:
     """Answers GET and HEAD, whatever body comes with them."""
 
-    def __init__(self, show: "Show") -> None:
-        self.show = show
+    def __init__(self, render: "Render") -> None:
+        self.render = render
 
 
 Route: TypeAlias = Endpoint | GeneratedPage
@@ -56,13 +56,13 @@ class Routes:
         self,
         *,
         endpoints: "Mapping[str, Endpoint] | None" = None,
-        pages: "Mapping[str, Show] | None" = None,
+        pages: "Mapping[str, Render] | None" = None,
     ) -> None:
         self._routes: dict[bytes, dict[bytes, Route]] = {}
         for path, endpoint in (endpoints or {}).items():
             self._routes[path.encode()] = {b"POST": endpoint}
-        for path, show in (pages or {}).items():
-            page = GeneratedPage(show)
+        for path, render in (pages or {}).items():
+            page = GeneratedPage(render)
             self._routes[path.encode()] = {b"GET": page, b"HEAD": page}
 
     def of(self, method: bytes, path: bytes) -> "Route | Reply":

@@ -42,7 +42,9 @@ _ORDER: Final = (
 _WITH_NODES: Final = frozenset(
     {CacheConditionType.ERROR, CacheConditionType.UNLOAD_ERROR, CacheConditionType.OUTDATED}
 )
-_FORMER: Final = frozenset({CacheConditionType.OUTDATED, CacheConditionType.UNLOAD_ERROR})
+_KEPT_FOR_FORMER_DIGESTS: Final = frozenset(
+    {CacheConditionType.OUTDATED, CacheConditionType.UNLOAD_ERROR}
+)
 """States that count for digests that the cache named before."""
 _MAX_DETAIL: Final = 256
 """Greatest length of one node's text in the message of a cache."""
@@ -86,9 +88,9 @@ class DigestUse:
     state: CacheState
     pods: int = 0
 
-    def matters(self, *, is_current: bool) -> bool:
+    def counts_for_cache(self, *, is_current: bool) -> bool:
         """Return whether it counts for the cache's state: an error to pull a former digest is over."""
-        return is_current or self.state.type in _FORMER
+        return is_current or self.state.type in _KEPT_FOR_FORMER_DIGESTS
 
 
 def reported_state(conditions: "Iterable[Condition] | None") -> CacheState:
@@ -133,9 +135,9 @@ def state_of_cache(
     *,
     progress: str = "",
 ) -> CacheState:
-    """Return the state of a cache: the gravest that a node reports of a digest that matters.
+    """Return the state of a cache: the gravest that a node reports of a digest that counts.
 
-    The present digest matters, and a former one while pods use it or a node cannot remove it. An error to pull a
+    The present digest counts, and a former one while pods use it or a node cannot remove it. An error to pull a
     former digest is over.
 
     Args:
@@ -146,7 +148,7 @@ def state_of_cache(
     found: dict[CacheConditionType, dict[NodeName, str]] = {}
     for node in sorted(nodes):
         for digest, use in sorted(nodes[node].items()):
-            if use.matters(is_current=digest == current):
+            if use.counts_for_cache(is_current=digest == current):
                 found.setdefault(use.state.type, {}).setdefault(node, use.state.detail)
     for type_ in _ORDER:
         if type_ in found:

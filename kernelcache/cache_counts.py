@@ -49,7 +49,7 @@ class CacheOnNode:
 
     def _has_error(self) -> bool:
         return any(
-            use.state.type in _ERRORS and use.matters(is_current=digest == self.current)
+            use.state.type in _ERRORS and use.counts_for_cache(is_current=digest == self.current)
             for digest, use in self.digests.items()
         )
 

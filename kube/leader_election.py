@@ -183,9 +183,9 @@ class LeaderElection:
         self._trying = asyncio.Lock()
         self._pace = LeasePace(times.retry_s)
         self._highest_version = ""
-        self._is_disowned = False
+        self._is_record_void = False
         """Whether the record is of a store that went back, or of another one, and names nobody who leads."""
-        self.went_back: EventSource[str] = EventSource()
+        self.store_restored: EventSource[str] = EventSource()
         """The Lease, each time that it is older than one that was read before."""
         self._can_reuse_record = False
         self._log = _log.bind(lease=f"{times.namespace}/{times.name}", identity=self.identity)
@@ -217,9 +217,9 @@ class LeaderElection:
         self._is_standing = False
         self._leads_until = -math.inf
 
-    def disown(self) -> None:
+    def void_record(self) -> None:
         """End the term, and follow the record as another's: it is not of the store in which we led."""
-        self._is_disowned = True
+        self._is_record_void = True
         self._leads_until = -math.inf
         self._seen_at = self._clock.monotonic()
         self._can_reuse_record = False
@@ -227,8 +227,8 @@ class LeaderElection:
     def report_restore(self, evidence: str) -> None:
         """End the term because the API server's store went back in time, and publish that."""
         self._log.error(f"{evidence}: was the API server's store restored?")
-        self.disown()
-        self.went_back.publish(self._times.name)
+        self.void_record()
+        self.store_restored.publish(self._times.name)
 
     async def succeeded(self) -> bool:
         """Return whether another process holds the Lease that we released; False on an error."""
@@ -331,10 +331,10 @@ class LeaderElection:
             self.report_restore("lease went back in time")
 
     def _is_ours(self, record: Lease) -> bool:
-        return record.spec.holder_identity == self.identity and not self._is_disowned
+        return record.spec.holder_identity == self.identity and not self._is_record_void
 
     def _is_free(self, record: Lease | None) -> bool:
-        if record is not None and not record.spec.holder_identity and not self._is_disowned:
+        if record is not None and not record.spec.holder_identity and not self._is_record_void:
             return True
         return self._clock.monotonic() >= self._free_from(record)
 
@@ -350,7 +350,7 @@ class LeaderElection:
         now = micro_time(self._clock.utc_now())
         spec = LeaseSpec() if record is None else record.spec
         is_released = record is not None and not record.spec.holder_identity
-        follows_release = is_released and not self._is_disowned
+        follows_release = is_released and not self._is_record_void
         if record is None or not self._is_ours(record):
             # Also where the Lease was deleted, no two terms of ours may have one name.
             transitions = max(
@@ -375,7 +375,7 @@ class LeaderElection:
             answer = await self._bounded(self._client.replace(LEASES, lease))
         self._record = written = answer.decode(Lease)
         self._note_version(written)
-        self._is_disowned = False
+        self._is_record_void = False
         self._seen_at = self._clock.monotonic()
         self._can_reuse_record = True
         # Also where the answer to the PUT that began the term was lost, and the record is found ours.

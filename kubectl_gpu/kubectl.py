@@ -123,7 +123,7 @@ class KubectlProxy:
             try:
                 answer = b"".join(iter(lambda: connection.recv(_CHUNK), b""))
             except OSError as error:
-                raise _broken(resource, error) from error
+                raise _connection_error(resource, error) from error
         return split_answer(answer)
 
     def _send(self, target: str, body: bytes = b"") -> socket.socket:
@@ -164,7 +164,7 @@ class Watch:
         self._connection = connection
         self._resource = resource
         self._received = b""
-        self._has_head = False
+        self._has_header = False
 
     def fileno(self) -> int:
         return self._connection.fileno()
@@ -181,23 +181,23 @@ class Watch:
         try:
             arrived = self._connection.recv(_CHUNK)
         except OSError as error:
-            raise _broken(self._resource, error) from error
+            raise _connection_error(self._resource, error) from error
         self._received += arrived
-        if not self._has_head:
-            self._take_head(is_whole=not arrived)
+        if not self._has_header:
+            self._read_header(is_whole=not arrived)
         *lines, self._received = self._received.split(b"\n")
         if not arrived and not lines:
             raise ListExpiredError(f"the watch of {self._resource.plural} ended")
         return [line for line in lines if line.strip()]
 
-    def _take_head(self, *, is_whole: bool) -> None:
+    def _read_header(self, *, is_whole: bool) -> None:
         head, separator, remaining = self._received.partition(b"\r\n\r\n")
         if not separator and not is_whole:
             return
         status = _status_of(head)
         if status != 200:
             raise status_error(status, remaining, self._resource)
-        self._has_head, self._received = True, remaining
+        self._has_header, self._received = True, remaining
 
 
 def split_answer(answer: bytes) -> tuple[int, bytes]:
@@ -235,7 +235,7 @@ def _parameters(query: "ListQuery") -> dict[str, str]:
     return {name: value for name, value in given.items() if value}
 
 
-def _broken(resource: "Resource | None", error: OSError) -> UnreadableError:
+def _connection_error(resource: "Resource | None", error: OSError) -> UnreadableError:
     if isinstance(error, TimeoutError):
         return UnreadableError(
             f"the API server does not answer within {_ANSWER_WITHIN_S:g} s when asked for"

@@ -10,7 +10,7 @@ Propagation = Literal["Foreground", "Orphan"]
 ON_DELETE: Final = {"type": "OnDelete"}
 
 
-def step_to_selector(body: "Json", found: "Json") -> "Json | Propagation":
+def selector_migration_step(body: "Json", found: "Json") -> "Json | Propagation":
     """Return what to write over a DaemonSet that is there, or how to delete it: nobody can change its selector.
 
     Where that differs, its pods get the labels of both selectors first, node by node. Then the DaemonSet goes without its

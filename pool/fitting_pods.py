@@ -1,8 +1,8 @@
 """How many pods of a size still fit a pool: one size at a time, node by node, as placement would choose their units.
 
-Pods are meant that exist, to which units of reservations for pods that do not exist yet are free. Where only the number
-of free units decides, it is divided by the size. Elsewhere pods are placed one after the other on
-copies of a node's devices; nodes that are alike share the answer.
+These are pods that exist: units reserved for pods that do not exist yet count as free for them. Where only the number of
+free units decides, it is divided by the size. Elsewhere pods are placed one after the other on copies of a node's
+devices; equal nodes share the answer.
 """
 
 import functools

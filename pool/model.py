@@ -273,8 +273,8 @@ class PodSelection(msgspec.Struct, frozen=True, gc=False):
     claims: tuple[str, ...] = ()
     """Names of its PersistentVolumeClaims: where their volumes are is in other objects."""
     peers: tuple[PeerRule, ...] = ()
-    untold: tuple[str, ...] = ()
-    """What the pod demands of its node and nothing here says, in words."""
+    omitted: tuple[str, ...] = ()
+    """Demands on the node that no other field represents, in words."""
     unweighed: tuple[str, ...] = ()
     """Fields of its spec by which kube-scheduler may refuse a node, and of which the nodes' facts are not kept; its rules
     about other pods and its preferences are not among them."""
@@ -307,7 +307,7 @@ class PodPhase(Enum):
     """Succeeded or Failed: kubelet has released its devices."""
 
     @property
-    def turn(self) -> int:
+    def observe_order(self) -> int:
         """The order in which the pods of a list are taken over.
 
         Ended pods free units that later ones may use; bound ones come before pending ones, so that a reservation
@@ -383,15 +383,6 @@ class UnitlessPod(msgspec.Struct, frozen=True, gc=False):
 
 
 AnyPod = PodFacts | UnitlessPod
-
-
-def created_at(pod: PodFacts) -> "dt.datetime | None":
-    """Return when the pod was created; None where its object does not say."""
-    try:
-        moment = dt.datetime.fromisoformat(pod.created)
-    except ValueError:
-        return None
-    return moment if moment.tzinfo is not None else None
 
 
 @dataclass(slots=True, kw_only=True, eq=False)

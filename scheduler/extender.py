@@ -7,8 +7,8 @@ eviction. The outcome and the log line have the reason.
 from typing import TYPE_CHECKING, Final
 
 from api.names import owner_of
+from api.status_conditions import parse_time
 from api.units import part_of
-from pool.model import created_at
 from pool.placement.topology import TopologyQuality, quality_of, topology_of
 from scheduler.bind import bind_pod
 from scheduler.codec import (
@@ -143,7 +143,7 @@ def _placement(
     if result.outcome is not Outcome.BOUND or result.reservation is None:
         return None
     pod = context.reader.pods.get(request.pod.uid)
-    created = None if pod is None else created_at(pod)
+    created = None if pod is None else parse_time(pod.created)
     now = context.now().utc
     waited = None if created is None else now - created
     return PodPlacement(

@@ -97,7 +97,7 @@ def _by_view(
     *,
     view: "FitView",
 ) -> Filtered:
-    found = candidates.findings(view)
+    found = candidates.answers(view)
     generation = context.index.generation
     if found.filtered is not None and found.filtered_at in {
         (view.refusals_moved, _ANY_GENERATION),
@@ -115,7 +115,7 @@ def _by_view(
             generation = _ANY_GENERATION
         fitting = [item for item in items if item is not None]
         if filtered.passing is not None and filtered.fit == len(fitting):
-            filtered.passing.findings(view).keep_items(fitting, view)
+            filtered.passing.answers(view).keep_items(fitting, view)
     found.filtered, found.filtered_at = filtered, (view.refusals_moved, generation)
     return filtered
 

@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from pool.index.node_view import FitView
 
 
-KEPT: Final = 4
+MAX_LISTS: Final = 4
 """Number of lists. One kube-scheduler needs two, before and after filter; more would push needed data out of the
 processor's caches.
 """
-MAX_KEPT_BYTES: Final = 512 * 1024
+MAX_LIST_BYTES: Final = 512 * 1024
 """Most bytes of one list: 5,000 nodes with names of a hundred letters. With its answers a list takes four times
 that."""
 _VIEWS: Final = 4
@@ -52,7 +52,7 @@ class Scored:
 
 
 @dataclass(slots=True)
-class Findings:
+class ViewAnswers:
     """Answers of one view for one list, each with the reading of the view's counter."""
 
     filtered: "Filtered | None" = None
@@ -79,21 +79,21 @@ class Findings:
 class Candidates:
     """The names of one request, in its order, and their JSON array as it was sent."""
 
-    __slots__ = ("_findings", "ending", "names", "raw")
+    __slots__ = ("_answers", "ending", "names", "raw")
 
     def __init__(self, raw: bytes, names: "list[NodeName]") -> None:
         self.raw = raw
         self.names = names
         self.ending = codec.NODE_NAMES_END % raw
-        self._findings: dict[FitView, Findings] = {}
+        self._answers: dict[FitView, ViewAnswers] = {}
 
-    def findings(self, view: "FitView") -> Findings:
+    def answers(self, view: "FitView") -> ViewAnswers:
         """Return the mutable answers of the view for this list."""
-        found = self._findings.get(view)
+        found = self._answers.get(view)
         if found is None:
-            if len(self._findings) >= _VIEWS:
-                del self._findings[next(iter(self._findings))]
-            found = self._findings[view] = Findings()
+            if len(self._answers) >= _VIEWS:
+                del self._answers[next(iter(self._answers))]
+            found = self._answers[view] = ViewAnswers()
         return found
 
 
@@ -115,7 +115,7 @@ class CandidatesReader:
     a half that was decoded before is not decoded again. Every other form is left to `decode_candidates`.
     """
 
-    _kept: list[Candidates] = field(default_factory=list)
+    _lists: list[Candidates] = field(default_factory=list)
     # the one that came last is the first
     _pod: "tuple[bytes, codec.ExtenderPod] | None" = None
     # prioritize brings the pod that filter brought
@@ -135,17 +135,17 @@ class CandidatesReader:
 
     def expect(self, candidates: Candidates) -> None:
         """Keep the list that filter answers, since prioritize will be called with it."""
-        if len(candidates.ending) > MAX_KEPT_BYTES:
+        if len(candidates.ending) > MAX_LIST_BYTES:
             return
-        if candidates in self._kept:
-            self._kept.remove(candidates)
-        self._kept.insert(0, candidates)
-        del self._kept[KEPT:]
+        if candidates in self._lists:
+            self._lists.remove(candidates)
+        self._lists.insert(0, candidates)
+        del self._lists[MAX_LISTS:]
 
     def _cached_candidates(self, body: bytes) -> Candidates | None:
-        for place, candidates in enumerate(self._kept):
+        for place, candidates in enumerate(self._lists):
             if body.endswith(candidates.ending):
-                self._kept.insert(0, self._kept.pop(place))
+                self._lists.insert(0, self._lists.pop(place))
                 return candidates
         return None
 

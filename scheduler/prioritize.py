@@ -80,7 +80,7 @@ def _scored(asked: UnitDemand, candidates: "Candidates", context: "ExtenderConte
 
 
 def _by_view(candidates: "Candidates", view: "FitView", context: "ExtenderContext") -> Scored:
-    found = candidates.findings(view)
+    found = candidates.answers(view)
     if found.scored is not None and found.scored_at == view.scores_moved:
         return found.scored
     names = candidates.names

@@ -1,4 +1,4 @@
-"""Server process: its parts, the order in which they start, and the order in which they stop.
+"""Parts of a server process, the order in which they start, and the order in which they stop (`server.main`).
 
 Start: port open (live, not ready) → devices, pools, nodes, inventories and namespaces listed → pods listed, which
 rebuilds the ledger → Lease acquired → bindings of earlier leaders read → ready. Pods come last: a reservation that is
@@ -12,23 +12,16 @@ import asyncio
 import socket
 from contextlib import AsyncExitStack
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NoReturn, final
+from typing import TYPE_CHECKING, Any, NoReturn, final
 
 import structlog
 
 from admission.context import AdmissionContext
 from api.foreign.core import Pod
-from http_edge import open_files
-from http_edge.limits import Limits
-from http_edge.listener import Port
 from http_edge.reviews.kube_reviews import KubeReviews
 from http_edge.reviews.reviewed_tokens import ReviewedTokens
-from http_edge.system_clock import SystemClock
 from http_edge.tuning import freeze_garbage_collector, measure_loop_lag
 from kernelcache.cache_index import CacheIndex
-from kube.client import KubeClient
-from kube.config.connection import BadConfigurationError
-from kube.config.discovery import load_configuration
 from kube.event_recorder import EventRecorder
 from kube.informer import Informer
 from kube.leader_election import LeaderElection, LeaseTimes
@@ -53,9 +46,7 @@ from reconciler.sinks.pod import PodSink
 from scheduler.context import ExtenderContext
 from server.allocation_reports import AllocationReports
 from server.binder import KubeBinder
-from server.cluster_version import check_cluster_version
 from server.configuration.config_follower import ConfigFollower
-from server.configuration.config_store import prepare_config
 from server.controllers.all import CONTROLLERS
 from server.controllers.manager import ControllerManager
 from server.controllers.settings import controller_settings
@@ -71,24 +62,19 @@ from server.leadership.restored_store import RestoredStore
 from server.leadership.takeover import Takeover
 from server.reservations.ids import ReservationIds
 from server.reservations.signer import ReservationSigner
-from server.shutdown import drain
 from server.usual_demand import recent_demands
 from telemetry.reasons import REPORTING_CONTROLLER
-from telemetry.tasks import StoppedError, start_all, stop_signals
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
     from api.names import PodUid
     from http_edge.routes import Routes
+    from kube.client import KubeClient
     from reconciler.controller_spec import ProcessClock
     from reconciler.scaling.view import ScalingView
-    from server.configuration.config_source import ConfigSource
     from server.configuration.config_store import PreparedConfig
     from server.settings import Settings
-    from telemetry.logs import LogLines
-
-FLUSH_EVENTS_S: Final = 2.0
 
 _log = structlog.get_logger()
 
@@ -108,7 +94,7 @@ class ControlPlane:
     def __init__(
         self,
         settings: "Settings",
-        client: KubeClient,
+        client: "KubeClient",
         clock: "ProcessClock",
         *,
         prepared: "PreparedConfig | None" = None,
@@ -386,81 +372,3 @@ def _lease_times(settings: "Settings") -> LeaseTimes:
         retry_s=leadership.duration_s / 5,
         poll_s=leadership.duration_s / 8,
     )
-
-
-async def connected(settings: "Settings", clock: "ProcessClock | None" = None) -> KubeClient:
-    """Return a client of the API server that the settings name, to be entered."""
-    clock = clock or SystemClock()
-    kubeconfig = str(settings.kubeconfig) if settings.kubeconfig else None
-    configuration = await load_configuration(clock, kubeconfig=kubeconfig, context=settings.context)
-    return KubeClient(configuration, clock, timeout_s=settings.api_timeout_s)
-
-
-async def serve(
-    settings: "Settings",
-    logs: "LogLines | None" = None,
-    clock: "ProcessClock | None" = None,
-    *,
-    source: "ConfigSource | None" = None,
-) -> None:
-    """Run the server until SIGTERM or SIGINT.
-
-    Args:
-        settings: of the process; with a source, those before any object is read.
-        source: for a server whose settings are those of a GPUControlPlaneConfig.
-        logs: flushed regularly if given.
-        clock: the machine's if omitted.
-
-    Raises:
-        BadConfigurationError: the API server's address or credentials are missing or unusable, or it is too old.
-        ListenError: the port cannot be opened.
-        ExceptionGroup: a task ended that must not; the process should exit with a failure.
-    """
-    clock = clock or SystemClock()
-    open_files.raise_limit()
-    client = await connected(settings, clock)
-    async with AsyncExitStack() as stack:
-        try:
-            await stack.enter_async_context(client)
-        except OSError as error:
-            raise BadConfigurationError(f"a certificate for the API server: {error}") from error
-        await check_cluster_version(client)
-        prepared = None
-        if source is not None:
-            prepared = await prepare_config(client, source)
-            settings = prepared.state.settings
-        plane = ControlPlane(settings, client, clock, prepared=prepared)
-        port = await stack.enter_async_context(
-            Port(
-                plane.build_routes(),
-                settings.listen,
-                plane.certificates.context,
-                clock=clock,
-                limits=Limits().within_open_files(),
-            )
-        )
-        _log.info("listening", host=settings.listen.host, port=settings.listen.port)
-        try:
-            await _run(plane, port, logs)
-        except* StoppedError:
-            _log.info("stopped")
-
-
-async def _run(plane: ControlPlane, port: Port, logs: "LogLines | None") -> None:
-    tasks = plane.tasks()
-    if logs is not None:
-        tasks["logs"] = logs.flush_regularly()
-    async with asyncio.TaskGroup() as group:
-        start_all(group, tasks)
-        group.create_task(_stop_on_signal(plane, port), name="shutdown")
-
-
-async def _stop_on_signal(plane: ControlPlane, port: Port) -> NoReturn:
-    """Wait for a signal, then drain and end the task group."""
-    with stop_signals() as signalled:
-        await signalled.wait()
-        port.send_away()
-        await drain(plane)
-        await port.close()
-        await plane.recorder.flush(FLUSH_EVENTS_S)
-    raise StoppedError

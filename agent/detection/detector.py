@@ -61,8 +61,8 @@ class Detector:
     def step(self, now: float) -> None:
         """Read the bus; report where that is due. `now` is monotonic."""
         self._found = self._confirmed(self._read())
-        is_news = self._found != self._reported and not self._retry_s
-        if not is_news and now < self._due:
+        is_changed = self._found != self._reported and not self._retry_s
+        if not is_changed and now < self._due:
             return
         if self._report(self._found):
             self._reported = self._found
@@ -75,13 +75,13 @@ class Detector:
     def _confirmed(self, read: "tuple[PciDevice, ...]") -> "tuple[PciDevice, ...]":
         """Return the devices of this poll, and those that are missing for the first time."""
         addresses = {item.address for item in read}
-        doubted = [
+        missed_once = [
             item
             for item in self._found
             if item.address not in addresses and item.address not in self._missed
         ]
-        self._missed = frozenset(item.address for item in doubted)
-        return tuple(sorted((*read, *doubted), key=lambda item: item.address))
+        self._missed = frozenset(item.address for item in missed_once)
+        return tuple(sorted((*read, *missed_once), key=lambda item: item.address))
 
 
 def run_detector(sysfs: "Path", report: "Report") -> NoReturn:

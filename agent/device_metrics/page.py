@@ -72,7 +72,7 @@ def page_of(
             if value is None:
                 continue
             # A value that is no number is not below the bound, either.
-            if not 0 <= value <= description.most:
+            if not 0 <= value <= description.maximum:
                 implausible.append(field)
                 continue
             if is_empty:

@@ -19,7 +19,7 @@ class FieldDescription:
     name: str
     type: str
     help: str
-    most: float = _COUNT
+    maximum: float = _COUNT
     """Larger values are implausible, as negative ones are."""
     is_usage: bool = False
     """Shown for each container of a shared device."""

@@ -283,9 +283,9 @@ class HealthTracker:
 
     def _seen(self, device: _Device, reading: "DriverDevice", now: float) -> _Device:
         before, errors = device.uncorrectable_errors, reading.uncorrectable_errors
-        went_back = before is not None and errors is not None and errors < before
+        was_reset = before is not None and errors is not None and errors < before
         # Events before then are about the device before its reset, or from the driver before its restart.
-        own = device.seen_at if device.is_lost or went_back else None
+        own = device.seen_at if device.is_lost or was_reset else None
         begins_at = max((at for at in (own, self._restarted_at) if at is not None), default=None)
         # A count that starts again is compared from here on.
         grew = begins_at is None and before is not None and errors is not None and errors > before

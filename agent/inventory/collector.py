@@ -205,9 +205,9 @@ class InventoryCollector:
         """Return the devices of this reading, and those that are missing for the first time."""
         addresses = {item.address for item in found}
         missing = [item for item in self._bus or () if item.address not in addresses]
-        doubted = [item for item in missing if item.address not in self._missed]
-        self._missed = frozenset(item.address for item in doubted)
-        return tuple(sorted((*found, *doubted), key=lambda item: item.address))
+        missed_once = [item for item in missing if item.address not in self._missed]
+        self._missed = frozenset(item.address for item in missed_once)
+        return tuple(sorted((*found, *missed_once), key=lambda item: item.address))
 
     def _read_driver_marks(self) -> object:
         """Return a value that changes when the kernel's driver is loaded or unloaded."""

@@ -117,7 +117,7 @@ class CacheVolumes:
         try:
             files = store.files_of(digest)
         except StoreError as error:
-            reconciler.store.note(error)
+            reconciler.store.report_error(error)
             reconciler.trigger()
             return _not_ready(str(error))
         volume = CacheVolume(
@@ -142,7 +142,7 @@ class CacheVolumes:
         try:
             store.mark_used(digest)
         except StoreError as error:
-            self._reconciler.store.note(error)
+            self._reconciler.store.report_error(error)
             _log.warning("use of a cache not noted", digest=digest, error=str(error))
 
 

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from kube.pull_secrets import PullSecretReader
     from oci.registry_connections import RegistryConnections
 
-LEAST_BYTES: Final = 2**20
-LEAST_WITHIN_S: Final = 60.0
+MIN_BYTES: Final = 2**20
+MIN_BYTES_WITHIN_S: Final = 60.0
 """A registry that sends less in this time gives its slot to other caches; the time of our own disk does not count."""
 _ARCHITECTURES: Final = {"x86_64": "amd64", "aarch64": "arm64"}
 
@@ -78,9 +78,9 @@ class OpenedLayer:
                 self._progress.received += len(chunk)
                 CACHE_PULLED_BYTES.inc(len(chunk))
                 since += len(chunk)
-                if since >= LEAST_BYTES:
+                if since >= MIN_BYTES:
                     waited_s, since = 0.0, 0
-                elif waited_s > LEAST_WITHIN_S:
+                elif waited_s > MIN_BYTES_WITHIN_S:
                     raise RegistryTimedOut(
                         str(self._reference),
                         f"its registry sent {since} bytes in {waited_s:.0f} s, and gives way to other caches",

@@ -25,7 +25,7 @@ SOURCE: Final = "caches store"
 """Source of the problem in the registry."""
 RETRY_S: Final = 2.0
 LONGEST_RETRY_S: Final = 30.0
-_OF_THE_STORE: Final = frozenset(
+_STORE_FAULTS: Final = frozenset(
     {StoreFault.LOST, StoreFault.READ_ONLY, StoreFault.FULL, StoreFault.FAILED, StoreFault.IN_USE}
 )
 """The others are about one content."""
@@ -60,7 +60,7 @@ class OpenedStore:
         try:
             self.current = await asyncio.shield(opening)
         except StoreError as error:
-            self.note(error)
+            self.report_error(error)
             self.fault = str(error)
             self.is_taken = error.fault is StoreFault.IN_USE
             self._retry_at = self._clock.monotonic() + self._backoff.fail()
@@ -80,9 +80,9 @@ class OpenedStore:
             return None
         return max(self._retry_at - self._clock.monotonic(), 0.0)
 
-    def note(self, error: StoreError) -> None:
+    def report_error(self, error: StoreError) -> None:
         """Report what the store raised; one that is lost is opened again."""
-        if error.fault in _OF_THE_STORE:
+        if error.fault in _STORE_FAULTS:
             self._problems.set(SOURCE, AgentDegraded.CACHES_BLOCKED, str(error))
         if error.fault is StoreFault.LOST and self.current is not None:
             self.close()

@@ -255,7 +255,7 @@ class StoreReconciler:
         try:
             await store.set_names(names)
         except StoreError as error:
-            self.store.note(error)
+            self.store.report_error(error)
             _log.warning("names of kernel caches not written", error=str(error))
             return False
         self.store.clear_problem()
@@ -268,7 +268,7 @@ class StoreReconciler:
         try:
             await store.remove(digest)
         except StoreError as error:
-            self.store.note(error)
+            self.store.report_error(error)
             self._fail(digest, self.removal_faults, error)
             _log.warning("cache not removed", digest=digest, error=str(error))
         else:
@@ -308,7 +308,7 @@ class StoreReconciler:
             self.store.clear_problem()
             return
         if isinstance(error, StoreError):
-            self.store.note(error)
+            self.store.report_error(error)
             if error.fault is StoreFault.LOST:
                 # The store is opened again, and then extracts it.
                 return
@@ -375,7 +375,7 @@ class StoreReconciler:
             try:
                 store.files_of(digest)
             except StoreError as error:
-                self.store.note(error)
+                self.store.report_error(error)
                 _log.warning("cache is damaged", digest=digest, error=str(error))
                 if error.fault is StoreFault.LOST:
                     self.trigger()

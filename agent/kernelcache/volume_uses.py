@@ -91,16 +91,16 @@ class VolumeUses:
         # target -> its call
         self._targets_in_flight: set[str] = set()
         # targets of calls that mount now
-        self._doubted = asyncio.Event()
+        self._check_requested = asyncio.Event()
 
     async def run(self) -> NoReturn:
         """Read the mounts, and again each minute and after a mount with an unknown end."""
         while True:
-            self._doubted.clear()
+            self._check_requested.clear()
             is_read = await self.read()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(RECONCILE_EVERY_S if is_read else RETRY_EVERY_S):
-                    await self._doubted.wait()
+                    await self._check_requested.wait()
 
     async def read(self) -> bool:
         """Take the mounts over; return whether they could be read."""
@@ -113,7 +113,7 @@ class VolumeUses:
         self._problems.clear(SOURCE)
         if self.references.all() != before:
             # A call has mounted or unmounted meanwhile: what was read may be of before.
-            self._doubted.set()
+            self._check_requested.set()
             return True
         self.references.reconcile(found, self._targets_in_flight)
         mounted = {reference.target for reference in self.references.all()}
@@ -148,7 +148,7 @@ class VolumeUses:
         try:
             yield True
         except BaseException:
-            self._doubted.set()
+            self._check_requested.set()
             raise
         finally:
             self._targets_in_flight.discard(target)
@@ -241,10 +241,10 @@ class AwaitedCaches:
         self._until: dict[CacheName, float] = {}
 
     def ask(self, cache: "CacheName") -> bool:
-        """Note a call in vain; return whether that is news."""
-        is_news = cache not in self._until
+        """Note a call in vain; return whether it is the first one."""
+        is_new = cache not in self._until
         self._until[cache] = self._clock.monotonic() + AWAITED_FOR_S
-        return is_news
+        return is_new
 
     def names(self) -> "frozenset[CacheName]":
         """Return the caches that are awaited now."""

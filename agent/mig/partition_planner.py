@@ -146,7 +146,7 @@ class BlockReason(Enum):
     """The driver rejects a step."""
 
     @property
-    def is_of_use(self) -> bool:
+    def is_transient(self) -> bool:
         """Whether it passes by itself once the device's users are gone, or known."""
         return self in {BlockReason.USE_UNKNOWN, BlockReason.IN_USE, BlockReason.RUNNING}
 

@@ -79,20 +79,20 @@ class Progress:
         """Record an obstacle; return whether it is to be reported."""
         before = None if self.blocked is None else self.blocked.reason
         is_same = blocked.reason is before
-        is_of_use = blocked.reason.is_of_use
+        is_transient = blocked.reason.is_transient
         if not is_same:
             self.is_reported = False
-            if before is None or not (before.is_of_use and is_of_use):
+            if before is None or not (before.is_transient and is_transient):
                 self._since = now
         self.blocked = blocked
         self.is_partitioning = False
         self.next_at = now + self._pause_s(blocked.reason)
         if self.is_reported or blocked.reason in _REPORTED_BY_HEALTH:
             return False
-        self.is_reported = not is_of_use or now - self._since >= GRACE_S
+        self.is_reported = not is_transient or now - self._since >= GRACE_S
         return self.is_reported
 
     def _pause_s(self, reason: BlockReason) -> float:
         if reason is BlockReason.REFUSED:
             return self._refusals.fail()
-        return WHILE_IN_USE_S if reason.is_of_use else EVERY_S
+        return WHILE_IN_USE_S if reason.is_transient else EVERY_S

@@ -67,7 +67,7 @@ class CallThread(Generic[State]):
         self._make_state = make_state
         self._close_state = close_state
         self._retry_s = retry_s
-        self._turn = asyncio.Lock()
+        self._lock = asyncio.Lock()
         self._stuck = 0
         self._tried_at = 0.0
         self._job: _Job | None = None
@@ -81,7 +81,7 @@ class CallThread(Generic[State]):
         Raises:
             DriverUnavailableError: it did not return in time, or an earlier one is overdue (DriverHangs).
         """
-        async with self._turn:
+        async with self._lock:
             await self._wait_for_thread()
             started = self._clock.monotonic()
             done: asyncio.Future[_Outcome] = asyncio.get_running_loop().create_future()

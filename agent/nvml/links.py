@@ -66,10 +66,10 @@ class DeviceLinks:
         self, pair: tuple[str, str], handles: "Mapping[str, Handle]", queries: "NvmlQueries"
     ) -> int:
         if pair not in self._levels:
-            one, other = pair
+            first, second = pair
             try:
                 self._levels[pair] = queries.ask(
-                    -1, pynvml.nvmlDeviceGetTopologyCommonAncestor, handles[one], handles[other]
+                    -1, pynvml.nvmlDeviceGetTopologyCommonAncestor, handles[first], handles[second]
                 )
             except DeviceLostError:
                 return -1  # The snapshot of that device reports it.

@@ -52,7 +52,7 @@ PoolProblem = tuple[str, Problem]
 
 @final
 @dataclass(frozen=True, slots=True)
-class _Seen:
+class _ReadFile:
     """Content of one version of a file; None for an invalid one."""
 
     identity: "FileIdentity"
@@ -75,7 +75,7 @@ class ProblemsFileReader:
         self._directory = directory
         self._problems = problems
         self._clock = clock
-        self._seen: dict[str, _Seen] = {}
+        self._files: dict[str, _ReadFile] = {}
         # file name -> its content
         self._pools: frozenset[str] = frozenset()
         # pools with a registered problem
@@ -92,24 +92,24 @@ class ProblemsFileReader:
     def read(self) -> None:
         """Read the files that changed, and update the registry; raises nothing."""
         names = self._names()
-        for gone in self._seen.keys() - names:
-            del self._seen[gone]
+        for gone in self._files.keys() - names:
+            del self._files[gone]
         self._ignored &= {*names, ""}
         now_s = self._clock.utc_now().timestamp()
         for name in names:
             try:
                 self._read_file(name, now_s)
             except FileNotFoundError:
-                self._seen.pop(name, None)
+                self._files.pop(name, None)
             except (OSError, BadPoolConfigError) as error:
                 self._ignore(name, error)
         self._update_registry()
 
     def _update_registry(self) -> None:
         by_pool: dict[str, Problem] = {}
-        for seen in self._seen.values():
-            if seen.problem is not None:
-                pool, problem = seen.problem
+        for file in self._files.values():
+            if file.problem is not None:
+                pool, problem = file.problem
                 by_pool[pool] = min(by_pool.get(pool, problem), problem, key=_rank)
         for pool in self._pools - by_pool.keys():
             self._problems.clear(source_of(pool))
@@ -147,16 +147,16 @@ class ProblemsFileReader:
         if abs(now_s - status.st_mtime) > STALE_S:
             # Its process was killed and cannot remove it. A time in the future is that of a clock that was set
             # back; a live plugin writes its file again.
-            self._seen.pop(name, None)
+            self._files.pop(name, None)
             with contextlib.suppress(OSError):
                 path.unlink()
             return
         identity = (status.st_dev, status.st_ino, status.st_ctime_ns)
-        seen = self._seen.get(name)
-        if seen is None or seen.identity != identity:
+        file = self._files.get(name)
+        if file is None or file.identity != identity:
             # Not read again before it changes, valid or not.
-            self._seen[name] = _Seen(identity, None)
-            self._seen[name] = _Seen(identity, self._read(path))
+            self._files[name] = _ReadFile(identity, None)
+            self._files[name] = _ReadFile(identity, self._read(path))
 
     def _ignore(self, name: str, error: Exception) -> None:
         if name not in self._ignored:

@@ -162,12 +162,12 @@ def _fits(shares: Shares, counts: tuple[int, ...], capacities: Capacities) -> bo
     if any(count > capacity_by_profile.get(profile, 0) for profile, count in numbers):
         return False
     requested = [profile for profile, count in numbers for _ in range(count)]
-    if not _shares_engines(requested):
+    if not _engines_suffice(requested):
         return False
     return _place(_by_size(requested, capacities), capacities, 0) is not None
 
 
-def _shares_engines(profiles: list[str]) -> bool:
+def _engines_suffice(profiles: list[str]) -> bool:
     """Say whether the media engines suffice: `+me` has those that a device has once, `+me.all` every one."""
     with_engines = sum("+me" in profile for profile in profiles)
     takes_all = any("+me.all" in profile for profile in profiles)

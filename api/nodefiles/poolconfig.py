@@ -64,9 +64,8 @@ class PoolConfig(Model, frozen=True):
     slices: Annotated[int, Meta(ge=1, le=MOST_SLICES_READ)] = 1
     """Units of a device that has no list of instances."""
     slice_placement: str = "DistinctDevices"
-    """Placement as in the pool's spec: where the slices of one container lie, unless its pod was bound with other
-    units. A reader
-    takes a value that it does not know for the default."""
+    """Placement as in the pool's spec: where the slices of one container lie, unless its pod was bound
+    with other units. A reader takes a value that it does not know for the default."""
     nodes: dict[str, list[ConfiguredDevice]] = msgspec.field(default_factory=dict)
 
     def units_of(self, device: ConfiguredDevice) -> tuple[UnitId, ...]:

@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
 _MOST_POOLS: Final = 32
 """Other pools that are tried."""
-_OF_SIZE: Final = frozenset(
+_CAPACITY_DENIALS: Final = frozenset(
     {RefusalReason.EXCEEDS_CAPACITY.value, RefusalReason.INSUFFICIENT_CAPACITY.value}
 )
-_OF_POOL: Final = _OF_SIZE | {
+_POOL_DENIALS: Final = _CAPACITY_DENIALS | {
     RefusalReason.POOL_NOT_FOUND.value,
     RefusalReason.POOL_TERMINATING.value,
     RefusalReason.POOL_IN_MAINTENANCE.value,
@@ -39,16 +39,18 @@ _OF_POOL: Final = _OF_SIZE | {
 
 
 def remedies_for(
-    asked: "NewPod", decision: "PodDecision", snapshot: "Snapshot", *, caller: "PodCreator"
+    pod: "NewPod", decision: "PodDecision", snapshot: "Snapshot", *, caller: "PodCreator"
 ) -> "list[AnyRemedy]":
     """Return the changes after which the pod, or the changed pod, would be placed now; the least one first."""
-    if not isinstance(demand_of(asked.pod.spec, asked.namespace), Demand):
+    if not isinstance(demand_of(pod.pod.spec, pod.namespace), Demand):
         return []
-    if decision.reason is not None and decision.reason not in _OF_POOL:
+    if decision.reason is not None and decision.reason not in _POOL_DENIALS:
         return []
-    wait = _wait_question(asked, snapshot, caller)
-    question = question_of(asked, snapshot)
-    if question is None or (decision.reason is not None and decision.reason not in _OF_SIZE):
+    wait = _wait_question(pod, snapshot, caller)
+    question = question_of(pod, snapshot)
+    if question is None or (
+        decision.reason is not None and decision.reason not in _CAPACITY_DENIALS
+    ):
         return list(other_pools(snapshot.index, wait))
     reader, index = snapshot.state.reader, snapshot.index
     pool, constraints = question.pool, question.pod.constraints
@@ -57,8 +59,8 @@ def remedies_for(
     return [remedy for remedy in found if remedy is not None]
 
 
-def _wait_question(asked: "NewPod", snapshot: "Snapshot", caller: "PodCreator") -> WaitQuestion:
-    request, catalog = request_of(asked, caller), snapshot.catalog
+def _wait_question(pod: "NewPod", snapshot: "Snapshot", caller: "PodCreator") -> WaitQuestion:
+    request, catalog = request_of(pod, caller), snapshot.catalog
     usable = [
         pool
         for pool in sorted(catalog.pools.values(), key=lambda pool: pool.name)
@@ -66,7 +68,7 @@ def _wait_question(asked: "NewPod", snapshot: "Snapshot", caller: "PodCreator") 
     ][:_MOST_POOLS]
     facts = {pool.name: pool for pool in snapshot.index.pools()}
     return WaitQuestion(
-        pod=stored_pod(asked),
+        pod=stored_pod(pod),
         other_pools=[facts[pool.name] for pool in usable if pool.name in facts],
         tolerated=tolerations_by_pool(usable),
         now=snapshot.admission.now().monotonic,

@@ -193,7 +193,7 @@ class ConsoleApplication:
         host = host_of(request)
         self._login.check_host(host)
         if path in self._files:
-            return self._files.show(path, request.headers)
+            return self._files.respond(path, request.headers)
         if not path.startswith(API):
             raise _not_found("there is nothing under this path")
         refuse_other_sites(request, host)
@@ -275,7 +275,7 @@ class ConsoleApplication:
 
     async def _show_metrics(self, request: "web.BaseRequest") -> "web.Response":
         accepted = sent_bytes(request.headers.get("Accept-Encoding", ""))
-        page = await self._metrics.show(None, {b"accept-encoding": accepted})
+        page = await self._metrics.render(None, {b"accept-encoding": accepted})
         lines = page.headers.decode().splitlines()
         headers = dict(line.split(": ", 1) for line in lines)
         return answer(HTTPStatus.OK, page.body, page.content_type, headers=headers)

@@ -84,7 +84,7 @@ class StaticFiles:
     def __contains__(self, path: str) -> bool:
         return path in self._files
 
-    def show(self, path: str, headers: "Mapping[str, str]") -> "web.Response":
+    def respond(self, path: str, headers: "Mapping[str, str]") -> "web.Response":
         """Answer a GET of one of the paths."""
         file = self._files[path]
         is_gzip = accepts_gzip(headers.get("Accept-Encoding", ""))

@@ -1,33 +1,33 @@
 """A chapter of the demo: API writes, and the devices of each pod."""
 
 from api.foreign.core import Pod
-from demo.story import Narrator, UntrueError, devices_text, units_of
+from demo.run import DemoRun, UntrueError, devices_text, units_of
 from kube.resources import PODS
 
 
-async def accounts(story: Narrator) -> None:
+async def accounts(run: DemoRun) -> None:
     """Count the server's writes to pods, and show pod, node and devices."""
-    story.title("API writes, and the devices of each pod")
-    writes = story.cluster.server_writes()
+    run.title("API writes, and the devices of each pod")
+    writes = run.cluster.server_writes()
     bindings = [path for _, path in writes if path.endswith("/binding")]
     others = [write for write in writes if write[1] not in bindings]
     # kube-scheduler may have tried a pending pod before our watch showed that devices are free.
-    woken = {name: others.count(("PATCH", PODS.path("default", name))) for name in story.waited}
-    story.check(
-        f"{len(story.bound)} pods were bound, each with exactly one write to the API server",
-        holds=len(set(bindings)) == len(bindings) == len(story.bound)
+    woken = {name: others.count(("PATCH", PODS.path("default", name))) for name in run.waited}
+    run.check(
+        f"{len(run.bound)} pods were bound, each with exactly one write to the API server",
+        holds=len(set(bindings)) == len(bindings) == len(run.bound)
         and len(others) == sum(woken.values()),
     )
     for name, count in woken.items():
         if count:
             times = "once" if count == 1 else f"{count} times"
-            story.claim(f"pending pod {name} was requeued {times}, by an annotation")
-    story.check(
+            run.claim(f"pending pod {name} was requeued {times}, by an annotation")
+    run.check(
         "the server read no single pod: the watch is enough",
-        holds=story.cluster.server_pod_reads() == 0,
+        holds=run.cluster.server_pod_reads() == 0,
     )
     pods = sorted(
-        (await story.cluster.client.list_(PODS, Pod, namespace="default")).items,
+        (await run.cluster.client.list_(PODS, Pod, namespace="default")).items,
         key=lambda pod: pod.metadata.name,
     )
     holders: dict[str, str] = {}
@@ -38,9 +38,9 @@ async def accounts(story: Narrator) -> None:
                     f"{unit} is allocated to {holders[unit]} and to {pod.metadata.name}"
                 )
             holders[unit] = pod.metadata.name
-    story.claim(f"{len(holders)} units are in use, none of them twice")
-    story.say("")
-    story.table([("POD", "NODE", "DEVICES"), *map(_row, pods)])
+    run.claim(f"{len(holders)} units are in use, none of them twice")
+    run.say("")
+    run.table([("POD", "NODE", "DEVICES"), *map(_row, pods)])
 
 
 def _row(pod: Pod) -> tuple[str, str, str]:

@@ -19,39 +19,37 @@ from manifests.constants import DEFAULT_NAMESPACE
 from telemetry.reasons import EventReason
 
 if TYPE_CHECKING:
-    from demo.story import Narrator
+    from demo.run import DemoRun
 
 POD: Final = "visitor"
 WITHIN_S: Final = 30.0
 
 
-async def from_zero_and_back(story: "Narrator") -> None:
+async def from_zero_and_back(run: "DemoRun") -> None:
     """Let a pod get a node of its own, and the node go when the pod has ended."""
-    story.title("A pool without a node gets one for a pod, by Karpenter, and gives it back")
-    cluster, clock = story.cluster, story.cluster.clock
+    run.title("A pool without a node gets one for a pod, by Karpenter, and gives it back")
+    cluster, clock = run.cluster, run.cluster.clock
     await cluster.client.create(NODE_POOLS, _node_pool())
     await cluster.client.create(GPU_POOLS, _pool())
-    await story.until_pool(
-        "is in effect", ELASTIC, lambda pool: pool.status.autoscaling is not None
-    )
-    story.say(f"  pool {ELASTIC}: no node, and spec.autoscaling with one shape of one device")
+    await run.until_pool("is in effect", ELASTIC, lambda pool: pool.status.autoscaling is not None)
+    run.say(f"  pool {ELASTIC}: no node, and spec.autoscaling with one shape of one device")
     since = clock.monotonic()
     await cluster.create_pod(a_pod(POD, ELASTIC, 1))
-    await story.until(
+    await run.until(
         f"pod {POD} has the gate",
-        lambda: story.pod(POD),
+        lambda: run.pod(POD),
         lambda pod: any(gate.name == CAPACITY_GATE for gate in pod.spec.scheduling_gates or ()),
     )
-    _at(story, since, f"pod {POD} waits behind the scheduling gate {CAPACITY_GATE}")
-    claims = await story.until("there is a NodeClaim", lambda: _claims(story), bool)
-    await story.show_event(EventReason.NODE_REQUESTED, POD)
+    _at(run, since, f"pod {POD} waits behind the scheduling gate {CAPACITY_GATE}")
+    claims = await run.until("there is a NodeClaim", lambda: _claims(run), bool)
+    await run.show_event(EventReason.NODE_REQUESTED, POD)
     request = claims[0].metadata.label(SCALE_REQUEST_LABEL)
-    _at(story, since, f"Karpenter's NodeClaim {claims[0].metadata.name} is for request {request}")
-    (node,) = await story.until("there is a Node", lambda: _nodes(story), bool)
-    _at(story, since, f"node {node.metadata.name} joins; its taint keeps every pod away")
-    await story.until(
+    _at(run, since, f"Karpenter's NodeClaim {claims[0].metadata.name} is for request {request}")
+    (node,) = await run.until("there is a Node", lambda: _nodes(run), bool)
+    _at(run, since, f"node {node.metadata.name} joins; its taint keeps every pod away")
+    await run.until(
         "the startup taint is gone",
-        lambda: _nodes(story),
+        lambda: _nodes(run),
         lambda nodes: (
             not any(
                 taint.key == AGENT_NOT_READY_TAINT
@@ -60,39 +58,39 @@ async def from_zero_and_back(story: "Narrator") -> None:
             )
         ),
     )
-    _at(story, since, "its driver is validated, its device is in the pool: the taint is removed")
-    pod = await story.bind(POD)
-    _at(story, since, f"pod {POD} runs on the node that came for it")
-    story.check("it was the only node", holds=pod.spec.node_name == node.metadata.name)
+    _at(run, since, "its driver is validated, its device is in the pool: the taint is removed")
+    pod = await run.bind(POD)
+    _at(run, since, f"pod {POD} runs on the node that came for it")
+    run.check("it was the only node", holds=pod.spec.node_name == node.metadata.name)
     signals = await cluster.client.list_(
         PODS,
         PartialObjectMetadata,
         namespace=DEFAULT_NAMESPACE,
         label_selector=SCALING_POOL_LABEL,
     )
-    story.check("nothing asks for a node any more", holds=not signals.items)
-    await story.finish(POD)
+    run.check("nothing asks for a node any more", holds=not signals.items)
+    await run.finish(POD)
     ended = clock.monotonic()
-    await story.until("the node is gone", lambda: _nodes(story), lambda nodes: not nodes)
-    await story.until("the NodeClaim is gone", lambda: _claims(story), lambda found: not found)
-    _at(story, ended, f"after its end: the empty node is gone, pool {ELASTIC} is at zero again")
-    story.check(
+    await run.until("the node is gone", lambda: _nodes(run), lambda nodes: not nodes)
+    await run.until("the NodeClaim is gone", lambda: _claims(run), lambda found: not found)
+    _at(run, ended, f"after its end: the empty node is gone, pool {ELASTIC} is at zero again")
+    run.check(
         f"from zero to zero within {WITHIN_S:g} s", holds=clock.monotonic() - since < WITHIN_S
     )
-    story.say("  Karpenter's times are shortened; an empty node usually stays for five minutes.")
+    run.say("  Karpenter's times are shortened; an empty node usually stays for five minutes.")
 
 
-def _at(story: "Narrator", since: float, text: str) -> None:
-    story.claim(f"{story.cluster.clock.monotonic() - since:4.1f} s  {text}")
+def _at(run: "DemoRun", since: float, text: str) -> None:
+    run.claim(f"{run.cluster.clock.monotonic() - since:4.1f} s  {text}")
 
 
-async def _claims(story: "Narrator") -> list[NodeClaim]:
-    return (await story.cluster.client.list_(NODE_CLAIMS, NodeClaim)).items
+async def _claims(run: "DemoRun") -> list[NodeClaim]:
+    return (await run.cluster.client.list_(NODE_CLAIMS, NodeClaim)).items
 
 
-async def _nodes(story: "Narrator") -> list[Node]:
+async def _nodes(run: "DemoRun") -> list[Node]:
     label = f"{INSTANCE_TYPE_LABEL}={ELASTIC_TYPE}"
-    return (await story.cluster.client.list_(NODES, Node, label_selector=label)).items
+    return (await run.cluster.client.list_(NODES, Node, label_selector=label)).items
 
 
 def _node_pool() -> dict[str, Any]:

@@ -6,7 +6,7 @@ from api.names import PRESENT_LABEL
 from demo.control_plane import SAMPLE_EVERY_S
 from demo.objects import BARE_NODE, DEVICES_PER_NODE
 from demo.observed_node import conditions_of, is_condition, view_of
-from demo.story import Narrator
+from demo.run import DemoRun
 from telemetry.conditions import InventoryCondition
 
 if TYPE_CHECKING:
@@ -51,35 +51,35 @@ MILESTONES: Final[tuple[_Milestone, ...]] = (
 )
 
 
-async def bare_node(story: Narrator) -> None:
+async def bare_node(run: DemoRun) -> None:
     """Let a node join, and tell when it reaches which state."""
-    story.title(
+    run.title(
         f"A bare node joins: {BARE_NODE} has {DEVICES_PER_NODE} GPUs and a driver, and no label of ours"
     )
-    story.say("  Only the node detector runs there. Seconds since the node joined:")
-    clock = story.cluster.clock
+    run.say("  Only the node detector runs there. Seconds since the node joined:")
+    clock = run.cluster.clock
     since = clock.monotonic()
-    await story.cluster.join(BARE_NODE)
+    await run.cluster.join(BARE_NODE)
     awaited = dict(MILESTONES)
     while awaited:
-        seen = await story.until(
+        seen = await run.until(
             f"node {BARE_NODE}: {next(iter(awaited))}",
-            lambda: view_of(story.cluster, BARE_NODE),
+            lambda: view_of(run.cluster, BARE_NODE),
             lambda seen: any(holds(seen) for holds in awaited.values()),
         )
         elapsed_s = clock.monotonic() - since
         for text in [text for text, holds in awaited.items() if holds(seen)]:
             del awaited[text]
-            story.claim(f"{elapsed_s:4.1f} s  {text}")
-    seen = await view_of(story.cluster, BARE_NODE)
-    story.say(f"  $ kubectl describe gni {BARE_NODE}")
+            run.claim(f"{elapsed_s:4.1f} s  {text}")
+    seen = await view_of(run.cluster, BARE_NODE)
+    run.say(f"  $ kubectl describe gni {BARE_NODE}")
     rows = [
         (condition.type, condition.status, condition.reason)
         for condition in conditions_of(seen.inventory).values()
     ]
-    story.table([("CONDITION", "STATUS", "REASON"), *rows])
-    story.check(
+    run.table([("CONDITION", "STATUS", "REASON"), *rows])
+    run.check(
         f"the node is ready within {READY_WITHIN_S:g} s, without a label set by hand",
         holds=clock.monotonic() - since < READY_WITHIN_S,
     )
-    story.say(f"  The demo takes a sample every {SAMPLE_EVERY_S:g} s; the default is 10 s.")
+    run.say(f"  The demo takes a sample every {SAMPLE_EVERY_S:g} s; the default is 10 s.")

@@ -22,7 +22,7 @@ from demo.policy_objects import (
     pool,
     wait_for_pool,
 )
-from demo.story import LINE, Narrator
+from demo.run import LINE, DemoRun
 from kube.resources import CLUSTER_POLICIES, DAEMON_SETS, GPU_POOLS, PODS
 from kube.resources import NODES as NODE_RESOURCE
 from manifests.constants import DEFAULT_NAMESPACE, NODE_AGENT
@@ -39,19 +39,17 @@ WIDTH: Final = LINE - 2
 """Characters of a line with a message."""
 
 
-async def one_policy(story: Narrator) -> None:
+async def one_policy(run: DemoRun) -> None:
     """Apply a ClusterPolicy, and show its states until all are ready."""
-    story.title(
-        "Beside it, in another cluster, one ClusterPolicy brings the software of two systems"
-    )
-    story.say("  It has run beside the chapters above. Seconds are those that passed there.")
+    run.title("Beside it, in another cluster, one ClusterPolicy brings the software of two systems")
+    run.say("  It has run beside the chapters above. Seconds are those that passed there.")
     for node in NODES:
         system = FLEET.systems[node]
-        story.say(f"  node {node}: {system.os}, kernel {system.kernel}, {system.runtime}")
-        await story.cluster.join(node)
-    await story.cluster.client.create(CLUSTER_POLICIES, cluster_policy())
-    story.say(f"  $ kubectl apply -f {POLICY}.yaml    # driver {OLD_VERSION}")
-    began = story.cluster.clock.monotonic()
+        run.say(f"  node {node}: {system.os}, kernel {system.kernel}, {system.runtime}")
+        await run.cluster.join(node)
+    await run.cluster.client.create(CLUSTER_POLICIES, cluster_policy())
+    run.say(f"  $ kubectl apply -f {POLICY}.yaml    # driver {OLD_VERSION}")
+    began = run.cluster.clock.monotonic()
     waiting = ClusterPolicy()
 
     def is_ready(policy: ClusterPolicy) -> bool:
@@ -63,71 +61,71 @@ async def one_policy(story: Narrator) -> None:
             NODES
         )
 
-    ready = await story.until("the ClusterPolicy is ready", lambda: _policy(story), is_ready)
-    seconds = story.cluster.clock.monotonic() - began
-    story.check(
+    ready = await run.until("the ClusterPolicy is ready", lambda: _policy(run), is_ready)
+    seconds = run.cluster.clock.monotonic() - began
+    run.check(
         "while states came up the status said what was missing, and where:",
         holds=bool(_not_ready(waiting)),
     )
     first = _not_ready(waiting)[0]
-    story.say(f"  $ kubectl get clusterpolicy {POLICY} -o wide")
+    run.say(f"  $ kubectl get clusterpolicy {POLICY} -o wide")
     state = waiting.status.state or ClusterPolicyState.NOT_READY
-    story.table([("NAME", "STATUS", "NOT-READY"), (POLICY, state.value, first.name)])
-    story.quote(_cut(_without_namespace(first.message), 3 * WIDTH))
-    story.claim(f"{seconds:.1f} s after it was applied every state is ready:")
+    run.table([("NAME", "STATUS", "NOT-READY"), (POLICY, state.value, first.name)])
+    run.quote(_cut(_without_namespace(first.message), 3 * WIDTH))
+    run.claim(f"{seconds:.1f} s after it was applied every state is ready:")
     running = [
         item for item in ready.status.states or () if item.state is not StateReadiness.DISABLED
     ]
-    story.table([("STATE", "READY", "OBJECTS", "NODES"), *map(_state_row, running)])
-    images = await _drivers(story)
-    story.check(
+    run.table([("STATE", "READY", "OBJECTS", "NODES"), *map(_state_row, running)])
+    images = await _drivers(run)
+    run.check(
         "the driver has a DaemonSet for each system, with the image of that system:",
         holds=len(images) == len(NODES),
     )
     for name, image in images.items():
-        story.say(f"      {name}   {image}")
-    story.check(
+        run.say(f"      {name}   {image}")
+    run.check(
         "each node has loaded its driver",
-        holds={node: f"{OLD_VERSION}-{tag}" for node, tag in _tags().items()} == _loaded(story),
+        holds={node: f"{OLD_VERSION}-{tag}" for node, tag in _tags().items()} == _loaded(run),
     )
 
 
-async def new_driver_version(story: Narrator) -> None:
+async def new_driver_version(run: DemoRun) -> None:
     """Change the version of the driver while a pod of a pool runs, and tell how it reaches both nodes."""
-    cluster = story.cluster
-    story.title(f"A new driver, {NEW_VERSION}, goes over the nodes, one at a time")
+    cluster = run.cluster
+    run.title(f"A new driver, {NEW_VERSION}, goes over the nodes, one at a time")
     await cluster.client.create(GPU_POOLS, pool())
     await cluster.client.merge_patch(CLUSTER_POLICIES, wait_for_pool(), name=POLICY)
     count = len(NODES) * DEVICES_PER_NODE
-    await story.until_pool("has all units", POOL, lambda item: item.status.capacity.total == count)
+    await run.until_pool("has all units", POOL, lambda item: item.status.capacity.total == count)
     await cluster.create_pod(a_pod(POD, POOL, 1))
-    busy = (await story.bind(POD)).spec.node_name
-    story.say(f"  Pods of pool {POOL} are not evicted: an upgrade waits for their end.")
+    busy = (await run.bind(POD)).spec.node_name
+    run.say(f"  Pods of pool {POOL} are not evicted: an upgrade waits for their end.")
     change = f'{{"spec":{{"driver":{{"version":"{NEW_VERSION}"}}}}}}'
-    story.say(f"  $ kubectl patch clusterpolicy {POLICY} --type merge -p '{change}'")
+    run.say(f"  $ kubectl patch clusterpolicy {POLICY} --type merge -p '{change}'")
     await cluster.client.merge_patch(CLUSTER_POLICIES, new_driver(), name=POLICY)
-    rollout = _Rollout(story)
-    await story.until("an upgrade waits for the pod", rollout.observe, lambda _: rollout.is_waiting)
-    story.check(
+    rollout = _Rollout(run)
+    await run.until("an upgrade waits for the pod", rollout.observe, lambda _: rollout.is_waiting)
+    run.check(
         f"the upgrade of node {busy} waits for the end of pod {POD}, which still runs there",
-        holds=busy not in rollout.finished and (await story.pod(POD)).status.phase == "Running",
+        holds=busy not in rollout.finished and (await run.pod(POD)).status.phase == "Running",
     )
-    await story.finish(POD)
-    await story.until("both nodes are done", rollout.observe, lambda _: len(rollout.finished) == 2)
-    story.check(
+    await run.finish(POD)
+    await run.until("both nodes are done", rollout.observe, lambda _: len(rollout.finished) == 2)
+    run.check(
         "never more than one node was away; each was withheld from placement, then cordoned",
         holds=rollout.most_away == 1
         and all(seen[:2] == ["withheld", "cordoned"] for seen in rollout.order.values()),
     )
-    story.check(
+    run.check(
         f"the node agent left each node, nothing held a replaced driver, and pod {POD} was not evicted",
         holds=rollout.left == set(NODES) and not cluster.software.held,
     )
-    story.check(
+    run.check(
         f"both nodes run driver {NEW_VERSION}, take pods again, and have their agent back",
-        holds={node: f"{NEW_VERSION}-{tag}" for node, tag in _tags().items()} == _loaded(story)
+        holds={node: f"{NEW_VERSION}-{tag}" for node, tag in _tags().items()} == _loaded(run)
         and not rollout.away
-        and set(NODES) == await _agent_nodes(story),
+        and set(NODES) == await _agent_nodes(run),
     )
 
 
@@ -136,7 +134,7 @@ async def new_driver_version(story: Narrator) -> None:
 class _Rollout:
     """What is seen of an upgrade; each step is reported once."""
 
-    story: Narrator
+    run: DemoRun
     finished: list[str] = field(default_factory=list)
     """Nodes with the new driver, in the order in which they came back."""
     order: dict[str, list[str]] = field(default_factory=lambda: {node: [] for node in NODES})
@@ -151,14 +149,14 @@ class _Rollout:
     _reported: set[tuple[str, str, str]] = field(default_factory=set)
 
     async def observe(self) -> None:
-        client = self.story.cluster.client
-        self.began = self.began or self.story.cluster.clock.monotonic()
-        agents = await _agent_nodes(self.story)
+        client = self.run.cluster.client
+        self.began = self.began or self.run.cluster.clock.monotonic()
+        agents = await _agent_nodes(self.run)
         self.left |= set(NODES) - agents
         for node in NODES:
             self._see(node, await client.get(NODE_RESOURCE, Node, node))
         self.most_away = max(self.most_away, len(self.away))
-        policy = await _policy(self.story)
+        policy = await _policy(self.run)
         for entry in policy.status.upgrade or ():
             if POD in entry.message and entry.state == "wait-for-jobs-required":
                 self.is_waiting = True
@@ -179,13 +177,13 @@ class _Rollout:
         if (node, state, cause) in self._reported:
             return
         self._reported.add((node, state, cause))
-        seconds = self.story.cluster.clock.monotonic() - self.began
+        seconds = self.run.cluster.clock.monotonic() - self.began
         text = f"{seconds:4.1f} s  {node}  {state:<22}  {_without_namespace(cause)}"
-        self.story.say(f"  {_cut(text, WIDTH)}")
+        self.run.say(f"  {_cut(text, WIDTH)}")
 
 
-async def _policy(story: Narrator) -> ClusterPolicy:
-    return await story.cluster.client.get(CLUSTER_POLICIES, ClusterPolicy, POLICY)
+async def _policy(run: DemoRun) -> ClusterPolicy:
+    return await run.cluster.client.get(CLUSTER_POLICIES, ClusterPolicy, POLICY)
 
 
 def _not_ready(policy: ClusterPolicy) -> "list[StateStatus]":
@@ -197,9 +195,9 @@ def _state_row(status: "StateStatus") -> tuple[str, ...]:
     return status.name, status.state.value, str(status.objects), nodes
 
 
-async def _drivers(story: Narrator) -> dict[str, str]:
+async def _drivers(run: DemoRun) -> dict[str, str]:
     """Return the image of every DaemonSet of the driver, by name."""
-    found = await story.cluster.client.list_(DAEMON_SETS, Json, namespace=DEFAULT_NAMESPACE)
+    found = await run.cluster.client.list_(DAEMON_SETS, Json, namespace=DEFAULT_NAMESPACE)
     return {
         item["metadata"]["name"]: item["spec"]["template"]["spec"]["containers"][0]["image"]
         for item in found.items
@@ -212,16 +210,14 @@ def _tags() -> dict[str, str]:
     return {"r1": "rhel9", "u1": "ubuntu22.04"}
 
 
-def _loaded(story: Narrator) -> dict[str, str]:
+def _loaded(run: DemoRun) -> dict[str, str]:
     """Return the tag of the driver that each node has loaded."""
-    return {
-        node: image.rpartition(":")[2] for node, image in story.cluster.software.drivers.items()
-    }
+    return {node: image.rpartition(":")[2] for node, image in run.cluster.software.drivers.items()}
 
 
-async def _agent_nodes(story: Narrator) -> set[str]:
+async def _agent_nodes(run: DemoRun) -> set[str]:
     """Return the nodes with a pod of the node agent."""
-    found = await story.cluster.client.list_(
+    found = await run.cluster.client.list_(
         PODS, Pod, namespace=DEFAULT_NAMESPACE, label_selector=f"{NAME_LABEL}={NODE_AGENT}"
     )
     return {item.spec.node_name for item in found.items}

@@ -9,7 +9,7 @@ from api.names import OPERAND_LABEL
 from demo.node_programs import VALIDATOR
 from demo.objects import NODES, SLICED_NODE
 from demo.observed_node import conditions_of, inventory_of, is_condition, operand_rows
-from demo.story import Narrator
+from demo.run import DemoRun
 from kube.resources import PODS
 from manifests.constants import DEFAULT_NAMESPACE
 from reconciler.node_software.objects import BUILT_IN_RESOURCES
@@ -34,93 +34,89 @@ SETTINGS: "Final[Mapping[str, Any]]" = {
 }
 
 
-async def switched_on(story: Narrator) -> None:
+async def switched_on(run: DemoRun) -> None:
     """Take the toolkit from a node, switch an operand on, and show what is not ready; then put it back."""
-    cluster = story.cluster
-    story.title(
-        "An operand is switched on, GPU feature discovery, while a node lacks what it needs"
-    )
-    story.say(f"  NVIDIA's container toolkit is removed from node {BROKEN_NODE}.")
+    cluster = run.cluster
+    run.title("An operand is switched on, GPU feature discovery, while a node lacks what it needs")
+    run.say(f"  NVIDIA's container toolkit is removed from node {BROKEN_NODE}.")
     cluster.programs.remove_toolkit(BROKEN_NODE)
     cluster.kubelet.restart(
-        await story.pod(f"{VALIDATOR}-{BROKEN_NODE}", namespace=DEFAULT_NAMESPACE)
+        await run.pod(f"{VALIDATOR}-{BROKEN_NODE}", namespace=DEFAULT_NAMESPACE)
     )
-    found = await _until_nodes(story, "the node without toolkit is not ready", _is_broken)
+    found = await _until_nodes(run, "the node without toolkit is not ready", _is_broken)
     ready = conditions_of(found[NODES.index(BROKEN_NODE)])[_READY.value]
-    story.claim(
+    run.claim(
         f"node {BROKEN_NODE}: {ready.type}={ready.status} ({ready.reason}); the others stay ready"
     )
-    story.say("  Settings of the server:")
+    run.say("  Settings of the server:")
     for line in yaml.safe_dump({"bootstrap": SETTINGS}, sort_keys=False).splitlines():
-        story.say(f"      {line}")
-    await _switch(story, SETTINGS)
-    found = await _until_nodes(
-        story, "only that node has operands that are not ready", _are_waiting
-    )
-    story.table(operand_rows(found))
+        run.say(f"      {line}")
+    await _switch(run, SETTINGS)
+    found = await _until_nodes(run, "only that node has operands that are not ready", _are_waiting)
+    run.table(operand_rows(found))
     for node, operand in _operands(found):
         if not operand.ready:
-            story.say(f"  {operand.name} on node {node}:")
-            story.quote(operand.message)
-    story.claim(f"no other node has to wait for node {BROKEN_NODE}")
-    story.say("  the toolkit is installed again")
+            run.say(f"  {operand.name} on node {node}:")
+            run.quote(operand.message)
+    run.claim(f"no other node has to wait for node {BROKEN_NODE}")
+    run.say("  the toolkit is installed again")
     since = cluster.clock.monotonic()
     cluster.programs.install_toolkit(BROKEN_NODE)
-    await _until_nodes(story, "all nodes are ready", _are_ready)
+    await _until_nodes(run, "all nodes are ready", _are_ready)
     elapsed_s = cluster.clock.monotonic() - since
-    story.claim(
+    run.claim(
         f"{elapsed_s:.1f} s later every operand is ready on every node, and every node for pooling"
     )
 
 
-async def switched_off(story: Narrator) -> None:
+async def switched_off(run: DemoRun) -> None:
     """Switch the operand off; its objects and its pods go."""
-    story.title("The operand is switched off again")
-    await _switch(story, {})
-    await story.until(
+    run.title("The operand is switched off again")
+    await _switch(run, {})
+    await run.until(
         "the pods of GPU feature discovery are gone",
-        lambda: _pods(story),
+        lambda: _pods(run),
         lambda names: not names,
     )
     found = await _until_nodes(
-        story,
+        run,
         "GPU feature discovery is no operand of the nodes any more",
         lambda found: _are_ready(found) and all(item.name != GFD for _, item in _operands(found)),
     )
-    story.claim("so are its pods; no node needs them any more, and every node stays ready:")
-    story.table(operand_rows(found))
+    run.claim("so are its pods; no node needs them any more, and every node stays ready:")
+    run.table(operand_rows(found))
 
 
 async def _switch(
-    story: Narrator,
+    run: DemoRun,
     bootstrap: "Mapping[str, Any]",
 ) -> None:
     """Run the server with these settings, and tell how soon the objects of the operand are right."""
     what = "are there" if bootstrap else "are gone"
-    clock = story.cluster.clock
+    clock = run.cluster.clock
     changed = clock.monotonic()
-    before = await _objects(story)
-    await story.cluster.server.restart(bootstrap)
+    before = await _objects(run)
+    await run.cluster.server.restart(bootstrap)
     served = clock.monotonic()
     # The DaemonSet is the last to be applied.
-    after = await story.until(
+    after = await run.until(
         f"the objects of the operand {what}",
-        lambda: _objects(story),
+        lambda: _objects(run),
         lambda kinds: "DaemonSet" in kinds if bootstrap else not kinds,
     )
     now = clock.monotonic()
-    story.check(
+    run.check(
         f"the server has restarted after {served - changed:.1f} s, and {now - served:.1f} s later the"
         f" operand's objects {what}:",
         holds=now - served < RECHECK_S,
     )
-    story.quote(f"{', '.join(after or before)} gpu-feature-discovery")
+    run.quote(f"{', '.join(after or before)} gpu-feature-discovery")
 
 
-async def _objects(story: Narrator) -> list[str]:
+async def _objects(run: DemoRun) -> list[str]:
     """Return the kinds of the objects of GPU feature discovery."""
     live = await list_objects(
-        story.cluster.client,
+        run.cluster.client,
         BUILT_IN_RESOURCES,
         namespace=DEFAULT_NAMESPACE,
         label_selector=OPERAND_LABEL,
@@ -132,22 +128,22 @@ async def _objects(story: Narrator) -> list[str]:
     ]
 
 
-async def _pods(story: Narrator) -> "list[str]":
-    found = await story.cluster.client.list_(
+async def _pods(run: DemoRun) -> "list[str]":
+    found = await run.cluster.client.list_(
         PODS, Pod, namespace=DEFAULT_NAMESPACE, label_selector=f"{OPERAND_LABEL}={_STATE}"
     )
     return [item.metadata.name for item in found.items]
 
 
 async def _until_nodes(
-    story: Narrator, subject: str, holds: "Callable[[Sequence[GPUNodeInventory]], bool]"
+    run: DemoRun, subject: str, holds: "Callable[[Sequence[GPUNodeInventory]], bool]"
 ) -> "list[GPUNodeInventory]":
     """Return the inventories of all nodes, in the nodes' order, once they satisfy the condition."""
 
     async def read() -> "list[GPUNodeInventory]":
-        return [await inventory_of(story.cluster, node) for node in NODES]
+        return [await inventory_of(run.cluster, node) for node in NODES]
 
-    return await story.until(subject, read, holds)
+    return await run.until(subject, read, holds)
 
 
 def _operands(

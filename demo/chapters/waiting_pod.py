@@ -5,7 +5,7 @@ from typing import Final
 from api.names import UNITS_CONDITION
 from demo.chapters.pods import create_pending_pod
 from demo.objects import DEVICES_PER_NODE, WHOLE, a_pod
-from demo.story import Narrator, UntrueError
+from demo.run import DemoRun, UntrueError
 
 WAITING: Final = "wide"
 HOLDERS: Final = {"left": 5, "right": 6}
@@ -14,36 +14,36 @@ FREE: Final = 2 * DEVICES_PER_NODE - sum(HOLDERS.values())
 LARGEST_FREE: Final = DEVICES_PER_NODE - min(HOLDERS.values())
 
 
-async def fragmented(story: Narrator) -> None:
+async def fragmented(run: DemoRun) -> None:
     """Leave five free devices of which no node has four, and create a pod that wants four."""
-    story.title(
+    run.title(
         f"{FREE} devices are free, at most {LARGEST_FREE} of them on one node: a pod of"
         f" {LARGEST_FREE + 1} waits"
     )
     for name, devices in HOLDERS.items():
-        await story.cluster.create_pod(a_pod(name, WHOLE, devices))
-        await story.bind(name)
-    await create_pending_pod(story, WAITING, LARGEST_FREE + 1)
+        await run.cluster.create_pod(a_pod(name, WHOLE, devices))
+        await run.bind(name)
+    await create_pending_pod(run, WAITING, LARGEST_FREE + 1)
 
 
-async def why(story: Narrator) -> None:
+async def why(run: DemoRun) -> None:
     """Show what the leader wrote into the pod, and the plugin's answer."""
-    story.title(f"Why does pod {WAITING} still wait?")
-    condition = await story.until(
+    run.title(f"Why does pod {WAITING} still wait?")
+    condition = await run.until(
         f"the leader has written the condition {UNITS_CONDITION} of pod {WAITING}",
-        lambda: story.cluster.pod_condition(WAITING, UNITS_CONDITION),
+        lambda: run.cluster.pod_condition(WAITING, UNITS_CONDITION),
         lambda found: found is not None,
     )
     if condition is None:
         raise UntrueError(f"pod {WAITING} has the condition {UNITS_CONDITION}")
-    story.say(f"  kubectl describe pod {WAITING}: the leader has written")
-    story.quote(f"{UNITS_CONDITION} {condition.status} ({condition.reason})")
-    story.quote(condition.message)
-    story.say(f"  $ kubectl gpu why {WAITING}")
-    answer = await story.cluster.kubectl.gpu("why", WAITING, "--namespace", "default")
+    run.say(f"  kubectl describe pod {WAITING}: the leader has written")
+    run.quote(f"{UNITS_CONDITION} {condition.status} ({condition.reason})")
+    run.quote(condition.message)
+    run.say(f"  $ kubectl gpu why {WAITING}")
+    answer = await run.cluster.kubectl.gpu("why", WAITING, "--namespace", "default")
     for line in answer.splitlines():
-        story.say(f"  {line}")
-    story.check(
+        run.say(f"  {line}")
+    run.check(
         "it says who has the devices, and what would help, each remedy tried on a copy",
         holds=all(
             text in answer

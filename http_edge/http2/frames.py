@@ -94,7 +94,7 @@ class FrameReader:
         """
         data, at = self._data, 0
         self.is_behind = False
-        for _ in range(self._limits.frames_a_turn):
+        for _ in range(self._limits.frames_per_batch):
             size = self._size_at(at)
             if not size:
                 break
@@ -133,8 +133,8 @@ class FrameReader:
         if is_head and self._block_bytes + length > limits.head_bytes:
             text = f"more than {limits.head_bytes} bytes of a head"
             raise FrameLimitError(ErrorCodes.ENHANCE_YOUR_CALM, text)
-        if kind == _SETTINGS and length > limits.settings_a_frame * _SETTING_SIZE:
-            text = f"more than {limits.settings_a_frame} settings in a frame"
+        if kind == _SETTINGS and length > limits.settings_per_frame * _SETTING_SIZE:
+            text = f"more than {limits.settings_per_frame} settings in a frame"
             raise FrameLimitError(ErrorCodes.ENHANCE_YOUR_CALM, text)
 
     def _count(self, frame: bytes) -> None:

@@ -52,12 +52,12 @@ class Http2Protocol(asyncio.Protocol):
         self._deciding: dict[Stream, asyncio.Task[None]] = {}
         self._awaited_page: Stream | None = None
         self._unsent = OutboundBodies(self._codec, port.encoder)
-        self._next_turn: asyncio.Handle | None = None
-        # of frames that came already
-        self._given_up = 0
+        self._scheduled_read: asyncio.Handle | None = None
+        # for frames that have arrived
+        self._excess_resets = 0
         # requests that the peer reset, beyond those that were answered
-        self._is_last = False
-        # whether the peer was told so
+        self._refuses_streams = False
+        # whether a GOAWAY was sent, or the connection is closed
 
     # What the transport calls.
 
@@ -78,34 +78,34 @@ class Http2Protocol(asyncio.Protocol):
         if self._connection.is_over:
             return
         self._frames.feed(data)
-        if self._next_turn is None:
-            self._take_frames()
+        if self._scheduled_read is None:
+            self._read_batch()
 
-    def _take_frames(self) -> None:
-        """Read the frames of one turn; those beyond them wait until other connections had theirs."""
-        self._next_turn = None
+    def _read_batch(self) -> None:
+        """Read one batch of frames; the next one waits until other connections had theirs."""
+        self._scheduled_read = None
         if self._connection.is_over:
             return
         try:
             self._read_frames()
         except FrameLimitError as error:
             self._codec.close_connection(error.code)
-            self._break_off(error)
+            self._abort(error)
         except ProtocolError as error:
-            self._break_off(error)
+            self._abort(error)
         except Exception as error:  # noqa: BLE001  # a defect must not end other connections
             TASK_FAILURES.labels("answering").inc()
             _log.exception("HTTP/2 connection failed")
-            self._break_off(error)
+            self._abort(error)
         self._advance()
-        self._go_on()
+        self._schedule_read()
 
-    def _go_on(self) -> None:
-        """Have another turn, if frames wait for one; none is read for a peer that reads no answers."""
+    def _schedule_read(self) -> None:
+        """Schedule the next batch, if frames wait; none is read for a peer that reads no answers."""
         connection = self._connection
         is_due = self._frames.is_behind and connection.is_writable and not connection.is_over
-        if is_due and self._next_turn is None:
-            self._next_turn = self._loop.call_soon(self._take_frames)
+        if is_due and self._scheduled_read is None:
+            self._scheduled_read = self._loop.call_soon(self._read_batch)
 
     def pause_writing(self) -> None:
         self._connection.is_writable = False
@@ -114,7 +114,7 @@ class Http2Protocol(asyncio.Protocol):
     def resume_writing(self) -> None:
         self._connection.is_writable = True
         self._advance()
-        self._go_on()
+        self._schedule_read()
 
     # What the port and the deadline call.
 
@@ -123,17 +123,17 @@ class Http2Protocol(asyncio.Protocol):
         if not self._streams:
             self.close()
             return None
-        self._send_away()
+        self._send_goaway()
         return self._connection.finished()
 
     def close(self) -> None:
         """Close, with the answers so far delivered. Idempotent."""
         if self._connection.is_over:
             return
-        self._send_away()
+        self._send_goaway()
         for task in self._deciding.values():
             task.cancel()
-        self._hang_up()
+        self._close_connection()
 
     def expire(self, wait: Wait) -> None:
         """Close, unless requests wait for their decisions or bodies."""
@@ -162,7 +162,7 @@ class Http2Protocol(asyncio.Protocol):
                 if self._bodies.complete(self._streams.get(event.stream_id)):
                     self._frames.note_progress()
             case events.StreamReset():
-                self._give_up(self._streams.get(event.stream_id))
+                self._reset(self._streams.get(event.stream_id))
             case events.WindowUpdated():
                 self._send_bodies()
             case events.RemoteSettingsChanged():
@@ -170,15 +170,15 @@ class Http2Protocol(asyncio.Protocol):
                 self._send_bodies()
             case events.ConnectionTerminated():
                 # h2 sends nothing after it; Go's client closes its connections without one.
-                self._hang_up()
+                self._close_connection()
             case _:
                 pass
 
     def _open(self, event: events.RequestReceived) -> None:
         limits = self._port.limits
         stream = stream_of(event)
-        if self._is_last or len(self._streams) >= limits.pipelined:
-            # It has been told so, or its abandoned requests are decided still.
+        if self._refuses_streams or len(self._streams) >= limits.pipelined:
+            # A GOAWAY was sent, or abandoned requests are still decided.
             self._codec.reset_stream(stream.number, ErrorCodes.REFUSED_STREAM)
             return
         self._connection.mark_active()
@@ -197,7 +197,7 @@ class Http2Protocol(asyncio.Protocol):
             self._queue.append(stream)
 
     def _begin(self, stream: Stream) -> None:
-        """Find what answers it, or its body is read for."""
+        """Find the route or the refusal, or begin to read the body."""
         route = self._port.routes.of(stream.method, stream.path)
         if isinstance(route, Reply):
             stream.reply = route
@@ -220,12 +220,12 @@ class Http2Protocol(asyncio.Protocol):
         self._bodies.refuse(stream, late(self._port.limits))
         self._advance()
 
-    def _give_up(self, stream: Stream | None) -> None:
+    def _reset(self, stream: Stream | None) -> None:
         """Forget a request that the peer reset, unless it does nothing else."""
         if stream is None:
             return
-        self._given_up += 1
-        if self._given_up > self._port.limits.pipelined:
+        self._excess_resets += 1
+        if self._excess_resets > self._port.limits.pipelined:
             text = "more requests are given up than are answered"
             raise FrameLimitError(ErrorCodes.ENHANCE_YOUR_CALM, text)
         self._abandon(stream)
@@ -233,7 +233,7 @@ class Http2Protocol(asyncio.Protocol):
     def _abandon(self, stream: Stream) -> None:
         """Forget a request; one that is decided goes on, and counts as one until it is."""
         stream.is_abandoned = True
-        self._bodies.break_off(stream)
+        self._bodies.abandon(stream)
         if stream in self._deciding:
             return
         del self._streams[stream.number]
@@ -262,8 +262,8 @@ class Http2Protocol(asyncio.Protocol):
             else:
                 self._await(stream, answer)
         self._flush()
-        if self._is_last and not self._streams:
-            self._hang_up()
+        if self._refuses_streams and not self._streams:
+            self._close_connection()
         self._watch()
 
     def _may_answer(self) -> bool:
@@ -275,7 +275,7 @@ class Http2Protocol(asyncio.Protocol):
         if stream.reply is not None:
             return stream.reply
         if stream.page is not None:
-            return stream.page.show(self._connection.transport, stream.headers)
+            return stream.page.render(self._connection.transport, stream.headers)
         assert stream.endpoint is not None, "one of the three is there"
         return stream.endpoint.answer(bytes(stream.body))
 
@@ -301,7 +301,7 @@ class Http2Protocol(asyncio.Protocol):
     def _send(self, stream: Stream, reply: Reply) -> None:
         self._bodies.release(stream)
         self._connection.note_use()
-        self._given_up = max(0, self._given_up - 1)
+        self._excess_resets = max(0, self._excess_resets - 1)
         if self._unsent.begin(stream, reply):
             self._send_bodies()
         else:
@@ -322,28 +322,28 @@ class Http2Protocol(asyncio.Protocol):
             # The rest of its body need not be sent.
             self._codec.reset_stream(stream.number, ErrorCodes.NO_ERROR)
         if self._port.is_draining:
-            self._send_away()
+            self._send_goaway()
 
     # The end of the connection.
 
-    def _send_away(self) -> None:
-        """Have the peer make its further requests elsewhere; those that it has sent so far are answered."""
-        if not self._is_last:
-            self._is_last = True
+    def _send_goaway(self) -> None:
+        """Send GOAWAY: the peer makes further requests elsewhere; those that it has sent so far are answered."""
+        if not self._refuses_streams:
+            self._refuses_streams = True
             self._flush()
             self._connection.transport.write(goaway(self._codec.highest_inbound_stream_id))
 
-    def _break_off(self, error: Exception) -> None:
-        """Hang up on a peer whose bytes have no further meaning."""
+    def _abort(self, error: Exception) -> None:
+        """Close the connection of a peer whose bytes have no further meaning."""
         _log.warning("malformed HTTP request", error=one_line(str(error)))
-        self._hang_up()
+        self._close_connection()
 
-    def _hang_up(self) -> None:
+    def _close_connection(self) -> None:
         """Close; awaited decisions go on. Idempotent."""
         if self._connection.is_over:
             return
         self._write()
-        self._is_last = self._connection.is_over = True
+        self._refuses_streams = self._connection.is_over = True
         self._abandon_all()
         self._connection.close()
 

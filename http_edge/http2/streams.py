@@ -185,7 +185,7 @@ class InboundBodies:
         self.release(stream)
         self._readable.append(stream)
 
-    def break_off(self, stream: Stream) -> None:
+    def abandon(self, stream: Stream) -> None:
         """Forget the body of a request that nobody waits for."""
         if stream.is_read:
             self._unread(stream, BROKEN_OFF)

@@ -30,20 +30,20 @@ class PoolCandidates:
         self.pools: dict[PoolName, GPUPool] = {pool.name: pool for pool in pools}
         self.validity_of = validity_of
         self._by_age: Final = tuple(sorted(self.pools.values(), key=age_of))
-        self._selecting: dict[_Shape, tuple[GPUPool, ...]] = {}
+        self._matching: dict[_Shape, tuple[GPUPool, ...]] = {}
         # fields that deviceSelectors read -> the pools whose selector matches
 
-    def selecting(self, device: "GPUDevice") -> "Iterator[GPUPool]":
+    def matching(self, device: "GPUDevice") -> "Iterator[GPUPool]":
         """Yield the pools whose deviceSelector matches, the oldest first; room and the node are not checked.
 
         40,000 devices are of a few models: deviceSelectors are evaluated once for a model.
         """
         shape = _shape_of(device)
-        found = self._selecting.get(shape)
+        found = self._matching.get(shape)
         if found is None:
-            if len(self._selecting) >= _MAX_SHAPES:
-                self._selecting.clear()
-            found = self._selecting[shape] = tuple(
+            if len(self._matching) >= _MAX_SHAPES:
+                self._matching.clear()
+            found = self._matching[shape] = tuple(
                 pool
                 for pool in self._by_age
                 if _names_devices(pool) or not any(selector_obstacles(pool, device))

@@ -345,7 +345,7 @@ class _NodeDecisions:
 
     def _open_pools(self, device: "GPUDevice") -> "Iterator[GPUPool]":
         """Yield the valid pools that select device and node."""
-        for pool in self._candidates.selecting(device):
+        for pool in self._candidates.matching(device):
             is_open = self._open.get(pool.name)
             if is_open is None:
                 obstacles = (*self._pool_obstacles(pool), *self._node_obstacles(pool))

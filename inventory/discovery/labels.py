@@ -68,7 +68,7 @@ class LabelReport:
     """Whether a label says that there is a device."""
     devices: int | None = None
     """Number of devices that NFD found, or the labels number."""
-    of_one_model: int | None = None
+    model_count: int | None = None
     """Number of devices of the model that `common` is about."""
     versions: Versions = field(default_factory=Versions)
     system: NodeSystem = field(default_factory=NodeSystem)
@@ -78,7 +78,7 @@ class LabelReport:
 
 def label_report(labels: Mapping[str, str]) -> LabelReport:
     """Return the facts in the labels; other labels are skipped."""
-    slot_texts, profile_keys = _sorted_out(labels)
+    slot_texts, profile_keys = _slots_and_profiles(labels)
     bad: set[BadFeature] = set()
     slots = {number: _slot(number, slot_texts[number], bad) for number in sorted(slot_texts)}
     rule = AttributeReader(Source.SLOTS, labels)
@@ -91,14 +91,14 @@ def label_report(labels: Mapping[str, str]) -> LabelReport:
         cuda=gfd.read("nvidia.com/cuda.runtime-version.full", parsing.version)
         or _joined(gfd, "nvidia.com/cuda.runtime.major", "nvidia.com/cuda.runtime.minor"),
     )
-    of_one_model = gfd.read(f"{_GFD}count", parsing.count, unless="0")
+    model_count = gfd.read(f"{_GFD}count", parsing.count, unless="0")
     return LabelReport(
         slots=slots,
         common=common,
         withheld=withheld,
-        has_devices=show_device(labels) or bool(slots),
+        has_devices=report_device(labels) or bool(slots),
         devices=counted if counted is not None else len(slots) or None,
-        of_one_model=None if withheld else of_one_model,
+        model_count=None if withheld else model_count,
         versions=versions,
         system=NodeSystem(
             kernel=gfd.first(_KERNEL, parsing.version) or "",
@@ -109,14 +109,16 @@ def label_report(labels: Mapping[str, str]) -> LabelReport:
     )
 
 
-def show_device(labels: Mapping[str, str]) -> bool:
+def report_device(labels: Mapping[str, str]) -> bool:
     """Return whether a label of NFD, of NVIDIA's components or of our NodeFeatureRule says that there is a device."""
     return any(labels.get(key) == "true" for key in _PRESENT) or any(
         parsing.count(labels.get(key, "")) for key in _COUNTS
     )
 
 
-def _sorted_out(labels: Mapping[str, str]) -> tuple[dict[int, dict[str, str]], dict[str, str]]:
+def _slots_and_profiles(
+    labels: Mapping[str, str],
+) -> tuple[dict[int, dict[str, str]], dict[str, str]]:
     """Return the texts of each numbered device, and the labels that count MIG instances, with their profiles."""
     slots: dict[int, dict[str, str]] = {}
     profiles = {}

@@ -205,7 +205,7 @@ def _is_of_one_model(reported: Mapping[str, Sequence[DeviceReport]], labels: Lab
     instead, the id decides.
     """
     ids = {_first(reports, "device") for reports in reported.values()}
-    return len(ids) == 1 and (bool(labels.withheld) or labels.of_one_model == len(reported))
+    return len(ids) == 1 and (bool(labels.withheld) or labels.model_count == len(reported))
 
 
 def _first(reports: Sequence[DeviceReport], field: str) -> str | None:

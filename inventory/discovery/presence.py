@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from api.names import NVIDIA_PRESENT_LABEL, PRESENT_LABEL
-from inventory.discovery.labels import show_device
+from inventory.discovery.labels import report_device
 
 if TYPE_CHECKING:
     from inventory.discovery.sources import FeatureReport
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def has_device(labels: Mapping[str, str], features: "Sequence[FeatureReport]") -> bool:
     """Whether the labels of the sources, or a NodeFeature, say that the node has a device."""
     return (
-        show_device(labels)
+        report_device(labels)
         or any(feature.is_on_bus for feature in features)
         or any(
             listed is not None and (listed.devices or not listed.is_complete)

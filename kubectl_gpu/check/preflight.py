@@ -55,7 +55,7 @@ INSTALLED: Final = (
     DEPLOYMENTS,
 )
 """What an installation creates."""
-_SHARERS: Final = ("nvidia.com/gpumem", "nvidia.com/gpucores", "nvidia.com/vgpu")
+_SHARING_RESOURCES: Final = ("nvidia.com/gpumem", "nvidia.com/gpucores", "nvidia.com/vgpu")
 """Resources of plugins that share devices without NVIDIA's own one."""
 _DEVICE_LABELS: Final = (NVIDIA_PRESENT_LABEL, *NFD_PRESENT_LABELS)
 
@@ -167,7 +167,7 @@ def _offered(node: "Node") -> "Iterator[str]":
 def _owner_of(resource: str) -> str | None:
     if resource.startswith(RESOURCE_PREFIX):
         return GROUP
-    if resource in _SHARERS:
+    if resource in _SHARING_RESOURCES:
         return "a device plugin that shares devices"
     return "NVIDIA's device plugin" if resource.startswith(NVIDIA_PREFIX) else None
 

@@ -59,7 +59,7 @@ def allocation_of(objects: PoolObjects, now: Instant) -> AllocationState:
         index.replace_kubelet(name, kubelet_of(inventory))
         state.observe_reports(name, reports_of(inventory))
     pods = [pod for pod in objects.pods.values() if not isinstance(pod, UnitlessPod)]
-    for pod in sorted(pods, key=lambda pod: pod.phase.turn):
+    for pod in sorted(pods, key=lambda pod: pod.phase.observe_order):
         state.observe_pod(pod, now)
     for other in objects.pods.values():
         if isinstance(other, UnitlessPod):

@@ -29,19 +29,19 @@ class TrialPlacement:
 class TrialPlacements:
     """What became of the pods."""
 
-    asked: int
+    requested: int
     """How many pods were to be placed."""
     placed: list[TrialPlacement] = field(default_factory=list)
-    last: Answer | None = None
+    last_answer: Answer | None = None
     """Answer about the last pod that was tried: the first that the copy does not take, or the last of all."""
 
     @property
     def fits(self) -> bool:
-        return len(self.placed) == self.asked
+        return len(self.placed) == self.requested
 
 
 def try_pods(
-    asked: "NewPod", count: int, snapshot: "Snapshot", *, caller: "PodCreator"
+    template: "NewPod", count: int, snapshot: "Snapshot", *, caller: "PodCreator"
 ) -> TrialPlacements:
     """Place equal pods; the snapshot has them afterwards. Behind one that is not placed none is tried: it is equal.
 
@@ -50,9 +50,9 @@ def try_pods(
     """
     trial = TrialPlacements(count)
     for number in range(1, count + 1):
-        pod = asked if count == 1 else _numbered(asked, number, snapshot)
-        trial.last = answer_for(pod, snapshot, caller)
-        decision = trial.last.decision
+        pod = template if count == 1 else _numbered(template, number, snapshot)
+        trial.last_answer = answer_for(pod, snapshot, caller)
+        decision = trial.last_answer.decision
         if decision.verdict is not DecisionKind.PLACED or decision.placement is None:
             break
         trial.placed.append(TrialPlacement(pod.ref, decision.units, decision.placement))
@@ -61,10 +61,10 @@ def try_pods(
     return trial
 
 
-def _numbered(asked: "NewPod", number: int, snapshot: "Snapshot") -> "NewPod":
-    return asked.created(
-        f"{asked.pod.metadata.name}-{number}",
-        namespace=asked.namespace,
+def _numbered(template: "NewPod", number: int, snapshot: "Snapshot") -> "NewPod":
+    return template.created(
+        f"{template.pod.metadata.name}-{number}",
+        namespace=template.namespace,
         uid=f"what-if-{number}",
         at=snapshot.admission.now().utc,
         after_s=float(number),

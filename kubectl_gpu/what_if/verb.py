@@ -259,7 +259,7 @@ def _pod_of_pool(given: argparse.Namespace, snapshot: "Snapshot") -> "Object":
 def _document(trial: "TrialPlacements") -> WhatIf:
     return WhatIf(
         fits=trial.fits,
-        pods=trial.asked,
+        pods=trial.requested,
         placed=tuple(
             PlacedTrial(
                 pod=item.ref,
@@ -269,15 +269,15 @@ def _document(trial: "TrialPlacements") -> WhatIf:
             )
             for item in trial.placed
         ),
-        answer=trial.last,
+        answer=trial.last_answer,
     )
 
 
 def _text(trial: "TrialPlacements", terminal: "Terminal") -> str:
-    answer = "" if trial.last is None else _wrapped(text_of(trial.last), terminal)
-    if trial.asked == 1:
+    answer = "" if trial.last_answer is None else _wrapped(text_of(trial.last_answer), terminal)
+    if trial.requested == 1:
         return answer
-    lines = [f"{len(trial.placed)} of {trial.asked} pods would be placed now"]
+    lines = [f"{len(trial.placed)} of {trial.requested} pods would be placed now"]
     if trial.placed:
         lines[0] += f", each with {units(trial.placed[0].units)}"
     pods = Counter(item.placement.node for item in trial.placed)
@@ -289,8 +289,8 @@ def _text(trial: "TrialPlacements", terminal: "Terminal") -> str:
         if trial.placed
         else ""
     )
-    if trial.fits and trial.last is not None:
-        gaps = "".join(f"partial: {gap}\n" for gap in trial.last.partial)
+    if trial.fits and trial.last_answer is not None:
+        gaps = "".join(f"partial: {gap}\n" for gap in trial.last_answer.partial)
         answer = _wrapped(gaps, terminal)
     return f"{lines[0]}\n{printed}{answer}"
 

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 _GUARDED_BESIDE_WEBHOOK: Final = [k for k in ENGINE_ANNOTATIONS if k != RESERVATION_ANNOTATION]
 
-_SAYS_HOW_PODS_END: Final = (
+_POD_END_REPORTERS: Final = (
     # Each controller with an account of its own, or all of them with one.
     constants.service_account_username("kube-system", "pod-garbage-collector"),
     "system:kube-controller-manager",
@@ -70,7 +70,7 @@ _VARIABLES: Final = {
     ),
     "maySayHowPodsEnd": (
         f"'{NODES_GROUP}' in request.userInfo.?groups.orValue([])"
-        f" || request.userInfo.username in {cel_list(_SAYS_HOW_PODS_END)}"
+        f" || request.userInfo.username in {cel_list(_POD_END_REPORTERS)}"
     ),
     "isAdmitted": (f"'{RESERVATION_ANNOTATION}' in variables.annotations || {MIRRORED_EXPRESSION}"),
 }

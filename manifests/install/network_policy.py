@@ -1,8 +1,9 @@
 """NetworkPolicies: which addresses reach the servers, kube-scheduler, the pods on nodes and the console.
 
 API servers are in no pod network, and a policy cannot name them by label: their addresses are a
-value. kube-scheduler reaches the servers in any case, and kubelet's probes the pods of its node. What leaves a pod is not limited: API servers, exporters and
-the registries of kernel caches are at addresses and ports that differ from cluster to cluster.
+value. kube-scheduler always reaches the servers, and kubelet the probes of its node's pods. Egress is not limited:
+API servers, exporters and the registries of kernel caches are at addresses and ports that differ from cluster to
+cluster.
 """
 
 from typing import TYPE_CHECKING, Any, Final

@@ -5,7 +5,7 @@ from typing import Final
 from api import names
 from api.foreign.karpenter import DO_NOT_DISRUPT_ANNOTATION
 from manifests.install import node_software_policy as software
-from manifests.install.policy_expressions import KEPT_BY_API_SERVER, same_but
+from manifests.install.policy_expressions import KEPT_BY_API_SERVER, unchanged_except
 
 _TAINTS: Final = "dyn({0}).?spec.?taints.orValue([])"
 _PLACES: Final = (
@@ -20,15 +20,15 @@ def node_rules(*, with_software: bool = False) -> list[dict[str, str]]:
     ours = f"k.startsWith('{names.POOL_NODE_LABEL_PREFIX}')"
     if with_software:
         ours += f" || {software.DEPLOY_LABEL}"
-    metadata = same_but("metadata", ("labels", "annotations", *KEPT_BY_API_SERVER))
+    metadata = unchanged_except("metadata", ("labels", "annotations", *KEPT_BY_API_SERVER))
     further_labels = software.NODE_LABELS if with_software else ()
     further_annotations = software.NODE_ANNOTATIONS if with_software else ()
     further_fields = software.NODE_FIELDS if with_software else ()
-    labels = same_but(
+    labels = unchanged_except(
         "metadata.?labels", (names.PRESENT_LABEL, names.REBOOT_LABEL, *further_labels), beside=ours
     )
     kept = f"[object, oldObject].exists(one, '{names.KEEP_UNTIL_ANNOTATION}' in one.metadata.?annotations.orValue({{}}))"
-    annotations = same_but(
+    annotations = unchanged_except(
         "metadata.?annotations",
         (names.POOL_TAINTS_ANNOTATION, names.KEEP_UNTIL_ANNOTATION, *further_annotations),
         beside=f"k == '{DO_NOT_DISRUPT_ANNOTATION}' && {kept}",
@@ -37,7 +37,7 @@ def node_rules(*, with_software: bool = False) -> list[dict[str, str]]:
         "what a ClusterPolicy's operands and upgrades of its driver need, " if with_software else ""
     )
     reboots = f"[object, oldObject].exists(one, '{names.REBOOT_LABEL}' in one.metadata.?labels.orValue({{}}))"
-    spec = same_but(
+    spec = unchanged_except(
         "spec", ("taints", *further_fields), beside=f"k == 'unschedulable' && {reboots}"
     )
     new, old = _TAINTS.format("object"), _TAINTS.format("oldObject")

@@ -80,12 +80,12 @@ _IS_DRIVER_POD: Final = (
 )
 
 
-def pod_exception() -> str:
+def deletable_pod_condition() -> str:
     """Return the condition under which a pod of the namespace may be deleted: of a DaemonSet of a state."""
     return _IS_DRIVER_POD
 
 
-def of_namespace() -> list[dict[str, str]]:
+def namespace_variable() -> list[dict[str, str]]:
     """Return the variable that says whether an object of the namespace is one of a state.
 
     Where the label of an object was taken off it is put back, so that the older object may lack it.
@@ -96,7 +96,7 @@ def of_namespace() -> list[dict[str, str]]:
     )
 
 
-def of_cluster(namespace: str) -> list[dict[str, str]]:
+def cluster_variable(namespace: str) -> list[dict[str, str]]:
     """Return the variable for objects of the cluster: roles of operands, bound to their accounts, and RuntimeClasses.
 
     A ClusterPolicy names the RuntimeClass. Those of others are known by the label that they lack.

@@ -16,7 +16,7 @@ def cel_list(words: "Sequence[str]") -> str:
     return "[" + ", ".join(f"'{word}'" for word in words) + "]"
 
 
-def same_but(path: str, keys: "Sequence[str]", *, beside: str = "") -> str:
+def unchanged_except(path: str, keys: "Sequence[str]", *, beside: str = "") -> str:
     """Return an expression: an update leaves all entries of a map unchanged except the keys.
 
     `path` begins below the object; its last step may be optional (`metadata.?labels`). `beside` is

@@ -8,7 +8,7 @@ from typing import Final
 
 from api import names
 from api.foreign.karpenter import INITIALIZED
-from manifests.install.policy_expressions import same_but
+from manifests.install.policy_expressions import unchanged_except
 from manifests.install.webhooks import NAMES_POOL_EXPRESSION
 
 _IS_SIGNAL: Final = (
@@ -23,7 +23,7 @@ IS_OWN_SIGNAL: Final = (
 _GATES: Final = "dyn({0}).spec.?schedulingGates.orValue([])"
 LEAVES_POD_SPEC: Final = (
     "(dyn(object).spec == dyn(oldObject).spec"
-    f" || {same_but('spec', ('schedulingGates',))}"
+    f" || {unchanged_except('spec', ('schedulingGates',))}"
     f" && {_GATES.format('object')}"
     f" == {_GATES.format('oldObject')}.filter(g, g.name != '{names.CAPACITY_GATE}'))"
 )

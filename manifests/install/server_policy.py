@@ -34,7 +34,7 @@ from manifests.install.policy_expressions import (
     build_account_policy,
     cel_list,
     resource_rule,
-    same_but,
+    unchanged_except,
 )
 from manifests.install.scaling_policy import (
     IS_OWN_SIGNAL,
@@ -84,8 +84,8 @@ _LEAVES_OTHER_CONDITIONS: Final = (
 
 _POOL_RULE: Final = {
     "expression": (
-        f"request.resource.resource != 'gpupools' || {same_but('metadata', ('finalizers', *KEPT_BY_API_SERVER))}"
-        f" && {same_but('?spec', ())}"
+        f"request.resource.resource != 'gpupools' || {unchanged_except('metadata', ('finalizers', *KEPT_BY_API_SERVER))}"
+        f" && {unchanged_except('?spec', ())}"
     ),
     "message": "of a GPUPool the GPU control plane writes finalizers and status, and nothing else",
     "reason": "Forbidden",
@@ -101,10 +101,10 @@ _NODE_FEATURE_RULE: Final = {
 
 def own_pod_rules(excluded_namespaces: "Sequence[str]") -> tuple[dict[str, str], ...]:
     """Return the rules for the server's writes of a pod, its status or its Binding."""
-    metadata = same_but("metadata", ("annotations", *KEPT_BY_API_SERVER))
-    annotations = same_but("metadata.?annotations", ENGINE_ANNOTATIONS)
+    metadata = unchanged_except("metadata", ("annotations", *KEPT_BY_API_SERVER))
+    annotations = unchanged_except("metadata.?annotations", ENGINE_ANNOTATIONS)
     conditions = f"k == 'conditions' && ({IS_OWN_SIGNAL} || {_LEAVES_OTHER_CONDITIONS})"
-    status = same_but("status", ("nominatedNodeName",), beside=conditions)
+    status = unchanged_except("status", ("nominatedNodeName",), beside=conditions)
     return (
         {
             "expression": (
@@ -192,7 +192,7 @@ def build_server_policies(
                 _NODE_FEATURE_RULE,
                 *([_webhook_rule()] if own.issues_certificates else []),
             ],
-            variables=software.of_cluster(own.namespace) if with_software else [],
+            variables=software.cluster_variable(own.namespace) if with_software else [],
         ),
         *build_account_policy(
             constants.SERVER_OBJECTS_POLICY,
@@ -200,9 +200,9 @@ def build_server_policies(
             matched=in_namespace,
             validations=[
                 *_object_rules(own),
-                *signal_rules(software.pod_exception() if with_software else ""),
+                *signal_rules(software.deletable_pod_condition() if with_software else ""),
             ],
-            variables=software.of_namespace() if with_software else [],
+            variables=software.namespace_variable() if with_software else [],
         ),
     ]
 
@@ -218,7 +218,7 @@ def _webhook_rule() -> dict[str, str]:
     return {
         "expression": (
             f"!(request.resource.resource in {cel_list(_WEBHOOK_CONFIGURATIONS)})"
-            f" || {same_but('metadata', KEPT_BY_API_SERVER)} && {new}.size() == {old}.size()"
+            f" || {unchanged_except('metadata', KEPT_BY_API_SERVER)} && {new}.size() == {old}.size()"
             f" && {new}.all(w, {old}.exists(v, {is_same}))"
         ),
         "message": "of its webhook configurations the GPU control plane writes caBundle, and nothing else",
@@ -228,9 +228,9 @@ def _webhook_rule() -> dict[str, str]:
 
 def _namespace_rule(namespace: str) -> dict[str, str]:
     ours = tuple(constants.POD_SECURITY_LABELS)
-    metadata = same_but("metadata", ("labels", *KEPT_BY_API_SERVER))
-    labels = same_but("metadata.?labels", ours)
-    spec = same_but("?spec", ())
+    metadata = unchanged_except("metadata", ("labels", *KEPT_BY_API_SERVER))
+    labels = unchanged_except("metadata.?labels", ours)
+    spec = unchanged_except("?spec", ())
     return {
         "expression": (
             "request.resource.resource != 'namespaces'"
@@ -288,11 +288,11 @@ def _cluster_role_rule(namespace: str, *, with_software: bool) -> dict[str, str]
 
 def _deployment_rule() -> dict[str, str]:
     unchanged = (
-        same_but("metadata", KEPT_BY_API_SERVER),
-        same_but("spec", ("template",)),
-        same_but("spec.template", ("metadata",)),
-        same_but("spec.template.metadata", ("annotations",)),
-        same_but("spec.template.metadata.?annotations", (TRUST_HASH_ANNOTATION,)),
+        unchanged_except("metadata", KEPT_BY_API_SERVER),
+        unchanged_except("spec", ("template",)),
+        unchanged_except("spec.template", ("metadata",)),
+        unchanged_except("spec.template.metadata", ("annotations",)),
+        unchanged_except("spec.template.metadata.?annotations", (TRUST_HASH_ANNOTATION,)),
     )
     return {
         "expression": (

@@ -14,7 +14,7 @@ from manifests.install.policy_expressions import (
     KEPT_BY_API_SERVER,
     build_account_policy,
     resource_rule,
-    same_but,
+    unchanged_except,
 )
 from manifests.install.rbac import merge_rules
 
@@ -45,7 +45,7 @@ _DELETES_OURS: Final = {
 _FINALIZES: Final = {
     "expression": (
         "request.operation != 'UPDATE' || request.resource.resource == 'nodes'"
-        f" || {same_but('metadata', ('finalizers', *KEPT_BY_API_SERVER))} && {same_but('?spec', ())}"
+        f" || {unchanged_except('metadata', ('finalizers', *KEPT_BY_API_SERVER))} && {unchanged_except('?spec', ())}"
     ),
     "message": "an uninstall removes finalizers, and changes nothing else of objects",
     "reason": "Forbidden",
@@ -61,9 +61,9 @@ _TAINTS: Final = "dyn({0}).?spec.?taints.orValue([])"
 _CORDON: Final = "dyn({0}).spec.?unschedulable.orValue(false)"
 _CLEANS_NODES: Final = {
     "expression": (
-        f"request.resource.resource != 'nodes' || {same_but('metadata', ('labels', 'annotations', *KEPT_BY_API_SERVER))}"
+        f"request.resource.resource != 'nodes' || {unchanged_except('metadata', ('labels', 'annotations', *KEPT_BY_API_SERVER))}"
         f" && {_adds_and_changes_none('metadata.?labels')} && {_adds_and_changes_none('metadata.?annotations')}"
-        f" && {same_but('spec', ('taints', 'unschedulable'))}"
+        f" && {unchanged_except('spec', ('taints', 'unschedulable'))}"
         f" && {_TAINTS.format('object')}.all(t, t in {_TAINTS.format('oldObject')})"
         f" && (!{_CORDON.format('object')} || {_CORDON.format('oldObject')})"
     ),

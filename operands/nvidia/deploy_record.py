@@ -37,8 +37,8 @@ LABELS: Final = (*DEPLOY_LABELS, *DERIVED_LABELS, MIG_CONFIG_LABEL)
 KEYS: Final = (*LABELS, UPGRADE_ENABLED_ANNOTATION)
 _RECORDED_KEYS: Final = frozenset(KEYS)
 _DEPLOY: Final = frozenset(DEPLOY_LABELS)
-_OURS: Final = {MIG_CONFIG_LABEL: ALL_DISABLED, UPGRADE_ENABLED_ANNOTATION: DEPLOYED}
-_OF_OUR_DOMAIN: Final = frozenset(SOFTWARE_LABELS)
+_OUR_VALUES: Final = {MIG_CONFIG_LABEL: ALL_DISABLED, UPGRADE_ENABLED_ANNOTATION: DEPLOYED}
+_SOFTWARE_LABELS: Final = frozenset(SOFTWARE_LABELS)
 
 
 def parse_record(annotation: str) -> dict[str, str]:
@@ -61,7 +61,7 @@ def adopted(values: "Mapping[str, str]") -> dict[str, str]:
         value = values.get(key, "")
         if key in _DEPLOY and (value == DEPLOYED or value.startswith(PAUSED_PREFIX)):
             found[key] = DEPLOYED
-        elif value and (key in DERIVED_LABELS or value == _OURS.get(key)):
+        elif value and (key in DERIVED_LABELS or value == _OUR_VALUES.get(key)):
             found[key] = value
     return found
 
@@ -78,7 +78,7 @@ def is_ours(key: str, value: str, recorded: "Mapping[str, str]") -> bool:
     recorded_value = recorded.get(key)
     if recorded_value is None or not value:
         return False
-    if key in _OF_OUR_DOMAIN or value == recorded_value:
+    if key in _SOFTWARE_LABELS or value == recorded_value:
         return True
     return key in _DEPLOY and value.startswith(PAUSED_PREFIX)
 

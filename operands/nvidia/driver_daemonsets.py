@@ -83,10 +83,10 @@ def description_of(operands: DriverOperands) -> DriverDescription:
     """Return the driver of an NVIDIADriver."""
     spec = operands.spec
     licence = spec.licensing_config
-    where = f"NVIDIADriver {operands.name}: spec"
+    spec_path = f"NVIDIADriver {operands.name}: spec"
     return DriverDescription(
-        where=where,
-        where_beside=where,
+        spec_path=spec_path,
+        add_ons_path=spec_path,
         namespace=operands.namespace,
         spec=spec,
         type=spec.driver_type,
@@ -119,7 +119,7 @@ def nodes_without_driver(operands: DriverOperands) -> dict[HostSoftware, str]:
 def _build(operands: DriverOperands) -> list[Json]:
     driver, objects = description_of(operands), load_assets(NAME)
     driver.check()
-    groups = driver_groups(operands.software, driver.grouping, where=driver.where)
+    groups = driver_groups(operands.software, driver.grouping, spec_path=driver.spec_path)
     manifest = object_of(objects, "DaemonSet")
     objects.remove(manifest)
     config_map = operands.object_name("startup-probe")

@@ -79,7 +79,7 @@ def build_operands(settings: "PolicyOperands", served: "ServedKinds") -> list[di
     return [object_ for state in BUILT_IN_STATES for object_ in state.objects(settings, served)]
 
 
-def everything_built_in() -> list[dict[str, Any]]:
+def all_built_in_objects() -> list[dict[str, Any]]:
     """Return every object that the built-in policy can have, in the form in which it takes the most rights."""
     block = {"enabled": True, "image": "operand:1"}
     spec = {

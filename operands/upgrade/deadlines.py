@@ -48,8 +48,8 @@ def planned_end(
     parameters: "UpgradeParameters", state: UpgradeState, now: dt.datetime
 ) -> dt.datetime | None:
     """Return when a state that begins now ends at the latest; None: it may last."""
-    passes = state is UpgradeState.WAIT_FOR_JOBS_REQUIRED and not parameters.awaited.is_any
-    seconds = _CORDON_S if passes else limit_s(parameters, state)
+    is_skipped = state is UpgradeState.WAIT_FOR_JOBS_REQUIRED and not parameters.awaited.is_any
+    seconds = _CORDON_S if is_skipped else limit_s(parameters, state)
     return now + _seconds(seconds) if seconds else None
 
 

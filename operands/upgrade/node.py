@@ -79,7 +79,7 @@ def step(case: "UpgradeCase") -> NodeUpgrade | None:
         deadline=deadlines.deadline_of(case.parameters, record, case.times),
         is_overdue=deadlines.is_overdue(case.parameters, record, case.times),
     )
-    if _is_news(case, move):
+    if _is_new_reason(case, move):
         actions.append(ReportReason(case.node.name, move.reason, message))
     if not progress.state.is_idle and (wait := _wait(case, progress)):
         actions.append(wait)
@@ -163,7 +163,7 @@ def _state_change(case: "UpgradeCase", move: Advance, record: UpgradeRecord) -> 
     return SetState(node.name, before, move.state, annotations)
 
 
-def _is_news(case: "UpgradeCase", move: "UpgradeMove") -> bool:
+def _is_new_reason(case: "UpgradeCase", move: "UpgradeMove") -> bool:
     """Return whether the reason is another one than in the node's entry; a node at rest has none."""
     if isinstance(move, Advance):
         return True

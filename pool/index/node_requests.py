@@ -20,8 +20,8 @@ class _NodeTotal(msgspec.Struct, gc=False):
     memory_mib: int = 0
     pods: int = 0
 
-    def move(self, requests: ComputeResources, sign: int) -> None:
-        # Exact: whole numbers, and the ones taken away are those that were added.
+    def add(self, requests: ComputeResources, sign: int) -> None:
+        # Exact: the numbers are integers, and only requests that were added are subtracted.
         self.entries += sign
         self.cpu_milli += sign * requests.cpu_milli
         self.memory_mib += sign * requests.memory_mib
@@ -51,13 +51,13 @@ class NodeRequests:
             changed.add(before[0])
             del self._by_pod[pod]
             total = self._totals[before[0]]
-            total.move(before[1], -1)
+            total.add(before[1], -1)
             if not total.entries:
                 del self._totals[before[0]]
         if after is not None:
             changed.add(after[0])
             self._by_pod[pod] = after
-            self._totals.setdefault(after[0], _NodeTotal()).move(after[1], 1)
+            self._totals.setdefault(after[0], _NodeTotal()).add(after[1], 1)
         return changed
 
     def on(self, node: "NodeName", *, without: "PodUid | None" = None) -> ComputeResources:

@@ -4,11 +4,11 @@ An Event of a change accompanies its write, so that the device's conditions show
 Idle devices: one Event when the grace period ends; not repeated after a restart.
 """
 
-import datetime as dt
 import math
 from typing import TYPE_CHECKING, Final, final
 
 from api.names import ASSIGNMENT_ANNOTATION
+from api.status_conditions import parse_time
 from inventory.assignment.decide import Action
 from inventory.assignment.eligibility import Reason
 from kube.event_recorder import ObjectReference
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 ACTION: Final = "Assign"
 GRACE_S: Final = 300.0
 """A device that is new, or just released, may be without a pool for so long before it is reported."""
-_OVER: Final = -math.inf
+_REPORTED: Final = -math.inf
 """The end of a grace period that is over and reported."""
 
 _WAITS: Final = frozenset(
@@ -150,27 +150,19 @@ class AssignmentEvents:
     ) -> float | None:
         """Return the seconds that are left of an idle object's grace period; 0 once when it ends, then None."""
         now = self._now()
-        since = max((_time_of(condition, now.utc) for condition in conditions), default=now.utc)
+        times = (parse_time(condition.last_transition_time) for condition in conditions)
+        since = max((at or now.utc for at in times), default=now.utc)
         left_s = GRACE_S - (now.utc - since).total_seconds()
         if left_s > GRACE_S:  # a clock that was ahead wrote it
             left_s = waiting.get(uid, now.monotonic + GRACE_S) - now.monotonic
         if left_s > 0:
             waiting[uid] = now.monotonic + left_s
             return left_s
-        if waiting.get(uid, _OVER) == _OVER:
+        if waiting.get(uid, _REPORTED) == _REPORTED:
             return None
-        waiting[uid] = _OVER
+        waiting[uid] = _REPORTED
         return 0
 
 
 def _assigned(device: "GPUDevice") -> "Condition | None":
     return current_condition(device, DeviceCondition.ASSIGNED)
-
-
-def _time_of(condition: "Condition", now: dt.datetime) -> dt.datetime:
-    """Return the condition's transition time; now where it is malformed."""
-    try:
-        found = dt.datetime.fromisoformat(condition.last_transition_time)
-    except ValueError:
-        return now
-    return found if found.tzinfo is not None else now

@@ -41,7 +41,7 @@ class _PoolView:
     device_selector: "DeviceSelector"
     node_selector: "LabelSelector | None"
     assignment: "Assignment"
-    cap: int | None
+    max_devices_per_node: int | None
     is_terminating: bool
     resource: str
     validity: "PoolValidity"
@@ -107,14 +107,14 @@ class AssignmentRouter:
         for pool in sources.pools.values():
             self._pools[pool.name] = self._view_of(pool)
         for node in sources.devices.nodes():
-            self._take_in(node)
+            self._store_view(node)
         for name, inventory in sources.inventories.by_name.items():
             self._inventories[NodeName(name)] = _inventory_view(inventory)
 
     def devices_changed(self, node: str) -> None:
         """Take note of a change of the node's devices: the listener of `DeviceStore`."""
         name = NodeName(node)
-        if self._take_in(name) or name in self._awaited:
+        if self._store_view(name) or name in self._awaited:
             self._awaited.discard(name)
             self.nodes.publish(name)
 
@@ -134,7 +134,7 @@ class AssignmentRouter:
             self.nodes.publish(node)
 
     def pool_changed(self, name: str) -> None:
-        """Take note of a pool that is new, changed or gone, or of which something else is thought."""
+        """Take note of a pool that is new, changed or deleted, or whose validity changed."""
         pool = PoolName(name)
         before = self._pools.pop(pool, None)
         item = self._sources.pools.get(pool)
@@ -164,7 +164,7 @@ class AssignmentRouter:
         if entry.is_draining or entry.is_duplicate != was_duplicate:
             self.nodes.publish(entry.facts.node)
 
-    def _take_in(self, node: NodeName) -> bool:
+    def _store_view(self, node: NodeName) -> bool:
         """Store the view of the node's devices; say whether it changed."""
         view = tuple(_device_view(device) for device in self._sources.devices.on_node(node))
         if self._devices.get(node, ()) == view:
@@ -182,7 +182,7 @@ class AssignmentRouter:
             device_selector=pool.spec.device_selector,
             node_selector=pool.spec.node_selector,
             assignment=pool.spec.assignment,
-            cap=pool.spec.allocation.max_devices_per_node,
+            max_devices_per_node=pool.spec.allocation.max_devices_per_node,
             is_terminating=pool.metadata.deletion_timestamp is not None,
             resource=pool.resource_name,
             validity=self._sources.validity_of(pool.name),

@@ -40,7 +40,7 @@ from reconciler.driver_upgrade.objects import (
     UpgradePod,
 )
 from reconciler.driver_upgrade.upgrading_nodes import UpgradingNode, upgrading_node
-from reconciler.driver_upgrade.user_pods import claims_of, holds_driver, pod_on_node
+from reconciler.driver_upgrade.user_pods import claims_of, pod_on_node, uses_driver
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -211,7 +211,7 @@ class UpgradeReader:
             has_claim = await self._has_claim(pod)
             namespace_budgets = await budgets.of(meta.namespace)
 
-            def ask(
+            def read_eviction(
                 asked: UpgradePod,
                 namespace_budgets: "Sequence[DisruptionBudget]" = namespace_budgets,
             ) -> "tuple[EvictionAnswer, str]":
@@ -228,7 +228,7 @@ class UpgradeReader:
                     agent="" if agent is None else agent.name,
                     has_claim=has_claim,
                     is_held=owner_uid(pod) in self._held,
-                    ask=ask,
+                    read_eviction=read_eviction,
                 )
             )
         return tuple(found)
@@ -243,7 +243,7 @@ class UpgradeReader:
                 if error.names_object:
                     continue
                 raise  # served in another version only: it is unknown which driver it is of
-            if holds_driver(claim):
+            if uses_driver(claim):
                 return True
         return False
 
@@ -304,16 +304,16 @@ class _Budgets:
         return self._found[namespace]
 
 
-class _OnNode(Protocol):
+class _BoundPod(Protocol):
     @property
     def node(self) -> NodeName: ...
 
 
-_Seen = TypeVar("_Seen", bound=_OnNode)
+_AnyPod = TypeVar("_AnyPod", bound=_BoundPod)
 
 
-def _by_node(pods: "Iterable[_Seen]") -> "dict[NodeName, list[_Seen]]":
-    found: dict[NodeName, list[_Seen]] = defaultdict(list)
+def _by_node(pods: "Iterable[_AnyPod]") -> "dict[NodeName, list[_AnyPod]]":
+    found: dict[NodeName, list[_AnyPod]] = defaultdict(list)
     for pod in pods:
         found[pod.node].append(pod)
     return dict(found)

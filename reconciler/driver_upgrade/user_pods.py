@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from operands.upgrade.facts import EvictionAnswer
     from reconciler.driver_upgrade.objects import ResourceClaim, UpgradePod
 
-    Ask = Callable[[UpgradePod], tuple[EvictionAnswer, str]]
+    ReadEviction = Callable[[UpgradePod], tuple[EvictionAnswer, str]]
     """Says what the budgets of a pod answer, and the budget that refuses."""
 
 CLAIM_DRIVER: Final = "gpu.nvidia.com"
 """The DRA driver of devices."""
-HOLDERS: Final = frozenset(
+DRIVER_OPERAND_LABELS: Final = frozenset(
     f"{DEPLOY_LABEL_PREFIX}{name}"
     for name in (
         "operator-validator",
@@ -37,7 +37,7 @@ HOLDERS: Final = frozenset(
     )
 )
 """Deploy labels of operands that have the driver open, or that check it: those that NVIDIA's driver manager pauses."""
-_LONGEST: Final = 10 * 365 * 86_400
+_MAX_DEADLINE_S: Final = 10 * 365 * 86_400
 
 
 def pod_on_node(
@@ -46,7 +46,7 @@ def pod_on_node(
     namespace: str,
     agent: str,
     has_claim: bool,
-    ask: "Ask",
+    read_eviction: "ReadEviction",
     is_held: bool = False,
 ) -> PodOnNode:
     """Return the facts of a pod.
@@ -56,7 +56,7 @@ def pod_on_node(
         namespace: of the operands and of this control plane: a pod of any other is nobody's operand.
         agent: name of its DaemonSet where that is one of `agent_daemons`.
         has_claim: whether it has devices by a claim.
-        ask: answers of its disruption budgets.
+        read_eviction: answers of its disruption budgets.
         is_held: whether its DaemonSet is one that NVIDIA's GPU Operator made.
     """
     is_ours = pod.metadata.namespace == namespace
@@ -65,7 +65,7 @@ def pod_on_node(
     uses, pools = uses_of(
         set(_resources(pod)), has_claim=has_claim, has_driver_open=bool(label or agent)
     )
-    answer, message = ask(pod)
+    answer, message = read_eviction(pod)
     requests = pod.spec.requests
     return PodOnNode(
         namespace=pod.metadata.namespace,
@@ -100,7 +100,7 @@ def claims_of(pod: "UpgradePod") -> "Iterator[str]":
             yield claim.resource_claim_name
 
 
-def holds_driver(claim: "ResourceClaim") -> bool:
+def uses_driver(claim: "ResourceClaim") -> bool:
     """Return whether a claim has devices, other than to look at them."""
     allocation = claim.status.allocation
     results = (allocation.devices.results or ()) if allocation is not None else ()
@@ -119,7 +119,9 @@ def _owner_of(pod: "UpgradePod") -> PodOwner:
 
 
 def _deploy_label(pod: "UpgradePod") -> str:
-    return next((key for key in sorted(pod.spec.node_selector or ()) if key in HOLDERS), "")
+    return next(
+        (key for key in sorted(pod.spec.node_selector or ()) if key in DRIVER_OPERAND_LABELS), ""
+    )
 
 
 def _resources(pod: "UpgradePod") -> "Iterator[str]":
@@ -135,4 +137,4 @@ def _ends_at(pod: "UpgradePod") -> dt.datetime | None:
     started, limit_s = parse_time(pod.status.start_time or ""), pod.spec.active_deadline_seconds
     if started is None or limit_s is None:
         return None
-    return started + dt.timedelta(seconds=max(0, min(limit_s, _LONGEST)))
+    return started + dt.timedelta(seconds=max(0, min(limit_s, _MAX_DEADLINE_S)))

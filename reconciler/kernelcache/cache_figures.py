@@ -42,7 +42,7 @@ class CacheResolution:
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CacheSurroundings:
+class CacheObservations:
     """What nodes say of the cache, and what their devices run."""
 
     nodes: "Mapping[NodeName, DigestsOnNode]"
@@ -54,13 +54,13 @@ def status_of_cache(
     current: gkmcache.GKMCacheStatus,
     resolution: CacheResolution,
     *,
-    around: CacheSurroundings,
+    observations: CacheObservations,
     now: "dt.datetime",
 ) -> gkmcache.GKMCacheStatus:
     """Return the status; it is `current` itself where nothing differs, so that its time stays."""
-    image, nodes = resolution.image, around.nodes
+    image, nodes = resolution.image, observations.nodes
     fitting = (
-        fitting_nodes(around.targets.of_pool(ANY_POOL), image.targets)
+        fitting_nodes(observations.targets.of_pool(ANY_POOL), image.targets)
         if image is not None
         else set()
     )
@@ -69,7 +69,7 @@ def status_of_cache(
         resolved_digest=resolution.digest or "",
         image=image,
         warm_below=_warm_below(cache, fitting),
-        pools=_pools(resolution, around) or None,
+        pools=_pools(resolution, observations) or None,
         conditions=cache_condition(
             state, current.conditions, generation=cache.metadata.generation, now=now
         ),
@@ -106,18 +106,20 @@ def _warm_below(cache: "gkmcache.GKMCache", fitting: "set[NodeName]") -> str:
     return warm_below(cache.metadata.uid, fitting, warm_nodes)
 
 
-def _pools(resolution: CacheResolution, around: CacheSurroundings) -> list[gkmcache.PoolWarmth]:
+def _pools(
+    resolution: CacheResolution, observations: CacheObservations
+) -> list[gkmcache.PoolWarmth]:
     if resolution.image is None or resolution.digest is None:
         return []
     digest = resolution.digest
     warm = {
         node
-        for node, digests in around.nodes.items()
+        for node, digests in observations.nodes.items()
         if digest in digests and digests[digest].state.type in WARM
     }
     found = []
-    for pool in around.targets.pools():
-        nodes = around.targets.of_pool(pool)
+    for pool in observations.targets.pools():
+        nodes = observations.targets.of_pool(pool)
         fitting = fitting_nodes(nodes, resolution.image.targets)
         found.append(
             gkmcache.PoolWarmth(
@@ -136,8 +138,8 @@ def _counts(
     distinct = {id(digests): digests for digests in nodes.values()}
     sums: Counter[str] = Counter()
     for key, times in Counter(map(id, nodes.values())).items():
-        one = CacheOnNode(current=current, is_deleting=cache.is_deleting, digests=distinct[key])
-        counts = one.counts()
+        on_node = CacheOnNode(current=current, is_deleting=cache.is_deleting, digests=distinct[key])
+        counts = on_node.counts()
         for name in gkmcache.CacheCounts.__struct_fields__:
             sums[name] += times * getattr(counts, name)
     return gkmcache.CacheCounts(**sums)

@@ -23,7 +23,7 @@ from kube.event_recorder import ObjectReference
 from kube.resources import CLUSTER_GKM_CACHES, GKM_CACHES
 from manifests.install.rbac import PolicyRule
 from reconciler.controller_spec import ControllerContext, ControllerSpec, Trigger
-from reconciler.kernelcache.cache_figures import CacheResolution, CacheSurroundings, status_of_cache
+from reconciler.kernelcache.cache_figures import CacheObservations, CacheResolution, status_of_cache
 from reconciler.kernelcache.cache_gauges import CacheGauges
 from reconciler.kernelcache.device_targets import device_targets
 from reconciler.runtime.controller import STATUS_SHARE
@@ -280,7 +280,7 @@ class CacheStatusReconciler:
             cache,
             current,
             resolution,
-            around=CacheSurroundings(
+            observations=CacheObservations(
                 nodes=self._sources.nodes.of_cache(name), targets=self._sources.targets
             ),
             now=self._now().utc,

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from manifests.constants import FEATURE_DISCOVERY, FORMER_OPERANDS
 from manifests.install.rbac import PolicyRule
-from operands.nvidia.policy_states import everything_built_in
+from operands.nvidia.policy_states import all_built_in_objects
 from reconciler.node_software.objects import RESOURCES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-_OBJECTS: Final = everything_built_in()
+_OBJECTS: Final = all_built_in_objects()
 _OF_POOLS_TOO: Final = frozenset({"ConfigMap", "DaemonSet"})
 """Kinds on which `pool.workloads` has the same rights, for any name."""
 FORMER: Final = {

@@ -36,7 +36,7 @@ from manifests.constants import NAME
 from manifests.node.device_plugin import signed
 from operands.nvidia.adoption import has_operators_pods
 from operands.nvidia.policy_status import StateReason
-from operands.rollout import step_to_selector
+from operands.rollout import selector_migration_step
 from reconciler.node_software.operator_daemon_sets import OperatorDaemonSets
 from reconciler.node_software.state_outcomes import (
     DesiredState,
@@ -294,7 +294,7 @@ class SoftwareObjects:
     ) -> Refusal | None:
         """Write an object that differs, or take the next step of replacing a DaemonSet whose selector does."""
         if body["kind"] == "DaemonSet" and found is not None:
-            step = step_to_selector(body, found)
+            step = selector_migration_step(body, found)
             if isinstance(step, str):
                 name = body["kind"], body["metadata"]["name"]
                 outcome.left.append(" ".join(name))

@@ -6,8 +6,7 @@ from typing import final
 
 import msgspec
 
-from api.kinds.gpudevice import PCI, DeviceUnits, GPUDevice, Link, PoolRef
-from api.meta import Condition, OwnerReference
+from api.kinds.gpudevice import GPUDevice
 from api.names import DEVICE_NODE_ANNOTATION, DeviceName, NodeName
 from kube.store import IndexedStore
 
@@ -18,7 +17,7 @@ class DeviceStore:
 
     def __init__(self) -> None:
         store: IndexedStore[DeviceName, NodeName, GPUDevice] = IndexedStore(
-            lambda device: device.name, home_of, prepare=_shared
+            lambda device: device.name, node_of, prepare=_shared
         )
         self._store = store
         self.changes = store.changes
@@ -39,7 +38,7 @@ class DeviceStore:
         return [found[name] for name in sorted(found)]
 
 
-def home_of(device: GPUDevice) -> NodeName:
+def node_of(device: GPUDevice) -> NodeName:
     """Return the device's node by its status, or until that is written by its annotation."""
     noted = device.metadata.annotation(DEVICE_NODE_ANNOTATION)
     return NodeName(intern(device.status.node_name or noted or ""))
@@ -55,17 +54,17 @@ def _shared(device: GPUDevice) -> GPUDevice:
             meta,
             labels=_texts(tuple(meta.labels.items())) if meta.labels else None,
             annotations=_texts(tuple(meta.annotations.items())) if meta.annotations else None,
-            owner_references=[_owner(owner) for owner in owners] if owners else None,
+            owner_references=[_part(owner) for owner in owners] if owners else None,
         ),
         status=msgspec.structs.replace(
             status,
             node_name=intern(status.node_name),
             product=intern(status.product),
             compute_capability=intern(status.compute_capability),
-            pci=_pci(status.pci),
-            links=[_link(link) for link in links] if links else links,
-            pool_ref=_pool(status.pool_ref) if status.pool_ref is not None else None,
-            units=_units(status.units),
+            pci=_part(status.pci),
+            links=[_part(link) for link in links] if links else links,
+            pool_ref=_part(status.pool_ref) if status.pool_ref is not None else None,
+            units=_part(status.units),
             conditions=[_condition(condition) for condition in status.conditions or ()]
             or status.conditions,
         ),
@@ -77,32 +76,7 @@ def _texts(items: tuple[tuple[str, str], ...]) -> dict[str, str]:
     return dict(items)
 
 
-@functools.lru_cache(maxsize=1024)
-def _owner(owner: OwnerReference) -> OwnerReference:
-    return owner
-
-
-@functools.lru_cache(maxsize=4096)
-def _pci(pci: PCI) -> PCI:
-    return pci
-
-
-@functools.lru_cache(maxsize=4096)
-def _link(link: Link) -> Link:
-    return link
-
-
-@functools.lru_cache(maxsize=1024)
-def _pool(pool: PoolRef) -> PoolRef:
-    return pool
-
-
-@functools.lru_cache(maxsize=4096)
-def _units(units: DeviceUnits) -> DeviceUnits:
-    return units
-
-
-@functools.lru_cache(maxsize=16_384)
-def _condition(condition: Condition) -> Condition:
-    """Return one object for equal conditions: many devices change at once, and alike."""
-    return condition
+_part = functools.lru_cache(maxsize=16_384)(lambda part: part)
+"""Returns one object for equal parts, of any type."""
+_condition = functools.lru_cache(maxsize=16_384)(lambda condition: condition)
+"""The same for conditions: many devices change at once, and alike."""

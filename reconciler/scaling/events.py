@@ -47,12 +47,12 @@ def node_awaited(request: "scaling_model.ObservedRequest") -> ScalingEvent:
     return ScalingEvent(EventReason.NODE_REQUESTED, note)
 
 
-def without(event: ScalingEvent, selection: "PodSelection | None") -> ScalingEvent:
+def with_omissions(event: ScalingEvent, selection: "PodSelection | None") -> ScalingEvent:
     """Return the Event of a request with what of the pod's demands it leaves out."""
-    if selection is None or not selection.untold:
+    if selection is None or not selection.omitted:
         return event
     note = (
-        f"{event.note}; the request leaves out {listed(selection.untold)}: if the node does not suit the pod, another zone"
+        f"{event.note}; the request leaves out {listed(selection.omitted)}: if the node does not suit the pod, another zone"
         " or instance type is asked for"
     )
     return replace(event, note=note)

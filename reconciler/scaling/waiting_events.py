@@ -8,7 +8,7 @@ from reconciler.scaling.events import (
     node_awaited,
     node_requested,
     request_blocked,
-    without,
+    with_omissions,
 )
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pool.model import PodFacts
     from reconciler.scaling.events import ScalingEvent
 
-MOST_A_PASS: Final = 100
+MAX_EVENTS_PER_PASS: Final = 100
 """Events about pods of one pool in one pass: the recorder's queue has capacity for ten such pools."""
 REPEAT_S: Final = 1800.0
 """The API server deletes an Event after an hour: a pod that still waits has another one by then."""
@@ -46,21 +46,21 @@ class WaitingPodEvents:
         now: "dt.datetime",
     ) -> None:
         """Record what is new, for the first pods of the queue; the others get theirs at the next passes."""
-        before, news = self._reported.get(pool, {}), dict(_events_by_pod(plan, observed))
+        before, events = self._reported.get(pool, {}), dict(_events_by_pod(plan, observed))
         after: dict[PodUid, str] = {}
         count = 0
         for pod in waiting:
-            found = news.get(pod.uid)
+            found = events.get(pod.uid)
             if found is None:
                 continue
             key, event = f"{found[0]} {now.timestamp() // REPEAT_S}", found[1]
             if before.get(pod.uid) == key:
                 after[pod.uid] = key
-            elif count < MOST_A_PASS:
+            elif count < MAX_EVENTS_PER_PASS:
                 count += 1
                 after[pod.uid] = key
                 if pod.uid not in plan.waits:
-                    event = without(event, pod.selection)
+                    event = with_omissions(event, pod.selection)
                 event.record(self._recorder, ObjectReference.to(PODS, pod))
         self._reported[pool] = after
 

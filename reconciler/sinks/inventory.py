@@ -21,7 +21,7 @@ from kube.event_recorder import ObjectReference
 from kube.resources import PODS
 from kube.store import Store
 from pool.facts import kubelet_of, reports_of
-from reconciler.sinks.pod import ACTION, check_alone
+from reconciler.sinks.pod import ACTION, report_shared_units
 from telemetry.metrics import ALLOCATION_MISMATCHES
 from telemetry.reasons import EventReason
 
@@ -140,7 +140,7 @@ class InventorySink:
         reports = reports_of(item)
         for pod in self._allocation_state.observe_reports(node, reports):
             if pod.node == node:
-                check_alone(self._allocation_state.reader, pod, self._recorder)
+                report_shared_units(self._allocation_state.reader, pod, self._recorder)
             elif pod.uid in reports:
                 _log.warning(
                     "report ignored: the pod runs on another node",

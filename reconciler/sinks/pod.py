@@ -66,7 +66,7 @@ class PodSink:
 
         Earlier ones free units that later ones may use.
         """
-        yield from self._replacing_unitless(
+        yield from self._replace_unitless_in_steps(
             [item for item in items if isinstance(item, UnitlessPod)]
         )
         pods = [item for item in items if not isinstance(item, UnitlessPod)]
@@ -75,12 +75,12 @@ class PodSink:
             for uid in gone:
                 self._allocation_state.discard_pod(uid)
             yield
-        for item in steps(sorted(pods, key=lambda pod: pod.phase.turn)):
+        for item in steps(sorted(pods, key=lambda pod: pod.phase.observe_order)):
             for facts in item:
                 self._observe(facts)
             yield
 
-    def _replacing_unitless(self, items: "Sequence[UnitlessPod]") -> "Iterator[None]":
+    def _replace_unitless_in_steps(self, items: "Sequence[UnitlessPod]") -> "Iterator[None]":
         uids = {pod.uid for pod in items}
         for gone in steps([item for item in self._reader.unitless_pods() if item not in uids]):
             for uid in gone:
@@ -125,18 +125,18 @@ class PodSink:
         """Take over a pod; say whether it is newly bound, or bound again after an end that was undone."""
         before = self._reader.pods.get(pod.uid)
         self._allocation_state.observe_pod(pod, self._now())
-        is_news = pod.phase is PodPhase.BOUND and (
+        is_newly_bound = pod.phase is PodPhase.BOUND and (
             before is None or before.phase is not PodPhase.BOUND
         )
-        if is_news:
+        if is_newly_bound:
             self._check_accounted(pod)
-        if is_news or (before is not None and before.devices != pod.devices):
-            check_alone(self._reader, pod, self._recorder)
+        if is_newly_bound or (before is not None and before.devices != pod.devices):
+            report_shared_units(self._reader, pod, self._recorder)
         if pod.finalizers and (before is None or before.finalizers != pod.finalizers):
-            self._warn_kept(pod)
-        return is_news
+            self._warn_finalizers(pod)
+        return is_newly_bound
 
-    def _warn_kept(self, pod: "PodFacts") -> None:
+    def _warn_finalizers(self, pod: "PodFacts") -> None:
         """Report a pod that kubelet will never show as ended where its machine is gone."""
         finalizers = ", ".join(pod.finalizers)
         _log.warning(
@@ -178,7 +178,7 @@ class PodSink:
         )
 
 
-def check_alone(
+def report_shared_units(
     reader: "AllocationReader", pod: "PodFacts", recorder: "EventRecorder | None"
 ) -> None:
     """Log and record every other bound pod that has units of this one."""

@@ -66,11 +66,11 @@ def build_routes(handlers: Handlers) -> Routes:
             constants.LIVENESS_PATH: lambda *_: Reply(200, b"ok\n", TEXT),
             constants.READINESS_PATH: lambda *_: _readyz(readiness, readiness.is_ready()),
             constants.SYNCED_PATH: lambda *_: _readyz(readiness, readiness.may_take_over()),
-            constants.METRICS_PATH: Exposition().show,
+            constants.METRICS_PATH: Exposition().render,
             constants.USAGE_METRICS_PATH: UsagePage(
                 handlers.metrics_readers, Exposition(USAGE_REGISTRY)
-            ).show,
-            constants.SCALING_PATH: ScalingPage(handlers.extender, handlers.scaling).show,
+            ).render,
+            constants.SCALING_PATH: ScalingPage(handlers.extender, handlers.scaling).render,
         },
     )
 

@@ -45,7 +45,7 @@ class ScalingPage:
         self._callers = callers
         self._report = report
 
-    def show(self, transport: "asyncio.BaseTransport | None", headers: "Headers") -> Reply:
+    def render(self, transport: "asyncio.BaseTransport | None", headers: "Headers") -> Reply:
         refusal = self._callers.refusal_of(transport, headers)
         if refusal is not None:
             _log.warning("debug page refused", reason=refusal)
@@ -62,9 +62,9 @@ class UsagePage:
         self._tokens = tokens
         self._page = page
 
-    async def show(self, transport: "asyncio.BaseTransport | None", headers: "Headers") -> Reply:
+    async def render(self, transport: "asyncio.BaseTransport | None", headers: "Headers") -> Reply:
         token = bearer_token(headers.get(b"authorization", b""))
         result = TokenRefusal.UNAUTHENTICATED if token is None else await self._tokens.review(token)
         if isinstance(result, TokenRefusal):
             return _REFUSALS[result]
-        return await self._page.show(transport, headers)
+        return await self._page.render(transport, headers)

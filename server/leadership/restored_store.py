@@ -50,7 +50,7 @@ class RestoredStore:
         self._allocation_state = allocation_state
         self._bound_pods = bound_pods
         self._cluster_uid = ""
-        election.went_back.subscribe(lambda _: self.went_back())
+        election.store_restored.subscribe(lambda _: self.went_back())
 
     def observe_namespace(self, namespace: "Namespace") -> None:
         """Compare the UID of kube-system with the one before: another one is another cluster's."""
@@ -60,7 +60,7 @@ class RestoredStore:
         is_first, self._cluster_uid = not self._cluster_uid, uid
         if not is_first:
             _log.error("another cluster answers: kube-system has another UID", uid=uid)
-            self._election.disown()
+            self._election.void_record()
             self.went_back()
 
     def went_back(self) -> None:

@@ -317,8 +317,8 @@ class Frontend:
         for stored in list(collection.all(target.namespace)):
             if selection.matches(stored.body):
                 namespace, name = stored.key
-                one = RequestTarget(resource=target.resource, namespace=namespace, name=name)
-                await self._backend.deleter.delete(one, caller, options)
+                child = RequestTarget(resource=target.resource, namespace=namespace, name=name)
+                await self._backend.deleter.delete(child, caller, options)
         return WriteResult(status=200, encoded=encoded)
 
 

@@ -181,7 +181,7 @@ class FakeKarpenter:
             await self._register(claim, node)
         elif node is not None and not _has(claim, INITIALIZED):
             await self._initialize(claim, node)
-        elif node is not None and self._is_to_go(claim, node, pool):
+        elif node is not None and self._is_disruptable(claim, node, pool):
             await self._client.merge_patch(NODES, with_taint(node, DISRUPTED_TAINT), name=name)
             await self._client.delete(NODE_CLAIMS, name, uid=claim.metadata.uid)
 
@@ -232,7 +232,7 @@ class FakeKarpenter:
         initialized = {INITIALIZED: ("True", INITIALIZED), "Ready": ("True", "Ready")}
         await self._patch_status(claim, initialized)
 
-    def _is_to_go(self, claim: NodeClaim, node: Node, pool: NodePool) -> bool:
+    def _is_disruptable(self, claim: NodeClaim, node: Node, pool: NodePool) -> bool:
         try:
             after_s = parse_duration_s(pool.spec.disruption.consolidate_after)
         except ValueError:

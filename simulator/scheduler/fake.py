@@ -136,7 +136,7 @@ class FakeScheduler:
         uid = item.metadata.uid
         before = self._pods.get(uid)
         self._pods[uid] = item
-        if before is None or _is_news(before, item):
+        if before is None or _is_changed(before, item):
             self._retry_at.pop(uid, None)
             self._wake.set()
         if item.is_terminal and item.spec.node_name:
@@ -376,7 +376,7 @@ def _constraints(pod: Pod) -> Constraints:
     )
 
 
-def _is_news(before: Pod, after: Pod) -> bool:
+def _is_changed(before: Pod, after: Pod) -> bool:
     """Return whether more than the pod's status changed."""
     return (before.metadata.annotations, before.metadata.labels, before.spec) != (
         after.metadata.annotations,

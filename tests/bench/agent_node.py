@@ -8,13 +8,11 @@ import contextlib
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from contextlib import asynccontextmanager, contextmanager
-from functools import partial
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Final, final
+from typing import TYPE_CHECKING, Any, Final, final
 
 import aiohttp
 import msgspec
@@ -22,13 +20,12 @@ import msgspec
 from api.names import API_VERSION, ASSIGNMENT_ANNOTATION, RESOURCE_PREFIX
 from api.nodefiles.node_devices_file import DEVICES_FILE, NodeDevice, NodeDevices
 from api.nodefiles.poolconfig import CONFIG_KEY, ConfiguredDevice, PoolConfig
-from cli.parent_process import end_with_parent
 from http_edge.system_clock import SystemClock
 from kube.client import KubeClient
 from kube.config.connection import StaticConnection
 from kube.resources import GPU_DEVICES, GPU_NODE_INVENTORIES, GPU_POOLS, NODES
 from tests.bench.agent_kubelet import AllocationState
-from tests.bench.processes import free_port, make_certificates
+from tests.bench.processes import child, free_port, make_certificates
 from tests.bench.report import ROOT
 from tests.support.kubelet.plugins import PluginsOfKubelet
 from tests.support.kubelet.pod_resources import PodResourcesServer
@@ -158,7 +155,7 @@ class Node:
 class AgentProcess:
     """A running agent."""
 
-    def __init__(self, process: subprocess.Popen[bytes], port: int, log: Path) -> None:
+    def __init__(self, process: subprocess.Popen[str], port: int, log: Path) -> None:
         self.process = process
         self.port = port
         self._log = log
@@ -206,7 +203,7 @@ def running_agent(node: Node, roles: str) -> "Iterator[AgentProcess]":
     arguments = (str(node.folder), "agent", *node.flags(roles, port))
     with (
         log.open("wb") as lines,
-        _child("tests.bench.agent_process", *arguments, env=env, stderr=lines) as process,
+        child("tests.bench.agent_process", *arguments, env=env, stderr=lines) as process,
     ):
         yield AgentProcess(process, port, log)
 
@@ -220,10 +217,10 @@ async def a_node(*, devices: int, slices: int) -> "AsyncIterator[tuple[Node, Kub
         make_certificates(folder)
         (folder / "token").write_text("bench", encoding="ascii")
         options = ("--certificates", str(folder))
-        with _child("tests.bench.agent_api", *options, env=_environment()) as api:
+        with child("tests.bench.agent_api", *options, env=_environment()) as api:
             assert api.stdout is not None
             line = await asyncio.to_thread(api.stdout.readline)
-            url = line.decode().strip()
+            url = line.strip()
             trusted = StaticConnection(url, ssl_ca_cert=str(folder / "ca.crt"))
             node = Node(folder, url, devices=devices, slices=slices)
             await node.pod_resources.start()
@@ -243,26 +240,3 @@ def _environment() -> dict[str, str]:
         "SSL_CERT_FILE": "/nonexistent",
         "SSL_CERT_DIR": "/nonexistent",
     }
-
-
-@contextmanager
-def _child(
-    module: str, *options: str, env: dict[str, str], stderr: IO[bytes] | None = None
-) -> "Iterator[subprocess.Popen[bytes]]":
-    process = subprocess.Popen(
-        [sys.executable, "-m", module, *options],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=stderr,
-        cwd=ROOT,
-        env=env,
-        preexec_fn=partial(end_with_parent, os.getpid()),  # noqa: PLW1509  # this program has no thread yet
-    )
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.wait()
-        for pipe in (process.stdin, process.stdout):
-            if pipe is not None:
-                pipe.close()

@@ -15,7 +15,7 @@ from typing import Any
 
 import uvloop
 
-from server import process as wiring
+from server import main as wiring
 from server.process import ControlPlane
 from server.settings import load_settings
 from telemetry.logs import configure_logs
@@ -62,7 +62,7 @@ async def main(settings_file: Path) -> None:
 
 
 if __name__ == "__main__":
-    wiring.ControlPlane = build  # type: ignore[misc,assignment]  # to look into the allocation state
+    wiring.ControlPlane = build  # type: ignore[attr-defined,assignment]  # to look into the allocation state
     parser = argparse.ArgumentParser()
     parser.add_argument("--settings", type=Path, required=True)
     uvloop.run(main(parser.parse_args().settings))

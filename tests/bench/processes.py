@@ -61,9 +61,13 @@ def free_port() -> int:
 
 
 @contextlib.contextmanager
-def _child(
-    module: str, *options: str, stderr: int | IO[bytes] | None = None
+def child(
+    module: str,
+    *options: str,
+    stderr: int | IO[bytes] | None = None,
+    env: dict[str, str] | None = None,
 ) -> "Iterator[subprocess.Popen[str]]":
+    """Run a module as a process that ends with this one."""
     command = [sys.executable, "-m", module, *options]
     process = subprocess.Popen(
         command,
@@ -72,6 +76,7 @@ def _child(
         stderr=stderr,
         text=True,
         cwd=ROOT,
+        env=env,
         preexec_fn=partial(end_with_parent, os.getpid()),  # noqa: PLW1509  # this program has no thread yet
     )
     try:
@@ -90,7 +95,7 @@ def served(directory: "Path", *options: str) -> "Iterator[tuple[int, int]]":
     port = free_port()
     log_path = directory / f"served-{port}.log"
     given = ("--port", str(port), "--certificates", str(directory), *options)
-    with log_path.open("wb") as log, _child("tests.bench.served", *given, stderr=log) as process:
+    with log_path.open("wb") as log, child("tests.bench.served", *given, stderr=log) as process:
         assert process.stdout is not None
         if process.stdout.readline() != "ready\n":
             tail = log_path.read_text(encoding="utf-8")[-2000:]
@@ -138,7 +143,7 @@ class ApiServer:
 @contextlib.contextmanager
 def api_server(size: "ClusterSize", *options: str) -> "Iterator[ApiServer]":
     """Run `tests.bench.api_process` with a cluster of this size in it."""
-    with _child("tests.bench.api_process", *options_of(size), *options) as process:
+    with child("tests.bench.api_process", *options_of(size), *options) as process:
         yield ApiServer(process)
 
 
@@ -258,7 +263,7 @@ async def measured_server(
     path = _settings(directory, api_url, port, settings)
     with (
         (directory / "server.log").open("wb") as log,
-        _child(
+        child(
             *("tests.bench.measured", "--settings", str(path)),
             stderr=log,
         ) as process,

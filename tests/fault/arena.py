@@ -87,21 +87,21 @@ class Arena:
         ]
         self._has_node = [True] * NODES
 
-    def has(self, thing: observations.Thing) -> bool:
-        """Say whether a thing that is not in the namespace belongs to the arena."""
-        match thing:
+    def has(self, subject: observations.ObservedObject) -> bool:
+        """Say whether an object that is not in the namespace belongs to the arena."""
+        match subject:
             case observations.Pod():
                 return True
             case observations.Pool():
-                return thing.name in (*self.pools, self.growing.name)
+                return subject.name in (*self.pools, self.growing.name)
             case DriverPod():
-                return thing.node.startswith(f"{self._name}-")
+                return subject.node.startswith(f"{self._name}-")
             case DriverSet():
-                return thing.owner == self.drivers.policy
+                return subject.owner == self.drivers.policy
             case observations.Claim():
-                return thing.pool == self.growing.name
+                return subject.pool == self.growing.name
             case _:
-                return thing.name.startswith(f"{self._name}-")
+                return subject.name.startswith(f"{self._name}-")
 
     async def build(self) -> None:
         """Make everything; the server has not seen it yet when it returns."""

@@ -97,7 +97,7 @@ class _ToReplicas:
 
     def __init__(self, replicas: list[Replica]) -> None:
         self._replicas = replicas
-        self._turn = 0
+        self._next = 0
         self.plain = _trusting()
         self.as_scheduler = _trusting()
 
@@ -105,8 +105,8 @@ class _ToReplicas:
         ready = [item for item in self._replicas if item.is_ready]
         if not ready:
             raise NoUpstreamError
-        self._turn += 1
-        replica = ready[self._turn % len(ready)]
+        self._next += 1
+        replica = ready[self._next % len(ready)]
         return Route(
             replica.url, self.as_scheduler if has_certificate else self.plain, replica.number
         )

@@ -16,7 +16,16 @@ import aiohttp
 from tests.cluster.environment import client
 from tests.cluster.system.installation import CLUSTER_POLICIES, NAMESPACE
 from tests.fault.growing_pool import NODE_CLAIMS
-from tests.fault.observations import Claim, Device, Node, Observation, Pod, Pool, Thing, thing_of
+from tests.fault.observations import (
+    Claim,
+    Device,
+    Node,
+    Observation,
+    ObservedObject,
+    Pod,
+    Pool,
+    observed_object,
+)
 from tests.fault.upgrades.upgrade_observations import DRIVERS, DriverPod, DriverSet, Policy
 
 if TYPE_CHECKING:
@@ -34,7 +43,7 @@ class History:
         self,
         api: client.ApiClient,
         namespace: str,
-        is_ours: "Callable[[Thing], bool]",
+        is_ours: "Callable[[ObservedObject], bool]",
         on_view: "Callable[[Observation], None]",
     ) -> None:
         """Watch pods of one namespace, and of the rest what is ours."""
@@ -54,7 +63,7 @@ class History:
         }
         self._selectors = {kind: {"labelSelector": DRIVERS} for kind in ("drivers", "driversets")}
         self._versions: dict[str, str] = {}
-        self._recorded: dict[str, dict[str, Thing]] = {kind: {} for kind in self._paths}
+        self._recorded: dict[str, dict[str, ObservedObject]] = {kind: {} for kind in self._paths}
         # kind -> uid -> what was seen last
         self._began = asyncio.get_running_loop().time()
         self._may_ask = asyncio.Event()
@@ -93,9 +102,9 @@ class History:
         listing = await self._api.get(self._paths[kind], **self._selectors.get(kind, {}))
         reported = {}
         for item in listing["items"]:
-            thing = thing_of(kind, item)
-            if thing is not None and self._is_ours(thing):
-                reported[item["metadata"]["uid"]] = thing
+            subject = observed_object(kind, item)
+            if subject is not None and self._is_ours(subject):
+                reported[item["metadata"]["uid"]] = subject
         return reported == self._recorded[kind]
 
     async def _follow(self, kind: str) -> NoReturn:
@@ -118,15 +127,15 @@ class History:
         listing = await self._api.get(self._paths[kind], **self._selectors.get(kind, {}))
         version = int(listing["metadata"]["resourceVersion"])
         uids = {item["metadata"]["uid"] for item in listing["items"]}
-        for uid, thing in list(self._recorded[kind].items()):
+        for uid, subject in list(self._recorded[kind].items()):
             if uid not in uids:
-                self._note(kind, uid, thing, version=version, is_gone=True, is_exact=False)
+                self._note(kind, uid, subject, version=version, is_gone=True, is_exact=False)
         for item in sorted(listing["items"], key=_version_of):
-            thing_now = thing_of(kind, item)
+            current = observed_object(kind, item)
             uid = item["metadata"]["uid"]
-            if thing_now is not None and self._recorded[kind].get(uid) != thing_now:
+            if current is not None and self._recorded[kind].get(uid) != current:
                 version_now = _version_of(item)
-                self._note(kind, uid, thing_now, version=version_now, is_gone=False, is_exact=False)
+                self._note(kind, uid, current, version=version_now, is_gone=False, is_exact=False)
         self._versions[kind] = str(version)
 
     async def _watch(self, kind: str) -> None:
@@ -138,34 +147,34 @@ class History:
             async for event in stream:
                 item = event["object"]
                 if event["type"] != "BOOKMARK":
-                    thing = thing_of(kind, item)
-                    if thing is not None:
+                    subject = observed_object(kind, item)
+                    if subject is not None:
                         is_gone = event["type"] == "DELETED"
                         uid = item["metadata"]["uid"]
-                        self._note(kind, uid, thing, version=_version_of(item), is_gone=is_gone)
+                        self._note(kind, uid, subject, version=_version_of(item), is_gone=is_gone)
                 self._versions[kind] = item["metadata"]["resourceVersion"]
 
     def _note(
         self,
         kind: str,
         uid: str,
-        thing: Thing,
+        subject: ObservedObject,
         *,
         version: int,
         is_gone: bool,
         is_exact: bool = True,
     ) -> None:
-        if not self._is_ours(thing):
+        if not self._is_ours(subject):
             return
         current = self._recorded[kind]
         if is_gone:
             current.pop(uid, None)
-        elif current.get(uid) == thing:
+        elif current.get(uid) == subject:
             return
         else:
-            current[uid] = thing
+            current[uid] = subject
         observation = Observation(
-            at=self.now(), version=version, is_gone=is_gone, thing=thing, is_exact=is_exact
+            at=self.now(), version=version, is_gone=is_gone, subject=subject, is_exact=is_exact
         )
         self.observations.append(observation)
         self._on_view(observation)
@@ -174,34 +183,36 @@ class History:
 def describe(observation: Observation) -> str:
     """Return one line."""
     gone = "gone: " if observation.is_gone else ""
-    return f"{observation.at:8.3f} v{observation.version} {gone}{_text_of(observation.thing)}"
+    return f"{observation.at:8.3f} v{observation.version} {gone}{_text_of(observation.subject)}"
 
 
-def _text_of(thing: Thing) -> str:
-    match thing:
+def _text_of(subject: ObservedObject) -> str:
+    match subject:
         case Pod():
-            state = f"{thing.phase} node={thing.node or '-'} devices={thing.devices or '-'}"
-            deleting = " deleting" if thing.is_deleted else ""
-            return f"pod {thing.name} ({thing.uid[:8]}) {state}{deleting}"
+            state = f"{subject.phase} node={subject.node or '-'} devices={subject.devices or '-'}"
+            deleting = " deleting" if subject.is_deleted else ""
+            return f"pod {subject.name} ({subject.uid[:8]}) {state}{deleting}"
         case Device():
-            faulty = " faulty" if thing.is_faulty else ""
-            where = f"in {thing.pool or 'no pool'}"
-            return (
-                f"device {thing.name} {thing.uuid} {where}{faulty} {thing.state} {thing.reported}"
-            )
+            faulty = " faulty" if subject.is_faulty else ""
+            where = f"in {subject.pool or 'no pool'}"
+            return f"device {subject.name} {subject.uuid} {where}{faulty} {subject.state} {subject.reported}"
         case Pool():
-            return f"pool {thing.name} {dict(thing.reported)}"
+            return f"pool {subject.name} {dict(subject.reported)}"
         case Node():
-            marks = "" if thing.upgrade is None else f" {thing.upgrade}"
-            is_open = "open" if thing.is_open else "closed"
-            return f"node {thing.name} {is_open} {dict(thing.offers)}{marks}"
+            marks = "" if subject.upgrade is None else f" {subject.upgrade}"
+            is_open = "open" if subject.is_open else "closed"
+            return f"node {subject.name} {is_open} {dict(subject.offers)}{marks}"
         case Claim() | DriverSet():
-            return str(thing)
+            return str(subject)
         case DriverPod():
-            state = f"{'ready' if thing.is_ready else 'not ready'}{' deleting' * thing.is_deleted}"
-            return f"driver pod {thing.name} of {thing.version} on {thing.node or '-'} {state}"
+            state = (
+                f"{'ready' if subject.is_ready else 'not ready'}{' deleting' * subject.is_deleted}"
+            )
+            return (
+                f"driver pod {subject.name} of {subject.version} on {subject.node or '-'} {state}"
+            )
         case Policy():
-            return f"policy {thing}"
+            return f"policy {subject}"
 
 
 def _version_of(item: "Mapping[str, Any]") -> int:

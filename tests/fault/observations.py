@@ -143,7 +143,7 @@ class Claim:
     is_deleted: bool = False
 
 
-Thing = Pod | Device | Pool | Node | Claim | DriverPod | DriverSet | Policy
+ObservedObject = Pod | Device | Pool | Node | Claim | DriverPod | DriverSet | Policy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,12 +154,12 @@ class Observation:
     """Seconds since the run began."""
     version: int
     is_gone: bool
-    thing: Thing
+    subject: ObservedObject
     is_exact: bool = True
     """It happened at this version; what a list shows after a gap happened some time before."""
 
 
-def thing_of(kind: str, item: "Mapping[str, Any]") -> Thing | None:
+def observed_object(kind: str, item: "Mapping[str, Any]") -> ObservedObject | None:
     """Read an object; None for a pod that asks for no pool."""
     return _READERS[kind](item)
 
@@ -269,7 +269,7 @@ def _field_of(status: "Mapping[str, Any]", kind: str, field_name: str) -> str:
 _CLOSING: Final = frozenset({"karpenter.sh/disrupted", f"{PREFIX}agent-not-ready"})
 """Taints of a node that Karpenter is about to remove, and of one whose devices are not in their pool yet."""
 
-_READERS: "Final[Mapping[str, Callable[[Mapping[str, Any]], Thing | None]]]" = {
+_READERS: "Final[Mapping[str, Callable[[Mapping[str, Any]], ObservedObject | None]]]" = {
     "pods": _pod,
     "gpudevices": _device,
     "gpupools": _pool,

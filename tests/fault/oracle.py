@@ -79,19 +79,19 @@ class Oracle:
         self._bought = BoughtNodes()
         self.upgrades = UpgradeOracle()
 
-    def see(self, observation: Observation) -> list[Violation]:
+    def observe(self, observation: Observation) -> list[Violation]:
         """Take in one sight; return what it shows to be wrong."""
-        self._bought.see(observation)
-        upgrading = _violations(self.upgrades.see(observation))
+        self._bought.observe(observation)
+        upgrading = _violations(self.upgrades.observe(observation))
         return [*self._see_move(observation), *self._see(observation), *upgrading]
 
     def _see_move(self, observation: Observation) -> "Iterator[Violation]":
-        text = self._membership.see(observation)
+        text = self._membership.observe(observation)
         if text is not None:
-            yield Violation(rule=TWO_POOLS, text=text, about=frozenset({observation.thing.name}))
+            yield Violation(rule=TWO_POOLS, text=text, about=frozenset({observation.subject.name}))
 
     def _see(self, observation: Observation) -> list[Violation]:
-        match observation.thing:
+        match observation.subject:
             case Pod() as pod:
                 return self._see_pod(pod, observation)
             case Device() as device:
@@ -291,11 +291,11 @@ def _violations(faults: "Iterable[Fault]") -> "Iterator[Violation]":
         yield Violation(rule=rule, text=text, about=about)
 
 
-def _keep(kept: dict[str, T], thing: T, observation: Observation) -> None:
+def _keep(kept: dict[str, T], subject: T, observation: Observation) -> None:
     if observation.is_gone:
-        kept.pop(thing.name, None)
+        kept.pop(subject.name, None)
     else:
-        kept[thing.name] = thing
+        kept[subject.name] = subject
 
 
 def _changes(before: Pod, now: Pod) -> "Iterator[Violation]":

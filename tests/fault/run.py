@@ -164,9 +164,9 @@ class Run:
         return self._report
 
     def _see(self, observation: "Observation") -> None:
-        if isinstance(observation.thing, Pod) and observation.thing.node:
-            self._report.bound.add(observation.thing.uid)
-        found = self._oracle.see(observation)
+        if isinstance(observation.subject, Pod) and observation.subject.node:
+            self._report.bound.add(observation.subject.uid)
+        found = self._oracle.observe(observation)
         if found and not self._is_going_back:
             self._report.violations.extend(found)
             self._violated.set()

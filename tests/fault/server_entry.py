@@ -15,7 +15,7 @@ import uvloop
 
 from api.clock import Instant
 from http_edge.system_clock import SystemClock
-from server.process import serve
+from server.main import serve
 from server.settings import load_settings
 from telemetry.logs import configure_logs
 

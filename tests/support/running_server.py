@@ -43,7 +43,7 @@ from manifests.install.webhooks import (
     build_mutating_configuration,
     build_validating_configuration,
 )
-from server.process import serve
+from server.main import serve
 from server.settings import Settings
 from simulator.apiserver.server import InMemoryApiServer
 from simulator.apiserver.webhooks.chain import User

@@ -14,7 +14,7 @@ from tests.support.reviews import AdmissionSetup, Reply, a_pod_object
 Json = dict[str, Any]
 
 MEMBERS = ("system:authenticated", "researchers")
-STRANGERS = ("system:authenticated",)
+NON_MEMBERS = ("system:authenticated",)
 GROUPS = {
     "Deployment": "apps/v1",
     "StatefulSet": "apps/v1",

@@ -1,7 +1,7 @@
-"""Why pods wait, with what would help: found out in steps, those that were explained longest ago first.
+"""Explanations of waiting pods with remedies, computed in steps; the pods explained longest ago come first.
 
-Pods that are alike share an explanation. One is looked for again when something of the pod's pool has changed, and
-otherwise once a minute. All of them take `SHARE` of the time at most.
+Equivalent pods share an explanation. It is computed again when something of the pod's pool has changed, and
+otherwise once a minute. Together they take at most `SHARE` of the time.
 """
 
 from collections import OrderedDict
@@ -35,17 +35,17 @@ if TYPE_CHECKING:
 
 SHARE: Final = 0.1
 """Share of the time."""
-MOST_S: Final = 0.005
-"""Most seconds in one go, but for the step that exceeds it: the first one of a pool of 5,000 nodes takes some 20 ms."""
+MAX_BATCH_S: Final = 0.005
+"""Most seconds of one batch, but for the step that exceeds it: the first one of a pool of 5,000 nodes takes some 20 ms."""
 IDLE_S: Final = 0.25
 """Pause where no pod has a turn."""
-AGAIN_S: Final = 2.0
+MIN_INTERVAL_S: Final = 2.0
 """Seconds between two explanations of one pod: a busy pool changes several times a second."""
 RESYNC_S: Final = 60.0
 """An explanation is that old at most: what it depends on besides the pod's pool wakes none."""
-MOST_CHECKED: Final = 500
-"""Pods in one go."""
-MOST_NODES: Final = 256
+MAX_CHECKED: Final = 500
+"""Pods that one step may check."""
+MAX_REMEDY_NODES: Final = 256
 """Most nodes of a pool in which remedies are looked for at once, where a viewer waits for the answer: some 20 ms."""
 
 _log = structlog.get_logger()
@@ -63,11 +63,11 @@ class ExplainedWait(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class _Started:
+class _PendingExplanation:
     """An explanation that is under way."""
 
     pod: "WatchedPod"
-    like: "_EquivalenceKey"
+    key: "_EquivalenceKey"
     pool: "PoolFacts | None"
     steps: "Generator[None, None, Explanation]"
     at: float
@@ -87,40 +87,40 @@ class WaitExplanations:
         self._joinable = joinable
         self._monotonic = monotonic
         self._found: dict[PodUid, ExplainedWait] = {}
-        self._news: set[PodUid] = set()
+        self._updated: set[PodUid] = set()
         # explained since they were taken
-        self._tried: dict[PodUid, float] = {}
-        self._turns: OrderedDict[PodUid, None] = OrderedDict()
+        self._explained_at: dict[PodUid, float] = {}
+        self._queue: OrderedDict[PodUid, None] = OrderedDict()
         # those that were explained longest ago first
         self._changed_at: dict[str, float] = {}
         # resource -> when something of its pool changed
-        self._started: _Started | None = None
+        self._pending: _PendingExplanation | None = None
 
     def get(self, uid: "PodUid") -> ExplainedWait | None:
         return self._found.get(uid)
 
-    def take_news(self) -> "set[PodUid]":
+    def take_updated(self) -> "set[PodUid]":
         """Return the pods that were explained since the last call."""
-        news, self._news = self._news, set()
-        return news
+        updated, self._updated = self._updated, set()
+        return updated
 
     def add(self, uid: "PodUid") -> None:
         """Let a pod that begins to wait have the next turn."""
-        if uid not in self._turns:
-            self._turns[uid] = None
-            self._turns.move_to_end(uid, last=False)
+        if uid not in self._queue:
+            self._queue[uid] = None
+            self._queue.move_to_end(uid, last=False)
 
     def discard(self, uid: "PodUid") -> None:
         """Forget a pod that does not wait any more."""
-        self._turns.pop(uid, None)
+        self._queue.pop(uid, None)
         self._found.pop(uid, None)
-        self._tried.pop(uid, None)
+        self._explained_at.pop(uid, None)
 
     def note_change(self, resource: str) -> None:
         """Let pods that wait for the resource be explained again."""
         self._changed_at[resource] = self._monotonic()
 
-    def work(self, is_viewed: "Callable[[str], bool]") -> float:
+    def explain_due(self, is_viewed: "Callable[[str], bool]") -> float:
         """Explain pods whose turn it is, for a moment; return how long to pause.
 
         Args:
@@ -128,11 +128,11 @@ class WaitExplanations:
         """
         began = self._monotonic()
         spent_s = 0.0
-        while spent_s < MOST_S:
-            self._started = self._started or self._next(is_viewed)
-            if self._started is None:
+        while spent_s < MAX_BATCH_S:
+            self._pending = self._pending or self._start_next(is_viewed)
+            if self._pending is None:
                 return IDLE_S
-            self._go_on(self._started)
+            self._advance(self._pending)
             spent_s = self._monotonic() - began
         return spent_s * (1 / SHARE - 1)
 
@@ -147,7 +147,9 @@ class WaitExplanations:
         question = self._question(seen, self._monotonic(), most_nodes=most_nodes)
         reader, index = self._cluster.reader, self._cluster.index
         pool = index.pool_of(seen.facts.demand.resource)
-        is_large = pool is not None and len(index.state(pool.name).devices_by_node) > MOST_NODES
+        is_large = (
+            pool is not None and len(index.state(pool.name).devices_by_node) > MAX_REMEDY_NODES
+        )
         return explain(reader, index, question, with_remedies=not (is_quick and is_large))
 
     def _question(self, seen: "WatchedPod", now: float, *, most_nodes: int) -> WaitQuestion:
@@ -164,56 +166,56 @@ class WaitExplanations:
             most_nodes=most_nodes,
         )
 
-    def _next(self, is_viewed: "Callable[[str], bool]") -> _Started | None:
+    def _start_next(self, is_viewed: "Callable[[str], bool]") -> _PendingExplanation | None:
         """Start to explain the first pod that has a turn."""
         now = self._monotonic()
-        for _ in range(min(MOST_CHECKED, len(self._turns))):
-            uid = next(iter(self._turns))
-            self._turns.move_to_end(uid)
+        for _ in range(min(MAX_CHECKED, len(self._queue))):
+            uid = next(iter(self._queue))
+            self._queue.move_to_end(uid)
             seen = self._cluster.pods.get(uid)
             if seen is not None and is_viewed(seen.facts.namespace) and self._is_due(seen, now):
                 return self._start(seen, now)
         return None
 
-    def _start(self, seen: "WatchedPod", now: float) -> _Started:
+    def _start(self, seen: "WatchedPod", now: float) -> _PendingExplanation:
         cluster = self._cluster
         question = self._question(seen, now, most_nodes=0)
         steps = explanation_steps(cluster.reader, cluster.index, question)
         pool = cluster.index.pool_of(seen.facts.demand.resource)
-        return _Started(seen, self._equivalence_key(seen), pool, steps, now)
+        return _PendingExplanation(seen, self._equivalence_key(seen), pool, steps, now)
 
-    def _go_on(self, started: _Started) -> None:
-        pod = started.pod.facts
-        if self._cluster.index.pool_of(pod.demand.resource) != started.pool:
-            self._started = None  # it is another question by now
+    def _advance(self, pending: _PendingExplanation) -> None:
+        pod = pending.pod.facts
+        if self._cluster.index.pool_of(pod.demand.resource) != pending.pool:
+            self._pending = None  # the pool changed meanwhile
             return
         try:
-            next(started.steps)
+            next(pending.steps)
         except StopIteration as end:
-            self._finish(started, explained_wait(end.value, started.at))
-        except Exception as error:  # noqa: BLE001  # the per-item boundary: said, and tried again later
+            self._finish(pending, explained_wait(end.value, pending.at))
+        except Exception as error:  # noqa: BLE001  # the per-item boundary: logged, and tried again later
             _log.error("pod could not be explained", pod=pod.ref, error=one_line(str(error)))
-            self._tried[pod.uid] = started.at
-            self._started = None
+            self._explained_at[pod.uid] = pending.at
+            self._pending = None
 
-    def _finish(self, started: _Started, found: ExplainedWait) -> None:
+    def _finish(self, pending: _PendingExplanation, found: ExplainedWait) -> None:
         """Keep an explanation for its pod, and for those that are alike and have a turn soon."""
-        self._started = None
-        uids = [started.pod.facts.uid]
-        for uid, _ in zip(self._turns, range(MOST_CHECKED), strict=False):
+        self._pending = None
+        uids = [pending.pod.facts.uid]
+        for uid, _ in zip(self._queue, range(MAX_CHECKED), strict=False):
             seen = self._cluster.pods.get(uid)
             if (
                 seen is not None
-                and self._is_due(seen, started.at)
-                and self._equivalence_key(seen) == started.like
+                and self._is_due(seen, pending.at)
+                and self._equivalence_key(seen) == pending.key
             ):
                 uids.append(uid)
         for uid in uids:
-            if uid in self._turns:
-                self._turns.move_to_end(uid)
+            if uid in self._queue:
+                self._queue.move_to_end(uid)
                 self._found[uid] = found
-                self._tried[uid] = found.at
-                self._news.add(uid)
+                self._explained_at[uid] = found.at
+                self._updated.add(uid)
 
     def _usable_pools(self, seen: "WatchedPod") -> "list[GPUPool]":
         return usable_pools(
@@ -224,12 +226,14 @@ class WaitExplanations:
         )
 
     def _is_due(self, seen: "WatchedPod", now: float) -> bool:
-        tried = self._tried.get(seen.facts.uid)
-        if tried is None:
+        explained_at = self._explained_at.get(seen.facts.uid)
+        if explained_at is None:
             return True
         changed_at = self._changed_at.get(seen.facts.demand.resource)
-        is_news = changed_at is not None and changed_at >= tried
-        return (is_news and now - tried >= AGAIN_S) or now - tried >= RESYNC_S
+        is_changed = changed_at is not None and changed_at >= explained_at
+        return (
+            is_changed and now - explained_at >= MIN_INTERVAL_S
+        ) or now - explained_at >= RESYNC_S
 
     def _equivalence_key(self, seen: "WatchedPod") -> "_EquivalenceKey":
         pod, peers = seen.facts, self._cluster.index.peers

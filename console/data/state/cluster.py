@@ -75,24 +75,24 @@ class WatchedDevices:
 
     def replace_in_steps(self, items: "Sequence[ObservedDevice]") -> "Iterator[None]":
         """Take over a full list in steps."""
-        news: list[ObservedDevice] = []
+        changed: list[ObservedDevice] = []
         for entry in steps(items):
-            news += filter(self._is_news, entry)
+            changed += filter(self._is_changed, entry)
             yield
         yield from self._sink.replace_in_steps(items)
-        for item in news:
+        for item in changed:
             self._note(item)
 
     def upsert(self, item: "ObservedDevice") -> None:
-        is_news = self._is_news(item)
+        is_changed = self._is_changed(item)
         self._sink.upsert(item)
-        if is_news:
+        if is_changed:
             self._note(item)
 
     def discard(self, item: "ObservedDevice") -> None:
         self._sink.discard(item)
 
-    def _is_news(self, item: "ObservedDevice") -> bool:
+    def _is_changed(self, item: "ObservedDevice") -> bool:
         current = self._sink.store.get(item.facts.name)
         if current is None:
             return True

@@ -108,7 +108,7 @@ class WatchedPods:
             for pod in some_unitless:
                 self.upsert(pod)
             yield
-        for entry in steps(sorted(pods, key=lambda item: item.facts.phase.turn)):
+        for entry in steps(sorted(pods, key=lambda item: item.facts.phase.observe_order)):
             for item in entry:
                 self.upsert(item)
             yield

@@ -169,7 +169,7 @@ class ClusterRows:
         left = self._make_rows(changed.nodes, left, self._make_node)
         left = self._make_rows(changed.devices, left, self._make_device)
         self._make_rows(changed.reservations, left, self._make_reservation)
-        for uid in {*self.explanations.take_news(), *self._waiting.moved()}:
+        for uid in {*self.explanations.take_updated(), *self._waiting.moved()}:
             self._make_wait(uid)
         self._make_ended()
         self._make_control_plane(interrupted, unreadable)
@@ -185,7 +185,7 @@ class ClusterRows:
 
         Their rows are made in the next step.
         """
-        return self.explanations.work(sees) if self._cluster.is_exact else IDLE_S
+        return self.explanations.explain_due(sees) if self._cluster.is_exact else IDLE_S
 
     def _make_rows(self, keys: "set[Key]", most: int, make: "Callable[[Key], None]") -> int:
         """Make rows of so many keys; return how many more may be made."""

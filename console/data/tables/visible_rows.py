@@ -106,13 +106,13 @@ class RowViewer:
             at: Clock.monotonic() of the moment.
         """
         left_s = holder.expires_in_s
-        is_seen = self.visibility.sees(holder.namespace)
+        is_visible = self.visibility.sees(holder.namespace)
         return rows.HolderEntry(
-            pod=holder.ref if is_seen else "",
+            pod=holder.ref if is_visible else "",
             units=holder.units,
             is_reserved=holder.is_reserved,
             expires="" if left_s is None else self._moments.text(at + left_s),
-            created=holder.created if is_seen else "",
+            created=holder.created if is_visible else "",
         )
 
     def sees_pod(self, ref: str) -> bool:

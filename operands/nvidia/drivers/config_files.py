@@ -68,7 +68,7 @@ class NamedConfigMap:
     """A ConfigMap that a field of the spec names."""
 
     name: str
-    where: str
+    spec_path: str
     """The object and the field; messages begin with it."""
     namespace: str
     keys: Mapping[str, tuple[str, ...]]
@@ -83,7 +83,7 @@ class NamedConfigMap:
         if self.name not in self.keys:
             raise StateSettingsError(
                 StateFault.CONFIG_MAP_MISSING,
-                f"{self.where}: there is no ConfigMap {self.namespace}/{self.name}: create it, or name another one",
+                f"{self.spec_path}: there is no ConfigMap {self.namespace}/{self.name}: create it, or name another one",
             )
         paths = {key: f"{directory}/{key}" for key in sorted(self.keys[self.name])}
         return _chosen_files(
@@ -142,7 +142,7 @@ def module_parameters(config: NamedConfigMap, containers: "Collection[str]") -> 
 def _named(driver: "DriverDescription", name: str, field: str) -> NamedConfigMap:
     return NamedConfigMap(
         name=name,
-        where=f"{driver.where}.{field}",
+        spec_path=f"{driver.spec_path}.{field}",
         namespace=driver.namespace,
         keys=driver.config_keys,
     )
@@ -158,7 +158,7 @@ def _repositories(driver: "DriverDescription", group: "DriverGroup") -> list[Con
     if named_files and directories is None:
         raise StateSettingsError(
             StateFault.SPEC_INVALID,
-            f"{named_files[0][2].where}: it is not known where nodes of {group.os_tag} have such files, only where those"
+            f"{named_files[0][2].spec_path}: it is not known where nodes of {group.os_tag} have such files, only where those"
             f" of {', '.join(sorted(_DIRECTORIES))} have them: leave the field out, and put them into the image",
         )
     return [

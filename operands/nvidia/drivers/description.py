@@ -41,9 +41,9 @@ class LicenceFiles:
 class DriverDescription:
     """A driver."""
 
-    where: str
+    spec_path: str
     """The object and the part of its spec, such as `ClusterPolicy gpus: spec.driver`; messages begin with it."""
-    where_beside: str
+    add_ons_path: str
     """The same of the parts `gds` and `gdrcopy`."""
     namespace: str
     spec: driver_blocks.DriverFields
@@ -77,20 +77,20 @@ class DriverDescription:
 
     def image(self, group: "DriverGroup") -> str:
         """Return the driver's image for a group of nodes."""
-        return group_image(self.spec, group, where=self.where, environment=self.environment)
+        return group_image(self.spec, group, spec_path=self.spec_path, environment=self.environment)
 
     def manager_image(self) -> str:
         """Return the image of k8s-driver-manager, which is the same for all nodes."""
-        where = f"{self.where}.manager"
-        return image(self.spec.manager, where=where, environment=self.environment)
+        spec_path = f"{self.spec_path}.manager"
+        return image(self.spec.manager, spec_path=spec_path, environment=self.environment)
 
     def gds_image(self, group: "DriverGroup") -> str:
-        where = f"{self.where_beside}.gds"
-        return group_image(self.gds, group, where=where, environment=self.environment)
+        spec_path = f"{self.add_ons_path}.gds"
+        return group_image(self.gds, group, spec_path=spec_path, environment=self.environment)
 
     def gdrcopy_image(self, group: "DriverGroup") -> str:
-        where = f"{self.where_beside}.gdrcopy"
-        return group_image(self.gdrcopy, group, where=where, environment=self.environment)
+        spec_path = f"{self.add_ons_path}.gdrcopy"
+        return group_image(self.gdrcopy, group, spec_path=spec_path, environment=self.environment)
 
     def check(self) -> None:
         """Check what belongs together.
@@ -104,15 +104,15 @@ class DriverDescription:
         if self.is_precompiled and beside:
             raise StateSettingsError(
                 StateFault.SPEC_INVALID,
-                f"{self.where}.usePrecompiled: a precompiled driver runs without GPUDirect Storage and GDRCopy:"
-                f" switch {' and '.join(f'{self.where_beside}.{name}' for name in beside)} off, or usePrecompiled",
+                f"{self.spec_path}.usePrecompiled: a precompiled driver runs without GPUDirect Storage and GDRCopy:"
+                f" switch {' and '.join(f'{self.add_ons_path}.{name}' for name in beside)} off, or usePrecompiled",
             )
         modules = self.spec.kernel_module_type
         if self._needs_open_modules() and modules is not driver_blocks.KernelModuleType.OPEN:
             raise StateSettingsError(
                 StateFault.SPEC_INVALID,
-                f"{self.where_beside}.gds: GPUDirect Storage runs with the open kernel modules only from version"
-                f" 2.17.5 on, or by digest: set {self.where}.kernelModuleType to open",
+                f"{self.add_ons_path}.gds: GPUDirect Storage runs with the open kernel modules only from version"
+                f" 2.17.5 on, or by digest: set {self.spec_path}.kernelModuleType to open",
             )
 
     def _needs_open_modules(self) -> bool:
@@ -126,28 +126,28 @@ class DriverDescription:
         return tuple(int(group or 0) for group in found.groups()) >= _OPEN_MODULES_ONLY
 
 
-def image(block: "ImageFields", *, where: str, environment: Mapping[str, str]) -> str:
+def image(block: "ImageFields", *, spec_path: str, environment: Mapping[str, str]) -> str:
     """Return an image that is the same for all nodes.
 
     Raises:
         StateSettingsError: it is given in half, or nowhere.
     """
     try:
-        return operand_image(block, field=where, environment=environment)
+        return operand_image(block, field=spec_path, environment=environment)
     except ImageSourceError as error:
         raise StateSettingsError(StateFault.IMAGE_INVALID, str(error)) from error
 
 
 def group_image(
-    block: "ImageFields", group: "DriverGroup", *, where: str, environment: Mapping[str, str]
+    block: "ImageFields", group: "DriverGroup", *, spec_path: str, environment: Mapping[str, str]
 ) -> str:
     """Return an image whose tag ends with the system of the nodes.
 
     Raises:
         StateSettingsError: it is given in half, or nowhere, or has no tag.
     """
-    common = image(block, where=where, environment=environment)
+    common = image(block, spec_path=spec_path, environment=environment)
     try:
-        return image_for_nodes(common, field=where, os_tag=group.os_tag, kernel=group.kernel)
+        return image_for_nodes(common, field=spec_path, os_tag=group.os_tag, kernel=group.kernel)
     except ImageSourceError as error:
         raise StateSettingsError(StateFault.IMAGE_INVALID, str(error)) from error

@@ -105,18 +105,18 @@ def software_without_driver(
 
 
 def driver_groups(
-    software: "Sequence[HostSoftware]", grouping: DriverGrouping, *, where: str
+    software: "Sequence[HostSoftware]", grouping: DriverGrouping, *, spec_path: str
 ) -> tuple[DriverGroup, ...]:
     """Return the groups, sorted. Nodes of which too little is known are in none.
 
     Raises:
-        StateSettingsError: there are nodes, and all of them are in no group; the message begins with `where`.
+        StateSettingsError: there are nodes, and all of them are in no group; the message begins with `spec_path`.
     """
     without = software_without_driver(software, grouping)
     groups = {_group(item, grouping) for item in software if item not in without}
     if without and not groups:
         raise StateSettingsError(
-            StateFault.OS_UNKNOWN, f"{where}: no node gets it: {next(iter(without.values()))}"
+            StateFault.OS_UNKNOWN, f"{spec_path}: no node gets it: {next(iter(without.values()))}"
         )
     return tuple(sorted(groups))
 

@@ -38,8 +38,8 @@ def description_of(settings: PolicyOperands) -> DriverDescription:
     spec, driver = settings.spec, settings.spec.driver
     licence = driver.licensing_config
     return DriverDescription(
-        where=settings.path("driver"),
-        where_beside=f"ClusterPolicy {settings.name}: spec",
+        spec_path=settings.path("driver"),
+        add_ons_path=f"ClusterPolicy {settings.name}: spec",
         namespace=settings.namespace,
         spec=driver,
         args=tuple(driver.args or ("init",)),
@@ -78,7 +78,7 @@ def _why_off(settings: PolicyOperands) -> str:
 def _build(settings: PolicyOperands) -> list[dict[str, Any]]:
     driver, objects = description_of(settings), load_assets(NAME)
     driver.check()
-    groups = driver_groups(settings.software, driver.grouping, where=driver.where)
+    groups = driver_groups(settings.software, driver.grouping, spec_path=driver.spec_path)
     manifest = object_of(objects, "DaemonSet")
     objects.remove(manifest)
     daemon_sets = [

@@ -54,20 +54,22 @@ def _build(settings: PolicyOperands) -> list[Json]:
     objects = load_assets(NAME)
     manifest = object_of(objects, "DaemonSet")
     objects.remove(manifest)
-    where = settings.path("vgpuManager")
-    groups = driver_groups(settings.software, DriverGrouping.SYSTEM, where=where)
+    spec_path = settings.path("vgpuManager")
+    groups = driver_groups(settings.software, DriverGrouping.SYSTEM, spec_path=spec_path)
     daemon_sets = [_daemon_set(manifest, group, settings) for group in groups]
     return finish_policy(NAME, [*objects, *daemon_sets], settings)
 
 
 def _daemon_set(manifest: Json, group: DriverGroup, settings: PolicyOperands) -> Json:
     block, found = settings.spec.vgpu_manager, copy.deepcopy(manifest)
-    where, environment = settings.path("vgpuManager"), settings.environment
+    spec_path, environment = settings.path("vgpuManager"), settings.environment
     found["metadata"]["name"] = object_name(_DAEMON_SET, group.os_tag)
     manager = "vgpuManager.driverManager"
     set_driver_manager(found, block.driver_manager, field=manager, settings=settings)
     container = container_of(found, _MAIN)
-    set_image(container, group_image(block, group, where=where, environment=environment), block)
+    set_image(
+        container, group_image(block, group, spec_path=spec_path, environment=environment), block
+    )
     add_pull_secrets(found, block)
     if block.args:
         container["args"] = list(block.args)
@@ -75,7 +77,7 @@ def _daemon_set(manifest: Json, group: DriverGroup, settings: PolicyOperands) ->
     if block.kernel_module_config.name:
         config = config_files.NamedConfigMap(
             name=block.kernel_module_config.name,
-            where=f"{where}.kernelModuleConfig",
+            spec_path=f"{spec_path}.kernelModuleConfig",
             namespace=settings.namespace,
             keys=settings.config_keys,
         )

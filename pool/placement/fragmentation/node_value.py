@@ -2,7 +2,7 @@
 
     V = H - S + B, in milli of devices
     H = sum over devices of v(rest): the expected fill of each rest
-    S = E[(X - c)+] / r: what will be stranded because CPU runs out; X ~ Normal(r H, s^2 H) is the CPU that pods
+    S = E[(X - c)+] / r: what stays unusable because CPU runs out; X ~ Normal(r H, s^2 H) is the CPU that pods
         filling H ask, c the free CPU, r the target workload's CPU per device, s its deviation; the same with memory,
         and S is the larger of both
     B = capacity for pods of several devices (`capacity_weights`), which becomes rare first
@@ -79,9 +79,9 @@ class NodeValue:
         """Return V of an expected fill H, a number of idle devices, free CPU and free memory."""
         value = filled
         if cpu_milli is not None and filled > 0:
-            value -= self._cpu.stranded(filled, cpu_milli)
+            value -= self._cpu.unusable(filled, cpu_milli)
         if memory_mib is not None and filled > 0:
-            value = min(value, filled - self._memory.stranded(filled, memory_mib))
+            value = min(value, filled - self._memory.unusable(filled, memory_mib))
         if idle >= self._least:
             for shape in self._shapes:  # WeightedShape.pod_count, without its call
                 pod_count = idle // shape.devices
@@ -105,7 +105,7 @@ class _CompanionDemand:
     ) -> None:
         self._rate, self._deviation = _per_device(shapes, amount)
 
-    def stranded(self, filled: float, free: int) -> float:
+    def unusable(self, filled: float, free: int) -> float:
         """Return the milli of an expected fill that it is not enough for."""
         rate = self._rate
         if not rate:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Final, final
 import msgspec
 
 from api.kinds.gpupool import AllocationMode, SlicePlacement
+from api.status_conditions import parse_time
 from pool.compute_resources import NOTHING, ComputeResources
 from pool.layout import most_units_of_a_device
-from pool.model import created_at
 from pool.placement.fragmentation.target_workload import WHOLE_DEVICE, TargetShape, TargetWorkload
 from pool.placement.unit_request import UnitRequest, request_by_containers
 
@@ -109,7 +109,7 @@ class RecentDemands:
 
     def observe(self, pod: "PodFacts") -> None:
         """Count a pod that is observed for the first time; one of unknown age or demand does not count."""
-        created = created_at(pod)
+        created = parse_time(pod.created)
         if created is None or not pod.demand.containers:
             return
         resource = pod.demand.resource

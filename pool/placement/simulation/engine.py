@@ -150,7 +150,7 @@ class _Run:
 
     def _retry(self, node: int) -> None:
         """Place waiting pods, by priority and arrival. None fits on any other node, since none did before."""
-        heads = [(self._turn(pods[0]), kind) for kind, pods in self._waiting.items()]
+        heads = [(self._queue_order(pods[0]), kind) for kind, pods in self._waiting.items()]
         heapq.heapify(heads)
         while heads:
             (_, number), kind = heapq.heappop(heads)
@@ -162,11 +162,11 @@ class _Run:
             pods = self._waiting[kind]
             pods.popleft()
             if pods:
-                heapq.heappush(heads, (self._turn(pods[0]), kind))
+                heapq.heappush(heads, (self._queue_order(pods[0]), kind))
             else:
                 del self._waiting[kind]
 
-    def _turn(self, number: int) -> tuple[int, int]:
+    def _queue_order(self, number: int) -> tuple[int, int]:
         return -self._demands[number].priority, number
 
     def _record(self) -> None:

@@ -22,8 +22,8 @@ class DemandBatch:
 
     _planned: "AbstractSet[PodUid]" = field(default=frozenset())
     _seen: "AbstractSet[PodUid]" = field(default=frozenset())
-    _opened: float | None = None
-    _grown: float = 0.0
+    _first_arrival: float | None = None
+    _last_arrival: float = 0.0
 
     def wait_s(self, waiting: "AbstractSet[PodUid]", now: float) -> float:
         """Return after which time to reconcile again; 0 where the pods are to be planned now.
@@ -32,14 +32,14 @@ class DemandBatch:
         """
         if waiting <= self._planned:
             return self._close(waiting)
-        if self._opened is None:
-            self._opened = self._grown = now
+        if self._first_arrival is None:
+            self._first_arrival = self._last_arrival = now
         elif not waiting <= self._seen:
-            self._grown = now
+            self._last_arrival = now
         self._seen = waiting
-        due = min(self._grown + IDLE_S, self._opened + MAX_S)
+        due = min(self._last_arrival + IDLE_S, self._first_arrival + MAX_S)
         return self._close(waiting) if due <= now else due - now
 
     def _close(self, waiting: "AbstractSet[PodUid]") -> float:
-        self._planned, self._seen, self._opened = waiting, frozenset(), None
+        self._planned, self._seen, self._first_arrival = waiting, frozenset(), None
         return 0.0

@@ -124,5 +124,5 @@ class PassedOverNodes:
         )
         narrowed = with_terms(selection, [NodeSelectorTerm(match_expressions=excluded)])
         return dataclasses.replace(
-            pod, selection=structs.replace(narrowed, untold=(*selection.untold, *texts))
+            pod, selection=structs.replace(narrowed, omitted=(*selection.omitted, *texts))
         )

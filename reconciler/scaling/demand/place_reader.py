@@ -158,7 +158,7 @@ class PlaceReader:
                     found, is_bound = await self._place_of_claim(namespace, asked)
                     seconds = BOUND_S if is_bound else FRESH_S
             except KubeError:  # counted by the client
-                found = Place(untold=_words(asked))
+                found = Place(omitted=_words(asked))
         self._cached[key] = (now + seconds, found)
 
     async def _place_of_claim(self, namespace: str, name: str) -> tuple[Place, bool]:
@@ -183,7 +183,7 @@ class PlaceReader:
         if (
             storage_class.provisioner == _NO_PROVISIONER
         ):  # one of the volumes that exist, on any node
-            return Place(untold=_words(name)), False
+            return Place(omitted=_words(name)), False
         return place_of_class(name, storage_class.allowed_topologies or ()), False
 
     async def _nodes_of(self, rule: PeerRule) -> _Nodes:

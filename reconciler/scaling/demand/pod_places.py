@@ -42,7 +42,7 @@ class Place:
 
     terms: tuple[NodeSelectorTerm, ...] = ()
     """Terms of which one must hold; none: it may be anywhere."""
-    untold: str = ""
+    omitted: str = ""
     """What labels do not say; empty where they say all."""
     undecided: str = ""
     """Why no node can be the right one yet."""
@@ -92,7 +92,7 @@ def place_by_peers(
             where = f"{rule} wants a node near other pods, of which none is bound yet"
             return Place() if rule.counts_itself else Place(undecided=where)
         case PeerKind.AFFINITY if not _can_be_asked_for(rule.key):
-            return Place(untold=str(rule))
+            return Place(omitted=str(rule))
         case PeerKind.AFFINITY:
             return _place(rule.key, SelectorOperator.IN, counts)
         case PeerKind.ANTI_AFFINITY:
@@ -110,21 +110,21 @@ def placed(selection: PodSelection, places: "Iterable[Place]") -> PodSelection:
 
     Of the rules those are left that keep pods of one plan apart.
     """
-    untold: list[str] = []
+    omitted: list[str] = []
     undecided = ""
     for place in places:
         narrowed = with_terms(selection, place.terms)
         if len(narrowed.affinity) <= _MOST_TERMS:
             selection = narrowed
         else:
-            untold.append("places of volumes that are too many")
-        untold += [place.untold] if place.untold else []
+            omitted.append("places of volumes that are too many")
+        omitted += [place.omitted] if place.omitted else []
         undecided = undecided or place.undecided
     return structs.replace(
         selection,
         claims=(),
         peers=tuple(rule for rule in selection.peers if rule.forbids_two_on_a_node),
-        untold=(*selection.untold, *dict.fromkeys(untold)),
+        omitted=(*selection.omitted, *dict.fromkeys(omitted)),
         undecided=undecided,
     )
 

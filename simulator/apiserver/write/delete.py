@@ -110,7 +110,7 @@ class Deleter:
         last, is_gone = self._delete_now(resource, stored, options.grace_s)
         return WriteResult(status=200, encoded=_answer(resource, last, is_gone=is_gone))
 
-    def delete_unasked(
+    def delete_without_admission(
         self, resource: "ResourceType", stored: "Stored", options: DeleteOptions
     ) -> None:
         """Delete one object, or start its deletion, without calling admission.

@@ -74,7 +74,7 @@ class Evictor:
         if not _is_harmless(stored):
             self._ask_budget(stored, caller)
         if not caller.dry_run:
-            self._deleter.delete_unasked(PODS, stored, options)
+            self._deleter.delete_without_admission(PODS, stored, options)
         return WriteResult(status=201, encoded=_EVICTED)
 
     def _ask_budget(self, pod: "Stored", caller: "Caller") -> None:

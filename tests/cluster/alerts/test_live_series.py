@@ -41,33 +41,33 @@ READER = f"{BINDINGS}/{constants.METRICS_READER}"
 
 
 @dataclass(frozen=True)
-class Watched:
-    """A Prometheus that has seen the half hour."""
+class RecordedHalfHour:
+    """A Prometheus that scraped the half hour."""
 
     prometheus: Prometheus
     since: float
     until: float
 
-    async def shows(self, expression: str) -> bool:
+    async def has_values(self, expression: str) -> bool:
         return await self.prometheus.has_values(expression, since=self.since, until=self.until)
 
 
 @pytest.fixture(scope="module")
-def watched(
+def recorded(
     control_plane: ControlPlane,
     kubectl: Kubectl,
     kwok: components.Kwok,
     progress: Callable[[str], None],
-) -> Iterator[Watched]:
+) -> Iterator[RecordedHalfHour]:
     program = binaries.find_prometheus("prometheus", progress)
     prometheus = Prometheus(control_plane, program, name="prometheus-of-the-half-hour")
-    system = GpuSystem(control_plane, kubectl, prefix="watched-")
+    system = GpuSystem(control_plane, kubectl, prefix="recorded-")
     started = time.monotonic()
     try:
         since, until = asyncio.run(play(system, control_plane, prometheus))
         took = time.monotonic() - started
         progress(f"half an hour was played in {until - since:.0f} s, {took:.0f} s with all around")
-        yield Watched(prometheus, since, until)
+        yield RecordedHalfHour(prometheus, since, until)
     finally:
         prometheus.close()
         asyncio.run(system.uninstall())
@@ -87,7 +87,7 @@ async def play(
         device_pages() as (pages, device_job),
         pod_metrics(api, namespace) as pod_job,
     ):
-        story = HalfHour(api, namespace, pages, seen=partial(is_seen, prometheus))
+        story = HalfHour(api, namespace, pages, seen=partial(wait_for_series, prometheus))
         uuids = [uuid_of(story.first, number) for number in range(GPUS)]
         try:
             async with plugin_process(
@@ -173,7 +173,7 @@ async def delete_nodes(control_plane: ControlPlane) -> None:
         )
 
 
-async def is_seen(prometheus: Prometheus, expression: str) -> None:
+async def wait_for_series(prometheus: Prometheus, expression: str) -> None:
     """Wait until Prometheus has series of an expression."""
     await polling.eventually(
         lambda: prometheus.query(expression), what=f"{expression} in Prometheus", every=0.2
@@ -206,38 +206,38 @@ def is_unseen(expression: promql_parser.Expr) -> bool:
 
 
 @pytest.mark.parametrize("name", QUERIES)
-async def test_a_panel_shows_what_happened(name: str, watched: Watched):
+async def test_a_panel_shows_what_happened(name: str, recorded: RecordedHalfHour):
     expression = ours(QUERIES[name])
-    is_visible = await watched.shows(expression)
+    is_visible = await recorded.has_values(expression)
     if name in UNSEEN_ANSWERS or is_unseen(promql_parser.parse(expression)):
         return
     assert is_visible, expression
 
 
 @pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert.name)
-async def test_an_alert_watches_what_is_there(alert: Alert, watched: Watched):
+async def test_an_alert_watches_what_is_there(alert: Alert, recorded: RecordedHalfHour):
     """Not that it is raised: each value that it compares is there."""
     for part in measured(promql_parser.parse(alert.expression)):
         if not is_unseen(part):
-            assert await watched.shows(str(part)), str(part)
+            assert await recorded.has_values(str(part)), str(part)
 
 
 @pytest.mark.parametrize("rule", RECORDING_RULES, ids=lambda rule: rule.name)
-async def test_a_recorded_series_is_there(rule: RecordingRule, watched: Watched):
+async def test_a_recorded_series_is_there(rule: RecordingRule, recorded: RecordedHalfHour):
     tree = promql_parser.parse(rule.expression)
-    assert is_unseen(tree) or await watched.shows(rule.expression)
+    assert is_unseen(tree) or await recorded.has_values(rule.expression)
 
 
 @pytest.mark.parametrize("series", UNSEEN_SERIES)
-async def test_a_series_that_is_excused_is_not_there(series: str, watched: Watched):
-    assert not await watched.shows(series), UNSEEN_SERIES[series]
+async def test_a_series_that_is_excused_is_not_there(series: str, recorded: RecordedHalfHour):
+    assert not await recorded.has_values(series), UNSEEN_SERIES[series]
 
 
 @pytest.mark.parametrize("name", UNSEEN_ANSWERS)
-async def test_an_answer_that_is_excused_stays_empty(name: str, watched: Watched):
+async def test_an_answer_that_is_excused_stays_empty(name: str, recorded: RecordedHalfHour):
     expression = ours(QUERIES[name])
     assert not is_unseen(promql_parser.parse(expression)), "excused twice"
-    assert not await watched.shows(expression), UNSEEN_ANSWERS[name]
+    assert not await recorded.has_values(expression), UNSEEN_ANSWERS[name]
 
 
 def test_every_excuse_is_of_something_that_is_asked_for():

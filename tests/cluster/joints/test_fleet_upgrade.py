@@ -46,13 +46,13 @@ def fleet(
 async def test_each_node_is_upgraded_or_named_and_no_pod_of_others_leaves(
     fleet: "Callable[..., FleetUpgrade]", progress: "Callable[[str], None]"
 ):
-    await told(fleet(static=10, bought=2, max_unavailable=50), progress)
+    await upgrade_fleet(fleet(static=10, bought=2, max_unavailable=50), progress)
 
 
 async def test_fifty_nodes_of_which_karpenter_could_take_the_emptied_ones(
     fleet: "Callable[..., FleetUpgrade]", progress: "Callable[[str], None]"
 ):
-    await told(fleet(static=46, bought=4, max_unavailable=25, tag=COMPILES), progress)
+    await upgrade_fleet(fleet(static=46, bought=4, max_unavailable=25, tag=COMPILES), progress)
 
 
 async def test_fifty_nodes_at_rest_have_no_write_but_leases_for_ten_minutes(
@@ -83,7 +83,7 @@ async def others_than_leases(audit: "AuditLog", mark: int) -> "list[Write]":
     return [write for write in written if write.resource != "leases"]
 
 
-async def told(story: FleetUpgrade, progress: "Callable[[str], None]") -> None:
+async def upgrade_fleet(story: FleetUpgrade, progress: "Callable[[str], None]") -> None:
     now = asyncio.get_running_loop().time
     began = now()
     await story.begin()

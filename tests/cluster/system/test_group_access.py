@@ -18,7 +18,7 @@ from tests.cluster.system.workloads import (
     refused,
     running,
     template,
-    told,
+    wait_for_event,
 )
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ async def test_members_have_workloads_in_a_pool_and_nobody_else(
     body = {"spec": {"replicas": 1, "selector": {"app": "gpu"}, "template": copied}}
     body |= {"apiVersion": "v1", "kind": "ReplicationController", "metadata": {"name": "copy"}}
     await stranger.create(f"/api/v1/namespaces/{namespace}/replicationcontrollers", body)
-    await told(
+    await wait_for_event(
         member, namespace, "copy", "created by system:serviceaccount:kube-system:replication"
     )
     replica_set = {**a_stateful_set("mine", pool), "kind": "ReplicaSet"}
@@ -108,10 +108,12 @@ async def test_access_ends_with_its_time_its_group_and_not_with_the_webhook(
     try:
         await member.create(sets, a_stateful_set("old", pool))
         await running(member, namespace, "old")
-        await told(member, namespace, "old", "new pods of StatefulSet old are refused in pool")
+        await wait_for_event(
+            member, namespace, "old", "new pods of StatefulSet old are refused in pool"
+        )
 
         ended = "the access that member gave StatefulSet old ended"
-        await told(member, namespace, "old", ended, drains="old-0")
+        await wait_for_event(member, namespace, "old", ended, drains="old-0")
     finally:
         await system.reconfigure(workloads={})
     await member.patch(f"{sets}/old", RESTART)
@@ -122,10 +124,10 @@ async def test_access_ends_with_its_time_its_group_and_not_with_the_webhook(
     await stranger.patch(pool.path, {"spec": {"access": {"groups": ["others"]}}})
 
     closed = "the groups of member, who wrote StatefulSet old"
-    await told(member, namespace, "old", closed, drains="old-0")
+    await wait_for_event(member, namespace, "old", closed, drains="old-0")
     await stranger.patch(f"{deployments}/web", {"spec": {"replicas": 2}})
     closed = "the groups of member, who wrote Deployment web"
-    await told(member, namespace, "web", closed)
+    await wait_for_event(member, namespace, "web", closed)
     said = await kubectl_gpu("why", "deployment/web", "-n", namespace, "-o", "json")
     answer = json.loads(said.stdout)
     assert (answer["state"], closed in answer["message"]) == ("Refused", True), answer
@@ -157,7 +159,7 @@ async def test_signature_of_another_clusters_key_opens_nothing(
     await system.restore()
 
     foreign = "of StatefulSet restored is not of this control plane"
-    await told(member, namespace, "restored", foreign, drains="restored-0")
+    await wait_for_event(member, namespace, "restored", foreign, drains="restored-0")
     assert "written by stranger" in await refused(stranger.patch(restored, RESTART))
     await member.patch(restored, RESTART)
     await running(member, namespace, "restored")

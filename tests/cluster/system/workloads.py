@@ -91,7 +91,7 @@ async def running(api: client.ApiClient, namespace: str, prefix: str, count: int
     await polling.eventually(found, what=f"{count} running pods of {prefix}", within=90)
 
 
-async def told(
+async def wait_for_event(
     api: client.ApiClient, namespace: str, name: str, text: str, *, drains: str = ""
 ) -> None:
     """Wait for an Event about an object with the text; meanwhile delete a pod that its controller makes again."""

@@ -69,7 +69,7 @@ class History:
         self.kept_assignments = 0
         self.substituted = 0
         self._number = 0
-        self._turn = asyncio.Lock()
+        self._lock = asyncio.Lock()
         self._watch: asyncio.Queue[tuple[float, str, Pod]] = asyncio.Queue()
         self._running = AsyncExitStack()
 
@@ -139,7 +139,7 @@ class History:
 
     async def admit(self, bound: BoundPod) -> None:
         uid = bound.pod.metadata.uid
-        async with self._turn:
+        async with self._lock:
             can_have_it = self._can_have(bound)
             try:
                 got = await self.kubelet.admit(bound.pod)
@@ -186,7 +186,7 @@ class History:
                 holders[unit] = uid
 
     async def end_some(self) -> None:
-        async with self._turn:
+        async with self._lock:
             for uid in self.chance.sample(sorted(self.live), k=min(len(self.live), 3)):
                 if self.kubelet.units_of(uid):
                     self.kubelet.end(uid)
@@ -201,12 +201,12 @@ class History:
                 group.create_task(self.admit(pod))
 
     async def restart_kubelet(self) -> None:
-        async with self._turn:
+        async with self._lock:
             await self.kubelet.restart()
             await self._registered()
 
     async def restart_agent(self) -> None:
-        async with self._turn:
+        async with self._lock:
             await self._running.aclose()
             self.agent = Agent(self.kubelet, self.folder)
             for bound in self.live.values():
@@ -215,7 +215,7 @@ class History:
             await self._registered()
 
     async def sicken(self) -> None:
-        async with self._turn:
+        async with self._lock:
             self.unhealthy = {self.chance.choice(["GPU-0", "GPU-1", "GPU-s0"])}
             self.agent.served.advertise(self.advertised())
             await self._registered()

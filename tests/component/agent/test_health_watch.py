@@ -31,7 +31,7 @@ from tests.support.metric_samples import samples, series
 pytestmark = pytest.mark.looptime
 
 
-class Watched:
+class MonitoredNode:
     """A driver, the health states on its devices, and when they were said to have changed."""
 
     def __init__(self) -> None:
@@ -57,14 +57,14 @@ class Watched:
 
 
 @pytest.fixture
-async def watched() -> AsyncIterator[Watched]:
+async def node() -> AsyncIterator[MonitoredNode]:
     """That has looked once, and waits for events."""
-    watched = Watched()
-    await watched.observe()
+    node = MonitoredNode()
+    await node.observe()
     async with asyncio.TaskGroup() as group:
-        task = group.create_task(watched.watch.run())
+        task = group.create_task(node.watch.run())
         await asyncio.sleep(0)
-        yield watched
+        yield node
         task.cancel()
 
 
@@ -72,70 +72,72 @@ def counted(kind: EventKind, verdict: str) -> float:
     return samples()[series("gpu_agent_driver_events_total", kind=kind.value, verdict=verdict)]
 
 
-async def test_an_event_is_signalled_at_once(watched: Watched):
-    at = watched.now
-    watched.driver.emit_xid("GPU-1", 79)
+async def test_an_event_is_signalled_at_once(node: MonitoredNode):
+    at = node.now
+    node.driver.emit_xid("GPU-1", 79)
     await asyncio.sleep(0.001)
-    assert watched.reported == [at]
-    assert watched.reasons() == ["Xid79", ""]
+    assert node.reported == [at]
+    assert node.reasons() == ["Xid79", ""]
 
 
-async def test_events_that_come_together_are_signalled_once(watched: Watched):
-    watched.driver.emit_xid("GPU-1", 79)
-    watched.driver.emit_xid("GPU-2", 48)
-    watched.driver.emit_double_bit_ecc("GPU-2")
+async def test_events_that_come_together_are_signalled_once(node: MonitoredNode):
+    node.driver.emit_xid("GPU-1", 79)
+    node.driver.emit_xid("GPU-2", 48)
+    node.driver.emit_double_bit_ecc("GPU-2")
     await asyncio.sleep(0.001)
-    assert len(watched.reported) == 1
-    assert watched.reasons() == ["Xid79", "Xid48"]
+    assert len(node.reported) == 1
+    assert node.reasons() == ["Xid79", "Xid48"]
 
 
-async def test_an_event_without_a_change_of_health_is_counted_and_not_signalled(watched: Watched):
+async def test_an_event_without_a_change_of_health_is_counted_and_not_signalled(
+    node: MonitoredNode,
+):
     faults, ignored = counted(EventKind.XID, "fault"), counted(EventKind.XID, "ignored")
-    watched.driver.emit_xid("GPU-1", 31)
+    node.driver.emit_xid("GPU-1", 31)
     await asyncio.sleep(1.0)
-    assert watched.reported == []
-    watched.driver.emit_xid("GPU-1", 79)
+    assert node.reported == []
+    node.driver.emit_xid("GPU-1", 79)
     await asyncio.sleep(1.0)
-    watched.driver.emit_xid("GPU-1", 79)
+    node.driver.emit_xid("GPU-1", 79)
     await asyncio.sleep(1.0)
-    assert len(watched.reported) == 1
+    assert len(node.reported) == 1
     assert counted(EventKind.XID, "fault") == faults + 2
     assert counted(EventKind.XID, "ignored") == ignored + 1
 
 
-async def test_each_device_has_its_last_xid_with_its_time_a_fault_or_not(watched: Watched):
-    assert watched.watch.health("GPU-1").last_xid is None
-    began = format_time(watched.clock.utc_now())
-    watched.driver.emit_xid("GPU-1", 31)
+async def test_each_device_has_its_last_xid_with_its_time_a_fault_or_not(node: MonitoredNode):
+    assert node.watch.health("GPU-1").last_xid is None
+    began = format_time(node.clock.utc_now())
+    node.driver.emit_xid("GPU-1", 31)
     await asyncio.sleep(1.0)
-    assert watched.watch.health("GPU-1").last_xid == LastXid(code=31, time=began)
-    assert watched.watch.health("GPU-2").last_xid is None
-    watched.driver.emit_xid("", 79)
+    assert node.watch.health("GPU-1").last_xid == LastXid(code=31, time=began)
+    assert node.watch.health("GPU-2").last_xid is None
+    node.driver.emit_xid("", 79)
     await asyncio.sleep(1.0)
-    assert {watched.watch.health(uuid).last_xid for uuid in ("GPU-1", "GPU-2")} == {
-        LastXid(code=79, time=format_time(watched.clock.utc_now() - dt.timedelta(seconds=1)))
+    assert {node.watch.health(uuid).last_xid for uuid in ("GPU-1", "GPU-2")} == {
+        LastXid(code=79, time=format_time(node.clock.utc_now() - dt.timedelta(seconds=1)))
     }
 
 
-async def test_an_xid_that_repeats_itself_has_a_new_time_once_a_minute(watched: Watched):
+async def test_an_xid_that_repeats_itself_has_a_new_time_once_a_minute(node: MonitoredNode):
     times = set()
     for _ in range(12):
-        watched.driver.emit_xid("GPU-1", 31)
+        node.driver.emit_xid("GPU-1", 31)
         await asyncio.sleep(10.0)
-        xid = watched.watch.last_xid("GPU-1")
+        xid = node.watch.last_xid("GPU-1")
         assert xid is not None
         times.add(xid.time)
     assert len(times) == 2
 
 
-async def test_a_change_of_health_is_logged_with_its_device(watched: Watched):
+async def test_a_change_of_health_is_logged_with_its_device(node: MonitoredNode):
     with capture_logs() as logs:
-        watched.driver.emit_xid("GPU-1", 79)
+        node.driver.emit_xid("GPU-1", 79)
         await asyncio.sleep(1.0)
-        watched.driver.device("GPU-1").is_lost = True
-        await watched.observe()
-        watched.driver.device("GPU-1").reset()
-        await watched.observe()
+        node.driver.device("GPU-1").is_lost = True
+        await node.observe()
+        node.driver.device("GPU-1").reset()
+        await node.observe()
     reported = [line for line in logs if line["event"] == "device health changed"]
     assert [(line["before"], line["after"], line["log_level"]) for line in reported] == [
         ("Healthy", "Xid79", "warning"),
@@ -145,7 +147,7 @@ async def test_a_change_of_health_is_logged_with_its_device(watched: Watched):
     assert {(line["device"], line["address"]) for line in reported} == {("GPU-1", "0000:17:00.0")}
 
 
-async def test_devices_are_counted_by_health(watched: Watched):
+async def test_devices_are_counted_by_health(node: MonitoredNode):
     def devices() -> dict[str, float]:
         return {
             state.value: samples()[series("gpu_agent_cards", health=state.value)]
@@ -153,17 +155,17 @@ async def test_devices_are_counted_by_health(watched: Watched):
         }
 
     assert devices() == {"Healthy": 2, "Unhealthy": 0, "Lost": 0}
-    watched.driver.emit_xid("GPU-1", 79)
+    node.driver.emit_xid("GPU-1", 79)
     await asyncio.sleep(0.001)
     assert devices() == {"Healthy": 1, "Unhealthy": 1, "Lost": 0}
-    watched.driver.device("GPU-2").is_lost = True
-    await watched.observe()
+    node.driver.device("GPU-2").is_lost = True
+    await node.observe()
     assert devices() == {"Healthy": 0, "Unhealthy": 1, "Lost": 1}
 
 
-def know_actions(watched: Watched) -> None:
+def know_actions(node: MonitoredNode) -> None:
     """Let the driver have the field of recovery actions."""
-    for device in watched.driver.devices:
+    for device in node.driver.devices:
         device.recovery_action = RecoveryAction.NONE
 
 
@@ -171,58 +173,58 @@ def know_actions(watched: Watched) -> None:
     ("action", "expected"), [(RecoveryAction.NONE, ""), (RecoveryAction.GPU_RESET, "Xid94")]
 )
 async def test_an_xid_is_judged_by_the_action_that_the_driver_then_has(
-    watched: Watched, action: RecoveryAction, expected: str
+    node: MonitoredNode, action: RecoveryAction, expected: str
 ):
-    know_actions(watched)
-    await watched.observe()
-    watched.driver.device("GPU-1").recovery_action = action
-    watched.driver.emit_xid("GPU-1", 94)
+    know_actions(node)
+    await node.observe()
+    node.driver.device("GPU-1").recovery_action = action
+    node.driver.emit_xid("GPU-1", 94)
     await asyncio.sleep(0.001)
-    assert watched.reasons() == [expected, ""]
-    assert len(watched.reported) == bool(expected)
+    assert node.reasons() == [expected, ""]
+    assert len(node.reported) == bool(expected)
 
 
-async def test_a_driver_that_does_not_say_the_action_costs_half_a_second(watched: Watched):
-    know_actions(watched)
-    await watched.observe()
-    at = watched.now
-    watched.driver.reads_hang_s = 60.0
-    watched.driver.emit_xid("GPU-1", 94)
+async def test_a_driver_that_does_not_say_the_action_costs_half_a_second(node: MonitoredNode):
+    know_actions(node)
+    await node.observe()
+    at = node.now
+    node.driver.reads_hang_s = 60.0
+    node.driver.emit_xid("GPU-1", 94)
     await asyncio.sleep(1.0)
-    assert watched.reported == [at + ACTIONS_S]
-    assert watched.reasons() == ["Xid94", ""]
-    assert watched.watch.health("GPU-1").action is RecoveryAction.UNKNOWN
-    watched.driver.reads_hang_s = None
-    await watched.observe()
-    assert watched.reasons() == ["", ""]
+    assert node.reported == [at + ACTIONS_S]
+    assert node.reasons() == ["Xid94", ""]
+    assert node.watch.health("GPU-1").action is RecoveryAction.UNKNOWN
+    node.driver.reads_hang_s = None
+    await node.observe()
+    assert node.reasons() == ["", ""]
 
 
-async def test_a_driver_without_actions_is_not_asked(watched: Watched):
-    watched.driver.reads_hang_s = 60.0
-    watched.driver.emit_xid("GPU-1", 109)
+async def test_a_driver_without_actions_is_not_asked(node: MonitoredNode):
+    node.driver.reads_hang_s = 60.0
+    node.driver.emit_xid("GPU-1", 109)
     await asyncio.sleep(0.001)
-    assert watched.watch.health("GPU-1").action is RecoveryAction.GPU_RESET
+    assert node.watch.health("GPU-1").action is RecoveryAction.GPU_RESET
 
 
 @pytest.mark.parametrize("reason", [AgentDegraded.DRIVER_HANGS, AgentDegraded.DRIVER_NOT_LOADED])
 async def test_events_are_heard_again_after_the_driver_was_away(
-    watched: Watched, reason: AgentDegraded
+    node: MonitoredNode, reason: AgentDegraded
 ):
     failures = series("gpu_task_failures_total", task="driver.events")
     before = samples()[failures]
     with capture_logs() as logs:
-        watched.driver.go_away(reason)
+        node.driver.go_away(reason)
         await asyncio.sleep(600.0)
         tries = samples()[failures] - before
-        watched.driver.come_back(is_restarted=False)
+        node.driver.come_back(is_restarted=False)
         await asyncio.sleep(6.0)
     # Asked again within seconds, and said once.
     assert 100 <= tries <= 3000
     lines = [line["event"] for line in logs if line["log_level"] in {"warning", "info"}]
     assert lines == ["driver events not available", "driver events available again"]
-    watched.driver.emit_xid("GPU-1", 79)
+    node.driver.emit_xid("GPU-1", 79)
     await asyncio.sleep(0.001)
-    assert watched.reasons() == ["Xid79", ""]
+    assert node.reasons() == ["Xid79", ""]
 
 
 @pytest.mark.parametrize(
@@ -235,27 +237,27 @@ async def test_events_are_heard_again_after_the_driver_was_away(
     ],
 )
 async def test_a_driver_that_was_unloaded_begins_again_and_one_that_hung_does_not(
-    watched: Watched, reason: AgentDegraded, expected: str
+    node: MonitoredNode, reason: AgentDegraded, expected: str
 ):
-    watched.driver.emit_xid("GPU-1", 79)
+    node.driver.emit_xid("GPU-1", 79)
     await asyncio.sleep(1.0)
-    watched.driver.go_away(reason)
+    node.driver.go_away(reason)
     await asyncio.sleep(60.0)
     # A driver that does not answer says nothing, however long.
-    assert watched.reasons() == ["Xid79", ""]
-    watched.driver.come_back()
-    await watched.observe()
-    assert watched.reasons() == [expected, ""]
+    assert node.reasons() == ["Xid79", ""]
+    node.driver.come_back()
+    await node.observe()
+    assert node.reasons() == [expected, ""]
 
 
-async def test_looks_heal_after_the_quiet_time(watched: Watched):
-    watched.driver.emit_xid("GPU-1", 79)
+async def test_looks_heal_after_the_quiet_time(node: MonitoredNode):
+    node.driver.emit_xid("GPU-1", 79)
     await asyncio.sleep(299.0)
-    await watched.observe()
-    assert watched.reasons() == ["Xid79", ""]
+    await node.observe()
+    assert node.reasons() == ["Xid79", ""]
     await asyncio.sleep(2.0)
-    await watched.observe()
-    health, xid = watched.watch.health("GPU-1"), watched.watch.last_xid("GPU-1")
+    await node.observe()
+    health, xid = node.watch.health("GPU-1"), node.watch.last_xid("GPU-1")
     assert health == replace(HEALTHY, last_xid=xid)
     assert xid is not None
 

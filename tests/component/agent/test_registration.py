@@ -1,7 +1,6 @@
 """When a plugin registers, with a clock that is moved by hand: at once where kubelet is new."""
 
 import asyncio
-import datetime as dt
 from collections.abc import AsyncIterator
 
 import pytest
@@ -16,24 +15,11 @@ from api.kubelet.deviceplugin import KUBELET_SOCKET
 from api.nodefiles.poolconfig import DeviceInjection
 from http_edge.system_clock import SystemClock
 from telemetry.conditions import AgentDegraded
-from tests.support.builders import EPOCH
+from tests.support.hand_clock import HandClock
 from tests.support.kubelet.plugins import PluginsOfKubelet
 from tests.support.polling import until
 
 RESOURCE = "gpu.deckhouse.io/whole"
-
-
-class HandClock:
-    """Stands still."""
-
-    def __init__(self) -> None:
-        self.seconds = 100.0
-
-    def monotonic(self) -> float:
-        return self.seconds
-
-    def utc_now(self) -> dt.datetime:
-        return EPOCH + dt.timedelta(seconds=self.seconds)
 
 
 @pytest.fixture

@@ -18,7 +18,11 @@ from api.foreign.core import Pod
 from api.names import PodUid, UnitId
 from api.nodefiles.node_pods_file import PODS_FILE, NodePodsFile, NodePodUnits
 from telemetry.conditions import AgentDegraded
-from tests.component.agent.reporting_node import ReportingNode, a_node_pod, a_reporting_node
+from tests.component.agent.allocations.reporting_node import (
+    ReportingNode,
+    a_node_pod,
+    a_reporting_node,
+)
 from tests.support.bound_pods import a_bound_pod
 from tests.support.loop_clock import LoopClock
 from tests.support.polling import until, until_async

@@ -10,21 +10,23 @@ from tests.fault.upgrades.upgrade_oracle import LATENESS_S
 
 
 class ReportedCluster:
-    """Shows an oracle what happens, a second apart, and keeps what it says."""
+    """Feeds an oracle observations, a second apart, and keeps the violations."""
 
     def __init__(self) -> None:
         self.oracle = Oracle()
         self.violations: list[str] = []
         self.at = 0.0
-        self.show(Pool(name="a", reported=_figures(total=2, available=2)))
-        self.show(Node(name="n", offers={"a": 2}))
+        self.observe(Pool(name="a", reported=_figures(total=2, available=2)))
+        self.observe(Node(name="n", offers={"a": 2}))
         for number in (0, 1):
-            self.show(a_device(number))
+            self.observe(a_device(number))
 
-    def show(self, thing, *, is_gone: bool = False, after: float = 1.0) -> None:
+    def observe(self, subject, *, is_gone: bool = False, after: float = 1.0) -> None:
         self.at += after
-        observation = Observation(at=self.at, version=round(self.at), is_gone=is_gone, thing=thing)
-        self.violations += [violation.rule for violation in self.oracle.see(observation)]
+        observation = Observation(
+            at=self.at, version=round(self.at), is_gone=is_gone, subject=subject
+        )
+        self.violations += [violation.rule for violation in self.oracle.observe(observation)]
 
     def expectations(self) -> list[str]:
         return [violation.rule for violation in self.oracle.expectations()]
@@ -60,46 +62,46 @@ def cluster() -> ReportedCluster:
 
 
 def test_nothing_is_wrong_with_two_pods_on_two_devices(cluster):
-    cluster.show(a_pod("p", {"c": ["GPU-0"]}))
-    cluster.show(a_pod("q", {"c": ["GPU-1"]}))
+    cluster.observe(a_pod("p", {"c": ["GPU-0"]}))
+    cluster.observe(a_pod("q", {"c": ["GPU-1"]}))
     for number in (0, 1):
-        cluster.show(a_device(number, reported=(1, 0, 1)))
-    cluster.show(Pool(name="a", reported=_figures(total=2, used=2)))
+        cluster.observe(a_device(number, reported=(1, 0, 1)))
+    cluster.observe(Pool(name="a", reported=_figures(total=2, used=2)))
     assert (cluster.violations, cluster.expectations()) == ([], [])
 
 
 def test_unit_of_two_live_pods_is_found(cluster):
-    cluster.show(a_pod("p", {"c": ["GPU-0"]}))
-    cluster.show(a_pod("q", {"c": ["GPU-0"]}))
+    cluster.observe(a_pod("p", {"c": ["GPU-0"]}))
+    cluster.observe(a_pod("q", {"c": ["GPU-0"]}))
     assert cluster.violations == [BOUND_TWICE]
 
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
 def test_unit_of_a_pod_that_ended_may_be_given_again(cluster, phase):
-    cluster.show(a_pod("p", {"c": ["GPU-0"]}))
-    cluster.show(a_pod("p", {"c": ["GPU-0"]}, phase=phase))
-    cluster.show(a_pod("q", {"c": ["GPU-0"]}))
+    cluster.observe(a_pod("p", {"c": ["GPU-0"]}))
+    cluster.observe(a_pod("p", {"c": ["GPU-0"]}, phase=phase))
+    cluster.observe(a_pod("q", {"c": ["GPU-0"]}))
     assert cluster.violations == []
 
 
 def test_unit_of_a_pod_that_is_gone_may_be_given_again(cluster):
-    cluster.show(a_pod("p", {"c": ["GPU-0"]}))
-    cluster.show(a_pod("p", {"c": ["GPU-0"]}), is_gone=True)
-    cluster.show(a_pod("q", {"c": ["GPU-0"]}))
+    cluster.observe(a_pod("p", {"c": ["GPU-0"]}))
+    cluster.observe(a_pod("p", {"c": ["GPU-0"]}), is_gone=True)
+    cluster.observe(a_pod("q", {"c": ["GPU-0"]}))
     assert cluster.violations == []
 
 
 def test_unit_of_a_pod_that_is_only_being_deleted_is_still_its_own(cluster):
-    cluster.show(a_pod("p", {"c": ["GPU-0"]}))
-    cluster.show(a_pod("p", {"c": ["GPU-0"]}, is_deleted=True))
-    cluster.show(a_pod("q", {"c": ["GPU-0"]}))
+    cluster.observe(a_pod("p", {"c": ["GPU-0"]}))
+    cluster.observe(a_pod("p", {"c": ["GPU-0"]}, is_deleted=True))
+    cluster.observe(a_pod("q", {"c": ["GPU-0"]}))
     assert cluster.violations == [BOUND_TWICE]
 
 
 def test_two_booking_that_ended_before_the_end_is_found_all_the_same(cluster):
-    cluster.show(a_pod("p", {"c": ["GPU-0"]}))
-    cluster.show(a_pod("q", {"c": ["GPU-0"]}))
-    cluster.show(a_pod("q", {"c": ["GPU-0"]}), is_gone=True)
+    cluster.observe(a_pod("p", {"c": ["GPU-0"]}))
+    cluster.observe(a_pod("q", {"c": ["GPU-0"]}))
+    cluster.observe(a_pod("q", {"c": ["GPU-0"]}), is_gone=True)
     assert cluster.violations == [BOUND_TWICE]
 
 
@@ -116,45 +118,45 @@ def test_two_booking_that_ended_before_the_end_is_found_all_the_same(cluster):
     ],
 )
 def test_devices_that_are_not_what_was_asked_for_are_found(cluster, devices, asked):
-    cluster.show(a_pod("p", node="n", devices=None, asked=asked))
+    cluster.observe(a_pod("p", node="n", devices=None, asked=asked))
     cluster.violations.clear()
-    cluster.show(Pod(name="q", uid="q", pool="a", asked=asked, node="n", devices=devices))
+    cluster.observe(Pod(name="q", uid="q", pool="a", asked=asked, node="n", devices=devices))
     assert WRONGLY_BOUND in cluster.violations
 
 
 def test_init_container_may_have_the_unit_of_the_main_one(cluster):
     devices = {"i": ["GPU-0"], "c": ["GPU-0"]}
-    cluster.show(a_pod("p", devices, asked_first={"i": 1}))
+    cluster.observe(a_pod("p", devices, asked_first={"i": 1}))
     assert cluster.violations == []
 
 
 def test_devices_of_a_bound_pod_that_change_are_found(cluster):
-    cluster.show(a_pod("p", {"c": ["GPU-0"]}))
-    cluster.show(a_pod("p", {"c": ["GPU-1"]}))
+    cluster.observe(a_pod("p", {"c": ["GPU-0"]}))
+    cluster.observe(a_pod("p", {"c": ["GPU-1"]}))
     assert "a bound pod keeps its devices" in cluster.violations
 
 
 def test_unit_of_another_node_is_found(cluster):
-    cluster.show(a_pod("p", {"c": ["GPU-0"]}, node="m"))
+    cluster.observe(a_pod("p", {"c": ["GPU-0"]}, node="m"))
     assert cluster.violations == [ELSEWHERE]
 
 
 def test_unit_of_another_pool_is_found(cluster):
-    cluster.show(a_pod("p", {"c": ["GPU-0"]}, pool="b"))
+    cluster.observe(a_pod("p", {"c": ["GPU-0"]}, pool="b"))
     assert cluster.violations == [ELSEWHERE]
 
 
 def test_unit_that_left_a_moment_ago_may_be_given_and_later_not(cluster):
-    cluster.show(a_device(0, uuid="GPU-9"))
-    cluster.show(a_pod("p", {"c": ["GPU-0"]}))
+    cluster.observe(a_device(0, uuid="GPU-9"))
+    cluster.observe(a_pod("p", {"c": ["GPU-0"]}))
     assert cluster.violations == []
-    cluster.show(a_device(1, uuid="GPU-8"))
-    cluster.show(a_pod("q", {"c": ["GPU-1"]}), after=LATENESS_S + 1)
+    cluster.observe(a_device(1, uuid="GPU-8"))
+    cluster.observe(a_pod("q", {"c": ["GPU-1"]}), after=LATENESS_S + 1)
     assert cluster.violations == [ELSEWHERE]
 
 
 def test_pod_that_fits_and_waits_is_found(cluster):
-    cluster.show(a_pod("p"))
+    cluster.observe(a_pod("p"))
     assert cluster.expectations() == [WAITS]
 
 
@@ -169,53 +171,53 @@ def test_pod_that_fits_and_waits_is_found(cluster):
     ],
 )
 def test_pod_that_does_not_fit_may_wait(cluster, obstacle):
-    for thing in obstacle:
-        cluster.show(thing)
+    for item in obstacle:
+        cluster.observe(item)
     assert WAITS not in cluster.expectations()
 
 
 def test_device_that_is_meant_for_another_pool_is_no_place_for_a_pod(cluster):
-    cluster.show(a_pod("p"))
+    cluster.observe(a_pod("p"))
     assert WAITS in cluster.expectations()
     for number in (0, 1):
-        cluster.show(a_device(number, assigned="b"))
+        cluster.observe(a_device(number, assigned="b"))
     assert WAITS not in cluster.expectations()
 
 
 def test_pod_that_fits_no_usable_device_may_wait(cluster):
-    cluster.show(a_pod("p"))
-    cluster.show(a_device(0, is_faulty=True))
-    cluster.show(a_device(1, is_faulty=True))
+    cluster.observe(a_pod("p"))
+    cluster.observe(a_device(0, is_faulty=True))
+    cluster.observe(a_device(1, is_faulty=True))
     assert WAITS not in cluster.expectations()
-    cluster.show(a_device(1))
+    cluster.observe(a_device(1))
     assert WAITS in cluster.expectations()
-    cluster.show(Node(name="n", is_open=False, offers={"a": 2}))
+    cluster.observe(Node(name="n", is_open=False, offers={"a": 2}))
     assert WAITS not in cluster.expectations()
 
 
 @pytest.mark.parametrize("figure", ["total", "reserved", "used", "available", "unhealthy"])
 def test_figure_of_a_pool_that_is_not_what_is_counted_is_found(cluster, figure):
     reported = _figures(total=2, available=2)
-    cluster.show(Pool(name="a", reported=reported | {figure: reported[figure] + 1}))
+    cluster.observe(Pool(name="a", reported=reported | {figure: reported[figure] + 1}))
     assert cluster.expectations() == [WRONG_POOL]
 
 
 def test_free_units_of_unusable_devices_are_counted_as_unhealthy(cluster):
-    cluster.show(a_device(0, is_faulty=True))
-    cluster.show(Pool(name="a", reported=_figures(total=2, available=1, unhealthy=1)))
+    cluster.observe(a_device(0, is_faulty=True))
+    cluster.observe(Pool(name="a", reported=_figures(total=2, available=1, unhealthy=1)))
     assert cluster.expectations() == []
 
 
 @pytest.mark.parametrize("reported", [(0, 0, 0), (1, 1, 0), (1, 0, 1)])
 def test_units_of_a_device_that_are_not_what_is_counted_are_found(cluster, reported):
-    cluster.show(a_device(0, reported=reported))
+    cluster.observe(a_device(0, reported=reported))
     assert cluster.expectations() == [WRONG_DEVICE]
 
 
 def test_device_cut_again_under_a_pod_counts_as_taken_whole():
     cluster = ReportedCluster()
-    cluster.show(a_pod("p", {"c": ["GPU-0"]}))
-    cluster.show(Pool(name="a", slices=4, reported=_figures(total=8, used=4, available=4)))
-    cluster.show(a_device(0, reported=(4, 0, 4)))
-    cluster.show(a_device(1, reported=(4, 0, 0)))
+    cluster.observe(a_pod("p", {"c": ["GPU-0"]}))
+    cluster.observe(Pool(name="a", slices=4, reported=_figures(total=8, used=4, available=4)))
+    cluster.observe(a_device(0, reported=(4, 0, 4)))
+    cluster.observe(a_device(1, reported=(4, 0, 0)))
     assert cluster.expectations() == []

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from tests.fault.observations import Node, Observation, Pod, thing_of
+from tests.fault.observations import Node, Observation, Pod, observed_object
 from tests.fault.oracle import Oracle
 from tests.fault.upgrades import upgrade_oracle
 from tests.fault.upgrades.upgrade_observations import (
@@ -42,36 +42,38 @@ CHOSEN = UpgradeMarks(state="cordon-required", is_withheld=True)
 EMPTIED = UpgradeMarks(state="pod-restart-required", is_withheld=True, is_cordoned=True)
 
 
-class Story:
-    """Shows an oracle what happens, each sight a second and a version after the one before."""
+class ObservedUpgrades:
+    """Feeds an oracle observations, each a second and a version after the one before."""
 
     def __init__(self) -> None:
         self.oracle = Oracle()
-        self.seen: list[str] = []
+        self.violations: list[str] = []
         self.at = 0.0
-        self.show(POLICY)
+        self.observe(POLICY)
         for name in "abcd":
             self.mark(name, IN_SERVICE)
-            self.drive(name)
+            self.run_driver(name)
         self.at += LATER
 
-    def show(self, thing, *, after: float = 1.0, is_gone: bool = False, is_exact: bool = True):
+    def observe(self, subject, *, after: float = 1.0, is_gone: bool = False, is_exact: bool = True):
         self.at += after
         observation = Observation(
-            at=self.at, version=round(self.at), is_gone=is_gone, thing=thing, is_exact=is_exact
+            at=self.at, version=round(self.at), is_gone=is_gone, subject=subject, is_exact=is_exact
         )
-        self.seen += [item.rule for item in self.oracle.see(observation) if item.rule in RULES]
+        self.violations += [
+            item.rule for item in self.oracle.observe(observation) if item.rule in RULES
+        ]
 
     def mark(self, name: str, marks: UpgradeMarks, **how) -> None:
-        self.show(Node(name=name, upgrade=marks), **how)
+        self.observe(Node(name=name, upgrade=marks), **how)
 
-    def drive(self, name: str, version: str = "580.2", **how) -> None:
-        self.show(a_driver(name, version), **how)
+    def run_driver(self, name: str, version: str = "580.2", **how) -> None:
+        self.observe(a_driver(name, version), **how)
 
-    def take_driver(self, name: str, **how) -> None:
-        self.show(dataclasses.replace(a_driver(name), is_deleted=True), **how)
+    def delete_driver(self, name: str, **how) -> None:
+        self.observe(dataclasses.replace(a_driver(name), is_deleted=True), **how)
 
-    def in_the_end(self) -> list[str]:
+    def unmet(self) -> list[str]:
         return [
             expectation.rule
             for expectation in self.oracle.expectations()
@@ -93,68 +95,68 @@ def a_pod(node: str = "a", **changes) -> Pod:
 
 
 @pytest.fixture
-def story() -> Story:
-    return Story()
+def run() -> ObservedUpgrades:
+    return ObservedUpgrades()
 
 
 @pytest.mark.parametrize("is_gone", [False, True])
-def test_daemon_set_that_is_deleted_beside_its_policy_is_found(story, is_gone):
-    story.show(DRIVERS)
-    assert story.seen == []
-    story.show(dataclasses.replace(DRIVERS, is_deleted=not is_gone), is_gone=is_gone)
-    assert story.seen == [upgrade_oracle.DRIVERS_DELETED]
+def test_daemon_set_that_is_deleted_beside_its_policy_is_found(run, is_gone):
+    run.observe(DRIVERS)
+    assert run.violations == []
+    run.observe(dataclasses.replace(DRIVERS, is_deleted=not is_gone), is_gone=is_gone)
+    assert run.violations == [upgrade_oracle.DRIVERS_DELETED]
 
 
-def test_daemon_set_that_goes_with_its_policy_is_all_right(story):
-    story.show(DRIVERS)
-    story.show(POLICY, is_gone=True)
-    story.show(DRIVERS, is_gone=True)
-    assert story.seen == []
+def test_daemon_set_that_goes_with_its_policy_is_all_right(run):
+    run.observe(DRIVERS)
+    run.observe(POLICY, is_gone=True)
+    run.observe(DRIVERS, is_gone=True)
+    assert run.violations == []
 
 
 @pytest.mark.parametrize("lateness", [0.0, LATER])
-def test_node_that_is_given_back_long_after_its_driver_was_ready_is_found(story, lateness):
+def test_node_that_is_given_back_long_after_its_driver_was_ready_is_found(run, lateness):
     unready = dataclasses.replace(a_driver("a"), is_ready=False)
-    story.show(unready)
-    story.mark("a", EMPTIED, after=lateness)
-    story.mark("a", IN_SERVICE)
-    assert story.in_the_end() == ([upgrade_oracle.GIVEN_BACK_EARLY] if lateness else [])
+    run.observe(unready)
+    run.mark("a", EMPTIED, after=lateness)
+    run.mark("a", IN_SERVICE)
+    assert run.unmet() == ([upgrade_oracle.GIVEN_BACK_EARLY] if lateness else [])
 
 
-def test_node_that_is_seen_to_be_given_back_before_its_driver_is_seen_ready_is_all_right(story):
-    story.show(dataclasses.replace(a_driver("a"), is_ready=False))
-    story.mark("a", EMPTIED, after=LATER)
-    story.at += 5
-    story.mark("a", IN_SERVICE)
-    assert story.in_the_end() == [upgrade_oracle.GIVEN_BACK_EARLY]
-    story.show(a_driver("a"), after=-3)
-    assert story.in_the_end() == []
+def test_node_that_is_seen_to_be_given_back_before_its_driver_is_seen_ready_is_all_right(run):
+    run.observe(dataclasses.replace(a_driver("a"), is_ready=False))
+    run.mark("a", EMPTIED, after=LATER)
+    run.at += 5
+    run.mark("a", IN_SERVICE)
+    assert run.unmet() == [upgrade_oracle.GIVEN_BACK_EARLY]
+    run.observe(a_driver("a"), after=-3)
+    assert run.unmet() == []
 
 
-def test_upgrade_of_one_node_after_the_other_is_all_right(story):
+def test_upgrade_of_one_node_after_the_other_is_all_right(run):
     for name in "abcd":
         for marks in (CHOSEN, dataclasses.replace(CHOSEN, is_cordoned=True), EMPTIED):
-            story.mark(name, marks)
-        story.take_driver(name)
-        story.show(a_driver(name), is_gone=True)
-        story.show(dataclasses.replace(a_driver(name), uid=f"new-{name}"))
-        story.mark(name, dataclasses.replace(EMPTIED, state="uncordon-required"))
-        story.mark(name, IN_SERVICE)
-    assert (story.seen, story.in_the_end(), story.unfinished()) == ([], [], [])
-    upgrades = story.oracle.upgrades
+            run.mark(name, marks)
+        run.delete_driver(name)
+        run.observe(a_driver(name), is_gone=True)
+        run.observe(dataclasses.replace(a_driver(name), uid=f"new-{name}"))
+        run.mark(name, dataclasses.replace(EMPTIED, state="uncordon-required"))
+        run.mark(name, IN_SERVICE)
+    assert (run.violations, run.unmet(), run.unfinished()) == ([], [], [])
+    upgrades = run.oracle.upgrades
     assert (upgrades.begun, upgrades.most_away) == (4, 1)
 
 
 # --- how many ----------------------------------------------------------------------------------------
 
 
-def test_node_more_than_may_be_away_is_found(story):
+def test_node_more_than_may_be_away_is_found(run):
     for name in "ab":
-        story.mark(name, CHOSEN)
-    assert story.seen == []
-    story.mark("c", CHOSEN)
-    assert story.seen == [upgrade_oracle.TOO_MANY_AWAY]
-    assert story.oracle.upgrades.most_away == 3
+        run.mark(name, CHOSEN)
+    assert run.violations == []
+    run.mark("c", CHOSEN)
+    assert run.violations == [upgrade_oracle.TOO_MANY_AWAY]
+    assert run.oracle.upgrades.most_away == 3
 
 
 @pytest.mark.parametrize(
@@ -165,46 +167,46 @@ def test_node_more_than_may_be_away_is_found(story):
         pytest.param(UpgradeMarks(state=FAILED, is_cordoned=True), id="failed and cordoned"),
     ],
 )
-def test_node_that_is_away_for_long_counts_whatever_the_cause(story, closed):
-    story.mark("a", closed)
-    story.mark("b", CHOSEN, after=LATER)
-    assert story.seen == []
-    story.mark("c", CHOSEN)
-    assert story.seen == [upgrade_oracle.TOO_MANY_AWAY]
+def test_node_that_is_away_for_long_counts_whatever_the_cause(run, closed):
+    run.mark("a", closed)
+    run.mark("b", CHOSEN, after=LATER)
+    assert run.violations == []
+    run.mark("c", CHOSEN)
+    assert run.violations == [upgrade_oracle.TOO_MANY_AWAY]
 
 
-def test_node_that_was_away_already_may_be_upgraded_all_the_same(story):
+def test_node_that_was_away_already_may_be_upgraded_all_the_same(run):
     cordoned = UpgradeMarks(state=DONE, is_cordoned=True, admin=CORDONED)
     for name in "abc":
-        story.mark(name, cordoned)
+        run.mark(name, cordoned)
     for name in "abc":
-        story.mark(name, dataclasses.replace(cordoned, state="cordon-required"), after=LATER)
-    assert story.seen == []
+        run.mark(name, dataclasses.replace(cordoned, state="cordon-required"), after=LATER)
+    assert run.violations == []
 
 
 def test_node_that_was_away_a_moment_ago_may_be_taken_to_be_away_until_the_server_has_seen_it(
-    story,
+    run,
 ):
     for is_recorded in (False, True):
-        story.mark("c", UpgradeMarks(state=DONE, is_ready=False))
-        story.mark("c", IN_SERVICE)
+        run.mark("c", UpgradeMarks(state=DONE, is_ready=False))
+        run.mark("c", IN_SERVICE)
         if is_recorded:
-            story.oracle.upgrades.set_observed_until(story.at + 0.5)
+            run.oracle.upgrades.set_observed_until(run.at + 0.5)
         for name in "abc":
-            story.mark(name, CHOSEN)
-        assert story.seen == ([upgrade_oracle.TOO_MANY_AWAY] if is_recorded else [])
+            run.mark(name, CHOSEN)
+        assert run.violations == ([upgrade_oracle.TOO_MANY_AWAY] if is_recorded else [])
         for name in "abc":
-            story.mark(name, IN_SERVICE)
+            run.mark(name, IN_SERVICE)
 
 
-def test_limit_that_was_lowered_a_moment_ago_may_not_be_known_yet(story):
-    story.mark("a", CHOSEN)
-    story.show(dataclasses.replace(POLICY, max_unavailable=1))
-    story.mark("b", CHOSEN)
-    assert story.seen == []
-    story.mark("b", IN_SERVICE)
-    story.mark("b", CHOSEN, after=LATER)
-    assert story.seen == [upgrade_oracle.TOO_MANY_AWAY]
+def test_limit_that_was_lowered_a_moment_ago_may_not_be_known_yet(run):
+    run.mark("a", CHOSEN)
+    run.observe(dataclasses.replace(POLICY, max_unavailable=1))
+    run.mark("b", CHOSEN)
+    assert run.violations == []
+    run.mark("b", IN_SERVICE)
+    run.mark("b", CHOSEN, after=LATER)
+    assert run.violations == [upgrade_oracle.TOO_MANY_AWAY]
 
 
 def test_share_of_nodes_is_rounded_up():
@@ -212,38 +214,38 @@ def test_share_of_nodes_is_rounded_up():
     assert Policy(name="p", max_unavailable=3).most_away(4) == 3
 
 
-def test_node_more_than_may_be_in_progress_is_found(story):
-    story.show(dataclasses.replace(POLICY, max_parallel=1))
-    story.mark("a", CHOSEN, after=LATER)
-    story.mark("a", EMPTIED)
-    assert story.seen == []
-    story.mark("b", CHOSEN)
-    assert story.seen == [upgrade_oracle.TOO_MANY_AT_ONCE]
+def test_node_more_than_may_be_in_progress_is_found(run):
+    run.observe(dataclasses.replace(POLICY, max_parallel=1))
+    run.mark("a", CHOSEN, after=LATER)
+    run.mark("a", EMPTIED)
+    assert run.violations == []
+    run.mark("b", CHOSEN)
+    assert run.violations == [upgrade_oracle.TOO_MANY_AT_ONCE]
 
 
-def test_failed_node_takes_no_place_of_those_in_progress(story):
-    story.show(dataclasses.replace(POLICY, max_parallel=1))
-    story.mark("a", UpgradeMarks(state=FAILED, is_cordoned=True), after=LATER)
-    story.mark("b", CHOSEN)
-    assert story.seen == []
+def test_failed_node_takes_no_place_of_those_in_progress(run):
+    run.observe(dataclasses.replace(POLICY, max_parallel=1))
+    run.mark("a", UpgradeMarks(state=FAILED, is_cordoned=True), after=LATER)
+    run.mark("b", CHOSEN)
+    assert run.violations == []
 
 
-def test_order_that_a_gap_hides_is_not_judged(story):
+def test_order_that_a_gap_hides_is_not_judged(run):
     for name in "abc":
-        story.mark(name, CHOSEN, is_exact=False)
-    assert story.seen == []
+        run.mark(name, CHOSEN, is_exact=False)
+    assert run.violations == []
 
 
 # --- cordons, pods -----------------------------------------------------------------------------------
 
 
-def test_node_that_an_admin_cordoned_and_that_is_uncordoned_by_another_is_found(story):
-    story.mark("a", UpgradeMarks(state=DONE, is_cordoned=True, admin=CORDONED))
-    story.mark("a", UpgradeMarks(state=DONE, admin=UNCORDONED))
-    assert story.seen == []
-    story.mark("a", UpgradeMarks(state=DONE, is_cordoned=True, admin=CORDONED))
-    story.mark("a", UpgradeMarks(state=DONE, admin=CORDONED))
-    assert story.seen == [upgrade_oracle.UNCORDONED_BY_US]
+def test_node_that_an_admin_cordoned_and_that_is_uncordoned_by_another_is_found(run):
+    run.mark("a", UpgradeMarks(state=DONE, is_cordoned=True, admin=CORDONED))
+    run.mark("a", UpgradeMarks(state=DONE, admin=UNCORDONED))
+    assert run.violations == []
+    run.mark("a", UpgradeMarks(state=DONE, is_cordoned=True, admin=CORDONED))
+    run.mark("a", UpgradeMarks(state=DONE, admin=CORDONED))
+    assert run.violations == [upgrade_oracle.UNCORDONED_BY_US]
 
 
 @pytest.mark.parametrize(
@@ -255,26 +257,26 @@ def test_node_that_an_admin_cordoned_and_that_is_uncordoned_by_another_is_found(
         pytest.param({"is_guarded": False}, [], id="without a budget"),
     ],
 )
-def test_guarded_pod_may_be_evicted_and_not_deleted(story, changes, expected):
-    story.show(a_pod(is_guarded=True))
-    story.show(a_pod(**({"is_guarded": True, "is_deleted": True} | changes)))
-    assert story.seen == expected
+def test_guarded_pod_may_be_evicted_and_not_deleted(run, changes, expected):
+    run.observe(a_pod(is_guarded=True))
+    run.observe(a_pod(**({"is_guarded": True, "is_deleted": True} | changes)))
+    assert run.violations == expected
 
 
-def test_guarded_pods_may_go_once_the_run_ends_them(story):
-    story.show(a_pod(is_guarded=True))
-    story.oracle.upgrades.release_guards()
-    story.show(a_pod(is_guarded=True, is_deleted=True))
-    story.show(a_pod(is_guarded=True), is_gone=True)
-    assert story.seen == []
+def test_guarded_pods_may_go_once_the_run_ends_them(run):
+    run.observe(a_pod(is_guarded=True))
+    run.oracle.upgrades.release_guards()
+    run.observe(a_pod(is_guarded=True, is_deleted=True))
+    run.observe(a_pod(is_guarded=True), is_gone=True)
+    assert run.violations == []
 
 
-def test_pod_that_is_bound_to_a_node_withheld_for_long_is_found(story):
-    story.mark("a", CHOSEN)
-    story.show(a_pod())
-    assert story.seen == []
-    story.show(a_pod(uid="v", name="q"), after=LATER)
-    assert story.seen == [upgrade_oracle.BOUND_TO_WITHHELD]
+def test_pod_that_is_bound_to_a_node_withheld_for_long_is_found(run):
+    run.mark("a", CHOSEN)
+    run.observe(a_pod())
+    assert run.violations == []
+    run.observe(a_pod(uid="v", name="q"), after=LATER)
+    assert run.violations == [upgrade_oracle.BOUND_TO_WITHHELD]
 
 
 # --- driver pods -------------------------------------------------------------------------------------
@@ -289,57 +291,57 @@ def test_pod_that_is_bound_to_a_node_withheld_for_long_is_found(story):
         pytest.param(dataclasses.replace(EMPTIED, is_cordoned=False), id="not cordoned"),
     ],
 )
-def test_driver_that_is_taken_from_a_node_in_service_is_found(story, marks):
-    story.mark("a", marks)
-    story.take_driver("a", after=LATER)
-    assert set(story.in_the_end()) == {upgrade_oracle.DRIVER_TAKEN_AWAY}
+def test_driver_that_is_taken_from_a_node_in_service_is_found(run, marks):
+    run.mark("a", marks)
+    run.delete_driver("a", after=LATER)
+    assert set(run.unmet()) == {upgrade_oracle.DRIVER_TAKEN_AWAY}
 
 
-def test_driver_of_a_node_that_an_admin_uncordoned_in_the_middle_may_be_replaced(story):
-    story.mark("a", dataclasses.replace(EMPTIED, is_cordoned=False, admin=UNCORDONED))
-    story.take_driver("a", after=LATER)
-    assert story.in_the_end() == []
+def test_driver_of_a_node_that_an_admin_uncordoned_in_the_middle_may_be_replaced(run):
+    run.mark("a", dataclasses.replace(EMPTIED, is_cordoned=False, admin=UNCORDONED))
+    run.delete_driver("a", after=LATER)
+    assert run.unmet() == []
 
 
-def test_driver_that_is_taken_from_under_a_pod_is_found(story):
-    story.show(a_pod())
-    story.mark("a", EMPTIED)
-    story.take_driver("a", after=LATER)
-    assert story.in_the_end() == [upgrade_oracle.DRIVER_TAKEN_AWAY]
+def test_driver_that_is_taken_from_under_a_pod_is_found(run):
+    run.observe(a_pod())
+    run.mark("a", EMPTIED)
+    run.delete_driver("a", after=LATER)
+    assert run.unmet() == [upgrade_oracle.DRIVER_TAKEN_AWAY]
 
 
-def test_pod_whose_end_is_seen_after_that_of_the_driver_is_judged_by_versions(story):
-    story.show(a_pod())
-    story.mark("a", EMPTIED)
-    story.at += LATER
-    deleted_at = story.at + 5
-    for thing, version, is_gone in (
+def test_pod_whose_end_is_seen_after_that_of_the_driver_is_judged_by_versions(run):
+    run.observe(a_pod())
+    run.mark("a", EMPTIED)
+    run.at += LATER
+    deleted_at = run.at + 5
+    for subject, version, is_gone in (
         (dataclasses.replace(a_driver("a"), is_deleted=True), deleted_at, False),
         (a_pod(), deleted_at - 1, True),
     ):
         observation = Observation(
-            at=deleted_at, version=round(version), is_gone=is_gone, thing=thing
+            at=deleted_at, version=round(version), is_gone=is_gone, subject=subject
         )
-        story.oracle.see(observation)
-    assert story.in_the_end() == []
+        run.oracle.observe(observation)
+    assert run.unmet() == []
 
 
 def test_driver_of_a_node_that_was_gone_before_a_restore_goes_when_the_node_comes_back():
-    story = Story()
-    story.oracle = story.oracle.restarted()
-    story.show(POLICY)
-    story.drive("a")
-    story.mark("a", IN_SERVICE)
-    story.take_driver("a")
-    assert story.in_the_end() == []
-    assert story.oracle.upgrades.begun == 0
+    run = ObservedUpgrades()
+    run.oracle = run.oracle.restarted()
+    run.observe(POLICY)
+    run.run_driver("a")
+    run.mark("a", IN_SERVICE)
+    run.delete_driver("a")
+    assert run.unmet() == []
+    assert run.oracle.upgrades.begun == 0
 
 
-def test_driver_of_a_node_that_was_created_again_goes_with_the_old_one(story):
-    story.show(Node(name="a", upgrade=IN_SERVICE), is_gone=True)
-    story.mark("a", UpgradeMarks())
-    story.take_driver("a")
-    assert story.in_the_end() == []
+def test_driver_of_a_node_that_was_created_again_goes_with_the_old_one(run):
+    run.observe(Node(name="a", upgrade=IN_SERVICE), is_gone=True)
+    run.mark("a", UpgradeMarks())
+    run.delete_driver("a")
+    assert run.unmet() == []
 
 
 # --- in the end --------------------------------------------------------------------------------------
@@ -356,33 +358,33 @@ def test_driver_of_a_node_that_was_created_again_goes_with_the_old_one(story):
         pytest.param(UpgradeMarks(state=FAILED), id="failed and not named"),
     ],
 )
-def test_node_whose_upgrade_has_not_ended_is_found(story, marks):
-    story.mark("a", marks)
-    assert story.unfinished(may_have_failed=True) == [upgrade_oracle.UPGRADES_END]
+def test_node_whose_upgrade_has_not_ended_is_found(run, marks):
+    run.mark("a", marks)
+    assert run.unfinished(may_have_failed=True) == [upgrade_oracle.UPGRADES_END]
 
 
-def test_failed_node_is_named_and_ends_nothing_for_good(story):
-    story.mark("a", UpgradeMarks(state=FAILED))
-    story.show(dataclasses.replace(POLICY, upgrades={"a": FAILED}))
-    assert story.unfinished(may_have_failed=True) == []
-    assert story.unfinished() == [upgrade_oracle.UPGRADES_END]
+def test_failed_node_is_named_and_ends_nothing_for_good(run):
+    run.mark("a", UpgradeMarks(state=FAILED))
+    run.observe(dataclasses.replace(POLICY, upgrades={"a": FAILED}))
+    assert run.unfinished(may_have_failed=True) == []
+    assert run.unfinished() == [upgrade_oracle.UPGRADES_END]
 
 
-def test_node_with_an_older_driver_is_found(story):
-    story.drive("a", "580.1")
-    assert story.unfinished() == [upgrade_oracle.UPGRADES_END]
+def test_node_with_an_older_driver_is_found(run):
+    run.run_driver("a", "580.1")
+    assert run.unfinished() == [upgrade_oracle.UPGRADES_END]
 
 
-def test_node_that_is_done_is_named_no_more(story):
-    story.show(dataclasses.replace(POLICY, upgrades={"a": REQUIRED}))
-    assert story.unfinished() == [upgrade_oracle.UPGRADES_END]
+def test_node_that_is_done_is_named_no_more(run):
+    run.observe(dataclasses.replace(POLICY, upgrades={"a": REQUIRED}))
+    assert run.unfinished() == [upgrade_oracle.UPGRADES_END]
 
 
 # --- read from JSON ----------------------------------------------------------------------------------
 
 
 def test_marks_of_a_node_are_read():
-    node = thing_of(
+    node = observed_object(
         "nodes",
         {
             "metadata": {
@@ -405,7 +407,7 @@ def test_marks_of_a_node_are_read():
     assert node.upgrade == UpgradeMarks(
         state="drain-required", is_cordoned=True, is_withheld=True, admin=CORDONED
     )
-    bare = thing_of("nodes", {"metadata": {"name": "b"}, "spec": {}})
+    bare = observed_object("nodes", {"metadata": {"name": "b"}, "spec": {}})
     assert isinstance(bare, Node)
     assert bare.upgrade is None
 
@@ -421,7 +423,9 @@ def test_policy_driver_pod_and_guarded_pod_are_read():
         },
         "status": {"upgrade": [{"node": "a", "state": FAILED}]},
     }
-    assert thing_of("policies", policy) == dataclasses.replace(POLICY, upgrades={"a": FAILED})
+    assert observed_object("policies", policy) == dataclasses.replace(
+        POLICY, upgrades={"a": FAILED}
+    )
     driver = {
         "metadata": {"name": "driver-a", "uid": "uid-a", "deletionTimestamp": "now"},
         "spec": {
@@ -430,12 +434,12 @@ def test_policy_driver_pod_and_guarded_pod_are_read():
         },
         "status": {"conditions": [{"type": "Ready", "status": "True"}]},
     }
-    assert thing_of("drivers", driver) == dataclasses.replace(a_driver("a"), is_deleted=True)
+    assert observed_object("drivers", driver) == dataclasses.replace(a_driver("a"), is_deleted=True)
     unready = dataclasses.replace(a_driver("a"), is_deleted=True, is_ready=False)
-    assert thing_of("drivers", driver | {"status": {}}) == unready
+    assert observed_object("drivers", driver | {"status": {}}) == unready
     owners = [{"kind": "ClusterPolicy", "name": "p"}]
     drivers = {"metadata": {"name": "nvidia-driver", "ownerReferences": owners}}
-    assert thing_of("driversets", drivers) == DRIVERS
+    assert observed_object("driversets", drivers) == DRIVERS
     limits = {"limits": {"gpu.deckhouse.io/pool": "1"}}
     ended = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
     pod = {
@@ -443,4 +447,4 @@ def test_policy_driver_pod_and_guarded_pod_are_read():
         "spec": {"nodeName": "a", "containers": [{"name": "c", "resources": limits}]},
         "status": {"phase": "Running", "conditions": [ended]},
     }
-    assert thing_of("pods", pod) == a_pod(is_guarded=True, disrupted="EvictionByEvictionAPI")
+    assert observed_object("pods", pod) == a_pod(is_guarded=True, disrupted="EvictionByEvictionAPI")

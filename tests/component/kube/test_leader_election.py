@@ -370,9 +370,9 @@ async def test_lease_that_went_back_ends_the_term_and_is_followed_as_another_hol
     leases: FakeLeases,
 ) -> None:
     first, second = two_candidates(leases)
-    went_back: list[str] = []
-    first.election.went_back.subscribe(lambda _: went_back.append("first"))
-    second.election.went_back.subscribe(lambda _: went_back.append("second"))
+    store_restored: list[str] = []
+    first.election.store_restored.subscribe(lambda _: store_restored.append("first"))
+    second.election.store_restored.subscribe(lambda _: store_restored.append("second"))
     async with running(first, second):
         await first.election.leading.wait()
         await asyncio.sleep(5)
@@ -380,7 +380,7 @@ async def test_lease_that_went_back_ends_the_term_and_is_followed_as_another_hol
         await asyncio.sleep(60)
         leases.lease = backup
         await asyncio.sleep(5)
-        assert sorted(went_back) == ["first", "second"]
+        assert sorted(store_restored) == ["first", "second"]
         assert first.said == ["started", "stopped"]
         for _ in range(90):
             await asyncio.sleep(0.1)

@@ -148,7 +148,7 @@ def test_a_file_that_cannot_be_used_is_named_with_what_to_look_at(
 def test_process_that_reads_no_kubeconfig_loads_no_kubernetes_library():
     program = (
         "import sys, kube.config.discovery, kube.client, kube.informer, kube.event_recorder;"
-        "import agent.main, cli.main, demo.main, server.process;"
+        "import agent.main, cli.main, demo.main, server.main;"
         "found = [name for name in sys.modules if name.startswith('kubernetes_asyncio')];"
         "print('loaded:', *found[:3])"
     )

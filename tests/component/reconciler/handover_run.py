@@ -59,7 +59,7 @@ RESOURCE = f"{RESOURCE_PREFIX}{POOL}"
 N1 = NodeName("n1")
 REQUEST = RequestId("whole-0123456789")
 TAINT = {"key": AGENT_NOT_READY_TAINT, "effect": "NoSchedule"}
-STRANGER = PodUid("uid-of-a-stranger")
+OTHER_POD = PodUid("uid-of-another-pod")
 NOTHING_LEFT = 20
 """More rounds than anything takes."""
 
@@ -244,13 +244,13 @@ class ScalingRun:
                 found[name] = (note.node, units)
         return found
 
-    def refuses_strangers(self) -> bool:
+    def refuses_other_pods(self) -> bool:
         """Whether a pod that tolerates everything gets no unit of the node."""
         state = self.process.cluster.allocation_state
         pool = state.index.pool(POOL)
         assert pool is not None
         pod = next(iter(state.reader.pods.all()))
-        plan = state.reader.plan_bind(N1, pool, pod.demand, uid=STRANGER)
+        plan = state.reader.plan_bind(N1, pool, pod.demand, uid=OTHER_POD)
         return isinstance(plan, PlacementRefused)
 
     async def is_handed_over(self, *names: str) -> None:

@@ -38,7 +38,7 @@ class World:
         assert facts is not None
         self.state.observe_pod(facts, self.time.now())
 
-    def told(self) -> list[tuple[str, str]]:
+    def events(self) -> list[tuple[str, str]]:
         return [(event.regarding.name, event.note) for event in self.recorder.taken()]
 
     def ageing(self) -> float | None:
@@ -64,15 +64,15 @@ async def test_workload_is_told_of_once_from_half_of_the_time_on():
 
     async with running(world):
         await asyncio.sleep(1)
-        assert (world.told(), world.ageing()) == ([], 0)
+        assert (world.events(), world.ageing()) == ([], 0)
 
         world.time.seconds += 45 * DAY_S
         await asyncio.sleep(2 * PERIOD_S)
-        [(pod, text)] = world.told()
+        [(pod, text)] = world.events()
         assert (pod, world.ageing()) == ("a", 1)
         assert "new pods of Deployment train are refused in pool whole from 2026-04-01" in text
 
         world.state.discard_pod(PodUid("uid-a"))
         world.state.discard_pod(PodUid("uid-b"))
         await asyncio.sleep(PERIOD_S)
-        assert (world.told(), world.ageing()) == ([], 0)
+        assert (world.events(), world.ageing()) == ([], 0)

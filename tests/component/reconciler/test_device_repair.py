@@ -1,4 +1,4 @@
-"""The repair of a device on the API server: what is written, evicted, asked for and told."""
+"""The repair of a device on the API server: what is written, evicted, asked for and reported."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -106,8 +106,12 @@ async def test_an_idle_device_comes_back_without_hands(repairs: Repairs):
     await repairs.need("")
     assert await repairs.step() == ("Repaired1", None)
     assert counted("Repaired") == before + 1
-    told = repairs.world.process.recorder.events
-    assert [event.note.partition(":")[0] for event in told] == ["Resetting", "Testing", "Repaired"]
+    events = repairs.world.process.recorder.events
+    assert [event.note.partition(":")[0] for event in events] == [
+        "Resetting",
+        "Testing",
+        "Repaired",
+    ]
     repairs.world.writes()
     assert await repairs.step() == ("Repaired1", None)
     assert repairs.world.writes() == []

@@ -14,7 +14,7 @@ from tests.support.dcgm import Exporter, an_exporter, device_lines
 CLEAN = device_lines("GPU-n1-0") + device_lines("GPU-n1-1")
 
 
-class Watched:
+class ScrapedNode:
     """A world whose node has an exporter that is read."""
 
     def __init__(self, world: World, exporter: Exporter, scraping: DcgmScraper) -> None:
@@ -38,7 +38,7 @@ class Watched:
 
 
 @asynccontextmanager
-async def watching() -> AsyncIterator[Watched]:
+async def watching() -> AsyncIterator[ScrapedNode]:
     async with (
         a_world() as world,
         an_exporter(CLEAN) as exporter,
@@ -50,36 +50,36 @@ async def watching() -> AsyncIterator[Watched]:
         await process.observe()
         store, now = process.devices.store, world.time.now
         scraping = DcgmScraper(pages, process.operands, store, limits=ScrapeLimits(), now=now)
-        yield Watched(world, exporter, scraping)
+        yield ScrapedNode(world, exporter, scraping)
 
 
 @pytest.fixture
-async def watched() -> AsyncIterator[Watched]:
+async def node() -> AsyncIterator[ScrapedNode]:
     async with watching() as opened:
         yield opened
 
 
-async def test_a_device_fails_and_comes_back_as_its_exporter_says(watched: Watched):
-    await watched.go_on()
-    assert await watched.reason() == "Healthy"
-    watched.exporter.page = device_lines("GPU-n1-0", volatile=1) + device_lines("GPU-n1-1")
-    await watched.go_on()
-    assert await watched.reason() == "GPUReset"
-    await watched.go_on(rounds=HealthDebounceLimits().clean_samples)
-    assert await watched.reason() == "Healthy"
+async def test_a_device_fails_and_comes_back_as_its_exporter_says(node: ScrapedNode):
+    await node.go_on()
+    assert await node.reason() == "Healthy"
+    node.exporter.page = device_lines("GPU-n1-0", volatile=1) + device_lines("GPU-n1-1")
+    await node.go_on()
+    assert await node.reason() == "GPUReset"
+    await node.go_on(rounds=HealthDebounceLimits().clean_samples)
+    assert await node.reason() == "Healthy"
 
 
 async def test_an_exporter_that_breaks_harms_no_device_and_takes_the_node_out_of_pooling(
-    watched: Watched,
+    node: ScrapedNode,
 ):
-    await watched.go_on(rounds=3)
-    assert (await watched.world.inventory())["phase"] == "Ready"
-    watched.exporter.status = 500
-    await watched.go_on(rounds=12)
-    assert await watched.reason() == "Healthy"
-    conditions = await watched.world.conditions()
+    await node.go_on(rounds=3)
+    assert (await node.world.inventory())["phase"] == "Ready"
+    node.exporter.status = 500
+    await node.go_on(rounds=12)
+    assert await node.reason() == "Healthy"
+    conditions = await node.world.conditions()
     assert conditions["MonitoringMissing"] == ("True", "NotReady")
     assert conditions["ReadyForPooling"] == ("False", "MonitoringMissing")
-    watched.exporter.status = 200
-    await watched.go_on(rounds=4)
-    assert (await watched.world.inventory())["phase"] == "Ready"
+    node.exporter.status = 200
+    await node.go_on(rounds=4)
+    assert (await node.world.inventory())["phase"] == "Ready"

@@ -186,20 +186,20 @@ async def test_a_pod_that_may_not_be_written_does_not_keep_the_node_from_the_oth
 async def test_nobody_gets_a_unit_before_the_pods_that_the_node_came_for():
     """Weak points 7, 13: from the agent's report to the last gate nobody else gets a unit."""
     async with a_scaling_run("p", "q") as run:
-        assert run.refuses_strangers()
+        assert run.refuses_other_pods()
         await run.process.give()
         assert await run.reserved() == {}
         await run.process.hand_over()
         await run.process.observe()
-        assert run.refuses_strangers()
+        assert run.refuses_other_pods()
 
 
 async def crashed(run: ScalingRun) -> None:
     """Another process takes over: nobody else gets a unit, and in the end all is as if nothing had happened."""
     await run.restart()
-    assert run.refuses_strangers()
+    assert run.refuses_other_pods()
     await run.process.until_stable()
-    assert run.refuses_strangers()
+    assert run.refuses_other_pods()
     await run.is_handed_over("p", "q")
 
 

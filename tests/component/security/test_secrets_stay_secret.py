@@ -110,7 +110,7 @@ class _Secret(msgspec.Struct):
     data: dict[str, str]
 
 
-async def sealing_key_of(cluster: Cluster) -> str:
+async def reservation_key_of(cluster: Cluster) -> str:
     """Return the key that signs reservations, in base64."""
     secret = await cluster.client.get(
         SECRETS, _Secret, constants.RESERVATION_KEY_SECRET, namespace=constants.DEFAULT_NAMESPACE
@@ -143,14 +143,14 @@ async def test_no_key_and_no_token_is_told_to_anybody(tmp_path: Path) -> None:
             bundles = [await cluster.bundle()]
             answers = await call_everything(probe.url, tokens)
             bundles.append(await damage_the_secret(cluster, tokens))
-            sealing_key = await sealing_key_of(cluster)
+            reservation_key = await reservation_key_of(cluster)
             process.terminate()
             status, out, err = await end_of(process)
     assert (status, out) == (0, "")
     assert "certificates renewed" in err
     assert "extender call refused" in err
-    assert len(sealing_key) > 20
-    hidden = [sealing_key, tokens.api, tokens.extender, tokens.wrong, tokens.garbage]
+    assert len(reservation_key) > 20
+    hidden = [reservation_key, tokens.api, tokens.extender, tokens.wrong, tokens.garbage]
     for bundle in bundles:
         hidden += material_of(bundle)
     reported = err + answers

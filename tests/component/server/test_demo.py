@@ -16,7 +16,7 @@ from demo.cluster import SERVER_USER
 from demo.demo_folder import demo_folder
 from demo.main import run_demo
 from demo.objects import FLEET
-from demo.story import LINE, Narrator
+from demo.run import LINE, DemoRun
 from kube.resources import VALIDATING_WEBHOOK_CONFIGURATIONS
 from manifests import constants
 from simulator.apiserver.requestlog import LoggedRequest
@@ -58,20 +58,20 @@ async def test_the_demo_runs_to_its_end_and_checks_every_claim():
     assert [line for line in text.splitlines() if len(line) > LINE] == []
 
 
-async def _write_twice(story: Narrator) -> None:
+async def _write_twice(run: DemoRun) -> None:
     """Make the server look as if it had written to a pod beside its binding."""
     path = "/api/v1/namespaces/default/pods/train"
-    story.cluster.api.requests.append(LoggedRequest(method="PATCH", path=path, user=SERVER_USER))
+    run.cluster.api.requests.append(LoggedRequest(method="PATCH", path=path, user=SERVER_USER))
 
 
-async def _kill_the_server(story: Narrator) -> None:
-    story.cluster.server.process.kill()
-    await story.cluster.server.process.wait()
+async def _kill_the_server(run: DemoRun) -> None:
+    run.cluster.server.process.kill()
+    await run.cluster.server.process.wait()
 
 
-async def _let_everything_in(story: Narrator) -> None:
+async def _let_everything_in(run: DemoRun) -> None:
     name = constants.VALIDATING_CONFIGURATION
-    await story.cluster.client.delete(VALIDATING_WEBHOOK_CONFIGURATIONS, name)
+    await run.cluster.client.delete(VALIDATING_WEBHOOK_CONFIGURATIONS, name)
 
 
 async def test_a_claim_that_is_false_fails_the_demo(capsys: pytest.CaptureFixture[str]):

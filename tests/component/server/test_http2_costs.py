@@ -70,8 +70,8 @@ def requests() -> Iterator[bytes]:
 
 def unknown_settings() -> Iterator[bytes]:
     """Each frame with other identifiers, as many as a frame may have."""
-    for first in range(16, 2**16 - LIMITS.settings_a_frame, LIMITS.settings_a_frame):
-        yield settings_of(LIMITS.settings_a_frame, first)
+    for first in range(16, 2**16 - LIMITS.settings_per_frame, LIMITS.settings_per_frame):
+        yield settings_of(LIMITS.settings_per_frame, first)
 
 
 def given_up() -> Iterator[bytes]:
@@ -192,7 +192,7 @@ async def test_frames_beyond_a_turn_wait_for_other_connections() -> None:
         pages = [frame(HEADERS, 5, stream, head("/page", "GET")) for stream in range(1, 401, 2)]
         many.protocol.data_received(b"".join(pages))
         answered = codec_of(many).highest_inbound_stream_id
-        assert answered == 2 * LIMITS.frames_a_turn - 1
+        assert answered == 2 * LIMITS.frames_per_batch - 1
         assert many.transport.is_held(), "it reads on while others wait"
         other.protocol.data_received(pages[0])
         assert codec_of(other).highest_inbound_stream_id == 1
@@ -210,7 +210,7 @@ async def test_frames_that_wait_for_their_turn_are_not_read_after_the_end() -> N
         peer.protocol.data_received(b"".join(pages))
         peer.protocol.close()
         await asyncio.sleep(1)
-        assert codec_of(peer).highest_inbound_stream_id == 2 * LIMITS.frames_a_turn - 1
+        assert codec_of(peer).highest_inbound_stream_id == 2 * LIMITS.frames_per_batch - 1
 
 
 async def test_frames_wait_while_the_peer_reads_no_answers() -> None:
@@ -232,7 +232,7 @@ async def test_frames_wait_while_the_peer_reads_no_answers() -> None:
     ("sent", "code"),
     [
         pytest.param(
-            settings_of(LIMITS.settings_a_frame + 1), ErrorCodes.ENHANCE_YOUR_CALM, id="settings"
+            settings_of(LIMITS.settings_per_frame + 1), ErrorCodes.ENHANCE_YOUR_CALM, id="settings"
         ),
         *(
             pytest.param(

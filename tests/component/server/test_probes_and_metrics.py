@@ -127,7 +127,7 @@ async def test_a_page_of_many_devices_says_what_the_library_would_write(count: i
     for number in range(count):
         devices.put(f"{number}", (f"GPU-{number}", 'a "product"'))
     declarations.gauge("gpu_after", "Another.").set(1)
-    reply = await Exposition(registry).show(None, {})
+    reply = await Exposition(registry).render(None, {})
     assert families_in(reply.body) == families_in(generate_latest(registry))
 
 
@@ -151,9 +151,9 @@ class CountedRegistry(CollectorRegistry):
 async def test_all_who_ask_within_a_second_get_the_same_page() -> None:
     registry = CountedRegistry()
     page = Exposition(registry)
-    replies = await asyncio.gather(*(page.show(None, {}) for _ in range(32)))
+    replies = await asyncio.gather(*(page.render(None, {}) for _ in range(32)))
     packed = {b"accept-encoding": b"gzip"}
-    replies += await asyncio.gather(*(page.show(None, packed) for _ in range(32)))
+    replies += await asyncio.gather(*(page.render(None, packed) for _ in range(32)))
     assert registry.pages == 2
     assert registry.most == 1
     assert len({reply.body for reply in replies}) == 2
@@ -166,7 +166,7 @@ async def test_page_is_written_again_after_a_second() -> None:
     counter = MetricDeclarations(registry).counter("gpu_asked", "Asked.", [])
     page = Exposition(registry)
     for count in range(2):
-        assert f"gpu_asked_total {count}.0".encode() in (await page.show(None, {})).body
+        assert f"gpu_asked_total {count}.0".encode() in (await page.render(None, {})).body
         counter.inc()
         await asyncio.sleep(FRESH_S + 0.1)
     assert registry.pages == 2
@@ -187,9 +187,9 @@ async def test_page_that_cannot_be_written_fails_its_caller_alone() -> None:
     failing = Failing()
     registry.register(failing)
     with pytest.raises(ZeroDivisionError):
-        await page.show(None, {})
+        await page.render(None, {})
     registry.unregister(failing)
-    assert (await page.show(None, {})).status == 200
+    assert (await page.render(None, {})).status == 200
 
 
 def families_in(page: bytes) -> list[tuple[str, str, str, list[Sample]]]:

@@ -310,7 +310,7 @@ class BoundPodsDouble:
 
 
 async def test_nobody_takes_over_before_all_lists_and_then_reads_bound_pods() -> None:
-    election: Any = SimpleNamespace(went_back=EventSource())
+    election: Any = SimpleNamespace(store_restored=EventSource())
     informers: Any = [ListedDouble(), ListedDouble()]
     bound_pods: Any = BoundPodsDouble()
     store = RestoredStore(

@@ -218,9 +218,9 @@ async def roll_out(nodes: Nodes, strategy: str) -> None:
     generation = (await nodes.daemon_set())["metadata"]["generation"]
 
     async def is_through() -> bool:
-        is_seen = (await nodes.status()).get("observedGeneration") == generation
+        is_observed = (await nodes.status()).get("observedGeneration") == generation
         is_changed = strategy == "OnDelete" or not set(before) & set(await nodes.hashes())
-        return is_seen and is_changed and await is_ready()
+        return is_observed and is_changed and await is_ready()
 
     await eventually(is_through)
 

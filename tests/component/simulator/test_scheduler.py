@@ -33,19 +33,24 @@ class Willing:
         await self._client.create(PODS, body, namespace=namespace, name=name, subresource="binding")
 
 
+async def create_node_and_pod(client: KubeClient) -> None:
+    """Create node n1, and a pod whose node selector it does not match."""
+    await register_node(client, "n1", {})
+    spec = {
+        "schedulerName": "gpu-scheduler",
+        "nodeSelector": {"example.test/gpu": "yes"},
+        "containers": [{"name": "c", "image": "i"}],
+    }
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": spec}
+    await client.create(PODS, pod, namespace="default")
+
+
 async def test_a_label_that_a_node_gets_wakes_the_pod_that_asks_for_it(
     server: InMemoryApiServer,
 ) -> None:
     clock = LoopClock()
     async with KubeClient(StaticConnection(server.url), clock) as client:
-        await register_node(client, "n1", {})
-        spec = {
-            "schedulerName": "gpu-scheduler",
-            "nodeSelector": {"example.test/gpu": "yes"},
-            "containers": [{"name": "c", "image": "i"}],
-        }
-        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": spec}
-        await client.create(PODS, pod, namespace="default")
+        await create_node_and_pod(client)
 
         async def node_of() -> str:
             return (await client.get(PODS, Pod, "p", namespace="default")).spec.node_name
@@ -73,14 +78,7 @@ async def test_what_the_scheduler_says_of_a_pod_leaves_the_conditions_of_others(
 ) -> None:
     clock = LoopClock()
     async with KubeClient(StaticConnection(server.url), clock) as client:
-        await register_node(client, "n1", {})
-        spec = {
-            "schedulerName": "gpu-scheduler",
-            "nodeSelector": {"example.test/gpu": "yes"},
-            "containers": [{"name": "c", "image": "i"}],
-        }
-        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": spec}
-        await client.create(PODS, pod, namespace="default")
+        await create_node_and_pod(client)
         said = {"type": "example.test/Said", "status": "False"}
         body = {
             "apiVersion": "v1",

@@ -48,8 +48,8 @@ class BoughtNodes:
     # name of a NodeClaim -> the first sight of it, in order
     _faults: list[tuple[str, frozenset[str]]] = field(default_factory=list)
 
-    def see(self, observation: Observation) -> None:
-        match observation.thing:
+    def observe(self, observation: Observation) -> None:
+        match observation.subject:
             case Pool(most_nodes=int() as most) as pool:
                 self._most[pool.name] = most
             case Pod() as pod:

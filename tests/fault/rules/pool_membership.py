@@ -61,9 +61,9 @@ class PoolMembership:
     _releases: list[tuple[Device, str, float]] = field(default_factory=list)
     # device as it left, the pool that it left, and when; nothing else was asked for
 
-    def see(self, observation: Observation) -> str | None:
+    def observe(self, observation: Observation) -> str | None:
         """Take in a sight; say so where a device went from one pool into another at once."""
-        match observation.thing:
+        match observation.subject:
             case Device() as device:
                 return self._see_device(device, observation)
             case Pod() as pod:

@@ -57,7 +57,7 @@ Fault = tuple[str, str, frozenset[str]]
 
 
 @dataclass(slots=True)
-class _Spell:
+class _MarkedPeriod:
     """A node with the same marks for a while."""
 
     marks: UpgradeMarks
@@ -87,18 +87,18 @@ class _Stay:
 
 
 @dataclass(slots=True)
-class _Seen:
+class _ObservedNode:
     """A node."""
 
     born: float
-    spells: list[_Spell] = field(default_factory=list)
+    periods: list[_MarkedPeriod] = field(default_factory=list)
     is_charged: bool = False
     """It was in service when its upgrade took it away."""
     gone: int | None = None
 
     @property
     def marks(self) -> UpgradeMarks:
-        return self.spells[-1].marks
+        return self.periods[-1].marks
 
 
 @final
@@ -106,8 +106,8 @@ class UpgradeOracle:
     """Feed it every sight, in order; nodes without a device are none of its own."""
 
     def __init__(self) -> None:
-        self._nodes: dict[str, _Seen] = {}
-        self._past: defaultdict[str, list[_Seen]] = defaultdict(list)
+        self._nodes: dict[str, _ObservedNode] = {}
+        self._past: defaultdict[str, list[_ObservedNode]] = defaultdict(list)
         # name -> every node that had it
         self._policy: Policy | None = None
         self._policies: list[tuple[float, Policy]] = []
@@ -140,9 +140,9 @@ class UpgradeOracle:
         """Judge the ends of guarded pods no longer."""
         self._has_budgets = False
 
-    def see(self, observation: Observation) -> "Iterator[Fault]":
+    def observe(self, observation: Observation) -> "Iterator[Fault]":
         """Take in a sight; yield what it shows to be wrong."""
-        match observation.thing:
+        match observation.subject:
             case Node(upgrade=UpgradeMarks() as marks) as node:
                 yield from self._see_node(node.name, marks, observation)
             case Pod() as pod:
@@ -173,12 +173,12 @@ class UpgradeOracle:
         seen = self._nodes.get(name)
         before = UpgradeMarks() if seen is None else seen.marks
         if seen is None:
-            seen = self._nodes[name] = _Seen(born=observation.at)
+            seen = self._nodes[name] = _ObservedNode(born=observation.at)
             self._past[name].append(seen)
             self._totals.append((observation.at, len(self._nodes)))
         else:
-            seen.spells[-1].until = observation.at
-        seen.spells.append(_Spell(marks, observation.version, observation.at))
+            seen.periods[-1].until = observation.at
+        seen.periods.append(_MarkedPeriod(marks, observation.version, observation.at))
         if marks.admin == CORDONED and not marks.is_cordoned:
             text = f"{name}, which somebody cordoned, is schedulable in state {marks.state!r}"
             yield UNCORDONED_BY_US, text, frozenset({name})
@@ -187,7 +187,7 @@ class UpgradeOracle:
         yield from self._starting(name, seen, before, observation)
 
     def _starting(
-        self, name: str, seen: _Seen, before: UpgradeMarks, observation: Observation
+        self, name: str, seen: _ObservedNode, before: UpgradeMarks, observation: Observation
     ) -> "Iterator[Fault]":
         """Judge a node that an upgrade takes away now; what a list shows after a gap has another order."""
         now = seen.marks
@@ -196,7 +196,7 @@ class UpgradeOracle:
         elif not before.is_away_by_upgrade:
             since = max(observation.at - LATENESS_S, self._observed_until)
             seen.is_charged = not any(
-                spell.marks.is_closed_by_others for spell in seen.spells if spell.until >= since
+                period.marks.is_closed_by_others for period in seen.periods if period.until >= since
             )
             if seen.is_charged and observation.is_exact:
                 yield from self._away(name, observation.at)
@@ -265,16 +265,17 @@ class UpgradeOracle:
         self._note_readiness(driver, observation)
 
     def _note_readiness(self, driver: DriverPod, observation: Observation) -> None:
-        spells = self._ready[driver.node]
+        periods = self._ready[driver.node]
         present = next(
-            (spell for spell in spells if (spell.uid, spell.until) == (driver.uid, math.inf)), None
+            (period for period in periods if (period.uid, period.until) == (driver.uid, math.inf)),
+            None,
         )
         is_ready = driver.is_ready and not driver.is_deleted and not observation.is_gone
         if present is not None and not is_ready:
             present.until = observation.at
         elif present is None and is_ready:
             # What a list shows after a gap was so some time within the gap.
-            spells.append(
+            periods.append(
                 _ReadyDriver(driver.uid, observation.version if observation.is_exact else 0)
             )
 
@@ -321,7 +322,7 @@ class UpgradeOracle:
         is_of_another = seen is not None and self._driver_since[driver.uid] < seen.born
         if seen is None or (is_of_another and at - seen.born < NEW_FOR_S):
             return
-        recent = [spell for spell in seen.spells if spell.version <= version]
+        recent = [period for period in seen.periods if period.version <= version]
         marks = recent[-1].marks
         if not marks.is_in_progress:
             yield f"deleted in state {marks.state!r}"
@@ -335,10 +336,10 @@ class UpgradeOracle:
             if stay.pod.node == driver.node and is_there and stay.at <= at - LATENESS_S:
                 yield f"deleted while pod {stay.pod.name} used it"
 
-    def _node_at(self, name: str, version: int) -> _Seen | None:
+    def _node_at(self, name: str, version: int) -> _ObservedNode | None:
         """Return the node of that name at a version."""
         for seen in self._past.get(name, ()):
-            if seen.spells[0].version <= version and (seen.gone is None or version < seen.gone):
+            if seen.periods[0].version <= version and (seen.gone is None or version < seen.gone):
                 return seen
         return None
 
@@ -351,20 +352,20 @@ def _is_withheld(marks: UpgradeMarks) -> bool:
     return marks.is_withheld
 
 
-def _since(seen: _Seen, is_so: "Callable[[UpgradeMarks], bool]") -> float:
+def _since(seen: _ObservedNode, is_so: "Callable[[UpgradeMarks], bool]") -> float:
     """Return since when it is so without a break; infinity where it is not."""
     since = math.inf
-    for spell in reversed(seen.spells):
-        if not is_so(spell.marks):
+    for period in reversed(seen.periods):
+        if not is_so(period.marks):
             break
-        since = spell.at
+        since = period.at
     return since
 
 
-def _recent(spells: "list[tuple[float, T]]", at: float) -> "Iterator[T]":
+def _recent(periods: "list[tuple[float, T]]", at: float) -> "Iterator[T]":
     """Yield what was so at any moment within `LATENESS_S`, the latest first."""
     until = math.inf
-    for since, item in reversed(spells):
+    for since, item in reversed(periods):
         if until < at - LATENESS_S:
             return
         yield item

@@ -11,7 +11,7 @@ from api.names import ACCESS_ANNOTATION
 from api.workload_kinds import WorkloadKind
 from telemetry.reasons import RefusalReason
 from tests.support.workloads import (
-    STRANGERS,
+    NON_MEMBERS,
     Cluster,
     Json,
     a_template,
@@ -45,7 +45,7 @@ def test_pods_of_a_members_workload_are_admitted(kind):
 
 @pytest.mark.parametrize("kind", [*DIRECT, *BENEATH])
 def test_workload_of_anybody_else_is_refused(kind):
-    reply = Cluster().ask(a_workload(kind), groups=STRANGERS, user="bob")
+    reply = Cluster().ask(a_workload(kind), groups=NON_MEMBERS, user="bob")
 
     assert (reply.answer.reason, reply.code) == (RefusalReason.ACCESS_DENIED, 403)
     assert f"pool whole is not open to {kind} team-a/train" in reply.message
@@ -66,8 +66,8 @@ def test_template_that_needs_no_group_is_left_to_admission_of_its_pods(access):
     cluster = Cluster(**access)
     workload = a_workload()
 
-    assert cluster.ask(workload, groups=STRANGERS).patch == []
-    assert note_of(cluster.write(annotated(workload, "forged"), groups=STRANGERS)) is None
+    assert cluster.ask(workload, groups=NON_MEMBERS).patch == []
+    assert note_of(cluster.write(annotated(workload, "forged"), groups=NON_MEMBERS)) is None
 
 
 def test_template_without_a_pool_loses_the_annotation_that_somebody_put_there():
@@ -75,7 +75,7 @@ def test_template_without_a_pool_loses_the_annotation_that_somebody_put_there():
     stored = cluster.write(a_workload())
     without = annotated(a_workload(template=a_template(None)), note_of(stored))
 
-    assert note_of(cluster.write(without, old=stored, groups=STRANGERS)) is None
+    assert note_of(cluster.write(without, old=stored, groups=NON_MEMBERS)) is None
 
 
 def test_pods_that_a_limit_range_has_ask_for_a_pool_inherit_nothing_by_a_copy():
@@ -84,7 +84,7 @@ def test_pods_that_a_limit_range_has_ask_for_a_pool_inherit_nothing_by_a_copy():
     note = note_of(cluster.write(a_workload()))
     plain = annotated(a_workload("ReplicaSet", "mine", template=a_template(None)), note)
 
-    stored = cluster.write(plain, groups=STRANGERS)
+    stored = cluster.write(plain, groups=NON_MEMBERS)
     template_of(stored)["spec"] = a_template()["spec"]
 
     assert "no member of its groups wrote the template" in cluster.ask_pod(stored).message
@@ -129,7 +129,7 @@ def test_pod_of_a_user_inherits_nothing_whatever_it_says_of_its_controller():
     cluster = Cluster()
     _, owner = a_stored(cluster)
 
-    reply = cluster.ask_pod(owner, user="bob", groups=STRANGERS)
+    reply = cluster.ask_pod(owner, user="bob", groups=NON_MEMBERS)
 
     assert reply.answer.reason is RefusalReason.ACCESS_DENIED
 
@@ -239,7 +239,7 @@ def test_nobody_else_changes_a_members_template():
     cluster = Cluster()
     stored = cluster.write(a_workload())
 
-    reply = cluster.ask(changed(stored), old=stored, groups=STRANGERS, user="bob")
+    reply = cluster.ask(changed(stored), old=stored, groups=NON_MEMBERS, user="bob")
 
     assert reply.answer.reason is RefusalReason.ACCESS_DENIED
     assert "have a member of its groups write the template" in reply.message
@@ -250,10 +250,10 @@ def test_anybody_may_take_the_pool_out_of_a_template():
     stored = cluster.write(a_workload())
     other = a_workload(template=a_template(None))
 
-    assert cluster.ask(other, old=stored, groups=STRANGERS).allowed
+    assert cluster.ask(other, old=stored, groups=NON_MEMBERS).allowed
 
 
-@pytest.mark.parametrize("groups", [("researchers",), STRANGERS])
+@pytest.mark.parametrize("groups", [("researchers",), NON_MEMBERS])
 @pytest.mark.parametrize("note", [None, "forged"])
 def test_annotation_alone_changes_nothing(groups, note):
     cluster = Cluster()
@@ -273,7 +273,7 @@ def test_same_template_written_again_rolls_nothing_out_before_half_of_the_time()
     renewed = cluster.write(stored, old=stored)
 
     assert noted(note_of(renewed))["since"] > noted(note_of(stored))["since"]
-    assert cluster.ask(stored, old=stored, groups=STRANGERS).patch == []
+    assert cluster.ask(stored, old=stored, groups=NON_MEMBERS).patch == []
 
 
 def test_member_who_writes_an_older_template_again_has_it_signed():
@@ -312,7 +312,7 @@ def test_controller_may_change_what_it_did_not_make():
         changed(job),
         old=job,
         user="system:serviceaccount:kube-system:job-controller",
-        groups=STRANGERS,
+        groups=NON_MEMBERS,
     )
 
     assert reply.patch == []
@@ -386,7 +386,7 @@ def test_every_template_of_another_kind_is_signed():
     plain, signed = (item["template"]["metadata"] for item in stored["workerGroupSpecs"])
     assert "annotations" not in plain
     assert noted(signed["annotations"][ACCESS_ANNOTATION])["kind"] == "RayCluster"
-    assert not cluster.ask(ray, groups=STRANGERS).allowed
+    assert not cluster.ask(ray, groups=NON_MEMBERS).allowed
 
 
 def test_object_whose_annotations_pods_have_is_signed_itself():
@@ -399,10 +399,10 @@ def test_object_whose_annotations_pods_have_is_signed_itself():
 
     beneath = annotated(a_workload("StatefulSet"), note)
     beneath["metadata"]["ownerReferences"] = controlled_by(stored)
-    assert cluster.ask(beneath, user=NOTEBOOK_CONTROLLER, groups=STRANGERS).patch == []
+    assert cluster.ask(beneath, user=NOTEBOOK_CONTROLLER, groups=NON_MEMBERS).patch == []
     assert cluster.ask_pod({**beneath, "metadata": {**beneath["metadata"], "uid": "u"}}).allowed
     forged = {**stored, "metadata": {**stored["metadata"], "annotations": {ACCESS_ANNOTATION: "x"}}}
-    restored = cluster.ask(forged, old=stored, groups=STRANGERS).applied_to(forged)
+    restored = cluster.ask(forged, old=stored, groups=NON_MEMBERS).applied_to(forged)
     assert restored["metadata"]["annotations"] == {ACCESS_ANNOTATION: note}
 
 

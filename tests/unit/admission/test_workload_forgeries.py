@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from tests.support.workloads import (
     MEMBERS,
-    STRANGERS,
+    NON_MEMBERS,
     Cluster,
     a_template,
     a_workload,
@@ -26,7 +26,7 @@ Key = tuple[str, str]
 
 KEYS = st.tuples(st.sampled_from(["Deployment", "ReplicaSet", "Job", "CronJob"]), st.just("a"))
 NOTES = st.sampled_from(["claimed", "claimed for another", "copied", "edited"])
-STRANGER_OR_MEMBER = st.sampled_from(["stranger", "stranger", "member"])
+WRITERS = st.sampled_from(["other user", "other user", "member"])
 BENEATH = {"Deployment": "ReplicaSet", "CronJob": "Job"}
 OPEN: Json = {}
 CLOSED: Json = {"groups": ["researchers"]}
@@ -49,7 +49,7 @@ class Forgeries(RuleBasedStateMachine):
         key=KEYS,
         other=KEYS,
         note=NOTES,
-        writer=STRANGER_OR_MEMBER,
+        writer=WRITERS,
         pool=st.sampled_from(["closed", "open meanwhile", "not named"]),
     )
     def writes(self, key: Key, other: Key, note: str, writer: str, pool: str) -> None:
@@ -65,7 +65,7 @@ class Forgeries(RuleBasedStateMachine):
         self._store(key, written, writer)
         self.cluster.setup.add_pool(access=CLOSED)
 
-    @rule(key=KEYS, other=KEYS, note=NOTES, writer=STRANGER_OR_MEMBER)
+    @rule(key=KEYS, other=KEYS, note=NOTES, writer=WRITERS)
     def annotates(self, key: Key, other: Key, note: str, writer: str) -> None:
         if key in self.stored:
             written = annotated(self.stored[key], self._note(note, key, other))
@@ -97,7 +97,7 @@ class Forgeries(RuleBasedStateMachine):
         text = self._note(note, key, other)
         unknown = annotated(a_workload("ReplicationController", "a"), text)
         forged = annotated(a_workload(*key), text)
-        assert not self.cluster.ask_pod(forged, user="stranger", groups=STRANGERS).allowed
+        assert not self.cluster.ask_pod(forged, user="other user", groups=NON_MEMBERS).allowed
         assert not self.cluster.ask_pod(unknown, user="system:kube-controller-manager").allowed
 
     @invariant()
@@ -127,7 +127,7 @@ class Forgeries(RuleBasedStateMachine):
         """Store what the API server stores: it asks about templates that name a pool, or did."""
         old = self.stored.get(key)
         if any(item is not None and _names_pool(item) for item in (workload, old)):
-            groups = MEMBERS if writer == "member" else STRANGERS
+            groups = MEMBERS if writer == "member" else NON_MEMBERS
             reply = self.cluster.ask(workload, old=old, groups=groups)
             if not reply.allowed:
                 return

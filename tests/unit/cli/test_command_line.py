@@ -22,12 +22,6 @@ OF_THE_SERVER = {"aiohttp", "cryptography", "pydantic", "kubernetes_asyncio"}
 """Each costs an agent megabytes on every node."""
 
 
-@pytest.fixture(autouse=True)
-def logs_of_the_tests(monkeypatch: pytest.MonkeyPatch):
-    """Commands configure the logs of their process, for good; this process runs other tests."""
-    monkeypatch.setattr("telemetry.logs.configure_logs", lambda *_: None)
-
-
 def imported_by(*arguments: str) -> set[str]:
     """Return the modules that a process has after the command, packages only."""
     program = (

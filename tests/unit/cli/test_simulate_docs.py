@@ -55,9 +55,8 @@ def the_cluster_of_the_page() -> list[Object]:
 
 
 def test_the_answer_on_the_page_is_the_command_s(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
-    monkeypatch.setattr("telemetry.logs.configure_logs", lambda *_: None)
     cluster = a_list_file(tmp_path / "cluster.json", *the_cluster_of_the_page())
     pod = a_list_file(
         tmp_path / "train.json", a_pod_object("train", 4, pool="training", priority=5)

@@ -23,12 +23,6 @@ from tests.support.cluster_objects import (
 )
 
 
-@pytest.fixture(autouse=True)
-def logs_of_the_tests(monkeypatch: pytest.MonkeyPatch):
-    """Commands configure the logs of their process, for good; this process runs other tests."""
-    monkeypatch.setattr("telemetry.logs.configure_logs", lambda *_: None)
-
-
 class Asking:
     """Runs the command on files."""
 

@@ -28,12 +28,6 @@ p3,1000,1024,0,0,,BE,20,30
 """
 
 
-@pytest.fixture(autouse=True)
-def logs_of_the_tests(monkeypatch: pytest.MonkeyPatch):
-    """Commands configure the logs of their process, for good; this process runs other tests."""
-    monkeypatch.setattr("telemetry.logs.configure_logs", lambda *_: None)
-
-
 class Simulating:
     """Runs the command on files."""
 

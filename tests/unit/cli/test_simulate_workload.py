@@ -20,12 +20,6 @@ p3,1000,1024,0,0,,BE
 """
 
 
-@pytest.fixture(autouse=True)
-def logs_of_the_tests(monkeypatch: pytest.MonkeyPatch):
-    """Commands configure the logs of their process, for good; this process runs other tests."""
-    monkeypatch.setattr("telemetry.logs.configure_logs", lambda *_: None)
-
-
 @pytest.fixture
 def trace(tmp_path: Path) -> list[str]:
     """Return the flags of a trace on two nodes of four devices."""

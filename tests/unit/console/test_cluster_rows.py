@@ -12,7 +12,7 @@ from api.names import RESERVATION_ANNOTATION
 from console import rows
 from console.data.answers.device_details import device_detail
 from console.data.answers.pod_details import pod_detail
-from console.data.explanations.waits import MOST_NODES
+from console.data.explanations.waits import MAX_REMEDY_NODES
 from console.data.read_scope import ReadScope
 from console.data.tables.pool_rows import access_text
 from console.visibility import Visibility
@@ -460,14 +460,14 @@ def test_what_nodes_lack_is_said_to_viewers_of_nodes(sees_nodes: bool, because: 
 
 def test_in_a_large_pool_a_detail_has_the_remedies_that_are_known():
     objects = [a_pool_object(), labelled(a_pod_object("a", 2), pool="whole")]
-    for number in range(MOST_NODES + 1):
+    for number in range(MAX_REMEDY_NODES + 1):
         objects += [a_node_object(f"n{number}"), a_device_object(f"n{number}", 0)]
     feed = ConsoleFeed(objects)
     viewer = feed.viewer()
     detail = pod_detail(feed.state, feed.rows, "ml-team/a", viewer=viewer)
     assert detail is not None
     assert (detail.row.reason, detail.row.remedies) == ("PodTooLarge", ())
-    assert (len(detail.nodes), detail.nodes_total) == (16, MOST_NODES + 1)
+    assert (len(detail.nodes), detail.nodes_total) == (16, MAX_REMEDY_NODES + 1)
     feed.open()
     feed.tick()
     detail = pod_detail(feed.state, feed.rows, "ml-team/a", viewer=viewer)

@@ -114,18 +114,18 @@ def moved(pod: dict[str, object]) -> dict[str, object]:
     return {**pod, "metadata": {**metadata, "namespace": "other-team"}}
 
 
-@pytest.mark.parametrize("is_seen", [True, False])
-def test_states_of_nodes_are_told_to_those_who_may_see_them(is_seen: bool):
+@pytest.mark.parametrize("is_visible", [True, False])
+def test_states_of_nodes_are_told_to_those_who_may_see_them(is_visible: bool):
     objects = [
         a_pool_object("training"),
         a_node_object("gpu-0", unschedulable=True),
         a_device("training", "gpu-0", 0),
     ]
     feed = ConsoleFeed(objects)
-    visibility = Visibility(namespaces=None, nodes=is_seen)
+    visibility = Visibility(namespaces=None, nodes=is_visible)
     (node,) = feed.section("nodes", visibility).values()
-    assert node.state.value == ("Cordoned" if is_seen else "Unknown")
-    assert ("Node gpu-0" in feed.section("health", visibility)) is is_seen
+    assert node.state.value == ("Cordoned" if is_visible else "Unknown")
+    assert ("Node gpu-0" in feed.section("health", visibility)) is is_visible
     trial = PodTrial(pool="training", units=1)
     answer = try_pods(feed.state, feed.rows.explanations, trial, viewer=feed.viewer(visibility))
-    assert any("uncordoned" in remedy for remedy in answer.remedies) is is_seen
+    assert any("uncordoned" in remedy for remedy in answer.remedies) is is_visible

@@ -8,9 +8,9 @@ import pytest
 from api.names import PodUid
 from console.data.explanations.joinable_devices import JoinableDevices
 from console.data.explanations.waits import (
-    AGAIN_S,
     IDLE_S,
-    MOST_S,
+    MAX_BATCH_S,
+    MIN_INTERVAL_S,
     RESYNC_S,
     SHARE,
     WaitExplanations,
@@ -69,9 +69,9 @@ def everywhere(_: str) -> bool:
 
 def refreshed(found: WaitExplanations, sees: Callable[[str], bool] = everywhere) -> set[str]:
     """Let pods be explained until none has a turn; return those that were."""
-    while found.work(sees) != IDLE_S:
+    while found.explain_due(sees) != IDLE_S:
         pass
-    return set(found.take_news())
+    return set(found.take_updated())
 
 
 def test_every_pod_is_explained_once(feed: ConsoleFeed):
@@ -95,13 +95,13 @@ def test_pods_that_are_alike_share_an_explanation():
 def test_a_pod_is_explained_again_when_its_pool_has_changed_and_not_too_often(feed: ConsoleFeed):
     found = explanations(feed, feed.clock.monotonic)
     refreshed(found)
-    feed.clock.passed_s += AGAIN_S / 2
+    feed.clock.passed_s += MIN_INTERVAL_S / 2
     found.note_change("gpu.deckhouse.io/whole")
     found.note_change("gpu.deckhouse.io/other")
     assert not refreshed(found)
-    feed.clock.passed_s += AGAIN_S
+    feed.clock.passed_s += MIN_INTERVAL_S
     assert len(refreshed(found)) == 4
-    feed.clock.passed_s += AGAIN_S
+    feed.clock.passed_s += MIN_INTERVAL_S
     assert not refreshed(found)
     feed.clock.passed_s += RESYNC_S
     assert len(refreshed(found)) == 4
@@ -110,15 +110,15 @@ def test_a_pod_is_explained_again_when_its_pool_has_changed_and_not_too_often(fe
 def test_only_so_much_time_is_taken_at_once_and_the_next_ones_come_first(feed: ConsoleFeed):
     clock = RunningClock(feed)
     found = explanations(feed, clock)
-    clock.cost_s = MOST_S
+    clock.cost_s = MAX_BATCH_S
     order: list[str] = []
     goes = 0
     while len(order) < 4:
         began = feed.clock.monotonic()
-        found.work(everywhere)
+        found.explain_due(everywhere)
         goes += 1
-        assert feed.clock.monotonic() - began < 10 * MOST_S
-        order += sorted(found.take_news())
+        assert feed.clock.monotonic() - began < 10 * MAX_BATCH_S
+        order += sorted(found.take_updated())
     assert order == ["uid-p5", "uid-p6", "uid-p7", "uid-p8"]
     assert goes > 4  # one explanation takes several
 
@@ -126,11 +126,11 @@ def test_only_so_much_time_is_taken_at_once_and_the_next_ones_come_first(feed: C
 def test_explaining_takes_a_share_of_the_time(feed: ConsoleFeed):
     clock = RunningClock(feed)
     found = explanations(feed, clock)
-    clock.cost_s = MOST_S
+    clock.cost_s = MAX_BATCH_S
     began = feed.clock.monotonic()
-    pause_s = found.work(everywhere)
+    pause_s = found.explain_due(everywhere)
     spent_s = feed.clock.monotonic() - began
-    assert pause_s >= (spent_s - MOST_S) * (1 / SHARE - 1) - 1e-9
+    assert pause_s >= (spent_s - MAX_BATCH_S) * (1 / SHARE - 1) - 1e-9
     assert pause_s > IDLE_S / 10
 
 
@@ -146,8 +146,8 @@ def test_a_pod_that_waits_no_more_has_no_turn(feed: ConsoleFeed):
 def test_a_pod_that_ends_to_wait_while_it_is_explained_is_not_told_of(feed: ConsoleFeed):
     clock = RunningClock(feed)
     found = explanations(feed, clock)
-    clock.cost_s = MOST_S
-    found.work(everywhere)
+    clock.cost_s = MAX_BATCH_S
+    found.explain_due(everywhere)
     for pod in list(feed.state.reader.pods.all_waiting()):
         found.discard(pod.uid)
     assert not refreshed(found)
@@ -156,8 +156,8 @@ def test_a_pod_that_ends_to_wait_while_it_is_explained_is_not_told_of(feed: Cons
 def test_an_explanation_is_given_up_when_its_pool_becomes_another_one(feed: ConsoleFeed):
     clock = RunningClock(feed)
     found = explanations(feed, clock)
-    clock.cost_s = MOST_S
-    found.work(everywhere)
+    clock.cost_s = MAX_BATCH_S
+    found.explain_due(everywhere)
     feed.remove(a_pool_object())
     clock.cost_s = 0.0
     assert len(refreshed(found)) == 4

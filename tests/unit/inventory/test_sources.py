@@ -151,7 +151,7 @@ class TestLabels:
             numa_node=1,
             mig_capable=True,
         )
-        assert report.of_one_model == 2
+        assert report.model_count == 2
         assert (report.versions.driver, report.versions.cuda) == ("570.86.15", "12.8")
 
     @pytest.mark.parametrize(

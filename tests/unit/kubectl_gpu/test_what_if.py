@@ -121,7 +121,7 @@ def test_cpu_that_pods_of_the_trial_take_is_taken(path: Path, tmp_path: Path):
     assert asked is not None
     found = try_pods(asked, 4, copy_of(ListedObjects(objects)), caller=PodCreator())
     assert len(found.placed) == 2
-    assert "insufficient cpu" in str(found.last)
+    assert "insufficient cpu" in str(found.last_answer)
     file = tmp_path / "pod.json"
     file.write_text(json.dumps(pod))
     of_dump = answer(path, objects, "-f", str(file), "--times", "4")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from operands.rollout import step_to_selector, unready_reason
+from operands.rollout import selector_migration_step, unready_reason
 
 
 def a_daemon_set(strategy: str = "RollingUpdate", /, **status: int):
@@ -71,15 +71,18 @@ DESIRED = selecting(NEW, NEW)
 
 def test_pods_get_the_labels_of_both_selectors_before_they_are_handed_over():
     found = selecting(OLD, OLD, **ALL)
-    step = step_to_selector(DESIRED, found)
+    step = selector_migration_step(DESIRED, found)
     assert not isinstance(step, str)
     assert step["spec"]["selector"] == {"matchLabels": OLD}
     assert step["spec"]["template"]["metadata"]["labels"] == NEW | OLD
     rolling = selecting(OLD, NEW | OLD, **ALL | {"updatedNumberScheduled": 1})
-    assert step_to_selector(DESIRED, rolling) == step
-    assert step_to_selector(DESIRED, selecting(OLD, NEW | OLD, **ALL)) == "Orphan"
-    assert step_to_selector(DESIRED, selecting(NEW, NEW | OLD, **ALL)) == DESIRED
+    assert selector_migration_step(DESIRED, rolling) == step
+    assert selector_migration_step(DESIRED, selecting(OLD, NEW | OLD, **ALL)) == "Orphan"
+    assert selector_migration_step(DESIRED, selecting(NEW, NEW | OLD, **ALL)) == DESIRED
 
 
 def test_pods_that_cannot_have_both_labels_go():
-    assert step_to_selector(DESIRED, selecting({"app": "other"}, {"app": "other"})) == "Foreground"
+    assert (
+        selector_migration_step(DESIRED, selecting({"app": "other"}, {"app": "other"}))
+        == "Foreground"
+    )

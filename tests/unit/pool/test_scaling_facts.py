@@ -199,7 +199,7 @@ def test_claims_and_rules_about_other_pods_are_named() -> None:
         ],
     )
     assert found.claims == ("data", "p-scratch")
-    assert found.untold == ()
+    assert found.omitted == ()
     assert found.peers == (
         PeerRule(PeerKind.AFFINITY, "zone", "app=x", ("a", "b")),
         PeerRule(PeerKind.ANTI_AFFINITY, "zone", "app=x", (), ""),

@@ -19,8 +19,8 @@ from kernelcache.cache_conditions import reported_state, reported_use
 from kernelcache.cache_counts import CacheOnNode, counts_of_cache
 from kernelcache.cache_index import CacheIndex
 from reconciler.kernelcache.cache_figures import (
+    CacheObservations,
     CacheResolution,
-    CacheSurroundings,
     status_of_cache,
 )
 from reconciler.kernelcache.device_targets import ANY_POOL, DeviceTargets, fitting_nodes
@@ -68,8 +68,8 @@ def status(
     for node, digests in nodes.items():
         sink.namespaced.upsert(observe_cache_node(a_cache_node(node, {"llama": digests})))
     cache = msgspec.structs.replace(a_cache(), spec=GKMCacheSpec(image="i", **spec))
-    around = CacheSurroundings(nodes=sink.of_cache(LLAMA), targets=some_targets(*gpus))
-    return status_of_cache(cache, current, resolution, around=around, now=NOW)
+    observations = CacheObservations(nodes=sink.of_cache(LLAMA), targets=some_targets(*gpus))
+    return status_of_cache(cache, current, resolution, observations=observations, now=NOW)
 
 
 DIGESTS = st.dictionaries(

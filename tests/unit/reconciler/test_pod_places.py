@@ -86,7 +86,7 @@ def test_a_pod_goes_where_the_pods_are_that_it_must_be_near_and_waits_while_ther
     assert place_by_peers(near, {"a": 2}, ()).terms == (term(expression(ZONE, "a")),)
     assert "none is bound" in place_by_peers(near, {}, ()).undecided
     assert place_by_peers(rule(PeerKind.AFFINITY, counts_itself=True), {}, ()) == Place()
-    assert place_by_peers(rule(PeerKind.AFFINITY, "example.com/rack"), {"r": 1}, ()).untold
+    assert place_by_peers(rule(PeerKind.AFFINITY, "example.com/rack"), {"r": 1}, ()).omitted
 
 
 def test_a_pod_keeps_away_from_the_pods_that_it_must_be_apart_from():
@@ -121,7 +121,7 @@ def test_each_alternative_of_a_pod_has_each_one_of_its_volume():
 def test_alternatives_that_are_too_many_are_named():
     zones = Place(tuple(term(expression(ZONE, str(number))) for number in range(9)))
     found = placed(PodSelection(), [zones, zones])
-    assert (len(found.affinity), len(found.untold)) == (9, 1)
+    assert (len(found.affinity), len(found.omitted)) == (9, 1)
 
 
 def test_a_new_node_is_none_of_those_that_are_excluded_by_name():
@@ -133,7 +133,7 @@ def test_a_new_node_is_none_of_those_that_are_excluded_by_name():
 
 def test_pods_that_are_alike_but_for_their_claims_are_of_one_kind():
     pods = [
-        a_waiting_pod(f"p{number:03}", selection=PodSelection(untold=(f"claim {number}",)))
+        a_waiting_pod(f"p{number:03}", selection=PodSelection(omitted=(f"claim {number}",)))
         for number in range(200)
     ]
     plan = planned(some_parameters(), pods)

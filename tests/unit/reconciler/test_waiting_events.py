@@ -5,7 +5,7 @@ import datetime as dt
 from api.names import PoolName
 from autoscaling.scaling_model import PodWait, ScalingPlan, WaitReason
 from pool.model import PodFacts
-from reconciler.scaling.waiting_events import MOST_A_PASS, REPEAT_S, WaitingPodEvents
+from reconciler.scaling.waiting_events import MAX_EVENTS_PER_PASS, REPEAT_S, WaitingPodEvents
 from tests.support.builders import a_pod_facts
 from tests.support.node_requests import a_node_request
 from tests.support.recorded_events import RecordedEvents
@@ -48,9 +48,9 @@ def test_a_pod_that_still_waits_is_told_again_before_its_event_has_ended():
 
 
 def test_the_first_pods_of_a_long_queue_are_told_first_and_the_rest_later():
-    recorder, pods = RecordedEvents(), some_pods(2 * MOST_A_PASS)
+    recorder, pods = RecordedEvents(), some_pods(2 * MAX_EVENTS_PER_PASS)
     events = WaitingPodEvents(recorder)
-    for entry in (pods[:MOST_A_PASS], pods[MOST_A_PASS:], []):
+    for entry in (pods[:MAX_EVENTS_PER_PASS], pods[MAX_EVENTS_PER_PASS:], []):
         events.record(POOL, pods, plan=all_wait(pods), observed=(), now=NOW)
         assert [item.regarding.name for item in recorder.taken()] == [pod.name for pod in entry]
 

@@ -8,6 +8,7 @@ import pytest
 
 from api import names
 from api.annotations import decode_devices
+from api.status_conditions import format_time
 from pool.model import DeviceLink, PodPhase
 from pool.placement.fragmentation.placement_costs import PlacementCosts
 from pool.placement.fragmentation.target_workload import TargetShape, TargetWorkload
@@ -41,7 +42,7 @@ async def test_a_pod_is_bound_to_named_devices_with_one_write():
 
 async def test_a_binding_tells_how_long_its_pod_has_waited():
     setup = ExtenderSetup().pool(n1=4)
-    setup.pending("p", 2, created=(EPOCH + dt.timedelta(seconds=40)).isoformat())
+    setup.pending("p", 2, created=format_time(EPOCH + dt.timedelta(seconds=40)))
     setup.time.seconds = 100
     answer = await bind(binding_args("p", "n1"), setup.context)
     assert answer.bound is not None

@@ -14,7 +14,7 @@ from api.names import NodeName, PodUid
 from pool.placement.planner import Placed
 from scheduler.codec import MalformedArgs, decode_candidates
 from scheduler.extender import filter_nodes, prioritize
-from scheduler.node_lists import KEPT, MAX_KEPT_BYTES, CandidatesReader
+from scheduler.node_lists import MAX_LIST_BYTES, MAX_LISTS, CandidatesReader
 from tests.support.builders import a_demand, a_node, a_pool
 from tests.support.naive_extender import naive_filter, naive_prioritize
 from tests.support.scheduling import ExtenderSetup, a_wire_pod, extender_args
@@ -150,19 +150,19 @@ def test_what_filter_answers_is_known_when_prioritize_brings_it():
     pod = a_wire_pod(whole=2)
     reply = json.loads(filter_nodes(extender_args(pod, "n1", "n2"), setup.context).body)
     assert reply["NodeNames"] == ["n2"]
-    kept = setup.context.candidates._kept[0]
+    kept = setup.context.candidates._lists[0]
     assert kept.names == ["n2"]
     prioritize(extender_args(pod, "n2"), setup.context)
-    assert setup.context.candidates._kept[0] is kept
+    assert setup.context.candidates._lists[0] is kept
 
 
 def test_few_lists_are_kept_and_no_long_ones():
     reader = CandidatesReader()
-    for number in range(3 * KEPT):
+    for number in range(3 * MAX_LISTS):
         reader.read(extender_args(a_wire_pod(), f"n{number}"))
-    reader.read(extender_args(a_wire_pod(), "x" * MAX_KEPT_BYTES))
-    assert [item.names for item in reader._kept] == [
-        [f"n{number}"] for number in range(3 * KEPT - 1, 2 * KEPT - 1, -1)
+    reader.read(extender_args(a_wire_pod(), "x" * MAX_LIST_BYTES))
+    assert [item.names for item in reader._lists] == [
+        [f"n{number}"] for number in range(3 * MAX_LISTS - 1, 2 * MAX_LISTS - 1, -1)
     ]
 
 

@@ -18,8 +18,10 @@ if TYPE_CHECKING:
 TURNS = 5
 
 
-def stubborn(pools: "Pools", name: str, resource: str, units: int = 1) -> "JsonObject":
-    """A pod whose process 1 ignores SIGTERM, and may take an hour."""
+def a_pod_that_ignores_sigterm(
+    pools: "Pools", name: str, resource: str, units: int = 1
+) -> "JsonObject":
+    """Its grace period is an hour."""
     return pools.a_pod(name, resource, units, terminationGracePeriodSeconds=3600)
 
 
@@ -50,11 +52,11 @@ async def runs_alone(pools: "Pools", name: str, before: "JsonObject") -> "JsonOb
 async def test_what_was_deleted_by_force_is_given_to_nobody_while_it_runs(
     pools: "Pools", whole: str
 ):
-    before = await pools.run(stubborn(pools, "turn-0", whole, 8))
+    before = await pools.run(a_pod_that_ignores_sigterm(pools, "turn-0", whole, 8))
     for turn in range(1, TURNS + 1):
         await pools.reported(before)
         name = f"turn-{turn}"
-        await pools.create(stubborn(pools, name, whole, 8))
+        await pools.create(a_pod_that_ignores_sigterm(pools, name, whole, 8))
         await pods.wait_for_pod(pools.api, pools.namespace, name, pods.is_unschedulable)
         await delete_by_force(pools, before["metadata"]["name"])
         before = await runs_alone(pools, name, before)
@@ -67,7 +69,7 @@ async def test_a_pod_that_is_bound_to_them_all_the_same_waits_for_the_processes(
 ):
     """Nobody was told: the plugin alone stands between the pods."""
     resource = await pools.make(10)
-    before = await pools.run(stubborn(pools, "before", resource))
+    before = await pools.run(a_pod_that_ignores_sigterm(pools, "before", resource))
     (unit,) = units_of(before)
     await delete_by_force(pools, "before")
     await bind_by_hand(pools, control_plane, "after", resource, unit)

@@ -1,7 +1,6 @@
 """How kubelet finds the driver, and that it finds it again whatever restarts or goes."""
 
 import asyncio
-import datetime as dt
 import socket as sockets
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -16,25 +15,12 @@ from agent.problems.registry import NO_PROBLEM, ProblemRegistry
 from api.csi.names import DRIVER_NAME, REGISTRATION_SOCKET
 from telemetry.conditions import AgentDegraded
 from tests.component.agent.csi.driver import NODE, calls_of_driver
-from tests.support.builders import EPOCH
 from tests.support.csi import MounterDouble, StoreDouble
+from tests.support.hand_clock import HandClock
 from tests.support.kubelet.plugin_watcher import PluginWatcher
 from tests.support.polling import until
 
 KNOWN = {DRIVER_NAME: NODE}
-
-
-class HandClock:
-    """Stands still."""
-
-    def __init__(self) -> None:
-        self.seconds = 100.0
-
-    def monotonic(self) -> float:
-        return self.seconds
-
-    def utc_now(self) -> dt.datetime:
-        return EPOCH + dt.timedelta(seconds=self.seconds)
 
 
 @pytest.fixture

@@ -105,7 +105,7 @@ async def test_a_mount_that_is_cancelled_at_any_moment_leaves_references_and_mou
 
         async def attempt(number: int) -> bool:
             is_through = await runs_through(mount(node, uid), cancel_at=number)
-            await until(lambda: not node.role.uses._doubted.is_set())
+            await until(lambda: not node.role.uses._check_requested.is_set())
             await node.role.uses.read()
             mounted = {str(target) for target, item in node.mounter.mounted.items() if item}
             assert {reference.target for reference in node.role.uses.references.all()} == mounted

@@ -207,5 +207,5 @@ def test_the_system_is_what_stands_before_the_version(os_tag: str, system: str):
 
 
 def test_groups_are_sorted_and_distinct():
-    groups = driver_groups((UBUNTU, SLES, NEWER_KERNEL), DriverGrouping.SYSTEM, where="here")
+    groups = driver_groups((UBUNTU, SLES, NEWER_KERNEL), DriverGrouping.SYSTEM, spec_path="here")
     assert [group.os_tag for group in groups] == ["sles15.6", "ubuntu24.04"]

@@ -1,7 +1,5 @@
 """The recent demand of a pool: recent pods count most, and the order of observation does not count."""
 
-import datetime as dt
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -132,7 +130,7 @@ def test_units_are_measured_in_devices(pool, asked, expected):
 
 def test_pods_count_for_the_resource_that_they_ask_for():
     demands = RecentDemands()
-    created = dt.datetime(2026, 1, 1, tzinfo=dt.UTC).isoformat()
+    created = "2026-01-01T00:00:00Z"
     pod = a_pod_facts(units=2, created=created, requests=ComputeResources(700, 50))
     demands.observe(pod)
     assert demands.of(POOL).shapes == ((TargetShape(700, 1000, 2, memory_mib=50), 1.0),)

@@ -11,7 +11,7 @@ from reconciler.driver_upgrade.objects import (
     ResourceClaim,
     UpgradePod,
 )
-from reconciler.driver_upgrade.user_pods import claims_of, holds_driver, pod_on_node
+from reconciler.driver_upgrade.user_pods import claims_of, pod_on_node, uses_driver
 from tests.support.upgrade_objects import a_pod, owner
 
 
@@ -20,7 +20,9 @@ def allowed(_pod: UpgradePod) -> tuple[EvictionAnswer, str]:
 
 
 def fact(pod: UpgradePod, *, agent: str = "", has_claim: bool = False) -> Any:
-    return pod_on_node(pod, namespace="gpu", agent=agent, has_claim=has_claim, ask=allowed)
+    return pod_on_node(
+        pod, namespace="gpu", agent=agent, has_claim=has_claim, read_eviction=allowed
+    )
 
 
 def requesting(name: str, amount: Any = "1") -> dict[str, Any]:
@@ -49,10 +51,10 @@ def test_a_claim_is_a_use_unless_it_is_to_look():
         status = {"allocation": {"devices": {"results": results}}}
         return msgspec.convert({"status": status}, ResourceClaim)
 
-    assert holds_driver(a_claim())
-    assert not holds_driver(a_claim(adminAccess=True))
-    assert not holds_driver(a_claim(driver="nic.example.com"))
-    assert not holds_driver(ResourceClaim())
+    assert uses_driver(a_claim())
+    assert not uses_driver(a_claim(adminAccess=True))
+    assert not uses_driver(a_claim(driver="nic.example.com"))
+    assert not uses_driver(ResourceClaim())
     named = {"resourceClaims": [{"name": "a", "resourceClaimName": "mine"}, {"name": "b"}]}
     made = {"resourceClaimStatuses": [{"name": "b", "resourceClaimName": "p-b-x7"}]}
     assert list(claims_of(a_pod(spec=named, status=made))) == ["mine", "p-b-x7"]

@@ -1,7 +1,6 @@
 """What kubelet gave is asked for gently, reported once, and kept while a user does not answer."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
 
@@ -14,34 +13,25 @@ from api.names import UnitId
 from kube.resources import GPU_NODE_INVENTORIES
 from pool.model import ContainerRole
 from telemetry.conditions import AgentDegraded
-from tests.component.agent.reporting_node import (
+from tests.component.agent.allocations.reporting_node import (
     NODE,
     ReportingNode,
     a_node_pod,
     a_reporting_node,
 )
 from tests.support.metric_samples import Counted
+from tests.support.polling import until
 
 pytestmark = pytest.mark.looptime
 STATUS = "/status"
 
 
-@pytest.fixture
-async def node() -> AsyncIterator[ReportingNode]:
-    async with a_reporting_node() as opened:
-        yield opened
-
-
-async def passes(seconds: float) -> None:
-    await asyncio.sleep(seconds)
-
-
 async def test_what_each_container_got_is_told_within_a_moment(node: ReportingNode) -> None:
     async with node.running():
-        await passes(1)
+        await asyncio.sleep(1)
         node.kubelet.give("p", main="G2 G1", side="G3")
         node.pods.upsert(a_node_pod(main=2, side=1, init=4))
-        await passes(0.3)
+        await asyncio.sleep(0.3)
         assert await node.said() == {"uid-p/main": "G1 G2", "uid-p/side": "G3"}
         assert (node.kubelet.counts(), node.writes()) == ({"p": 1}, 1)
         (first, _) = await node.entries()
@@ -56,10 +46,10 @@ async def test_what_nvidias_own_plugin_gave_is_told_as_well(node: ReportingNode)
     """A device that a pod has by it joins no pool meanwhile."""
     request = ContainerRequest("main", ContainerRole.MAIN, {"nvidia.com/gpu": 1, "other.com/x": 1})
     async with node.running():
-        await passes(1)
+        await asyncio.sleep(1)
         node.kubelet.give("p", "nvidia.com/gpu", main="G1")
         node.pods.upsert(replace(a_node_pod(), containers=(request,)))
-        await passes(0.3)
+        await asyncio.sleep(0.3)
         (entry,) = await node.entries()
         assert (entry.resource, entry.units, entry.uid) == ("nvidia.com/gpu", ["G1"], "uid-p")
 
@@ -111,10 +101,10 @@ async def test_units_that_init_containers_alone_have_are_reported_as_theirs(
     pod = replace(a_node_pod(**asked), assigned=units or None)
     async with node.running() as reporter:
         node.pods.upsert(pod)
-        await passes(1)
+        await asyncio.sleep(1)
         assert await node.said() == {}, "kubelet does not know the pod yet"
         node.kubelet.give("p", **given)
-        await passes(10)
+        await asyncio.sleep(10)
         want = {f"uid-p/{name}": text for name, text in reported.items()}
         assert await node.said() == want
         used = {unit for text in reported.values() for unit in text.split()}
@@ -122,7 +112,7 @@ async def test_units_that_init_containers_alone_have_are_reported_as_theirs(
         node.terminated = lambda: {pod.uid}
     async with node.running():
         node.pods.discard(pod)
-        await passes(10)
+        await asyncio.sleep(10)
         assert await node.said() == want
 
 
@@ -131,33 +121,33 @@ async def test_units_of_live_pods_are_known_to_be_in_use(node: ReportingNode) ->
         assert reporter.units_in_use() == set()
         node.kubelet.give("p", main="G1 G2", side="G3")
         node.pods.upsert(a_node_pod(main=2, side=1))
-        await passes(0.1)
+        await asyncio.sleep(0.1)
         assert reporter.units_in_use() == {"G1", "G2", "G3"}
         node.pods.discard(a_node_pod())
-        await passes(0.1)
+        await asyncio.sleep(0.1)
         assert reporter.units_in_use() == set()
 
 
 async def test_kubelet_is_asked_until_every_container_shows(node: ReportingNode) -> None:
     async with node.running():
         node.pods.upsert(a_node_pod(main=1, side=1))
-        await passes(0.4)
+        await asyncio.sleep(0.4)
         node.kubelet.give("p", main="G1")
-        await passes(1.5)
+        await asyncio.sleep(1.5)
         assert await node.said() == {"uid-p/main": "G1"}
         node.kubelet.give("p", main="G1", side="G2")
-        await passes(2.3)
+        await asyncio.sleep(2.3)
         assert await node.said() == {"uid-p/main": "G1", "uid-p/side": "G2"}
         asked = node.kubelet.counts()["p"]
         assert asked < 12
-        await passes(60)
+        await asyncio.sleep(60)
         assert node.kubelet.counts()["p"] == asked
 
 
 async def test_a_pod_that_is_never_admitted_is_asked_about_seldom(node: ReportingNode) -> None:
     async with node.running():
         node.pods.upsert(a_node_pod())
-        await passes(600)
+        await asyncio.sleep(600)
         assert 300 <= node.kubelet.counts()["p"] <= 310
         assert node.writes() == 0
 
@@ -168,7 +158,7 @@ async def test_pods_that_ask_for_nothing_of_ours_are_not_asked_about(node: Repor
         other: Any = a_node_pod("other")
         object.__setattr__(other.containers[0], "counts", {"example.com/nic": 1})
         node.pods.upsert(other)
-        await passes(600)
+        await asyncio.sleep(600)
         assert node.kubelet.asked == []
 
 
@@ -178,13 +168,13 @@ async def test_what_was_told_of_a_pod_goes_with_it(node: ReportingNode, how: str
         for name in ("p", "q"):
             node.kubelet.give(name, main=f"G-{name}")
             node.pods.upsert(a_node_pod(name))
-        await passes(1)
+        await asyncio.sleep(1)
         assert await node.said() == {"uid-p/main": "G-p", "uid-q/main": "G-q"}
         if how == "ended":
             node.pods.upsert(a_node_pod("p", is_ended=True))
         else:
             node.pods.discard(a_node_pod("p"))
-        await passes(0.3)
+        await asyncio.sleep(0.3)
         assert await node.said() == {"uid-q/main": "G-q"}
 
 
@@ -193,7 +183,7 @@ async def test_a_burst_of_pods_is_one_write_in_a_while_and_few_calls(node: Repor
         for number in range(30):
             node.kubelet.give(f"p{number}", main=f"G{number}")
             node.pods.upsert(a_node_pod(f"p{number}"))
-        await passes(3)
+        await asyncio.sleep(3)
         assert len(await node.said()) == 30
         times = [at for at, _ in node.kubelet.asked]
         assert len(times) == 30
@@ -206,15 +196,15 @@ async def test_an_agent_that_restarts_writes_nothing(node: ReportingNode) -> Non
     for name in ("p", "q"):
         node.kubelet.give(name, main=f"G-{name}")
     async with node.running():
-        await passes(1)
+        await asyncio.sleep(1)
     before = (await node.said(), node.writes())
     async with node.running():
         node.kubelet.answers.clear()
-        await passes(30)
+        await asyncio.sleep(30)
         assert (await node.said(), node.writes()) == before
         for name in ("p", "q"):
             node.kubelet.give(name, main=f"G-{name}")
-        await passes(2000)
+        await asyncio.sleep(2000)
         assert (await node.said(), node.writes()) == before
 
 
@@ -223,10 +213,10 @@ async def test_an_agent_that_restarts_takes_back_what_ended_meanwhile(node: Repo
     for name in ("p", "q"):
         node.kubelet.give(name, main=f"G-{name}")
     async with node.running():
-        await passes(1)
+        await asyncio.sleep(1)
     node.pods.replace_all([a_node_pod("q")])
     async with node.running():
-        await passes(1)
+        await asyncio.sleep(1)
         assert await node.said() == {"uid-q/main": "G-q"}
 
 
@@ -234,11 +224,11 @@ async def test_before_the_pods_are_known_nothing_is_taken_back(node: ReportingNo
     node.pods.replace_all([a_node_pod()])
     node.kubelet.give("p", main="G1")
     async with node.running():
-        await passes(1)
+        await asyncio.sleep(1)
     node.pods.replace_all([])
     node.synced.clear()
     async with node.running():
-        await passes(60)
+        await asyncio.sleep(60)
         assert await node.said() == {"uid-p/main": "G1"}
 
 
@@ -246,11 +236,11 @@ async def test_an_inventory_that_is_not_there_yet_is_waited_for() -> None:
     async with a_reporting_node(has_inventory=False) as node, node.running():
         node.kubelet.give("p", main="G1")
         node.pods.upsert(a_node_pod())
-        await passes(120)
+        await asyncio.sleep(120)
         assert node.problems.summary().reason is AgentDegraded.AS_EXPECTED
         assert len(node.api.requests) < 60
         await node.add_inventory()
-        await passes(31)
+        await asyncio.sleep(31)
         assert await node.said() == {"uid-p/main": "G1"}
 
 
@@ -258,16 +248,16 @@ async def test_an_inventory_that_is_another_is_filled_again(node: ReportingNode)
     async with node.running():
         node.kubelet.give("p", main="G1")
         node.pods.upsert(a_node_pod())
-        await passes(1)
+        await asyncio.sleep(1)
         await node.client.delete(GPU_NODE_INVENTORIES, NODE)
         await node.add_inventory()
         node.kubelet.give("q", main="G2")
         node.pods.upsert(a_node_pod("q"))
-        await passes(1)
+        await asyncio.sleep(1)
         assert await node.said() == {"uid-p/main": "G1", "uid-q/main": "G2"}
         await node.client.delete(GPU_NODE_INVENTORIES, NODE)
         await node.add_inventory()
-        await passes(601)
+        await asyncio.sleep(601)
         assert await node.said() == {"uid-p/main": "G1", "uid-q/main": "G2"}
 
 
@@ -281,11 +271,11 @@ async def test_a_write_that_fails_is_tried_again_counted_and_told(
         node.kubelet.give("p", main="G1")
         node.pods.upsert(a_node_pod())
         for _ in range(100):
-            await passes(0.01)
+            await asyncio.sleep(0.01)
             if node.problems.summary().reason is AgentDegraded.NOT_PUBLISHED:
                 break
         assert node.problems.summary().reason is AgentDegraded.NOT_PUBLISHED
-        await passes(60)
+        await asyncio.sleep(60)
         assert await node.said() == {"uid-p/main": "G1"}
         assert node.problems.summary().reason is AgentDegraded.AS_EXPECTED
     assert counted.growth("gpu_agent_publications_total") == {
@@ -300,10 +290,9 @@ async def test_a_write_of_which_nobody_knows_what_became_is_looked_at(node: Repo
     async with node.running():
         node.kubelet.give("p", main="G1")
         node.pods.upsert(a_node_pod())
-        while not rule.seen:
-            await passes(0.01)
+        await until(lambda: bool(rule.seen))
         node.pods.discard(a_node_pod())
-        await passes(60)
+        await asyncio.sleep(60)
         assert await node.said() == {}
 
 
@@ -311,17 +300,17 @@ async def test_a_silent_kubelet_is_a_problem_and_what_it_said_stays(node: Report
     async with node.running():
         node.kubelet.give("p", main="G1")
         node.pods.upsert(a_node_pod())
-        await passes(1)
+        await asyncio.sleep(1)
         node.kubelet.is_away = True
         node.kubelet.asked.clear()
         node.pods.upsert(a_node_pod("q"))
-        await passes(60)
+        await asyncio.sleep(60)
         assert node.problems.summary().reason is AgentDegraded.KUBELET_SILENT
         assert 10 < len(node.kubelet.asked) < 60
         assert await node.said() == {"uid-p/main": "G1"}
         node.kubelet.is_away = False
         node.kubelet.give("q", main="G2")
-        await passes(10)
+        await asyncio.sleep(10)
         assert node.problems.summary().reason is AgentDegraded.AS_EXPECTED
         assert await node.said() == {"uid-p/main": "G1", "uid-q/main": "G2"}
 
@@ -330,12 +319,12 @@ async def test_settled_pods_are_looked_at_every_few_minutes(node: ReportingNode)
     async with node.running():
         node.kubelet.give("p", main="G1")
         node.pods.upsert(a_node_pod())
-        await passes(299)
+        await asyncio.sleep(299)
         assert node.kubelet.counts() == {"p": 1}
         node.kubelet.give("p", main="G9")
-        await passes(5)
+        await asyncio.sleep(5)
         assert await node.said() == {"uid-p/main": "G9"}
-        await passes(600)
+        await asyncio.sleep(600)
         assert node.kubelet.counts()["p"] == 5
 
 
@@ -344,9 +333,9 @@ async def test_a_kubelet_that_forgot_takes_nothing_away(node: ReportingNode) -> 
     async with node.running():
         node.kubelet.give("p", main="G1")
         node.pods.upsert(a_node_pod())
-        await passes(1)
+        await asyncio.sleep(1)
         node.kubelet.give("p", main="")
-        await passes(400)
+        await asyncio.sleep(400)
         assert node.kubelet.counts()["p"] == 2
         assert await node.said() == {"uid-p/main": "G1"}
 
@@ -356,12 +345,12 @@ async def test_another_kubelet_is_asked_about_everybody_slowly(node: ReportingNo
         for number in range(20):
             node.kubelet.give(f"p{number}", main=f"G{number}")
             node.pods.upsert(a_node_pod(f"p{number}"))
-        await passes(10)
+        await asyncio.sleep(10)
         node.kubelet.asked.clear()
         node.kubelet_identity = 2
-        await passes(3)
+        await asyncio.sleep(3)
         assert 5 <= len(node.kubelet.asked) <= 13
-        await passes(10)
+        await asyncio.sleep(10)
         assert set(node.kubelet.counts().values()) == {1}
         assert len(node.kubelet.asked) == 20
 
@@ -371,12 +360,12 @@ async def test_a_new_pod_does_not_wait_for_settled_ones(node: ReportingNode) -> 
         for number in range(20):
             node.kubelet.give(f"p{number}", main=f"G{number}")
             node.pods.upsert(a_node_pod(f"p{number}"))
-        await passes(10)
+        await asyncio.sleep(10)
         node.kubelet_identity = 2
-        await passes(1.1)
+        await asyncio.sleep(1.1)
         node.kubelet.give("new", main="G99")
         node.pods.upsert(a_node_pod("new"))
-        await passes(0.5)
+        await asyncio.sleep(0.5)
         assert (await node.said())["uid-new/main"] == "G99"
 
 
@@ -385,7 +374,7 @@ async def test_names_of_pods_that_are_gone_are_forgotten(node: ReportingNode) ->
         for number in range(300):
             node.kubelet.give(f"p{number}", main="G1")
             node.pods.upsert(a_node_pod(f"p{number}"))
-            await passes(0.2)
+            await asyncio.sleep(0.2)
             node.pods.discard(a_node_pod(f"p{number}"))
         assert len(reporter._names) <= 103
 
@@ -398,10 +387,10 @@ async def test_what_an_object_does_not_hold_is_left_out_and_that_is_said_once(
         node.pods.upsert(a_node_pod(name))
     with capture_logs() as logs:
         async with node.running():
-            await passes(5)
+            await asyncio.sleep(5)
             node.kubelet.give("r", main="G-r")
             node.pods.upsert(a_node_pod("r"))
-            await passes(5)
+            await asyncio.sleep(5)
             assert [entry.pod for entry in await node.entries()] == ["p"]
     reported = [line for line in logs if line["event"].startswith("allocations truncated")]
     assert [(line["reported"], line["recorded"]) for line in reported] == [(1, 2)]
@@ -413,6 +402,6 @@ async def test_the_more_pods_a_node_has_the_longer_a_write_gathers(node: Reporti
     for number in range(300):
         node.kubelet.give(f"p{number:03}", main=f"G{number}")
     async with node.running():
-        await passes(30)
+        await asyncio.sleep(30)
         assert len(await node.entries()) == 300
         assert 60 <= node.writes() <= 110

@@ -16,7 +16,12 @@ from api.kinds.gpunodeinventory import MAX_DRIVER_PROCESSES, DriverProcess, GPUN
 from api.names import PodUid
 from kube.resources import GPU_NODE_INVENTORIES
 from telemetry.conditions import AgentDegraded
-from tests.component.agent.reporting_node import NODE, ReportingNode, a_node_pod, a_reporting_node
+from tests.component.agent.allocations.reporting_node import (
+    NODE,
+    ReportingNode,
+    a_node_pod,
+    a_reporting_node,
+)
 from tests.support.loop_clock import LoopClock
 
 pytestmark = pytest.mark.looptime
@@ -68,12 +73,6 @@ async def current(node: ReportingNode) -> list[DriverProcess] | None:
 
 def writes(node: ReportingNode) -> int:
     return sum("agent-driver-processes" in write.query for write in node.api.requests.writes())
-
-
-@pytest.fixture
-async def node() -> AsyncIterator[ReportingNode]:
-    async with a_reporting_node() as opened:
-        yield opened
 
 
 @pytest.fixture

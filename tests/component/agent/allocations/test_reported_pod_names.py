@@ -1,27 +1,15 @@
 """Pods that have one name, one after the other: each allocation is reported for the pod that has it."""
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.component.agent.reporting_node import (
+from tests.component.agent.allocations.reporting_node import (
     ReportingNode,
     a_node_pod,
-    a_reporting_node,
 )
 
 pytestmark = pytest.mark.looptime
-
-
-@pytest.fixture
-async def node() -> AsyncIterator[ReportingNode]:
-    async with a_reporting_node() as opened:
-        yield opened
-
-
-async def passes(seconds: float) -> None:
-    await asyncio.sleep(seconds)
 
 
 async def test_an_answer_about_the_pod_before_of_this_name_is_not_believed(
@@ -31,13 +19,13 @@ async def test_an_answer_about_the_pod_before_of_this_name_is_not_believed(
     async with node.running():
         node.kubelet.give("web-0", main="G1")
         node.pods.upsert(a_node_pod("web-0", "old"))
-        await passes(1)
+        await asyncio.sleep(1)
         node.pods.discard(a_node_pod("web-0", "old"))
         node.pods.upsert(a_node_pod("web-0", "new"))
-        await passes(0.5)
+        await asyncio.sleep(0.5)
         assert await node.said() == {}
         node.kubelet.give("web-0", main="G2")
-        await passes(3)
+        await asyncio.sleep(3)
         assert await node.said() == {"new/main": "G2"}
 
 
@@ -49,7 +37,7 @@ async def test_of_two_pods_of_one_name_kubelet_is_asked_about_the_later_one(
         node.pods.upsert(a_node_pod("web-0", "old"))
         node.pods.upsert(a_node_pod("web-0", "new"))
         node.kubelet.give("web-0", main="G2")
-        await passes(30)
+        await asyncio.sleep(30)
         assert await node.said() == {"new/main": "G2"}
         assert node.kubelet.counts() == {"web-0": 1}
 
@@ -67,5 +55,5 @@ async def test_a_pod_that_changes_while_kubelet_answers_is_asked_about_again(
         node.kubelet.give("web-0", main="G1")
         node.kubelet.in_between = replaced
         node.pods.upsert(a_node_pod("web-0", "old"))
-        await passes(0.5)
+        await asyncio.sleep(0.5)
         assert await node.said() == {"new/main": "G2"}

@@ -31,7 +31,7 @@ class UntrueError(Exception):
 
 
 @final
-class Narrator:
+class DemoRun:
     """The cluster, and the steps that chapters share."""
 
     def __init__(self, cluster: "DemoCluster", say: "Callable[[str], None]") -> None:

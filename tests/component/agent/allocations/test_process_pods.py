@@ -1,7 +1,6 @@
 """Pods of processes: what kubelet gave, what is not known yet, and the Event on a pod without the device."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import pytest
@@ -12,22 +11,15 @@ from agent.device_metrics.process_pods import ProcessPods
 from agent.device_metrics.unaccounted_processes import ProcessPod, UnaccountedDevice
 from agent.kubelet.node_pods import NodePod
 from api.names import PodUid, UnitId
-from tests.component.agent.reporting_node import (
+from tests.component.agent.allocations.reporting_node import (
     WHOLE,
     ReportingNode,
     a_node_pod,
-    a_reporting_node,
 )
 from tests.support.recorded_events import RecordedEvents
 
 pytestmark = pytest.mark.looptime
 UID = PodUid("uid-p")
-
-
-@pytest.fixture
-async def node() -> AsyncIterator[ReportingNode]:
-    async with a_reporting_node() as opened:
-        yield opened
 
 
 def process_pods(
