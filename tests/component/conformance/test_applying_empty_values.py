@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.support.conformance import Widgets
+from manifests import constants
+from server.configuration.config_definition import build_config_crd
+from tests.support.conformance import CRDS, GROUP_PATH, Widgets, until
 
 if TYPE_CHECKING:
     from tests.support.api_servers import Answer, Api
@@ -165,3 +167,29 @@ async def test_maps_of_built_in_kinds_may_be_applied_empty(api: "Api", namespace
     assert "annotations" not in template["metadata"]
     assert not template["spec"].get("nodeSelector")  # the real one omits it
     assert template["spec"]["containers"][0]["resources"] == {}
+
+
+async def test_sections_and_mappings_of_our_settings_may_be_applied_empty(api: "Api") -> None:
+    definition = build_config_crd()
+    assert (await api.post(CRDS, definition)).status in {201, 409}
+    kinds = f"{GROUP_PATH}/gpucontrolplaneconfigs"
+    await until(lambda: api.get(kinds), lambda answer: answer.status == 200)
+    path = f"{kinds}/{constants.NAME}"
+
+    def config(**content: object) -> Json:
+        return {
+            "apiVersion": "gpu.deckhouse.io/v1alpha1",
+            "kind": "GPUControlPlaneConfig",
+            "metadata": {"name": constants.NAME},
+            **content,
+        }
+
+    full = {"health": {"xid_actions": {"13": "None"}}, "drain_s": 1}
+    for health, stored in (({"xid_actions": {}}, {"xid_actions": {}}), ({}, None)):
+        await api.apply(path, config(spec=full), "m")
+        answer = await api.apply(path, config(spec=full | {"health": health}), "m")
+        assert (answer.status, answer.body["spec"]["health"]) == (200, stored)
+    for applied in (full, {}):
+        answer = await api.apply(f"{path}/status", config(status={"applied": applied}), "m")
+        assert (answer.status, answer.body["status"]["applied"]) == (200, applied)
+    await api.delete(path)
