@@ -52,6 +52,8 @@ def feature_body(
         "labels": {NODE_NAME_LABEL: node},
         "annotations": {HEARTBEAT_ANNOTATION: format_time(now)},
     }
+    # Left out where it is empty: an API server refuses an apply that empties a map, and the devices with it.
+    attributes = {AGENT_ATTRIBUTES: {"elements": dict(published.node)}}
     if owner_uid:
         owner = {"apiVersion": "v1", "kind": NODES.kind, "name": node, "uid": owner_uid}
         metadata["ownerReferences"] = [owner]
@@ -63,7 +65,7 @@ def feature_body(
             "labels": {},
             "features": {
                 "flags": {},
-                "attributes": {AGENT_ATTRIBUTES: {"elements": dict(published.node)}},
+                **({"attributes": attributes} if published.node else {}),
                 "instances": {
                     AGENT_INSTANCES: {
                         "elements": [{"attributes": dict(device)} for device in published.devices]
@@ -84,8 +86,7 @@ def feature_shows(feature: NodeFeature, published: "PublishedFeatures", node: "N
         and agent.elements is not None
         and [element.attributes for element in agent.elements]
         == [dict(device) for device in published.devices]
-        and attributes is not None
-        and attributes.elements == dict(published.node)
+        and (attributes.elements if attributes is not None else {}) == dict(published.node)
     )
 
 

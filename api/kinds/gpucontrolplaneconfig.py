@@ -1,8 +1,9 @@
 """GPUControlPlaneConfig: the settings of the control plane; the only object is named like the Deployment."""
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import Meta
 
 from api.meta import Condition, Model, ObjectMeta
 
@@ -12,7 +13,9 @@ class GPUControlPlaneConfigStatus(Model, frozen=True):
 
     observed_generation: int = 0
     """`metadata.generation` that the conditions describe."""
-    applied: dict[str, Any] = msgspec.field(default_factory=dict)
+    applied: Annotated[
+        dict[str, Any], Meta(extra_json_schema={"x-kubernetes-map-type": "atomic"})
+    ] = msgspec.field(default_factory=dict)
     """Settings that were accepted last, from all objects. A server that starts while the spec is refused uses them."""
     conditions: list[Condition] = msgspec.field(default_factory=list)
     """Applied, RestartNeeded and Refused."""

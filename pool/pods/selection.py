@@ -109,6 +109,11 @@ def unweighed(spec: "PodSpec") -> tuple[str, ...]:
         "spec.volumes[].ephemeral": any(volume.ephemeral is not None for volume in volumes),
         "spec.containers[].ports[].hostPort": any(port.host_port for port in ports),
         "spec.hostNetwork": spec.host_network and ports,
+        # It counts pods on nodes of no pool, which the index does not have.
+        "spec.topologySpreadConstraints[].nodeAffinityPolicy": any(
+            constraint.get("nodeAffinityPolicy") == "Ignore"
+            for constraint in spec.topology_spread_constraints or ()
+        ),
         "spec.resourceClaims": spec.resource_claims,
         **{f"spec.containers[].resources.requests[{name}]": amount for name, amount in amounts},
     }

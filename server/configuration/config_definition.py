@@ -4,6 +4,10 @@ API servers take structural schemas only: no references, no unions, a type every
 object has what was given, and a later version may have better defaults. Unknown fields are kept in every section:
 otherwise the API server drops them for each client that does not ask for strict validation, and nobody learns of
 the misspelt setting. The server refuses them by name, with the nearest one that exists.
+
+An API server makes null of a map that loses its last member by an apply, and refuses that. So a section is nullable,
+which says nothing, as an empty one. A mapping is atomic, one value that an apply replaces: null, or none, would be its
+default, which may have members.
 """
 
 from typing import TYPE_CHECKING, Any, Final
@@ -90,8 +94,12 @@ def _structural(schema: Json, definitions: Json) -> Json:
     if "items" in schema:
         found["items"] = _structural(schema["items"], definitions)
     if "properties" in schema:
-        found["properties"] = {
+        inner = {
             name: _structural(value, definitions) for name, value in schema["properties"].items()
+        }
+        found["properties"] = {
+            name: value | {"nullable": True} if "properties" in value else value
+            for name, value in inner.items()
         }
         found["x-kubernetes-preserve-unknown-fields"] = True
     elif found["type"] == "object":
@@ -100,6 +108,7 @@ def _structural(schema: Json, definitions: Json) -> Json:
             iter(schema["patternProperties"].values())
         )
         found["additionalProperties"] = _structural(values, definitions)
+        found["x-kubernetes-map-type"] = "atomic"
     return found
 
 

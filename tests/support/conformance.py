@@ -28,6 +28,23 @@ SPEC_SCHEMA: Json = {
         "tags": {"type": "array", "x-kubernetes-list-type": "set", "items": {"type": "string"}},
         "map": {"type": "object", "additionalProperties": {"type": "string"}},
         "nullable": {"type": "string", "nullable": True},
+        "nullableMap": {
+            "type": "object",
+            "nullable": True,
+            "additionalProperties": {"type": "string"},
+        },
+        "atomicMap": {
+            "type": "object",
+            "x-kubernetes-map-type": "atomic",
+            "additionalProperties": {"type": "string"},
+        },
+        "maps": {
+            "type": "object",
+            "additionalProperties": {
+                "type": "object",
+                "additionalProperties": {"type": "string"},
+            },
+        },
         "either": {"x-kubernetes-int-or-string": True},
         "free": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
         "inner": {

@@ -2,7 +2,10 @@
 
 Fields of the configuration become the applier's. Fields that it applied before and now leaves out
 are removed unless another manager owns them. A field that another manager set to another value is a
-conflict, unless forced. Fields that the configuration sets to null count as left out.
+conflict, unless forced.
+
+A map that is still applied, or has another owner, and loses its last member becomes null. The schema of a custom
+resource refuses that, unless the map is nullable or has a default; a built-in kind reads null as left out.
 """
 
 from dataclasses import dataclass
@@ -39,7 +42,7 @@ def apply(application: Application, live: Json, owners: Ownership) -> tuple[Json
         StatusError: 409, other managers set fields of the configuration to other values.
     """
     manager, shape = application.manager, application.shape
-    requested = fields.ownable(without_nulls(application.config))
+    requested = fields.ownable(application.config)
     applied = frozenset(fields.leaves(requested, shape)) if requested else frozenset[Path]()
     merged = _merge(live, requested, shape)
     assert isinstance(merged, dict)
@@ -105,9 +108,9 @@ def _merge_keyed(
 def _remove(
     container: Json, path: Path, shape: "Mapping[str, Any]", *, kept: "Collection[Path]"
 ) -> None:
-    """Remove the value at the path, in place in `container`, with maps and lists that become empty and are not kept.
+    """Remove the value at the path, in place in `container`, with maps and lists that become empty.
 
-    The containers on the way are copied first, because the live object shares them.
+    An empty one that is kept becomes null. The containers on the way are copied first, because the live object shares them.
     """
     parent: Json | MutableSequence[Any] = container
     trail: list[tuple[Json | MutableSequence[Any], str | int]] = []
@@ -126,6 +129,9 @@ def _remove(
     while not holder and trail and path[: len(trail)] not in kept:
         holder, at = trail.pop()
         del holder[at]  # type: ignore[arg-type]
+    if not holder and trail:
+        holder, at = trail.pop()
+        holder[at] = None  # type: ignore[index]
 
 
 def _position(parent: object, element: str, shape: "Mapping[str, Any]") -> str | int | None:

@@ -1,7 +1,8 @@
 """Field paths as in `managedFields`: the leaves of an object, and differences between two objects.
 
 A path is a tuple of elements: `f:<name>` for a field, `k:{…}` for an item of a keyed list, `v:…`
-for a member of a set. Only leaves and keyed items are paths; a list without keys is one leaf.
+for a member of a set. Only leaves and keyed items are paths; a list without keys is one leaf, and an
+empty set or list of keyed items has no path.
 """
 
 from functools import lru_cache
@@ -68,13 +69,13 @@ def _collect(value: object, shape: "Mapping[str, Any]", path: Path, *, found: li
                 _collect(entry, shapes.child(shape, key), at, found=found)
             else:
                 found.append(at)
-    elif value and isinstance(value, list) and (keys := shapes.list_keys(shape)):
+    elif isinstance(value, list) and (keys := shapes.list_keys(shape)):
         item_shape = shapes.item(shape)
         for entry in value:
             at = (*path, item_element(entry, keys, item_shape))
             found.append(at)
             _collect(entry, item_shape, at, found=found)
-    elif value and isinstance(value, list) and shapes.is_set(shape):
+    elif isinstance(value, list) and shapes.is_set(shape):
         found += [(*path, member_element(entry)) for entry in value]
     else:
         found.append(path)

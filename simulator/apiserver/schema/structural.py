@@ -56,10 +56,13 @@ class StructuralSchema:
         _write_back(content, body)
         return sorted(unknown)
 
-    def default(self, body: Json) -> None:
-        """Fill in defaults in place; nulls that the schema does not allow count as absent."""
+    def default(self, body: Json, *, is_applied: bool = False) -> None:
+        """Fill in defaults in place; nulls that the schema does not allow count as absent.
+
+        In what an apply results in, they count so only where there is a default.
+        """
         content = _content(body)
-        _default(content, self._root)
+        _default(content, self._root, is_applied=is_applied)
         _write_back(content, body)
 
     def validate(self, body: Json, old: Json | None) -> list[InvalidField]:
@@ -106,21 +109,22 @@ def _prune(value: object, schema: "Mapping[str, Any]", path: str, *, unknown: li
             _prune(item, _items(schema), f"{path}[{index}]", unknown=unknown)
 
 
-def _default(value: object, schema: "Mapping[str, Any]") -> None:
+def _default(value: object, schema: "Mapping[str, Any]", *, is_applied: bool) -> None:
     if isinstance(value, dict):
-        _default_fields(value, schema)
+        _default_fields(value, schema, is_applied=is_applied)
         more = schema.get("additionalProperties")
         if isinstance(more, dict):
-            _default(list(value.values()), {"items": more})
+            _default(list(value.values()), {"items": more}, is_applied=is_applied)
     elif isinstance(value, list):
         for item in value:
-            _default(item, schema.get("items", {}))
+            _default(item, schema.get("items", {}), is_applied=is_applied)
 
 
-def _default_fields(value: Json, schema: "Mapping[str, Any]") -> None:
+def _default_fields(value: Json, schema: "Mapping[str, Any]", *, is_applied: bool) -> None:
+    keeps_nulls = is_applied or keeps_unknown(schema)
     for key, inner in schema.get("properties", {}).items():
         if key in value and value[key] is None and not inner.get("nullable"):
-            if keeps_unknown(schema) and "default" not in inner:
+            if keeps_nulls and "default" not in inner:
                 continue
             del value[key]
         if key not in value and inner.get("default") is not None:
@@ -131,4 +135,4 @@ def _default_fields(value: Json, schema: "Mapping[str, Any]") -> None:
         number = value[key]
         if inner.get("type") == "integer" and isinstance(number, float) and number.is_integer():
             value[key] = int(number)
-        _default(value[key], inner)
+        _default(value[key], inner, is_applied=is_applied)

@@ -8,6 +8,8 @@ object.
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, final
 
+import msgspec
+
 from simulator.apiserver import metadata
 from simulator.apiserver.apply import application as applying
 from simulator.apiserver.apply import ownership
@@ -96,7 +98,7 @@ class Writer:
         self._check_namespace(target, body)
         for key in ("uid", "creationTimestamp"):
             body["metadata"].pop(key, None)
-        self._conform(body, target, caller, old=None)
+        self._conform(body, target, caller, old=None, is_applied=config is not None)
         attributes = AdmissionAttributes(
             resource=resource,
             operation="CREATE",
@@ -207,13 +209,15 @@ class Writer:
                     "was found",
                     group=resource.group,
                 )
-            body = applying.without_nulls(config)
+            body = msgspec.json.decode(msgspec.json.encode(config))
             return await self.create(target, caller, body, config=config)
         application = self._application(target, caller, config, forced=forced)
 
         def change(stored: "Stored") -> tuple[Json, Ownership | None]:
             metadata.check_version(config, stored, resource)
             body, owners = applying.apply(application, stored.copy(), stored.ownership)
+            if not resource.is_custom:
+                body = applying.without_nulls(body)
             if uid := config["metadata"].get("uid"):
                 body["metadata"] = {**body["metadata"], "uid": uid}
             return body, owners
@@ -270,7 +274,7 @@ class Writer:
         old = stored.copy()
         body = transitions.isolate(body, old, target)
         check_uid(body, old, resource)
-        self._conform(body, target, caller, old=old)
+        self._conform(body, target, caller, old=old, is_applied=owners is not None)
         attributes = AdmissionAttributes(
             resource=resource,
             operation="UPDATE",
@@ -344,14 +348,23 @@ class Writer:
             )
 
     def _conform(
-        self, body: Json, target: "RequestTarget", caller: "Caller", *, old: Json | None
+        self,
+        body: Json,
+        target: "RequestTarget",
+        caller: "Caller",
+        *,
+        old: Json | None,
+        is_applied: bool = False,
     ) -> None:
         """Prune and default in place; the second time for changes of webhooks."""
         resource = target.resource
         drop_unknown_fields(body, resource, caller)
         strategy = strategy_of(resource)
         strategy.check(body)
-        strategy.default(body)
+        if is_applied and resource.schema is not None:
+            resource.schema.default(body, is_applied=True)
+        else:
+            strategy.default(body)
         if resource is PODS and old is None:
             pod.assign_priority(body, self._priority_class)
         if old is not None:

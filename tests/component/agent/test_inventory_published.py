@@ -181,6 +181,7 @@ async def test_a_foreign_change_is_undone_with_the_heartbeat(
 async def test_without_a_driver_known_facts_stay_and_are_stale(agent: Agent, world: InventoryRun):
     agent.node.driver.go_away(AgentDegraded.DRIVER_MISSING)
     await agent.step()
+    assert "attributes" not in (await feature(world))["spec"]["features"]
     await world.until_stable()
     device = await world.gpu("n1-0000-17-00.0")
     assert (device.status.uuid, device.status.memory_mib) == ("GPU-1", 81559)

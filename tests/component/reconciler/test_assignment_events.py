@@ -64,8 +64,9 @@ async def test_node_that_becomes_ready_gives_its_devices_to_their_pools(run):
     await run.inventory(ready=True)
     await run.until_stable()
 
+    # The API server removes a keyed list that loses its last item by an apply.
     assigned = [{"pool": "whole", "devices": ["n1-0"]}]
-    assert await run.pools_of() == {"candidates": [], "pending": [], "assigned": assigned}
+    assert await run.pools_of() == {"candidates": [], "assigned": assigned}
     assert await run.pooled_on() == 1
 
 

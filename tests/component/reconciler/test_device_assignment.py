@@ -58,7 +58,7 @@ async def test_device_that_waits_for_a_decision_is_counted_by_its_pools_and_list
     await run.annotate("n1-0", "whole")
     await run.until_stable()
 
-    assert (await run.pools_of())["candidates"] == []
+    assert "candidates" not in await run.pools_of()
     assert (await run.cluster.status_of("whole"))["candidates"] == 0
     assert (await run.pool_conflict("whole"))["status"] == "False"
 

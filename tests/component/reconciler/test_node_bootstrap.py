@@ -294,6 +294,7 @@ async def test_nothing_is_written_twice_while_the_watch_is_behind(world: World):
 
 
 async def test_only_our_fields_are_written(world: World):
+    await world.run_operand(GFD)
     await world.process.run_pass(times=3)
     seen = await world.client.get(GPU_NODE_INVENTORIES, dict[str, object], "n1")
     assert isinstance(seen["metadata"], dict)

@@ -268,6 +268,47 @@ async def test_a_pod_of_an_earlier_installation_that_restarts_leaves_the_values_
         await until_xid(defined, "13")
 
 
+@pytest.mark.parametrize(
+    ("changed", "stored_spec"),
+    [
+        pytest.param(
+            {"health": {"xid_actions": {}}, "node_detector": {"node_selector": {}}},
+            {"health": {"xid_actions": {}}, "node_detector": {"node_selector": {}}},
+            id="mappings",
+        ),
+        pytest.param({"health": {}}, {"health": None}, id="section"),
+    ],
+)
+async def test_what_the_installation_empties_is_empty_in_the_object(
+    defined: Cluster, changed: Json, stored_spec: Json
+) -> None:
+    full = {
+        "health": {"xid_actions": {13: "None"}},
+        "node_detector": {"node_selector": {"example.com/a": "b"}},
+    }
+    async with a_following_server(defined, **full):
+        await until_xid(defined, "13")
+    async with a_following_server(defined, **changed):
+        spec = (await stored(defined)).spec
+        assert {name: spec[name] for name in full if name in spec} == stored_spec
+        await until_xid(defined, "13", is_there=False)
+        assert (await said(defined))["Applied"][0] == "True"
+        status = (await stored(defined)).status
+        assert status is not None
+        assert status.applied == {name: value for name, value in spec.items() if value is not None}
+
+
+async def test_a_section_that_was_emptied_by_hand_does_not_keep_the_installations_values(
+    defined: Cluster,
+) -> None:
+    async with a_following_server(defined):
+        await change(defined, {"health": {}})
+    async with a_following_server(defined, health={"xid_actions": {13: "None"}}):
+        await until_xid(defined, "13")
+    async with a_following_server(defined):
+        await until_xid(defined, "13", is_there=False)
+
+
 async def test_there_is_no_second_object(defined: Cluster) -> None:
     second = {
         "apiVersion": GPU_CONTROL_PLANE_CONFIGS.api_version,

@@ -35,15 +35,15 @@ IMAGE = {"device_plugin": {"image": "registry.test/gpu-control-plane:1"}}
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 INSTALLATIONS: list[Leaves] = [
     {},
-    {"drain_s": 1.0, "xid 13": "None"},
+    {"drain_s": 1.0, "xids": {"13": "None"}},
     {"drain_s": 2.0, "placement": "Scored"},
-    {"xid 31": "None"},
+    {"xids": {"31": "None"}},
+    {"xids": {}},
 ]
 VALUES: Leaves = {
     "drain_s": st.sampled_from([1.0, 2.0, 3.0]),
     "placement": st.sampled_from(["Scored", "Nominated"]),
-    "xid 13": st.just("None"),
-    "xid 31": st.just("None"),
+    "xids": st.dictionaries(st.sampled_from(["13", "31"]), st.just("None")),
     "helth": st.just(1),  # refused
 }
 leaves = st.fixed_dictionaries({}, optional=VALUES)
@@ -54,20 +54,16 @@ Effective = tuple[float, str, frozenset[str]]
 
 
 def nested(given: Leaves) -> dict[str, Any]:
-    found = {name: value for name, value in given.items() if not name.startswith("xid ")}
-    xids = {name[4:]: value for name, value in given.items() if name.startswith("xid ")}
-    return found | ({"health": {"xid_actions": xids}} if xids else {})
+    found = {name: value for name, value in given.items() if name != "xids"}
+    return found | ({"health": {"xid_actions": given["xids"]}} if "xids" in given else {})
 
 
 def effective(*layers: Leaves) -> Effective:
     """Return what counts of layers: the actions of Xids are one setting, which a later layer replaces."""
-    found: Leaves = {"drain_s": 5.0, "placement": "Nominated"}
+    found: Leaves = {"drain_s": 5.0, "placement": "Nominated", "xids": {}}
     for layer in layers:
-        if any(name.startswith("xid ") for name in layer):
-            found = {name: value for name, value in found.items() if not name.startswith("xid ")}
         found |= layer
-    xids = frozenset(name for name in found if name.startswith("xid "))
-    return found["drain_s"], found["placement"], xids
+    return found["drain_s"], found["placement"], frozenset(found["xids"])
 
 
 class Record:
@@ -104,7 +100,9 @@ class Record:
 
     def edit(self, change: Leaves) -> None:
         assert self.spec is not None
-        for name, value in change.items():
+        for name, given in change.items():
+            # A patch adds to a mapping.
+            value = {**self.spec.get(name, {}), **given} if isinstance(given, dict) else given
             if value is None:
                 self.spec.pop(name, None)
                 self.writers.pop(name, None)
@@ -204,11 +202,8 @@ class ConfigHistories(RuleBasedStateMachine):
     @precondition(lambda self: self.record.spec is not None)
     @rule(change=changes)
     def edit(self, change: Leaves) -> None:
-        xids = {name[4:]: change[name] for name in change if name.startswith("xid ")}
-        spec = {name: value for name, value in change.items() if not name.startswith("xid ")}
-        if xids:
-            spec["health"] = {"xid_actions": xids}
-        self.run(self.client.merge_patch(GPU_CONTROL_PLANE_CONFIGS, {"spec": spec}, name=NAME))
+        patch = {"spec": nested(change)}
+        self.run(self.client.merge_patch(GPU_CONTROL_PLANE_CONFIGS, patch, name=NAME))
         self.record.edit(change)
         self._change()
 
@@ -221,7 +216,8 @@ class ConfigHistories(RuleBasedStateMachine):
 
     @rule(given=leaves)
     def write_module(self, given: Leaves) -> None:
-        self._apply(MODULE_CONFIGS, {"spec": {"version": 1, "settings": nested(given)}})
+        settings = {"settings": nested(given)} if given else {}  # an apply cannot empty a map
+        self._apply(MODULE_CONFIGS, {"spec": {"version": 1} | settings})
         self.record.module = given
         self._change()
 
@@ -244,7 +240,7 @@ class ConfigHistories(RuleBasedStateMachine):
     def servers_have_what_the_record_says(self) -> None:
         for server in self.servers.values():
             found = server.state.settings
-            xids = frozenset(f"xid {xid}" for xid in found.health.xid_actions)
+            xids = frozenset(map(str, found.health.xid_actions))
             assert (found.drain_s, found.placement, xids) == server.expected
             assert server.state.restart_needed == server.restart_needed
             assert bool(server.state.refusal) == server.is_refused

@@ -158,6 +158,11 @@ def test_a_pod_that_requests_cpu_goes_nowhere_while_it_is_unknown_what_other_pod
         ({"schedulingGates": [{"name": CAPACITY_GATE}]}, None),
         ({"resourceClaims": [{"name": "x"}]}, "spec.resourceClaims"),
         (
+            {"topologySpreadConstraints": [{"nodeAffinityPolicy": "Ignore"}]},
+            "spec.topologySpreadConstraints[].nodeAffinityPolicy",
+        ),
+        ({"topologySpreadConstraints": [{"nodeAffinityPolicy": "Honor"}]}, None),
+        (
             {"containers": [{"resources": {"requests": {"ephemeral-storage": "1Gi"}}}]},
             "spec.containers[].resources.requests[ephemeral-storage]",
         ),
