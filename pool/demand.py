@@ -216,8 +216,9 @@ def _pool_resources(container: "Container") -> "Iterable[tuple[str, str | int]]"
     """Return pool resources; limits win, since an extended resource's request equals its limit."""
     if container.resources is None:
         return ()
+    requests, limits = container.resources.requests, container.resources.limits
     found: dict[str, str | int] = {}
-    for item in (container.resources.requests, container.resources.limits):
+    for item in (limits,) if requests == limits else (requests, limits):
         for resource, value in item.items() if item else ():
             if resource.startswith(RESOURCE_PREFIX):
                 found[resource] = value if isinstance(value, int) else str(value)

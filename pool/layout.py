@@ -14,7 +14,7 @@ from api.names import MOST_SLICES_READ, UnitId
 from api.units import SLICE_SEPARATOR, slices_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Sequence
 
     from pool.model import DeviceFacts, PoolFacts
 
@@ -53,25 +53,27 @@ class Layout:
         slots = (1 << slot for slot, name in enumerate(self.profiles) if name == profile)
         return replace(self, full=sum(slots))
 
-    def has_any(self, units: "Iterable[UnitId]") -> bool:
+    def has_any(self, units: "Sequence[UnitId]") -> bool:
         """Say whether one of the units of a device's pods is of this layout: of that of one profile some are not."""
         return self.count == len(self.ids) or bool(self.mask_of(units) & self.full)
 
-    def mask_of(self, units: "Iterable[UnitId]") -> int:
+    def mask_of(self, units: "Sequence[UnitId]") -> int:
         """Return the bits of the units; all bits when the device has no such unit.
 
         A pod from before a repartitioning (a whole device that was sliced later) has an unknown part of the device,
         so no unit of the device may be allocated until that pod ends.
         """
         ids, mask, slot = self.ids, 0, -1
-        for unit in units:
-            slot += 1  # mostly the units of a pod follow each other
-            if slot >= len(ids) or ids[slot] != unit:
-                try:
+        try:
+            if len(units) == 1:  # most pods
+                return 1 << self._slot_of(units[0])
+            for unit in units:
+                slot += 1  # mostly the units of a pod follow each other
+                if slot >= len(ids) or ids[slot] != unit:
                     slot = self._slot_of(unit)
-                except ValueError:
-                    return self.full
-            mask |= 1 << slot
+                mask |= 1 << slot
+        except ValueError:
+            return self.full
         return mask
 
     def _slot_of(self, unit: UnitId) -> int:

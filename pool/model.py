@@ -394,7 +394,7 @@ class Constraints:
 
     node_selector: "Mapping[str, str] | None" = None
     affinity: "InitVar[Affinity | None]" = None
-    tolerations: "InitVar[Iterable[Toleration]]" = ()
+    tolerations: "Iterable[Toleration]" = ()
     peer: Peer | None = None
     """The pod as rules of other pods select it; None where no pod is in question."""
     rules: tuple[PeerRule, ...] = ()
@@ -405,16 +405,20 @@ class Constraints:
     """Tests of a node by the places of other pods, as of one moment (`pool.peer_fit.with_peer_tests`)."""
     required: RequiredNodeAffinity | None = field(init=False)
     """None where every node is accepted."""
-    tolerated: Tolerations = field(init=False)
+    _tolerated: Tolerations | None = field(init=False, default=None)
 
-    def __post_init__(
-        self, affinity: "Affinity | None", tolerations: "Iterable[Toleration]"
-    ) -> None:
+    def __post_init__(self, affinity: "Affinity | None") -> None:
         node_affinity = affinity.node_affinity if affinity is not None else None
         required = node_affinity.required if node_affinity is not None else None
         compiled = RequiredNodeAffinity(required.node_selector_terms or ()) if required else None
         self.required = compiled
-        self.tolerated = Tolerations(tolerations)
+
+    @property
+    def tolerated(self) -> Tolerations:
+        """The tolerations, compiled where a node has taints."""
+        if self._tolerated is None:
+            self._tolerated = Tolerations(self.tolerations)
+        return self._tolerated
 
     @property
     def has_preferences(self) -> bool:

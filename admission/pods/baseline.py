@@ -16,6 +16,8 @@ from api.text import listed, truncate
 from telemetry.reasons import RefusalReason
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from admission.pods.request import AdmittedContainer, PodRequest
     from api.kinds.gpupool import GPUPool
 
@@ -81,27 +83,22 @@ def _faults(request: "PodRequest") -> list[str] | Denied:
             path = truncate(volume.host_path.path)
             faults.append(f"volume {truncate(volume.name)} (hostPath {path})")
     try:
-        for containers in (spec.init_containers, spec.containers):
-            for container in containers or ():
-                faults += _faults_of(container)
+        return [*faults, *_faults_of((*(spec.init_containers or ()), *(spec.containers or ())))]
     except UNDECODABLE as error:
         text = f"the environment of a container cannot be read: {error}"
         return Denied(RefusalReason.MALFORMED_REQUEST, text)
+
+
+def _faults_of(containers: "Sequence[AdmittedContainer]") -> list[str]:
+    faults = []
+    for container in containers:
+        context, env = container.security_context, bytes(container.env)
+        if context is not None and context.privileged:
+            faults.append(f"privileged of container {truncate(container.name)}")
+        # An environment without the name, written with escapes or not, is not decoded.
+        if (b"\\" in env or _NAME in env) and _asks_for_devices(env):
+            faults.append(f"{_VISIBLE_DEVICES} of container {truncate(container.name)}")
     return faults
-
-
-def _faults_of(container: "AdmittedContainer") -> tuple[str, ...]:
-    context, env = container.security_context, bytes(container.env)
-    is_privileged = context is not None and context.privileged
-    # An environment without the name, written with escapes or not, is not decoded.
-    asks_for_devices = (_NAME in env or b"\\" in env) and _asks_for_devices(env)
-    if not (is_privileged or asks_for_devices):
-        return ()
-    name = truncate(container.name)
-    return (
-        *((f"privileged of container {name}",) if is_privileged else ()),
-        *((f"{_VISIBLE_DEVICES} of container {name}",) if asks_for_devices else ()),
-    )
 
 
 def _asks_for_devices(env: bytes) -> bool:

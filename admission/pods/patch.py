@@ -133,8 +133,10 @@ def require_pool_nodes(spec: "PodSpec", pool: PoolName) -> "list[PatchOperation]
 def without_own_spread(pod: "Pod") -> "Pod":
     """Return the pod as its author wrote it, without the constraint that an earlier admission added."""
     given = pod.spec.topology_spread_constraints
-    kept = [item for item in given or () if not _is_own_spread(pod, item)]
-    if len(kept) == len(given or ()):
+    if not given:
+        return pod
+    kept = [item for item in given if not _is_own_spread(pod, item)]
+    if len(kept) == len(given):
         return pod
     spec = msgspec.structs.replace(pod.spec, topology_spread_constraints=kept or None)
     return msgspec.structs.replace(pod, spec=spec)

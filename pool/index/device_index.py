@@ -90,7 +90,7 @@ class DeviceIndex(IndexReader):
             if entry.facts == facts:
                 return
             self._unlink(entry)
-        linked = DeviceEntry(facts)
+        linked = DeviceEntry(facts, is_withheld=facts.name in self._withheld)
         if is_event and (entry is None or entry.facts.pool != facts.pool):
             self._new.add(facts.name)
         linked.is_new = facts.name in self._new
@@ -254,13 +254,13 @@ class DeviceIndex(IndexReader):
         entry = self.devices.get(name)
         if entry is not None:
             entry.is_withheld = is_withheld
+            entry.update_usable()
             self._spreading.clear()
             self._mark_devices([entry])
             self.generation += 1
 
     def _link(self, entry: DeviceEntry, before: DeviceEntry | None = None) -> None:
         facts = entry.facts
-        entry.is_withheld = facts.name in self._withheld
         self._spreading.clear()
         changed = self.devices.add(entry)
         if facts.pool is not None:

@@ -3,7 +3,7 @@
 `pool.index.device_index` writes them.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, final
 
 from api.units import part_of
@@ -34,6 +34,22 @@ class DeviceEntry:
     """It came into its pool a moment ago, and kubelet may not have its units yet: other devices go first."""
     is_withheld: bool = False
     """It is to leave its pool, which its object does not say yet."""
+    is_usable: bool = field(init=False)
+    """Whether units of the device may be allocated at all. Read for each device of a node at each decision: whoever
+    changes what decides it calls `update_usable`."""
+
+    def __post_init__(self) -> None:
+        self.update_usable()
+
+    def update_usable(self) -> None:
+        facts = self.facts
+        self.is_usable = not (
+            facts.is_faulted
+            or facts.is_draining
+            or self.is_withheld
+            or self.is_duplicate
+            or self.layout.differs
+        )
 
     @property
     def rank(self) -> "tuple[bool, str, DeviceName]":
@@ -42,18 +58,6 @@ class DeviceEntry:
         A device in a pool comes first: pods may have its units.
         """
         return (self.facts.pool is None, self.facts.created, self.facts.name)
-
-    @property
-    def is_usable(self) -> bool:
-        """Whether units of the device may be allocated at all."""
-        facts = self.facts  # `is_draining` would be one more call for each device
-        return not (
-            facts.is_faulted
-            or facts.is_draining
-            or self.is_withheld
-            or self.is_duplicate
-            or self.layout.differs
-        )
 
     @property
     def is_draining(self) -> bool:
@@ -186,5 +190,6 @@ class Devices:
             is_duplicate = any(self._names_by_part[part][0] != name for part in entry.parts)
             if entry.is_duplicate is not is_duplicate:
                 entry.is_duplicate = is_duplicate
+                entry.update_usable()
                 changed.append(entry)
         return changed

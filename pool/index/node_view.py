@@ -6,7 +6,7 @@ or the cluster.
 """
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, final
 
 import msgspec
 
@@ -136,10 +136,13 @@ def summarize(
     """
     total = used = reserved = unconfirmed = free = unhealthy = partial = unusable = 0
     for entry in entries:
-        observed = entry.observed
-        firm = observed | entry.confirmed
+        observed, assumed = entry.observed, entry.assumed
         count = idle = entry.layout.count
         total += count
+        if not (observed or assumed) and entry.is_usable:
+            free += count
+            continue
+        firm = observed | entry.confirmed
         if firm:
             used += observed.bit_count()
             reserved += (firm & ~observed).bit_count()
@@ -148,7 +151,7 @@ def summarize(
             unhealthy += idle
             unusable += count
             continue
-        loose = entry.assumed & ~firm
+        loose = assumed & ~firm
         if loose:
             unconfirmed += loose.bit_count()
             idle -= loose.bit_count()
@@ -289,9 +292,24 @@ PREFERENCES: "Final[dict[Strategy, Callable[[Bucket, int], Preference]]]" = {
     Strategy.SPREAD: _emptiest,
     Strategy.LEAST_FRAGMENTATION: _least_left,
 }
-"""Sort keys of nodes that fit, lower is better, finer than the score: a preferred node never scores lower.
-Functions of ints, looked up once, since a reservation ranks every bucket of its pool.
-"""
+"""Sort keys of nodes that fit, lower is better, finer than the score: a preferred node never scores lower."""
+
+_MAX_PREFERENCES: Final = 1024
+
+
+@final
+class Preferences(dict[Bucket, Preference]):
+    """Sort keys of buckets for a number of units, each computed once: a reservation ranks every bucket of its pool."""
+
+    def __init__(self, strategy: Strategy, size: int) -> None:
+        super().__init__()
+        self._prefer, self._size = PREFERENCES[strategy], size
+
+    def __missing__(self, bucket: Bucket) -> Preference:
+        if len(self) >= _MAX_PREFERENCES:
+            self.clear()
+        found = self[bucket] = self._prefer(bucket, self._size)
+        return found
 
 
 _FEW_REFUSALS: Final = 64

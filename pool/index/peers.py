@@ -29,6 +29,8 @@ class Peers:
         # namespace -> kind of pods -> their number by node
         self.with_anti_affinity: Counter[Peer] = Counter()
         """Number of the pods that keep others away, by kind; to be read and not kept."""
+        self._away: dict[str, dict[tuple[PeerRule, Peer], None]] = {}
+        # namespace, empty for rules that select namespaces -> rules that keep its pods away, and whose they are
 
     def __len__(self) -> int:
         return len(self._by_pod)
@@ -46,8 +48,8 @@ class Peers:
 
     def keeping_away(self, peer: "Peer") -> "Iterator[tuple[PeerRule, Peer]]":
         """Yield the rules by which other pods keep this one away, and the kinds of pods that have them."""
-        for other in self.with_anti_affinity:
-            for rule in other.anti_affinity:
+        for namespace in (peer.namespace, ""):
+            for rule, other in self._away.get(namespace, ()):
                 if selects(rule, peer):
                     yield rule, other
 
@@ -87,24 +89,43 @@ class Peers:
             if not kinds:
                 del self._nodes[peer.namespace]
         if peer.anti_affinity:
-            self.with_anti_affinity[peer] += by
-            if not self.with_anti_affinity[peer]:
-                del self.with_anti_affinity[peer]
+            self._count_anti_affinity(peer, by)
+
+    def _count_anti_affinity(self, peer: "Peer", by: int) -> None:
+        if peer not in self.with_anti_affinity:
+            for namespace, rule in _away_keys(peer):
+                self._away.setdefault(namespace, {})[rule, peer] = None
+        self.with_anti_affinity[peer] += by
+        if self.with_anti_affinity[peer]:
+            return
+        del self.with_anti_affinity[peer]
+        for namespace, rule in _away_keys(peer):
+            rules = self._away[namespace]
+            del rules[rule, peer]
+            if not rules:
+                del self._away[namespace]
+
+
+def _away_keys(peer: "Peer") -> "Iterable[tuple[str, PeerRule]]":
+    """Return the rules by which a pod keeps others away, by the namespaces of these."""
+    return dict.fromkeys(
+        (namespace, rule)
+        for rule in peer.anti_affinity
+        for namespace in (rule.namespaces if rule.namespace_selector is None else ("",))
+    )
 
 
 def selects(rule: "PeerRule", peer: "Peer") -> bool:
     """Say whether a rule is about a pod."""
-    selector = None if rule.selector is None else _selector(rule.selector)
-    if selector is None:
-        return False
     if peer.namespace not in rule.namespaces and rule.namespace_selector != "":
         is_cautious = rule.kind is PeerKind.ANTI_AFFINITY and not rule.weight
         if rule.namespace_selector is None or not is_cautious:
             return False
-    return selector.matches(dict(peer.labels))
+    selector = None if rule.selector is None else _selector(rule.selector)
+    return selector is not None and selector.matches(dict(peer.labels))
 
 
-@functools.lru_cache(maxsize=1024)
+@functools.lru_cache(maxsize=8192)
 def _selector(text: str) -> "LabelSelector | None":
     """Return the selector; None where the API server would refuse it."""
     try:

@@ -5,14 +5,16 @@ one node is computed once.
 """
 
 import heapq
+import operator
 from bisect import bisect_left, insort
 from collections import Counter
+from itertools import groupby
 from typing import TYPE_CHECKING, Final, final
 
 from api.kinds.gpupool import SlicePlacement
 from api.names import NodeName
 from pool.index.node_ranking import NodeRanking
-from pool.index.node_view import PREFERENCES, Bucket, FitView, PoolNode, Preference
+from pool.index.node_view import Bucket, FitView, PoolNode, Preferences
 from pool.layout import layout_of, most_units_of_a_device
 from pool.model import Capacity
 from pool.placement.device_choice import fits, is_split
@@ -72,10 +74,12 @@ class PoolState:
         self.ranking: NodeRanking | None = None
         """Order of the nodes by strategy LeastFragmentation; None for others, and while the demand is not valued yet."""
         self._views: dict[UnitRequest, FitView] = {}
+        self._preferences: dict[int, Preferences] = {}
+        # by number of units, with the strategy of the pool's facts
         self._names_by_bucket: dict[Bucket, list[NodeName]] = {}
         # bucket -> its placeable nodes in order; 5,000 pointers are moved in a microsecond, which is
         # less than any tree costs
-        self._totals = list(_NOTHING)
+        self._totals: tuple[int, ...] = _NOTHING
         self._sizes: Counter[int] = Counter()
         # units that a node has, taken or not -> how many nodes have as many
         self._nodes_by_available: Counter[int] = Counter()
@@ -90,6 +94,7 @@ class PoolState:
         self.facts = facts
         self.ranking = None
         self._views.clear()
+        self._preferences.clear()
         self._rules.clear()
         self._limited.clear()
         self._dirty.update(self.devices_by_node)
@@ -121,6 +126,7 @@ class PoolState:
     def lay_out(self, entry: "DeviceEntry", before: "DeviceEntry | None" = None) -> None:
         """Give a device of the pool its layout; `before` is the same device before a change of its object."""
         layout = entry.layout = layout_of(entry.facts, self.facts)
+        entry.update_usable()
         name = entry.facts.name
         self.differing.pop(name, None)
         if not layout.differs:
@@ -278,18 +284,22 @@ class PoolState:
         if self.ranking is not None:
             yield from self.ranking.order(request, self._nodes)
             return
-        prefer, size = PREFERENCES[strategy], request.units
-        alike: dict[Preference, list[list[NodeName]]] = {}
-        for bucket, names in self._names_by_bucket.items():
-            if bucket[0] >= size:
-                alike.setdefault(prefer(bucket, size), []).append(names)
-        for preference in sorted(alike):
-            lists = alike[preference]
+        size, names_by_bucket = request.units, self._names_by_bucket
+        preferences = self._preferences.get(size)
+        if preferences is None:
+            if len(self._preferences) >= _MAX_VIEWS:
+                self._preferences.clear()
+            preferences = self._preferences[size] = Preferences(strategy, size)
+        prefer = preferences.__getitem__
+        buckets = [bucket for bucket in names_by_bucket if bucket[0] >= size]
+        buckets.sort(key=prefer)
+        for _, alike in groupby(buckets, prefer):
+            lists = [names_by_bucket[bucket] for bucket in alike]
             yield from lists[0] if len(lists) == 1 else heapq.merge(*lists)
 
     def value_lost(self, demand: "Demand", name: NodeName) -> int | None:
         """Return the milli by which a pod lowers the value of a node; None where nodes are not ranked by it."""
-        node = self.node(name)
+        node = self.node(name) if self.ranking is not None else None
         if self.ranking is None or node is None or node.remaining is None:
             return None
         return self.ranking.value_lost(self.request_of(demand), node.remaining)
@@ -354,9 +364,8 @@ class PoolState:
 
     def _count(self, before: PoolNode | None, after: PoolNode | None) -> None:
         old, new = _share_of(before), _share_of(after)
-        for place, share in enumerate(new):
-            # Exact: shares are whole numbers, and the one taken away is the one that was added.
-            self._totals[place] += share - old[place]
+        # Exact: shares are whole numbers, and the one taken away is the one that was added.
+        self._totals = tuple(map(operator.add, self._totals, map(operator.sub, new, old)))
         _move_count(self._nodes_by_available, old[_AVAILABLE], new[_AVAILABLE])
         if before is not None and after is not None and before.total == after.total:
             return

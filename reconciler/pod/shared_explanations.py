@@ -48,10 +48,12 @@ class SharedExplanations:
         self._now = now
         self._texts: dict[_EquivalenceKey, tuple[PodSelection | None, WaitText]] = {}
         # the selection is kept with the text, so that it keeps its id
+        self._away: dict[Peer | None, tuple[tuple[PeerRule, Peer], ...]] = {None: ()}
+        # by which rules other pods keep the explained ones away; compared with all such rules but once
 
     def has_explained(self, pod: "PodFacts") -> bool:
         """Return whether a pod that is alike was explained."""
-        return self._equivalence_key(pod) in self._texts
+        return pod.peer in self._away and self._equivalence_key(pod) in self._texts
 
     def explain(self, pod: "PodFacts") -> WaitText:
         """Return why a waiting pod waits; it changes nothing."""
@@ -68,5 +70,7 @@ class SharedExplanations:
         return WaitText(found.reason, wait_summary(found))
 
     def _equivalence_key(self, pod: "PodFacts") -> "_EquivalenceKey":
-        away = () if pod.peer is None else tuple(self._index.peers.keeping_away(pod.peer))
-        return pod.demand, pod.awaits_capacity, id(pod.selection), pod.requests, away
+        away = self._away.get(pod.peer)
+        if away is None and pod.peer is not None:
+            away = self._away[pod.peer] = tuple(self._index.peers.keeping_away(pod.peer))
+        return pod.demand, pod.awaits_capacity, id(pod.selection), pod.requests, away or ()

@@ -1,6 +1,8 @@
 """The reservation key: created once, the same in every replica, recreated where it was deleted."""
 
 import asyncio
+import base64
+import hmac
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
@@ -60,6 +62,20 @@ async def test_signature_depends_on_content_and_key_and_is_short(cluster: Cluste
     await cluster.client.delete(SECRETS, constants.RESERVATION_KEY_SECRET, namespace=NAMESPACE)
     async with signers(cluster, 1) as (signer,):
         assert signer(b"content") != before
+
+
+@pytest.mark.parametrize("key", [b"k", b"k" * 32, b"k" * 100])
+async def test_a_signature_is_the_begin_of_an_hmac_with_the_key_of_the_secret(
+    cluster: Cluster, key: bytes
+) -> None:
+    metadata = {"namespace": NAMESPACE, "name": constants.RESERVATION_KEY_SECRET}
+    data = {"key": base64.b64encode(key).decode()}
+    await cluster.client.create(
+        SECRETS, {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": data}
+    )
+    expected = base64.urlsafe_b64encode(hmac.digest(key, b"content", "sha256")[:16]).decode()
+    async with signers(cluster, 1) as (signer,):
+        assert [signer(b"content"), signer(b"content")] == 2 * [expected.rstrip("=")]
 
 
 async def test_nothing_is_signed_before_the_key_is_loaded(cluster: Cluster) -> None:

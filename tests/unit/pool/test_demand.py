@@ -168,8 +168,9 @@ def test_a_limit_wins_over_a_request() -> None:
     assert demand.units == 2
 
 
-def test_a_request_alone_counts() -> None:
-    resources = ResourceRequirements(requests={A100: "1"})
+@pytest.mark.parametrize("limits", [None, {"cpu": "1"}])
+def test_a_request_alone_counts(limits: dict[str, str | int | float] | None) -> None:
+    resources = ResourceRequirements(limits=limits, requests={A100: "1"})
     demand = demand_of(PodSpec(containers=[Container(name="c", resources=resources)]))
     assert isinstance(demand, Demand)
     assert demand.units == 1

@@ -78,6 +78,14 @@ def test_spread_prefers_the_emptiest_node() -> None:
     assert chosen(allocation_state) == "b"
 
 
+def test_a_change_of_the_strategy_counts_for_the_next_pod() -> None:
+    allocation_state = allocation_state_with(Strategy.BIN_PACK, a=4, b=4)
+    take(allocation_state, "b", "GPU-b-0")
+    before = chosen(allocation_state)
+    allocation_state.index.replace_pool(a_pool(strategy=Strategy.SPREAD))
+    assert (before, chosen(allocation_state)) == ("b", "a")
+
+
 def test_least_fragmentation_prefers_the_node_that_is_left_with_the_fewest_units() -> None:
     allocation_state = allocation_state_with(Strategy.LEAST_FRAGMENTATION, a=8, b=2, c=4)
     assert [chosen(allocation_state, units) for units in (1, 2, 3, 5)] == ["b", "b", "c", "a"]

@@ -65,6 +65,7 @@ def test_a_faulted_device_is_not_allocated() -> None:
 def test_a_device_whose_uuid_another_device_had_first_is_not_allocated() -> None:
     twin = a_gpu(0)
     twin.is_duplicate = True
+    twin.update_usable()
     assert plan([twin, a_gpu(1)], 1) == {"c0": ("G1",)}
 
 
