@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final, NoReturn, final
 from console.data.answers.device_details import device_detail
 from console.data.answers.pod_details import pod_detail
 from console.data.answers.pod_trials import try_pods
+from console.data.device_approvals import DeviceApprovals
 from console.data.state.cluster import ClusterState
 from console.data.state.cluster_informers import ClusterInformers
 from console.data.streams.hub import StreamHub
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
     from api.clock import Clock
     from console.console_data import EventStream, PodTrial
+    from console.data.device_approvals import ViewerClients
     from console.data.read_scope import ReadScope
     from console.rows import DeviceDetail, PodDetail, ViewerRow, WhatIfAnswer
     from console.visibility import Visibility
@@ -90,6 +92,10 @@ class ConsoleCluster:
         return try_pods(
             self._state, self._rows.explanations, trial, viewer=self._viewer(visibility)
         )
+
+    def approvals(self, clients: "ViewerClients") -> DeviceApprovals:
+        """Return what writes viewers' approvals, with clients that have their rights."""
+        return DeviceApprovals(self._state.devices, clients)
 
     def _viewer(self, visibility: "Visibility") -> RowViewer:
         return RowViewer(visibility, self._state.moments)

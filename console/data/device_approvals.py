@@ -1,0 +1,86 @@
+"""Approvals of devices by viewers: each is one PATCH with the viewer's own credentials, and never with the console's.
+
+The API server decides: authorization, the webhook and the policies of the control plane see the viewer. The device must
+still have the resourceVersion that the viewer has seen.
+"""
+
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Final, Protocol, final
+
+import msgspec
+
+from api.names import DeviceName
+from console.console_data import DecisionRefusedError
+from console.rows import DecisionAnswer
+from inventory.assignment.device_decisions import approval
+from kube.errors import ApiError, KubeError
+from kube.resources import GPU_DEVICES
+
+if TYPE_CHECKING:
+    from contextlib import AbstractAsyncContextManager
+
+    from console.console_data import DeviceDecision
+    from kube.client import KubeClient
+    from reconciler.runtime.device_store import DeviceStore
+
+FIELD_MANAGER: Final = "gpu-console"
+
+
+class ViewerClients(Protocol):
+    """Clients that have the rights of a viewer."""
+
+    def __call__(self, token: str | None) -> "AbstractAsyncContextManager[KubeClient]":
+        """Return a client for the viewer's token; None for a viewer whose rights the process has."""
+
+
+@final
+class DeviceApprovals:
+    """Implements `console.console_data.DeviceDecisions`."""
+
+    def __init__(self, devices: "DeviceStore", clients: ViewerClients) -> None:
+        self._devices = devices
+        self._clients = clients
+
+    async def approve(self, decision: "DeviceDecision", token: str | None) -> DecisionAnswer:
+        device = self._devices.get(DeviceName(decision.device))
+        if device is None:
+            raise DecisionRefusedError(
+                HTTPStatus.NOT_FOUND, f"there is no device {decision.device}"
+            )
+        change = approval(device, decision.pool)
+        if isinstance(change, str):
+            text = f"GPUDevice {device.name} is left as it is: {change}"
+            raise DecisionRefusedError(HTTPStatus.CONFLICT, text)
+        version = decision.version or device.metadata.resource_version
+        body = {"metadata": {**change.metadata, "resourceVersion": version}}
+        try:
+            async with self._clients(token) as client:
+                await client.merge_patch(
+                    GPU_DEVICES,
+                    body,
+                    name=device.name,
+                    field_manager=FIELD_MANAGER,
+                    is_dry=decision.is_dry,
+                )
+        except KubeError as error:
+            raise _refusal(device.name, error) from error
+        return DecisionAnswer(
+            device=device.name,
+            node=device.node,
+            version=version,
+            patch=msgspec.json.encode(body).decode(),
+            text=change.text,
+            is_dry=decision.is_dry,
+        )
+
+
+def _refusal(device: str, error: KubeError) -> DecisionRefusedError:
+    """Return the API server's refusal with its status and words, or that it gave no answer."""
+    if not isinstance(error, ApiError) or not error.is_definite:
+        outcome = (
+            "it was not written" if error.is_definite else "it is not known whether it was written"
+        )
+        text = f"the API server gave no answer about GPUDevice {device}, and {outcome}: {error}"
+        return DecisionRefusedError(HTTPStatus.BAD_GATEWAY, text)
+    text = f"the API server refuses to change GPUDevice {device}: {error}"
+    return DecisionRefusedError(HTTPStatus(error.status), text, retry_after_s=error.retry_after_s)
