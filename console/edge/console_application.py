@@ -268,6 +268,7 @@ class ConsoleApplication:
             raise RefusedError(HTTPStatus.BAD_REQUEST, str(error)) from error
 
     async def _decide(self, request: "web.BaseRequest") -> "web.Response":
+        decisions.refuse_other_pages(request)
         viewer = await self._viewer(request, None)
         if viewer.approve is None:
             raise RefusedError(HTTPStatus.FORBIDDEN, decisions.OFF)

@@ -40,11 +40,11 @@ class _Body(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="cam
 _DECODER: Final = msgspec.json.Decoder(_Body)
 
 
-async def read_decision(request: "web.BaseRequest") -> DeviceDecision:
-    """Read the decision; the viewer is to be known before.
+def refuse_other_pages(request: "web.BaseRequest") -> None:
+    """Refuse what a page of another site can have its browser send.
 
     Raises:
-        RefusedError: it is none, or it may come from another page.
+        RefusedError: the request is such a one.
     """
     if request.headers.getall(HEADER, []) != [HEADER_VALUE]:
         raise RefusedError(
@@ -52,6 +52,14 @@ async def read_decision(request: "web.BaseRequest") -> DeviceDecision:
         )
     if request.content_type != "application/json":
         raise RefusedError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "a decision is application/json")
+
+
+async def read_decision(request: "web.BaseRequest") -> DeviceDecision:
+    """Read the decision.
+
+    Raises:
+        RefusedError: it is none.
+    """
     try:
         body = _DECODER.decode(await _body_of(request))
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:

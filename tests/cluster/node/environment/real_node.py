@@ -24,6 +24,7 @@ _PATIENCE_S = 20
 """For the end of a session that was just killed."""
 
 
+
 @final
 class RealNode:
     """One a machine, by nature: kubelet's device-plugin directory is fixed.
