@@ -31,10 +31,11 @@ class DecisionRefusedError(Exception):
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceDecision:
-    """The approval of a device for a pool."""
+    """A decision by which a device joins a pool, or loses its approval."""
 
     device: str
-    pool: str
+    pool: str | None
+    """The pool that it joins; None to take the approval away."""
     version: str = ""
     """resourceVersion of the device that the viewer has seen; empty for the one that the console has."""
     is_dry: bool = False
@@ -110,8 +111,8 @@ class ConsoleData(Protocol):
 class DeviceDecisions(Protocol):
     """Writes decisions of viewers, with their own credentials."""
 
-    async def approve(self, decision: DeviceDecision, token: str | None) -> DecisionAnswer:
-        """Let a device join a pool.
+    async def write(self, decision: DeviceDecision, token: str | None) -> DecisionAnswer:
+        """Write a decision, or try it.
 
         Args:
             decision: of the viewer.

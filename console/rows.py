@@ -290,6 +290,8 @@ class DeviceDetail(Row, frozen=True, kw_only=True):
     numa_node: int | None = None
     mig: str = ""
     """Mode and instances, in words; empty for a device without MIG."""
+    assignment: str = ""
+    """The pool for which it is approved; empty without an approval."""
     links: tuple[LinkEntry, ...] = ()
     last_xid: int = 0
     """0 where none was reported."""

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Final, NoReturn, final
 from console.data.answers.device_details import device_detail
 from console.data.answers.pod_details import pod_detail
 from console.data.answers.pod_trials import try_pods
-from console.data.device_approvals import DeviceApprovals
 from console.data.state.cluster import ClusterState
 from console.data.state.cluster_informers import ClusterInformers
 from console.data.streams.hub import StreamHub
 from console.data.tables.cluster_rows import ClusterRows
 from console.data.tables.visible_rows import RowViewer
+from console.data.viewer_decisions import ViewerDecisions
 from telemetry.tasks import start_all
 
 if TYPE_CHECKING:
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from api.clock import Clock
     from console.console_data import EventStream, PodTrial
-    from console.data.device_approvals import ViewerClients
     from console.data.read_scope import ReadScope
+    from console.data.viewer_decisions import ViewerClients
     from console.rows import DeviceDetail, PodDetail, ViewerRow, WhatIfAnswer
     from console.visibility import Visibility
     from kube.client import KubeClient
@@ -93,9 +93,9 @@ class ConsoleCluster:
             self._state, self._rows.explanations, trial, viewer=self._viewer(visibility)
         )
 
-    def approvals(self, clients: "ViewerClients") -> DeviceApprovals:
-        """Return what writes viewers' approvals, with clients that have their rights."""
-        return DeviceApprovals(self._state.devices, clients)
+    def decisions(self, clients: "ViewerClients") -> ViewerDecisions:
+        """Return what writes viewers' decisions, with clients that have their rights."""
+        return ViewerDecisions(self._state.devices, clients)
 
     def _viewer(self, visibility: "Visibility") -> RowViewer:
         return RowViewer(visibility, self._state.moments)

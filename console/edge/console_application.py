@@ -270,17 +270,20 @@ class ConsoleApplication:
     async def _decide(self, request: "web.BaseRequest") -> "web.Response":
         decisions.refuse_other_pages(request)
         viewer = await self._viewer(request, None)
-        if viewer.approve is None:
+        if viewer.decide is None:
             raise RefusedError(HTTPStatus.FORBIDDEN, decisions.OFF)
         self._limits.take(viewer.row.name, COST_OF_DECISION)
         decision = await decisions.read_decision(request)
         try:
-            written = await viewer.approve(decision)
+            written = await viewer.decide(decision)
         except DecisionRefusedError as error:
             raise _refused_decision(error) from error
         if not decision.is_dry:
             _log.info(
-                "device approved", user=viewer.row.name, device=decision.device, pool=decision.pool
+                "device decided on",
+                user=viewer.row.name,
+                device=decision.device,
+                pool=decision.pool,
             )
         return row_answer(written)
 

@@ -32,7 +32,7 @@ _MAX_VERSION: Final = 64
 @final
 class _Body(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     device: str
-    pool: str
+    pool: str | None
     version: str = ""
     is_dry: bool = False
 
@@ -68,7 +68,7 @@ async def read_decision(request: "web.BaseRequest") -> DeviceDecision:
         raise _bad("version is no resourceVersion")
     return DeviceDecision(
         device=object_name(body.device, "device"),
-        pool=object_name(body.pool, "pool"),
+        pool=None if body.pool is None else object_name(body.pool, "pool"),
         version=body.version,
         is_dry=body.is_dry,
     )

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from api.clock import Clock
     from console.console_data import DeviceDecisions
-    from console.edge.viewer_login import Approve
+    from console.edge.viewer_login import Decide
     from http_edge.reviews.kube_reviews import TokenUser
 
 _REFUSALS: Final = {
@@ -116,18 +116,18 @@ class TokenLogin:
         if isinstance(result, TokenRefusal):
             raise _refused(result)
         user = result.value
-        approve = self._approve_with(token)
+        decide = self._decide_with(token)
         if user.pods or namespace is None:
-            return _logged_in(user, None, until=result.until, approve=approve)
+            return _logged_in(user, None, until=result.until, decide=decide)
         until = await self._may_list_until(token, user.user, namespace)
         if until is None:
-            return _logged_in(user, None, until=result.until, approve=approve)
-        return _logged_in(user, namespace, until=min(result.until, until), approve=approve)
+            return _logged_in(user, None, until=result.until, decide=decide)
+        return _logged_in(user, namespace, until=min(result.until, until), decide=decide)
 
-    def _approve_with(self, token: bytes) -> "Approve | None":
+    def _decide_with(self, token: bytes) -> "Decide | None":
         if self._decisions is None:
             return None
-        return partial(self._decisions.approve, token=token.decode("latin-1"))
+        return partial(self._decisions.write, token=token.decode("latin-1"))
 
     async def _may_list_until(
         self, token: bytes, user: "TokenUser", namespace: str
@@ -149,7 +149,7 @@ class TokenLogin:
 
 
 def _logged_in(
-    viewer: ReviewedViewer, namespace: str | None, *, until: float, approve: "Approve | None"
+    viewer: ReviewedViewer, namespace: str | None, *, until: float, decide: "Decide | None"
 ) -> LoggedIn:
     row = ViewerRow(
         name=viewer.user.username,
@@ -157,14 +157,14 @@ def _logged_in(
         all_namespaces=viewer.pods,
         nodes=viewer.nodes,
         can_choose_namespace=not viewer.pods,
-        can_decide=approve is not None,
+        can_decide=decide is not None,
     )
     seen = None if viewer.pods else frozenset({namespace} if namespace else ())
     return LoggedIn(
         row=row,
         visibility=Visibility(namespaces=seen, nodes=viewer.nodes),
         until=until,
-        approve=approve,
+        decide=decide,
     )
 
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from console.rows import ViewerRow
     from console.visibility import Visibility
 
-Approve = Callable[[DeviceDecision], Awaitable[DecisionAnswer]]
+Decide = Callable[[DeviceDecision], Awaitable[DecisionAnswer]]
 
 
 @final
@@ -25,7 +25,7 @@ class LoggedIn:
     visibility: "Visibility"
     until: float | None = None
     """Monotonic time from which on the rights are to be asked for again; None where they do not end."""
-    approve: Approve | None = field(default=None, compare=False, repr=False)
+    decide: Decide | None = field(default=None, compare=False, repr=False)
     """Writes a decision with the viewer's own credentials; None where this console takes no decisions. Raises
     DecisionRefusedError."""
 

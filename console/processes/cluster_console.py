@@ -129,7 +129,7 @@ async def run_cluster_console(
         port = await stack.enter_async_context(ConsolePort(listeners, context))
         decisions = None
         if settings.decisions:
-            decisions = cluster.approvals(partial(client_of_viewer, configuration, clock))
+            decisions = cluster.decisions(partial(client_of_viewer, configuration, clock))
         login = TokenLogin(ConsoleReviews(client), clock, hosts=settings.hosts, decisions=decisions)
         port.serve(ConsoleApplication(cluster, login, files=files, clock=clock, has_probes=True))
         _log.info("listening", host=listen.host, port=port.number, tls=certificate is not None)

@@ -52,7 +52,7 @@ class ConsoleSettings:
     namespace: str = DEFAULT_NAMESPACE
     """Namespace of the control plane, whose Leases say who leads."""
     decisions: bool = False
-    """Whether viewers approve devices by the page, each with the own token."""
+    """Whether viewers decide on devices by the page, each with the own token."""
     kubeconfig: str | None = None
     context: str | None = None
     log_level: "LogLevel" = "info"

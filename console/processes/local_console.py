@@ -61,7 +61,7 @@ class LocalSettings:
     port: int = 0
     """0 for a free one."""
     decisions: bool = False
-    """Whether the page may approve devices, with the user's rights."""
+    """Whether the page may decide on devices, with the user's rights."""
 
 
 class LocalProgress(Protocol):
@@ -102,8 +102,8 @@ async def _run(settings: LocalSettings, progress: LocalProgress, clock: "Clock")
             client, namespace=settings.namespace, system_namespace=settings.system_namespace
         )
         cluster = ConsoleCluster(client, clock, scope=scope, origin=settings.origin)
-        approvals = cluster.approvals(lambda _: nullcontext(client)) if settings.decisions else None
-        viewer = viewer_of(scope, approvals)
+        decisions = cluster.decisions(lambda _: nullcontext(client)) if settings.decisions else None
+        viewer = viewer_of(scope, decisions)
         async with serving_page(cluster, viewer, clock, port=settings.port) as address:
             progress.reading(gaps_of(scope, scope.visibility))
             async with asyncio.TaskGroup() as group:
@@ -140,5 +140,5 @@ def viewer_of(scope: "ReadScope", decisions: "DeviceDecisions | None" = None) ->
         nodes=scope.nodes,
         can_decide=decisions is not None,
     )
-    approve = None if decisions is None else partial(decisions.approve, token=None)
-    return LoggedIn(row=row, visibility=scope.visibility, approve=approve)
+    decide = None if decisions is None else partial(decisions.write, token=None)
+    return LoggedIn(row=row, visibility=scope.visibility, decide=decide)

@@ -228,6 +228,8 @@ export interface DeviceDetail {
   readonly numaNode?: number;
   /** Mode and instances, in words; empty for a device without MIG. */
   readonly mig?: string;
+  /** The pool for which it is approved; empty without an approval. */
+  readonly assignment?: string;
   readonly links?: readonly LinkEntry[];
   /** 0 where none was reported. */
   readonly lastXid?: number;

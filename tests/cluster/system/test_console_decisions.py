@@ -84,10 +84,11 @@ async def test_a_click_of_a_viewer_with_the_right_assigns_a_device_and_of_anothe
 
             opened = await logged_in(browser, url, tokens["may"])
             page = opened.page
+            await page.get_by_role("button", name=device, exact=True).click()  # its panel
             approve = page.get_by_role("button", name=f"Approve {device} for pool {pool}")
             await approve.focus()
             await page.keyboard.press("Enter")
-            question = page.get_by_role("group", name=f"Confirm the approval of {device}")
+            question = page.get_by_role("group", name=f"Confirm the decision on {device}")
             await question.wait_for(timeout=WITHIN_MS)
             assert f'"gpu.deckhouse.io/assignment":"{pool}"' in await question.inner_text()
             assert await opened.axe_violations() == []
@@ -96,9 +97,14 @@ async def test_a_click_of_a_viewer_with_the_right_assigns_a_device_and_of_anothe
             await page.keyboard.press("Enter")
             wait = partial(is_assigned, "Assigned")
             await polling.eventually(wait, what="the device is in the pool")
+            annotations = (await api.get(path))["metadata"]["annotations"]
+            assert annotations[DECIDED_BY_ANNOTATION] == f"{user}may"
+
+            await page.get_by_role("button", name=f"Release {device}").click()
+            await question.get_by_role("button", name="Confirm").click()
+            wait = partial(is_assigned, "AwaitsDecision")
+            await polling.eventually(wait, what="the device waits for a decision again")
             assert opened.complaints == []
-        annotations = (await api.get(path))["metadata"]["annotations"]
-        assert annotations[DECIDED_BY_ANNOTATION] == f"{user}may"
     finally:
         for item in made:
             await api.delete(item)

@@ -29,7 +29,7 @@ from kube.resources import CUSTOM_RESOURCE_DEFINITIONS, GPU_DEVICES
 from manifests.install.crds import build_crds
 from simulator.apiserver.server import InMemoryApiServer
 from simulator.apiserver.webhooks.chain import User
-from tests.support.canned_console import Heard, ServedConsole, log_in, served_console
+from tests.support.canned_console import ALL_SEEN, Heard, ServedConsole, log_in, served_console
 from tests.support.cluster_objects import a_device_object
 from tests.support.console_feed import WHOLE
 from tests.support.loop_clock import LoopClock
@@ -50,7 +50,7 @@ class NotedDecisions:
     taken: list[tuple[DeviceDecision, str | None]] = field(default_factory=list)
     refusal: DecisionRefusedError | None = None
 
-    async def approve(self, decision: DeviceDecision, token: str | None) -> DecisionAnswer:
+    async def write(self, decision: DeviceDecision, token: str | None) -> DecisionAnswer:
         if self.refusal is not None:
             raise self.refusal
         self.taken.append((decision, token))
@@ -136,7 +136,7 @@ async def test_a_request_that_another_page_could_send_is_refused(
         (b"[]", 400, "is no decision"),
         ({"device": "n1-0"}, 400, "`pool`"),
         ({**FOR_TRAINING, "namespace": "x"}, 400, "`namespace`"),
-        ({**FOR_TRAINING, "pool": None}, 400, "is no decision"),
+        ({**FOR_TRAINING, "pool": 1}, 400, "is no decision"),
         ({**FOR_TRAINING, "device": "../gpupools/x"}, 400, "is no name of a device"),
         ({**FOR_TRAINING, "pool": "a b"}, 400, "is no name of a pool"),
         ({**FOR_TRAINING, "version": "1 2"}, 400, "version is no resourceVersion"),
@@ -232,9 +232,15 @@ class RealDecisions:
     admin: KubeClient
     console: ServedConsole
     tokens: dict[str, User]
+    cluster: ConsoleCluster
 
     async def assignment(self) -> str | None:
         return (await self.admin.get(GPU_DEVICES, GPUDevice, "n1-0")).assignment
+
+    def told_assignment(self) -> str | None:
+        """The approval as the page shows it."""
+        detail = self.cluster.device("n1-0", ALL_SEEN)
+        return detail.assignment if detail is not None else None
 
     @property
     def patches(self) -> list[tuple[str, bool]]:
@@ -266,8 +272,8 @@ async def real_decisions(*, is_local: bool = False) -> AsyncIterator[RealDecisio
         api.reviewer.listers = {("alice", resource, "") for resource in resources}
         cluster = ConsoleCluster(client, clock, scope=WHOLE, origin="API server")
         connection = StaticConnection(api.url, token="console")
-        own = cluster.approvals(partial(client_of_viewer, connection, clock))
-        local = viewer_of(WHOLE, cluster.approvals(lambda _: nullcontext(client)))
+        own = cluster.decisions(partial(client_of_viewer, connection, clock))
+        local = viewer_of(WHOLE, cluster.decisions(lambda _: nullcontext(client)))
         async with (
             asyncio.TaskGroup() as group,
             served_console(
@@ -281,7 +287,7 @@ async def real_decisions(*, is_local: bool = False) -> AsyncIterator[RealDecisio
             task = group.create_task(cluster.run())
             await until(lambda: cluster.is_ready)
             console.headers["Authorization"] = "Bearer alice"
-            yield RealDecisions(api, admin, console, tokens)
+            yield RealDecisions(api, admin, console, tokens, cluster)
             task.cancel()
 
 
@@ -305,6 +311,16 @@ async def test_the_device_is_approved_by_the_viewer_and_never_by_the_console() -
             item for item in real.api.requests if item.method == "PATCH" and not item.dry_run
         ]
         assert written.query == "fieldManager=gpu-console"
+
+
+async def test_an_approval_is_taken_away_as_it_was_given() -> None:
+    async with real_decisions() as real:
+        await send(real.console)
+        await until(lambda: real.told_assignment() == "training")
+        heard = await send(real.console, {"device": "n1-0", "pool": None})
+        assert (heard.status, heard.json["text"]) == (200, "no longer approved for pool training")
+        assert await real.assignment() is None
+        await until(lambda: real.told_assignment() == "")
 
 
 async def test_on_the_users_machine_the_process_has_the_users_rights() -> None:
@@ -339,10 +355,15 @@ async def test_a_device_that_has_changed_since_it_was_seen_is_left_as_it_is() ->
             409,
             "GPUDevice n1-1 is left as it is: it is in pool inference: `kubectl gpu move n1-1 training`",
         ),
+        (
+            {"device": "n1-0", "pool": None},
+            409,
+            "GPUDevice n1-0 is left as it is: it has no approval",
+        ),
     ],
 )
 async def test_what_cannot_be_approved_is_not_sent(
-    document: dict[str, str], status: int, said: str
+    document: dict[str, str | None], status: int, said: str
 ) -> None:
     async with real_decisions() as real:
         heard = await send(real.console, document)

@@ -5,7 +5,7 @@ import { choices } from "../state/address.ts";
 import { subjectOf } from "../state/findings.ts";
 import { HEALTH_WORDS } from "../text/words.ts";
 import { store } from "../state/store.ts";
-import { Approval } from "./Approval.tsx";
+import { Decision } from "./Decision.tsx";
 import { NodeName } from "./NodeName.tsx";
 import { PoolName } from "./PoolName.tsx";
 
@@ -20,7 +20,7 @@ export function FindingLine(props: { readonly subject: string; readonly row: Hea
         </p>
         {row.cure && <p class="remedy">{row.cure}</p>}
         {row.pools !== undefined && store.origin.value?.viewer.canDecide === true && (
-          <Approval device={subjectOf(subject).name} pools={row.pools} />
+          <Decision device={subjectOf(subject).name} choices={row.pools} />
         )}
       </div>
     </li>

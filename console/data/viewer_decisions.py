@@ -1,4 +1,4 @@
-"""Approvals of devices by viewers: each is one PATCH with the viewer's own credentials, and never with the console's.
+"""Decisions of viewers on devices: each is one PATCH with the viewer's own credentials, and never with the console's.
 
 The API server decides: authorization, the webhook and the policies of the control plane see the viewer. The device must
 still have the resourceVersion that the viewer has seen.
@@ -12,7 +12,7 @@ import msgspec
 from api.names import DeviceName
 from console.console_data import DecisionRefusedError
 from console.rows import DecisionAnswer
-from inventory.assignment.device_decisions import approval
+from inventory.assignment.device_decisions import approval, release
 from kube.errors import ApiError, KubeError
 from kube.resources import GPU_DEVICES
 
@@ -34,20 +34,21 @@ class ViewerClients(Protocol):
 
 
 @final
-class DeviceApprovals:
+class ViewerDecisions:
     """Implements `console.console_data.DeviceDecisions`."""
 
     def __init__(self, devices: "DeviceStore", clients: ViewerClients) -> None:
         self._devices = devices
         self._clients = clients
 
-    async def approve(self, decision: "DeviceDecision", token: str | None) -> DecisionAnswer:
+    async def write(self, decision: "DeviceDecision", token: str | None) -> DecisionAnswer:
         device = self._devices.get(DeviceName(decision.device))
         if device is None:
             raise DecisionRefusedError(
                 HTTPStatus.NOT_FOUND, f"there is no device {decision.device}"
             )
-        change = approval(device, decision.pool)
+        pool = decision.pool
+        change = release(device) if pool is None else approval(device, pool)
         if isinstance(change, str):
             text = f"GPUDevice {device.name} is left as it is: {change}"
             raise DecisionRefusedError(HTTPStatus.CONFLICT, text)

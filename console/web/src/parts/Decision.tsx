@@ -1,4 +1,4 @@
-/** The approval of a device that waits for a decision: a dry run, what would be written, and the confirmation. */
+/** A decision on a device: a dry run, what would be written, and the confirmation. */
 
 import { useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
@@ -6,10 +6,13 @@ import type { DecisionAnswer } from "../rows.ts";
 import { type Answer, answered } from "../state/answer.ts";
 import { posted } from "../stream/questions.ts";
 
-export function Approval(props: { readonly device: string; readonly pools: readonly string[] }) {
-  const { device, pools } = props;
+/** A pool that the device may join; null takes its approval away. */
+type Choice = string | null;
+
+export function Decision(props: { readonly device: string; readonly choices: readonly Choice[] }) {
+  const { device, choices } = props;
   const answer = useSignal<Answer<DecisionAnswer> | null>(null);
-  const pool = useSignal("");
+  const pool = useSignal<Choice>(null);
   const isBusy = useSignal(false);
 
   const send = async (decision: { readonly version?: string; readonly isDry?: boolean }): Promise<void> => {
@@ -21,21 +24,21 @@ export function Approval(props: { readonly device: string; readonly pools: reado
   const said = answer.value;
   const tried = said?.kind === "answered" && said.value.isDry ? said.value : null;
   return (
-    <div class="approval">
+    <div class="decision">
       {tried === null ? (
         <p class="choices">
-          {pools.map((name) => (
+          {choices.map((choice) => (
             <button
-              key={name}
+              key={choice}
               type="button"
-              aria-label={`Approve ${device} for pool ${name}`}
+              aria-label={choice === null ? `Release ${device}` : `Approve ${device} for pool ${choice}`}
               disabled={isBusy.value}
               onClick={() => {
-                pool.value = name;
+                pool.value = choice;
                 void send({ isDry: true });
               }}
             >
-              Approve for pool {name}
+              {choice === null ? "Release" : `Approve for pool ${choice}`}
             </button>
           ))}
         </p>
@@ -69,7 +72,7 @@ function Confirmation(props: {
   const cancel = useRef<HTMLButtonElement>(null);
   useEffect(() => cancel.current?.focus(), []);
   return (
-    <div role="group" aria-label={`Confirm the approval of ${tried.device}`}>
+    <div role="group" aria-label={`Confirm the decision on ${tried.device}`}>
       <p>
         GPUDevice {tried.device} of node {tried.node}: {tried.text}. With your rights this PATCH is written, which the API
         server accepts:
