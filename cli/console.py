@@ -77,7 +77,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--decisions",
         action="store_true",
-        help="let viewers approve devices, each with the rights of the own token",
+        help="let viewers approve and release devices, each with the rights of the own token",
     )
     parser.add_argument(
         "--kubeconfig", metavar="FILE", help="credentials; without it the pod's service account"

@@ -43,7 +43,9 @@ def run_console(arguments: "Sequence[str]", terminal: "Terminal") -> int:
     )
     parser.add_argument("--open", action="store_true", help="open the page in the browser")
     parser.add_argument(
-        "--decisions", action="store_true", help="let the page approve devices, with your rights"
+        "--decisions",
+        action="store_true",
+        help="let the page approve and release devices, with your rights",
     )
     parser.add_argument(
         "-n",
