@@ -119,5 +119,5 @@ class DeviceDecisions(Protocol):
             token: the viewer's own; None where the process has the viewer's rights.
 
         Raises:
-            DecisionRefusedError: nothing was written, unless the text says that this is not known.
+            DecisionRefusedError: nothing was written, unless the text says that it may have been.
         """

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from reconciler.runtime.device_store import DeviceStore
 
 FIELD_MANAGER: Final = "gpu-console"
+_STATUSES: Final = frozenset(HTTPStatus)
+"""A proxy before the API server may answer with others."""
 
 
 class ViewerClients(Protocol):
@@ -77,11 +79,11 @@ class ViewerDecisions:
 
 def _refusal(device: str, error: KubeError) -> DecisionRefusedError:
     """Return the API server's refusal with its status and words, or that it gave no answer."""
-    if not isinstance(error, ApiError) or not error.is_definite:
-        outcome = (
-            "it was not written" if error.is_definite else "it is not known whether it was written"
+    if isinstance(error, ApiError) and error.is_definite and error.status in _STATUSES:
+        text = f"the API server refuses to change GPUDevice {device}: {error}"
+        return DecisionRefusedError(
+            HTTPStatus(error.status), text, retry_after_s=error.retry_after_s
         )
-        text = f"the API server gave no answer about GPUDevice {device}, and {outcome}: {error}"
-        return DecisionRefusedError(HTTPStatus.BAD_GATEWAY, text)
-    text = f"the API server refuses to change GPUDevice {device}: {error}"
-    return DecisionRefusedError(HTTPStatus(error.status), text, retry_after_s=error.retry_after_s)
+    outcome = "nothing was written" if error.is_definite else "it may have been written"
+    text = f"the API server gave no answer about GPUDevice {device}, and {outcome}: {error}"
+    return DecisionRefusedError(HTTPStatus.BAD_GATEWAY, text)

@@ -59,7 +59,7 @@ class NotedDecisions:
         )
 
 
-class KnownViewers:
+class NamedViewers:
     """Every token is its user's name."""
 
     async def review(self, token: str) -> ReviewedViewer | TokenRefusal:
@@ -74,7 +74,7 @@ class KnownViewers:
 @asynccontextmanager
 async def console_of(decisions: NotedDecisions | None) -> AsyncIterator[ServedConsole]:
     async with served_console(
-        lambda _, clock: TokenLogin(KnownViewers(), clock, decisions=decisions)
+        lambda _, clock: TokenLogin(NamedViewers(), clock, decisions=decisions)
     ) as console:
         console.headers["Authorization"] = "Bearer alice"
         yield console
@@ -394,6 +394,24 @@ async def test_a_token_that_ends_after_its_review_approves_nothing() -> None:
 
 
 @pytest.mark.parametrize(
+    ("status", "outcome"),
+    [
+        pytest.param(499, "nothing was written", id="no status of HTTP"),
+        pytest.param(408, "it may have been written", id="time-out of a proxy"),
+        pytest.param(500, "it may have been written", id="fault of the server"),
+    ],
+)
+async def test_a_status_that_is_no_refusal_says_whether_it_may_have_been_written(
+    status: int, outcome: str
+) -> None:
+    async with real_decisions() as real:
+        real.api.faults.fail("PATCH", "/gpudevices/n1-0$", status)
+        heard = await send(real.console)
+        assert heard.status == 502
+        assert f"{outcome}: {status}" in heard.error
+
+
+@pytest.mark.parametrize(
     ("breakage", "assigned"), [("reset_after", "training"), ("reset_before", None)]
 )
 async def test_an_answer_that_does_not_come_is_no_refusal(
@@ -403,5 +421,5 @@ async def test_an_answer_that_does_not_come_is_no_refusal(
         getattr(real.api.faults, breakage)("PATCH", "/gpudevices/n1-0$")
         heard = await send(real.console)
         assert heard.status == 502
-        assert "it is not known whether it was written" in heard.error
+        assert "it may have been written" in heard.error
         assert await real.assignment() == assigned
