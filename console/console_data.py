@@ -37,7 +37,7 @@ class DeviceDecision:
     pool: str | None
     """The pool that it joins; None to take the approval away."""
     version: str = ""
-    """resourceVersion of the device that the viewer has seen; empty for the one that the console has."""
+    """Of the answer to the dry run that the viewer has confirmed; empty where none was made."""
     is_dry: bool = False
     """Whether the API server only says if it would be written."""
 

@@ -358,7 +358,7 @@ class DecisionAnswer(Row, frozen=True, kw_only=True):
     device: str
     node: str
     version: str
-    """resourceVersion that the device must have for it to be written."""
+    """Changes with the device's identity, its pool and its approval; a decision with another one is refused."""
     patch: str
     """The merge patch, as JSON."""
     text: str

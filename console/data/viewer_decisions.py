@@ -1,9 +1,10 @@
 """Decisions of viewers on devices: each is one PATCH with the viewer's own credentials, and never with the console's.
 
-The API server decides: authorization, the webhook and the policies of the control plane see the viewer. The device must
-still have the resourceVersion that the viewer has seen.
+The API server decides: authorization, the webhook and the policies of the control plane see the viewer. Its pool and
+its approval must still be those that the viewer has seen.
 """
 
+import hashlib
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final, Protocol, final
 
@@ -19,6 +20,7 @@ from kube.resources import GPU_DEVICES
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
+    from api.kinds.gpudevice import GPUDevice
     from console.console_data import DeviceDecision
     from kube.client import KubeClient
     from reconciler.runtime.device_store import DeviceStore
@@ -54,8 +56,12 @@ class ViewerDecisions:
         if isinstance(change, str):
             text = f"GPUDevice {device.name} is left as it is: {change}"
             raise DecisionRefusedError(HTTPStatus.CONFLICT, text)
-        version = decision.version or device.metadata.resource_version
-        body = {"metadata": {**change.metadata, "resourceVersion": version}}
+        version = _version_of(device)
+        if decision.version not in {"", version}:
+            text = f"GPUDevice {device.name} is left as it is: it, its pool or its approval has changed since: try again"
+            raise DecisionRefusedError(HTTPStatus.CONFLICT, text)
+        # By its uid: its resourceVersion moves with each write of its status.
+        body = {"metadata": {**change.metadata, "uid": device.metadata.uid}}
         try:
             async with self._clients(token) as client:
                 await client.merge_patch(
@@ -75,6 +81,18 @@ class ViewerDecisions:
             text=change.text,
             is_dry=decision.is_dry,
         )
+
+
+def _version_of(device: "GPUDevice") -> str:
+    """Return a digest of what a decision rests on: which device it is, its pool and what was decided before."""
+    ref = device.status.pool_ref
+    facts = (
+        device.metadata.uid,
+        device.assignment,
+        device.is_ignored,
+        ref.name if ref is not None else None,
+    )
+    return hashlib.sha256(msgspec.json.encode(facts)).hexdigest()[:16]
 
 
 def _refusal(device: str, error: KubeError) -> DecisionRefusedError:

@@ -65,7 +65,7 @@ async def read_decision(request: "web.BaseRequest") -> DeviceDecision:
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise _bad(f"the body is no decision: {error}") from error
     if len(body.version) > _MAX_VERSION or not (body.version or "0").isalnum():
-        raise _bad("version is no resourceVersion")
+        raise _bad("version is none of a dry run")
     return DeviceDecision(
         device=object_name(body.device, "device"),
         pool=None if body.pool is None else object_name(body.pool, "pool"),

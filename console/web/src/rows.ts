@@ -286,7 +286,7 @@ export interface DecisionAnswer {
   readonly schema?: string;
   readonly device: string;
   readonly node: string;
-  /** resourceVersion that the device must have for it to be written. */
+  /** Changes with the device's identity, its pool and its approval; a decision with another one is refused. */
   readonly version: string;
   /** The merge patch, as JSON. */
   readonly patch: string;

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from api.kinds.gpudevice import GPUDevice
+from api.names import ASSIGNMENT_ANNOTATION
 from console.console_data import DecisionRefusedError, DeviceDecision
 from console.data.console_cluster import ConsoleCluster
 from console.edge.console_application import COST_OF_DECISION, VIEWER_BURST
@@ -139,8 +140,8 @@ async def test_a_request_that_another_page_could_send_is_refused(
         ({**FOR_TRAINING, "pool": 1}, 400, "is no decision"),
         ({**FOR_TRAINING, "device": "../gpupools/x"}, 400, "is no name of a device"),
         ({**FOR_TRAINING, "pool": "a b"}, 400, "is no name of a pool"),
-        ({**FOR_TRAINING, "version": "1 2"}, 400, "version is no resourceVersion"),
-        ({**FOR_TRAINING, "version": "1" * 65}, 400, "version is no resourceVersion"),
+        ({**FOR_TRAINING, "version": "1 2"}, 400, "version is none of a dry run"),
+        ({**FOR_TRAINING, "version": "1" * 65}, 400, "version is none of a dry run"),
         (b" " * (MAX_BODY + 1), 413, "at most 1024 bytes"),
     ],
 )
@@ -299,7 +300,7 @@ async def test_the_device_is_approved_by_the_viewer_and_never_by_the_console() -
         assert json.loads(tried.json["patch"]) == {
             "metadata": {
                 "annotations": {"gpu.deckhouse.io/assignment": "training"},
-                "resourceVersion": version,
+                "uid": (await real.admin.get(GPU_DEVICES, GPUDevice, "n1-0")).metadata.uid,
             }
         }
         assert (tried.json["node"], tried.json["isDry"]) == ("n1", True)
@@ -338,11 +339,32 @@ async def test_on_the_users_machine_the_process_has_the_users_rights() -> None:
 async def test_a_device_that_has_changed_since_it_was_seen_is_left_as_it_is() -> None:
     async with real_decisions() as real:
         version = (await send(real.console, {**FOR_TRAINING, "isDry": True})).json["version"]
-        label = {"metadata": {"labels": {"a": "b"}}}
-        await real.admin.merge_patch(GPU_DEVICES, label, name="n1-0")
+        other = {"metadata": {"annotations": {ASSIGNMENT_ANNOTATION: "inference"}}}
+        await real.admin.merge_patch(GPU_DEVICES, other, name="n1-0")
+        await until(lambda: real.told_assignment() == "inference")
         heard = await send(real.console, {**FOR_TRAINING, "version": version})
         assert heard.status == 409
-        assert "refuses to change GPUDevice n1-0: 409 Conflict" in heard.error
+        assert "its pool or its approval has changed since: try again" in heard.error
+        assert await real.assignment() == "inference"
+
+
+async def test_a_write_of_its_status_is_no_change_of_a_device() -> None:
+    async with real_decisions() as real:
+        version = (await send(real.console, {**FOR_TRAINING, "isDry": True})).json["version"]
+        status = {"status": {"product": "NVIDIA-H100"}}
+        await real.admin.merge_patch(GPU_DEVICES, status, name="n1-0", subresource="status")
+        assert (await send(real.console, {**FOR_TRAINING, "version": version})).status == 200
+        assert await real.assignment() == "training"
+
+
+async def test_another_device_of_the_same_name_is_left_as_it_is() -> None:
+    async with real_decisions() as real:
+        version = (await send(real.console, {**FOR_TRAINING, "isDry": True})).json["version"]
+        await real.admin.delete(GPU_DEVICES, "n1-0")
+        await real.admin.create(GPU_DEVICES, a_device_object("n1", 0))
+        # Refused by the console or by the API server, whether the watch has shown the new device or not.
+        heard = await send(real.console, {**FOR_TRAINING, "version": version})
+        assert heard.status in {404, 409}
         assert await real.assignment() is None
 
 

@@ -304,7 +304,7 @@ def sentence_of(done: Done) -> str:
 async def test_the_page_approves_a_device_with_the_rights_of_the_user_where_a_flag_says_so(
     cluster: ListedCluster, flags: tuple[str, ...]
 ):
-    decision = {"device": "gpu-2-1", "pool": "training", "version": "7"}
+    decision = {"device": "gpu-2-1", "pool": "training"}
     headers = {"X-GPU-Console": "decision"}
     async with (
         console_of(cluster, *flags) as console,
@@ -319,7 +319,7 @@ async def test_the_page_approves_a_device_with_the_rights_of_the_user_where_a_fl
     ]
     metadata = {
         "annotations": {"gpu.deckhouse.io/assignment": "training"},
-        "resourceVersion": "7",
+        "uid": "device-gpu-2-1",
     }
     path = "/apis/gpu.deckhouse.io/v1alpha1/gpudevices/gpu-2-1"
     expected = [(path, {"fieldManager": "gpu-console"}, {"metadata": metadata})]
