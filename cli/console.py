@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _DESCRIPTION: Final = """\
 Serve the page that shows pools, devices and pods that wait, for viewers with tokens of this cluster.
 
-Each viewer sees what the API server says that its token may see; the console writes nothing."""
+Each viewer sees what the API server says that its token may see; the console's own account writes nothing."""
 
 
 def run_console_command(arguments: "Sequence[str]") -> int:
@@ -75,6 +75,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"namespace of the control plane ({DEFAULT_NAMESPACE})",
     )
     parser.add_argument(
+        "--decisions",
+        action="store_true",
+        help="let viewers approve and release devices, each with the rights of the own token",
+    )
+    parser.add_argument(
         "--kubeconfig", metavar="FILE", help="credentials; without it the pod's service account"
     )
     parser.add_argument("--context", metavar="NAME", help="context of the kubeconfig")
@@ -101,6 +106,7 @@ def settings_of(flags: argparse.Namespace) -> ConsoleSettings:
         is_plain=flags.plain_http,
         hosts=tuple(flags.host),
         namespace=flags.namespace,
+        decisions=flags.decisions,
         kubeconfig=flags.kubeconfig,
         context=flags.context,
         log_level=flags.log_level,

@@ -2,9 +2,10 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol, final
+from http import HTTPStatus
+from typing import Final, Protocol, final
 
-from console.rows import DeviceDetail, PodDetail, ViewerRow, WhatIfAnswer
+from console.rows import DecisionAnswer, DeviceDetail, PodDetail, ViewerRow, WhatIfAnswer
 from console.visibility import Visibility
 
 
@@ -14,6 +15,31 @@ class TooManyViewersError(Exception):
 
 class BadQuestionError(Exception):
     """A question that has no answer, such as one about a pool that is not there; the text is for the viewer."""
+
+
+class DecisionRefusedError(Exception):
+    """A decision that is not written, by us or by the API server; the text is for the viewer."""
+
+    def __init__(
+        self, status: HTTPStatus, text: str, *, retry_after_s: float | None = None
+    ) -> None:
+        super().__init__(text)
+        self.status: Final = status
+        self.retry_after_s: Final = retry_after_s
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceDecision:
+    """A decision by which a device joins a pool, or loses its approval."""
+
+    device: str
+    pool: str | None
+    """The pool that it joins; None to take the approval away."""
+    version: str = ""
+    """Of the answer to the dry run that the viewer has confirmed; empty where none was made."""
+    is_dry: bool = False
+    """Whether the API server only says if it would be written."""
 
 
 @final
@@ -79,4 +105,19 @@ class ConsoleData(Protocol):
         Raises:
             BadQuestionError: there is no such pool or node, a number is out of range, or pods of all namespaces may
                 not be listed, without which the answer would be a guess.
+        """
+
+
+class DeviceDecisions(Protocol):
+    """Writes decisions of viewers, with their own credentials."""
+
+    async def write(self, decision: DeviceDecision, token: str | None) -> DecisionAnswer:
+        """Write a decision, or try it.
+
+        Args:
+            decision: of the viewer.
+            token: the viewer's own; None where the process has the viewer's rights.
+
+        Raises:
+            DecisionRefusedError: nothing was written, unless the text says that it may have been.
         """

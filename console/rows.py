@@ -163,6 +163,8 @@ class HealthRow(Row, frozen=True, kw_only=True):
     state: RowHealth
     text: str
     cure: str = ""
+    pools: tuple[str, ...] = ()
+    """Pools that the device may join by a decision, where it waits for one."""
 
 
 @final
@@ -177,6 +179,8 @@ class ViewerRow(Row, frozen=True, kw_only=True):
     nodes: bool = False
     can_choose_namespace: bool = False
     """Whether the query parameter `namespace` of the stream chooses another one."""
+    can_decide: bool = False
+    """Whether this console takes decisions on devices; the API server says whether the viewer may make them."""
 
 
 @final
@@ -286,6 +290,8 @@ class DeviceDetail(Row, frozen=True, kw_only=True):
     numa_node: int | None = None
     mig: str = ""
     """Mode and instances, in words; empty for a device without MIG."""
+    assignment: str = ""
+    """The pool for which it is approved; empty without an approval."""
     links: tuple[LinkEntry, ...] = ()
     last_xid: int = 0
     """0 where none was reported."""
@@ -342,6 +348,22 @@ class WhatIfAnswer(Row, frozen=True, kw_only=True):
     message: str
     remedies: tuple[str, ...] = ()
     """What would help the first one that would not be placed."""
+
+
+@final
+class DecisionAnswer(Row, frozen=True, kw_only=True):
+    """Answer of POST /api/v1/decisions: what was written, or would be."""
+
+    schema: str = msgspec.field(default_factory=lambda: SCHEMA)
+    device: str
+    node: str
+    version: str
+    """Changes with the device's identity, its pool and its approval; a decision with another one is refused."""
+    patch: str
+    """The merge patch, as JSON."""
+    text: str
+    """What it brings about."""
+    is_dry: bool = False
 
 
 @final

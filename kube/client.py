@@ -299,7 +299,7 @@ class KubeClient:
         )
         return WriteResponse(await self._call(request, resource), resource)
 
-    async def merge_patch(
+    async def merge_patch(  # noqa: PLR0913  # the parameters of the API's patch
         self,
         resource: "Resource",
         body: Body,
@@ -307,12 +307,18 @@ class KubeClient:
         name: str,
         namespace: str | None = None,
         subresource: str | None = None,
+        field_manager: str | None = None,
+        is_dry: bool = False,
     ) -> None:
-        """Merge the body in (RFC 7386): null deletes a key, a list replaces the list."""
+        """Merge the body in (RFC 7386): null deletes a key, a list replaces the list.
+
+        A dry run passes through authorization and admission, and writes nothing.
+        """
         request = ApiRequest(
             method="PATCH",
             path=resource.path(namespace, name, subresource),
             label=_label(resource, subresource),
+            query={"fieldManager": field_manager, "dryRun": "All" if is_dry else None},
             body=_encode(body),
             content_type=MERGE_PATCH,
         )

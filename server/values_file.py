@@ -101,7 +101,7 @@ def build_installation(
         cache_volumes=volumes,
         cache_mounts=mounts,
         console_secret=values.console.tls.secret_name or constants.CONSOLE_SECRET,
-        console_hosts=installation.console_host_arguments(values.console),
+        console_arguments=installation.console_arguments(values.console),
         workload_kinds=settings.workloads.further_kinds,
     )
 

@@ -96,9 +96,14 @@ def device_fault(device: "GPUDevice") -> ObjectFault | None:
     if device.status.managed and stale is not None and stale.status == "True":
         return ObjectFault(f"its facts are old: {stale.message or stale.reason}", cure)
     assigned = find_condition(conditions, DeviceCondition.ASSIGNED)
-    if assigned is not None and assigned.reason == DeviceAssigned.AWAITS_DECISION.value:
+    if assigned is not None and is_awaiting_decision(device):
         return ObjectFault(assigned.message, f"kubectl gpu approve {device.name}")
     return None
+
+
+def is_awaiting_decision(device: "GPUDevice") -> bool:
+    assigned = find_condition(device.status.conditions, DeviceCondition.ASSIGNED)
+    return assigned is not None and assigned.reason == DeviceAssigned.AWAITS_DECISION.value
 
 
 def leader_fault(

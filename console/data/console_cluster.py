@@ -11,6 +11,7 @@ from console.data.state.cluster_informers import ClusterInformers
 from console.data.streams.hub import StreamHub
 from console.data.tables.cluster_rows import ClusterRows
 from console.data.tables.visible_rows import RowViewer
+from console.data.viewer_decisions import ViewerDecisions
 from telemetry.tasks import start_all
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from api.clock import Clock
     from console.console_data import EventStream, PodTrial
     from console.data.read_scope import ReadScope
+    from console.data.viewer_decisions import ViewerClients
     from console.rows import DeviceDetail, PodDetail, ViewerRow, WhatIfAnswer
     from console.visibility import Visibility
     from kube.client import KubeClient
@@ -90,6 +92,10 @@ class ConsoleCluster:
         return try_pods(
             self._state, self._rows.explanations, trial, viewer=self._viewer(visibility)
         )
+
+    def decisions(self, clients: "ViewerClients") -> ViewerDecisions:
+        """Return what writes viewers' decisions, with clients that have their rights."""
+        return ViewerDecisions(self._state.devices, clients)
 
     def _viewer(self, visibility: "Visibility") -> RowViewer:
         return RowViewer(visibility, self._state.moments)

@@ -70,5 +70,5 @@ def row_answer(row: "Row") -> web.Response:
 
 
 def refusal(error: RefusedError) -> web.Response:
-    body = msgspec.json.encode(ErrorAnswer(error=str(error)))
+    body = legible_json(msgspec.json.encode(ErrorAnswer(error=str(error))))
     return answer(error.status, body, headers=error.headers)

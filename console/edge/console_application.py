@@ -4,14 +4,15 @@ Method → host → path → origin → query → viewer → data that is ready 
 refused, whatever is wrong.
 """
 
+import math
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final, final
 
 import structlog
 from cachetools import LRUCache
 
-from console.console_data import BadQuestionError
-from console.edge import questions
+from console.console_data import BadQuestionError, DecisionRefusedError
+from console.edge import decisions, questions
 from console.edge.console_answers import TEXT, RefusedError, answer, refusal, row_answer, sent_bytes
 from console.edge.viewer_limits import ViewerLimits
 from console.edge.viewer_streams import ViewerStreams
@@ -70,6 +71,8 @@ def _authority(origin: str) -> str:
 
 COST_OF_DETAILS: Final = 2.0
 """Details of a pod, which say why it waits: 8 to 64 ms."""
+COST_OF_DECISION: Final = 5.0
+"""A connection to the API server, and a PATCH that its webhooks and policies check."""
 VIEWER_A_SECOND: Final = 10.0
 VIEWER_BURST: Final = 40
 """The dearest question takes 30."""
@@ -88,9 +91,9 @@ def cost_of_trial(trial: "PodTrial") -> float:
 
 @final
 class QuestionLimits:
-    """Refuses questions beyond the share of their viewer, or of all: what-if and details of a pod.
+    """Refuses questions beyond the share of their viewer, or of all: what-if, details of a pod, and decisions.
 
-    They are answered in one step of the event loop, in which no stream is written. A token stands for some 10 ms of it
+    Questions are answered in one step of the event loop, in which no stream is written. A token stands for some 10 ms of it
     at 2,000 nodes: a viewer has a tenth of the processor in the long run, all together four tenths.
     """
 
@@ -115,7 +118,7 @@ class QuestionLimits:
         if not (bucket.take(now, cost) and self._of_all.take(now, cost)):
             raise RefusedError(
                 HTTPStatus.TOO_MANY_REQUESTS,
-                "too many questions about pods are asked; try again in a second",
+                "too many questions are asked; try again in a second",
                 {"Retry-After": "1"},
             )
 
@@ -125,6 +128,8 @@ TASK: Final = "console request"
 _NAMESPACE: Final = "namespace"
 _METHODS: Final = {"Allow": "GET, HEAD"}
 _ONLY_GET: Final = {"Allow": "GET"}
+_ONLY_POST: Final = {"Allow": "POST"}
+DECISIONS: Final = f"{API}decisions"
 _NOT_READY: Final = "the lists of the cluster are not read yet"
 
 _log = structlog.get_logger()
@@ -186,8 +191,8 @@ class ConsoleApplication:
             return refusal(RefusedError(HTTPStatus.INTERNAL_SERVER_ERROR, text))
 
     async def _answer(self, request: "web.BaseRequest") -> "web.StreamResponse":
-        _check_method(request, _METHODS)
         path, query = questions.split_target(request.raw_path)
+        _check_method(request, _ONLY_POST if path == DECISIONS else _METHODS)
         if probe := self._probes.get(path):
             return await probe(request)
         host = host_of(request)
@@ -219,6 +224,9 @@ class ConsoleApplication:
             case ["what-if"]:
                 parameters = questions.parse_query(query, "pool", "units", "times", "cordon")
                 return await self._what_if(request, parameters)
+            case ["decisions"]:
+                questions.parse_query(query)
+                return await self._decide(request)
             case _:
                 raise _not_found("there is no such question; docs/console.md lists them")
 
@@ -259,6 +267,26 @@ class ConsoleApplication:
         except BadQuestionError as error:
             raise RefusedError(HTTPStatus.BAD_REQUEST, str(error)) from error
 
+    async def _decide(self, request: "web.BaseRequest") -> "web.Response":
+        decisions.refuse_other_pages(request)
+        viewer = await self._viewer(request, None)
+        if viewer.decide is None:
+            raise RefusedError(HTTPStatus.FORBIDDEN, decisions.OFF)
+        self._limits.take(viewer.row.name, COST_OF_DECISION)
+        decision = await decisions.read_decision(request)
+        try:
+            written = await viewer.decide(decision)
+        except DecisionRefusedError as error:
+            raise _refused_decision(error) from error
+        if not decision.is_dry:
+            _log.info(
+                "device decided on",
+                user=viewer.row.name,
+                device=decision.device,
+                pool=decision.pool,
+            )
+        return row_answer(written)
+
     async def _viewer(self, request: "web.BaseRequest", namespace: str | None) -> "LoggedIn":
         viewer = await self._login.viewer(request, namespace)
         if not self._data.is_ready:
@@ -284,8 +312,17 @@ class ConsoleApplication:
 def _check_method(request: "web.BaseRequest", allowed: "dict[str, str]") -> None:
     if request.method not in allowed["Allow"].split(", "):
         raise RefusedError(
-            HTTPStatus.METHOD_NOT_ALLOWED, "the console only reads: this path takes GET", allowed
+            HTTPStatus.METHOD_NOT_ALLOWED, f"this path takes {allowed['Allow']}", allowed
         )
+
+
+def _refused_decision(error: DecisionRefusedError) -> RefusedError:
+    headers = {}
+    if error.retry_after_s is not None:
+        headers["Retry-After"] = str(math.ceil(error.retry_after_s))
+    if error.status is HTTPStatus.UNAUTHORIZED:
+        headers["WWW-Authenticate"] = "Bearer"
+    return RefusedError(error.status, str(error), headers)
 
 
 def _not_found(text: str) -> RefusedError:

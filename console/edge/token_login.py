@@ -1,6 +1,7 @@
 """Login in a cluster: the bearer token of each request, which the API server reviews."""
 
 from dataclasses import dataclass
+from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final, Protocol, final
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from aiohttp import web
 
     from api.clock import Clock
+    from console.console_data import DeviceDecisions
+    from console.edge.viewer_login import Decide
     from http_edge.reviews.kube_reviews import TokenUser
 
 _REFUSALS: Final = {
@@ -64,7 +67,12 @@ class TokenLogin:
     """A `ViewerLogin` by bearer tokens; a browser sends none by itself, so that pages of other sites have none."""
 
     def __init__(
-        self, reviews: ViewerReviews, clock: "Clock", *, hosts: "Collection[str]" = ()
+        self,
+        reviews: ViewerReviews,
+        clock: "Clock",
+        *,
+        hosts: "Collection[str]" = (),
+        decisions: "DeviceDecisions | None" = None,
     ) -> None:
         """Take the API server's part.
 
@@ -72,7 +80,9 @@ class TokenLogin:
             reviews: are asked at a bounded rate.
             clock: of the process.
             hosts: names, without ports, that requests may be for; any where there are none.
+            decisions: writes those of viewers, with their tokens; None where this console takes none.
         """
+        self._decisions = decisions
         self._reviews = reviews
         self._hosts = frozenset(host.lower() for host in hosts)
         self._tokens: ReviewedTokens[ReviewedViewer] = ReviewedTokens(
@@ -106,12 +116,18 @@ class TokenLogin:
         if isinstance(result, TokenRefusal):
             raise _refused(result)
         user = result.value
+        decide = self._decide_with(token)
         if user.pods or namespace is None:
-            return _logged_in(user, None, until=result.until)
+            return _logged_in(user, None, until=result.until, decide=decide)
         until = await self._may_list_until(token, user.user, namespace)
         if until is None:
-            return _logged_in(user, None, until=result.until)
-        return _logged_in(user, namespace, until=min(result.until, until))
+            return _logged_in(user, None, until=result.until, decide=decide)
+        return _logged_in(user, namespace, until=min(result.until, until), decide=decide)
+
+    def _decide_with(self, token: bytes) -> "Decide | None":
+        if self._decisions is None:
+            return None
+        return partial(self._decisions.write, token=token.decode("latin-1"))
 
     async def _may_list_until(
         self, token: bytes, user: "TokenUser", namespace: str
@@ -132,17 +148,23 @@ class TokenLogin:
         return result.until
 
 
-def _logged_in(viewer: ReviewedViewer, namespace: str | None, *, until: float) -> LoggedIn:
+def _logged_in(
+    viewer: ReviewedViewer, namespace: str | None, *, until: float, decide: "Decide | None"
+) -> LoggedIn:
     row = ViewerRow(
         name=viewer.user.username,
         namespace=namespace or "",
         all_namespaces=viewer.pods,
         nodes=viewer.nodes,
         can_choose_namespace=not viewer.pods,
+        can_decide=decide is not None,
     )
     seen = None if viewer.pods else frozenset({namespace} if namespace else ())
     return LoggedIn(
-        row=row, visibility=Visibility(namespaces=seen, nodes=viewer.nodes), until=until
+        row=row,
+        visibility=Visibility(namespaces=seen, nodes=viewer.nodes),
+        until=until,
+        decide=decide,
     )
 
 

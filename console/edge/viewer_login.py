@@ -1,13 +1,19 @@
 """Who a viewer is and what it may see: the port behind which the two ways to log in are."""
 
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, final
+
+from console.console_data import DeviceDecision
+from console.rows import DecisionAnswer
 
 if TYPE_CHECKING:
     from aiohttp import web
 
     from console.rows import ViewerRow
     from console.visibility import Visibility
+
+Decide = Callable[[DeviceDecision], Awaitable[DecisionAnswer]]
 
 
 @final
@@ -19,6 +25,9 @@ class LoggedIn:
     visibility: "Visibility"
     until: float | None = None
     """Monotonic time from which on the rights are to be asked for again; None where they do not end."""
+    decide: Decide | None = field(default=None, compare=False, repr=False)
+    """Writes a decision with the viewer's own credentials; None where this console takes no decisions. Raises
+    DecisionRefusedError."""
 
     def has_rights_of(self, other: "LoggedIn") -> bool:
         return (self.row, self.visibility) == (other.row, other.visibility)

@@ -6,6 +6,7 @@ their answers, then the port closes.
 
 import asyncio
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NoReturn, final
 
 import structlog
@@ -23,7 +24,7 @@ from http_edge.listening_sockets import open_listeners
 from http_edge.reviews.kube_reviews import may_list, review_token
 from http_edge.reviews.review_cache import TokenRefusal
 from kube.client import KubeClient
-from kube.config.connection import BadConfigurationError
+from kube.config.connection import BadConfigurationError, with_token
 from kube.config.discovery import load_configuration
 from kube.errors import KubeError
 from kube.resources import GPU_DEVICES, GPU_POOLS, NODES, PODS
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from api.clock import Clock
     from console.processes.console_settings import ConsoleSettings
     from http_edge.reviews.kube_reviews import TokenUser
+    from kube.config.connection import Connection
     from telemetry.logs import LogLines
 
 _ACCEPTED: Final = "accepted"
@@ -125,7 +127,10 @@ async def run_cluster_console(
         listeners = await open_listeners(listen.host, listen.port)
         context = certificate.context if certificate is not None else None
         port = await stack.enter_async_context(ConsolePort(listeners, context))
-        login = TokenLogin(ConsoleReviews(client), clock, hosts=settings.hosts)
+        decisions = None
+        if settings.decisions:
+            decisions = cluster.decisions(partial(client_of_viewer, configuration, clock))
+        login = TokenLogin(ConsoleReviews(client), clock, hosts=settings.hosts, decisions=decisions)
         port.serve(ConsoleApplication(cluster, login, files=files, clock=clock, has_probes=True))
         _log.info("listening", host=listen.host, port=port.number, tls=certificate is not None)
         tasks: dict[str, Coroutine[Any, Any, object]] = {"cluster": cluster.run()}
@@ -140,6 +145,13 @@ async def run_cluster_console(
                 group.create_task(_stop_on_signal(port), name="shutdown")
         except* StoppedError:
             _log.info("stopped")
+
+
+def client_of_viewer(configuration: "Connection", clock: "Clock", token: str | None) -> KubeClient:
+    """Return a client, to be entered, that has no other credentials than the viewer's token."""
+    if token is None:
+        raise AssertionError("a viewer in a cluster has a token")
+    return KubeClient(with_token(configuration, token), clock, user_agent=USER_AGENT)
 
 
 async def _log_ready(cluster: ConsoleCluster) -> None:

@@ -51,6 +51,8 @@ class ConsoleSettings:
     """Names that requests may be for; any where there are none."""
     namespace: str = DEFAULT_NAMESPACE
     """Namespace of the control plane, whose Leases say who leads."""
+    decisions: bool = False
+    """Whether viewers decide on devices by the page, each with the own token."""
     kubeconfig: str | None = None
     context: str | None = None
     log_level: "LogLevel" = "info"

@@ -5,8 +5,9 @@ page says so.
 """
 
 import asyncio
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final, NoReturn, Protocol, final
 
 from console.data.console_cluster import ConsoleCluster
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
     from api.clock import Clock
-    from console.console_data import ConsoleData
+    from console.console_data import ConsoleData, DeviceDecisions
     from console.data.read_scope import ReadScope
 
 USER_AGENT: Final = "kubectl-gpu-console"
@@ -59,6 +60,8 @@ class LocalSettings:
     """Namespace of the control plane."""
     port: int = 0
     """0 for a free one."""
+    decisions: bool = False
+    """Whether the page may decide on devices, with the user's rights."""
 
 
 class LocalProgress(Protocol):
@@ -99,7 +102,9 @@ async def _run(settings: LocalSettings, progress: LocalProgress, clock: "Clock")
             client, namespace=settings.namespace, system_namespace=settings.system_namespace
         )
         cluster = ConsoleCluster(client, clock, scope=scope, origin=settings.origin)
-        async with serving_page(cluster, viewer_of(scope), clock, port=settings.port) as address:
+        decisions = cluster.decisions(lambda _: nullcontext(client)) if settings.decisions else None
+        viewer = viewer_of(scope, decisions)
+        async with serving_page(cluster, viewer, clock, port=settings.port) as address:
             progress.reading(gaps_of(scope, scope.visibility))
             async with asyncio.TaskGroup() as group:
                 start_all(group, {"cluster": cluster.run()})
@@ -127,7 +132,13 @@ async def serving_page(
         yield login.address
 
 
-def viewer_of(scope: "ReadScope") -> LoggedIn:
-    """Return the user of a process with these rights."""
-    row = ViewerRow(namespace=scope.namespace, all_namespaces=scope.all_pods, nodes=scope.nodes)
-    return LoggedIn(row=row, visibility=scope.visibility)
+def viewer_of(scope: "ReadScope", decisions: "DeviceDecisions | None" = None) -> LoggedIn:
+    """Return the user of a process with these rights, whose decisions are written with them; without, it takes none."""
+    row = ViewerRow(
+        namespace=scope.namespace,
+        all_namespaces=scope.all_pods,
+        nodes=scope.nodes,
+        can_decide=decisions is not None,
+    )
+    decide = None if decisions is None else partial(decisions.write, token=None)
+    return LoggedIn(row=row, visibility=scope.visibility, decide=decide)

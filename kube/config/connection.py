@@ -71,7 +71,7 @@ class Connection(Protocol):
 @final
 @dataclass(slots=True)
 class StaticConnection:
-    """An API server whose address and token are known and do not change; never through an HTTP proxy."""
+    """An API server whose address and token are known and do not change."""
 
     host: str
     token: str | None = None
@@ -81,13 +81,30 @@ class StaticConnection:
     verify_ssl: bool = True
     disable_strict_ssl_verification: bool = False
     tls_server_name: str | None = None
-    proxy: None = None
-    proxy_headers: None = None
+    proxy: str | None = None
+    proxy_headers: "Mapping[str, str] | None" = None
 
     async def get_api_key_with_prefix(
         self, identifier: str, alias: str | None = None
     ) -> str | None:
         return None if self.token is None else f"Bearer {self.token}"
+
+
+def with_token(connection: Connection, token: str) -> StaticConnection:
+    """Return a connection to the same API server whose only credentials are this bearer token.
+
+    A client certificate would come before the token: the API server would see its user.
+    """
+    return StaticConnection(
+        host=connection.host or "",
+        token=token,
+        ssl_ca_cert=connection.ssl_ca_cert,
+        verify_ssl=connection.verify_ssl,
+        disable_strict_ssl_verification=connection.disable_strict_ssl_verification,
+        tls_server_name=connection.tls_server_name,
+        proxy=connection.proxy,
+        proxy_headers=connection.proxy_headers,
+    )
 
 
 def proxy_for(url: str) -> str | None:

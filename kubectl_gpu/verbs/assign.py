@@ -1,20 +1,23 @@
 """`kubectl gpu approve`, `release`, `move` and `drain`: an operator's decision on devices, as a PATCH with the user's rights.
 
-The rules are those of the control plane's admission: every PATCH is made as a dry run first, so that either all devices
-change or none does. Only what admission lets through on purpose is refused here: approval of a device of another pool.
+`inventory.assignment.device_decisions` says what is written. Every PATCH is made as a dry run first, so that either all
+devices change or none does.
 """
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, final
-
-import msgspec
+from typing import TYPE_CHECKING, Final
 
 from api.kinds.gpudevice import GPUDevice
 from api.kinds.gpunodeinventory import GPUNodeInventory
-from api.names import ASSIGNMENT_ANNOTATION, IGNORE_LABEL
 from api.status_conditions import find_condition
-from api.text import listed
 from cli.command_parser import CommandLineError, CommandParser
+from inventory.assignment.device_decisions import (
+    DevicePatch,
+    approval,
+    drain,
+    move,
+    pools_by_device,
+    release,
+)
 from kube.resources import GPU_DEVICES, GPU_NODE_INVENTORIES
 from kubectl_gpu import answer_forms, verb_flags
 from kubectl_gpu.cluster_lists import ClusterLists, read_object
@@ -39,87 +42,6 @@ _QUEUE: Final = (
 )
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class DevicePatch:
-    """Metadata of a device to merge, and what it brings about."""
-
-    device: str
-    metadata: dict[str, dict[str, str | None]]
-    text: str
-
-    @property
-    def body(self) -> bytes:
-        return msgspec.json.encode({"metadata": self.metadata})
-
-
-def approval(device: GPUDevice, pool: str, candidates: "Sequence[str]") -> DevicePatch | str:
-    """Return the change by which a device joins a pool, or why there is none.
-
-    Args:
-        device: the device.
-        pool: that the user named; empty where the only candidate is meant.
-        candidates: pools that the device may join by a decision.
-    """
-    ref = device.status.pool_ref
-    if ref is not None and ref.name == pool:
-        return f"it is in pool {pool} already"
-    if ref is not None:
-        to = pool or "POOL"
-        return f"it is in pool {ref.name}{_use(device)}: `{PROGRAM} move {device.name} {to}`"
-    if not pool and len(candidates) > 1:
-        return f"pools {listed(candidates)} select it: name one of them behind it"
-    if not pool and not candidates:
-        condition = find_condition(device.status.conditions, DeviceCondition.ASSIGNED)
-        return f"it waits for no decision: {condition.message if condition else 'no pool was matched yet'}"
-    name = pool or candidates[0]
-    metadata: dict[str, dict[str, str | None]] = {"annotations": {ASSIGNMENT_ANNOTATION: name}}
-    if device.is_ignored:
-        metadata["labels"] = {IGNORE_LABEL: None}
-    return DevicePatch(device.name, metadata, f"approved for pool {name}")
-
-
-def move(device: GPUDevice, pool: str) -> DevicePatch | str:
-    """Return the change by which a device of one pool comes into another one, or why there is none."""
-    ref = device.status.pool_ref
-    if ref is None:
-        return f"it is in no pool: `{PROGRAM} approve {device.name} {pool}`"
-    if ref.name == pool:
-        return f"it is in pool {pool} already"
-    text = f"leaves pool {ref.name} once no pod uses it{_use(device)}, and joins pool {pool}"
-    return DevicePatch(device.name, {"annotations": {ASSIGNMENT_ANNOTATION: pool}}, text)
-
-
-def release(device: GPUDevice) -> DevicePatch | str:
-    """Return the change by which a device loses its approval, or why there is none."""
-    if device.assignment is None:
-        ref = device.status.pool_ref
-        if ref is None:
-            return "it has no approval"
-        return f"pool {ref.name} takes it without approval: `{PROGRAM} drain {device.name}` keeps it out"
-    text = f"no longer approved for pool {device.assignment}{_leaving(device)}"
-    return DevicePatch(device.name, {"annotations": {ASSIGNMENT_ANNOTATION: None}}, text)
-
-
-def drain(device: GPUDevice) -> DevicePatch | str:
-    """Return the change by which a device leaves its pool and joins none, or why there is none."""
-    if device.is_ignored:
-        return f"it is out of all pools already: `{PROGRAM} approve {device.name} POOL` ends that"
-    text = f"kept out of all pools{_leaving(device)}"
-    return DevicePatch(device.name, {"labels": {IGNORE_LABEL: "true"}}, text)
-
-
-def _leaving(device: GPUDevice) -> str:
-    ref = device.status.pool_ref
-    return f": leaves pool {ref.name} once no pod uses it{_use(device)}" if ref is not None else ""
-
-
-def _use(device: GPUDevice) -> str:
-    units = device.status.units
-    used = units.allocated + units.reserved
-    return f" ({used} of {units.capacity} units are in use)" if used else ""
-
-
 def run_approve(arguments: "Sequence[str]", terminal: "Terminal") -> int:
     """Let devices join a pool; without arguments, list those that wait for a decision."""
     parser = _parser("approve", "Let a device, or those of a node, join a pool.", is_optional=True)
@@ -136,7 +58,8 @@ def run_approve(arguments: "Sequence[str]", terminal: "Terminal") -> int:
 
         def decide(device: GPUDevice) -> DevicePatch | str:
             candidates = of_node.get(device.node, {}).get(device.name, [])
-            return approval(device, given.pool, candidates)
+            assigned = find_condition(device.status.conditions, DeviceCondition.ASSIGNED)
+            return approval(device, given.pool, candidates, assigned=assigned)
 
         return _apply(cluster, terminal, given, decided=_decided(devices, decide))
 
@@ -247,14 +170,6 @@ def _candidates(cluster: "KubectlProxy", node: str) -> "dict[str, list[str]]":
     except NotFoundError as error:
         raise CommandLineError(f"node {node} has no GPUNodeInventory: name the pool") from error
     return pools_by_device(read_object(body, GPUNodeInventory, subject=f"GPUNodeInventory {node}"))
-
-
-def pools_by_device(inventory: GPUNodeInventory) -> "dict[str, list[str]]":
-    found: dict[str, list[str]] = {}
-    for entry in inventory.status.pools.candidates or ():
-        for device in entry.devices:
-            found.setdefault(device, []).append(entry.pool)
-    return found
 
 
 def _queue(lists: ClusterLists, terminal: "Terminal") -> str:

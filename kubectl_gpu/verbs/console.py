@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _DESCRIPTION: Final = """\
 Show pools, devices and pods that wait on a page in the browser of this machine, live.
 
-The page reads with your rights until you end it with Ctrl-C. Its address is good for one login, in one browser."""
+The page has your rights until you end it with Ctrl-C, and only reads unless --decisions is given. Its address is good for one login, in one browser."""
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -42,6 +42,11 @@ def run_console(arguments: "Sequence[str]", terminal: "Terminal") -> int:
         "--port", type=int, default=0, metavar="N", help="port on 127.0.0.1 (a free one)"
     )
     parser.add_argument("--open", action="store_true", help="open the page in the browser")
+    parser.add_argument(
+        "--decisions",
+        action="store_true",
+        help="let the page approve and release devices, with your rights",
+    )
     parser.add_argument(
         "-n",
         "--namespace",
@@ -77,6 +82,7 @@ def _serve(cluster: "KubectlProxy", given: "argparse.Namespace", terminal: "Term
         namespace=cluster.namespace(),
         system_namespace=given.install_namespace,
         port=given.port,
+        decisions=given.decisions,
     )
     try:
         return asyncio.run(

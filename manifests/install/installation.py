@@ -53,8 +53,8 @@ class Installation:
     cache_mounts: "Sequence[Json]"
     console_secret: str
     """Secret with the console's certificate."""
-    console_hosts: "Sequence[str]"
-    """Arguments of the console for `values.console.hosts`."""
+    console_arguments: "Sequence[str]"
+    """Flags of the console for `values.console.hosts` and `values.console.decisions`."""
     workload_kinds: "Sequence[WorkloadKind]" = ()
     """Kinds of the setting workloads.kinds."""
     workload_webhooks: "Sequence[Json]" = ()
@@ -127,8 +127,9 @@ def cache_settings(values: "KernelCacheValues") -> Json:
     return settings
 
 
-def console_host_arguments(values: "ConsoleValues") -> list[str]:
-    return [f"--host={name}" for name in values.hosts]
+def console_arguments(values: "ConsoleValues") -> list[str]:
+    decisions = ["--decisions"] if values.decisions else []
+    return [*(f"--host={name}" for name in values.hosts), *decisions]
 
 
 def image_reference(registry: str, repository: str, *, tag: str, digest: str) -> str:

@@ -344,6 +344,8 @@ class ConsoleValues(_Values):
     ingress_from: tuple[Json, ...] = ()
     """NetworkPolicyPeers that reach it, as the pods of the ingress, where `networkPolicy.enabled`. Empty: all
     addresses."""
+    decisions: bool = False
+    """On, viewers approve and release devices by a click, each with the rights of the own token. The console's account gets none."""
     resources: ResourceValues = ResourceValues(
         requests={"cpu": "100m", "memory": "128Mi"}, limits={"memory": "1Gi"}
     )

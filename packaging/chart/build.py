@@ -184,7 +184,9 @@ def _installation(tokens: Tokens, fixed: "Mapping[str, object]") -> Installation
         console_secret=tokens.text(
             f'.Values.console.tls.secretName | default "{constants.CONSOLE_SECRET}"'
         ),
-        console_hosts=tokens.sequence('include "gpu-control-plane.consoleHosts" . | fromYamlArray'),
+        console_arguments=tokens.sequence(
+            'include "gpu-control-plane.consoleArguments" . | fromYamlArray'
+        ),
     )
 
 

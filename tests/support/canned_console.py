@@ -143,12 +143,14 @@ class ServedConsole:
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
-    async def ask(self, path: str, *, method: str = "GET", **headers: str) -> Heard:
+    async def ask(
+        self, path: str, *, method: str = "GET", body: bytes | None = None, **headers: str
+    ) -> Heard:
         """Make a request; a header Some-Name is given as Some_Name, and left out where it is empty."""
         given = self.headers | {name.replace("_", "-"): item for name, item in headers.items()}
         sent = {name: item for name, item in given.items() if item}
         async with self.session.request(
-            method, yarl.URL(f"{self.url}{path}", encoded=True), headers=sent
+            method, yarl.URL(f"{self.url}{path}", encoded=True), headers=sent, data=body
         ) as reply:
             return Heard(reply.status, reply.headers, await reply.read())
 

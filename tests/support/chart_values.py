@@ -149,6 +149,7 @@ FLIPS: Final[dict[str, dict[str, Any]]] = {
             "enabled": True,
             "hosts": ["gpu.example.com", "gpu.example.org"],
             "tls": {"secretName": "console-tls"},
+            "decisions": True,
         }
     },
     "console-pods": {

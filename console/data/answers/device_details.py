@@ -32,6 +32,7 @@ def device_detail(cluster: "ClusterState", name: str, viewer: "RowViewer") -> De
         compute_capability=status.compute_capability,
         numa_node=status.numa_node,
         mig=mig_text(status.mig),
+        assignment=device.assignment or "",
         last_xid=status.last_xid.code if status.last_xid is not None else 0,
         last_xid_at=status.last_xid.time if status.last_xid is not None else "",
         links=tuple(_links(cluster, device)),

@@ -264,6 +264,8 @@ class ClusterRows:
         self._set_health(
             health_rows.inventory_subject(name), health_rows.inventory_health(cluster, name)
         )
+        for device in cluster.index.devices.on_node(name):  # its pools are in the inventory
+            self._make_device_health(device)
         if health_rows.unaccounted_pools(cluster, name):
             self._unaccounted.add(name)
         else:
@@ -272,6 +274,9 @@ class ClusterRows:
     def _make_device(self, name: "DeviceName") -> None:
         self.table.set("devices", name, device_row(self._cluster, name))
         self.joinable.update((name,))
+        self._make_device_health(name)
+
+    def _make_device_health(self, name: "DeviceName") -> None:
         self._set_health(
             health_rows.device_subject(name), health_rows.device_health(self._cluster, name)
         )

@@ -4,11 +4,14 @@ from typing import TYPE_CHECKING, final
 
 import msgspec
 
+from api.names import NodeName
 from console.rows import HealthRow, RowHealth
+from inventory.assignment.device_decisions import pools_by_device
 from manifests import constants
 from telemetry.object_faults import (
     ObjectFault,
     device_fault,
+    is_awaiting_decision,
     is_lease_old,
     leader_fault,
     node_fault,
@@ -18,7 +21,8 @@ from telemetry.object_faults import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from api.names import DeviceName, NodeName, PoolName
+    from api.kinds.gpudevice import GPUDevice
+    from api.names import DeviceName, PoolName
     from console.data.state.cluster import ClusterState
 
 LEADER = "leader"
@@ -90,7 +94,17 @@ def device_subject(name: "DeviceName") -> str:
 def device_health(cluster: "ClusterState", name: "DeviceName") -> HealthEntry | None:
     device = cluster.devices.get(name)
     fault = device_fault(device) if device is not None else None
-    return None if fault is None else _entry(fault)
+    if device is None or fault is None:
+        return None
+    row = _row(fault)
+    if is_awaiting_decision(device):
+        row = msgspec.structs.replace(row, pools=_candidates(cluster, device))
+    return HealthEntry(row)
+
+
+def _candidates(cluster: "ClusterState", device: "GPUDevice") -> tuple[str, ...]:
+    inventory = cluster.inventories.by_name.get(NodeName(device.node))
+    return tuple(pools_by_device(inventory).get(device.name, ())) if inventory is not None else ()
 
 
 def inventory_subject(name: "NodeName") -> str:

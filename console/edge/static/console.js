@@ -73,4 +73,4 @@ LIABILITY, WHETHER IN AN ACTION OF CONTRACT, TORT OR OTHERWISE, ARISING FROM,
 OUT OF OR IN CONNECTION WITH THE SOFTWARE OR THE USE OR OTHER DEALINGS IN
 THE SOFTWARE.
 */
-import("./main-WP7UVQ3R.js").catch(e=>{console.error(e);let n=document.createElement("p");n.textContent=`The page did not start: ${e}`;let o=document.createElement("p");o.textContent="The console does not answer, or it is of another version now than this page.";let t=document.createElement("button");t.type="button",t.textContent="Load the page again",t.addEventListener("click",()=>location.reload()),document.getElementById("page")?.replaceChildren(n,o,t)});
+import("./main-DNSLFYTA.js").catch(e=>{console.error(e);let n=document.createElement("p");n.textContent=`The page did not start: ${e}`;let o=document.createElement("p");o.textContent="The console does not answer, or it is of another version now than this page.";let t=document.createElement("button");t.type="button",t.textContent="Load the page again",t.addEventListener("click",()=>location.reload()),document.getElementById("page")?.replaceChildren(n,o,t)});

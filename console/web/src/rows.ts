@@ -117,6 +117,8 @@ export interface HealthRow {
   readonly state: RowHealth;
   readonly text: string;
   readonly cure?: string;
+  /** Pools that the device may join by a decision, where it waits for one. */
+  readonly pools?: readonly string[];
 }
 
 /** Whose page it is. */
@@ -129,6 +131,8 @@ export interface ViewerRow {
   readonly nodes?: boolean;
   /** Whether the query parameter `namespace` of the stream chooses another one. */
   readonly canChooseNamespace?: boolean;
+  /** Whether this console takes decisions on devices; the API server says whether the viewer may make them. */
+  readonly canDecide?: boolean;
 }
 
 /** Figures of a pool over the last hour: one value of each list for each time. */
@@ -224,6 +228,8 @@ export interface DeviceDetail {
   readonly numaNode?: number;
   /** Mode and instances, in words; empty for a device without MIG. */
   readonly mig?: string;
+  /** The pool for which it is approved; empty without an approval. */
+  readonly assignment?: string;
   readonly links?: readonly LinkEntry[];
   /** 0 where none was reported. */
   readonly lastXid?: number;
@@ -273,6 +279,20 @@ export interface WhatIfAnswer {
   readonly message: string;
   /** What would help the first one that would not be placed. */
   readonly remedies?: readonly string[];
+}
+
+/** Answer of POST /api/v1/decisions: what was written, or would be. */
+export interface DecisionAnswer {
+  readonly schema?: string;
+  readonly device: string;
+  readonly node: string;
+  /** Changes with the device's identity, its pool and its approval; a decision with another one is refused. */
+  readonly version: string;
+  /** The merge patch, as JSON. */
+  readonly patch: string;
+  /** What it brings about. */
+  readonly text: string;
+  readonly isDry?: boolean;
 }
 
 /** Body of every answer that is not 2xx. */

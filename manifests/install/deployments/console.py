@@ -68,7 +68,7 @@ def _deployment(installation: "Installation") -> Json:
         "image": installation.image,
         "imagePullPolicy": installation.values.image.pull_policy,
         "command": ["gpu-control-plane"],
-        "args": [*args, *installation.console_hosts],
+        "args": [*args, *installation.console_arguments],
         "ports": [
             {"name": port, "containerPort": constants.CONTAINER_PORT, "protocol": "TCP"},
         ],

@@ -8,26 +8,14 @@ from typing import TYPE_CHECKING, Any
 import aiohttp
 import pytest
 
-from console.processes.rbac import CONSOLE_NAMESPACED_RBAC, CONSOLE_RBAC
 from manifests.install.crds import build_crds
-from manifests.install.rbac import build_rbac
-from tests.cluster.environment import definitions, polling
-from tests.support.console_process import console_process
+from tests.cluster.environment import definitions, polling, viewers
 
 if TYPE_CHECKING:
     from tests.cluster.environment.client import ApiClient
     from tests.cluster.environment.control_plane import ControlPlane
     from tests.cluster.environment.kubectl import Kubectl
 
-ACCOUNT = "console-of-a-test"
-BINDINGS = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
-ROLES = "/apis/rbac.authorization.k8s.io/v1/clusterroles"
-OF_POOLS = {
-    "apiGroups": ["gpu.deckhouse.io"],
-    "resources": ["gpupools", "gpudevices"],
-    "verbs": ["list"],
-}
-OF_NODES = {"apiGroups": [""], "resources": ["nodes"], "verbs": ["list"]}
 OF_PODS = {"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]}
 
 
@@ -56,42 +44,14 @@ async def console(
 ) -> AsyncIterator[RealConsole]:
     """The process, in the namespace of a control plane that is not there."""
     crds = build_crds()
-    account = build_rbac(
-        CONSOLE_RBAC, name=ACCOUNT, namespaced_rules=CONSOLE_NAMESPACED_RBAC, namespace=namespace
-    )
-    text = json.dumps({"apiVersion": "v1", "kind": "List", "items": [*crds, *account]})
+    text = json.dumps({"apiVersion": "v1", "kind": "List", "items": crds})
     await kubectl("apply", "--server-side", "-f", "-", stdin=text)
     await definitions.until_served(kubectl, crds)
-    file = await control_plane.service_account_kubeconfig(namespace, ACCOUNT)
     async with (
-        console_process(file, f"--namespace={namespace}") as process,
+        viewers.console_with_its_rights(api, control_plane, kubectl, namespace) as url,
         aiohttp.ClientSession() as session,
     ):
-        port = (await process.log("listening"))["port"]
-        await process.log("ready")
-        yield RealConsole(f"http://127.0.0.1:{port}", session)
-    for path in (f"{BINDINGS}/{ACCOUNT}", f"{ROLES}/{ACCOUNT}"):
-        await api.delete(path)
-
-
-async def token_of(api: "ApiClient", namespace: str, name: str) -> str:
-    """Make an account, and return a token of it."""
-    accounts = f"/api/v1/namespaces/{namespace}/serviceaccounts"
-    await api.create(accounts, {"metadata": {"name": name}})
-    request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
-    token: str = (await api.create(f"{accounts}/{name}/token", request))["status"]["token"]
-    return token
-
-
-async def give(api: "ApiClient", namespace: str, name: str, *rules: dict[str, Any]) -> list[str]:
-    """Give an account rights in the whole cluster; return the paths of what was made."""
-    role = f"{name}-{namespace}"
-    await api.create(ROLES, {"metadata": {"name": role}, "rules": rules})
-    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role}
-    subject = {"kind": "ServiceAccount", "namespace": namespace, "name": name}
-    body = {"metadata": {"name": role}, "roleRef": reference, "subjects": [subject]}
-    await api.create(BINDINGS, body)
-    return [f"{BINDINGS}/{role}", f"{ROLES}/{role}"]
+        yield RealConsole(url, session)
 
 
 async def give_pods_of(api: "ApiClient", namespace: str, name: str) -> None:
@@ -109,10 +69,14 @@ async def test_each_viewer_sees_what_its_token_may(
 ):
     made: list[str] = []
     try:
-        tokens = {name: await token_of(api, namespace, name) for name in ("all", "one", "none")}
-        made += await give(api, namespace, "all", OF_POOLS, OF_NODES, OF_PODS)
-        made += await give(api, namespace, "one", OF_POOLS)
-        made += await give(api, namespace, "none", OF_NODES, OF_PODS)
+        tokens = {
+            name: await viewers.token_of(api, namespace, name) for name in ("all", "one", "none")
+        }
+        made += await viewers.give(
+            api, namespace, "all", viewers.OF_POOLS, viewers.OF_NODES, OF_PODS
+        )
+        made += await viewers.give(api, namespace, "one", viewers.OF_POOLS)
+        made += await viewers.give(api, namespace, "none", viewers.OF_NODES, OF_PODS)
         await give_pods_of(api, namespace, "one")
         user = f"system:serviceaccount:{namespace}:"
 

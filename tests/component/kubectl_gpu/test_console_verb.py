@@ -81,8 +81,8 @@ async def console_of(
 
 
 @asynccontextmanager
-async def page_of(console: RunningConsole) -> AsyncIterator[aiohttp.StreamReader]:
-    """Log in as the page does, and yield its stream of events."""
+async def session_of(console: RunningConsole) -> AsyncIterator[tuple[aiohttp.ClientSession, str]]:
+    """Log in as the page does; the value is its session, and the address."""
     url, _, token = console.address.partition("#token=")
     jar = aiohttp.CookieJar(unsafe=True)
     timeout = aiohttp.ClientTimeout(total=LIMIT_S)
@@ -90,9 +90,18 @@ async def page_of(console: RunningConsole) -> AsyncIterator[aiohttp.StreamReader
         headers = {"Authorization": f"Bearer {token}"}
         async with session.get(f"{url}api/v1/login", headers=headers) as reply:
             assert reply.status == 204
-        async with session.get(f"{url}api/v1/stream") as reply:
-            assert reply.status == 200
-            yield reply.content
+        yield session, url
+
+
+@asynccontextmanager
+async def page_of(console: RunningConsole) -> AsyncIterator[aiohttp.StreamReader]:
+    """Log in as the page does, and yield its stream of events."""
+    async with (
+        session_of(console) as (session, url),
+        session.get(f"{url}api/v1/stream") as reply,
+    ):
+        assert reply.status == 200
+        yield reply.content
 
 
 async def event_of(stream: aiohttp.StreamReader) -> tuple[str, Any]:
@@ -289,3 +298,29 @@ def sentence_of(done: Done) -> str:
     assert done.returncode == UNREADABLE, (done.stdout, done.stderr)
     (line,) = done.stderr.splitlines()
     return line.removeprefix("kubectl gpu: ")
+
+
+@pytest.mark.parametrize("flags", [("--decisions",), ()])
+async def test_the_page_approves_a_device_with_the_rights_of_the_user_where_a_flag_says_so(
+    cluster: ListedCluster, flags: tuple[str, ...]
+):
+    decision = {"device": "gpu-2-1", "pool": "training"}
+    headers = {"X-GPU-Console": "decision"}
+    async with (
+        console_of(cluster, *flags) as console,
+        session_of(console) as (session, url),
+        session.post(f"{url}api/v1/decisions", json=decision, headers=headers) as reply,
+    ):
+        assert reply.status == (200 if flags else 403), await reply.text()
+    sent = [
+        (seen.path, seen.query, msgspec.json.decode(seen.body))
+        for seen in cluster.api.seen
+        if seen.method != "GET"
+    ]
+    metadata = {
+        "annotations": {"gpu.deckhouse.io/assignment": "training"},
+        "uid": "device-gpu-2-1",
+    }
+    path = "/apis/gpu.deckhouse.io/v1alpha1/gpudevices/gpu-2-1"
+    expected = [(path, {"fieldManager": "gpu-console"}, {"metadata": metadata})]
+    assert sent == (expected if flags else [])

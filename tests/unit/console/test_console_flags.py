@@ -28,6 +28,7 @@ def test_without_flags_it_serves_this_machine_alone():
     assert found.listen == ListenAddress(host="127.0.0.1", port=8443)
     assert found.listen.is_loopback
     assert (found.certificate, found.hosts, found.namespace) == (None, (), DEFAULT_NAMESPACE)
+    assert not found.decisions
 
 
 def test_flags_of_a_deployment():
@@ -40,10 +41,12 @@ def test_flags_of_a_deployment():
             "--tls-key=/tls/tls.key",
         ),
         *("--host", "gpu.example.com", "--host=gpu", "--namespace", "gpu", "--log-format=JSON"),
+        "--decisions",
     )
     files = CertificateFiles(certificate=Path("/tls/tls.crt"), key=Path("/tls/tls.key"))
     assert found.certificate == files
     assert found.hosts == ("gpu.example.com", "gpu")
+    assert found.decisions
     assert (found.namespace, found.log_format) == ("gpu", "JSON")
 
 

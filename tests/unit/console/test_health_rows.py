@@ -3,6 +3,7 @@
 import datetime as dt
 from typing import Any
 
+import msgspec
 import pytest
 
 from console.data.read_scope import ReadScope
@@ -211,3 +212,24 @@ def test_an_agent_that_has_not_reported_is_a_finding_for_everybody():
     assert feed.section("health", NO_NAMESPACES)["GPUNodeInventory n1"] == row
     feed.remove(an_inventory())
     assert found(feed, "GPUNodeInventory n1") is None
+
+
+def an_inventory_of(candidates: dict[str, list[str]]) -> Object:
+    listed = [{"pool": pool, "devices": devices} for pool, devices in candidates.items()]
+    status = {"pools": {"candidates": listed}}
+    return {"kind": "GPUNodeInventory", "metadata": {"name": "n1"}, "status": status}
+
+
+def test_a_device_that_waits_for_a_decision_names_the_pools_that_it_may_join():
+    text = condition("Assigned", "False", "selected by a and b") | {"reason": "AwaitsDecision"}
+    waiting = a_device_object("n1", 0, poolRef=None, conditions=[text])
+    feed = ConsoleFeed([a_node(), waiting, a_device_object("n1", 1)])
+    row = HealthRow(
+        state=RowHealth.WARNING, text="selected by a and b", cure="kubectl gpu approve n1-0"
+    )
+    assert found(feed, "GPUDevice n1-0") == row
+    feed.put(an_inventory_of({"a": ["n1-0", "n1-1"], "b": ["n1-0"]}))
+    assert found(feed, "GPUDevice n1-0") == msgspec.structs.replace(row, pools=("a", "b"))
+    assert found(feed, "GPUDevice n1-1") is None
+    feed.put(an_inventory_of({"b": ["n1-0"]}))
+    assert found(feed, "GPUDevice n1-0") == msgspec.structs.replace(row, pools=("b",))

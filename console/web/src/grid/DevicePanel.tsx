@@ -3,6 +3,7 @@
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 import { Age } from "../parts/Age.tsx";
+import { Decision } from "../parts/Decision.tsx";
 import { Icon } from "../parts/Icon.tsx";
 import { LookMark } from "../parts/LookMark.tsx";
 import { HolderName } from "../parts/NodeName.tsx";
@@ -89,6 +90,9 @@ function Known(props: { readonly answer: Answer<DeviceDetail> }) {
     <>
       <Holders holders={detail.holders ?? []} row={detail.row} />
       <Conditions conditions={detail.conditions ?? []} />
+      {detail.assignment && store.origin.value?.viewer.canDecide === true && (
+        <Decision device={detail.name} choices={[null]} />
+      )}
       <h3>Device</h3>
       <dl class="facts">
         <Fact name="Name">
@@ -103,6 +107,7 @@ function Known(props: { readonly answer: Answer<DeviceDetail> }) {
         {detail.memoryMib !== undefined && <Fact name="Memory">{countText(detail.memoryMib)} MiB</Fact>}
         {detail.computeCapability && <Fact name="Compute">{detail.computeCapability}</Fact>}
         {detail.numaNode !== undefined && <Fact name="NUMA node">{detail.numaNode}</Fact>}
+        {detail.assignment && <Fact name="Approved for">{detail.assignment}</Fact>}
         {detail.mig && <Fact name="MIG">{detail.mig}</Fact>}
         {detail.lastXid !== undefined && (
           <Fact name="Last Xid">

@@ -4,6 +4,8 @@ import type { HealthRow } from "../rows.ts";
 import { choices } from "../state/address.ts";
 import { subjectOf } from "../state/findings.ts";
 import { HEALTH_WORDS } from "../text/words.ts";
+import { store } from "../state/store.ts";
+import { Decision } from "./Decision.tsx";
 import { NodeName } from "./NodeName.tsx";
 import { PoolName } from "./PoolName.tsx";
 
@@ -17,6 +19,9 @@ export function FindingLine(props: { readonly subject: string; readonly row: Hea
           <Subject subject={subject} /> {row.text}
         </p>
         {row.cure && <p class="remedy">{row.cure}</p>}
+        {row.pools !== undefined && store.origin.value?.viewer.canDecide === true && (
+          <Decision device={subjectOf(subject).name} choices={row.pools} />
+        )}
       </div>
     </li>
   );

@@ -39,9 +39,9 @@ export function useAnswer<T>(path: string | null, version: unknown): Signal<Answ
 }
 
 /** Ask once; null where the question was given up. */
-export async function answered<T>(path: string, signal: AbortSignal): Promise<Answer<T> | null> {
+export async function answered<T>(path: string, signal: AbortSignal, more?: RequestInit): Promise<Answer<T> | null> {
   try {
-    return { kind: "answered", value: await ask<T>(path, signal) };
+    return { kind: "answered", value: await ask<T>(path, signal, more) };
   } catch (error) {
     if (signal.aborted) return null;
     if (!(error instanceof RefusedError)) return { kind: "refused", why: "The console does not answer." };

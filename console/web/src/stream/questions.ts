@@ -14,9 +14,22 @@ export class RefusedError extends Error {
 }
 
 /** Ask with the viewer's token, where there is one. */
-export function request(path: string, signal: AbortSignal): Promise<Response> {
+export function request(path: string, signal: AbortSignal, more: RequestInit = {}): Promise<Response> {
   const headers: Record<string, string> = bearer.value === "" ? {} : { Authorization: `Bearer ${bearer.value}` };
-  return fetch(path, { headers, signal, cache: "no-store", credentials: "same-origin", redirect: "error" });
+  return fetch(path, {
+    ...more,
+    headers: { ...headers, ...(more.headers as Record<string, string> | undefined) },
+    signal,
+    cache: "no-store",
+    credentials: "same-origin",
+    redirect: "error",
+  });
+}
+
+/** What makes of a document a request that a page of another site cannot send. */
+export function posted(document: unknown): RequestInit {
+  const headers = { "Content-Type": "application/json", "X-GPU-Console": "decision" };
+  return { method: "POST", headers, body: JSON.stringify(document) };
 }
 
 /**
@@ -24,8 +37,8 @@ export function request(path: string, signal: AbortSignal): Promise<Response> {
  *
  * @throws RefusedError
  */
-export async function ask<T>(path: string, signal: AbortSignal): Promise<T> {
-  const answer = await request(path, signal);
+export async function ask<T>(path: string, signal: AbortSignal, more?: RequestInit): Promise<T> {
+  const answer = await request(path, signal, more);
   if (!answer.ok) throw new RefusedError(await errorOf(answer), answer.status);
   return (await answer.json()) as T;
 }

@@ -90,9 +90,12 @@
 {{- end }}
 {{- end -}}
 
-{{/* Arguments of the console: the names by which browsers reach it. */}}
-{{- define "gpu-control-plane.consoleHosts" -}}
+{{/* Arguments of the console: the names by which browsers reach it, and whether it takes decisions. */}}
+{{- define "gpu-control-plane.consoleArguments" -}}
 {{- range .Values.console.hosts }}
 - {{ printf "--host=%s" . | quote }}
+{{- end }}
+{{- if .Values.console.decisions }}
+- --decisions
 {{- end }}
 {{- end -}}
