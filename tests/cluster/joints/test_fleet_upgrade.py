@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from tests.cluster.environment.whole_cluster import WholeCluster
 
 QUIET_S: Final = 600.0
-SETTLED_S: Final = 30.0
+SETTLED_S: Final = 90.0
+"""Longer than a pool's status shows a request that was withdrawn."""
 COMPILES: Final = "-compiles"
 """Tag of a driver that takes kwok a minute on Karpenter's nodes: by then Karpenter has seen that they are empty."""
 
