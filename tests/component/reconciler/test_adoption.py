@@ -352,8 +352,8 @@ async def test_the_command_says_what_becomes_of_each_and_refuses_while_the_opera
     assert not [line for line in lines if "goes with its pods" in line]
     assert f"  kubectl -n {NAMESPACE} scale deployment gpu-operator --replicas=0" in lines
     assert f"  kubectl -n {NAMESPACE} delete secrets -l owner=helm,name=gpu-operator-17" in lines
-    where = {"name": "gpu-operator", "namespace": NAMESPACE}
-    await client.merge_patch(DEPLOYMENTS, {"spec": {"replicas": 0}}, **where)
+    stopped = {"spec": {"replicas": 0}}
+    await client.merge_patch(DEPLOYMENTS, stopped, name="gpu-operator", namespace=NAMESPACE)
     adoption.world.writes()
     assert await adopt(client, NAMESPACE, is_dry_run=True) == OK
     assert adoption.world.writes() == []

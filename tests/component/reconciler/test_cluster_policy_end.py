@@ -98,9 +98,9 @@ async def test_the_end_waits_for_what_drivers_have_but_not_for_what_no_driver_ha
         await world.add_driver("blue")
         await world.ready()
         (found,) = await world.found(DAEMON_SETS)
-        name, place = found["metadata"]["name"], {"namespace": NAMESPACE}
+        name = found["metadata"]["name"]
         held = {"metadata": {"finalizers": ["example.com/foreground"]}}
-        await world.client.merge_patch(DAEMON_SETS, held, name=name, **place)
+        await world.client.merge_patch(DAEMON_SETS, held, name=name, namespace=NAMESPACE)
         await world.client.delete(CLUSTER_POLICIES, "gpus")
         await world.until_stable()
         status = await world.status_of()
@@ -108,7 +108,7 @@ async def test_the_end_waits_for_what_drivers_have_but_not_for_what_no_driver_ha
             f"DaemonSet {name}" in condition["message"] for condition in status["conditions"]
         )
         forgotten = {"metadata": {"labels": {POLICY_DRIVER_LABEL: "forgotten"}}}
-        await world.client.merge_patch(DAEMON_SETS, forgotten, name=name, **place)
+        await world.client.merge_patch(DAEMON_SETS, forgotten, name=name, namespace=NAMESPACE)
         await world.until_stable()
         assert await is_gone(world)
 
