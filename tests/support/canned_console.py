@@ -143,10 +143,13 @@ class ServedConsole:
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
-    async def ask(
-        self, path: str, *, method: str = "GET", body: bytes | None = None, **headers: str
-    ) -> Heard:
+    async def ask(self, path: str, *, method: str = "GET", **headers: str) -> Heard:
         """Make a request; a header Some-Name is given as Some_Name, and left out where it is empty."""
+        return await self.send(path, method, None, headers)
+
+    async def send(
+        self, path: str, method: str, body: bytes | None, headers: Mapping[str, str]
+    ) -> Heard:
         given = self.headers | {name.replace("_", "-"): item for name, item in headers.items()}
         sent = {name: item for name, item in given.items() if item}
         async with self.session.request(

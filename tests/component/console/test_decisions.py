@@ -83,7 +83,7 @@ async def console_of(decisions: NotedDecisions | None) -> AsyncIterator[ServedCo
 
 async def send(console: ServedConsole, document: Any = FOR_TRAINING, **headers: str) -> Heard:
     body = document if isinstance(document, bytes) else json.dumps(document).encode()
-    return await console.ask(PATH, method="POST", body=body, **OF_THE_PAGE | headers)
+    return await console.send(PATH, "POST", body, OF_THE_PAGE | headers)
 
 
 async def test_a_decision_is_passed_on_with_the_token_of_its_request() -> None:
@@ -160,10 +160,10 @@ async def test_only_a_post_without_a_query_decides() -> None:
     decisions = NotedDecisions()
     async with console_of(decisions) as console:
         for method in ("GET", "HEAD", "PUT", "PATCH", "DELETE", "OPTIONS"):
-            heard = await console.ask(PATH, method=method, body=b"{}", **OF_THE_PAGE)
+            heard = await console.send(PATH, method, b"{}", OF_THE_PAGE)
             assert (heard.status, heard.headers["Allow"]) == (405, "POST")
             assert not [name for name in heard.headers if name.startswith("Access-Control")]
-        heard = await console.ask(f"{PATH}?pool=x", method="POST", body=b"{}", **OF_THE_PAGE)
+        heard = await console.send(f"{PATH}?pool=x", "POST", b"{}", OF_THE_PAGE)
         assert heard.status == 400
     assert decisions.taken == []
 
