@@ -97,7 +97,7 @@ class Informer(Generic[T]):
     synced: Final[asyncio.Event]
     """Set once the first full list is in the sink, and never cleared."""
     listed: asyncio.Event
-    """Set once a list is in the sink; `list_at_once` puts a new event here, which the next list sets."""
+    """Set once a list is in the sink, or `list_at_once` has put a new event here, which the next list sets."""
     last_heard: float
     """Monotonic time of the last list, event or bookmark, or of the start of `run`."""
     is_watching: bool
@@ -193,7 +193,8 @@ class Informer(Generic[T]):
 
     def list_at_once(self) -> None:
         """Give up the request or the delay that is under way, and list: all that is known may be of the past."""
-        self.listed = asyncio.Event()
+        former, self.listed = self.listed, asyncio.Event()
+        former.set()
         if self._step is not None and not self._step.expired():
             self._step.reschedule(asyncio.get_running_loop().time())
 

@@ -1,7 +1,7 @@
 """Decisions of viewers on devices: each is one PATCH with the viewer's own credentials, and never with the console's.
 
-The API server decides: authorization, the webhook and the policies of the control plane see the viewer. Its pool and
-its approval must still be those that the viewer has seen.
+The API server decides: authorization, the webhook and the policies of the control plane see the viewer. The
+device's pool and approval, as the console has them, must still be those that the viewer has seen.
 """
 
 import hashlib

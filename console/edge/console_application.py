@@ -274,17 +274,18 @@ class ConsoleApplication:
             raise RefusedError(HTTPStatus.FORBIDDEN, decisions.OFF)
         self._limits.take(viewer.row.name, COST_OF_DECISION)
         decision = await decisions.read_decision(request)
-        try:
-            written = await viewer.decide(decision)
-        except DecisionRefusedError as error:
-            raise _refused_decision(error) from error
         if not decision.is_dry:
+            # Before it is sent: the viewer may close the page before the API server's answer.
             _log.info(
-                "device decided on",
+                "decision on a device",
                 user=viewer.row.name,
                 device=decision.device,
                 pool=decision.pool,
             )
+        try:
+            written = await viewer.decide(decision)
+        except DecisionRefusedError as error:
+            raise _refused_decision(error) from error
         return row_answer(written)
 
     async def _viewer(self, request: "web.BaseRequest", namespace: str | None) -> "LoggedIn":

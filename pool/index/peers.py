@@ -53,6 +53,10 @@ class Peers:
                 if selects(rule, peer):
                     yield rule, other
 
+    def may_keep_away(self, namespace: str) -> bool:
+        """Return whether there is a rule that could keep pods of the namespace away."""
+        return namespace in self._away or "" in self._away
+
     def nodes_of(self, peer: "Peer") -> "Mapping[NodeName, int]":
         """Return the number of pods of a kind by node, to be read and not kept."""
         return self._nodes[peer.namespace][peer]

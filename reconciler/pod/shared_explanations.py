@@ -52,8 +52,10 @@ class SharedExplanations:
         # by which rules other pods keep the explained ones away; compared with all such rules but once
 
     def has_explained(self, pod: "PodFacts") -> bool:
-        """Return whether a pod that is alike was explained."""
-        return pod.peer in self._away and self._equivalence_key(pod) in self._texts
+        """Return whether a pod that is alike was explained, without comparing it with the rules of other pods."""
+        peer = pod.peer
+        is_free = peer is None or not self._index.peers.may_keep_away(peer.namespace)
+        return (is_free or peer in self._away) and self._equivalence_key(pod) in self._texts
 
     def explain(self, pod: "PodFacts") -> WaitText:
         """Return why a waiting pod waits; it changes nothing."""

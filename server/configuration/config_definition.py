@@ -5,9 +5,9 @@ object has what was given, and a later version may have better defaults. Unknown
 otherwise the API server drops them for each client that does not ask for strict validation, and nobody learns of
 the misspelt setting. The server refuses them by name, with the nearest one that exists.
 
-An API server makes null of a map that loses its last member by an apply, and refuses that. So a section is nullable,
-which says nothing, as an empty one. A mapping is atomic, one value that an apply replaces: null, or none, would be its
-default, which may have members.
+An API server makes null of a map that loses its last member by an apply, and refuses that. So a section may be
+null, which means the same as an empty one. A mapping is atomic, one value that an apply replaces: null or a missing
+one would mean its default, which may have members.
 """
 
 from typing import TYPE_CHECKING, Any, Final

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 SERVES_WITHIN_S: Final = 20.0
-_STOPS_WITHIN_S: Final = 30.0
+_STOPS_WITHIN_S: Final = 120.0
 _NO_WATCH_FOR_S: Final = 10.0
 _A_MOMENT_S: Final = 0.3
 

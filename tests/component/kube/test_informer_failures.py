@@ -225,6 +225,23 @@ async def test_informer_that_is_told_to_lists_at_once_though_its_watch_is_silent
     assert metric("gpu_informer_relists_total", cause="restored") == before + 1
 
 
+async def test_who_waits_for_a_list_is_woken_where_another_one_is_asked_for(
+    api: CannedApi, client: KubeClient, clock: LoopClock
+) -> None:
+    api.will_answer(a_list(version="90"), Hang(), Hang(), a_list(version="11"), Hang())
+    informer = an_informer(client, clock, Mirror())
+    async with running(informer), asyncio.TaskGroup() as group:
+        await api.until_seen(2)
+        informer.list_at_once()
+        await api.until_seen(3)
+        waiting = group.create_task(informer.listed.wait())
+        await asyncio.sleep(0.01)
+        informer.list_at_once()
+        async with asyncio.timeout(0.1):
+            await waiting
+            await informer.listed.wait()
+
+
 async def test_informer_that_is_told_to_list_waits_for_no_backoff(
     api: CannedApi, client: KubeClient, clock: LoopClock
 ) -> None:

@@ -52,8 +52,10 @@ def test_only_pods_that_are_there_keep_others_away():
         index.replace(PodUid(pod), NodeName("n"), other)
     index.replace(PodUid("p0"), None, None)
     assert list(index.keeping_away(asking)) == [(rule, other)]
+    assert (index.may_keep_away("a"), index.may_keep_away("b")) == (True, False)
     index.replace(PodUid("p1"), None, None)
     assert list(index.keeping_away(asking)) == []
+    assert not index.may_keep_away("a")
 
 
 def test_a_rule_without_a_selector_selects_no_pod():

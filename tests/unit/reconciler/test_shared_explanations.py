@@ -61,13 +61,16 @@ def test_pods_of_one_spec_that_others_keep_away_share_with_none_that_they_do_not
 def test_a_pod_is_compared_with_the_rules_of_others_only_where_it_is_explained(state):
     """There may be thousands of rules, and the time of explanations is limited."""
     explanations = SharedExplanations(state.reader, state.index, lambda: at(0))
-    web, db = (
+    web, db, queue = (
         a_pod_facts(app, selection=None, peer=Peer("default", (("app", app),)))
-        for app in ("web", "db")
+        for app in ("web", "db", "queue")
     )
     text = explanations.explain(web)
-    assert (explanations.has_explained(web), explanations.has_explained(db)) == (True, False)
-    assert explanations.explain(db) is text
+    assert (explanations.has_explained(web), explanations.has_explained(db)) == (True, True)
+    rule = PeerRule(PeerKind.ANTI_AFFINITY, HOSTNAME_LABEL, "app=x", ("default",))
+    state.index.peers.replace(PodUid("x"), NodeName("n1"), Peer("other", (), (rule,)))
+    assert (explanations.has_explained(web), explanations.has_explained(queue)) == (True, False)
+    assert explanations.explain(queue) is text
 
 
 def test_where_a_node_has_units_what_is_not_weighed_is_named(state):
